@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use anthill::base::clock;
+use anthill::base::fair_share::RefusalCounters;
 use anthill::base::log::Sinks;
-use anthill::base::pool::Pool;
-use anthill::base::shares::Refusals;
 use anthill::base::stats::Counters;
-use anthill::cache::Cache;
+use anthill::base::thread_pool::ThreadPool;
+use anthill::cache::PageCache;
 use anthill::config;
-use anthill::handler::backend::Backends;
-use anthill::handler::pushed::Pushes;
-use anthill::serve::worker::{self, Command, Listening, Shared};
-use anthill::site::Budget;
-use anthill::tls::{SelfSigned, Tickets};
-use anthill::world::build::{self, Supplies};
+use anthill::handler::git::post_receive::PushNotifier;
+use anthill::serve::worker::{self, ProcessContext, WorkerCommand, WorkerListener};
+use anthill::site::ContentBudget;
+use anthill::tls::{SelfSigned, TicketKeys};
+use anthill::upstream::Backends;
+use anthill::world::build::{self, SharedResources};
 use anthill::world::users::Logins;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
@@ -144,14 +144,14 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
     fs::write(path("anthill.toml"), config).expect("a configuration");
     let config = config::load(&path("anthill.toml")).expect("a sound configuration");
     let now = clock::unix_seconds_now();
-    let tickets = Tickets::from_state(&path("state"), now).expect("tickets");
+    let tickets = TicketKeys::from_state(&path("state"), now).expect("tickets");
     let names = ["localhost".to_owned()];
     let self_signed = SelfSigned::load_or_make(&path("state"), &names, now).expect("a certificate");
-    let budget = Arc::new(Budget::new(16 << 20));
-    let refusals = Arc::<Refusals>::default();
-    let supplies = Supplies {
+    let budget = Arc::new(ContentBudget::new(16 << 20));
+    let refusals = Arc::<RefusalCounters>::default();
+    let supplies = SharedResources {
         hits: Arc::default(),
-        cache: Arc::new(Cache::new(Instant::now(), budget.clone())),
+        cache: Arc::new(PageCache::new(Instant::now(), budget.clone())),
         budget,
         sinks: Arc::new(Sinks::default()),
         logins: Logins::new(&refusals).expect("a ledger"),
@@ -160,24 +160,26 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         https_port: None,
         challenges: Arc::default(),
         h3_port: Some(8443),
-        programs: Arc::new(anthill::handler::program::Programs::new(
+        programs: Arc::new(anthill::handler::call::process::ProcessRunner::new(
             1,
             std::path::Path::new("/"),
             &refusals,
         )),
-        readers: Arc::new(anthill::handler::git::readers::Readers::new(1, &refusals)),
+        readers: Arc::new(anthill::handler::git::browse::limiter::BrowseLimiter::new(
+            1, &refusals,
+        )),
         backends: Arc::new(Backends::new(&refusals)),
-        pushes: Pushes::new().0,
+        pushes: PushNotifier::new().0,
         lag: Arc::default(),
         refusals,
     };
     let world = build::build(&config, &supplies, None, now).expect("a World");
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ProcessContext {
         open: AtomicUsize::new(0),
         ledger: Arc::default(),
-        pool: Arc::new(Pool::new("test-read", 1, 100)),
+        pool: Arc::new(ThreadPool::new("test-read", 1, 100)),
         quic: Default::default(),
-        lag: Arc::default(),
+        change_tracker: Arc::default(),
         pending_head_bytes_max: 1 << 20,
         refusals: Arc::default(),
         origin: Instant::now(),
@@ -187,12 +189,12 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
         socket.set_nonblocking(true).expect("non-blocking");
         let address = socket.local_addr().expect("an address");
-        let listening = Listening {
+        let listening = WorkerListener {
             socket,
             address,
             secure,
         };
-        assert!(commands.send(Command::Listen(listening)).is_ok());
+        assert!(commands.send(WorkerCommand::Listen(listening)).is_ok());
         address
     });
     thread::spawn(move || {

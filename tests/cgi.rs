@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anthill::wire::h2::{Code, frame};
+use anthill::wire::h2::{H2ErrorCode, frame};
 
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Wire, wait_until};
@@ -1084,7 +1084,12 @@ fn a_stream_reset_ends_its_script() {
     let id = h2.ask("GET", "/run/a", &[], true);
     h2.until(frame::DATA);
     let pids = wait_for_pids(&server, "pids", 2);
-    h2.frame(frame::RST_STREAM, 0, id, &Code::CANCEL.0.to_be_bytes());
+    h2.frame(
+        frame::RST_STREAM,
+        0,
+        id,
+        &H2ErrorCode::CANCEL.0.to_be_bytes(),
+    );
     wait_until_ended(&pids);
     no_zombies(&server);
     assert_eq!(h2.get("/").status, 200);

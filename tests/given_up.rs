@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anthill::wire::h2::Code;
+use anthill::wire::h2::H2ErrorCode;
 use socket2::{Domain, Socket, Type};
 
 use crate::h3::{Holder, ask_once};
@@ -207,7 +207,7 @@ fn an_evicted_connection_ends_with_goaway() {
     let mut wire = plain(&server, NEW);
     assert_eq!(wire.get("/", "").status, 200);
     assert_eq!(server.counter("connections_given_up"), 1);
-    assert_eq!(held.remove(1).goaway_code(), Code::NO_ERROR.0);
+    assert_eq!(held.remove(1).goaway_code(), H2ErrorCode::NO_ERROR.0);
     for h2 in &mut held {
         assert_eq!(h2.get("/").status, 200);
     }

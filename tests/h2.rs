@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anthill::wire::h2::Code;
+use anthill::wire::h2::H2ErrorCode;
 use anthill::wire::h2::frame;
 
 use crate::support::h2::H2;
@@ -174,7 +174,10 @@ fn the_log_and_the_counters_show_http_2() {
     assert_eq!(h2.get("/?x").text(), HELLO);
     h2.get("/slow?lines=1");
     h2.ask("GET", "/", &[("connection", "close")], true);
-    assert_eq!(h2.until(frame::RST_STREAM).code(), Code::PROTOCOL_ERROR.0);
+    assert_eq!(
+        h2.until(frame::RST_STREAM).code(),
+        H2ErrorCode::PROTOCOL_ERROR.0
+    );
     for (fits, what) in [
         ("\"GET /?x HTTP/2.0\" 200 13 ", "a page"),
         ("\"GET /slow?lines=1 HTTP/2.0\" 200 7 ", "a call"),
@@ -296,12 +299,15 @@ fn unwanted_bodies_and_bodies_over_the_limit() {
         let status = h2.response(id).status;
         assert_eq!(status, if fields[0].0 == "expect" { 405 } else { 413 });
         let reset = h2.until(frame::RST_STREAM);
-        assert_eq!((reset.stream, reset.code()), (id, Code::NO_ERROR.0));
+        assert_eq!((reset.stream, reset.code()), (id, H2ErrorCode::NO_ERROR.0));
         h2.data(id, b"on its way", false);
     }
     // A body longer than the limit, without a declared length: a page is answered by then, and a handler's
     // call is ended.
-    for (path, status, code) in [("/", 405, Code::NO_ERROR), ("/echo", 413, Code::CANCEL)] {
+    for (path, status, code) in [
+        ("/", 405, H2ErrorCode::NO_ERROR),
+        ("/echo", 413, H2ErrorCode::CANCEL),
+    ] {
         let id = h2.ask("POST", path, &[], false);
         h2.data(id, &[b'x'; 2_001], false);
         let reset = h2.until(frame::RST_STREAM);
@@ -332,7 +338,12 @@ fn an_endless_call_ends_with_its_stream_and_the_connection_stays_open() {
             let frame = h2.until(frame::DATA);
             got += frame.payload.len();
         }
-        h2.frame(frame::RST_STREAM, 0, id, &Code::CANCEL.0.to_be_bytes());
+        h2.frame(
+            frame::RST_STREAM,
+            0,
+            id,
+            &H2ErrorCode::CANCEL.0.to_be_bytes(),
+        );
         assert_eq!(h2.get("/").text(), HELLO);
         let quiet = || {
             let before = server.cpu_ticks();
@@ -434,7 +445,7 @@ fn a_drain_sends_goaway_twice_and_finishes_requests_under_way() {
         server.signal("TERM");
         let first = h2.until(frame::GOAWAY);
         assert_eq!(first.payload[..4], [0x7f, 0xff, 0xff, 0xff]);
-        assert_eq!(first.code(), Code::NO_ERROR.0);
+        assert_eq!(first.code(), H2ErrorCode::NO_ERROR.0);
         // A stream opened before the client received GOAWAY is answered.
         let late = h2.ask("GET", "/", &[], true);
         let ping = h2.until(frame::PING);
@@ -452,7 +463,7 @@ fn a_drain_sends_goaway_twice_and_finishes_requests_under_way() {
             assert_ne!(frame.kind, frame::HEADERS);
         }
         // An idle connection is closed as well.
-        assert_eq!(idle.goaway_code(), Code::NO_ERROR.0);
+        assert_eq!(idle.goaway_code(), H2ErrorCode::NO_ERROR.0);
         assert_eq!(server.wait(PATIENCE), Some(0));
     }
 }
@@ -578,7 +589,7 @@ fn a_connection_without_requests_is_closed() {
         let started = Instant::now();
         // PING is no request.
         h2.frame(frame::PING, 0, 0, b"12345678");
-        assert_eq!(h2.goaway_code(), Code::NO_ERROR.0);
+        assert_eq!(h2.goaway_code(), H2ErrorCode::NO_ERROR.0);
         // The default timeout is 75 s.
         assert!(started.elapsed() < PATIENCE);
     }

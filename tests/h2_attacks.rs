@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anthill::wire::h2::Code;
+use anthill::wire::h2::H2ErrorCode;
 use anthill::wire::h2::frame::{self, PREFACE};
 
 use crate::h2::server;
@@ -71,7 +71,7 @@ fn get(path: &str) -> Vec<u8> {
     ])
 }
 
-const CALM: u32 = Code::ENHANCE_YOUR_CALM.0;
+const CALM: u32 = H2ErrorCode::ENHANCE_YOUR_CALM.0;
 
 #[test]
 fn rapid_reset() {
@@ -354,7 +354,7 @@ fn shut_windows_have_a_deadline() {
         h2.frame(frame::PING, 0, 0, b"12345678");
         let frame = h2.next().expect("a frame");
         if frame.kind == frame::RST_STREAM {
-            assert_eq!((frame.stream, frame.code()), (shut, Code::CANCEL.0));
+            assert_eq!((frame.stream, frame.code()), (shut, H2ErrorCode::CANCEL.0));
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -374,7 +374,7 @@ fn shut_windows_have_a_deadline() {
 #[test]
 fn every_phase_has_a_deadline() {
     let server = server("limits = { head_seconds = 1, handshake_seconds = 1 }");
-    let ends = |mut h2: H2, code: Code| {
+    let ends = |mut h2: H2, code: H2ErrorCode| {
         let started = Instant::now();
         // The client sends nothing, not even an acknowledgement.
         let last = std::iter::from_fn(|| h2.next()).last().expect("a frame");
@@ -386,7 +386,7 @@ fn every_phase_has_a_deadline() {
     for said in [&PREFACE[..20], &PREFACE[..]] {
         let mut h2 = H2::silent(&server, Over::Tls);
         h2.wire.send(said);
-        ends(h2, Code::SETTINGS_TIMEOUT);
+        ends(h2, H2ErrorCode::SETTINGS_TIMEOUT);
     }
     // Half a frame header, half a frame, and half a field block.
     for said in [
@@ -396,7 +396,7 @@ fn every_phase_has_a_deadline() {
     ] {
         let mut h2 = H2::open(&server, Over::Plain);
         h2.wire.send(said);
-        ends(h2, Code::ENHANCE_YOUR_CALM);
+        ends(h2, H2ErrorCode::ENHANCE_YOUR_CALM);
     }
 }
 
@@ -409,7 +409,10 @@ fn streams_over_the_limit_of_a_connection_are_refused() {
         .collect();
     let more = h2.ask("GET", "/", &[], true);
     let reset = h2.until(frame::RST_STREAM);
-    assert_eq!((reset.stream, reset.code()), (more, Code::REFUSED_STREAM.0));
+    assert_eq!(
+        (reset.stream, reset.code()),
+        (more, H2ErrorCode::REFUSED_STREAM.0)
+    );
     h2.data(held[0], b"", true);
     assert_eq!(h2.response(held[0]).status, 200);
     assert_eq!(h2.get("/").status, 200);
@@ -432,7 +435,10 @@ fn streams_over_the_limit_of_a_worker_are_refused() {
     assert_eq!(second.get("/absent").status, 404);
     let more = second.ask("POST", "/echo", &[], false);
     let reset = second.until(frame::RST_STREAM);
-    assert_eq!((reset.stream, reset.code()), (more, Code::REFUSED_STREAM.0));
+    assert_eq!(
+        (reset.stream, reset.code()),
+        (more, H2ErrorCode::REFUSED_STREAM.0)
+    );
     first.data(held[0], b"", true);
     assert_eq!(first.response(held[0]).status, 200);
     let again = second.ask("POST", "/echo", &[], true);
@@ -452,7 +458,7 @@ fn windows_bound_received_bodies() {
     loop {
         let frame = h2.next().expect("a frame");
         if matches!(frame.kind, frame::RST_STREAM | frame::GOAWAY) {
-            assert_eq!(frame.code(), Code::FLOW_CONTROL_ERROR.0);
+            assert_eq!(frame.code(), H2ErrorCode::FLOW_CONTROL_ERROR.0);
             break;
         }
     }

@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the bottom up. Each may name those before it, and itself.
-const LAYERS: [&str; 16] = [
-    "limits", "base", "wire", "site", "tls", "handler", "cache", "hits", "config", "world",
-    "serve", "acme", "backup", "deploy", "control", "cli",
+const LAYERS: [&str; 17] = [
+    "limits", "base", "wire", "site", "tls", "upstream", "handler", "cache", "hits", "config",
+    "world", "serve", "acme", "backup", "deploy", "control", "cli",
 ];
 
 /// What may not be named in a layer, and why.
@@ -54,8 +54,8 @@ const FORBIDDEN: [(&str, &str, &str); 9] = [
 const UNSAFE_FILES: [&str; 6] = [
     "base/sys.rs",
     "base/sys/aead.rs",
-    "base/sys/copy.rs",
-    "base/sys/heap.rs",
+    "base/sys/memcpy.rs",
+    "base/sys/allocator.rs",
     "base/sys/segments.rs",
     "base/sys/spawn.rs",
 ];

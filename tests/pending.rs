@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
 
-use anthill::wire::h2::Code;
+use anthill::wire::h2::H2ErrorCode;
 use anthill::wire::h2::frame;
 
 use crate::h2::server;
@@ -59,7 +59,7 @@ fn one_address_cannot_take_all_slots() {
         assert!(
             resets
                 .iter()
-                .all(|(_, code)| *code == Code::REFUSED_STREAM.0)
+                .all(|(_, code)| *code == H2ErrorCode::REFUSED_STREAM.0)
         );
         refused += resets.len();
     }
@@ -104,14 +104,17 @@ fn at_the_bound_the_longest_stalled_request_of_the_largest_holder_ends() {
         let held = [hold(h2), hold(h2)];
         assert_eq!(resets(h2), [], "{held:?}");
         let more = hold(h2);
-        assert_eq!(resets(h2), [(more, Code::REFUSED_STREAM.0)]);
+        assert_eq!(resets(h2), [(more, H2ErrorCode::REFUSED_STREAM.0)]);
     }
     let before = server.counter("streams_refused");
     let mut last = open(5);
     hold(&mut last);
     assert_eq!(resets(&mut last), []);
     let reset = greedy.until(frame::RST_STREAM);
-    assert_eq!((reset.stream, reset.code()), (oldest, Code::CANCEL.0));
+    assert_eq!(
+        (reset.stream, reset.code()),
+        (oldest, H2ErrorCode::CANCEL.0)
+    );
     assert_eq!(server.counter("streams_refused"), before + 1);
     assert_eq!(resets(&mut second), []);
     for h2 in &mut small {

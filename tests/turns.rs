@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::Duration;
 
-use anthill::limits::SCRATCH_BYTES;
+use anthill::limits::READ_BUFFER_BYTES;
 use anthill::wire::h2::frame;
 
 use crate::support::h2::H2;
@@ -144,6 +144,6 @@ fn a_closed_connection_gets_no_responses() {
     });
     // Far fewer requests than one read returns.
     let answered = server.counter("requests") - before;
-    let read = (SCRATCH_BYTES / request.len()) as u64;
+    let read = (READ_BUFFER_BYTES / request.len()) as u64;
     assert!(answered < read / 2, "{answered} requests");
 }

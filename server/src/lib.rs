@@ -9,6 +9,7 @@ pub mod base;
 pub mod wire;
 pub mod site;
 pub mod tls;
+pub mod upstream;
 pub mod handler;
 pub mod cache;
 pub mod hits;

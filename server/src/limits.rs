@@ -15,7 +15,7 @@ pub struct Limits {
     /// Requests under way by HTTP/2 and 3 on all connections of one worker; past it new ones are
     /// refused, to be tried again. Each is a few hundred bytes that a client can hold for the time of
     /// a stall, and what has come of its body: that is bounded by the connection's window, and where it
-    /// is gathered for a script, for all together ([`GATHERED_BYTES_ALL_MAX`]).
+    /// is gathered for a script, for all together ([`BODY_BUDGET_BYTES_MAX`]).
     pub streams: usize,
     /// Request line, bytes without its CRLF: what browsers and proxies still send, and 414 past it.
     pub request_line_bytes: usize,
@@ -151,18 +151,18 @@ pub const SOCKET_UNSENT_BYTES: u32 = 64 * 1024;
 pub const SOCKET_UNSENT_BYTES_FAST: u32 = 256 * 1024;
 /// A client loses at most so many idle connections at once when no more may be opened. Finding them takes
 /// a look at every connection, 100 to 200 microseconds of 10,000, which so many share.
-pub const GIVEN_UP_AT_ONCE_MAX: usize = 64;
+pub const IDLE_EVICTIONS_AT_ONCE_MAX: usize = 64;
 /// A client loses at most one in so many of its connections at once, so that a small holder loses one.
-pub const GIVEN_UP_PART: usize = 16;
+pub const IDLE_EVICTIONS_CLIENT_DIVISOR: usize = 16;
 /// A client loses a request under way only to a client that holds at most one in so many of what the
 /// largest holder has. Shares of requests and of calls have the same bound for small clients.
-pub const GIVEN_UP_SMALL_PART: usize = 8;
+pub const SMALL_HOLDER_DIVISOR: usize = 8;
 /// Connections that a listening socket has accepted while all of `connections` are taken, and that wait for a
 /// place. Who they belong to decides which goes first; the rest waits in the kernel's queue.
 pub const ACCEPTED_WAITING_MAX: usize = 64;
 /// A client of HTTP/3 waits at most so long for another connection to be closed before it is refused:
 /// closing one takes less than a round trip, and the client asks again after a second.
-pub const H3_ROOM_MILLISECONDS: u64 = 900;
+pub const H3_ADMISSION_WAIT_MILLISECONDS_MAX: u64 = 900;
 /// Requests that a connection is answered in one turn. Then the other connections have theirs: a client
 /// that sends requests without waiting for answers would keep the worker for as long as it sends. About
 /// 200 microseconds of stored pages; browsers and load generators rarely send more at once.
@@ -171,16 +171,16 @@ pub const TURN_REQUESTS_MAX: u32 = 32;
 /// encryption. A client that reads as fast as it is sent to would keep the worker otherwise.
 pub const TURN_BYTES_MAX: usize = 256 * 1024;
 /// A worker's read scratch, bytes; a head never exceeds it.
-pub const SCRATCH_BYTES: usize = 32 * 1024;
+pub const READ_BUFFER_BYTES: usize = 32 * 1024;
 /// A file up to this size is served from the content budget; a larger one from its descriptor.
 pub const CONTENT_FILE_BYTES_MAX: u64 = 128 * 1024;
 /// A response up to this size is put together in memory and leaves by one plain send.
-pub const JOINED_BYTES_MAX: usize = 8 * 1024;
+pub const COALESCED_RESPONSE_BYTES_MAX: usize = 8 * 1024;
 /// Over plain HTTP a body of this size or more goes by sendfile, which copies nothing.
 pub const SENDFILE_BYTES_MIN: u64 = 8 * 1024;
 /// Within so many microseconds a file isn't looked at twice for whether it is still the same: about
 /// what one turn of a busy worker takes.
-pub const FILE_LOOK_MICROS: u64 = 100;
+pub const FILE_STAT_INTERVAL_MICROSECONDS_MIN: u64 = 100;
 /// A file up to this size has an ETag of its content; a larger one of its size and time.
 pub const DIGEST_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Text smaller than this is not worth compressing: it fits one packet anyway.
@@ -196,7 +196,7 @@ pub const FOLDER_DEPTH_MAX: usize = 64;
 /// A log line's bytes are collected by each worker up to this before they are handed over.
 pub const LOG_BATCH_BYTES: usize = 16 * 1024;
 /// Empty buffers that a log destination keeps for its workers: about one for each, and one on its way.
-pub const LOG_SPARES_MAX: usize = 32;
+pub const LOG_SPARE_BUFFERS_MAX: usize = 32;
 /// A thread for blocking work ends after this time without any.
 pub const POOL_IDLE_SECONDS: u64 = 10;
 /// Password hashes computed at the same time: they are made to be slow, and pages go first.
@@ -243,21 +243,21 @@ pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;
 /// doesn't tell of every change: writes through a hard link outside of the root, below the lower layer of
 /// an overlay, or by another machine on a network file system. For one file these are two
 /// system calls in 4.1 s, however many requests there are. A power of two spares each request a division.
-pub const FILE_LOOK_SHIFT: u32 = 12;
+pub const FILE_STAT_PERIOD_MILLISECONDS_LOG2: u32 = 12;
 /// Paths remembered as changed behind the watcher's back until somebody rescans them.
 pub const STALE_PATHS_MAX: usize = 64;
 /// A request for what isn't there waits so long at most for changes that the disk has told and nobody
 /// has looked at yet. It waits for two Worlds, which takes some milliseconds, and up to some hundred
 /// where the processor is busy or a folder large; only a reload may keep them back for longer.
-pub const LAG_MILLISECONDS: u64 = 1_000;
+pub const CATCH_UP_WAIT_MILLISECONDS_MAX: u64 = 1_000;
 /// Bringing changes into the World may take one part in so many of the control thread's time, so that
 /// a deployment or a busy folder leaves the processor to requests.
-pub const RENEWING_SHARE: u32 = 5;
+pub const WORLD_UPDATE_TIME_DIVISOR: u32 = 5;
 /// Between two Worlds there is a pause of so long at least: each is taken up by every worker, and
 /// changes that belong together mostly come within it.
-pub const RENEWING_PAUSE_MILLISECONDS: u64 = 10;
+pub const WORLD_UPDATE_PAUSE_MILLISECONDS_MIN: u64 = 10;
 /// And so long at most: on a folder so large that looking at a change takes long, it is waited for.
-pub const RENEWING_PAUSE_MILLISECONDS_MAX: u64 = 100;
+pub const WORLD_UPDATE_PAUSE_MILLISECONDS_MAX: u64 = 100;
 /// What the braces of one glob may multiply to.
 pub const GLOB_ALTERNATIVES_MAX: usize = 64;
 /// The head of what a script answers, bytes: cookies and policies of the largest applications fit.
@@ -269,32 +269,32 @@ pub const CGI_FIELDS_MAX: usize = 200;
 /// A program that is told to end may take so long before it is killed, with all of its group.
 pub const PROGRAM_GRACE_SECONDS: u64 = 2;
 /// How often it is looked whether it has ended.
-pub const PROGRAM_LOOK_MILLISECONDS: u64 = 20;
+pub const PROGRAM_EXIT_POLL_MILLISECONDS: u64 = 20;
 /// A script whose output has ended is waited for so long before its response is taken for whole: how
 /// it ended tells whether it is.
 pub const PROGRAM_EXIT_MILLISECONDS: u64 = 100;
 /// Threads that start programs: each waits while a program's file is read.
 pub const PROGRAM_THREADS: usize = 2;
 /// Of what a program says on standard error during one call, this much is logged.
-pub const PROGRAM_SAID_BYTES_MAX: usize = 64 * 1024;
+pub const PROGRAM_STDERR_BYTES_MAX: usize = 64 * 1024;
 /// A line of it that is longer is cut.
-pub const PROGRAM_LINE_BYTES_MAX: usize = 1_024;
+pub const PROGRAM_STDERR_LINE_BYTES_MAX: usize = 1_024;
 /// So much is quoted of what a script said where that was wrong, bytes: enough to know it again.
 pub const SCRIPT_QUOTED_BYTES_MAX: usize = 80;
 /// A script that has ended may have left a child that holds its output open. What such a child says
 /// counts for as long as it goes on; after a pause like this it is ended, and the response is whole.
-pub const PROGRAM_LEFT_SECONDS: u64 = 1;
+pub const ORPHAN_OUTPUT_PAUSE_SECONDS_MAX: u64 = 1;
 /// Calls that wait for their turn do so for at most this long: a client that waits longer asks again.
 pub const CALL_QUEUE_SECONDS: u64 = 10;
 /// So much of a body is there before its script begins, or all of it: a slow client keeps no script
 /// waiting for a form. One without a length is counted by that, if it isn't longer: most programs that
 /// speak CGI believe in CONTENT_LENGTH alone.
-pub const GATHERED_BODY_BYTES: usize = PIPE_BYTES;
+pub const BODY_BUFFER_BYTES: usize = PIPE_BYTES;
 /// What lies in memory so in all: each connection, and each of its streams, can have one. Past it a body
 /// whose length is known waits for its place as it is, and any other is told to come back.
-pub const GATHERED_BYTES_ALL_MAX: usize = 64 << 20;
+pub const BODY_BUDGET_BYTES_MAX: usize = 64 << 20;
 /// It is counted after each part of this size, so that no body is over by more.
-pub const GATHERED_PART_BYTES: usize = 16 * 1024;
+pub const BODY_BUFFER_PART_BYTES: usize = 16 * 1024;
 /// Bodies that lie on the disk until they are whole: each has a descriptor, and a process may open
 /// 1,024 by default.
 pub const SPOOLS_MAX: usize = 256;
@@ -317,7 +317,7 @@ pub const UPLOAD_BYTES_PER_SECOND: u64 = 4 * 1024;
 pub const UPLOAD_GRACE_SECONDS: u64 = 3;
 /// How often a call looks at how fast its client takes the response, while the client is what the call
 /// waits for, milliseconds.
-pub const DOWNLOAD_LOOK_MILLISECONDS: u64 = 250;
+pub const DOWNLOAD_RATE_CHECK_MILLISECONDS: u64 = 250;
 /// While a call of another client waits for a place, a client that takes less than this of a response
 /// loses its place, bytes per second: a modem on a telephone line takes more.
 pub const DOWNLOAD_BYTES_PER_SECOND: u64 = 4 * 1024;
@@ -342,14 +342,14 @@ pub const CALL_END_PAUSE_MILLISECONDS: u64 = 250;
 /// What moves at once between a handler's pipe and a program.
 pub const PROGRAM_CHUNK_BYTES: usize = 16 * 1024;
 /// The head of most responses of live calls fits in so much.
-pub const LIVE_HEAD_BYTES: usize = 512;
+pub const SCRIPT_HEAD_BYTES_INITIAL: usize = 512;
 /// What a backend is told of most requests fits in so much.
-pub const PROGRAM_TOLD_BYTES: usize = 1_536;
+pub const BACKEND_REQUEST_BYTES_INITIAL: usize = 1_536;
 /// The buffers for it begin so small: most responses are, and clearing memory takes time.
-pub const PROGRAM_FIRST_BYTES: usize = 4 * 1024;
+pub const PROGRAM_BUFFER_BYTES_INITIAL: usize = 4 * 1024;
 /// Of git's answer to the first question, the list of refs, so much is read before it is sent on: a
 /// repository that can't be read fails within it, and its client gets an error instead of a piece.
-pub const GIT_HELD_BYTES: usize = PIPE_BYTES;
+pub const GIT_REFS_BUFFER_BYTES: usize = PIPE_BYTES;
 /// Memory that git may take for a clone, a fetch or a push, bytes for each of its processes. What it maps
 /// of packs doesn't count. A clone of the Linux kernel (11 million objects) takes a little over 1 GiB,
 /// and so does a push of a changed file of 500 MB.
@@ -386,9 +386,9 @@ pub const GIT_HTML_BYTES_MAX: usize = 4 << 20;
 /// A page up to this is handed over whole, bytes: as much as a pipe holds.
 pub const GIT_PAGE_WHOLE_BYTES: usize = PIPE_BYTES;
 /// Larger pages on their way to clients, all together, bytes: who takes one slowly keeps it in memory.
-pub const GIT_PAGES_HELD_BYTES: usize = 64 << 20;
+pub const GIT_PAGES_SENDING_BYTES_MAX: usize = 64 << 20;
 /// Of those, what pages for one address may take, bytes: a few of the largest. Others still get theirs.
-pub const GIT_PAGES_HELD_BYTES_EACH: usize = GIT_PAGES_HELD_BYTES / 4;
+pub const GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX: usize = GIT_PAGES_SENDING_BYTES_MAX / 4;
 /// Commits on a page of a log.
 pub const GIT_LOG_COMMITS: usize = 50;
 /// Commits, branches and tags on the summary of a repository.
@@ -402,7 +402,7 @@ pub const GIT_LOG_OFFSET_MAX: u64 = 10_000_000;
 /// A name of a branch or tag, bytes, as Linux allows for a path below `refs`.
 pub const GIT_REF_BYTES_MAX: usize = 1_024;
 /// Repositories on the list of a folder.
-pub const GIT_LIST_MAX: usize = 1_000;
+pub const GIT_LIST_REPOSITORIES_MAX: usize = 1_000;
 /// Names looked at for it.
 pub const GIT_LIST_NAMES_MAX: usize = 20_000;
 /// How deep below the folder repositories are looked for.
@@ -413,12 +413,12 @@ pub const GIT_CONFIG_BYTES_MAX: usize = 16 * 1024;
 pub const GIT_DESCRIPTION_BYTES_MAX: usize = 512;
 /// Of a file or snapshot on its way so much is read before it begins: what it is shows by then, and
 /// whether git can read it.
-pub const GIT_STREAM_HELD_BYTES: usize = 64 * 1024;
+pub const GIT_STREAM_BUFFER_BYTES: usize = 64 * 1024;
 /// Pages made by git at the same time, a quarter of `scripts` at most, and as many downloads: the rest
 /// of the places is for clones.
-pub const GIT_PAGES_MAX: usize = 4;
+pub const GIT_PAGES_AT_ONCE_MAX: usize = 4;
 /// Of pages that take git long, an eighth of `scripts` at most, and as many snapshots.
-pub const GIT_HEAVY_MAX: usize = 2;
+pub const GIT_HEAVY_PAGES_AT_ONCE_MAX: usize = 2;
 /// A snapshot on its way to its client, which takes all of it that long: git is at work meanwhile.
 pub const GIT_SNAPSHOT_SECONDS: u64 = 15 * 60;
 /// Of the processor git may take for what a browser asked, seconds: to compress a gigabyte takes half.
@@ -428,20 +428,20 @@ pub const GIT_PATH_BYTES_MAX: usize = 4_096;
 /// Of a path so many parts are links: each of them is as long as the path up to there.
 pub const GIT_PATH_LINKS_MAX: usize = 64;
 /// Threads that look for repositories on disk.
-pub const GIT_LOOK_THREADS: usize = 1;
+pub const GIT_LOOKUP_THREADS: usize = 1;
 /// Threads that walk over folders for a list, and render READMEs; looks don't wait for them.
 pub const GIT_WALK_THREADS: usize = 1;
 /// A list of repositories is shown again for so long without a walk over the folders, milliseconds.
-pub const GIT_LIST_KEPT_MILLIS: u64 = 1_500;
-/// Lists that are kept so, each of up to `GIT_LIST_MAX` repositories.
-pub const GIT_LISTS_KEPT: usize = 16;
+pub const GIT_LIST_CACHE_MILLISECONDS: u64 = 1_500;
+/// Lists that are kept so, each of up to `GIT_LIST_REPOSITORIES_MAX` repositories.
+pub const GIT_LISTS_CACHED_MAX: usize = 16;
 /// Looks at the disk that may wait.
-pub const GIT_LOOK_QUEUE_MAX: usize = 256;
+pub const GIT_LOOKUP_QUEUE_MAX: usize = 256;
 /// Addresses whose heavy pages are counted; past it those that are owed nothing go first.
-pub const GIT_ASKERS_MAX: usize = 4_096;
+pub const GIT_RATED_ADDRESSES_MAX: usize = 4_096;
 /// A page of a commit never changes, but its repository may be withdrawn: after so long the page
 /// cache asks whether it is still there.
-pub const GIT_KEPT_SECONDS: u64 = 10;
+pub const GIT_COMMIT_PAGE_RECHECK_SECONDS: u64 = 10;
 /// Connections to one backend where it isn't said how many are kept: most of them wait in its own
 /// queue, and beyond that it can do nothing but wait.
 pub const BACKEND_CONNECTIONS_MAX: usize = 128;
@@ -449,30 +449,30 @@ pub const BACKEND_CONNECTIONS_MAX: usize = 128;
 /// twice as long,
 pub const BACKEND_IDLE_MILLISECONDS: u64 = 5;
 /// and is closed after the request that it is at when it is so old: others want its process too.
-pub const BACKEND_PASSED_MILLISECONDS: u64 = 50;
+pub const BACKEND_HANDOVER_AGE_MILLISECONDS_MAX: u64 = 50;
 /// A request that was said on such a connection and isn't read after so long is asked elsewhere: the
 /// process has answered the one before, and goes on with something else (`fastcgi_finish_request`).
 /// It may still come to it, and then does in vain what another has done.
-pub const BACKEND_UNHEARD_MILLISECONDS: u64 = 100;
+pub const BACKEND_UNREAD_RETRY_MILLISECONDS: u64 = 100;
 /// A request that isn't read after so long waits: in the backend's queue, for all of its processes are
 /// busy, or for the one process that a connection was passed on from.
-pub const BACKEND_UNREAD_MILLISECONDS: u64 = 2;
+pub const BACKEND_UNREAD_QUEUED_MILLISECONDS: u64 = 2;
 /// One in so many may wait for that one. Where more do, the backend goes on after its answers, or waits
 /// for a processor: then there is little to be had from passing connections on.
-pub const BACKEND_SLOW_SHARE: u32 = 20;
+pub const BACKEND_QUEUED_DIVISOR: u32 = 20;
 /// What isn't read is looked for so often at most.
-pub const BACKEND_LOOK_MICROSECONDS: u64 = 1_000;
+pub const BACKEND_UNREAD_POLL_MICROSECONDS: u64 = 1_000;
 /// When it has answered nothing for so long, those that wait for a connection make their own.
-pub const BACKEND_WAIT_MILLISECONDS: u64 = 20;
+pub const BACKEND_STALLED_MILLISECONDS: u64 = 20;
 /// Whether there are more processes by now is tried so often,
 pub const BACKEND_PROBE_MILLISECONDS: u64 = 10;
 /// and at last only so often where there are none.
 pub const BACKEND_PROBE_MILLISECONDS_MAX: u64 = 250;
 /// A backend that closes connections that are to stay, or takes its time to read what is said on them,
 /// is asked to keep them open after so long again,
-pub const BACKEND_SHY_SECONDS: u64 = 10;
+pub const BACKEND_KEEP_RETRY_SECONDS: u64 = 10;
 /// and after so long at last, if it goes on to take its time.
-pub const BACKEND_SHY_SECONDS_MAX: u64 = 600;
+pub const BACKEND_KEEP_RETRY_SECONDS_MAX: u64 = 600;
 /// One try to connect to a backend, which is on this machine or next to it.
 pub const BACKEND_CONNECT_SECONDS: u64 = 5;
 /// A backend that is not there may just be starting anew: so often it is looked.
@@ -480,7 +480,7 @@ pub const BACKEND_CONNECT_TRIES: u32 = 5;
 /// The pause between two of those looks.
 pub const BACKEND_RETRY_MILLISECONDS: u64 = 100;
 /// Pages that a handler may send for one another before that is a loop.
-pub const REDIRECTS_INSIDE_MAX: u8 = 8;
+pub const INTERNAL_REDIRECTS_MAX: u8 = 8;
 /// Streams that a client of HTTP/2 may have open at a time: browsers use a few dozen at once, and
 /// RFC 9113 §6.5.2 advises against fewer.
 pub const H2_STREAMS_MAX: usize = 100;
@@ -502,9 +502,9 @@ pub const H2_PRIORITIES_AHEAD_MAX: usize = 16;
 /// What a client may ask of us for nothing, in points: each frame that serves no response costs
 /// some (below), time and responses give them back. So a burst is free and a flood is over within
 /// a fraction of a second, while no client that loads pages comes near it.
-pub const CALM_POINTS: u32 = 10_000;
+pub const ABUSE_POINTS_MAX: u32 = 10_000;
 /// Points given back each second: 10 resets or 50 PINGs a second can go on for ever.
-pub const CALM_POINTS_PER_SECOND: u32 = 1_000;
+pub const ABUSE_POINTS_PER_SECOND: u32 = 1_000;
 /// A stream that was reset, by the client or by us for what it sent: the work for it was in vain.
 /// A browser that leaves a page resets up to a hundred at once.
 pub const RESET_POINTS: u32 = 50;
@@ -529,9 +529,9 @@ pub const SMALL_DATA_BYTES: usize = 8;
 /// buffers and our windows end, and a window is 64 KiB.
 pub const LARGE_DATA_BYTES: usize = 4 * 1024;
 /// Small frames that may be paid for so beforehand.
-pub const DATA_RESTS_MAX: u32 = 64;
+pub const SMALL_DATA_CREDITS_MAX: u32 = 64;
 /// A frame of a type that we don't know, which must be ignored.
-pub const UNKNOWN_POINTS: u32 = 20;
+pub const UNKNOWN_FRAME_POINTS: u32 = 20;
 /// Given back for each response that was sent to its end.
 pub const RESPONSE_POINTS: u32 = 20;
 /// Given back at most for a DATA frame that was sent, or part of one over HTTP/3, besides the points by
@@ -548,9 +548,9 @@ pub const DATA_POINT_BYTES: usize = 32;
 pub const H2_SMALL_BODY_BYTES: usize = 16 * 1024;
 /// After so many bytes a response that asked to go alone takes turns with the others: one that has
 /// no end would starve them.
-pub const H2_ALONE_BYTES_MAX: u64 = 4 << 20;
+pub const H2_NON_INCREMENTAL_BYTES_MAX: u64 = 4 << 20;
 /// A directory's answer, bytes: a certificate with its chain is 4 to 8 KiB.
-pub const ACME_ANSWER_BYTES_MAX: usize = 256 * 1024;
+pub const ACME_RESPONSE_BYTES_MAX: usize = 256 * 1024;
 /// The head of a directory's answer, bytes.
 pub const ACME_HEAD_BYTES_MAX: usize = 16 * 1024;
 /// One call to a directory, from the look-up of its name to the last byte.
@@ -612,7 +612,7 @@ pub const H3_UNACKNOWLEDGED_BYTES_MIN: u64 = 64 * 1024;
 pub const H3_UNACKNOWLEDGED_BYTES_MAX: u64 = 4 << 20;
 /// Handshakes under way on one worker with clients that haven't shown that their address is theirs.
 /// Past it a client has to show it first (Retry, RFC 9000 §8.1.2), which costs us no memory.
-pub const H3_UNPROVEN_HANDSHAKES_MAX: usize = 64;
+pub const H3_UNVALIDATED_HANDSHAKES_MAX: usize = 64;
 /// Receive buffer of each UDP socket, bytes. The kernel doubles the number and charges 2,304 bytes for a
 /// datagram of 1,200 to 1,472 bytes, so 3,640 of them wait while the worker is busy. The usual default
 /// (212,992, or 92 datagrams) is less than the 200 datagrams in which 100 browsers begin at once; a client sends
@@ -628,21 +628,21 @@ pub const CACHE_PAGE_BYTES: u64 = 1 << 20;
 /// Answers to one URI that are kept beside each other, by what Vary names and who may have them.
 pub const CACHE_VARIANTS_MAX: usize = 32;
 /// For so long nobody waits for another's call to a URI whose answer was for one client alone.
-pub const CACHE_PASS_SECONDS: u64 = 10;
+pub const CACHE_HIT_FOR_PASS_SECONDS: u64 = 10;
 /// URIs of which that is known, a few dozen bytes each.
-pub const CACHE_PASSES_MAX: usize = 16_384;
+pub const CACHE_HIT_FOR_PASS_URIS_MAX: usize = 16_384;
 /// A handler that failed while there is an old page isn't asked for it again before then.
 pub const CACHE_FAILED_SECONDS: u64 = 5;
 /// A call that makes a stale page anew goes on for so long with nobody waiting for it: nobody has to,
 /// and there is one for a page that somebody wanted before.
-pub const CACHE_ALONE_SECONDS: u32 = 60;
+pub const CACHE_REFRESH_UNATTENDED_SECONDS_MAX: u32 = 60;
 /// Any other call that everybody has left: one that is quick is worth its end, and one that isn't would
 /// take a place from those who wait.
-pub const CACHE_LEFT_SECONDS: u32 = 2;
+pub const CACHE_FILL_ABANDONED_SECONDS_MAX: u32 = 2;
 /// The same where more than half of a content of known length is there.
-pub const CACHE_ENDING_SECONDS: u32 = 10;
+pub const CACHE_FILL_ABANDONED_LATE_SECONDS_MAX: u32 = 10;
 /// A content of unknown length comes to its end within this time, or isn't kept: others wait for it.
-pub const CACHE_COMING_SECONDS: u64 = 30;
+pub const CACHE_FILL_UNKNOWN_LENGTH_SECONDS_MAX: u64 = 30;
 /// What is copied at a time out of a page that is still coming.
 pub const CACHE_CHUNK_BYTES: usize = 16 * 1024;
 /// Pages that are kept over a restart, bytes: a slow disk writes so much within a few seconds.
@@ -668,15 +668,15 @@ pub const BACKUP_MEMORY_BYTES: u64 = 1 << 20;
 /// So often a file is read that changes meanwhile, before the backup fails.
 pub const BACKUP_TRIES_MAX: u32 = 20;
 /// What a backup says of itself, and its hit counts: 10,000 pages take a few megabytes.
-pub const BACKUP_OWN_BYTES_MAX: u64 = 64 << 20;
+pub const BACKUP_METADATA_BYTES_MAX: u64 = 64 << 20;
 /// Trees that were deployed before the one that is served are kept so many: responses under way still
 /// read the last one, and an operator may want to look at one.
-pub const DEPLOYED_KEPT: usize = 2;
+pub const DEPLOYED_TREES_KEPT: usize = 2;
 /// Links in a tree that is deployed: their names are remembered until it is known where all lead.
 pub const DEPLOY_LINKS_MAX: usize = 4_096;
 /// A tree of so many files is brought to the disk file by file, which takes a few milliseconds each; a
 /// larger one with all that is waiting for the disk.
-pub const DEPLOY_SYNCED_SINGLY: u64 = 100;
+pub const DEPLOY_FSYNC_FILES_MAX: u64 = 100;
 /// `git` that says nothing for so long while a branch is deployed is ended.
 pub const DEPLOY_SILENT_SECONDS: u64 = 60;
 /// Memory that git may take for an archive, bytes: a file in which something is to be filled in is taken
@@ -686,10 +686,10 @@ pub const DEPLOY_MEMORY_BYTES: u64 = 512 << 20;
 /// end what isn't ready after a minute or so.
 pub const DEPLOY_FIRST_SECONDS: u64 = 10;
 /// One that was given up then has so long to clean up before nobody waits for it, seconds.
-pub const DEPLOY_GIVEN_UP_SECONDS: u64 = 2;
+pub const DEPLOY_CLEANUP_SECONDS_MAX: u64 = 2;
 /// What git complains of is kept up to this for the log.
-pub const DEPLOY_SAID_BYTES_MAX: usize = 4 * 1024;
+pub const DEPLOY_STDERR_BYTES_MAX: usize = 4 * 1024;
 /// The answer to a push waits so long for its deployment: proxies and patience end soon after.
-pub const DEPLOY_ANSWER_SECONDS: u64 = 120;
+pub const PUSH_RESPONSE_WAIT_SECONDS_MAX: u64 = 120;
 /// Meanwhile the client hears so often that somebody is there, as it does from git itself.
 pub const PUSH_KEEP_ALIVE_SECONDS: u64 = 5;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use anthill::wire::h2::frame::{self, HEADER_BYTES, Header, PREFACE};
-use anthill::wire::h2::hpack::{Decoder, Strings, push_field};
+use anthill::wire::h2::frame::{self, H2FrameHeader, HEADER_BYTES, PREFACE};
+use anthill::wire::h2::hpack::{HpackDecoder, HpackScratch, push_field};
 
 use super::Server;
 use super::wire::{Over, Response, Wire};
@@ -33,7 +33,7 @@ impl Frame {
 /// A client's connection.
 pub struct H2 {
     pub wire: Wire,
-    decoder: Decoder,
+    decoder: HpackDecoder,
     next_id: u32,
     /// Responses of streams with at least one received frame.
     begun: HashMap<u32, Response>,
@@ -91,7 +91,7 @@ impl H2 {
     pub fn on(wire: Wire) -> H2 {
         H2 {
             wire,
-            decoder: Decoder::default(),
+            decoder: HpackDecoder::default(),
             next_id: 1,
             begun: HashMap::new(),
             grants: true,
@@ -153,10 +153,10 @@ impl H2 {
     /// Returns the next frame, or None after the end of the connection.
     pub fn next(&mut self) -> Option<Frame> {
         let header = self.wire.take(HEADER_BYTES);
-        let header = Header::parse(header.as_slice().try_into().ok()?);
+        let header = H2FrameHeader::parse(header.as_slice().try_into().ok()?);
         let payload = self.wire.take(header.length);
         assert_eq!(payload.len(), header.length, "a frame was cut off");
-        let Header {
+        let H2FrameHeader {
             kind,
             flags,
             stream,
@@ -210,7 +210,7 @@ impl H2 {
             frame::HEADERS => {
                 assert!(frame.flags & frame::END_HEADERS != 0, "{frame:?}");
                 let mut fields = Vec::new();
-                let mut strings = Strings::default();
+                let mut strings = HpackScratch::default();
                 self.decoder
                     .decode(&frame.payload, &mut strings, |name, value| {
                         let [name, value] = [name, value].map(super::lossy);

@@ -5,10 +5,10 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{EcdsaKeyPair, KeyPair as _};
 
-use super::failure::Failure;
+use crate::acme::error::AcmeError;
 use crate::base::digest::{base64url, sha256};
-use crate::config::Eab;
-use crate::tls::RequestKey;
+use crate::config::EabConfig;
+use crate::tls::CsrKey;
 use crate::wire::json::quoted;
 
 /// The key of an account, on P-256.
@@ -27,16 +27,16 @@ pub(super) enum Signer<'s> {
 
 impl AccountKey {
     /// A new one.
-    pub(super) fn generate() -> Result<AccountKey, Failure> {
-        let failed = |error: crate::tls::TlsError| Failure::new(error.to_string());
-        let pem = RequestKey::generate().and_then(|key| key.to_pem());
+    pub(super) fn generate() -> Result<AccountKey, AcmeError> {
+        let failed = |error: crate::tls::TlsError| AcmeError::new(error.to_string());
+        let pem = CsrKey::generate().and_then(|key| key.to_pem());
         AccountKey::from_pem(&pem.map_err(failed)?)
     }
 
     /// The key in this PEM text.
-    pub(super) fn from_pem(pem: &str) -> Result<AccountKey, Failure> {
-        let key = RequestKey::from_pem(pem).and_then(|key| key.into_fixed());
-        let key = key.ok_or_else(|| Failure::new("this is no PEM of a key on P-256"))?;
+    pub(super) fn from_pem(pem: &str) -> Result<AccountKey, AcmeError> {
+        let key = CsrKey::from_pem(pem).and_then(|key| key.into_fixed());
+        let key = key.ok_or_else(|| AcmeError::new("this is no PEM of a key on P-256"))?;
         Ok(AccountKey {
             key,
             pem: pem.to_owned(),
@@ -72,7 +72,7 @@ impl AccountKey {
         nonce: &str,
         url: &str,
         payload: &str,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, AcmeError> {
         let who = match signer {
             Signer::Key => format!("\"jwk\":{}", self.jwk()),
             Signer::Account(kid) => format!("\"kid\":{}", quoted(kid)),
@@ -90,7 +90,7 @@ impl AccountKey {
     }
 
     /// The public half, signed with the key that a CA gave the operator (RFC 8555 §7.3.4).
-    pub(super) fn bind(&self, eab: &Eab, url: &str) -> Result<String, Failure> {
+    pub(super) fn bind(&self, eab: &EabConfig, url: &str) -> Result<String, AcmeError> {
         let protected = format!(
             "{{\"alg\":\"HS256\",\"kid\":{},\"url\":{}}}",
             quoted(&eab.kid),
@@ -108,11 +108,11 @@ fn flattened(
     protected: &str,
     payload: &str,
     sign: impl FnOnce(&[u8]) -> Result<Vec<u8>, aws_lc_rs::error::Unspecified>,
-) -> Result<String, Failure> {
+) -> Result<String, AcmeError> {
     let protected = base64url(protected.as_bytes());
     let payload = base64url(payload.as_bytes());
     let signature = sign(format!("{protected}.{payload}").as_bytes());
-    let signature = signature.map_err(|_| Failure::new("can't sign: no randomness"))?;
+    let signature = signature.map_err(|_| AcmeError::new("can't sign: no randomness"))?;
     Ok(format!(
         "{{\"protected\":\"{protected}\",\"payload\":\"{payload}\",\"signature\":\"{}\"}}",
         base64url(&signature)
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(protected.text("kid"), Some("https://ca.test/1"));
         assert_eq!(protected.text("url"), Some(url));
         assert_eq!(key.authorization("abc").len(), 3 + 1 + 43);
-        let eab = Eab {
+        let eab = EabConfig {
             kid: "k".to_owned(),
             key: vec![1; 32],
         };

@@ -8,12 +8,12 @@
 // A test may panic: that is how it fails.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod failure;
-mod hook;
-mod https;
+mod error;
+mod dns_hook;
+mod https_client;
 mod jws;
 mod order;
-mod robot;
+mod renewer;
 mod schedule;
 mod session;
 mod store;
@@ -24,33 +24,33 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::base::clock::civil;
-use crate::config::{self, Config, Wanted};
-use crate::tls::Challenges;
+use crate::config::{self, Config, ManagedCertificate};
+use crate::tls::PendingChallenges;
 
-use failure::Failure;
+use crate::acme::error::AcmeError;
 
 /// How a step waits; an error when it shall give up.
-type Pause<'p> = dyn Fn(Duration) -> Result<(), Failure> + 'p;
+type PauseFn<'p> = dyn Fn(Duration) -> Result<(), AcmeError> + 'p;
 
 /// The robot's other end, in the control plane. Dropping it stops the robot.
-pub struct Acme {
-    shared: Arc<Shared>,
-    ledger: Arc<Challenges>,
+pub struct AcmeHandle {
+    shared: Arc<RenewerShared>,
+    ledger: Arc<PendingChallenges>,
     runs: bool,
 }
 
 /// What the robot knows of the certificates.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct AcmeReport {
     /// Another server has the lock of the state folder, and does the work.
     pub elsewhere: bool,
     /// What is told of each certificate.
-    pub sites: Vec<SiteReport>,
+    pub sites: Vec<CertificateReport>,
 }
 
 /// What the robot knows of one certificate. Times are Unix seconds.
 #[derive(Clone, Debug)]
-pub struct SiteReport {
+pub struct CertificateReport {
     /// The certificate's file.
     pub file: PathBuf,
     /// When it is renewed, or tried to be had.
@@ -61,9 +61,9 @@ pub struct SiteReport {
 
 /// What is to be had, from where and to where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Plan {
-    settings: config::Acme,
-    sites: Vec<Wanted>,
+struct AcmePlan {
+    settings: config::AcmeConfig,
+    sites: Vec<ManagedCertificate>,
     state: PathBuf,
     /// Plain HTTP is listened to, so http-01 may work.
     has_http: bool,
@@ -71,26 +71,26 @@ struct Plan {
 
 /// What the control plane and the robot have in common.
 #[derive(Default)]
-struct Shared {
-    desk: Mutex<Desk>,
+struct RenewerShared {
+    desk: Mutex<RenewerState>,
     news: Condvar,
 }
 
 #[derive(Default)]
-struct Desk {
-    plan: Option<Arc<Plan>>,
+struct RenewerState {
+    plan: Option<Arc<AcmePlan>>,
     /// The plan is another one than the robot works by.
     is_new: bool,
     /// Whoever reloads wants failures tried again.
     urged: bool,
     stopping: bool,
-    report: Report,
+    report: AcmeReport,
 }
 
-impl Acme {
+impl AcmeHandle {
     /// Nothing is to be done yet. What directories shall find is posted in `ledger`.
-    pub fn new(ledger: Arc<Challenges>) -> Acme {
-        Acme {
+    pub fn new(ledger: Arc<PendingChallenges>) -> AcmeHandle {
+        AcmeHandle {
             shared: Arc::default(),
             ledger,
             runs: false,
@@ -100,17 +100,17 @@ impl Acme {
     /// Takes over what the configuration wants; `urge` tries again what has failed, as far as the
     /// bounds allow.
     pub fn plan(&mut self, config: &Config, urge: bool) {
-        let plan = Plan::of(config).map(Arc::new);
+        let plan = AcmePlan::of(config).map(Arc::new);
         let mut desk = self.shared.desk();
         if desk.plan != plan {
             if plan.is_some() {
-                for (name, why) in config.not_wanted() {
+                for (name, why) in config.unmanaged_names() {
                     log::info!("acme: no certificate is asked for `{name}`: {why}");
                 }
             }
             desk.plan = plan;
             desk.is_new = true;
-            desk.report = Report::default();
+            desk.report = AcmeReport::default();
         }
         desk.urged |= urge;
         let starts = desk.plan.is_some() && !self.runs;
@@ -126,7 +126,7 @@ impl Acme {
         let thread = thread::Builder::new()
             .name("anthill-acme".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || robot::run(&shared, &ledger));
+            .spawn(move || renewer::run(&shared, &ledger));
         match thread {
             Ok(_) => self.runs = true,
             Err(error) => log::error!("acme: no thread for it: {error}"),
@@ -134,12 +134,12 @@ impl Acme {
     }
 
     /// What the robot knows.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> AcmeReport {
         self.shared.desk().report.clone()
     }
 }
 
-impl Drop for Acme {
+impl Drop for AcmeHandle {
     fn drop(&mut self) {
         self.shared.desk().stopping = true;
         self.shared.news.notify_all();
@@ -149,11 +149,11 @@ impl Drop for Acme {
 /// rustls's handshakes are its deepest calls.
 const STACK_BYTES: usize = 1 << 20;
 
-impl Plan {
-    fn of(config: &Config) -> Option<Plan> {
+impl AcmePlan {
+    fn of(config: &Config) -> Option<AcmePlan> {
         let settings = config.tls.acme.clone()?;
-        let sites = config.wanted();
-        (!sites.is_empty()).then(|| Plan {
+        let sites = config.managed_certificates();
+        (!sites.is_empty()).then(|| AcmePlan {
             settings,
             sites,
             state: config.server.state.get_ref().clone(),
@@ -162,18 +162,18 @@ impl Plan {
     }
 }
 
-impl Shared {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+impl RenewerShared {
+    fn desk(&self) -> MutexGuard<'_, RenewerState> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits in the middle of something; fails when that is no longer wanted.
-    fn pause(&self, pause: Duration) -> Result<(), Failure> {
+    fn pause(&self, pause: Duration) -> Result<(), AcmeError> {
         let until = Instant::now() + pause;
         let mut desk = self.desk();
         loop {
             if desk.stopping || desk.is_new {
-                return Err(Failure::stopped());
+                return Err(AcmeError::stopped());
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -186,7 +186,7 @@ impl Shared {
 }
 
 /// `2026-11-21 00:42 UTC`.
-pub fn shown(unix_seconds: u64) -> String {
+pub fn format_utc(unix_seconds: u64) -> String {
     let at = civil(unix_seconds);
     format!(
         "{:04}-{:02}-{:02} {:02}:{:02} UTC",

@@ -6,32 +6,32 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Pause;
-use super::failure::{Failure, words};
-use super::hook::{Hook, Record};
-use super::session::{Session, is_base64url};
-use super::store::{BegunOrder, SiteStore};
+use super::PauseFn;
+use super::session::{AcmeSession, is_base64url};
+use super::store::{CertificateStore, StoredOrder};
+use crate::acme::dns_hook::{DnsHook, TxtRecord};
+use crate::acme::error::{AcmeError, words};
 use crate::base::clock::unix_seconds_now;
 use crate::base::digest::{base64url, sha256};
-use crate::config::{Acme, Challenge};
+use crate::config::{AcmeConfig, ChallengeType};
 use crate::limits::{ACME_POLL_SECONDS_MAX, ACME_RESUMES_MAX, ACME_VALIDATION_SECONDS};
-use crate::tls::{Challenges, Issued, Posted, RequestKey};
+use crate::tls::{CsrKey, IssuedCertificate, PendingChallenges, PostedChallenge};
 use crate::wire::json::{Json, quoted};
 
 /// What is to be had, and by what means.
-pub(super) struct Task<'t> {
-    pub(super) settings: &'t Acme,
+pub(super) struct IssueTask<'t> {
+    pub(super) settings: &'t AcmeConfig,
     pub(super) names: &'t [String],
-    pub(super) challenge: Challenge,
+    pub(super) challenge: ChallengeType,
     /// The certificate that this one replaces (RFC 9773 §5).
     pub(super) replaces: Option<String>,
-    pub(super) store: &'t SiteStore,
-    pub(super) ledger: &'t Arc<Challenges>,
-    pub(super) pause: &'t Pause<'t>,
+    pub(super) store: &'t CertificateStore,
+    pub(super) ledger: &'t Arc<PendingChallenges>,
+    pub(super) pause: &'t PauseFn<'t>,
 }
 
 /// An order as the directory shows it.
-struct Order {
+struct AcmeOrder {
     status: String,
     authorizations: Vec<String>,
     finalize: String,
@@ -40,21 +40,26 @@ struct Order {
 }
 
 /// A proof that can be looked at now; it goes when this is dropped.
-enum Proof<'t> {
-    Ledger { _posted: Posted },
-    Record { hook: Hook<'t>, record: Record },
+enum PublishedProof<'t> {
+    Ledger {
+        _posted: PostedChallenge,
+    },
+    Record {
+        hook: DnsHook<'t>,
+        record: TxtRecord,
+    },
 }
 
-impl Drop for Proof<'_> {
+impl Drop for PublishedProof<'_> {
     fn drop(&mut self) {
-        if let Proof::Record { hook, record } = self {
+        if let PublishedProof::Record { hook, record } = self {
             hook.cleanup(record);
         }
     }
 }
 
 /// A name on its way through validation.
-struct Validation {
+struct PendingValidation {
     name: String,
     /// URL of the authorization.
     url: String,
@@ -62,15 +67,18 @@ struct Validation {
     untold: Option<String>,
 }
 
-impl Task<'_> {
+impl IssueTask<'_> {
     /// Has the certificate issued and stores it.
-    pub(super) fn run(&self, session: &mut Session<'_>) -> Result<Issued, Failure> {
+    pub(super) fn run(
+        &self,
+        session: &mut AcmeSession<'_>,
+    ) -> Result<IssuedCertificate, AcmeError> {
         let begun = match self.begun()? {
             Some(begun) => begun,
             None => self.begin(session)?,
         };
         let order = session.read(&begun.url);
-        let order = match order.and_then(|answer| Order::read(&answer.json()?)) {
+        let order = match order.and_then(|answer| AcmeOrder::read(&answer.json()?)) {
             Err(failure) if failure.refused && begun.resumes > 0 => {
                 log::info!("acme: {}: the old order is gone: {failure}", self.names[0]);
                 return self.again(session);
@@ -85,13 +93,13 @@ impl Task<'_> {
     }
 
     /// Forgets the order that was begun, and begins another.
-    fn again(&self, session: &mut Session<'_>) -> Result<Issued, Failure> {
+    fn again(&self, session: &mut AcmeSession<'_>) -> Result<IssuedCertificate, AcmeError> {
         self.store.forget_order();
         self.run(session)
     }
 
     /// The order to go on with. If that can't be written down, the certificate couldn't either.
-    fn begun(&self) -> Result<Option<BegunOrder>, Failure> {
+    fn begun(&self) -> Result<Option<StoredOrder>, AcmeError> {
         let Some(mut begun) = self.store.order() else {
             return Ok(None);
         };
@@ -107,14 +115,14 @@ impl Task<'_> {
         Ok(Some(begun))
     }
 
-    fn begin(&self, session: &mut Session<'_>) -> Result<BegunOrder, Failure> {
+    fn begin(&self, session: &mut AcmeSession<'_>) -> Result<StoredOrder, AcmeError> {
         session.check_profile()?;
-        let key = RequestKey::generate().and_then(|key| key.to_pem());
-        let mut begun = BegunOrder {
+        let key = CsrKey::generate().and_then(|key| key.to_pem());
+        let mut begun = StoredOrder {
             url: String::new(),
             directory: self.settings.directory.clone(),
             names: self.names.to_vec(),
-            key: key.map_err(|error| Failure::new(error.to_string()))?,
+            key: key.map_err(|error| AcmeError::new(error.to_string()))?,
             resumes: 0,
         };
         // A full disk is met here, before the directory has any work with us.
@@ -140,7 +148,7 @@ impl Task<'_> {
             it.during("the order")
         })?;
         let location = answer.head.text("location").map(str::to_owned);
-        begun.url = location.ok_or_else(|| Failure::new("the directory named no order"))?;
+        begun.url = location.ok_or_else(|| AcmeError::new("the directory named no order"))?;
         self.store.keep_order(&begun)?;
         Ok(begun)
     }
@@ -165,11 +173,11 @@ impl Task<'_> {
     /// From wherever the order is to the chain.
     fn drive(
         &self,
-        session: &mut Session<'_>,
-        begun: &BegunOrder,
-        mut order: Order,
-    ) -> Result<String, Failure> {
-        let mut patience = Patience::new(self.pause);
+        session: &mut AcmeSession<'_>,
+        begun: &StoredOrder,
+        mut order: AcmeOrder,
+    ) -> Result<String, AcmeError> {
+        let mut patience = PollBackoff::new(self.pause);
         let mut finalized = false;
         loop {
             match order.status.as_str() {
@@ -183,15 +191,15 @@ impl Task<'_> {
                 "invalid" => {
                     self.store.forget_order();
                     let why = order.error.unwrap_or_else(|| "no reason given".to_owned());
-                    return Err(Failure::new(format!("the order became invalid: {why}")));
+                    return Err(AcmeError::new(format!("the order became invalid: {why}")));
                 }
                 other => {
-                    let what = format!("the order is `{}`", super::failure::clean(other));
-                    return Err(Failure::new(what));
+                    let what = format!("the order is `{}`", crate::acme::error::clean(other));
+                    return Err(AcmeError::new(what));
                 }
             }
             let answer = session.read(&begun.url)?;
-            order = Order::read(&answer.json()?)?;
+            order = AcmeOrder::read(&answer.json()?)?;
             if matches!(order.status.as_str(), "pending" | "processing") || finalized {
                 if order.status == "valid" {
                     continue;
@@ -202,9 +210,9 @@ impl Task<'_> {
     }
 
     /// Shows all names to be ours.
-    fn validate(&self, session: &mut Session<'_>, order: &Order) -> Result<(), Failure> {
+    fn validate(&self, session: &mut AcmeSession<'_>, order: &AcmeOrder) -> Result<(), AcmeError> {
         if order.authorizations.len() > self.names.len() {
-            return Err(Failure::new("the order asks for more names than we have"));
+            return Err(AcmeError::new("the order asks for more names than we have"));
         }
         let mut proofs = Vec::new();
         let mut validations = Vec::new();
@@ -219,7 +227,7 @@ impl Task<'_> {
                 session.post(&url, "{}")?;
             }
         }
-        let mut patience = Patience::new(self.pause);
+        let mut patience = PollBackoff::new(self.pause);
         for validation in &validations {
             self.wait_for(session, validation, &mut patience)?;
         }
@@ -229,9 +237,9 @@ impl Task<'_> {
     /// Publishes the proof for one authorization; nothing if the directory wants none.
     fn prepare<'s>(
         &'s self,
-        session: &mut Session<'_>,
+        session: &mut AcmeSession<'_>,
         url: &str,
-    ) -> Result<(Option<Proof<'s>>, Option<Validation>), Failure> {
+    ) -> Result<(Option<PublishedProof<'s>>, Option<PendingValidation>), AcmeError> {
         let json = session.read(url)?.json()?;
         let name = self.name_of(&json)?;
         match json.text("status") {
@@ -244,18 +252,18 @@ impl Task<'_> {
         let challenge = offered.find(|it| it.text("type") == Some(kind));
         let challenge = challenge.ok_or_else(|| {
             let what = format!("the directory doesn't offer {kind} for {name}");
-            Failure::new(what)
+            AcmeError::new(what)
         })?;
         let (Some(to), Some(token)) = (challenge.text("url"), challenge.text("token")) else {
-            return Err(Failure::new(format!(
+            return Err(AcmeError::new(format!(
                 "the challenge for {name} is malformed"
             )));
         };
         if !is_base64url(token) || token.len() > TOKEN_BYTES_MAX {
-            return Err(Failure::new(format!("the token for {name} is malformed")));
+            return Err(AcmeError::new(format!("the token for {name} is malformed")));
         }
         let untold = challenge.text("status") == Some("pending");
-        let validation = Validation {
+        let validation = PendingValidation {
             url: url.to_owned(),
             untold: untold.then(|| to.to_owned()),
             name,
@@ -266,7 +274,7 @@ impl Task<'_> {
     }
 
     /// The name that an authorization is for, which must be one of ours.
-    fn name_of(&self, authorization: &Json) -> Result<String, Failure> {
+    fn name_of(&self, authorization: &Json) -> Result<String, AcmeError> {
         let identifier = authorization.field("identifier");
         let name = identifier
             .and_then(|it| it.text("value"))
@@ -275,40 +283,47 @@ impl Task<'_> {
         if self.names.iter().any(is_ours) {
             return Ok(name.to_owned());
         }
-        let shown = super::failure::clean(name);
-        Err(Failure::new(format!(
+        let shown = crate::acme::error::clean(name);
+        Err(AcmeError::new(format!(
             "the order asks for `{shown}`, which isn't ours"
         )))
     }
 
-    fn prove(&self, name: &str, token: &str, answer: &str) -> Result<Proof<'_>, Failure> {
+    fn prove(
+        &self,
+        name: &str,
+        token: &str,
+        answer: &str,
+    ) -> Result<PublishedProof<'_>, AcmeError> {
         let posted = match (self.challenge, &self.settings.hook) {
-            (Challenge::TlsAlpn01, _) => {
+            (ChallengeType::TlsAlpn01, _) => {
                 let posted = self.ledger.post_alpn(name, answer, unix_seconds_now());
-                posted.map_err(|error| Failure::new(error.to_string()))?
+                posted.map_err(|error| AcmeError::new(error.to_string()))?
             }
-            (Challenge::Dns01, Some(program)) => {
-                let hook = Hook {
+            (ChallengeType::Dns01, Some(program)) => {
+                let hook = DnsHook {
                     program: Path::new(program.get_ref()),
                     seconds: self.settings.hook_seconds,
                     pause: self.pause,
                 };
                 let value = base64url(&sha256(answer.as_bytes()));
                 let record = hook.present(&format!("_acme-challenge.{name}"), &value)?;
-                return Ok(Proof::Record { hook, record });
+                return Ok(PublishedProof::Record { hook, record });
             }
-            (Challenge::Http01 | Challenge::Dns01, _) => self.ledger.post_http(name, token, answer),
+            (ChallengeType::Http01 | ChallengeType::Dns01, _) => {
+                self.ledger.post_http(name, token, answer)
+            }
         };
-        Ok(Proof::Ledger { _posted: posted })
+        Ok(PublishedProof::Ledger { _posted: posted })
     }
 
     /// Waits until the directory has made up its mind about a name.
     fn wait_for(
         &self,
-        session: &mut Session<'_>,
-        validation: &Validation,
-        patience: &mut Patience<'_>,
-    ) -> Result<(), Failure> {
+        session: &mut AcmeSession<'_>,
+        validation: &PendingValidation,
+        patience: &mut PollBackoff<'_>,
+    ) -> Result<(), AcmeError> {
         let name = &validation.name;
         loop {
             let answer = session.read(&validation.url)?;
@@ -324,7 +339,7 @@ impl Task<'_> {
     }
 
     /// Why an authorization isn't valid and won't be.
-    fn failed(&self, name: &str, authorization: &Json) -> Failure {
+    fn failed(&self, name: &str, authorization: &Json) -> AcmeError {
         self.store.forget_order();
         let errors = authorization.list("challenges").iter();
         let why = errors
@@ -332,22 +347,22 @@ impl Task<'_> {
             .next();
         let why = why.map_or_else(|| "no reason given".to_owned(), words);
         let kind = self.challenge.name();
-        Failure::new(format!("{name} was not validated by {kind}: {why}"))
+        AcmeError::new(format!("{name} was not validated by {kind}: {why}"))
     }
 
     fn finalize(
         &self,
-        session: &mut Session<'_>,
-        begun: &BegunOrder,
-        order: &Order,
-    ) -> Result<(), Failure> {
-        let key = RequestKey::from_pem(&begun.key);
+        session: &mut AcmeSession<'_>,
+        begun: &StoredOrder,
+        order: &AcmeOrder,
+    ) -> Result<(), AcmeError> {
+        let key = CsrKey::from_pem(&begun.key);
         let key = key.ok_or_else(|| {
             self.store.forget_order();
-            Failure::new("the order's key can't be read")
+            AcmeError::new("the order's key can't be read")
         })?;
         let request = key.request(self.names);
-        let request = request.map_err(|error| Failure::new(error.to_string()))?;
+        let request = request.map_err(|error| AcmeError::new(error.to_string()))?;
         let payload = format!("{{\"csr\":\"{}\"}}", base64url(&request));
         let posted = session.post(&order.finalize, &payload);
         posted
@@ -356,16 +371,16 @@ impl Task<'_> {
     }
 
     /// Looks at what came, and stores it with its key if it is what was asked for.
-    fn keep(&self, begun: &BegunOrder, chain: &str) -> Result<Issued, Failure> {
+    fn keep(&self, begun: &StoredOrder, chain: &str) -> Result<IssuedCertificate, AcmeError> {
         let text = format!("{}{chain}", begun.key);
         let refused = |what: String| {
             self.store.forget_order();
-            Failure::new(format!("the certificate that came is of no use: {what}"))
+            AcmeError::new(format!("the certificate that came is of no use: {what}"))
         };
         if chain.contains("PRIVATE KEY") {
             return Err(refused("there is a key in it".to_owned()));
         }
-        let issued = Issued::read(text.as_bytes(), self.names);
+        let issued = IssuedCertificate::read(text.as_bytes(), self.names);
         let issued = issued.map_err(|error| refused(error.to_string()))?;
         if let Some(name) = issued.missing.first() {
             return Err(refused(format!("it isn't for {name}")));
@@ -381,19 +396,19 @@ impl Task<'_> {
 }
 
 /// Whether there is an order that may be gone on with at once, without a pause.
-pub(super) fn can_resume(store: &SiteStore) -> bool {
+pub(super) fn can_resume(store: &CertificateStore) -> bool {
     let begun = store.order();
     begun.is_some_and(|begun| !begun.url.is_empty() && begun.resumes < ACME_RESUMES_MAX)
 }
 
-impl Order {
-    fn read(json: &Json) -> Result<Order, Failure> {
-        let malformed = || Failure::new("the order is malformed");
+impl AcmeOrder {
+    fn read(json: &Json) -> Result<AcmeOrder, AcmeError> {
+        let malformed = || AcmeError::new("the order is malformed");
         let authorizations = json.list("authorizations").iter().map(|url| match url {
             Json::Text(url) => Ok(url.clone()),
             _ => Err(malformed()),
         });
-        Ok(Order {
+        Ok(AcmeOrder {
             status: json.text("status").ok_or_else(malformed)?.to_owned(),
             authorizations: authorizations.collect::<Result<_, _>>()?,
             finalize: json.text("finalize").ok_or_else(malformed)?.to_owned(),
@@ -403,27 +418,27 @@ impl Order {
     }
 }
 
-fn download(session: &mut Session<'_>, order: &Order) -> Result<String, Failure> {
+fn download(session: &mut AcmeSession<'_>, order: &AcmeOrder) -> Result<String, AcmeError> {
     let url = order.certificate.as_deref();
-    let url = url.ok_or_else(|| Failure::new("the order is valid, but has no certificate"))?;
+    let url = url.ok_or_else(|| AcmeError::new("the order is valid, but has no certificate"))?;
     let answer = session.read(url)?;
     if answer.media_type() != "application/pem-certificate-chain" {
-        let what = super::failure::clean(answer.media_type());
-        return Err(Failure::new(format!("the certificate came as {what:?}")));
+        let what = crate::acme::error::clean(answer.media_type());
+        return Err(AcmeError::new(format!("the certificate came as {what:?}")));
     }
-    String::from_utf8(answer.body).map_err(|_| Failure::new("the certificate is no text"))
+    String::from_utf8(answer.body).map_err(|_| AcmeError::new("the certificate is no text"))
 }
 
 /// Waits between looks, longer each time, until it is enough.
-struct Patience<'p> {
-    pause: &'p Pause<'p>,
+struct PollBackoff<'p> {
+    pause: &'p PauseFn<'p>,
     until: Instant,
     next: Duration,
 }
 
-impl<'p> Patience<'p> {
-    fn new(pause: &'p Pause<'p>) -> Patience<'p> {
-        Patience {
+impl<'p> PollBackoff<'p> {
+    fn new(pause: &'p PauseFn<'p>) -> PollBackoff<'p> {
+        PollBackoff {
             pause,
             until: Instant::now() + Duration::from_secs(ACME_VALIDATION_SECONDS),
             next: Duration::from_millis(250),
@@ -431,10 +446,10 @@ impl<'p> Patience<'p> {
     }
 
     /// As long as the directory asks (RFC 8555 §7.5.1), or as we think.
-    fn wait(&mut self, asked_seconds: Option<u64>) -> Result<(), Failure> {
+    fn wait(&mut self, asked_seconds: Option<u64>) -> Result<(), AcmeError> {
         if Instant::now() >= self.until {
             let what = format!("the directory took longer than {ACME_VALIDATION_SECONDS} s");
-            return Err(Failure::new(what));
+            return Err(AcmeError::new(what));
         }
         let asked = asked_seconds.map(|it| Duration::from_secs(it.min(ACME_POLL_SECONDS_MAX)));
         (self.pause)(asked.unwrap_or(self.next).max(Duration::from_millis(100)))?;

@@ -7,12 +7,12 @@ use crate::limits::{
     ACME_ORDERS_PER_DAY, ACME_ORDERS_PER_HOUR, ACME_RENEWAL_INFO_SECONDS_MAX,
     ACME_RENEWAL_INFO_SECONDS_MIN, ACME_RETRY_SECONDS, ACME_RETRY_SECONDS_MAX,
 };
-use crate::tls::Issued;
+use crate::tls::IssuedCertificate;
 use crate::wire::json::{Json, quoted};
 
 /// What is known of a site's past. Times are Unix seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct RenewalState {
     /// Where its certificate came from.
     pub(super) directory: String,
     /// Failures in a row.
@@ -37,7 +37,7 @@ pub(super) struct State {
 
 /// What there is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Duty {
+pub(super) enum RenewalAction {
     /// Have a certificate issued.
     Order,
     /// Ask the directory when the certificate should be renewed.
@@ -47,11 +47,11 @@ pub(super) enum Duty {
 /// What to do next for a site, and when. `issued` is the certificate that is there, if it is one
 /// for all names.
 pub(super) fn next(
-    state: &State,
-    issued: Option<&Issued>,
+    state: &RenewalState,
+    issued: Option<&IssuedCertificate>,
     directory: &str,
     now: u64,
-) -> (Duty, u64) {
+) -> (RenewalAction, u64) {
     let due = match issued {
         Some(issued) if state.directory == directory => renewal(state, issued),
         _ => 0,
@@ -64,16 +64,16 @@ pub(super) fn next(
         let ask = in_reach(state.next_info, now, ACME_RENEWAL_INFO_SECONDS_MAX);
         // What is due is done; what the directory would say of it comes too late.
         if ask < order {
-            return (Duty::AskWhen, ask);
+            return (RenewalAction::AskWhen, ask);
         }
     }
-    (Duty::Order, order)
+    (RenewalAction::Order, order)
 }
 
 /// When a certificate is to be renewed: somewhere in the directory's window (RFC 9773 §4.2), else
 /// when two thirds of its life are over, a little earlier or later. Never so late that failures
 /// could outlast it, whatever the window says.
-pub(super) fn renewal(state: &State, issued: &Issued) -> u64 {
+pub(super) fn renewal(state: &RenewalState, issued: &IssuedCertificate) -> u64 {
     let life = issued.not_after.saturating_sub(issued.not_before);
     let latest = issued.not_after.saturating_sub(life / 10);
     let at = match state.window {
@@ -90,7 +90,7 @@ fn share(span: u64, dice: u64) -> u64 {
 
 /// No order before this: after failures there is a pause, and no more are begun than public
 /// directories allow.
-fn not_before(state: &State, now: u64) -> u64 {
+fn not_before(state: &RenewalState, now: u64) -> u64 {
     let pause = in_reach(state.next_try, now, RETRY_AFTER_SECONDS_MAX);
     // They stand in the order in which they were begun.
     let bounded = |count: usize, seconds: u64| {
@@ -130,7 +130,7 @@ pub(super) fn next_info(now: u64, retry_after: Option<u64>) -> u64 {
     now + asked.clamp(ACME_RENEWAL_INFO_SECONDS_MIN, ACME_RENEWAL_INFO_SECONDS_MAX)
 }
 
-impl State {
+impl RenewalState {
     /// An order is begun now.
     pub(super) fn begins(&mut self, now: u64) {
         self.orders.retain(|at| *at + 86_400 > now && *at <= now);
@@ -162,7 +162,7 @@ impl State {
     }
 
     /// What was kept; what is missing is as if nothing were known.
-    pub(super) fn from_json(json: &Json) -> State {
+    pub(super) fn from_json(json: &Json) -> RenewalState {
         let number = |name| json.number(name).unwrap_or(0);
         let text = |name| json.text(name).map(str::to_owned);
         let orders = json.list("orders").iter().filter_map(|at| match at {
@@ -170,7 +170,7 @@ impl State {
             _ => None,
         });
         let window = (number("window_start"), number("window_end"));
-        State {
+        RenewalState {
             directory: text("directory").unwrap_or_default(),
             failures: number("failures"),
             next_try: number("next_try"),
@@ -193,8 +193,8 @@ mod tests {
     const NOW: u64 = 20_000 * DAY;
     const CA: &str = "https://ca.test/";
 
-    fn issued() -> Issued {
-        Issued {
+    fn issued() -> IssuedCertificate {
+        IssuedCertificate {
             not_before: NOW,
             not_after: NOW + 90 * DAY,
             renewal_id: Some("a.b".to_owned()),
@@ -202,35 +202,41 @@ mod tests {
         }
     }
 
-    fn state() -> State {
-        State {
+    fn state() -> RenewalState {
+        RenewalState {
             directory: CA.to_owned(),
             next_info: NOW + DAY / 2,
-            ..State::default()
+            ..RenewalState::default()
         }
     }
 
     #[test]
     fn without_a_certificate_at_once() {
-        assert_eq!(next(&State::default(), None, CA, NOW), (Duty::Order, 0));
+        assert_eq!(
+            next(&RenewalState::default(), None, CA, NOW),
+            (RenewalAction::Order, 0)
+        );
         // From another directory, as well.
-        let other = State {
+        let other = RenewalState {
             directory: "https://other.test/".to_owned(),
             ..state()
         };
-        assert_eq!(next(&other, Some(&issued()), CA, NOW), (Duty::Order, 0));
+        assert_eq!(
+            next(&other, Some(&issued()), CA, NOW),
+            (RenewalAction::Order, 0)
+        );
     }
 
     #[test]
     fn at_two_thirds_with_jitter() {
         for (dice, least, most) in [(0, 57, 58), (500, 59, 61), (999, 62, 63)] {
-            let state = State { dice, ..state() };
+            let state = RenewalState { dice, ..state() };
             let at = renewal(&state, &issued());
             assert!(at >= NOW + least * DAY && at <= NOW + most * DAY, "{dice}");
         }
         // Lives of six days and of an hour keep their proportions.
         for life in [6 * DAY, 3_600, 3, 0] {
-            let short = Issued {
+            let short = IssuedCertificate {
                 not_after: NOW + life,
                 ..issued()
             };
@@ -248,7 +254,10 @@ mod tests {
         assert_eq!(renewal(&state, &issued()), NOW + 11 * DAY);
         // Now, when it lies in the past.
         state.window = Some((NOW - 2 * DAY, NOW - DAY));
-        assert_eq!(next(&state, Some(&issued()), CA, NOW).0, Duty::Order);
+        assert_eq!(
+            next(&state, Some(&issued()), CA, NOW).0,
+            RenewalAction::Order
+        );
         assert!(next(&state, Some(&issued()), CA, NOW).1 <= NOW);
         // One that would let it expire isn't followed.
         state.window = Some((NOW + 500 * DAY, u64::MAX));
@@ -256,13 +265,13 @@ mod tests {
         // It is asked again before that.
         assert_eq!(
             next(&state, Some(&issued()), CA, NOW),
-            (Duty::AskWhen, NOW + DAY / 2)
+            (RenewalAction::AskWhen, NOW + DAY / 2)
         );
-        let silent = Issued {
+        let silent = IssuedCertificate {
             renewal_id: None,
             ..issued()
         };
-        assert_eq!(next(&state, Some(&silent), CA, NOW).0, Duty::Order);
+        assert_eq!(next(&state, Some(&silent), CA, NOW).0, RenewalAction::Order);
     }
 
     #[test]
@@ -280,7 +289,7 @@ mod tests {
 
     #[test]
     fn no_more_orders_than_directories_allow() {
-        let mut state = State::default();
+        let mut state = RenewalState::default();
         for minute in 0..4 {
             assert!(next(&state, None, CA, NOW + minute * 60).1 <= NOW + minute * 60);
             state.begins(NOW + minute * 60);
@@ -299,17 +308,17 @@ mod tests {
 
     #[test]
     fn a_clock_that_was_wrong_stops_nothing() {
-        let state = State {
+        let state = RenewalState {
             next_try: NOW + 1_000 * DAY,
             orders: vec![NOW + 1_000 * DAY; 9],
-            ..State::default()
+            ..RenewalState::default()
         };
-        assert_eq!(next(&state, None, CA, NOW), (Duty::Order, 0));
+        assert_eq!(next(&state, None, CA, NOW), (RenewalAction::Order, 0));
     }
 
     #[test]
     fn what_is_kept_is_read() {
-        let state = State {
+        let state = RenewalState {
             failures: 3,
             next_try: 4,
             orders: vec![5, 6],
@@ -320,9 +329,9 @@ mod tests {
             challenge: Some("http-01".to_owned()),
             ..state()
         };
-        for state in [state, State::default()] {
+        for state in [state, RenewalState::default()] {
             let json = Json::parse(state.to_json().as_bytes()).unwrap();
-            assert_eq!(State::from_json(&json), state);
+            assert_eq!(RenewalState::from_json(&json), state);
         }
     }
 }

@@ -1,20 +1,20 @@
 //! A conversation with a directory (RFC 8555): its URLs, nonces, our account, and signed calls.
 
 use crate::base::clock::unix_seconds_now;
-use crate::config::Acme;
+use crate::config::AcmeConfig;
 use crate::limits::ACME_NONCE_TRIES;
 use crate::wire::json::{Json, quoted};
 
-use super::failure::Failure;
-use super::https::{Answer, Https, Question};
 use super::jws::{AccountKey, Signer};
-use super::store::{Account, Store};
+use super::store::{AcmeAccount, AcmeStore};
+use crate::acme::error::AcmeError;
+use crate::acme::https_client::{HttpsClient, HttpsRequest, HttpsResponse};
 
 /// A directory that has answered, and our account there.
-pub(super) struct Session<'s> {
-    https: Https,
-    settings: &'s Acme,
-    links: Links,
+pub(super) struct AcmeSession<'s> {
+    https: HttpsClient,
+    settings: &'s AcmeConfig,
+    links: DirectoryUrls,
     key: AccountKey,
     /// The account's URL.
     kid: String,
@@ -22,7 +22,7 @@ pub(super) struct Session<'s> {
 }
 
 /// What a directory offers (RFC 8555 §7.1.1).
-struct Links {
+struct DirectoryUrls {
     new_nonce: String,
     new_account: String,
     new_order: String,
@@ -43,11 +43,14 @@ pub(super) struct RenewalInfo {
     pub(super) retry_after: Option<u64>,
 }
 
-impl<'s> Session<'s> {
+impl<'s> AcmeSession<'s> {
     /// Reads the directory and finds or makes our account.
-    pub(super) fn open(settings: &'s Acme, store: &Store) -> Result<Session<'s>, Failure> {
-        let https = Https::new(settings.ca.as_ref().map(|ca| ca.get_ref().as_path()))?;
-        let links = Links::read(&https, &settings.directory)?;
+    pub(super) fn open(
+        settings: &'s AcmeConfig,
+        store: &AcmeStore,
+    ) -> Result<AcmeSession<'s>, AcmeError> {
+        let https = HttpsClient::new(settings.ca.as_ref().map(|ca| ca.get_ref().as_path()))?;
+        let links = DirectoryUrls::read(&https, &settings.directory)?;
         let known = store.account(&settings.directory)?;
         let (key, account) = match known {
             Some((key, account)) => (key, account),
@@ -57,7 +60,7 @@ impl<'s> Session<'s> {
                 (key, None)
             }
         };
-        let mut session = Session {
+        let mut session = AcmeSession {
             https,
             settings,
             links,
@@ -82,8 +85,8 @@ impl<'s> Session<'s> {
         Ok(session)
     }
 
-    fn keep(&self, store: &Store) -> Result<(), Failure> {
-        let account = Account {
+    fn keep(&self, store: &AcmeStore) -> Result<(), AcmeError> {
+        let account = AcmeAccount {
             kid: self.kid.clone(),
             email: self.settings.email.clone(),
         };
@@ -97,7 +100,7 @@ impl<'s> Session<'s> {
     }
 
     /// RFC 8555 §7.3. A key that the directory knows gets the account that it has.
-    fn register(&mut self) -> Result<String, Failure> {
+    fn register(&mut self) -> Result<String, AcmeError> {
         let url = self.links.new_account.clone();
         let mut payload = format!("{{\"termsOfServiceAgreed\":true,{}", self.contact());
         match &self.settings.eab {
@@ -108,17 +111,17 @@ impl<'s> Session<'s> {
             None if self.links.wants_binding => {
                 let what = "this directory wants an external account binding: get one from the CA \
                             and set `eab`";
-                return Err(Failure::new(what));
+                return Err(AcmeError::new(what));
             }
             None => {}
         }
         payload.push('}');
         let answer = self.call(&Signer::Key, &url, &payload)?;
         let kid = answer.head.text("location").map(str::to_owned);
-        kid.ok_or_else(|| Failure::new("the directory named no account"))
+        kid.ok_or_else(|| AcmeError::new("the directory named no account"))
     }
 
-    fn change_contact(&mut self) -> Result<(), Failure> {
+    fn change_contact(&mut self) -> Result<(), AcmeError> {
         let payload = format!("{{{}}}", self.contact());
         let url = self.kid.clone();
         self.post(&url, &payload).map(drop)
@@ -135,7 +138,7 @@ impl<'s> Session<'s> {
     }
 
     /// Whether the directory has the profile that is configured.
-    pub(super) fn check_profile(&self) -> Result<(), Failure> {
+    pub(super) fn check_profile(&self) -> Result<(), AcmeError> {
         let Some(profile) = &self.settings.profile else {
             return Ok(());
         };
@@ -144,19 +147,19 @@ impl<'s> Session<'s> {
         }
         let has = match self.links.profiles.is_empty() {
             true => "none".to_owned(),
-            false => super::failure::clean(&self.links.profiles.join(", ")),
+            false => crate::acme::error::clean(&self.links.profiles.join(", ")),
         };
         let what = format!("the directory has no profile `{profile}`; it has {has}");
-        Err(Failure::new(what))
+        Err(AcmeError::new(what))
     }
 
     /// Reads what is at this URL (POST-as-GET, RFC 8555 §6.3).
-    pub(super) fn read(&mut self, url: &str) -> Result<Answer, Failure> {
+    pub(super) fn read(&mut self, url: &str) -> Result<HttpsResponse, AcmeError> {
         self.post(url, "")
     }
 
     /// Posts as our account.
-    pub(super) fn post(&mut self, url: &str, payload: &str) -> Result<Answer, Failure> {
+    pub(super) fn post(&mut self, url: &str, payload: &str) -> Result<HttpsResponse, AcmeError> {
         let kid = std::mem::take(&mut self.kid);
         let answer = self.call(&Signer::Account(&kid), url, payload);
         self.kid = kid;
@@ -164,12 +167,17 @@ impl<'s> Session<'s> {
     }
 
     /// Signs and posts, again with another nonce where one was refused (RFC 8555 §6.5).
-    fn call(&mut self, signer: &Signer<'_>, url: &str, payload: &str) -> Result<Answer, Failure> {
+    fn call(
+        &mut self,
+        signer: &Signer<'_>,
+        url: &str,
+        payload: &str,
+    ) -> Result<HttpsResponse, AcmeError> {
         let mut tries = ACME_NONCE_TRIES;
         loop {
             let nonce = self.next_nonce()?;
             let content = self.key.sign(signer, &nonce, url, payload)?;
-            let answer = self.https.ask(&Question {
+            let answer = self.https.ask(&HttpsRequest {
                 method: "POST",
                 url,
                 content: Some(&content),
@@ -184,25 +192,25 @@ impl<'s> Session<'s> {
         }
     }
 
-    fn next_nonce(&mut self) -> Result<String, Failure> {
+    fn next_nonce(&mut self) -> Result<String, AcmeError> {
         if let Some(nonce) = self.nonce.take() {
             return Ok(nonce);
         }
-        let answer = self.https.ask(&Question {
+        let answer = self.https.ask(&HttpsRequest {
             method: "HEAD",
             url: &self.links.new_nonce,
             content: None,
         })?;
-        nonce_of(&answer).ok_or_else(|| Failure::new("the directory gave no nonce"))
+        nonce_of(&answer).ok_or_else(|| AcmeError::new("the directory gave no nonce"))
     }
 
     /// Asks when this certificate should be renewed; None if the directory doesn't say such things.
-    pub(super) fn renewal_info(&self, id: &str) -> Result<Option<RenewalInfo>, Failure> {
+    pub(super) fn renewal_info(&self, id: &str) -> Result<Option<RenewalInfo>, AcmeError> {
         let Some(url) = &self.links.renewal_info else {
             return Ok(None);
         };
         let url = format!("{}/{id}", url.trim_end_matches('/'));
-        let answer = self.https.ask(&Question {
+        let answer = self.https.ask(&HttpsRequest {
             method: "GET",
             url: &url,
             content: None,
@@ -211,15 +219,15 @@ impl<'s> Session<'s> {
             return Err(failure);
         }
         let info = RenewalInfo::read(&answer.json()?);
-        let mut info = info.ok_or_else(|| Failure::new("the window for renewal is malformed"))?;
+        let mut info = info.ok_or_else(|| AcmeError::new("the window for renewal is malformed"))?;
         info.retry_after = answer.retry_after(unix_seconds_now());
         Ok(Some(info))
     }
 }
 
-impl Links {
-    fn read(https: &Https, directory: &str) -> Result<Links, Failure> {
-        let answer = https.ask(&Question {
+impl DirectoryUrls {
+    fn read(https: &HttpsClient, directory: &str) -> Result<DirectoryUrls, AcmeError> {
+        let answer = https.ask(&HttpsRequest {
             method: "GET",
             url: directory,
             content: None,
@@ -232,7 +240,7 @@ impl Links {
             let what = format!("the directory has no `{name}`: is its URL right?");
             json.text(name)
                 .map(str::to_owned)
-                .ok_or_else(|| Failure::new(what))
+                .ok_or_else(|| AcmeError::new(what))
         };
         let meta = json.field("meta");
         let profiles = match meta.and_then(|meta| meta.field("profiles")) {
@@ -240,7 +248,7 @@ impl Links {
             _ => Vec::new(),
         };
         let binding = meta.and_then(|meta| meta.field("externalAccountRequired"));
-        Ok(Links {
+        Ok(DirectoryUrls {
             new_nonce: url("newNonce")?,
             new_account: url("newAccount")?,
             new_order: url("newOrder")?,
@@ -256,7 +264,7 @@ impl RenewalInfo {
         let window = json.field("suggestedWindow")?;
         let at = |name| crate::wire::date::parse_rfc3339(window.text(name)?.as_bytes());
         let (start, end) = (at("start")?, at("end")?);
-        let explanation = json.text("explanationURL").map(super::failure::clean);
+        let explanation = json.text("explanationURL").map(crate::acme::error::clean);
         (start <= end).then_some(RenewalInfo {
             window: (start, end),
             explanation,
@@ -266,20 +274,20 @@ impl RenewalInfo {
 }
 
 /// What a refusing answer says; None if it doesn't refuse.
-fn refusal(answer: &Answer) -> Option<Failure> {
+fn refusal(answer: &HttpsResponse) -> Option<AcmeError> {
     let status = answer.head.status;
     if (200..300).contains(&status) {
         return None;
     }
     let is_json = ["application/problem+json", "application/json"].contains(&answer.media_type());
     let document = is_json.then(|| Json::parse(&answer.body)).flatten();
-    let mut failure = Failure::problem(status, document.as_ref());
+    let mut failure = AcmeError::problem(status, document.as_ref());
     failure.retry_after = answer.retry_after(unix_seconds_now());
     Some(failure)
 }
 
 /// Base64url, of which a header takes any (RFC 8555 §6.5.1).
-fn nonce_of(answer: &Answer) -> Option<String> {
+fn nonce_of(answer: &HttpsResponse) -> Option<String> {
     let nonce = answer.head.text("replay-nonce")?;
     is_base64url(nonce).then(|| nonce.to_owned())
 }

@@ -17,22 +17,22 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::failure::Failure;
 use super::jws::AccountKey;
-use super::schedule::State;
-use crate::base::whole;
-use crate::config::Wanted;
-use crate::tls::Issued;
+use super::schedule::RenewalState;
+use crate::acme::error::AcmeError;
+use crate::base::atomic_file;
+use crate::config::ManagedCertificate;
+use crate::tls::IssuedCertificate;
 use crate::wire::json::{Json, quoted};
 
 /// The folder `acme` of the state folder.
 #[derive(Clone)]
-pub(super) struct Store {
+pub(super) struct AcmeStore {
     folder: PathBuf,
 }
 
 /// An account that a directory knows.
-pub(super) struct Account {
+pub(super) struct AcmeAccount {
     pub(super) kid: String,
     /// The address that it has there.
     pub(super) email: Option<String>,
@@ -40,7 +40,7 @@ pub(super) struct Account {
 
 /// An order that was begun.
 #[derive(Clone)]
-pub(super) struct BegunOrder {
+pub(super) struct StoredOrder {
     pub(super) url: String,
     pub(super) directory: String,
     pub(super) names: Vec<String>,
@@ -51,19 +51,19 @@ pub(super) struct BegunOrder {
 }
 
 /// What is kept of one site.
-pub(super) struct SiteStore {
+pub(super) struct CertificateStore {
     folder: PathBuf,
 }
 
-impl Store {
-    pub(super) fn new(state: &Path) -> Store {
-        Store {
+impl AcmeStore {
+    pub(super) fn new(state: &Path) -> AcmeStore {
+        AcmeStore {
             folder: state.join("acme"),
         }
     }
 
     /// Takes the lock, which is held as long as the file; None while another server holds it.
-    pub(super) fn lock(&self) -> Result<Option<File>, Failure> {
+    pub(super) fn lock(&self) -> Result<Option<File>, AcmeError> {
         let path = self.folder.join("lock");
         let open = || {
             crate::config::prepare_folder(&self.folder, None)?;
@@ -94,7 +94,7 @@ impl Store {
     pub(super) fn account(
         &self,
         directory: &str,
-    ) -> Result<Option<(AccountKey, Option<Account>)>, Failure> {
+    ) -> Result<Option<(AccountKey, Option<AcmeAccount>)>, AcmeError> {
         let folder = self.directory(directory);
         let key_file = folder.join("account.key");
         let Some(pem) = read(&key_file)? else {
@@ -104,7 +104,7 @@ impl Store {
         let json = read(&folder.join("account.json"))?;
         let account = json.and_then(|text| {
             let json = Json::parse(text.as_bytes())?;
-            Some(Account {
+            Some(AcmeAccount {
                 kid: json.text("kid")?.to_owned(),
                 email: json.text("email").map(str::to_owned),
             })
@@ -116,12 +116,16 @@ impl Store {
         &self,
         directory: &str,
         key: &AccountKey,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), AcmeError> {
         let file = self.directory(directory).join("account.key");
         write(&file, key.pem(), 0o600)
     }
 
-    pub(super) fn keep_account(&self, directory: &str, account: &Account) -> Result<(), Failure> {
+    pub(super) fn keep_account(
+        &self,
+        directory: &str,
+        account: &AcmeAccount,
+    ) -> Result<(), AcmeError> {
         let email = account.email.as_ref();
         let email = email.map_or("null".to_owned(), |email| quoted(email));
         let text = format!("{{\"kid\":{},\"email\":{email}}}\n", quoted(&account.kid));
@@ -139,32 +143,32 @@ impl Store {
     }
 }
 
-impl SiteStore {
-    pub(super) fn new(wanted: &Wanted) -> SiteStore {
+impl CertificateStore {
+    pub(super) fn new(wanted: &ManagedCertificate) -> CertificateStore {
         let folder = wanted.file.parent().map(Path::to_owned);
-        SiteStore {
+        CertificateStore {
             folder: folder.unwrap_or_default(),
         }
     }
 
     /// The certificate that is there; None if there is none that could be served.
-    pub(super) fn certificate(&self, names: &[String]) -> Option<Issued> {
+    pub(super) fn certificate(&self, names: &[String]) -> Option<IssuedCertificate> {
         let text = read(&self.folder.join(CERTIFICATE)).ok().flatten()?;
-        Issued::read(text.as_bytes(), names).ok()
+        IssuedCertificate::read(text.as_bytes(), names).ok()
     }
 
-    pub(super) fn keep_certificate(&self, text: &str) -> Result<(), Failure> {
+    pub(super) fn keep_certificate(&self, text: &str) -> Result<(), AcmeError> {
         write(&self.folder.join(CERTIFICATE), text, 0o600)
     }
 
-    pub(super) fn order(&self) -> Option<BegunOrder> {
+    pub(super) fn order(&self) -> Option<StoredOrder> {
         let text = read(&self.folder.join(ORDER)).ok().flatten()?;
         let json = Json::parse(text.as_bytes())?;
         let names = json.list("names").iter().filter_map(|name| match name {
             Json::Text(name) => Some(name.clone()),
             _ => None,
         });
-        Some(BegunOrder {
+        Some(StoredOrder {
             url: json.text("url")?.to_owned(),
             directory: json.text("directory")?.to_owned(),
             names: names.collect(),
@@ -173,7 +177,7 @@ impl SiteStore {
         })
     }
 
-    pub(super) fn keep_order(&self, order: &BegunOrder) -> Result<(), Failure> {
+    pub(super) fn keep_order(&self, order: &StoredOrder) -> Result<(), AcmeError> {
         let names: Vec<String> = order.names.iter().map(|name| quoted(name)).collect();
         let text = format!(
             "{{\"url\":{},\"directory\":{},\"names\":[{}],\"key\":{},\"resumes\":{}}}\n",
@@ -191,13 +195,14 @@ impl SiteStore {
     }
 
     /// What is known of the past; nothing where that can't be read.
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> RenewalState {
         let text = read(&self.folder.join(STATE)).ok().flatten();
         let json = text.and_then(|text| Json::parse(text.as_bytes()));
-        json.map(|json| State::from_json(&json)).unwrap_or_default()
+        json.map(|json| RenewalState::from_json(&json))
+            .unwrap_or_default()
     }
 
-    pub(super) fn keep_state(&self, state: &State) -> Result<(), Failure> {
+    pub(super) fn keep_state(&self, state: &RenewalState) -> Result<(), AcmeError> {
         write(&self.folder.join(STATE), &state.to_json(), 0o600)
     }
 }
@@ -209,7 +214,7 @@ const STATE: &str = "state.json";
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A file's text; None if there is no file.
-fn read(path: &Path) -> Result<Option<String>, Failure> {
+fn read(path: &Path) -> Result<Option<String>, AcmeError> {
     let read = || -> io::Result<String> {
         let mut text = String::new();
         let file = File::open(path)?;
@@ -223,12 +228,12 @@ fn read(path: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
-    whole::write(path, text.as_bytes(), mode).map_err(|error| cannot("keep", path, &error))
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), AcmeError> {
+    atomic_file::write(path, text.as_bytes(), mode).map_err(|error| cannot("keep", path, &error))
 }
 
-fn cannot(verb: &str, path: &Path, error: &io::Error) -> Failure {
-    Failure::new(format!("can't {verb} {}: {error}", path.display()))
+fn cannot(verb: &str, path: &Path, error: &io::Error) -> AcmeError {
+    AcmeError::new(format!("can't {verb} {}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -239,13 +244,13 @@ mod tests {
     #[test]
     fn what_is_kept_is_found() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::new(state.path());
+        let store = AcmeStore::new(state.path());
         let url = "https://ca.test:14000/acme/dir";
         assert!(store.account(url).unwrap().is_none());
         let key = AccountKey::generate().unwrap();
         store.keep_account_key(url, &key).unwrap();
         assert!(store.account(url).unwrap().unwrap().1.is_none());
-        let account = Account {
+        let account = AcmeAccount {
             kid: "https://ca.test/1".to_owned(),
             email: None,
         };
@@ -259,12 +264,12 @@ mod tests {
         store.forget_account(url);
         assert!(store.account(url).unwrap().unwrap().1.is_none());
 
-        let site = SiteStore::new(&Wanted {
+        let site = CertificateStore::new(&ManagedCertificate {
             names: Vec::new(),
             file: state.path().join("acme/certificates/a/certificate.pem"),
         });
         assert!(site.order().is_none());
-        let order = BegunOrder {
+        let order = StoredOrder {
             url: "https://ca.test/2".to_owned(),
             directory: url.to_owned(),
             names: vec!["a.test".to_owned()],
@@ -282,7 +287,7 @@ mod tests {
     #[test]
     fn one_server_at_a_time() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::new(state.path());
+        let store = AcmeStore::new(state.path());
         let held = store.lock().unwrap();
         assert!(held.is_some());
         assert!(store.lock().unwrap().is_none());

@@ -3,18 +3,16 @@
 //! file, so that an archive that was cut, damaged or made by somebody else is known before anything
 //! of it is used.
 
-pub mod tar;
-
-mod draft;
+mod restore_draft;
 mod restore;
 mod save;
 
-pub use restore::{Restored, restore, unpack};
-pub use save::{Saved, save};
+pub use restore::{RestoreSummary, restore, unpack};
+pub use save::{SaveSummary, save};
 
-use crate::base::trusted_path::Untrusted;
-use crate::config::{OperatorError, Site, Target};
-use crate::wire::target::encode_path;
+use crate::base::trusted_path::UntrustedPath;
+use crate::config::{OperatorError, SiteConfig, TargetConfig};
+use crate::wire::request_target::encode_path;
 use std::path::{Path, PathBuf};
 
 /// The name of the first entry.
@@ -27,7 +25,7 @@ const MAGIC: &str = "anthill backup 1";
 
 /// A folder of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Folder {
+struct BackupFolder {
     /// In the archive.
     name: String,
     /// `root` or `cgi`, and the path of its route as it is in URIs; how it is found again.
@@ -37,19 +35,19 @@ struct Folder {
 }
 
 /// The folders of a site that hold content, without those that lie in one another.
-fn folders(site: &Site) -> Vec<Folder> {
+fn folders(site: &SiteConfig) -> Vec<BackupFolder> {
     let root = site.root.iter().map(|root| ("root", "/", root.get_ref()));
     let routes = site.routes.iter().filter_map(|route| {
         let path = route.path.get_ref().as_str();
         match &route.target {
-            Some(Target::Root(folder)) => Some(("root", path, folder.get_ref())),
-            Some(Target::Cgi(cgi)) => Some(("cgi", path, cgi.folder.get_ref())),
+            Some(TargetConfig::Root(folder)) => Some(("root", path, folder.get_ref())),
+            Some(TargetConfig::Cgi(cgi)) => Some(("cgi", path, cgi.folder.get_ref())),
             _ => None,
         }
     });
     let all: Vec<(&str, &str, &PathBuf)> = root.chain(routes).collect();
     let real: Vec<PathBuf> = all.iter().map(|(_, _, place)| real(place)).collect();
-    let mut folders: Vec<Folder> = Vec::new();
+    let mut folders: Vec<BackupFolder> = Vec::new();
     for (nth, (kind, path, place)) in all.into_iter().enumerate() {
         let own = &real[nth];
         let holds = |(other, outer): (usize, &PathBuf)| {
@@ -60,7 +58,7 @@ fn folders(site: &Site) -> Vec<Folder> {
         }
         let mut role = format!("{kind} ").into_bytes();
         encode_path(path.as_bytes(), &mut role);
-        folders.push(Folder {
+        folders.push(BackupFolder {
             name: match folders.len() {
                 0 => kind.to_owned(),
                 count => format!("{kind}-{count}"),
@@ -73,34 +71,13 @@ fn folders(site: &Site) -> Vec<Folder> {
 }
 
 /// Root does not use this path, and what the operator can do about it.
-fn untrusted(refused: &Untrusted) -> OperatorError {
+fn untrusted(refused: &UntrustedPath) -> OperatorError {
     OperatorError::failure(refused.to_string())
         .help(refused.help(", to which the archive must be open"))
 }
 
 fn real(place: &Path) -> PathBuf {
     place.canonicalize().unwrap_or_else(|_| place.to_owned())
-}
-
-/// Reads a tar from these bytes to its end, for the fuzzer: whatever they are, no panic, no name that
-/// leads out, and no more content than there are bytes.
-pub fn check(bytes: &[u8]) {
-    check_with(tar::Reader::new(bytes), bytes);
-    check_with(tar::Reader::of_git(bytes), bytes);
-}
-
-fn check_with(mut reader: tar::Reader<&[u8]>, bytes: &[u8]) {
-    let mut total = 0;
-    while let Ok(Some(entry)) = reader.next_entry() {
-        let mut parts = entry.name.split(|byte| *byte == b'/');
-        assert!(!parts.any(|part| matches!(part, b"" | b"." | b"..")));
-        let head = tar::head(&entry);
-        let again = tar::Reader::new(&head[..]).next_entry();
-        assert!(again.is_ok_and(|again| again == Some(entry)));
-        let read = std::io::copy(&mut reader, &mut std::io::sink());
-        total += read.unwrap_or(0);
-    }
-    assert!(total <= bytes.len() as u64);
 }
 
 /// A line of the sums: as sha256sum has it, names with a backslash or a line's end escaped.

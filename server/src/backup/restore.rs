@@ -1,13 +1,13 @@
 //! Reads a backup. All of it is unpacked beside where it belongs, in folders that nobody else may enter,
 //! and verified; only then the folders change places. An archive that is wrong changes nothing.
 
-use super::draft::Draft;
-use super::tar::{Entry, Kind, Reader, wrong};
-use super::{ABOUT, Folder, HITS, MAGIC, SUMS, folders, sum_line};
+use super::{ABOUT, BackupFolder, HITS, MAGIC, SUMS, folders, sum_line};
+use crate::backup::restore_draft::RestoreDraft;
 use crate::base::digest::Digest;
-use crate::base::trusted_path::{LastLink, Missing, TrustedPath};
-use crate::config::{OperatorError, Site, reason};
-use crate::limits::{BACKUP_ENTRIES_MAX, BACKUP_OWN_BYTES_MAX};
+use crate::base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
+use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
+use crate::config::{OperatorError, SiteConfig, reason};
+use crate::limits::{BACKUP_ENTRIES_MAX, BACKUP_METADATA_BYTES_MAX};
 use flate2::bufread::GzDecoder;
 use rustix::fs::{AtFlags, Mode, mkdirat, unlinkat};
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 /// What was restored.
 #[derive(Debug, Default)]
-pub struct Restored {
+pub struct RestoreSummary {
     /// Whose it was, by the first of its names.
     pub site: String,
     /// When it was saved, seconds since 1970.
@@ -38,9 +38,9 @@ pub struct Restored {
 pub fn restore<'s>(
     archive: &Path,
     now: u64,
-    choose: impl FnOnce(&str) -> Result<&'s Site, OperatorError>,
-) -> Result<Restored, OperatorError> {
-    let place = |about: &mut About| {
+    choose: impl FnOnce(&str) -> Result<&'s SiteConfig, OperatorError>,
+) -> Result<RestoreSummary, OperatorError> {
+    let place = |about: &mut BackupManifest| {
         let here = folders(choose(&about.site)?);
         for folder in &mut about.folders {
             let found = here.iter().find(|own| own.role == folder.role);
@@ -59,19 +59,19 @@ pub fn restore<'s>(
 }
 
 /// Unpacks the archive's folders in `to`, which isn't there yet.
-pub fn unpack(archive: &Path, to: &Path, now: u64) -> Result<Restored, OperatorError> {
+pub fn unpack(archive: &Path, to: &Path, now: u64) -> Result<RestoreSummary, OperatorError> {
     let failed = |error: io::Error| at(to, &error);
-    let way = TrustedPath::resolve(to, LastLink::Keep, Missing::Make).map_err(failed)?;
+    let way = TrustedPath::resolve(to, LastLink::Keep, MissingFolder::Make).map_err(failed)?;
     if way.stat().map_err(failed)?.is_some() {
         let what = format!("{} is there already", to.display());
         return Err(OperatorError::failure(what).help("name a folder that isn't"));
     }
     let us = rustix::process::geteuid().as_raw();
-    way.must_be_led_by(us).map_err(|error| {
+    way.must_be_controlled_by(us).map_err(|error| {
         let help = "name a folder that root alone can change, in /root or /var/backups for example";
         OperatorError::failure(error.to_string()).help(help)
     })?;
-    let place = |about: &mut About| {
+    let place = |about: &mut BackupManifest| {
         let made = mkdirat(way.folder(), way.name(), Mode::from_raw_mode(0o777));
         made.map_err(|error| failed(error.into()))?;
         for folder in &mut about.folders {
@@ -95,13 +95,13 @@ pub(super) fn at(place: &Path, error: &io::Error) -> OperatorError {
 }
 
 /// What the first entry says.
-struct About {
+struct BackupManifest {
     site: String,
     time: u64,
-    folders: Vec<Folder>,
+    folders: Vec<BackupFolder>,
 }
 
-fn about(text: &str) -> Option<About> {
+fn about(text: &str) -> Option<BackupManifest> {
     let mut lines = text.strip_suffix('\n')?.split('\n');
     if lines.next()? != MAGIC {
         return None;
@@ -109,7 +109,7 @@ fn about(text: &str) -> Option<About> {
     lines.next()?.strip_prefix("version ")?;
     let site = lines.next()?.strip_prefix("site ")?.to_owned();
     let time = lines.next()?.strip_prefix("time ")?.parse().ok()?;
-    let mut folders: Vec<Folder> = Vec::new();
+    let mut folders: Vec<BackupFolder> = Vec::new();
     for line in lines {
         let (name, role) = line.strip_prefix("folder ")?.split_once(' ')?;
         let is_plain =
@@ -123,42 +123,48 @@ fn about(text: &str) -> Option<About> {
         {
             return None;
         }
-        folders.push(Folder {
+        folders.push(BackupFolder {
             name: name.to_owned(),
             role: role.to_owned(),
             place: PathBuf::new(),
         });
     }
-    (!folders.is_empty()).then_some(About {
+    (!folders.is_empty()).then_some(BackupManifest {
         site,
         time,
         folders,
     })
 }
 
-type Input = Reader<GzDecoder<BufReader<File>>>;
+type BackupReader = TarReader<GzDecoder<BufReader<File>>>;
 
 fn read(
     archive: &Path,
-    place: impl FnOnce(&mut About) -> Result<(), OperatorError>,
-) -> Result<Unpacked, OperatorError> {
+    place: impl FnOnce(&mut BackupManifest) -> Result<(), OperatorError>,
+) -> Result<UnpackedBackup, OperatorError> {
     let file = File::open(archive).map_err(|error| at(archive, &error))?;
-    let mut input = Reader::new(GzDecoder::new(BufReader::new(file)));
+    let mut input = TarReader::new(GzDecoder::new(BufReader::new(file)));
     let (mut about, sum) = first(&mut input).map_err(|error| refused(archive, b"", &error))?;
     place(&mut about)?;
-    let mut unpacked = Unpacked::begin(about, sum)?;
+    let mut unpacked = UnpackedBackup::begin(about, sum)?;
     let mut name = Vec::new();
     unpacked
         .all(&mut input, &mut name)
         .map_err(|error| match error {
-            Failed::Archive(error) => refused(archive, &name, &error),
-            Failed::Here(error) => error,
+            RestoreError::Archive(error) => refused(archive, &name, &error),
+            RestoreError::Here(error) => error,
         })?;
     // What follows the compressed data isn't ours either.
     let mut rest = input.into_inner().into_inner();
     match rest.fill_buf() {
         Ok([]) => {}
-        Ok(_) => return Err(refused(archive, b"", &wrong("something after its end"))),
+        Ok(_) => {
+            return Err(refused(
+                archive,
+                b"",
+                &invalid_data("something after its end"),
+            ));
+        }
         Err(error) => return Err(at(archive, &error)),
     }
     unpacked.settle()?;
@@ -186,10 +192,10 @@ fn refused(archive: &Path, name: &[u8], error: &io::Error) -> OperatorError {
     OperatorError::failure(what).help("nothing was changed; take another one")
 }
 
-fn first(input: &mut Input) -> io::Result<(About, Vec<u8>)> {
-    let foreign = || wrong("anthill didn't make it");
+fn first(input: &mut BackupReader) -> io::Result<(BackupManifest, Vec<u8>)> {
+    let foreign = || invalid_data("anthill didn't make it");
     match input.next_entry()? {
-        Some(entry) if entry.name == ABOUT && entry.kind == Kind::File => {}
+        Some(entry) if entry.name == ABOUT && entry.kind == TarEntryKind::File => {}
         _ => return Err(foreign()),
     }
     let text = short(input)?;
@@ -199,49 +205,51 @@ fn first(input: &mut Input) -> io::Result<(About, Vec<u8>)> {
 }
 
 /// The content of an entry of our own.
-fn short(input: &mut Input) -> io::Result<Vec<u8>> {
+fn short(input: &mut BackupReader) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    input.take(BACKUP_OWN_BYTES_MAX).read_to_end(&mut content)?;
-    match content.len() as u64 == BACKUP_OWN_BYTES_MAX {
-        true => Err(wrong("an entry that is too long")),
+    input
+        .take(BACKUP_METADATA_BYTES_MAX)
+        .read_to_end(&mut content)?;
+    match content.len() as u64 == BACKUP_METADATA_BYTES_MAX {
+        true => Err(invalid_data("an entry that is too long")),
         false => Ok(content),
     }
 }
 
 /// Whose fault it is.
-enum Failed {
+enum RestoreError {
     Archive(io::Error),
     Here(OperatorError),
 }
 
-impl From<io::Error> for Failed {
-    fn from(error: io::Error) -> Failed {
-        Failed::Archive(error)
+impl From<io::Error> for RestoreError {
+    fn from(error: io::Error) -> RestoreError {
+        RestoreError::Archive(error)
     }
 }
 
 /// An archive on its way to its places. Dropping it takes away what isn't there yet.
-struct Unpacked {
-    about: About,
+struct UnpackedBackup {
+    about: BackupManifest,
     /// For each folder.
-    drafts: Vec<Draft>,
+    drafts: Vec<RestoreDraft>,
     /// What the last entry must say.
     sums: Vec<u8>,
     /// By name, and whether it is a folder.
     made: HashMap<Vec<u8>, bool>,
-    restored: Restored,
+    restored: RestoreSummary,
 }
 
-impl Unpacked {
-    fn begin(about: About, sum: Vec<u8>) -> Result<Unpacked, OperatorError> {
+impl UnpackedBackup {
+    fn begin(about: BackupManifest, sum: Vec<u8>) -> Result<UnpackedBackup, OperatorError> {
         let folders = about.folders.iter();
-        let drafts = folders.map(|folder| Draft::begin(&folder.place));
-        let restored = Restored {
+        let drafts = folders.map(|folder| RestoreDraft::begin(&folder.place));
+        let restored = RestoreSummary {
             site: about.site.clone(),
             time: about.time,
-            ..Restored::default()
+            ..RestoreSummary::default()
         };
-        Ok(Unpacked {
+        Ok(UnpackedBackup {
             drafts: drafts.collect::<Result<_, _>>()?,
             about,
             sums: sum,
@@ -251,21 +259,21 @@ impl Unpacked {
     }
 
     /// All entries after the first; `name` is the one that is being read.
-    fn all(&mut self, input: &mut Input, name: &mut Vec<u8>) -> Result<(), Failed> {
+    fn all(&mut self, input: &mut BackupReader, name: &mut Vec<u8>) -> Result<(), RestoreError> {
         let mut sums = None;
         while let Some(entry) = input.next_entry()? {
             name.clone_from(&entry.name);
             if sums.is_some() {
-                return Err(wrong("something after the sums").into());
+                return Err(invalid_data("something after the sums").into());
             }
-            let is_folder = entry.kind == Kind::Folder;
+            let is_folder = entry.kind == TarEntryKind::Folder;
             let is_new = self.made.insert(name.clone(), is_folder).is_none();
             if self.made.len() as u64 > BACKUP_ENTRIES_MAX || !is_new {
-                return Err(wrong("an entry that is there twice, or one too many").into());
+                return Err(invalid_data("an entry that is there twice, or one too many").into());
             }
             match (&name[..], entry.kind) {
-                (SUMS, Kind::File) => sums = Some(short_of_any_length(input)?),
-                (HITS, Kind::File) => {
+                (SUMS, TarEntryKind::File) => sums = Some(short_of_any_length(input)?),
+                (HITS, TarEntryKind::File) => {
                     let hits = short(input)?;
                     let digest = crate::base::digest::sha256(&hits);
                     self.sums.extend(sum_line(&digest, HITS));
@@ -280,13 +288,13 @@ impl Unpacked {
             .find(|it| !self.made.contains_key(it.name.as_bytes()))
         {
             *name = folder.name.clone().into_bytes();
-            return Err(wrong("a folder isn't there").into());
+            return Err(invalid_data("a folder isn't there").into());
         }
         name.clear();
         match sums {
             Some(sums) if sums == self.sums => Ok(()),
-            Some(_) => Err(wrong("its files aren't those it was made of (SHA-256)").into()),
-            None => Err(wrong("its sums aren't there").into()),
+            Some(_) => Err(invalid_data("its files aren't those it was made of (SHA-256)").into()),
+            None => Err(invalid_data("its sums aren't there").into()),
         }
     }
 
@@ -302,18 +310,18 @@ impl Unpacked {
         has_parent.then_some((nth, rest.strip_prefix(b"/").unwrap_or(rest)))
     }
 
-    fn entry(&mut self, input: &mut Input, entry: &Entry) -> Result<(), Failed> {
+    fn entry(&mut self, input: &mut BackupReader, entry: &TarEntry) -> Result<(), RestoreError> {
         let place = self
             .place(&entry.name)
-            .filter(|(_, name)| !name.is_empty() || entry.kind == Kind::Folder);
-        let (nth, name) = place.ok_or_else(|| wrong("an entry that belongs nowhere"))?;
+            .filter(|(_, name)| !name.is_empty() || entry.kind == TarEntryKind::Folder);
+        let (nth, name) = place.ok_or_else(|| invalid_data("an entry that belongs nowhere"))?;
         let draft = &mut self.drafts[nth];
         let shown = draft.shown(name);
-        let failed = |error: Errno| Failed::Here(at(&shown, &error.into()));
+        let failed = |error: Errno| RestoreError::Here(at(&shown, &error.into()));
         match entry.kind {
-            Kind::Folder => draft.folder(name, entry).map_err(failed)?,
-            Kind::Link => draft.link(name, &entry.link).map_err(failed)?,
-            Kind::File => {
+            TarEntryKind::Folder => draft.folder(name, entry).map_err(failed)?,
+            TarEntryKind::Link => draft.link(name, &entry.link).map_err(failed)?,
+            TarEntryKind::File => {
                 let file = draft.file(name).map_err(failed)?;
                 let digest = content(input, &file, &shown)?;
                 draft
@@ -364,7 +372,7 @@ impl Unpacked {
 }
 
 /// The sums grow with the site.
-fn short_of_any_length(input: &mut Input) -> io::Result<Vec<u8>> {
+fn short_of_any_length(input: &mut BackupReader) -> io::Result<Vec<u8>> {
     let most = BACKUP_ENTRIES_MAX * 256;
     let mut content = Vec::new();
     input.take(most).read_to_end(&mut content)?;
@@ -372,7 +380,11 @@ fn short_of_any_length(input: &mut Input) -> io::Result<Vec<u8>> {
 }
 
 /// Writes the content of an entry, and returns its SHA-256.
-fn content(input: &mut Input, mut file: &File, shown: &Path) -> Result<[u8; 32], Failed> {
+fn content(
+    input: &mut BackupReader,
+    mut file: &File,
+    shown: &Path,
+) -> Result<[u8; 32], RestoreError> {
     let (mut digest, mut buffer) = (Digest::new(), vec![0; 64 * 1024]);
     loop {
         let length = input.read(&mut buffer)?;
@@ -381,6 +393,6 @@ fn content(input: &mut Input, mut file: &File, shown: &Path) -> Result<[u8; 32],
         }
         digest.update(&buffer[..length]);
         let written = file.write_all(&buffer[..length]);
-        written.map_err(|error| Failed::Here(at(shown, &error)))?;
+        written.map_err(|error| RestoreError::Here(at(shown, &error)))?;
     }
 }

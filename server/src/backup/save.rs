@@ -1,11 +1,14 @@
 //! Writes a backup, of files that may change meanwhile: each is read until it was the same before and
 //! after, so that none is half of one version and half of another. The archive appears whole or not.
 
-use super::tar::{self, Entry, Kind};
-use super::{ABOUT, Folder, HITS, MAGIC, SUMS, folders, real, sum_line, untrusted};
+use super::{ABOUT, BackupFolder, HITS, MAGIC, SUMS, folders, real, sum_line, untrusted};
 use crate::base::digest::Digest;
-use crate::base::trusted_path::{FOLDER, LastLink, Missing, TrustedPath, may_be_planted, names};
-use crate::config::{OperatorError, Site, reason};
+use crate::base::tar;
+use crate::base::tar::{TarEntry, TarEntryKind};
+use crate::base::trusted_path::{
+    FOLDER, LastLink, MissingFolder, TrustedPath, may_be_planted, names,
+};
+use crate::config::{OperatorError, SiteConfig, reason};
 use crate::limits::{
     BACKUP_DEPTH_MAX, BACKUP_ENTRIES_MAX, BACKUP_MEMORY_BYTES, BACKUP_NAME_BYTES_MAX,
     BACKUP_TRIES_MAX,
@@ -25,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 /// What was saved.
 #[derive(Debug, Default)]
-pub struct Saved {
+pub struct SaveSummary {
     /// Files in it.
     pub files: u64,
     /// Their bytes.
@@ -39,17 +42,17 @@ pub struct Saved {
 /// Writes the content of `site`, with these hit counts, into the file `to`. What lies in `state` isn't
 /// content, even if that folder is within the site's.
 pub fn save(
-    site: &Site,
+    site: &SiteConfig,
     hits: Option<&[u8]>,
     state: &Path,
     now: u64,
     to: &Path,
-) -> Result<Saved, OperatorError> {
+) -> Result<SaveSummary, OperatorError> {
     let failed = |error: io::Error| {
         let what = format!("the backup {}: {}", to.display(), reason(&error));
         OperatorError::failure(what)
     };
-    let out = Out::of(to).map_err(failed)?;
+    let out = BackupOutput::of(to).map_err(failed)?;
     let saved = write(site, hits, state, now, &out).and_then(|saved| {
         out.arrive().map_err(|error| failed(error.into()))?;
         Ok(saved)
@@ -63,7 +66,7 @@ pub fn save(
 
 /// The destination of an archive. All is done in one open folder, so that a user that can change the path
 /// to the folder can't have the archive written into several folders.
-struct Out {
+struct BackupOutput {
     way: TrustedPath,
     /// The name of the archive before it is complete.
     draft: OsString,
@@ -71,15 +74,15 @@ struct Out {
     spool: OsString,
 }
 
-impl Out {
-    fn of(to: &Path) -> io::Result<Out> {
-        let way = TrustedPath::resolve(to, LastLink::Keep, Missing::Fail)?;
+impl BackupOutput {
+    fn of(to: &Path) -> io::Result<BackupOutput> {
+        let way = TrustedPath::resolve(to, LastLink::Keep, MissingFolder::Fail)?;
         let own = |what: &str| {
             let name = way.name().to_string_lossy();
             OsString::from(format!(".{name}.{}{what}", std::process::id()))
         };
         let (draft, spool) = (own(""), own(".spool"));
-        Ok(Out { way, draft, spool })
+        Ok(BackupOutput { way, draft, spool })
     }
 
     /// The path of the draft, for messages.
@@ -103,12 +106,12 @@ impl Out {
 }
 
 fn write(
-    site: &Site,
+    site: &SiteConfig,
     hits: Option<&[u8]>,
     state: &Path,
     now: u64,
-    out: &Out,
-) -> Result<Saved, OperatorError> {
+    out: &BackupOutput,
+) -> Result<SaveSummary, OperatorError> {
     let folders = folders(site);
     if folders.is_empty() {
         let what = "the site has no folder, so there is nothing to save";
@@ -125,7 +128,7 @@ fn write(
         return Err(OperatorError::failure(what).help(help));
     }
     let name = site.names.first().map_or("*", |name| name.get_ref());
-    let mut writer = Writer::create(out, state)?;
+    let mut writer = BackupWriter::create(out, state)?;
     writer.own(ABOUT, &about(name, now, &folders), now)?;
     for folder in &folders {
         let open = open_top(&folder.place)?;
@@ -143,15 +146,15 @@ fn write(
 /// the archive would hold what that user may not read.
 fn open_top(place: &Path) -> Result<OwnedFd, OperatorError> {
     let failed = |error: io::Error| at(place, error);
-    let way = TrustedPath::resolve(place, LastLink::Follow, Missing::Fail).map_err(failed)?;
+    let way = TrustedPath::resolve(place, LastLink::Follow, MissingFolder::Fail).map_err(failed)?;
     let open = way.open(FOLDER, Mode::empty()).map_err(failed)?;
     let owner = fstat(&open).map_err(|error| at(place, error))?.st_uid;
-    way.must_be_led_by(owner)
+    way.must_be_controlled_by(owner)
         .map_err(|error| untrusted(&error))?;
     Ok(open)
 }
 
-fn about(site: &str, now: u64, folders: &[Folder]) -> Vec<u8> {
+fn about(site: &str, now: u64, folders: &[BackupFolder]) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let mut text = format!("{MAGIC}\nversion {version}\nsite {site}\ntime {now}\n");
     for folder in folders {
@@ -171,25 +174,25 @@ fn at(place: &Path, error: impl Into<io::Error>) -> OperatorError {
 }
 
 /// A file whose content was read whole: here, or in the spool if it is large.
-enum Content {
+enum FileContent {
     Here(Vec<u8>),
     Spooled,
 }
 
-struct Writer {
+struct BackupWriter {
     out: GzEncoder<BufWriter<File>>,
     /// The path of the draft, for messages.
     draft: PathBuf,
     spool: File,
     sums: Vec<u8>,
-    saved: Saved,
+    saved: SaveSummary,
     entries: u64,
     /// Device and number of what isn't content: the archive, the state folder.
     left_out: Vec<(u64, u64)>,
 }
 
-impl Writer {
-    fn create(out: &Out, state: &Path) -> Result<Writer, OperatorError> {
+impl BackupWriter {
+    fn create(out: &BackupOutput, state: &Path) -> Result<BackupWriter, OperatorError> {
         let draft = out.shown();
         let failed = |error: io::Error| at(&draft, error);
         let file = out.create(&out.draft).map_err(failed)?;
@@ -200,13 +203,13 @@ impl Writer {
         let state = std::fs::metadata(state).ok();
         let all = [file.metadata().ok(), state];
         let left_out = all.iter().flatten().map(|it| (it.dev(), it.ino()));
-        Ok(Writer {
+        Ok(BackupWriter {
             left_out: left_out.collect(),
             out: GzEncoder::new(BufWriter::new(file), Compression::default()),
             draft,
             spool: made,
             sums: Vec::new(),
-            saved: Saved::default(),
+            saved: SaveSummary::default(),
             entries: 0,
         })
     }
@@ -219,9 +222,9 @@ impl Writer {
     /// Something that is ours, and no file of the site.
     fn own(&mut self, name: &[u8], content: &[u8], now: u64) -> Result<(), OperatorError> {
         let digest = crate::base::digest::sha256(content);
-        self.put(&tar::head(&Entry {
+        self.put(&tar::head(&TarEntry {
             name: name.to_vec(),
-            kind: Kind::File,
+            kind: TarEntryKind::File,
             mode: 0o600,
             modified: now,
             size: content.len() as u64,
@@ -249,7 +252,7 @@ impl Writer {
         if self.is_left_out(&stat) {
             return Ok(());
         }
-        self.head(name, Kind::Folder, &stat, 0, Vec::new())?;
+        self.head(name, TarEntryKind::Folder, &stat, 0, Vec::new())?;
         for child in names(open.as_fd()).map_err(|error| at(place, error))? {
             let path = [name, b"/", child.as_bytes()].concat();
             let place = place.join(&child);
@@ -259,8 +262,8 @@ impl Writer {
             }
             match self.child(open, &child, path, &place, depth) {
                 Ok(()) => {}
-                Err(Failed::Gone) => {}
-                Err(Failed::Error(error)) => return Err(error),
+                Err(SaveError::Gone) => {}
+                Err(SaveError::Error(error)) => return Err(error),
             }
         }
         Ok(())
@@ -273,8 +276,8 @@ impl Writer {
         name: Vec<u8>,
         place: &Path,
         depth: usize,
-    ) -> Result<(), Failed> {
-        let failed = |error: rustix::io::Errno| Failed::at(place, error.into());
+    ) -> Result<(), SaveError> {
+        let failed = |error: rustix::io::Errno| SaveError::at(place, error.into());
         let stat = statat(parent, child, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
@@ -283,7 +286,7 @@ impl Writer {
             }
             FileType::Symlink => {
                 let link = readlinkat(parent, child, Vec::new()).map_err(failed)?;
-                Ok(self.head(&name, Kind::Link, &stat, 0, link.into_bytes())?)
+                Ok(self.head(&name, TarEntryKind::Link, &stat, 0, link.into_bytes())?)
             }
             FileType::RegularFile if self.is_left_out(&stat) => Ok(()),
             FileType::RegularFile => self.file(parent, child, &name, place),
@@ -300,14 +303,14 @@ impl Writer {
         child: &OsStr,
         name: &[u8],
         place: &Path,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), SaveError> {
         for _ in 0..BACKUP_TRIES_MAX {
             let open = openat(parent, child, FILE, Mode::empty());
-            let mut file = File::from(open.map_err(|error| Failed::at(place, error.into()))?);
-            let before = fstat(&file).map_err(|error| Failed::at(place, error.into()))?;
+            let mut file = File::from(open.map_err(|error| SaveError::at(place, error.into()))?);
+            let before = fstat(&file).map_err(|error| SaveError::at(place, error.into()))?;
             // It was a file a moment ago, when it was looked at.
             if FileType::from_raw_mode(before.st_mode) != FileType::RegularFile {
-                return Err(Failed::Gone);
+                return Err(SaveError::Gone);
             }
             if self.is_planted(parent, &before, place)? {
                 return Ok(());
@@ -317,10 +320,10 @@ impl Writer {
                 continue;
             };
             let size = before.st_size as u64;
-            self.head(name, Kind::File, &before, size, Vec::new())?;
+            self.head(name, TarEntryKind::File, &before, size, Vec::new())?;
             match content {
-                Content::Here(bytes) => self.put(&bytes)?,
-                Content::Spooled => self.unspool(size)?,
+                FileContent::Here(bytes) => self.put(&bytes)?,
+                FileContent::Spooled => self.unspool(size)?,
             }
             self.put(&[0; 512][..tar::padding(size)])?;
             self.sums.extend(sum_line(&digest.finish(), name));
@@ -330,7 +333,7 @@ impl Writer {
         }
         let what = format!("{} changes all the time", place.display());
         let help = "save it when nobody writes to it, or keep it out of the site's folders";
-        Err(Failed::Error(OperatorError::failure(what).help(help)))
+        Err(SaveError::Error(OperatorError::failure(what).help(help)))
     }
 
     /// Reads a file whole; `None` if it changed meanwhile.
@@ -340,7 +343,7 @@ impl Writer {
         before: &Stat,
         digest: &mut Digest,
         place: &Path,
-    ) -> Result<Option<Content>, OperatorError> {
+    ) -> Result<Option<FileContent>, OperatorError> {
         let size = before.st_size as u64;
         let is_large = size > BACKUP_MEMORY_BYTES;
         let mut here = Vec::new();
@@ -379,9 +382,9 @@ impl Writer {
         };
         let is_same = version(before) == version(&after) && read == size;
         Ok(is_same.then_some(if is_large {
-            Content::Spooled
+            FileContent::Spooled
         } else {
-            Content::Here(here)
+            FileContent::Here(here)
         }))
     }
 
@@ -403,7 +406,7 @@ impl Writer {
     fn head(
         &mut self,
         name: &[u8],
-        kind: Kind,
+        kind: TarEntryKind,
         stat: &Stat,
         size: u64,
         link: Vec<u8>,
@@ -413,7 +416,7 @@ impl Writer {
             let what = format!("there are more than {BACKUP_ENTRIES_MAX} files");
             return Err(OperatorError::failure(what));
         }
-        self.put(&tar::head(&Entry {
+        self.put(&tar::head(&TarEntry {
             name: name.to_vec(),
             kind,
             mode: stat.st_mode & kind.mode_bits(),
@@ -448,7 +451,7 @@ impl Writer {
         self.left_out.contains(&own)
     }
 
-    fn finish(mut self) -> Result<Saved, OperatorError> {
+    fn finish(mut self) -> Result<SaveSummary, OperatorError> {
         self.put(&tar::END)?;
         let draft = &self.draft;
         let ended = self.out.finish().and_then(|out| {
@@ -461,28 +464,28 @@ impl Writer {
 }
 
 /// Why an entry isn't in the archive.
-enum Failed {
+enum SaveError {
     /// It disappeared, which is no mistake.
     Gone,
     Error(OperatorError),
 }
 
-impl Failed {
+impl SaveError {
     /// Another kind of thing under this name than a moment ago is gone too.
-    fn at(place: &Path, error: io::Error) -> Failed {
+    fn at(place: &Path, error: io::Error) -> SaveError {
         let errno = error
             .raw_os_error()
             .map(rustix::io::Errno::from_raw_os_error);
         use rustix::io::Errno;
         match errno {
-            Some(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::INVAL) => Failed::Gone,
-            _ => Failed::Error(at(place, error)),
+            Some(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::INVAL) => SaveError::Gone,
+            _ => SaveError::Error(at(place, error)),
         }
     }
 }
 
-impl From<OperatorError> for Failed {
-    fn from(error: OperatorError) -> Failed {
-        Failed::Error(error)
+impl From<OperatorError> for SaveError {
+    fn from(error: OperatorError) -> SaveError {
+        SaveError::Error(error)
     }
 }

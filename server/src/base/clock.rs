@@ -146,7 +146,7 @@ pub fn unix_ms_now() -> u64 {
 
 /// A moment as people write it, UTC.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Civil {
+pub struct UtcDateTime {
     /// 1970 and later.
     pub year: u32,
     /// 1 to 12.
@@ -163,7 +163,7 @@ pub struct Civil {
 
 /// Unix seconds as date and time, by the days of 400-year eras that begin in March (so that the leap
 /// day comes last).
-pub fn civil(unix_seconds: u64) -> Civil {
+pub fn civil(unix_seconds: u64) -> UtcDateTime {
     let days = unix_seconds / 86_400 + 719_468;
     let second_of_day = (unix_seconds % 86_400) as u32;
     let era = days / 146_097;
@@ -179,7 +179,7 @@ pub fn civil(unix_seconds: u64) -> Civil {
         month_from_march - 9
     }) as u32;
     let year = (era * 400 + year_of_era + u64::from(month <= 2)) as u32;
-    Civil {
+    UtcDateTime {
         year,
         month,
         day,

@@ -8,22 +8,22 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Makes hashes; each of them another seed.
 #[derive(Copy, Clone)]
-pub struct Quick {
+pub struct FastBuildHasher {
     seed: u64,
 }
 
 /// One hash being made.
-pub struct QuickHasher(u64);
+pub struct FastHasher(u64);
 
-impl Default for Quick {
-    fn default() -> Quick {
+impl Default for FastBuildHasher {
+    fn default() -> FastBuildHasher {
         // Its keys are the process's randomness, and no two are the same.
         let seed = RandomState::new().build_hasher().finish();
-        Quick { seed }
+        FastBuildHasher { seed }
     }
 }
 
-impl Quick {
+impl FastBuildHasher {
     /// The hash of these bytes.
     #[inline]
     pub fn of(&self, bytes: &[u8]) -> u64 {
@@ -34,16 +34,16 @@ impl Quick {
     }
 }
 
-impl BuildHasher for Quick {
-    type Hasher = QuickHasher;
+impl BuildHasher for FastBuildHasher {
+    type Hasher = FastHasher;
 
     #[inline]
-    fn build_hasher(&self) -> QuickHasher {
-        QuickHasher(self.seed)
+    fn build_hasher(&self) -> FastHasher {
+        FastHasher(self.seed)
     }
 }
 
-impl Hasher for QuickHasher {
+impl Hasher for FastHasher {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
@@ -88,12 +88,15 @@ mod tests {
 
     #[test]
     fn each_seed_its_own() {
-        assert_ne!(Quick::default().of(b"/"), Quick::default().of(b"/"));
+        assert_ne!(
+            FastBuildHasher::default().of(b"/"),
+            FastBuildHasher::default().of(b"/")
+        );
     }
 
     #[test]
     fn as_a_map_asks_for_it() {
-        let quick = Quick::default();
+        let quick = FastBuildHasher::default();
         for text in ["", "/", "/index.html", "/a/rather/long/path.html"] {
             assert_eq!(quick.of(text.as_bytes()), quick.hash_one(text.as_bytes()));
         }
@@ -103,7 +106,7 @@ mod tests {
     /// by the high ones.
     #[test]
     fn names_that_differ_by_little_are_spread() {
-        let quick = Quick::default();
+        let quick = FastBuildHasher::default();
         let names = (0..20_000).map(|nth| format!("/{}/page-{nth}.html", "x".repeat(nth % 19)));
         let hashes: Vec<u64> = names.map(|name| quick.of(name.as_bytes())).collect();
         assert_eq!(hashes.iter().collect::<HashSet<_>>().len(), hashes.len());

@@ -20,7 +20,7 @@ impl Counter {
 
     /// Adds 1, like [`Counter::add`].
     #[inline]
-    pub fn one(&self) {
+    pub fn increment(&self) {
         self.add(1);
     }
 
@@ -56,7 +56,7 @@ macro_rules! counters {
             /// Responses by the first digit of their status.
             pub statuses: [u64; 6],
             /// Microseconds of all responses.
-            pub latency: Latency,
+            pub latency: LatencyTotals,
         }
 
         impl Totals {
@@ -105,10 +105,10 @@ impl Counters {
     /// Counts one answered request.
     #[inline]
     pub fn response(&self, status: u16, bytes_sent: u64, micros: u64) {
-        self.requests.one();
+        self.requests.increment();
         self.bytes_sent.add(bytes_sent);
         if let Some(counter) = self.statuses.get(usize::from(status / 100)) {
-            counter.one();
+            counter.increment();
         }
         self.latency.record(micros);
     }
@@ -179,14 +179,14 @@ impl Histogram {
     /// Counts one duration, microseconds.
     #[inline]
     pub fn record(&self, micros: u64) {
-        self.buckets[bucket_of(micros)].one();
+        self.buckets[bucket_of(micros)].increment();
         self.sum.add(micros);
     }
 }
 
 /// Durations of all workers.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Latency {
+pub struct LatencyTotals {
     buckets: Box<[u64]>,
     /// Microseconds in all.
     pub sum: u64,
@@ -194,9 +194,9 @@ pub struct Latency {
     pub count: u64,
 }
 
-impl Default for Latency {
-    fn default() -> Latency {
-        Latency {
+impl Default for LatencyTotals {
+    fn default() -> LatencyTotals {
+        LatencyTotals {
             buckets: vec![0; BUCKETS].into(),
             sum: 0,
             count: 0,
@@ -204,7 +204,7 @@ impl Default for Latency {
     }
 }
 
-impl Latency {
+impl LatencyTotals {
     fn add(&mut self, histogram: &Histogram) {
         for (sum, counter) in self.buckets.iter_mut().zip(&histogram.buckets) {
             let value = counter.value();
@@ -320,7 +320,7 @@ mod tests {
         stats.worker(1).response(404, 300, 12);
         stats.worker(1).response(999, 0, 12);
         stats.worker(0).connections_opened.add(3);
-        stats.worker(1).connections_closed.one();
+        stats.worker(1).connections_closed.increment();
         stats.others().gzip_bytes_in.add_shared(1_000);
         let totals = stats.totals();
         assert_eq!((totals.requests, totals.bytes_sent), (3, 5_400));

@@ -7,8 +7,8 @@
 
 mod aead;
 #[cfg(target_arch = "x86_64")]
-mod copy;
-mod heap;
+mod memcpy;
+mod allocator;
 mod segments;
 mod spawn;
 
@@ -36,10 +36,10 @@ use tokio::io::unix::AsyncFd;
 
 use crate::limits::UDP_RECEIVE_BYTES;
 
+pub use crate::base::sys::allocator::Heap;
 pub use aead::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
-pub use heap::Heap;
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
-pub use spawn::{Program, hear_of_children, spawn};
+pub use spawn::{SpawnOptions, reset_signals, spawn};
 
 // ---- Files ----
 
@@ -83,7 +83,7 @@ pub fn pread(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Result<usiz
 
 /// Whether anybody has a file open to write to it.
 #[derive(Debug)]
-pub enum Writers {
+pub enum OpenWriters {
     /// Nobody has, and this is what the file is.
     None(rustix::fs::Stat),
     /// Somebody has.
@@ -94,7 +94,7 @@ pub enum Writers {
 
 /// Has anybody opened this file, which we have for reading, to write to it? A lease tells, which the
 /// kernel doesn't give while that is so; it is given back at once.
-pub fn writers(file: BorrowedFd<'_>) -> Writers {
+pub fn open_writers(file: BorrowedFd<'_>) -> OpenWriters {
     let stat = || rustix::fs::fstat(file);
     const F_SETSIG: libc::c_int = 10;
     let file = file.as_raw_fd();
@@ -103,23 +103,23 @@ pub fn writers(file: BorrowedFd<'_>) -> Writers {
     // SAFETY: the commands take a number and touch no memory; the descriptor is borrowed and so open.
     let set = |command, value: libc::c_int| unsafe { libc::fcntl(file, command, value) } == 0;
     if !set(F_SETSIG, libc::SIGURG) {
-        return Writers::Unknown;
+        return OpenWriters::Unknown;
     }
     if set(libc::F_SETLEASE, libc::F_RDLCK) {
         // While we have it: who writes next waits until it is given back.
         let stat = stat();
         set(libc::F_SETLEASE, libc::F_UNLCK);
-        return stat.map_or(Writers::Unknown, Writers::None);
+        return stat.map_or(OpenWriters::Unknown, OpenWriters::None);
     }
     match io::Error::last_os_error().kind() {
-        io::ErrorKind::WouldBlock => Writers::Some,
-        _ => Writers::Unknown,
+        io::ErrorKind::WouldBlock => OpenWriters::Some,
+        _ => OpenWriters::Unknown,
     }
 }
 
 /// What happened below a watched folder.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
+pub struct InotifyEvent {
     /// The watch, as [`Inotify::watch`] returned it; -1 for an overflow, which belongs to none.
     pub watch: i32,
     /// What: `CLOSE_WRITE`, `MOVED_TO`, …; `IGNORED` when the watch is gone.
@@ -130,7 +130,7 @@ pub struct Event {
     pub name: Option<OsString>,
 }
 
-impl Event {
+impl InotifyEvent {
     /// The watch has ended, with its folder or by being removed.
     pub fn is_gone(&self) -> bool {
         self.flags.contains(ReadFlags::IGNORED)
@@ -149,14 +149,14 @@ impl Event {
     }
 
     /// A file has no longer this name; another one may have taken it.
-    pub fn is_file_gone(&self) -> bool {
+    pub fn is_file_name_removed(&self) -> bool {
         let gone = ReadFlags::DELETE | ReadFlags::MOVED_FROM;
         self.flags.intersects(gone) && !self.flags.contains(ReadFlags::ISDIR)
     }
 
     /// The folder of this name is another one than before, or none: it came, went or was moved; or
     /// the watched folder itself was moved.
-    pub fn is_folder_another(&self) -> bool {
+    pub fn is_folder_replaced(&self) -> bool {
         let names =
             ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
         self.flags.contains(ReadFlags::MOVE_SELF)
@@ -218,13 +218,13 @@ impl Inotify {
 
     /// All events that wait; empty if none. Never blocks. Bounded by the kernel's own queue
     /// (16,384 events by default, then an overflow event).
-    pub fn read(&self) -> io::Result<Vec<Event>> {
+    pub fn read(&self) -> io::Result<Vec<InotifyEvent>> {
         let mut buf = [std::mem::MaybeUninit::uninit(); 8 * 1024];
         let mut reader = inotify::Reader::new(&self.0, &mut buf);
         let mut events = Vec::new();
         loop {
             match reader.next() {
-                Ok(event) => events.push(Event {
+                Ok(event) => events.push(InotifyEvent {
                     watch: event.wd(),
                     flags: event.events(),
                     cookie: event.cookie(),
@@ -241,20 +241,20 @@ impl Inotify {
 }
 
 /// Registers `inotify` with the runtime of this thread, to wait until it is readable.
-pub fn watched(inotify: Arc<Inotify>) -> io::Result<AsyncFd<Arc<Inotify>>> {
+pub fn async_inotify(inotify: Arc<Inotify>) -> io::Result<AsyncFd<Arc<Inotify>>> {
     // SAFETY: the descriptor that `as_raw_fd` names is owned by the value itself, private to it, and
     // neither replaced nor closed before the last share of it is dropped, of which the AsyncFd has one.
     unsafe { AsyncFd::register_with_interest(inotify, Interest::READABLE) }.map_err(io::Error::from)
 }
 
 /// Registers `fd` with the runtime of this thread, to wait until it is readable.
-pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub fn async_readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and the AsyncFd owns it.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
 }
 
 /// Registers a descriptor that has several owners with the runtime of this thread.
-pub fn registered(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+pub fn async_shared(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and the AsyncFd is one of
     // those that own it.
     unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
@@ -277,7 +277,7 @@ impl AsRawFd for Inotify {
 /// What was sent on this socket of the file system and isn't read yet, bytes as the kernel counts
 /// them: each call to send makes a packet that takes up more than it carries, and counts whole until all
 /// of it is read. Over TCP it says what the other end has not acknowledged.
-pub fn unread(socket: BorrowedFd<'_>) -> io::Result<usize> {
+pub fn output_queue_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the call writes one int, and the pointer is to one that lives longer than it.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
@@ -567,7 +567,7 @@ pub fn systemd_listen_fds() -> io::Result<Vec<OwnedFd>> {
 
 /// Closes on exec whatever whoever started us has left open, so that no program of ours gets it. What
 /// can't be looked at stays as it is.
-pub fn pass_on_nothing() {
+pub fn set_cloexec_on_inherited() {
     let Ok(open) = fs::read_dir("/proc/self/fd") else {
         return;
     };
@@ -659,7 +659,7 @@ pub fn is_root() -> bool {
 }
 
 /// Becomes `user` for good: groups, group, user, in this order, and then checks that there is no
-/// way back. Of root's capabilities only CAP_LEASE stays, with which [`writers`] can tell of files that belong
+/// way back. Of root's capabilities only CAP_LEASE stays, with which [`open_writers`] can tell of files that belong
 /// to another user. The kernel does this by thread, so there may be only one: call it before the log's
 /// writers, the pools and the workers begin (else an error).
 pub fn drop_privileges(user: &UserIds) -> io::Result<()> {
@@ -735,9 +735,9 @@ pub fn raise_nofile_limit() -> u64 {
 }
 
 /// Looks what the processor is good at, for copying; nothing where that is not ours to do.
-pub fn look_at_processor() {
+pub fn detect_cpu_features() {
     #[cfg(target_arch = "x86_64")]
-    copy::look_at_processor();
+    memcpy::detect_cpu_features();
 }
 
 /// Asks the processor to fetch all of `value` into its cache while we do something else.
@@ -761,8 +761,8 @@ const CACHE_LINE_BYTES: usize = 64;
 /// Gives back the pages of the program's code: most of them were needed for starting up, or for a burst
 /// of unusual requests. A page that is needed again is mapped again from the page cache, without reading
 /// the disk. Returns bytes given back.
-pub fn forget_code() -> usize {
-    let here = forget_code as *const () as usize;
+pub fn release_code_pages() -> usize {
+    let here = release_code_pages as *const () as usize;
     let Some((start, end)) = fs::read_to_string("/proc/self/maps")
         .ok()
         .and_then(|maps| maps.lines().find_map(|line| code_range(line, here)))

@@ -7,7 +7,7 @@
 //! open. Root refuses the path if the end belongs to another user than the users that could have chosen
 //! the end. OpenSSH checks `authorized_keys` for the same reason (`StrictModes`).
 
-use super::sort::sort;
+use crate::base::heap_sort::sort;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fgetxattr_query, fstat, mkdirat, openat,
     readlinkat, statat,
@@ -33,7 +33,7 @@ pub enum LastLink {
 
 /// Treatment of a missing folder above the last name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Missing {
+pub enum MissingFolder {
     /// Resolving fails with ENOENT.
     Fail,
     /// Makes the folder, with the permissions that the umask leaves.
@@ -51,13 +51,13 @@ pub struct TrustedPath {
     /// The path of the folder without links, for messages.
     shown: PathBuf,
     /// The users that can change the folders or links on the way.
-    writers: Vec<Lead>,
+    writers: Vec<PathController>,
 }
 
 /// A user that can change the way to a file, and the place of the change.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Lead {
-    writer: Writer,
+struct PathController {
+    writer: Principal,
     /// The first folder that the user can change, or the user's own entry in a sticky folder.
     at: PathBuf,
     /// Whether `at` is an entry in a sticky folder.
@@ -68,7 +68,7 @@ struct Lead {
 
 /// A user other than root, or several users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Writer {
+enum Principal {
     User(u32),
     /// A group with unknown members: the group is not in `/etc/group`.
     Group(u32),
@@ -78,17 +78,17 @@ enum Writer {
 /// Error for a path that root must not use: another user could have led the path to a place of that
 /// user's choice.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Untrusted {
+pub struct UntrustedPath {
     /// The resolved path.
     pub path: PathBuf,
     /// The permitted owner of the path.
     owner: u32,
-    lead: Lead,
+    lead: PathController,
 }
 
-impl fmt::Display for Untrusted {
+impl fmt::Display for UntrustedPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lead {
+        let PathController {
             writer,
             at,
             is_entry,
@@ -112,9 +112,9 @@ impl fmt::Display for Untrusted {
     }
 }
 
-impl std::error::Error for Untrusted {}
+impl std::error::Error for UntrustedPath {}
 
-impl Untrusted {
+impl UntrustedPath {
     /// Tells the operator how to run the command without root, as far as possible, or else how to avoid
     /// the refusal. No other mode for a folder on the way is proposed, because the folder may be a home
     /// folder, `/` or `/tmp`. `needs` names the rights that the owner needs.
@@ -162,17 +162,17 @@ fn as_user(uid: u32) -> Option<String> {
 
 impl TrustedPath {
     /// Resolves a path as the kernel does, and records the users that can change the way.
-    pub fn resolve(path: &Path, last: LastLink, missing: Missing) -> io::Result<TrustedPath> {
-        Walk::begin(path)?.finish(last, missing)
+    pub fn resolve(path: &Path, last: LastLink, missing: MissingFolder) -> io::Result<TrustedPath> {
+        PathWalk::begin(path)?.finish(last, missing)
     }
 
     /// Fails if the process is root and a user other than root and `owner` could have chosen the end of
     /// the path. `owner` is the present or future owner of the file at the end. The owner gains nothing,
     /// since every operation at the end applies to the owner's own file.
-    pub fn must_be_led_by(&self, owner: u32) -> Result<(), Untrusted> {
-        let foreign = |lead: &&Lead| lead.writer != Writer::User(owner);
+    pub fn must_be_controlled_by(&self, owner: u32) -> Result<(), UntrustedPath> {
+        let foreign = |lead: &&PathController| lead.writer != Principal::User(owner);
         match self.writers.iter().find(foreign) {
-            Some(lead) if super::sys::is_root() => Err(Untrusted {
+            Some(lead) if super::sys::is_root() => Err(UntrustedPath {
                 path: self.path(),
                 owner,
                 lead: lead.clone(),
@@ -212,8 +212,8 @@ impl TrustedPath {
 
     /// Checks a file that root may have made in a folder of another user. Fails if a user other than root
     /// and the owner of the folder could have chosen the end of the path.
-    pub fn must_stay_with_its_folder(&self) -> io::Result<Result<(), Untrusted>> {
-        Ok(self.must_be_led_by(fstat(&self.folder)?.st_uid))
+    pub fn must_stay_with_its_folder(&self) -> io::Result<Result<(), UntrustedPath>> {
+        Ok(self.must_be_controlled_by(fstat(&self.folder)?.st_uid))
     }
 
     /// Whether users other than the owner of the folder may put names into it, as into `/tmp`.
@@ -258,18 +258,18 @@ pub const FOLDER: OFlags = OFlags::RDONLY
 const LINKS_MAX: usize = 40;
 
 /// State of resolving a path.
-struct Walk {
+struct PathWalk {
     folder: OwnedFd,
     shown: PathBuf,
     rest: VecDeque<OsString>,
     links: usize,
-    writers: Vec<Lead>,
+    writers: Vec<PathController>,
     accounts: Option<Accounts>,
 }
 
-impl Walk {
-    fn begin(path: &Path) -> io::Result<Walk> {
-        let mut walk = Walk {
+impl PathWalk {
+    fn begin(path: &Path) -> io::Result<PathWalk> {
+        let mut walk = PathWalk {
             folder: root()?,
             shown: PathBuf::from("/"),
             rest: VecDeque::new(),
@@ -296,7 +296,7 @@ impl Walk {
         }
     }
 
-    fn finish(mut self, last: LastLink, missing: Missing) -> io::Result<TrustedPath> {
+    fn finish(mut self, last: LastLink, missing: MissingFolder) -> io::Result<TrustedPath> {
         while let Some(name) = self.rest.pop_front() {
             if name == ".." {
                 let above = openat(&self.folder, "..", PLACE, Mode::empty())?;
@@ -308,7 +308,7 @@ impl Walk {
             let found = match openat(&self.folder, &name, ENTRY, Mode::empty()) {
                 Ok(found) => found,
                 Err(Errno::NOENT) if is_last => return Ok(self.end(name)),
-                Err(Errno::NOENT) if missing == Missing::Make => {
+                Err(Errno::NOENT) if missing == MissingFolder::Make => {
                     self.must_be_trusted(&name)?;
                     mkdirat(&self.folder, &name, Mode::from_raw_mode(0o777))?;
                     openat(&self.folder, &name, PLACE, Mode::empty())?
@@ -321,7 +321,7 @@ impl Walk {
             let here = fstat(&self.folder)?;
             if is_shared(&here) && here.st_mode & STICKY != 0 {
                 let entry = self.shown.join(&name);
-                self.add(Writer::User(stat.st_uid), &entry, true);
+                self.add(Principal::User(stat.st_uid), &entry, true);
             }
             match kind {
                 FileType::Symlink if !is_last || last == LastLink::Follow => {
@@ -358,7 +358,7 @@ impl Walk {
     /// known yet.
     fn must_be_trusted(&self, name: &OsStr) -> io::Result<()> {
         match self.writers.first() {
-            Some(lead) if super::sys::is_root() => Err(io::Error::other(Untrusted {
+            Some(lead) if super::sys::is_root() => Err(io::Error::other(UntrustedPath {
                 path: self.shown.join(name),
                 owner: 0,
                 lead: lead.clone(),
@@ -379,33 +379,33 @@ impl Walk {
     /// Records the users that may change the current folder of the walk.
     fn note(&mut self, stat: &Stat) {
         let here = self.shown.clone();
-        self.add(Writer::User(stat.st_uid), &here, false);
+        self.add(Principal::User(stat.st_uid), &here, false);
         if stat.st_mode & STICKY != 0 || !is_shared(stat) {
             return;
         }
         // With an ACL the group bits are the mask (acl(5)): the ACL may name any user or group.
         if stat.st_mode & 0o002 != 0 || has_acl(&self.folder) {
-            self.add(Writer::Everyone, &here, false);
+            self.add(Principal::Everyone, &here, false);
         }
         if stat.st_mode & 0o020 != 0 {
             let accounts = self.accounts.as_ref();
             match accounts.and_then(|all| all.members(stat.st_gid)) {
                 Some(members) => members
                     .into_iter()
-                    .for_each(|uid| self.add(Writer::User(uid), &here, false)),
-                None => self.add(Writer::Group(stat.st_gid), &here, false),
+                    .for_each(|uid| self.add(Principal::User(uid), &here, false)),
+                None => self.add(Principal::Group(stat.st_gid), &here, false),
             }
         }
     }
 
-    fn add(&mut self, writer: Writer, at: &Path, is_entry: bool) {
+    fn add(&mut self, writer: Principal, at: &Path, is_entry: bool) {
         let is_harmless = match writer {
-            Writer::User(0) => true,
-            Writer::User(uid) => self.accounts.as_ref().is_some_and(|all| all.is_beyond(uid)),
-            Writer::Group(_) | Writer::Everyone => false,
+            Principal::User(0) => true,
+            Principal::User(uid) => self.accounts.as_ref().is_some_and(|all| all.is_beyond(uid)),
+            Principal::Group(_) | Principal::Everyone => false,
         };
         if !is_harmless && !self.writers.iter().any(|known| known.writer == writer) {
-            self.writers.push(Lead {
+            self.writers.push(PathController {
                 writer,
                 at: at.to_owned(),
                 is_entry,
@@ -516,15 +516,15 @@ fn beyond(uid_map: &str, overflow: &str) -> Option<u32> {
     (!uid_map.is_empty() && !is_mapped).then_some(overflow)
 }
 
-impl fmt::Display for Writer {
+impl fmt::Display for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Writer::User(uid) => match user_name(*uid) {
+            Principal::User(uid) => match user_name(*uid) {
                 Some(name) => write!(f, "user `{name}`"),
                 None => write!(f, "user {uid}"),
             },
-            Writer::Group(gid) => write!(f, "group {gid}"),
-            Writer::Everyone => f.write_str("every user"),
+            Principal::Group(gid) => write!(f, "group {gid}"),
+            Principal::Everyone => f.write_str("every user"),
         }
     }
 }
@@ -570,13 +570,13 @@ pub fn must_be_new(folder: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// Removes all entries of a folder, without following a link. `folder` is open for reading.
-pub fn empty(folder: BorrowedFd<'_>) -> io::Result<()> {
+pub fn remove_entries(folder: BorrowedFd<'_>) -> io::Result<()> {
     for name in names(folder)? {
         match rustix::fs::unlinkat(folder, &*name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(Errno::ISDIR | Errno::PERM) => {
                 let inner = open_to_empty(folder, &name)?;
-                empty(inner.as_fd())?;
+                remove_entries(inner.as_fd())?;
                 rustix::fs::unlinkat(folder, &*name, AtFlags::REMOVEDIR)?;
             }
             Err(error) => return Err(error.into()),

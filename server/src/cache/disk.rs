@@ -2,12 +2,12 @@
 //! stopped and taken away when it starts. So nothing that was purged or changed meanwhile comes back,
 //! and after a crash the cache begins empty.
 
-use super::Cache;
-use super::key::{Kind, Varied};
-use super::page::{Page, Place};
-use super::policy::{Lifetime, Terms, Use};
+use super::PageCache;
+use super::key::{Audience, VaryFields};
+use super::page::{CachedPage, CachedPageId};
+use super::policy::{Freshness, Lifetime, StorageTerms};
 use crate::base::digest::sha256;
-use crate::base::{clock, whole};
+use crate::base::{atomic_file, clock};
 use crate::limits::CACHE_DISK_BYTES_MAX;
 use crate::wire::status::{Status, StatusLine};
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ fn file(state: &Path) -> PathBuf {
 const MAGIC: &[u8] = b"anthill pages 2\n";
 const DIGEST_BYTES: usize = 32;
 
-impl Cache {
+impl PageCache {
     /// Writes the pages that are to be kept so, and forgets all. Blocks; nobody serves any more.
     pub fn save(&self, state: &Path) -> io::Result<()> {
         let (now_ms, unix_ms) = (self.now_ms(), clock::unix_ms_now());
@@ -34,7 +34,7 @@ impl Cache {
         for shard in &self.shards {
             let slots = std::mem::take(&mut super::lock(shard).slots);
             let pages = slots.into_values().flat_map(|slot| slot.pages);
-            for page in pages.filter(|page| page.disk && page.good_for(now_ms) != Use::Dead) {
+            for page in pages.filter(|page| page.disk && page.good_for(now_ms) != Freshness::Dead) {
                 let begin = out.len();
                 push_page(&mut out, &page, now_ms, unix_ms);
                 if out.len() > CACHE_DISK_BYTES_MAX {
@@ -47,7 +47,7 @@ impl Cache {
         }
         let digest = sha256(&out);
         out.extend_from_slice(&digest);
-        whole::write(&file(state), &out, 0o600)
+        atomic_file::write(&file(state), &out, 0o600)
     }
 
     /// Takes in what was written, and takes the file away; says how many pages it had. A file that is
@@ -80,7 +80,7 @@ impl Cache {
             let page = take_page(&mut rest, now_ms, unix_ms, &self.bytes)?;
             // Whoever set the clock back made it younger than it is.
             let is_past = page.born_ms <= now_ms as i64;
-            if is_past && page.good_for(now_ms) != Use::Dead && self.make_room(&page) {
+            if is_past && page.good_for(now_ms) != Freshness::Dead && self.make_room(&page) {
                 let page = Arc::new(page);
                 let mut shard = self.shard(&page.place.key);
                 self.put(&mut shard, page.clone());
@@ -92,7 +92,7 @@ impl Cache {
     }
 }
 
-fn push_page(out: &mut Vec<u8>, page: &Page, now_ms: u64, unix_ms: u64) {
+fn push_page(out: &mut Vec<u8>, page: &CachedPage, now_ms: u64, unix_ms: u64) {
     let born_unix_ms = unix_ms as i64 - (now_ms as i64 - page.born_ms);
     push(out, page.place.site.as_bytes());
     push(out, &page.place.path);
@@ -130,8 +130,8 @@ fn push_page(out: &mut Vec<u8>, page: &Page, now_ms: u64, unix_ms: u64) {
         push(out, name.as_bytes());
         push_option(out, value.as_deref());
     }
-    push_count(out, page.said().count());
-    for (name, value) in page.said() {
+    push_count(out, page.field_lines().count());
+    for (name, value) in page.field_lines() {
         push(out, name);
         push(out, value);
     }
@@ -143,7 +143,7 @@ fn take_page(
     now_ms: u64,
     unix_ms: u64,
     ledger: &Arc<AtomicUsize>,
-) -> Option<Page> {
+) -> Option<CachedPage> {
     let site = text(take(rest)?)?;
     let path = take(rest)?.into();
     let key = take(rest)?.into();
@@ -171,18 +171,18 @@ fn take_page(
         fields.push((name, take(rest)?.to_vec()));
     }
     let content = take(rest)?.into();
-    let place = Place {
+    let place = CachedPageId {
         site: site.into(),
         path,
         key,
     };
-    let kind = Kind {
+    let kind = Audience {
         secure,
         user,
         personal,
         authorized: false,
     };
-    let terms = Terms {
+    let terms = StorageTerms {
         lifetime: Lifetime {
             fresh,
             while_revalidate,
@@ -192,10 +192,10 @@ fn take_page(
         explicit,
         for_authorized,
     };
-    let mut page = Page::new(
+    let mut page = CachedPage::new(
         Arc::new(place),
         kind,
-        Varied::from_parts(varied),
+        VaryFields::from_parts(varied),
         terms,
         &status,
         &fields,

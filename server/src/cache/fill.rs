@@ -5,9 +5,9 @@
 //! lies here until it is a page, and each takes it from here at a pace of its own, so that one who is
 //! slow holds up nobody.
 
-use super::Cache;
-use super::key::{Asker, Kind, Varied};
-use super::page::{Page, Place};
+use super::PageCache;
+use super::key::{Audience, PresentedRequest, VaryFields};
+use super::page::{CachedPage, CachedPageId};
 use crate::wire::reject::Reject;
 use crate::wire::status::StatusLine;
 use std::borrow::Cow;
@@ -17,25 +17,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 /// One call.
-pub(super) struct Fill {
-    pub(super) place: Arc<Place>,
-    pub(super) kind: Kind,
+pub(super) struct CacheFill {
+    pub(super) place: Arc<CachedPageId>,
+    pub(super) kind: Audience,
     /// Something changed since it began: what comes of it isn't kept.
     doomed: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<FillState>,
     /// The memory that its content takes, as long as anybody reads it.
-    grant: Mutex<Option<Grant>>,
+    grant: Mutex<Option<FillReservation>>,
 }
 
 /// Memory for content that is coming, given back in the end.
-pub(super) struct Grant {
-    cache: Arc<Cache>,
+pub(super) struct FillReservation {
+    cache: Arc<PageCache>,
     bytes: usize,
 }
 
-impl Grant {
-    pub(super) fn new(cache: Arc<Cache>) -> Grant {
-        Grant { cache, bytes: 0 }
+impl FillReservation {
+    pub(super) fn new(cache: Arc<PageCache>) -> FillReservation {
+        FillReservation { cache, bytes: 0 }
     }
 
     fn grow(&mut self, bytes: usize) -> bool {
@@ -47,18 +47,18 @@ impl Grant {
     }
 }
 
-impl Drop for Grant {
+impl Drop for FillReservation {
     fn drop(&mut self) {
         self.cache.give_back(self.bytes);
     }
 }
 
-struct State {
-    phase: Phase,
+struct FillState {
+    phase: FillPhase,
     /// The request's fields that its answer depends on, as far as that is known.
-    varied: Option<Varied>,
+    varied: Option<VaryFields>,
     /// Its head, once it is there and may be shared.
-    head: Option<Arc<Head>>,
+    head: Option<Arc<FillHead>>,
     /// Of its content, what has come.
     bytes: Vec<u8>,
     /// Who waits; a free seat is None.
@@ -68,11 +68,11 @@ struct State {
 
 /// How it stands.
 #[derive(Clone)]
-pub(super) enum Phase {
+pub(super) enum FillPhase {
     /// It goes on.
     Open,
     /// It is whole.
-    Done(Arc<Page>),
+    Done(Arc<CachedPage>),
     /// The handler failed before it answered.
     Failed(Reject),
     /// The content broke off, by this rule if one is known.
@@ -84,27 +84,27 @@ pub(super) enum Phase {
 }
 
 /// The head of a response that is coming.
-pub(super) struct Head {
+pub(super) struct FillHead {
     pub(super) status: StatusLine,
     pub(super) fields: Vec<(Cow<'static, str>, Vec<u8>)>,
     /// Bytes of its content, where that is known.
     pub(super) length: Option<u64>,
-    pub(super) varied: Varied,
+    pub(super) varied: VaryFields,
     /// It is to become a page that stays.
     pub(super) is_kept: bool,
 }
 
 /// What who waits is told.
-pub(super) enum Told {
+pub(super) enum HeadWait {
     /// This is it; the content is there, or comes.
-    Head(Arc<Head>),
+    Head(Arc<FillHead>),
     /// The call is over.
-    Over(Phase),
+    Over(FillPhase),
 }
 
 /// What a reader finds.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Taken {
+pub(super) enum FillRead {
     /// So much was appended.
     Bytes(usize),
     /// That was all.
@@ -115,14 +115,18 @@ pub(super) enum Taken {
     Rest,
 }
 
-impl Fill {
-    pub(super) fn new(place: Arc<Place>, kind: Kind, varied: Option<Varied>) -> Fill {
-        Fill {
+impl CacheFill {
+    pub(super) fn new(
+        place: Arc<CachedPageId>,
+        kind: Audience,
+        varied: Option<VaryFields>,
+    ) -> CacheFill {
+        CacheFill {
             place,
             kind,
             doomed: AtomicBool::new(false),
-            state: Mutex::new(State {
-                phase: Phase::Open,
+            state: Mutex::new(FillState {
+                phase: FillPhase::Open,
                 varied,
                 head: None,
                 bytes: Vec::new(),
@@ -140,16 +144,16 @@ impl Fill {
     }
 
     /// Takes memory for so much more content; false if there is none.
-    pub(super) fn grow(&self, cache: &Arc<Cache>, bytes: usize) -> bool {
+    pub(super) fn grow(&self, cache: &Arc<PageCache>, bytes: usize) -> bool {
         let mut grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner);
         grant
-            .get_or_insert_with(|| Grant::new(cache.clone()))
+            .get_or_insert_with(|| FillReservation::new(cache.clone()))
             .grow(bytes)
     }
 
     /// Is it likely to bring what is asked for?
-    pub(super) fn covers(&self, asker: &Asker<'_>) -> bool {
-        let is_varied = |varied: &Varied| varied.is(asker.fields);
+    pub(super) fn covers(&self, asker: &PresentedRequest<'_>) -> bool {
+        let is_varied = |varied: &VaryFields| varied.is(asker.fields);
         !self.is_doomed()
             && self.kind.is(asker)
             && self.state().varied.as_ref().is_none_or(is_varied)
@@ -169,7 +173,7 @@ impl Fill {
     }
 
     /// The head is there.
-    pub(super) fn begin(&self, head: Head) {
+    pub(super) fn begin(&self, head: FillHead) {
         let mut state = self.state();
         state.varied = Some(head.varied.clone());
         state.head = Some(Arc::new(head));
@@ -195,32 +199,32 @@ impl Fill {
     }
 
     /// It is over.
-    pub(super) fn set(&self, phase: Phase) {
+    pub(super) fn set(&self, phase: FillPhase) {
         let mut state = self.state();
         state.phase = phase;
         state.wake();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FillState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl FillState {
     fn wake(&mut self) {
         self.seats.iter().flatten().for_each(Waker::wake_by_ref);
     }
 }
 
 /// Somebody who waits for a call, and reads what comes of it.
-pub(super) struct Reader {
-    fill: Arc<Fill>,
+pub(super) struct FillReader {
+    fill: Arc<CacheFill>,
     seat: usize,
     at: usize,
 }
 
-impl Reader {
-    pub(super) fn new(fill: Arc<Fill>) -> Reader {
+impl FillReader {
+    pub(super) fn new(fill: Arc<CacheFill>) -> FillReader {
         let mut state = fill.state();
         state.readers += 1;
         let free = state.seats.iter().position(Option::is_none);
@@ -236,29 +240,29 @@ impl Reader {
             }
         };
         drop(state);
-        Reader { fill, seat, at: 0 }
+        FillReader { fill, seat, at: 0 }
     }
 
     /// Waits for the head, or the end. Who didn't begin the call can't take it over, so for them a
     /// head counts only once it is sure that all of the content will be here.
-    pub(super) async fn wait(&mut self, is_first: bool) -> Told {
+    pub(super) async fn wait(&mut self, is_first: bool) -> HeadWait {
         poll_fn(|cx| {
             let mut state = self.fill.state();
             let head = state.head.as_ref();
             if let Some(head) = head.filter(|head| is_first || head.length.is_some()) {
-                return Poll::Ready(Told::Head(head.clone()));
+                return Poll::Ready(HeadWait::Head(head.clone()));
             }
-            if let Phase::Open = state.phase {
+            if let FillPhase::Open = state.phase {
                 state.sit(self.seat, cx);
                 return Poll::Pending;
             }
-            Poll::Ready(Told::Over(state.phase.clone()))
+            Poll::Ready(HeadWait::Over(state.phase.clone()))
         })
         .await
     }
 
     /// Appends at most `bytes_max` of the content to `out`.
-    pub(super) async fn take(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> Taken {
+    pub(super) async fn take(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> FillRead {
         poll_fn(|cx| self.poll_take(cx, out, bytes_max)).await
     }
 
@@ -267,10 +271,10 @@ impl Reader {
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
         bytes_max: usize,
-    ) -> Poll<Taken> {
+    ) -> Poll<FillRead> {
         let mut state = self.fill.state();
         let bytes = match &state.phase {
-            Phase::Done(page) => page.variant.bytes(),
+            FillPhase::Done(page) => page.variant.bytes(),
             _ => &state.bytes,
         };
         let left = bytes.get(self.at..).unwrap_or_default();
@@ -278,22 +282,22 @@ impl Reader {
             let part = &left[..left.len().min(bytes_max)];
             out.extend_from_slice(part);
             self.at += part.len();
-            return Poll::Ready(Taken::Bytes(part.len()));
+            return Poll::Ready(FillRead::Bytes(part.len()));
         }
         match state.phase {
-            Phase::Open => {
+            FillPhase::Open => {
                 state.sit(self.seat, cx);
                 Poll::Pending
             }
-            Phase::Done(_) => Poll::Ready(Taken::End),
-            Phase::Passed => Poll::Ready(Taken::Rest),
-            Phase::Broken(why) => Poll::Ready(Taken::Broken(why)),
-            Phase::Failed(_) | Phase::Abandoned => Poll::Ready(Taken::Broken(None)),
+            FillPhase::Done(_) => Poll::Ready(FillRead::End),
+            FillPhase::Passed => Poll::Ready(FillRead::Rest),
+            FillPhase::Broken(why) => Poll::Ready(FillRead::Broken(why)),
+            FillPhase::Failed(_) | FillPhase::Abandoned => Poll::Ready(FillRead::Broken(None)),
         }
     }
 }
 
-impl State {
+impl FillState {
     fn sit(&mut self, seat: usize, cx: &mut Context<'_>) {
         let waker = &mut self.seats[seat];
         if !waker.as_ref().is_some_and(|it| it.will_wake(cx.waker())) {
@@ -302,7 +306,7 @@ impl State {
     }
 }
 
-impl Drop for Reader {
+impl Drop for FillReader {
     fn drop(&mut self) {
         let mut state = self.fill.state();
         state.seats[self.seat] = None;

@@ -5,12 +5,12 @@
 //! whoever asks with a strange one would decide what everybody reads.
 
 use super::policy::{self, varied};
+use crate::wire::effective_host;
 use crate::wire::fields::{Fields, items};
-use crate::wire::head::Head;
-use crate::wire::host_said;
+use crate::wire::request_head::RequestHead;
 
 /// The bytes that stand for one URI of one route; built without allocating where it is short.
-pub struct Key {
+pub struct CacheKey {
     short: [u8; SHORT_BYTES],
     length: usize,
     long: Vec<u8>,
@@ -19,20 +19,20 @@ pub struct Key {
 /// Longer ones are rare.
 const SHORT_BYTES: usize = 256;
 
-impl Key {
+impl CacheKey {
     /// Of a request to the route with this number.
-    pub fn of(route: u64, head: &Head<'_>) -> Key {
-        Key::new(
+    pub fn of(route: u64, head: &RequestHead<'_>) -> CacheKey {
+        CacheKey::new(
             route,
-            host_said(head.fields, head.host),
+            effective_host(head.fields, head.host),
             head.raw_path,
             head.query,
         )
     }
 
     /// Of its parts, each as it was sent.
-    pub fn new(route: u64, host: &[u8], raw_path: &[u8], query: Option<&[u8]>) -> Key {
-        let mut key = Key {
+    pub fn new(route: u64, host: &[u8], raw_path: &[u8], query: Option<&[u8]>) -> CacheKey {
+        let mut key = CacheKey {
             short: [0; SHORT_BYTES],
             length: 0,
             long: Vec::new(),
@@ -73,7 +73,7 @@ impl Key {
 
 /// Who asks, as far as the answer may depend on it.
 #[derive(Copy, Clone)]
-pub struct Asker<'a> {
+pub struct PresentedRequest<'a> {
     /// What the request says.
     pub fields: Fields<'a>,
     /// Over TLS.
@@ -86,18 +86,18 @@ pub struct Asker<'a> {
     pub personal: bool,
 }
 
-impl Asker<'_> {
+impl PresentedRequest<'_> {
     /// What a verdict depends on.
-    pub fn asked(&self) -> policy::Asked {
-        policy::Asked {
+    pub fn asked(&self) -> policy::RequestFacts {
+        policy::RequestFacts {
             authorized: self.authorized || self.user.is_some(),
             personal: self.personal,
         }
     }
 
     /// The same, to be compared later.
-    pub fn kind(&self) -> Kind {
-        Kind {
+    pub fn kind(&self) -> Audience {
+        Audience {
             secure: self.secure,
             user: self.user.map(Into::into),
             personal: self.personal,
@@ -108,7 +108,7 @@ impl Asker<'_> {
 
 /// What tells requests for one URI apart, but for their fields.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Kind {
+pub struct Audience {
     /// Over TLS.
     pub secure: bool,
     /// Who logged in.
@@ -120,9 +120,9 @@ pub struct Kind {
     pub authorized: bool,
 }
 
-impl Kind {
+impl Audience {
     /// Is it exactly this?
-    pub fn is(&self, asker: &Asker<'_>) -> bool {
+    pub fn is(&self, asker: &PresentedRequest<'_>) -> bool {
         self.secure == asker.secure
             && self.user.as_deref() == asker.user
             && self.personal == asker.personal
@@ -132,35 +132,35 @@ impl Kind {
 
 /// The fields of a request that an answer depends on, and what they said (RFC 9111 §4.1).
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Varied(Vec<Said>);
+pub struct VaryFields(Vec<VaryField>);
 
 /// A field's name, and what it said if it was there.
-pub type Said = (Box<str>, Option<Box<[u8]>>);
+pub type VaryField = (Box<str>, Option<Box<[u8]>>);
 
-impl Varied {
+impl VaryFields {
     /// What Vary of the response names, as the request had it.
-    pub fn of(response: &policy::Fields, request: Fields<'_>) -> Varied {
+    pub fn of(response: &policy::ResponseFields, request: Fields<'_>) -> VaryFields {
         let names = varied(response).filter_map(|name| std::str::from_utf8(name).ok());
-        Varied::by(names, request)
+        VaryFields::by(names, request)
     }
 
     /// The same names, as another request has them.
-    pub fn again(&self, request: Fields<'_>) -> Varied {
-        Varied::by(self.0.iter().map(|(name, _)| &**name), request)
+    pub fn again(&self, request: Fields<'_>) -> VaryFields {
+        VaryFields::by(self.0.iter().map(|(name, _)| &**name), request)
     }
 
-    fn by<'n>(names: impl Iterator<Item = &'n str>, request: Fields<'_>) -> Varied {
+    fn by<'n>(names: impl Iterator<Item = &'n str>, request: Fields<'_>) -> VaryFields {
         let value = |name| joined(request, name).map(Into::into);
-        Varied(names.map(|name| (name.into(), value(name))).collect())
+        VaryFields(names.map(|name| (name.into(), value(name))).collect())
     }
 
     /// From its parts.
-    pub fn from_parts(parts: Vec<Said>) -> Varied {
-        Varied(parts)
+    pub fn from_parts(parts: Vec<VaryField>) -> VaryFields {
+        VaryFields(parts)
     }
 
     /// Its parts.
-    pub fn parts(&self) -> &[Said] {
+    pub fn parts(&self) -> &[VaryField] {
         &self.0
     }
 
@@ -181,8 +181,9 @@ impl Varied {
 
     /// Bytes in memory.
     pub fn weight(&self) -> usize {
-        let part =
-            |(name, value): &Said| name.len() + value.as_ref().map_or(0, |value| value.len()) + 48;
+        let part = |(name, value): &VaryField| {
+            name.len() + value.as_ref().map_or(0, |value| value.len()) + 48
+        };
         self.0.iter().map(part).sum()
     }
 }
@@ -210,7 +211,7 @@ mod tests {
     fn one_uri_one_key() {
         let key = |host: &str, path: &str, query: Option<&str>| {
             let query = query.map(str::as_bytes);
-            Key::new(7, host.as_bytes(), path.as_bytes(), query)
+            CacheKey::new(7, host.as_bytes(), path.as_bytes(), query)
                 .bytes()
                 .to_vec()
         };
@@ -225,7 +226,7 @@ mod tests {
             key("a", "/b", Some("c")),
             key("a", &long, None),
             key("a", &long, Some("c")),
-            Key::new(8, b"a", b"/b", None).bytes().to_vec(),
+            CacheKey::new(8, b"a", b"/b", None).bytes().to_vec(),
         ];
         for (nth, one) in all.iter().enumerate() {
             assert!(!all[..nth].contains(one), "{nth}");
@@ -241,7 +242,7 @@ mod tests {
             (Cow::Borrowed("vary"), b"Accept-Language".to_vec()),
         ];
         let first = Fields(b"accept: a\r\nAccept:  b\r\nX-A:\r\n");
-        let varied = Varied::of(&vary, first);
+        let varied = VaryFields::of(&vary, first);
         assert_eq!(varied.parts().len(), 3);
         for (lines, is) in [
             (&b"accept: a\r\nAccept:  b\r\nX-A:\r\n"[..], true),
@@ -262,7 +263,7 @@ mod tests {
         // Case and white space do not matter in lists of codings and languages (RFC 9111 §4.1).
         let vary = [(Cow::Borrowed("Vary"), b"Accept-Language, X-A".to_vec())];
         let asked = Fields(b"Accept-Language: en-GB, de\r\nX-A: a, b\r\n");
-        let listed = Varied::of(&vary, asked);
+        let listed = VaryFields::of(&vary, asked);
         for (lines, is) in [
             (&b"accept-language: EN-gb,de\r\nX-A: a, b\r\n"[..], true),
             (
@@ -276,7 +277,7 @@ mod tests {
         ] {
             assert_eq!(listed.is(Fields(lines)), is, "{}", lines.escape_ascii());
         }
-        assert!(Varied::default().is(first));
+        assert!(VaryFields::default().is(first));
         assert_eq!(varied.again(first), varied);
     }
 }

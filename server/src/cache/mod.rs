@@ -4,26 +4,26 @@
 //! pages, by the URI they are of. It is locked in parts, each for the time of a look-up. What may be
 //! kept is decided in [`policy`], which is pure; a kept page is sent as a stored one is.
 
-mod cached;
+mod handler;
 mod disk;
 mod fill;
 mod key;
 mod page;
 pub mod policy;
-mod work;
+mod fill_task;
 
 #[cfg(test)]
 mod tests;
 
-pub use cached::{Cached, Caller, Found, Stage};
-pub use policy::Rule;
+pub use crate::cache::handler::{CacheLayer, CacheLookup, CachedHandler, LookupContext};
+pub use policy::PageCacheRule;
 
-use crate::limits::{CACHE_PASS_SECONDS, CACHE_PASSES_MAX, CACHE_VARIANTS_MAX};
-use crate::site::{Budget, gzip};
-use fill::{Fill, Phase};
-use key::{Asker, Kind};
-use page::{Page, Place};
-use policy::Use;
+use crate::limits::{CACHE_HIT_FOR_PASS_SECONDS, CACHE_HIT_FOR_PASS_URIS_MAX, CACHE_VARIANTS_MAX};
+use crate::site::{ContentBudget, gzip};
+use fill::{CacheFill, FillPhase};
+use key::{Audience, PresentedRequest};
+use page::{CachedPage, CachedPageId};
+use policy::Freshness;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -31,9 +31,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 /// The ledger, one for the process.
-pub struct Cache {
+pub struct PageCache {
     origin: Instant,
-    budget: Arc<Budget>,
+    budget: Arc<ContentBudget>,
     shards: Box<[Mutex<Shard>]>,
     hashes: RandomState,
     /// Of all pages, those that have been forgotten and are still being sent too.
@@ -47,7 +47,7 @@ pub struct Cache {
 
 /// What the ledger tells of itself.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
-pub struct Summary {
+pub struct CacheSummary {
     /// Pages that are kept.
     pub pages: usize,
     /// Their bytes.
@@ -63,40 +63,40 @@ pub struct Summary {
 /// A part of the ledger: what is kept under some of the keys.
 #[derive(Default)]
 struct Shard {
-    slots: HashMap<Box<[u8]>, Slot>,
+    slots: HashMap<Box<[u8]>, UriEntry>,
     /// What is for one client alone was found out by a call; until when nobody waits for such a call
     /// again, by hash of key and kind.
     passes: HashMap<u64, u64>,
     /// All pages of the slots, for eviction, and some that have gone.
-    queue: VecDeque<Weak<Page>>,
+    queue: VecDeque<Weak<CachedPage>>,
     pages: usize,
 }
 
 /// All that is known of one URI.
 #[derive(Default)]
-struct Slot {
+struct UriEntry {
     /// The newest first.
-    pages: Vec<Arc<Page>>,
-    fills: Vec<Arc<Fill>>,
+    pages: Vec<Arc<CachedPage>>,
+    fills: Vec<Arc<CacheFill>>,
 }
 
 /// What a request does that finds no page to be used at once.
-enum Join {
+enum JoinOutcome {
     /// There is one now.
-    Page(Arc<Page>),
+    Page(Arc<CachedPage>),
     /// It calls the handler, for all; the old page may help.
-    Lead(Arc<Fill>, Option<Arc<Page>>),
+    Lead(Arc<CacheFill>, Option<Arc<CachedPage>>),
     /// It waits for the call of another.
-    Follow(Arc<Fill>, Option<Arc<Page>>),
+    Follow(Arc<CacheFill>, Option<Arc<CachedPage>>),
     /// It calls for itself.
     Pass,
 }
 
-impl Cache {
+impl PageCache {
     /// An empty one, whose pages share `budget` with the contents of sites. `origin` is that of the
     /// workers' clocks.
-    pub fn new(origin: Instant, budget: Arc<Budget>) -> Cache {
-        Cache {
+    pub fn new(origin: Instant, budget: Arc<ContentBudget>) -> PageCache {
+        PageCache {
             origin,
             budget,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -110,8 +110,8 @@ impl Cache {
     }
 
     /// How it stands.
-    pub fn summary(&self) -> Summary {
-        Summary {
+    pub fn summary(&self) -> CacheSummary {
+        CacheSummary {
             pages: self.pages.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             bytes_max: self.bytes_max(),
@@ -124,7 +124,7 @@ impl Cache {
     /// `*` at its end, all that begin so. Says how many they were.
     pub fn purge(&self, site: &str, path: &str) -> usize {
         let path = path.as_bytes();
-        let is_meant = |place: &Place| {
+        let is_meant = |place: &CachedPageId| {
             let is_path = match path.strip_suffix(b"*") {
                 Some(prefix) => place.path.starts_with(prefix),
                 None => *place.path == *path,
@@ -160,7 +160,7 @@ impl Cache {
     }
 
     /// Forgets one page.
-    fn drop_page(&self, page: &Arc<Page>) {
+    fn drop_page(&self, page: &Arc<CachedPage>) {
         let key = &page.place.key;
         let mut shard = self.shard(key);
         let shard = &mut *shard;
@@ -203,44 +203,57 @@ impl Cache {
     }
 
     /// Joins who asks for a page that there isn't, or isn't any more.
-    fn join(&self, place: &Arc<Place>, asker: &Asker<'_>, now_ms: u64) -> Join {
+    fn join(
+        &self,
+        place: &Arc<CachedPageId>,
+        asker: &PresentedRequest<'_>,
+        now_ms: u64,
+    ) -> JoinOutcome {
         let pass = self.pass_hash(&place.key, &asker.kind());
         let mut shard = self.shard(&place.key);
         if shard.passes.get(&pass).is_some_and(|until| now_ms < *until) {
-            return Join::Pass;
+            return JoinOutcome::Pass;
         }
         let slot = shard.slots.entry(place.key.clone()).or_default();
         let page = slot.pages.iter().find(|page| page.suits(asker)).cloned();
         if let Some(page) = &page
-            && matches!(page.good_for(now_ms), Use::Fresh | Use::WhileRevalidate)
+            && matches!(
+                page.good_for(now_ms),
+                Freshness::Fresh | Freshness::WhileRevalidate
+            )
         {
-            return Join::Page(page.clone());
+            return JoinOutcome::Page(page.clone());
         }
         // The response to a request with Authorization is mostly for that client alone, so the request
         // does not wait for the call of another request.
         let mut fills = slot.fills.iter().filter(|_| !asker.authorized);
         if let Some(fill) = fills.find(|fill| fill.covers(asker)) {
             self.collapsed.fetch_add(1, Ordering::Relaxed);
-            return Join::Follow(fill.clone(), page);
+            return JoinOutcome::Follow(fill.clone(), page);
         }
         let fill = self.begin(slot, place.clone(), asker);
-        Join::Lead(fill, page)
+        JoinOutcome::Lead(fill, page)
     }
 
     /// A call begins.
-    fn begin(&self, slot: &mut Slot, place: Arc<Place>, asker: &Asker<'_>) -> Arc<Fill> {
+    fn begin(
+        &self,
+        slot: &mut UriEntry,
+        place: Arc<CachedPageId>,
+        asker: &PresentedRequest<'_>,
+    ) -> Arc<CacheFill> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let known = slot
             .pages
             .first()
             .map(|page| page.varied.again(asker.fields));
-        let fill = Arc::new(Fill::new(place, asker.kind(), known));
+        let fill = Arc::new(CacheFill::new(place, asker.kind(), known));
         slot.fills.push(fill.clone());
         fill
     }
 
     /// A call is over: those who wait are told, and a page that came of it stays.
-    fn settle(&self, fill: &Arc<Fill>, page: Option<&Arc<Page>>, phase: Phase) {
+    fn settle(&self, fill: &Arc<CacheFill>, page: Option<&Arc<CachedPage>>, phase: FillPhase) {
         let page = page.filter(|page| self.make_room(page));
         {
             let mut shard = self.shard(&fill.place.key);
@@ -262,7 +275,7 @@ impl Cache {
     }
 
     /// Puts a page where others of its kind make way.
-    fn put(&self, shard: &mut Shard, page: Arc<Page>) {
+    fn put(&self, shard: &mut Shard, page: Arc<CachedPage>) {
         shard.tidy();
         let slot = shard.slots.entry(page.place.key.clone()).or_default();
         self.forget(&mut shard.pages, slot, |other| {
@@ -286,8 +299,8 @@ impl Cache {
     fn forget(
         &self,
         count: &mut usize,
-        slot: &mut Slot,
-        is_meant: impl Fn(&Page) -> bool,
+        slot: &mut UriEntry,
+        is_meant: impl Fn(&CachedPage) -> bool,
     ) -> usize {
         let mut gone = 0;
         slot.pages.retain(|page| {
@@ -301,7 +314,7 @@ impl Cache {
     }
 
     /// Has a page compressed in the background, as contents of sites are.
-    fn want_gzip(self: &Arc<Self>, page: &Arc<Page>) {
+    fn want_gzip(self: &Arc<Self>, page: &Arc<CachedPage>) {
         let (cache, job) = (Arc::downgrade(self), Arc::downgrade(page));
         let is_queued = self.budget.gzip().push_other(move || {
             if let (Some(cache), Some(page)) = (cache.upgrade(), job.upgrade())
@@ -316,7 +329,7 @@ impl Cache {
     }
 
     /// The compressed content of a page, if there is room for it.
-    fn hang_gzip(&self, page: &Page, made: Box<[u8]>) {
+    fn hang_gzip(&self, page: &CachedPage, made: Box<[u8]>) {
         let part = shard_of(&page.place.key);
         if self.make_room_of(
             made.len() + page.weight() - page.variant.bytes().len(),
@@ -329,7 +342,7 @@ impl Cache {
 
     /// Evicts until there is room for `page`: what isn't used from any part of the ledger, before
     /// what is from the page's own. False if there is none: all is being sent to somebody.
-    fn make_room(&self, page: &Page) -> bool {
+    fn make_room(&self, page: &CachedPage) -> bool {
         self.make_room_of(page.weight(), shard_of(&page.place.key))
     }
 
@@ -360,22 +373,22 @@ impl Cache {
         self.bytes.load(Ordering::Relaxed) <= room
     }
 
-    fn pass_hash(&self, key: &[u8], kind: &Kind) -> u64 {
+    fn pass_hash(&self, key: &[u8], kind: &Audience) -> u64 {
         self.hashes.hash_one((key, kind))
     }
 
     /// What is asked so is for one client alone: for a while nobody waits to find that out again.
-    fn remember_pass(&self, key: &[u8], kind: &Kind, now_ms: u64) {
+    fn remember_pass(&self, key: &[u8], kind: &Audience, now_ms: u64) {
         let hash = self.pass_hash(key, kind);
         let mut shard = self.shard(key);
-        if shard.passes.len() >= CACHE_PASSES_MAX / SHARDS {
+        if shard.passes.len() >= CACHE_HIT_FOR_PASS_URIS_MAX / SHARDS {
             shard.passes.retain(|_, until| now_ms < *until);
         }
-        if shard.passes.len() >= CACHE_PASSES_MAX / SHARDS {
+        if shard.passes.len() >= CACHE_HIT_FOR_PASS_URIS_MAX / SHARDS {
             // Each costs a call more to be found out again.
             shard.passes.clear();
         }
-        let until = now_ms + CACHE_PASS_SECONDS * 1_000;
+        let until = now_ms + CACHE_HIT_FOR_PASS_SECONDS * 1_000;
         shard.passes.insert(hash, until);
     }
 
@@ -397,7 +410,7 @@ impl Cache {
 impl Shard {
     /// The next page to go: one that nobody used twice since it was last looked at, or that is good
     /// for nothing; or else, the first.
-    fn victim(&mut self, now_ms: u64, spares_none: bool) -> Option<Arc<Page>> {
+    fn victim(&mut self, now_ms: u64, spares_none: bool) -> Option<Arc<CachedPage>> {
         for _ in 0..self.queue.len() {
             let weak = self.queue.pop_front()?;
             let Some(page) = weak.upgrade() else { continue };
@@ -405,7 +418,7 @@ impl Shard {
                 self.queue.push_back(weak);
                 continue;
             }
-            let is_used = page.good_for(now_ms) != Use::Dead && page.variant.take_touch();
+            let is_used = page.good_for(now_ms) != Freshness::Dead && page.variant.take_touch();
             if is_used && !spares_none {
                 self.queue.push_back(weak);
                 continue;
@@ -423,7 +436,7 @@ impl Shard {
     }
 }
 
-impl Slot {
+impl UriEntry {
     fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.fills.is_empty()
     }

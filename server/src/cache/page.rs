@@ -1,14 +1,14 @@
 //! A kept response: ready to be sent as a stored page is, and what has to be known to do so.
 
-use super::key::{Asker, Kind, Varied};
-use super::policy::{self, Fields, Lifetime, Terms, Use};
+use super::key::{Audience, PresentedRequest, VaryFields};
+use super::policy::{self, Freshness, Lifetime, ResponseFields, StorageTerms};
 use crate::handler::Response;
 use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN};
 use crate::site::mime::compressible;
-use crate::site::{Kept, SERVER, Variant};
+use crate::site::{AgeAndLifetime, SERVER, Variant};
 use crate::wire::date::format_imf;
-use crate::wire::fields::{Accepted, Coding, ETag, items};
-use crate::wire::head::Asks;
+use crate::wire::fields::{AcceptedCodings, ContentCoding, ETag, items};
+use crate::wire::request_head::KnownFields;
 use crate::wire::status::{Status, StatusLine};
 use arc_swap::ArcSwapOption;
 use std::borrow::Cow;
@@ -16,17 +16,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// A response in the ledger. Times are milliseconds of the ledger's clock.
-pub struct Page {
+pub struct CachedPage {
     /// What is sent.
     pub variant: Arc<Variant>,
     /// Where it stands.
-    pub place: Arc<Place>,
+    pub place: Arc<CachedPageId>,
     /// Who it is for.
-    pub kind: Kind,
+    pub kind: Audience,
     /// The request's fields that it depends on.
-    pub varied: Varied,
+    pub varied: VaryFields,
     /// On which terms it is kept.
-    pub terms: Terms,
+    pub terms: StorageTerms,
     /// When it was of age 0; before the clock's beginning for what was kept over a restart.
     pub born_ms: i64,
     /// Kept over a restart.
@@ -42,11 +42,11 @@ pub struct Page {
     /// Of its Vary, `Accept-Encoding` is our word.
     adds_vary: bool,
     /// What its variant counts in the ledger, as long as anybody has it.
-    lease: Arc<Lease>,
+    lease: Arc<CacheBytesReservation>,
 }
 
 /// What is sent to somebody.
-pub struct Choice {
+pub struct VariantChoice {
     /// This.
     pub variant: Arc<Variant>,
     /// The compressed one would be welcome, and nobody makes it yet.
@@ -54,15 +54,17 @@ pub struct Choice {
 }
 
 /// Bytes of a ledger, given back at the end.
-struct Lease {
+struct CacheBytesReservation {
     ledger: Arc<AtomicUsize>,
     bytes: AtomicUsize,
 }
 
 /// The variant's hold of it.
-struct Held(#[allow(dead_code, reason = "it is there to be dropped")] Arc<Lease>);
+struct PageBytesHold(
+    #[allow(dead_code, reason = "it is there to be dropped")] Arc<CacheBytesReservation>,
+);
 
-impl Lease {
+impl CacheBytesReservation {
     fn count(&self, bytes: usize) {
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
         self.ledger
@@ -70,7 +72,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for CacheBytesReservation {
     fn drop(&mut self) {
         let bytes = *self.bytes.get_mut();
         self.ledger.fetch_sub(bytes, Ordering::Relaxed);
@@ -79,7 +81,7 @@ impl Drop for Lease {
 
 /// What of a site a page is of.
 #[derive(PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct CachedPageId {
     /// The site's first name.
     pub site: Arc<str>,
     /// Decoded, as a route compares it; what is purged by.
@@ -88,34 +90,34 @@ pub struct Place {
     pub key: Box<[u8]>,
 }
 
-impl Page {
+impl CachedPage {
     /// Of a whole response. `now` is Unix time in seconds.
     #[allow(
         clippy::too_many_arguments,
         reason = "the parts of a page, named at its one call"
     )]
     pub fn new(
-        place: Arc<Place>,
-        kind: Kind,
-        varied: Varied,
-        terms: Terms,
+        place: Arc<CachedPageId>,
+        kind: Audience,
+        varied: VaryFields,
+        terms: StorageTerms,
         status: &StatusLine,
-        fields: &Fields,
+        fields: &ResponseFields,
         content: Box<[u8]>,
         disk: bool,
         now_ms: u64,
         now: u64,
         ledger: &Arc<AtomicUsize>,
-    ) -> Page {
-        let lease = Arc::new(Lease {
+    ) -> CachedPage {
+        let lease = Arc::new(CacheBytesReservation {
             ledger: ledger.clone(),
             bytes: AtomicUsize::new(0),
         });
-        let held = Box::new(Held(lease.clone()));
+        let held = Box::new(PageBytesHold(lease.clone()));
         let is_text = is_text(**status, &kind, fields, content.len());
         let adds_vary = adds_vary(**status, &kind, fields, Some(content.len()));
         let variant = variant(status, fields, content, now, adds_vary, held);
-        Page {
+        CachedPage {
             gzip: ArcSwapOption::empty(),
             is_gzip_claimed: AtomicBool::new(false),
             is_text,
@@ -146,22 +148,22 @@ impl Page {
 
     /// What is sent to who asks so. A range is of the plain bytes; who has a part from then on (If-Range
     /// by date, which is the same for both) may have it of the others, and gets the whole.
-    pub fn choose(&self, asks: &Asks<'_>) -> Choice {
+    pub fn choose(&self, asks: &KnownFields<'_>) -> VariantChoice {
         let by_date = |value| ETag::parse(value).is_none();
         let is_part = asks.range.is_some() && !asks.if_range.is_some_and(by_date);
         let is_plain = !self.is_text || asks.accept_encoding.is_none() || is_part;
         if is_plain || !prefers_gzip(asks) {
-            return Choice {
+            return VariantChoice {
                 variant: self.variant.clone(),
                 wants_gzip: false,
             };
         }
         match self.gzip.load_full() {
-            Some(variant) => Choice {
+            Some(variant) => VariantChoice {
                 variant,
                 wants_gzip: false,
             },
-            None => Choice {
+            None => VariantChoice {
                 variant: self.variant.clone(),
                 // The cheap look first.
                 wants_gzip: !self.is_gzip_claimed.load(Ordering::Relaxed)
@@ -213,14 +215,14 @@ impl Page {
             .map(|(name, value)| (String::from_utf8_lossy(name), value))
             .collect();
         let fields = fields.iter().map(|(name, value)| (&**name, &value[..]));
-        let lease = Arc::new(Lease {
+        let lease = Arc::new(CacheBytesReservation {
             ledger: self.lease.ledger.clone(),
             bytes: AtomicUsize::new(0),
         });
-        let held = Box::new(Held(lease.clone()));
+        let held = Box::new(PageBytesHold(lease.clone()));
         let variant = Variant::of_response(&self.variant.status_line(), fields, content, held);
         lease.count(variant.weight());
-        variant.coded(Coding::Gzip)
+        variant.coded(ContentCoding::Gzip)
     }
 
     /// From now on this is sent to who wants it compressed.
@@ -230,7 +232,7 @@ impl Page {
     }
 
     /// May whoever asks have it?
-    pub fn suits(&self, asker: &Asker<'_>) -> bool {
+    pub fn suits(&self, asker: &PresentedRequest<'_>) -> bool {
         let is_allowed = match asker.authorized || asker.user.is_some() {
             true => self.terms.for_authorized,
             false => true,
@@ -249,12 +251,12 @@ impl Page {
     }
 
     /// What it is good for now.
-    pub fn good_for(&self, now_ms: u64) -> Use {
+    pub fn good_for(&self, now_ms: u64) -> Freshness {
         let good_for = self.terms.lifetime.at(self.age(now_ms));
         let is_spared = now_ms < self.spared_until_ms.load(Ordering::Relaxed);
         match good_for {
             // While its handler fails, it is as good as one that is being made anew.
-            Use::IfError if is_spared => Use::WhileRevalidate,
+            Freshness::IfError if is_spared => Freshness::WhileRevalidate,
             good_for => good_for,
         }
     }
@@ -270,10 +272,10 @@ impl Page {
     }
 
     /// What it says of itself now.
-    pub fn kept(&self, now_ms: u64) -> Kept {
+    pub fn kept(&self, now_ms: u64) -> AgeAndLifetime {
         let age_seconds = self.age(now_ms);
         let left = self.terms.lifetime.fresh as i64 - age_seconds as i64;
-        Kept {
+        AgeAndLifetime {
             age_seconds,
             // A stale one has less than none, in its first second too (RFC 9211 §2.5).
             ttl_seconds: if left > 0 { left } else { left - 1 },
@@ -285,14 +287,19 @@ impl Page {
         let place = self.place.key.len() + self.place.path.len();
         let user = self.kind.user.as_ref().map_or(0, |user| user.len());
         // Twice the key: the table has it too.
-        self.variant.weight() + size_of::<Page>() + 2 * place + user + self.varied.weight() + 256
+        self.variant.weight()
+            + size_of::<CachedPage>()
+            + 2 * place
+            + user
+            + self.varied.weight()
+            + 256
     }
 
     /// Its fields as its handler gave them.
     pub fn fields(&self) -> Vec<(Cow<'static, str>, Vec<u8>)> {
         let is_operators =
             |name: &[u8], value: &[u8]| name == b"Server" && value != SERVER.as_bytes();
-        let fields = self.said();
+        let fields = self.field_lines();
         let fields = fields.filter(|(name, value)| !is_ours(name) || is_operators(name, value));
         let owned = |(name, value): (&[u8], &[u8])| {
             let name = String::from_utf8_lossy(name).into_owned();
@@ -307,7 +314,7 @@ impl Page {
     }
 
     /// All fields of its head, but for what is added to them each time anew.
-    pub fn said(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub fn field_lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let is_our_vary = |name: &[u8], value: &[u8]| {
             self.adds_vary && name.eq_ignore_ascii_case(b"Vary") && value == OUR_VARY.as_bytes()
         };
@@ -356,11 +363,11 @@ impl Page {
 
 fn variant(
     status: &StatusLine,
-    fields: &Fields,
+    fields: &ResponseFields,
     content: Box<[u8]>,
     now: u64,
     adds_vary: bool,
-    held: Box<Held>,
+    held: Box<PageBytesHold>,
 ) -> Variant {
     let length = content.len().to_string();
     let made = format_imf(now);
@@ -386,7 +393,7 @@ const OUR_VARY: &str = "Accept-Encoding";
 
 /// May this be sent compressed? What is kept for one user isn't: its length would tell of secrets to
 /// who can have a word of theirs put beside them (BREACH).
-fn is_text(status: Status, kind: &Kind, fields: &Fields, length: usize) -> bool {
+fn is_text(status: Status, kind: &Audience, fields: &ResponseFields, length: usize) -> bool {
     let has = |name| policy::values(fields, name).next().is_some();
     let in_range = (GZIP_FILE_BYTES_MIN..=GZIP_FILE_BYTES_MAX).contains(&(length as u64));
     let content_type = policy::values(fields, "Content-Type").next();
@@ -424,7 +431,12 @@ const OF_THE_BYTES: [&str; 9] = [
 
 /// Does a page of this depend on the coding that is asked for, though its handler doesn't say so? With
 /// the length of its content, if that is known.
-pub fn adds_vary(status: Status, kind: &Kind, fields: &Fields, length: Option<usize>) -> bool {
+pub fn adds_vary(
+    status: Status,
+    kind: &Audience,
+    fields: &ResponseFields,
+    length: Option<usize>,
+) -> bool {
     let length = length.unwrap_or(GZIP_FILE_BYTES_MIN as usize);
     is_text(status, kind, fields, length) && !varies_by_coding(fields)
 }
@@ -435,21 +447,21 @@ pub fn our_vary() -> (Cow<'static, str>, Vec<u8>) {
 }
 
 /// Does what `fields` vary by have all that is in `value`?
-fn names_all(fields: &Fields, value: &[u8]) -> bool {
+fn names_all(fields: &ResponseFields, value: &[u8]) -> bool {
     let is_named = |name: &[u8]| policy::varied(fields).any(|its| its.eq_ignore_ascii_case(name));
     items(value).all(is_named)
 }
 
-fn varies_by_coding(fields: &Fields) -> bool {
+fn varies_by_coding(fields: &ResponseFields) -> bool {
     let mut names = policy::varied(fields);
     names.any(|name| name.eq_ignore_ascii_case(OUR_VARY.as_bytes()))
 }
 
-fn prefers_gzip(asks: &Asks<'_>) -> bool {
+fn prefers_gzip(asks: &KnownFields<'_>) -> bool {
     let mut available = [false; 4];
-    available[Coding::Identity as usize] = true;
-    available[Coding::Gzip as usize] = true;
-    Accepted::from_values(&asks.accept_encoding).choose(&available) == Coding::Gzip
+    available[ContentCoding::Identity as usize] = true;
+    available[ContentCoding::Gzip as usize] = true;
+    AcceptedCodings::from_values(&asks.accept_encoding).choose(&available) == ContentCoding::Gzip
 }
 
 /// Fields that are said anew each time, or that belong to one connection.

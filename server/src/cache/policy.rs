@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 /// What the operator said about keeping the pages of a route.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rule {
+pub struct PageCacheRule {
     /// How long a response is fresh that says nothing of it; None = then it isn't kept.
     pub seconds: Option<u64>,
     /// How much longer it may be used while a new one is made, if it doesn't say so itself.
@@ -31,7 +31,7 @@ pub struct Rule {
 
 /// What the verdict depends on of the request, beside its being a GET.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
-pub struct Asked {
+pub struct RequestFacts {
     /// It had Authorization.
     pub authorized: bool,
     /// It had a Cookie that the answer may depend on.
@@ -40,7 +40,7 @@ pub struct Asked {
 
 /// The times from which the age of a received response is computed (RFC 9111 §4.2.3).
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
-pub struct Times {
+pub struct ResponseTimes {
     /// The Unix time at which the response was received, in seconds.
     pub now: u64,
     /// The time that the handler took to answer, in seconds.
@@ -48,13 +48,13 @@ pub struct Times {
 }
 
 /// A response's field lines, as a handler gives them.
-pub type Fields = [(Cow<'static, str>, Vec<u8>)];
+pub type ResponseFields = [(Cow<'static, str>, Vec<u8>)];
 
 /// What may be done with a response.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum StoreDecision {
     /// It may be kept.
-    Keep(Terms),
+    Keep(StorageTerms),
     /// Whoever waits for this very answer may have it too, and nobody later.
     Share,
     /// It is for who asked, and for nobody else.
@@ -63,7 +63,7 @@ pub enum Verdict {
 
 /// On which terms a response is kept.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Terms {
+pub struct StorageTerms {
     /// How long it may be used.
     pub lifetime: Lifetime,
     /// How old it was when it came, seconds.
@@ -87,7 +87,7 @@ pub struct Lifetime {
 
 /// What a kept response is good for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Use {
+pub enum Freshness {
     /// For everything.
     Fresh,
     /// Until a new one is there, which is to be fetched now.
@@ -100,12 +100,12 @@ pub enum Use {
 
 impl Lifetime {
     /// What it is good for at this age, seconds.
-    pub fn at(&self, age: u64) -> Use {
+    pub fn at(&self, age: u64) -> Freshness {
         match age.checked_sub(self.fresh) {
-            None => Use::Fresh,
-            Some(stale) if stale < self.while_revalidate => Use::WhileRevalidate,
-            Some(stale) if stale < self.if_error => Use::IfError,
-            Some(_) => Use::Dead,
+            None => Freshness::Fresh,
+            Some(stale) if stale < self.while_revalidate => Freshness::WhileRevalidate,
+            Some(stale) if stale < self.if_error => Freshness::IfError,
+            Some(_) => Freshness::Dead,
         }
     }
 
@@ -116,18 +116,24 @@ impl Lifetime {
 }
 
 /// Decides whether this response to a GET may be stored; `times` says when the response was received.
-pub fn judge(rule: &Rule, asked: Asked, status: Status, fields: &Fields, times: Times) -> Verdict {
+pub fn judge(
+    rule: &PageCacheRule,
+    asked: RequestFacts,
+    status: Status,
+    fields: &ResponseFields,
+    times: ResponseTimes,
+) -> StoreDecision {
     let mut control = CacheControl::read(values(fields, "Cache-Control"));
     if control.must_understand {
         // must-understand overrides no-store if the cache knows the status (RFC 9111 §5.2.2.3).
         control.no_store = !UNDERSTOOD_STATUSES.contains(&status.0);
     }
     if is_for_one(&control, asked, fields) {
-        return Verdict::Pass;
+        return StoreDecision::Pass;
     }
-    let unkept = match status.0 >= 500 && asked == Asked::default() {
-        true => Verdict::Share,
-        false => Verdict::Pass,
+    let unkept = match status.0 >= 500 && asked == RequestFacts::default() {
+        true => StoreDecision::Share,
+        false => StoreDecision::Pass,
     };
     let said = said_lifetime(&control, fields, times.now);
     let explicit = said.is_some() || control.public;
@@ -137,14 +143,14 @@ pub fn judge(rule: &Rule, asked: Asked, status: Status, fields: &Fields, times: 
         _ => return unkept,
     };
     if asked.personal && !explicit {
-        return Verdict::Pass;
+        return StoreDecision::Pass;
     }
     let age = age(fields, times);
     let lifetime = lifetime(rule, &control, fresh.min(rule.seconds_max), status);
     if lifetime.end() <= age {
         return unkept;
     }
-    Verdict::Keep(Terms {
+    StoreDecision::Keep(StorageTerms {
         lifetime,
         age,
         explicit,
@@ -157,7 +163,7 @@ pub fn judge(rule: &Rule, asked: Asked, status: Status, fields: &Fields, times: 
 /// because the origin may have computed the Age when the request arrived. Without an Age field the
 /// duration does not count: a script that runs longer than its page stays fresh would else run anew for
 /// each client.
-pub fn age(fields: &Fields, times: Times) -> u64 {
+pub fn age(fields: &ResponseFields, times: ResponseTimes) -> u64 {
     let said = values(fields, "Age").flat_map(items).next();
     let said = said.map_or(0, |age| seconds(age) + times.call_seconds);
     said.max(times.now.saturating_sub(made(fields, times.now)))
@@ -165,13 +171,13 @@ pub fn age(fields: &Fields, times: Times) -> u64 {
 
 /// Returns the Unix time in the first Date field of a response; `now` if the field is missing or
 /// invalid.
-fn made(fields: &Fields, now: u64) -> u64 {
+fn made(fields: &ResponseFields, now: u64) -> u64 {
     let made = values(fields, "Date").next().and_then(parse_http_date);
     made.unwrap_or(now)
 }
 
 /// RFC 9111 §3, and what an operator would never mean.
-fn is_for_one(control: &CacheControl, asked: Asked, fields: &Fields) -> bool {
+fn is_for_one(control: &CacheControl, asked: RequestFacts, fields: &ResponseFields) -> bool {
     control.no_store
         || control.no_cache
         || control.private
@@ -186,17 +192,17 @@ fn allows_authorized(control: &CacheControl) -> bool {
     control.public || control.must_revalidate || control.s_maxage.is_some()
 }
 
-fn varies_by_anything(fields: &Fields) -> bool {
+fn varies_by_anything(fields: &ResponseFields) -> bool {
     varied(fields).any(|name| name == b"*")
 }
 
 /// The names of request fields that an answer depends on.
-pub fn varied(fields: &Fields) -> impl Iterator<Item = &[u8]> {
+pub fn varied(fields: &ResponseFields) -> impl Iterator<Item = &[u8]> {
     values(fields, "Vary").flat_map(items)
 }
 
 /// What the response itself says (RFC 9111 §4.2.1).
-fn said_lifetime(control: &CacheControl, fields: &Fields, now: u64) -> Option<u64> {
+fn said_lifetime(control: &CacheControl, fields: &ResponseFields, now: u64) -> Option<u64> {
     if let Some(seconds) = control.s_maxage.or(control.max_age) {
         return Some(seconds);
     }
@@ -209,7 +215,7 @@ fn said_lifetime(control: &CacheControl, fields: &Fields, now: u64) -> Option<u6
 
 /// RFC 9111 §4.2.4, RFC 5861: what the response says goes before what the operator says, and where
 /// it forbids to be used stale, nothing helps.
-fn lifetime(rule: &Rule, control: &CacheControl, fresh: u64, status: Status) -> Lifetime {
+fn lifetime(rule: &PageCacheRule, control: &CacheControl, fresh: u64, status: Status) -> Lifetime {
     let never = control.must_revalidate || control.proxy_revalidate;
     // s-maxage also forbids stale use (RFC 9111 §5.2.2.10), except for the stale-* directives of the
     // response itself. A response that is stale at once is not meant to be used stale. An error
@@ -229,7 +235,7 @@ fn lifetime(rule: &Rule, control: &CacheControl, fresh: u64, status: Status) -> 
 }
 
 /// The values of all fields of this name.
-pub fn values<'f>(fields: &'f Fields, name: &'f str) -> impl Iterator<Item = &'f [u8]> {
+pub fn values<'f>(fields: &'f ResponseFields, name: &'f str) -> impl Iterator<Item = &'f [u8]> {
     fields
         .iter()
         .filter(move |(its, _)| its.eq_ignore_ascii_case(name))
@@ -256,8 +262,8 @@ mod tests {
     /// A minute from then.
     const LATER: &str = "Sun, 06 Nov 1994 08:50:37 GMT";
 
-    fn obeying() -> Rule {
-        Rule {
+    fn obeying() -> PageCacheRule {
+        PageCacheRule {
             seconds: None,
             stale_while_revalidate: 0,
             stale_if_error: 0,
@@ -268,8 +274,8 @@ mod tests {
         }
     }
 
-    fn keeping() -> Rule {
-        Rule {
+    fn keeping() -> PageCacheRule {
+        PageCacheRule {
             seconds: Some(10),
             stale_while_revalidate: 20,
             stale_if_error: 30,
@@ -278,20 +284,20 @@ mod tests {
     }
 
     /// `Name: value` lines; `fresh+while_revalidate+if_error`, then what it is besides.
-    fn told(rule: &Rule, asked: Asked, status: u16, lines: &[&str]) -> String {
+    fn told(rule: &PageCacheRule, asked: RequestFacts, status: u16, lines: &[&str]) -> String {
         let field = |line: &&str| {
             let (name, value) = line.split_once(": ").expect("a field");
             (Cow::Owned(name.to_owned()), value.as_bytes().to_vec())
         };
         let fields: Vec<_> = lines.iter().map(field).collect();
-        let times = Times {
+        let times = ResponseTimes {
             now: NOW,
             call_seconds: 5,
         };
         match judge(rule, asked, Status(status), &fields, times) {
-            Verdict::Pass => "pass".into(),
-            Verdict::Share => "share".into(),
-            Verdict::Keep(terms) => {
+            StoreDecision::Pass => "pass".into(),
+            StoreDecision::Share => "share".into(),
+            StoreDecision::Keep(terms) => {
                 let Lifetime {
                     fresh,
                     while_revalidate,
@@ -385,7 +391,7 @@ mod tests {
             (500, &["Cache-Control: no-store"], "pass"),
         ];
         for (status, lines, expected) in table {
-            let told = told(&obeying(), Asked::default(), *status, lines);
+            let told = told(&obeying(), RequestFacts::default(), *status, lines);
             assert_eq!(told, *expected, "{status} {lines:?}");
         }
     }
@@ -414,23 +420,23 @@ mod tests {
             (500, &["Cache-Control: max-age=60, stale-if-error=9"], "60+0+9 explicit"),
         ];
         for (status, lines, expected) in table {
-            let told = told(&keeping(), Asked::default(), *status, lines);
+            let told = told(&keeping(), RequestFacts::default(), *status, lines);
             assert_eq!(told, *expected, "{status} {lines:?}");
         }
     }
 
     #[test]
     fn who_asked() {
-        let authorized = Asked {
+        let authorized = RequestFacts {
             authorized: true,
             personal: false,
         };
-        let personal = Asked {
+        let personal = RequestFacts {
             authorized: false,
             personal: true,
         };
         #[rustfmt::skip] // A table reads better in columns.
-        let table: &[(Asked, &[&str], &str)] = &[
+        let table: &[(RequestFacts, &[&str], &str)] = &[
             (authorized, &[], "pass"),
             (authorized, &["Cache-Control: max-age=60"], "pass"),
             (authorized, &["Cache-Control: max-age=60, public"], "60+20+30 explicit all"),
@@ -460,13 +466,13 @@ mod tests {
             if_error: 20,
         };
         for (age, expected) in [
-            (0, Use::Fresh),
-            (9, Use::Fresh),
-            (10, Use::WhileRevalidate),
-            (14, Use::WhileRevalidate),
-            (15, Use::IfError),
-            (29, Use::IfError),
-            (30, Use::Dead),
+            (0, Freshness::Fresh),
+            (9, Freshness::Fresh),
+            (10, Freshness::WhileRevalidate),
+            (14, Freshness::WhileRevalidate),
+            (15, Freshness::IfError),
+            (29, Freshness::IfError),
+            (30, Freshness::Dead),
         ] {
             assert_eq!(lifetime.at(age), expected, "{age}");
         }

@@ -1,14 +1,14 @@
 //! The ledger alone: pages that come, go and make room, without any handler.
 
-use super::fill::{Reader, Taken};
-use super::policy::{Lifetime, Terms};
+use super::fill::{FillRead, FillReader};
+use super::policy::{Lifetime, StorageTerms};
 use super::*;
 use crate::wire::fields::Fields;
 use crate::wire::status::Status;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Waker};
 
-const TERMS: Terms = Terms {
+const TERMS: StorageTerms = StorageTerms {
     lifetime: Lifetime {
         fresh: 10,
         while_revalidate: 10,
@@ -19,20 +19,20 @@ const TERMS: Terms = Terms {
     for_authorized: false,
 };
 
-fn cache() -> Arc<Cache> {
-    let budget = Arc::new(Budget::new(4 << 20));
-    Arc::new(Cache::new(Instant::now(), budget))
+fn cache() -> Arc<PageCache> {
+    let budget = Arc::new(ContentBudget::new(4 << 20));
+    Arc::new(PageCache::new(Instant::now(), budget))
 }
 
-fn place(path: &str) -> Arc<Place> {
-    Arc::new(Place {
+fn place(path: &str) -> Arc<CachedPageId> {
+    Arc::new(CachedPageId {
         site: "a".into(),
         path: path.as_bytes().into(),
         key: path.as_bytes().into(),
     })
 }
 
-const ANYBODY: Asker<'static> = Asker {
+const ANYBODY: PresentedRequest<'static> = PresentedRequest {
     fields: Fields(b""),
     secure: false,
     user: None,
@@ -40,12 +40,12 @@ const ANYBODY: Asker<'static> = Asker {
     personal: false,
 };
 
-fn page(path: &str, bytes: usize, ledger: &Arc<AtomicUsize>) -> Arc<Page> {
+fn page(path: &str, bytes: usize, ledger: &Arc<AtomicUsize>) -> Arc<CachedPage> {
     let content = vec![b'x'; bytes].into();
     let (kind, place) = (ANYBODY.kind(), place(path));
     let varied = Default::default();
     let status = Status::OK.into();
-    Arc::new(Page::new(
+    Arc::new(CachedPage::new(
         place,
         kind,
         varied,
@@ -60,13 +60,13 @@ fn page(path: &str, bytes: usize, ledger: &Arc<AtomicUsize>) -> Arc<Page> {
     ))
 }
 
-fn keep(cache: &Arc<Cache>, path: &str, bytes: usize) {
+fn keep(cache: &Arc<PageCache>, path: &str, bytes: usize) {
     let page = page(path, bytes, &cache.bytes);
     assert!(cache.make_room(&page));
     cache.put(&mut cache.shard(&page.place.key), page.clone());
 }
 
-fn find(cache: &Cache, path: &str) -> Option<Arc<Page>> {
+fn find(cache: &PageCache, path: &str) -> Option<Arc<CachedPage>> {
     let shard = cache.shard(path.as_bytes());
     let slot = shard.slots.get(path.as_bytes())?;
     slot.pages.iter().find(|page| page.suits(&ANYBODY)).cloned()
@@ -141,17 +141,17 @@ fn one_page_of_a_kind() {
 fn pages_age() {
     let mut page = Arc::into_inner(page("/", 1, &Arc::default())).expect("one");
     for (now_ms, age, good_for) in [
-        (0, 0, Use::Fresh),
-        (9_999, 9, Use::Fresh),
-        (10_000, 10, Use::WhileRevalidate),
-        (20_000, 20, Use::IfError),
-        (110_000, 110, Use::Dead),
+        (0, 0, Freshness::Fresh),
+        (9_999, 9, Freshness::Fresh),
+        (10_000, 10, Freshness::WhileRevalidate),
+        (20_000, 20, Freshness::IfError),
+        (110_000, 110, Freshness::Dead),
     ] {
         assert_eq!((page.age(now_ms), page.good_for(now_ms)), (age, good_for));
     }
     page.spare(25_000);
-    assert_eq!(page.good_for(24_999), Use::WhileRevalidate);
-    assert_eq!(page.good_for(25_000), Use::IfError);
+    assert_eq!(page.good_for(24_999), Freshness::WhileRevalidate);
+    assert_eq!(page.good_for(25_000), Freshness::IfError);
     page.born_ms = -5_000;
     assert_eq!(page.kept(7_000).age_seconds, 12);
     assert_eq!(page.kept(7_000).ttl_seconds, -3);
@@ -163,23 +163,23 @@ fn pages_age() {
 fn one_leads_and_others_follow() {
     let cache = cache();
     let place = place("/a");
-    let joined = |asker: &Asker<'_>| cache.join(&place, asker, 0);
-    let Join::Lead(fill, None) = joined(&ANYBODY) else {
+    let joined = |asker: &PresentedRequest<'_>| cache.join(&place, asker, 0);
+    let JoinOutcome::Lead(fill, None) = joined(&ANYBODY) else {
         panic!("nobody leads")
     };
-    assert!(matches!(joined(&ANYBODY), Join::Follow(..)));
+    assert!(matches!(joined(&ANYBODY), JoinOutcome::Follow(..)));
     // Another kind of request is another call.
-    let secure = Asker {
+    let secure = PresentedRequest {
         secure: true,
         ..ANYBODY
     };
-    assert!(matches!(joined(&secure), Join::Lead(..)));
-    let mut reader = Reader::new(fill.clone());
+    assert!(matches!(joined(&secure), JoinOutcome::Lead(..)));
+    let mut reader = FillReader::new(fill.clone());
     assert!(fill.is_wanted());
     fill.push(b"abc");
     let mut out = Vec::new();
     let mut cx = Context::from_waker(Waker::noop());
-    let mut take = |reader: &mut Reader, out: &mut Vec<u8>| {
+    let mut take = |reader: &mut FillReader, out: &mut Vec<u8>| {
         let mut taking = std::pin::pin!(reader.take(out, 2));
         std::future::Future::poll(taking.as_mut(), &mut cx)
     };
@@ -188,20 +188,26 @@ fn one_leads_and_others_follow() {
     assert!(take(&mut reader, &mut out).is_pending());
     // What was invalidated meanwhile isn't kept, and nobody joins it any more.
     cache.invalidate(&place.key);
-    assert!(matches!(joined(&ANYBODY), Join::Lead(..)));
+    assert!(matches!(joined(&ANYBODY), JoinOutcome::Lead(..)));
     let made = page("/a", 5, &cache.bytes);
-    cache.settle(&fill, Some(&made), Phase::Done(made.clone()));
+    cache.settle(&fill, Some(&made), FillPhase::Done(made.clone()));
     assert!(find(&cache, "/a").is_none());
     assert_eq!(
         take(&mut reader, &mut out),
-        std::task::Poll::Ready(Taken::Bytes(2))
+        std::task::Poll::Ready(FillRead::Bytes(2))
     );
     // What is for one client alone is remembered for a while.
     cache.remember_pass(&place.key, &ANYBODY.kind(), 0);
-    assert!(matches!(cache.join(&place, &ANYBODY, 9_999), Join::Pass));
-    assert!(matches!(cache.join(&place, &secure, 9_999), Join::Lead(..)));
+    assert!(matches!(
+        cache.join(&place, &ANYBODY, 9_999),
+        JoinOutcome::Pass
+    ));
+    assert!(matches!(
+        cache.join(&place, &secure, 9_999),
+        JoinOutcome::Lead(..)
+    ));
     assert!(matches!(
         cache.join(&place, &ANYBODY, 10_000),
-        Join::Follow(..)
+        JoinOutcome::Follow(..)
     ));
 }

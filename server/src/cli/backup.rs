@@ -6,15 +6,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::control_client::{Asked, ask_if_running};
-use super::parse::Typed;
+use super::control_client::{ControlResponse, ask_if_running};
+use super::parse::ParsedArguments;
 use crate::backup;
 use crate::base::clock;
 use crate::base::trusted_path::user_name;
-use crate::config::{Chosen, Config, OperatorError, Overrides, Site, reason};
+use crate::config::{Config, ConfigSource, OperatorError, Overrides, SiteConfig, reason};
 use crate::hits::Hits;
 
-pub(super) fn backup(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let to = typed.path("output").ok_or_else(|| {
         OperatorError::new("`anthill backup` needs the file to write")
             .help("anthill backup SITE -o file.tar.gz")
@@ -24,8 +24,8 @@ pub(super) fn backup(typed: &Typed) -> Result<ExitCode, OperatorError> {
     let name = first_name(site);
     let state = config.server.state.get_ref();
     let (hits, closed) = match ask_if_running(typed, 1, &format!("hits file {name}"))? {
-        Asked::Answer(text) => (Some(text.into_bytes()), None),
-        Asked::NoServer => match load(state) {
+        ControlResponse::Answer(text) => (Some(text.into_bytes()), None),
+        ControlResponse::NoServer => match load(state) {
             Ok(hits) => (hits.written(name), None),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 (None, Some(state.join("hits")))
@@ -36,7 +36,7 @@ pub(super) fn backup(typed: &Typed) -> Result<ExitCode, OperatorError> {
             }
         },
         // Those of a server that this user ran, if there are any.
-        Asked::Closed(socket) => (
+        ControlResponse::Closed(socket) => (
             load(state).ok().and_then(|hits| hits.written(name)),
             Some(socket),
         ),
@@ -49,7 +49,7 @@ pub(super) fn backup(typed: &Typed) -> Result<ExitCode, OperatorError> {
             ""
         };
         let owner = owner_above(&closed);
-        super::say(&format!(
+        super::print_message(&format!(
             "warning: {lost}no running server can be asked: {owner}"
         ));
     }
@@ -57,11 +57,11 @@ pub(super) fn backup(typed: &Typed) -> Result<ExitCode, OperatorError> {
     let saved = backup::save(site, hits.as_deref(), state, now, &to)?;
     for place in &saved.passed_over {
         let place = place.display();
-        super::say(&format!("warning: {place} is no file, and isn't in it"));
+        super::print_message(&format!("warning: {place} is no file, and isn't in it"));
     }
     for place in &saved.planted {
         let place = place.display();
-        super::say(&format!(
+        super::print_message(&format!(
             "warning: {place} is a hard link that another user may have made to a file which that user \
              may not read, and isn't in it"
         ));
@@ -69,12 +69,12 @@ pub(super) fn backup(typed: &Typed) -> Result<ExitCode, OperatorError> {
     let counts = if hits.is_some() { ", hit counts" } else { "" };
     let (files, bytes) = (saved.files, saved.bytes);
     let to = to.display();
-    Ok(super::done(&format!(
+    Ok(super::print_result(&format!(
         "{to}: {files} files, {bytes} bytes{counts}"
     )))
 }
 
-pub(super) fn restore(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let archive = typed.path_at(0).unwrap_or(Path::new(""));
     let now = clock::unix_seconds_now();
     if let Some(to) = typed.path("to") {
@@ -83,7 +83,7 @@ pub(super) fn restore(typed: &Typed) -> Result<ExitCode, OperatorError> {
             return Err(OperatorError::new(what).help("leave out SITE, or --to"));
         }
         let restored = backup::unpack(archive, &to, now)?;
-        return Ok(super::done(&told(&restored)));
+        return Ok(super::print_result(&told(&restored)));
     }
     let config = config(typed, 2)?;
     let chosen = typed.operand_at(1).map(|_| word(typed, 1)).transpose()?;
@@ -97,13 +97,13 @@ pub(super) fn restore(typed: &Typed) -> Result<ExitCode, OperatorError> {
     })?;
     let mut text = told(&restored);
     let closed = match (running, &restored.hits) {
-        (Asked::Answer(_), _) => {
+        (ControlResponse::Answer(_), _) => {
             ask_if_running(typed, 2, "reload")?;
             ask_if_running(typed, 2, &format!("purge {name} /*"))?;
             text.push_str("\nthe running server has it; its hit counts stay as they are");
             None
         }
-        (Asked::NoServer, Some(hits)) => {
+        (ControlResponse::NoServer, Some(hits)) => {
             let state = config.server.state.get_ref();
             match write_counts(state, &name, hits) {
                 Ok(()) => {
@@ -120,8 +120,8 @@ pub(super) fn restore(typed: &Typed) -> Result<ExitCode, OperatorError> {
                 }
             }
         }
-        (Asked::NoServer, None) => None,
-        (Asked::Closed(socket), _) => Some(socket),
+        (ControlResponse::NoServer, None) => None,
+        (ControlResponse::Closed(socket), _) => Some(socket),
     };
     if let Some(closed) = closed {
         let lost = if restored.hits.is_some() {
@@ -130,16 +130,16 @@ pub(super) fn restore(typed: &Typed) -> Result<ExitCode, OperatorError> {
             ""
         };
         let owner = owner_above(&closed);
-        super::say(&format!(
+        super::print_message(&format!(
             "warning: {lost}no running server can be told: {owner}"
         ));
         let place = config.path.as_ref().unwrap_or(&config.folder).display();
         text.push_str(&format!("\nthen run: sudo anthill reload {place}"));
     }
-    Ok(super::done(&text))
+    Ok(super::print_result(&text))
 }
 
-fn told(restored: &backup::Restored) -> String {
+fn told(restored: &backup::RestoreSummary) -> String {
     let (files, site) = (restored.files, &restored.site);
     let mut text = format!("{files} files of {site}");
     for folder in &restored.folders {
@@ -151,16 +151,16 @@ fn told(restored: &backup::Restored) -> String {
     text
 }
 
-fn config(typed: &Typed, nth: usize) -> Result<Config, OperatorError> {
+fn config(typed: &ParsedArguments, nth: usize) -> Result<Config, OperatorError> {
     let overrides = Overrides {
         state: typed.path("state"),
         control: typed.path("control"),
         ..Overrides::default()
     };
-    Chosen::of(typed.path_at(nth))?.read(&overrides)
+    ConfigSource::of(typed.path_at(nth))?.read(&overrides)
 }
 
-fn word(typed: &Typed, nth: usize) -> Result<String, OperatorError> {
+fn word(typed: &ParsedArguments, nth: usize) -> Result<String, OperatorError> {
     let word = typed.operand_at(nth).and_then(|word| word.to_str());
     let word = word.filter(|word| !word.contains(['\n', '\r', ' ']));
     word.map(str::to_owned).ok_or_else(|| {
@@ -169,12 +169,12 @@ fn word(typed: &Typed, nth: usize) -> Result<String, OperatorError> {
     })
 }
 
-fn first_name(site: &Site) -> &str {
+fn first_name(site: &SiteConfig) -> &str {
     site.names.first().map_or("*", |name| name.get_ref())
 }
 
-fn site<'c>(config: &'c Config, name: &str) -> Result<&'c Site, OperatorError> {
-    let is_it = |site: &&Site| site.names.iter().any(|own| own.get_ref() == name);
+fn site<'c>(config: &'c Config, name: &str) -> Result<&'c SiteConfig, OperatorError> {
+    let is_it = |site: &&SiteConfig| site.names.iter().any(|own| own.get_ref() == name);
     config.sites.iter().find(is_it).ok_or_else(|| {
         let names: Vec<&str> = config.sites.iter().map(first_name).collect();
         let what = format!("there is no site `{name}` in {}", config.shown);

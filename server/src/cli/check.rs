@@ -2,19 +2,19 @@
 
 use std::process::ExitCode;
 
-use super::parse::Typed;
+use super::parse::ParsedArguments;
 use crate::config::OperatorError;
 use crate::control;
 
-pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let checked = control::check(&super::serve::options(typed)?)?;
     for warning in &checked.warnings {
-        super::say(&format!("warning: {warning}"));
+        super::print_message(&format!("warning: {warning}"));
     }
     let mut text = checked.summary;
     for note in &checked.notes {
         text.push('\n');
         text.push_str(note);
     }
-    Ok(super::done(&text))
+    Ok(super::print_result(&text))
 }

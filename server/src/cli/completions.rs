@@ -3,13 +3,13 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use super::parse::Typed;
-use super::table::{COMMANDS, Command, Opt, Values};
+use super::parse::ParsedArguments;
+use crate::cli::commands::{COMMANDS, CommandOption, CommandSpec, ValueKind};
 use crate::config::OperatorError;
 
-pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let shell = typed.operand_at(0).and_then(|shell| shell.to_str());
-    Ok(super::done(&match shell {
+    Ok(super::print_result(&match shell {
         Some("zsh") => zsh(),
         Some("fish") => fish(),
         _ => bash(),
@@ -49,18 +49,18 @@ complete -o filenames -F _anthill anthill
     )
 }
 
-fn bash_arm(arms: &mut String, command: &Command) {
-    let reply = |values: Values| match values {
-        Values::Any => ":".to_owned(),
-        Values::Paths => r#"mapfile -t COMPREPLY < <(compgen -f -- "$cur")"#.to_owned(),
-        Values::Folders => r#"mapfile -t COMPREPLY < <(compgen -d -- "$cur")"#.to_owned(),
-        Values::Words(words) => {
+fn bash_arm(arms: &mut String, command: &CommandSpec) {
+    let reply = |values: ValueKind| match values {
+        ValueKind::Any => ":".to_owned(),
+        ValueKind::Paths => r#"mapfile -t COMPREPLY < <(compgen -f -- "$cur")"#.to_owned(),
+        ValueKind::Folders => r#"mapfile -t COMPREPLY < <(compgen -d -- "$cur")"#.to_owned(),
+        ValueKind::Words(words) => {
             format!(
                 r#"mapfile -t COMPREPLY < <(compgen -W "{}" -- "$cur")"#,
                 words.join(" ")
             )
         }
-        Values::Commands => {
+        ValueKind::Commands => {
             format!(
                 r#"mapfile -t COMPREPLY < <(compgen -W "{}" -- "$cur")"#,
                 command_names()
@@ -68,7 +68,7 @@ fn bash_arm(arms: &mut String, command: &Command) {
         }
     };
     let _ = writeln!(arms, "    {})", command.name);
-    let with_value: Vec<(&Opt, Values)> = command
+    let with_value: Vec<(&CommandOption, ValueKind)> = command
         .options()
         .filter_map(|option| Some((option, option.value?.1)))
         .collect();
@@ -126,12 +126,12 @@ pub(super) fn zsh() -> String {
     text.push_str("    )\n    if (( CURRENT == 2 )); then\n        _describe command commands\n");
     text.push_str("        return\n    fi\n    local command=$words[2]\n    shift words\n");
     text.push_str("    (( CURRENT-- ))\n    case $command in\n");
-    let action = |values: Values| match values {
-        Values::Any => String::new(),
-        Values::Paths => "_files".to_owned(),
-        Values::Folders => "_files -/".to_owned(),
-        Values::Words(words) => format!("({})", words.join(" ")),
-        Values::Commands => format!("({})", command_names()),
+    let action = |values: ValueKind| match values {
+        ValueKind::Any => String::new(),
+        ValueKind::Paths => "_files".to_owned(),
+        ValueKind::Folders => "_files -/".to_owned(),
+        ValueKind::Words(words) => format!("({})", words.join(" ")),
+        ValueKind::Commands => format!("({})", command_names()),
     };
     for command in COMMANDS {
         let mut specs = Vec::new();
@@ -185,12 +185,12 @@ fn zsh_text(text: &str) -> String {
 pub(super) fn fish() -> String {
     let quote = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
     let mut text = String::from("# fish completion of anthill\ncomplete -c anthill -f\n");
-    let arguments = |values: Values| match values {
-        Values::Any => String::new(),
-        Values::Paths => " -F".to_owned(),
-        Values::Folders => " -a '(__fish_complete_directories)'".to_owned(),
-        Values::Words(words) => format!(" -a {}", quote(&words.join(" "))),
-        Values::Commands => format!(" -a {}", quote(&command_names())),
+    let arguments = |values: ValueKind| match values {
+        ValueKind::Any => String::new(),
+        ValueKind::Paths => " -F".to_owned(),
+        ValueKind::Folders => " -a '(__fish_complete_directories)'".to_owned(),
+        ValueKind::Words(words) => format!(" -a {}", quote(&words.join(" "))),
+        ValueKind::Commands => format!(" -a {}", quote(&command_names())),
     };
     for command in COMMANDS {
         let name = command.name;

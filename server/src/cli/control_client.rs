@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::parse::Typed;
-use crate::config::{Chosen, OperatorError, Overrides, control_sockets, reason};
+use super::parse::ParsedArguments;
+use crate::config::{ConfigSource, OperatorError, Overrides, control_sockets, reason};
 
-pub(super) fn reload(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn reload(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     ask(typed, 0, "reload", Some(Duration::from_secs(120)))
 }
 
-pub(super) fn status(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn status(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let question = if typed.has("json") {
         "status json"
     } else {
@@ -25,7 +25,7 @@ pub(super) fn status(typed: &Typed) -> Result<ExitCode, OperatorError> {
     ask(typed, 0, question, Some(Duration::from_secs(10)))
 }
 
-pub(super) fn hits(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn hits(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let form = if typed.has("json") { "json" } else { "text" };
     let site = match typed.operand_at(0).map(|site| site.to_str()) {
         None => "",
@@ -39,7 +39,7 @@ pub(super) fn hits(typed: &Typed) -> Result<ExitCode, OperatorError> {
     ask(typed, 1, &question, Some(Duration::from_secs(30)))
 }
 
-pub(super) fn purge(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn purge(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let word = |nth| {
         let word = typed.operand_at(nth).and_then(|word| word.to_str());
         let is_line = |word: &&str| !word.contains(['\n', '\r']);
@@ -52,14 +52,14 @@ pub(super) fn purge(typed: &Typed) -> Result<ExitCode, OperatorError> {
     ask(typed, 2, &question, Some(Duration::from_secs(30)))
 }
 
-pub(super) fn stop(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn stop(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     // Draining takes as long as the configuration lets it.
     ask(typed, 0, "stop", None)
 }
 
 /// Asks the server of the configuration that the nth operand names.
 fn ask(
-    typed: &Typed,
+    typed: &ParsedArguments,
     nth: usize,
     question: &str,
     patience: Option<Duration>,
@@ -74,9 +74,9 @@ fn ask(
         OperatorError::failure(format!("the server at {}: {why}", path.display()))
     })?;
     match answer.split_once('\n').unwrap_or((&answer, "")) {
-        ("ok", text) => Ok(super::done(text)),
+        ("ok", text) => Ok(super::print_result(text)),
         ("error", text) => {
-            super::say(text);
+            super::print_message(text);
             Ok(ExitCode::FAILURE)
         }
         _ => Err(OperatorError::failure(format!(
@@ -87,7 +87,7 @@ fn ask(
 }
 
 /// Where the server may listen whose configuration the nth operand names.
-fn sockets(typed: &Typed, nth: usize) -> Result<Vec<PathBuf>, OperatorError> {
+fn sockets(typed: &ParsedArguments, nth: usize) -> Result<Vec<PathBuf>, OperatorError> {
     if let Some(control) = typed.path("control") {
         return Ok(vec![control]);
     }
@@ -95,11 +95,11 @@ fn sockets(typed: &Typed, nth: usize) -> Result<Vec<PathBuf>, OperatorError> {
         state: typed.path("state"),
         ..Overrides::default()
     };
-    control_sockets(&Chosen::of(typed.path_at(nth))?, &overrides)
+    control_sockets(&ConfigSource::of(typed.path_at(nth))?, &overrides)
 }
 
 /// The answer of the running server to a question.
-pub(super) enum Asked {
+pub(super) enum ControlResponse {
     Answer(String),
     /// No server listens at the control socket.
     NoServer,
@@ -109,10 +109,10 @@ pub(super) enum Asked {
 
 /// Asks the server of the configuration that the nth operand names.
 pub(super) fn ask_if_running(
-    typed: &Typed,
+    typed: &ParsedArguments,
     nth: usize,
     question: &str,
-) -> Result<Asked, OperatorError> {
+) -> Result<ControlResponse, OperatorError> {
     use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
     let sockets = sockets(typed, nth)?;
     let mut closed = None;
@@ -128,7 +128,9 @@ pub(super) fn ask_if_running(
         }
     }
     let Some((path, tried)) = open else {
-        return Ok(closed.map_or(Asked::NoServer, |path| Asked::Closed(path.clone())));
+        return Ok(closed.map_or(ControlResponse::NoServer, |path| {
+            ControlResponse::Closed(path.clone())
+        }));
     };
     let said = tried
         .and_then(|stream| exchange(stream, question, Some(Duration::from_secs(120))))
@@ -137,14 +139,14 @@ pub(super) fn ask_if_running(
             OperatorError::failure(what).help("run this as the server's user, or as root (sudo)")
         })?;
     match said.split_once('\n') {
-        Some(("ok", text)) => Ok(Asked::Answer(text.to_owned())),
+        Some(("ok", text)) => Ok(ControlResponse::Answer(text.to_owned())),
         Some((_, text)) => {
             let text = text.trim_end().trim_start_matches("error: ");
             Err(OperatorError::failure(format!(
                 "the running server: {text}"
             )))
         }
-        None => Ok(Asked::NoServer),
+        None => Ok(ControlResponse::NoServer),
     }
 }
 

@@ -3,19 +3,19 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use super::parse::Typed;
-use super::table::{COMMANDS, Command};
+use super::parse::ParsedArguments;
+use crate::cli::commands::{COMMANDS, CommandSpec};
 use crate::config::OperatorError;
 
-pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let named = typed
         .operand_at(0)
         .and_then(|word| super::find(word.to_str()?));
-    Ok(super::done(&named.map_or_else(overview, command)))
+    Ok(super::print_result(&named.map_or_else(overview, command)))
 }
 
-pub(super) fn run_version(_typed: &Typed) -> Result<ExitCode, OperatorError> {
-    Ok(super::done(&version()))
+pub(super) fn run_version(_typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    Ok(super::print_result(&version()))
 }
 
 pub(super) fn version() -> String {
@@ -43,7 +43,7 @@ pub(super) fn overview() -> String {
 }
 
 /// What `anthill COMMAND --help` prints.
-pub(super) fn command(command: &'static Command) -> String {
+pub(super) fn command(command: &'static CommandSpec) -> String {
     let mut text = format!("{}\n\nUsage: anthill {}\n", command.about, command.usage());
     for paragraph in command.details {
         text.push('\n');

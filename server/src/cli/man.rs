@@ -4,12 +4,12 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use super::help;
-use super::parse::Typed;
-use super::table::{COMMANDS, Opt};
+use super::parse::ParsedArguments;
+use crate::cli::commands::{COMMANDS, CommandOption};
 use crate::config::OperatorError;
 
-pub(super) fn run(_typed: &Typed) -> Result<ExitCode, OperatorError> {
-    Ok(super::done(&page()))
+pub(super) fn run(_typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    Ok(super::print_result(&page()))
 }
 
 /// The page's date: when its fixed parts last changed (a build has no date, so that it can be
@@ -49,7 +49,7 @@ pub(super) fn page() -> String {
     page
 }
 
-fn option_entry(page: &mut String, option: &Opt) {
+fn option_entry(page: &mut String, option: &CommandOption) {
     let short = option
         .short
         .map_or(String::new(), |short| format!("\\fB\\-{short}\\fR, "));

@@ -14,7 +14,7 @@ mod parse;
 mod passwd;
 mod serve;
 mod service;
-mod table;
+mod commands;
 
 #[cfg(test)]
 mod tests;
@@ -23,14 +23,14 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use crate::config::{OperatorError, nearest};
-use table::{COMMANDS, Command};
+use crate::cli::commands::{COMMANDS, CommandSpec};
+use crate::config::{OperatorError, suggest};
 
 /// Runs what was typed after the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let outcome = match arguments.next() {
-        None => Ok(done(&help::overview())),
+        None => Ok(print_result(&help::overview())),
         Some(word) => command(word, arguments.collect()),
     };
     outcome.unwrap_or_else(|error| fail(&error))
@@ -41,8 +41,8 @@ fn command(word: OsString, arguments: Vec<OsString>) -> Result<ExitCode, Operato
         return Err(OperatorError::new("the command isn't UTF-8").help("see `anthill help`"));
     };
     match word {
-        "-h" | "--help" => return Ok(done(&help::overview())),
-        "-V" | "--version" => return Ok(done(&help::version())),
+        "-h" | "--help" => return Ok(print_result(&help::overview())),
+        "-V" | "--version" => return Ok(print_result(&help::version())),
         _ if word.starts_with('-') => {
             return Err(OperatorError::new(format!("unknown option `{word}`"))
                 .help("options stand after their command; see `anthill help`"));
@@ -53,7 +53,7 @@ fn command(word: OsString, arguments: Vec<OsString>) -> Result<ExitCode, Operato
         Some(command) => {
             let typed = parse::parse(command, arguments)?;
             if typed.has("help") {
-                return Ok(done(&help::command(command)));
+                return Ok(print_result(&help::command(command)));
             }
             (command.run)(&typed)
         }
@@ -61,13 +61,13 @@ fn command(word: OsString, arguments: Vec<OsString>) -> Result<ExitCode, Operato
     }
 }
 
-fn find(word: &str) -> Option<&'static Command> {
+fn find(word: &str) -> Option<&'static CommandSpec> {
     COMMANDS.iter().find(|command| command.name == word)
 }
 
 fn unknown(word: &str) -> OperatorError {
     let error = OperatorError::new(format!("unknown command `{word}`"));
-    if let Some(meant) = nearest(word, COMMANDS.iter().map(|command| command.name)) {
+    if let Some(meant) = suggest(word, COMMANDS.iter().map(|command| command.name)) {
         return error.help(format!("did you mean `anthill {meant}`?"));
     }
     if std::path::Path::new(word).exists() {
@@ -79,7 +79,7 @@ fn unknown(word: &str) -> OperatorError {
 }
 
 /// Prints a result; whoever reads it may stop early (`anthill help | head`).
-fn done(text: &str) -> ExitCode {
+fn print_result(text: &str) -> ExitCode {
     match print(text) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -97,13 +97,13 @@ fn print(text: &str) -> std::io::Result<()> {
 }
 
 /// Says something on standard error; if nobody listens there, nobody is told.
-fn say(text: &str) {
+fn print_message(text: &str) {
     let text = text.trim_end_matches('\n');
     let _ = writeln!(std::io::stderr().lock(), "{}", paint(text, colours()));
 }
 
 fn fail(error: &OperatorError) -> ExitCode {
-    say(&error.to_string());
+    print_message(&error.to_string());
     ExitCode::from(error.exit_code())
 }
 

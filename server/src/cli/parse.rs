@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 
 use lexopt::Arg;
 
-use super::table::{COMMANDS, Command, Opt, Values};
-use crate::config::{OperatorError, nearest};
+use crate::cli::commands::{COMMANDS, CommandOption, CommandSpec, ValueKind};
+use crate::config::{OperatorError, suggest};
 
 /// What was typed: known to fit the table, not yet understood.
-pub(super) struct Typed {
-    command: &'static Command,
+pub(super) struct ParsedArguments {
+    command: &'static CommandSpec,
     operands: Vec<OsString>,
     options: Vec<(&'static str, OsString)>,
 }
 
 pub(super) fn parse(
-    command: &'static Command,
+    command: &'static CommandSpec,
     arguments: Vec<OsString>,
-) -> Result<Typed, OperatorError> {
+) -> Result<ParsedArguments, OperatorError> {
     let mut parser = lexopt::Parser::from_args(arguments);
-    let mut typed = Typed {
+    let mut typed = ParsedArguments {
         command,
         operands: Vec::new(),
         options: Vec::new(),
@@ -70,35 +70,35 @@ pub(super) fn parse(
     }
 }
 
-fn unknown_option(command: &Command, long: &str) -> OperatorError {
+fn unknown_option(command: &CommandSpec, long: &str) -> OperatorError {
     let error = OperatorError::new(format!(
         "unknown option `--{long}` of `anthill {}`",
         command.name
     ));
-    match nearest(long, command.options().map(|option| option.long)) {
+    match suggest(long, command.options().map(|option| option.long)) {
         Some(meant) => error.help(format!("did you mean `--{meant}`?")),
         None => error.help(format!("see `anthill {} --help`", command.name)),
     }
 }
 
-fn one_of(values: Values, value: &OsStr, name: &str) -> Result<(), OperatorError> {
+fn one_of(values: ValueKind, value: &OsStr, name: &str) -> Result<(), OperatorError> {
     let words: Vec<&str> = match values {
-        Values::Words(words) => words.to_vec(),
-        Values::Commands => COMMANDS.iter().map(|command| command.name).collect(),
-        Values::Any | Values::Paths | Values::Folders => return Ok(()),
+        ValueKind::Words(words) => words.to_vec(),
+        ValueKind::Commands => COMMANDS.iter().map(|command| command.name).collect(),
+        ValueKind::Any | ValueKind::Paths | ValueKind::Folders => return Ok(()),
     };
     if words.iter().any(|word| value == *word) {
         return Ok(());
     }
     let value = value.to_string_lossy();
-    let help = match nearest(&value, words.iter().copied()) {
+    let help = match suggest(&value, words.iter().copied()) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => words.join(", "),
     };
     Err(OperatorError::new(format!("`{value}` is no {name}")).help(help))
 }
 
-impl Typed {
+impl ParsedArguments {
     fn operand(&mut self, operand: OsString) -> Result<(), OperatorError> {
         let Some(expected) = self.command.operands.get(self.operands.len()) else {
             let what = format!("`{}` is too much", operand.to_string_lossy());
@@ -140,7 +140,7 @@ impl Typed {
         debug_assert!(
             self.command
                 .options()
-                .any(|option: &Opt| option.long == long),
+                .any(|option: &CommandOption| option.long == long),
             "{long}"
         );
         self.options.iter().filter(move |(name, _)| *name == long)

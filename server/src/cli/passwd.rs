@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, openat, renameat, unlinkat};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use super::parse::Typed;
-use crate::base::trusted_path::{self, LastLink, Missing, TrustedPath};
+use super::parse::ParsedArguments;
+use crate::base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 use crate::config::{OperatorError, reason};
 use crate::world::users;
 
@@ -20,7 +20,7 @@ const PASSWORD_BYTES_MAX: usize = 72;
 /// A file of users fits into memory many times over.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let file = typed.path_at(0).unwrap_or(Path::new(""));
     let user = typed
         .operand_at(1)
@@ -37,7 +37,7 @@ pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
         users
             .replace(&after)
             .map_err(|error| failed(file, &error))?;
-        return Ok(super::done(&format!(
+        return Ok(super::print_result(&format!(
             "removed `{user}` from {}",
             file.display()
         )));
@@ -49,7 +49,7 @@ pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
         .replace(&after)
         .map_err(|error| failed(file, &error))?;
     if users.old.is_none() && (made.st_uid, made.st_gid) == (0, 0) {
-        super::say(&format!(
+        super::print_message(&format!(
             "made as root:root 0640: a server with user = \"anthill\" needs: chgrp anthill {}",
             file.display()
         ));
@@ -59,7 +59,7 @@ pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
     } else {
         "changed"
     };
-    Ok(super::done(&format!(
+    Ok(super::print_result(&format!(
         "{verb} `{user}` in {}",
         file.display()
     )))
@@ -155,7 +155,7 @@ impl UserFile<'_> {
     /// that this owner may have put there by a hard link.
     fn open(path: &Path) -> Result<UserFile<'_>, OperatorError> {
         let at = |error: io::Error| failed(path, &error);
-        let way = TrustedPath::resolve(path, LastLink::Follow, Missing::Fail).map_err(at)?;
+        let way = TrustedPath::resolve(path, LastLink::Follow, MissingFolder::Fail).map_err(at)?;
         way.must_stay_with_its_folder()
             .map_err(at)?
             .map_err(|error| OperatorError::failure(error.to_string()).help(error.help("")))?;
@@ -269,7 +269,7 @@ fn typed_unseen(prompt: &str) -> io::Result<String> {
     let seen = tcgetattr(&stdin)?;
     let mut unseen = seen.clone();
     unseen.local_modes -= LocalModes::ECHO | LocalModes::ISIG | LocalModes::ICANON;
-    let _restored = Restore(seen);
+    let _restored = TerminalRestorer(seen);
     tcsetattr(&stdin, OptionalActions::Flush, &unseen)?;
     write!(io::stderr(), "{prompt}")?;
     let line = read_keys(&mut stdin.lock());
@@ -277,9 +277,9 @@ fn typed_unseen(prompt: &str) -> io::Result<String> {
     line
 }
 
-struct Restore(Termios);
+struct TerminalRestorer(Termios);
 
-impl Drop for Restore {
+impl Drop for TerminalRestorer {
     fn drop(&mut self) {
         // If the terminal is gone there is nothing to restore.
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);

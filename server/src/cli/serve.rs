@@ -2,16 +2,16 @@
 
 use std::process::ExitCode;
 
-use super::parse::Typed;
-use crate::config::{Chosen, OperatorError, Overrides};
+use super::parse::ParsedArguments;
+use crate::config::{ConfigSource, OperatorError, Overrides};
 use crate::control::{self, ServeOptions};
 
-pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     match control::serve(&options(typed)?)? {}
 }
 
 /// What `serve` and `check` were asked for.
-pub(super) fn options(typed: &Typed) -> Result<ServeOptions, OperatorError> {
+pub(super) fn options(typed: &ParsedArguments) -> Result<ServeOptions, OperatorError> {
     let workers = match typed.text("workers")? {
         Some(text) if text != "auto" => {
             let number = text
@@ -36,7 +36,7 @@ pub(super) fn options(typed: &Typed) -> Result<ServeOptions, OperatorError> {
         settled: None,
     };
     Ok(ServeOptions {
-        chosen: Chosen::of(typed.path_at(0))?,
+        chosen: ConfigSource::of(typed.path_at(0))?,
         overrides,
     })
 }

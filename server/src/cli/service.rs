@@ -10,10 +10,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use super::parse::Typed;
-use crate::base::trusted_path::{LastLink, Missing, TrustedPath};
+use super::parse::ParsedArguments;
+use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::config::{
-    self, Account, Chosen, Config, LogTo, OperatorError, Overrides, Target, reason,
+    self, Config, ConfigSource, LogTarget, OperatorError, Overrides, TargetConfig, UnixAccount,
+    reason,
 };
 
 const SYSTEMD: &str = include_str!("../../../packaging/systemd/anthill.service.in");
@@ -25,12 +26,12 @@ const USER: &str = "anthill";
 /// Beyond draining: what closing and the init system itself need.
 const STOP_MARGIN_SECONDS: u32 = 10;
 
-pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
+pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let init = match typed.text("init")?.as_deref() {
-        Some("systemd") => Init::Systemd,
-        Some("openrc") => Init::OpenRc,
-        Some(_) => Init::SysV,
-        None => Init::of_this_machine(),
+        Some("systemd") => InitSystem::Systemd,
+        Some("openrc") => InitSystem::OpenRc,
+        Some(_) => InitSystem::SysV,
+        None => InitSystem::of_this_machine(),
     };
     let name = typed.text("name")?.unwrap_or_else(|| "anthill".to_owned());
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
@@ -47,12 +48,12 @@ pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
             remove(init, &name)
         }
         Some("print") => {
-            let service = Service::of(typed.path_at(1), init, name, user)?;
-            Ok(super::done(&service.render()))
+            let service = ServiceDefinition::of(typed.path_at(1), init, name, user)?;
+            Ok(super::print_result(&service.render()))
         }
         _ => {
             need_root("install a service")?;
-            install(&Service::of(typed.path_at(1), init, name, user)?)
+            install(&ServiceDefinition::of(typed.path_at(1), init, name, user)?)
         }
     }
 }
@@ -67,44 +68,48 @@ fn need_root(what: &str) -> Result<(), OperatorError> {
 
 /// The systems that start services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Init {
+pub(super) enum InitSystem {
     Systemd,
     OpenRc,
     SysV,
 }
 
-impl Init {
-    fn of_this_machine() -> Init {
+impl InitSystem {
+    fn of_this_machine() -> InitSystem {
         if Path::new("/run/systemd/system").is_dir() {
-            Init::Systemd
+            InitSystem::Systemd
         } else if Path::new("/run/openrc").is_dir() || Path::new("/sbin/openrc-run").exists() {
-            Init::OpenRc
+            InitSystem::OpenRc
         } else {
-            Init::SysV
+            InitSystem::SysV
         }
     }
 
     fn file(self, name: &str) -> PathBuf {
         match self {
-            Init::Systemd => PathBuf::from(format!("/etc/systemd/system/{name}.service")),
-            Init::OpenRc | Init::SysV => PathBuf::from(format!("/etc/init.d/{name}")),
+            InitSystem::Systemd => PathBuf::from(format!("/etc/systemd/system/{name}.service")),
+            InitSystem::OpenRc | InitSystem::SysV => PathBuf::from(format!("/etc/init.d/{name}")),
         }
     }
 
     fn mode(self) -> u32 {
-        if self == Init::Systemd { 0o644 } else { 0o755 }
+        if self == InitSystem::Systemd {
+            0o644
+        } else {
+            0o755
+        }
     }
 
     /// What makes a new file known and starts it. What may be missing stands in alternatives.
     fn install_commands(self, name: &str) -> Vec<Vec<String>> {
         let lines: &[&str] = match self {
-            Init::Systemd => &[
+            InitSystem::Systemd => &[
                 "systemctl daemon-reload",
                 "systemctl enable NAME",
                 "systemctl restart NAME",
             ],
-            Init::OpenRc => &["rc-update add NAME default", "rc-service NAME restart"],
-            Init::SysV => &["update-rc.d NAME defaults", "/etc/init.d/NAME restart"],
+            InitSystem::OpenRc => &["rc-update add NAME default", "rc-service NAME restart"],
+            InitSystem::SysV => &["update-rc.d NAME defaults", "/etc/init.d/NAME restart"],
         };
         words(lines, name)
     }
@@ -112,12 +117,12 @@ impl Init {
     /// What is done before the file is removed, and after.
     fn remove_commands(self, name: &str) -> (Vec<Vec<String>>, Vec<Vec<String>>) {
         let (before, after): (&[&str], &[&str]) = match self {
-            Init::Systemd => (
+            InitSystem::Systemd => (
                 &["systemctl disable --now NAME"],
                 &["systemctl daemon-reload"],
             ),
-            Init::OpenRc => (&["rc-service NAME stop", "rc-update del NAME default"], &[]),
-            Init::SysV => (&["/etc/init.d/NAME stop"], &["update-rc.d NAME remove"]),
+            InitSystem::OpenRc => (&["rc-service NAME stop", "rc-update del NAME default"], &[]),
+            InitSystem::SysV => (&["/etc/init.d/NAME stop"], &["update-rc.d NAME remove"]),
         };
         (words(before, name), words(after, name))
     }
@@ -132,19 +137,19 @@ fn words(lines: &[&str], name: &str) -> Vec<Vec<String>> {
     lines.iter().map(line).collect()
 }
 
-impl fmt::Display for Init {
+impl fmt::Display for InitSystem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Init::Systemd => "systemd",
-            Init::OpenRc => "OpenRC",
-            Init::SysV => "an init script",
+            InitSystem::Systemd => "systemd",
+            InitSystem::OpenRc => "OpenRC",
+            InitSystem::SysV => "an init script",
         })
     }
 }
 
 /// Everything that a template asks for.
-pub(super) struct Service {
-    pub(super) init: Init,
+pub(super) struct ServiceDefinition {
+    pub(super) init: InitSystem,
     pub(super) name: String,
     pub(super) program: PathBuf,
     /// The file or folder to serve, absolute.
@@ -160,14 +165,14 @@ pub(super) struct Service {
     pub(super) makes_user: bool,
 }
 
-impl Service {
+impl ServiceDefinition {
     fn of(
         argument: Option<&Path>,
-        init: Init,
+        init: InitSystem,
         name: String,
         user: Option<String>,
-    ) -> Result<Service, OperatorError> {
-        let chosen = Chosen::of(argument)?;
+    ) -> Result<ServiceDefinition, OperatorError> {
+        let chosen = ConfigSource::of(argument)?;
         let config = chosen.read(&Overrides::default())?;
         let configured = config
             .server
@@ -195,7 +200,7 @@ impl Service {
                 return Err(OperatorError::new(what).help("a path in UTF-8, without line breaks"));
             }
         }
-        let service = Service {
+        let service = ServiceDefinition {
             init,
             name,
             writes: writes(&config),
@@ -204,7 +209,7 @@ impl Service {
                 .limits
                 .drain_seconds
                 .saturating_add(STOP_MARGIN_SECONDS),
-            makes_user: Account::find(&user).is_none(),
+            makes_user: UnixAccount::find(&user).is_none(),
             program,
             target,
             user,
@@ -214,8 +219,13 @@ impl Service {
     }
 
     #[cfg(test)]
-    pub(super) fn example(init: Init, program: &str, target: &str, user: &str) -> Service {
-        Service {
+    pub(super) fn example(
+        init: InitSystem,
+        program: &str,
+        target: &str,
+        user: &str,
+    ) -> ServiceDefinition {
+        ServiceDefinition {
             init,
             name: "anthill".to_owned(),
             program: program.into(),
@@ -234,18 +244,18 @@ impl Service {
             user: Some(self.user.clone()),
             ..Overrides::default()
         };
-        let config = Chosen::of(Some(&self.target))?.read(&overrides)?;
+        let config = ConfigSource::of(Some(&self.target))?.read(&overrides)?;
         for warning in config::check(&config)? {
-            super::say(&format!("warning: {warning}"));
+            super::print_message(&format!("warning: {warning}"));
         }
-        if self.init == Init::Systemd && self.target.starts_with("/tmp") {
+        if self.init == InitSystem::Systemd && self.target.starts_with("/tmp") {
             return Err(
                 OperatorError::new("what lies below /tmp is gone after a restart")
                     .help("move it to /srv, for example"),
             );
         }
         self.must_be_roots_own()?;
-        let account = Account::find(&self.user);
+        let account = UnixAccount::find(&self.user);
         if let Some(stop) = account.and_then(|account| account.stopped_at(&self.program, 1)) {
             let (program, user, stop) = (self.program.display(), &self.user, stop.display());
             return Err(
@@ -260,18 +270,18 @@ impl Service {
     /// Refuses a program that root starts and another user can change, and likewise a configuration that
     /// says which account root becomes. A unit with `User=` starts both as that account.
     fn must_be_roots_own(&self) -> Result<(), OperatorError> {
-        let by_root = self.init != Init::Systemd || self.drops;
+        let by_root = self.init != InitSystem::Systemd || self.drops;
         let program = by_root.then_some(&self.program);
         let config = self.drops.then_some(&self.target);
         for path in program.into_iter().chain(config) {
             let failed = |error: std::io::Error| {
                 OperatorError::failure(format!("{}: {}", path.display(), reason(&error)))
             };
-            let way =
-                TrustedPath::resolve(path, LastLink::Follow, Missing::Fail).map_err(failed)?;
+            let way = TrustedPath::resolve(path, LastLink::Follow, MissingFolder::Fail)
+                .map_err(failed)?;
             let shown = way.path();
             let shown = shown.display();
-            way.must_be_led_by(0).map_err(|error| {
+            way.must_be_controlled_by(0).map_err(|error| {
                 let help =
                     format!("move {shown} to where root alone can write: /usr/local/bin, /etc");
                 OperatorError::failure(error.to_string()).help(help)
@@ -295,9 +305,9 @@ impl Service {
         );
         let stop_seconds = self.stop_seconds.to_string();
         let (template, quote): (&str, fn(&str) -> String) = match self.init {
-            Init::Systemd => (SYSTEMD, systemd_quoted),
-            Init::OpenRc => (OPENRC, shell_quoted),
-            Init::SysV => (SYSV, shell_quoted),
+            InitSystem::Systemd => (SYSTEMD, systemd_quoted),
+            InitSystem::OpenRc => (OPENRC, shell_quoted),
+            InitSystem::SysV => (SYSV, shell_quoted),
         };
         let identity = if self.drops {
             // It starts as root, and anthill itself drops to the configured account.
@@ -359,7 +369,7 @@ fn writes(config: &Config) -> BTreeSet<PathBuf> {
     let logs = logs.chain([&config.log.access, &config.log.errors]);
     let mut folders = BTreeSet::new();
     folders.extend(logs.filter_map(|log| match log.get_ref() {
-        LogTo::File(path) => path.parent().map(Path::to_owned),
+        LogTarget::File(path) => path.parent().map(Path::to_owned),
         _ => None,
     }));
     let server = &config.server;
@@ -375,7 +385,7 @@ fn writes(config: &Config) -> BTreeSet<PathBuf> {
     folders.extend(roots.filter_map(|root| Some(root.parent()?.to_owned())));
     let routes = config.sites.iter().flat_map(|site| &site.routes);
     folders.extend(routes.filter_map(|route| match &route.target {
-        Some(Target::Git(git)) if git.push => Some(git.folder.get_ref().clone()),
+        Some(TargetConfig::Git(git)) if git.push => Some(git.folder.get_ref().clone()),
         _ => None,
     }));
     folders
@@ -395,17 +405,17 @@ fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-fn install(service: &Service) -> Result<ExitCode, OperatorError> {
+fn install(service: &ServiceDefinition) -> Result<ExitCode, OperatorError> {
     if service.makes_user {
         make_user(&service.user)?;
-        super::say(&format!("made the account {}", service.user));
+        super::print_message(&format!("made the account {}", service.user));
     }
     service.check()?;
     let file = service.init.file(&service.name);
     write(&file, &service.render(), service.init.mode()).map_err(|error| {
         OperatorError::failure(format!("{}: {}", file.display(), reason(&error)))
     })?;
-    super::say(&format!("wrote {}", file.display()));
+    super::print_message(&format!("wrote {}", file.display()));
     for command in service.init.install_commands(&service.name) {
         if !run_aloud(&command) {
             let what = format!("`{}` failed", command.join(" "));
@@ -415,7 +425,7 @@ fn install(service: &Service) -> Result<ExitCode, OperatorError> {
             )));
         }
     }
-    Ok(super::done(&format!(
+    Ok(super::print_result(&format!(
         "{} serves {} now and after every start of the machine ({})",
         service.name,
         service.target.display(),
@@ -423,7 +433,7 @@ fn install(service: &Service) -> Result<ExitCode, OperatorError> {
     )))
 }
 
-fn remove(init: Init, name: &str) -> Result<ExitCode, OperatorError> {
+fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
     let file = init.file(name);
     if !file.exists() {
         let what = format!(
@@ -456,7 +466,7 @@ fn remove(init: Init, name: &str) -> Result<ExitCode, OperatorError> {
         "removed {}; the account and the state folder stay",
         file.display()
     );
-    Ok(super::done(&text))
+    Ok(super::print_result(&text))
 }
 
 /// Makes a system account: with shadow's tools, else with busybox's.
@@ -489,7 +499,7 @@ fn make_user(user: &str) -> Result<(), OperatorError> {
     } else if run(&group) {
         run(&busybox);
     }
-    match Account::find(user) {
+    match UnixAccount::find(user) {
         Some(_) => Ok(()),
         None => Err(
             OperatorError::failure(format!("the account {user} could not be made"))
@@ -505,7 +515,7 @@ fn on_path(program: &str) -> bool {
 
 /// Runs a command, saying which; its own messages go where ours go.
 fn run_aloud(words: &[String]) -> bool {
-    super::say(&format!("+ {}", words.join(" ")));
+    super::print_message(&format!("+ {}", words.join(" ")));
     let status = Command::new(&words[0])
         .args(&words[1..])
         .stdin(Stdio::null())

@@ -10,11 +10,11 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::service::{Init, Service};
-use super::table::{COMMANDS, Values};
+use super::service::{InitSystem, ServiceDefinition};
 use super::*;
+use crate::cli::commands::{COMMANDS, ValueKind};
 
-fn typed(command: &str, words: &[&str]) -> Result<parse::Typed, OperatorError> {
+fn typed(command: &str, words: &[&str]) -> Result<parse::ParsedArguments, OperatorError> {
     let words = words.iter().map(OsString::from).collect();
     parse::parse(find(command).expect("a command of the table"), words)
 }
@@ -186,7 +186,7 @@ fn completions_are_right_syntax() {
             assert!(text.contains(command.name), "{shell} {}", command.name);
             for option in command.options() {
                 assert!(text.contains(option.long), "{shell} --{}", option.long);
-                if let Some((_, Values::Words(words))) = option.value {
+                if let Some((_, ValueKind::Words(words))) = option.value {
                     assert!(text.contains(&words.join(" ")), "{shell} {words:?}");
                 }
             }
@@ -374,13 +374,13 @@ fn colours_mark_the_first_words() {
     assert!(painted.contains("  | \x1b[1;31m^^\x1b[0m\n"), "{painted:?}");
 }
 
-fn service(init: Init) -> Service {
-    Service::example(init, "/usr/local/bin/anthill", "/srv/my site's/100%", "web")
+fn service(init: InitSystem) -> ServiceDefinition {
+    ServiceDefinition::example(init, "/usr/local/bin/anthill", "/srv/my site's/100%", "web")
 }
 
 #[test]
 fn services_are_written_for_each_system() {
-    let unit = service(Init::Systemd).render();
+    let unit = service(InitSystem::Systemd).render();
     assert!(
         unit.contains("\nExecStart=/usr/local/bin/anthill serve \"/srv/my site's/100%%\"\n"),
         "{unit}"
@@ -391,15 +391,15 @@ fn services_are_written_for_each_system() {
     );
     assert!(unit.contains("\nReadWritePaths=/var/log/web\n"), "{unit}");
     assert!(unit.contains("\nTimeoutStopSec=40\n"), "{unit}");
-    let drops = Service {
+    let drops = ServiceDefinition {
         drops: true,
-        ..service(Init::Systemd)
+        ..service(InitSystem::Systemd)
     }
     .render();
     assert!(!drops.contains("User="), "{drops}");
     assert!(drops.contains("CAP_SETUID"), "{drops}");
 
-    for init in [Init::OpenRc, Init::SysV] {
+    for init in [InitSystem::OpenRc, InitSystem::SysV] {
         let script = service(init).render();
         assert!(!script.contains('@'), "{script}");
         if let Some(complaints) = taken_by("sh", &["-n"], &script) {
@@ -407,7 +407,7 @@ fn services_are_written_for_each_system() {
         }
     }
     // The words of the OpenRC command survive being evaluated.
-    let script = service(Init::OpenRc).render();
+    let script = service(InitSystem::OpenRc).render();
     let line = script
         .lines()
         .find(|line| line.starts_with("command_args="))

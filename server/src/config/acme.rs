@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use toml::Spanned;
 
 use super::error::OperatorError;
-use super::nearest::nearest;
-use super::read::{Item, Seconds, Shape, Source};
-use super::{Config, Server, Site};
+use super::{Config, ServerConfig, SiteConfig};
+use crate::config::suggestion::suggest;
+use crate::config::toml_reader::{KeyedValue, Seconds, SourceText, TableSchema};
 
 /// `[tls] acme`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Acme {
+pub struct AcmeConfig {
     /// Where it stands in the file.
     pub span: Range<usize>,
     /// Whom the directory may write to.
@@ -22,7 +22,7 @@ pub struct Acme {
     /// The URL of the directory, https.
     pub directory: String,
     /// How names are validated; None = http-01, else tls-alpn-01.
-    pub challenge: Option<Challenge>,
+    pub challenge: Option<ChallengeType>,
     /// The program that publishes TXT records for dns-01.
     pub hook: Option<Spanned<PathBuf>>,
     /// Seconds that the hook may take.
@@ -31,14 +31,14 @@ pub struct Acme {
     /// that the system trusts.
     pub ca: Option<Spanned<PathBuf>>,
     /// External account binding.
-    pub eab: Option<Eab>,
+    pub eab: Option<EabConfig>,
     /// The certificate profile that is asked for.
     pub profile: Option<String>,
 }
 
 /// How it is shown that a name is ours (RFC 8555 §8, RFC 8737).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Challenge {
+pub enum ChallengeType {
     /// A file over plain HTTP, port 80.
     Http01,
     /// A certificate in a handshake, port 443.
@@ -47,7 +47,7 @@ pub enum Challenge {
     Dns01,
 }
 
-impl Challenge {
+impl ChallengeType {
     /// As it is written.
     pub fn name(self) -> &'static str {
         CHALLENGES[self as usize].0
@@ -56,14 +56,14 @@ impl Challenge {
 
 /// External account binding (RFC 8555 §7.3.4).
 #[derive(Clone, PartialEq, Eq)]
-pub struct Eab {
+pub struct EabConfig {
     /// The key's identifier.
     pub kid: String,
     /// The MAC key.
     pub key: Vec<u8>,
 }
 
-impl std::fmt::Debug for Eab {
+impl std::fmt::Debug for EabConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Eab({})", self.kid) // the key is nobody's to see
     }
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Eab {
 
 /// What a site gets of its own accord.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ManagedCertificate {
     /// Names for its certificate; never empty.
     pub names: Vec<String>,
     /// Its file, key and chain together.
@@ -81,17 +81,17 @@ pub struct Wanted {
 impl Config {
     /// The certificates that are to be asked for: one for each site that has none of its own and
     /// that the directory can validate a name of.
-    pub fn wanted(&self) -> Vec<Wanted> {
+    pub fn managed_certificates(&self) -> Vec<ManagedCertificate> {
         let wanted = self.sites.iter().filter_map(|site| {
             let file = self.acme_file(site)?;
             let names = certified(site).map(str::to_owned).collect();
-            Some(Wanted { names, file })
+            Some(ManagedCertificate { names, file })
         });
         wanted.collect()
     }
 
     /// Names that no certificate is asked for, and why.
-    pub fn not_wanted(&self) -> Vec<(String, &'static str)> {
+    pub fn unmanaged_names(&self) -> Vec<(String, &'static str)> {
         let mut skipped = Vec::new();
         if self.tls.acme.is_none() {
             return skipped;
@@ -107,7 +107,7 @@ impl Config {
     }
 
     /// The file of the certificate that comes by itself for this site; None if none does.
-    pub fn acme_file(&self, site: &Site) -> Option<PathBuf> {
+    pub fn acme_file(&self, site: &SiteConfig) -> Option<PathBuf> {
         if self.tls.acme.is_none() || site.certificate.is_some() || self.server.https.is_empty() {
             return None;
         }
@@ -121,7 +121,7 @@ impl Config {
 }
 
 /// The names of a site that a directory can validate.
-fn certified(site: &Site) -> impl Iterator<Item = &str> {
+fn certified(site: &SiteConfig) -> impl Iterator<Item = &str> {
     let names = site.names.iter().map(|name| name.get_ref().as_str());
     names.filter(|name| unfit(name).is_none())
 }
@@ -159,7 +159,7 @@ const LOCAL: [&str; 12] = [
     "private",
 ];
 
-pub(super) static ACME: Shape = Shape {
+pub(super) static ACME: TableSchema = TableSchema {
     name: "acme",
     keys: &[
         "email",
@@ -173,17 +173,17 @@ pub(super) static ACME: Shape = Shape {
     ],
     later: &[],
 };
-static EAB: Shape = Shape {
+static EAB: TableSchema = TableSchema {
     name: "eab",
     keys: &["kid", "key"],
     later: &[],
 };
 
-/// By the order of [`Challenge`].
-const CHALLENGES: [(&str, Challenge); 3] = [
-    ("http-01", Challenge::Http01),
-    ("tls-alpn-01", Challenge::TlsAlpn01),
-    ("dns-01", Challenge::Dns01),
+/// By the order of [`ChallengeType`].
+const CHALLENGES: [(&str, ChallengeType); 3] = [
+    ("http-01", ChallengeType::Http01),
+    ("tls-alpn-01", ChallengeType::TlsAlpn01),
+    ("dns-01", ChallengeType::Dns01),
 ];
 const DIRECTORIES: [(&str, &str); 2] = [
     (
@@ -199,7 +199,7 @@ const DIRECTORIES: [(&str, &str); 2] = [
 const HOOK_SECONDS: u64 = 300;
 
 /// Reads `acme = { … }`.
-pub(super) fn acme(item: Item<'_, '_>) -> Result<Acme, OperatorError> {
+pub(super) fn acme(item: KeyedValue<'_, '_>) -> Result<AcmeConfig, OperatorError> {
     let mut table = item.table(&ACME)?;
     let span = table.span.clone();
     let email = table.take::<Spanned<String>>("email")?;
@@ -221,13 +221,13 @@ pub(super) fn acme(item: Item<'_, '_>) -> Result<Acme, OperatorError> {
     let eab = table.item("eab").map(eab).transpose()?;
     let profile = table.take("profile")?;
     let challenge = match (challenge, &hook) {
-        (None, Some(_)) => Some(Challenge::Dns01),
-        (Some(Challenge::Dns01), None) => {
+        (None, Some(_)) => Some(ChallengeType::Dns01),
+        (Some(ChallengeType::Dns01), None) => {
             let help = "add hook = \"…\", a program that is run as `hook present NAME VALUE` and \
                         `hook cleanup NAME VALUE`";
             return Err(table.lacks("dns-01 needs a `hook`", help));
         }
-        (Some(other), Some(hook)) if other != Challenge::Dns01 => {
+        (Some(other), Some(hook)) if other != ChallengeType::Dns01 => {
             let what = format!("a `hook` has nothing to do in {}", other.name());
             let help = "challenge = \"dns-01\", or no hook";
             return Err(table.source().error(hook.span(), what, help));
@@ -235,7 +235,7 @@ pub(super) fn acme(item: Item<'_, '_>) -> Result<Acme, OperatorError> {
         (challenge, _) => challenge,
     };
     table.finish()?;
-    Ok(Acme {
+    Ok(AcmeConfig {
         span,
         email: email.map(Spanned::into_inner),
         directory,
@@ -254,7 +254,7 @@ fn is_address(email: &str) -> bool {
         && email.chars().all(|c| c.is_ascii_graphic())
 }
 
-fn directory(item: &Item<'_, '_>) -> Result<String, OperatorError> {
+fn directory(item: &KeyedValue<'_, '_>) -> Result<String, OperatorError> {
     let Some(text) = item.text() else {
         return Err(item.mistyped("a URL in quotes", "\"letsencrypt\""));
     };
@@ -265,14 +265,14 @@ fn directory(item: &Item<'_, '_>) -> Result<String, OperatorError> {
     if !host.is_empty() && !host.starts_with('/') && host.bytes().all(|b| b.is_ascii_graphic()) {
         return Ok(text.to_owned());
     }
-    let help = match nearest(text, DIRECTORIES.iter().map(|(word, _)| *word)) {
+    let help = match suggest(text, DIRECTORIES.iter().map(|(word, _)| *word)) {
         Some(meant) => format!("did you mean \"{meant}\"?"),
         None => "\"letsencrypt\", \"letsencrypt-staging\", or a URL with https://".to_owned(),
     };
     Err(item.refuse(format!("`{text}` is no directory"), help))
 }
 
-fn eab(item: Item<'_, '_>) -> Result<Eab, OperatorError> {
+fn eab(item: KeyedValue<'_, '_>) -> Result<EabConfig, OperatorError> {
     let mut table = item.table(&EAB)?;
     let kid = table.take::<String>("kid")?;
     let key = table.take::<Spanned<String>>("key")?;
@@ -290,7 +290,7 @@ fn eab(item: Item<'_, '_>) -> Result<Eab, OperatorError> {
             .error(key.span(), "this is no key for `eab`", help));
     };
     table.finish()?;
-    Ok(Eab { kid, key: bytes })
+    Ok(EabConfig { kid, key: bytes })
 }
 
 /// A shorter MAC key was copied in part.
@@ -321,10 +321,10 @@ fn base64url(text: &str) -> Option<Vec<u8>> {
 
 /// Refuses what the other tables make impossible.
 pub(super) fn refuse_impossible(
-    source: &Source<'_>,
-    acme: &Acme,
-    server: &Server,
-    sites: &[Site],
+    source: &SourceText<'_>,
+    acme: &AcmeConfig,
+    server: &ServerConfig,
+    sites: &[SiteConfig],
 ) -> Result<(), OperatorError> {
     let at_acme = |what: &str, help: &str| Err(source.error(acme.span.clone(), what, help));
     if server.https.is_empty() {
@@ -333,13 +333,13 @@ pub(super) fn refuse_impossible(
             "give `https` in [server] an address, or leave `acme` out",
         );
     }
-    if acme.challenge == Some(Challenge::Http01) && server.http.is_empty() {
+    if acme.challenge == Some(ChallengeType::Http01) && server.http.is_empty() {
         return at_acme(
             "http-01 needs plain HTTP",
             "give `http` in [server] an address, or take another challenge",
         );
     }
-    if acme.challenge == Some(Challenge::Dns01) {
+    if acme.challenge == Some(ChallengeType::Dns01) {
         return Ok(());
     }
     for site in sites.iter().filter(|site| site.certificate.is_none()) {

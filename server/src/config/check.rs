@@ -6,16 +6,16 @@ use std::path::{Component, Path, PathBuf};
 
 use toml::Spanned;
 
-use super::account::Account;
-use super::nearest::nearest;
-use super::places::reason;
 use super::{
-    Config, Deployment, Found, LogTo, OperatorError, PlainHttp, Scripts, Site, Target,
-    deployed_folder, found_at,
+    Config, Deployment, LogTarget, OperatorError, PlainHttp, RootState, ScriptsConfig, SiteConfig,
+    TargetConfig, deployed_folder, inspect_root,
 };
 use crate::base::trusted_path::user_name;
-use crate::handler::git::is_repository;
-use crate::handler::pushed::git_folder;
+use crate::config::paths::reason;
+use crate::config::suggestion::suggest;
+use crate::config::unix_account::UnixAccount;
+use crate::handler::git::http::is_repository;
+use crate::handler::git::post_receive::git_folder;
 
 /// Whether all that the configuration names is there and can be used. Returns warnings: what works
 /// but probably isn't meant.
@@ -47,12 +47,12 @@ pub fn check(config: &Config) -> Result<Vec<String>, OperatorError> {
 }
 
 /// The account that will serve, if it is another one than the one that checks.
-fn account(config: &Config) -> Result<Option<Account>, OperatorError> {
+fn account(config: &Config) -> Result<Option<UnixAccount>, OperatorError> {
     let Some(user) = &config.server.user else {
         return Ok(None);
     };
     let name = user.get_ref();
-    let Some(account) = Account::find(name) else {
+    let Some(account) = UnixAccount::find(name) else {
         let what = format!("there is no user `{name}` on this machine");
         let help = format!("make one: useradd --system {name}");
         return Err(config.point(user.span(), what, help));
@@ -74,11 +74,11 @@ fn account(config: &Config) -> Result<Option<Account>, OperatorError> {
 
 struct Checker<'c> {
     config: &'c Config,
-    account: Option<Account>,
+    account: Option<UnixAccount>,
 }
 
 impl Checker<'_> {
-    fn site(&self, site: &Site) -> Result<(), OperatorError> {
+    fn site(&self, site: &SiteConfig) -> Result<(), OperatorError> {
         if let Some(deployment) = self.config.deployment_to(site) {
             // What lies in it is up to who pushes.
             self.deployed(&deployment)?;
@@ -109,18 +109,18 @@ impl Checker<'_> {
             if let Some(users) = &route.users {
                 self.file(users, USER_FILE)?;
             }
-            if let Some(Target::Root(root)) = &route.target {
+            if let Some(TargetConfig::Root(root)) = &route.target {
                 self.folder(root)?;
             }
-            if let Some(Target::Git(git)) = &route.target {
+            if let Some(TargetConfig::Git(git)) = &route.target {
                 self.repositories(git)?;
             }
             let interpreters = match (&route.target, &route.scripts) {
-                (Some(Target::Cgi(cgi)), _) => {
+                (Some(TargetConfig::Cgi(cgi)), _) => {
                     self.folder(&cgi.folder)?;
                     &cgi.interpreters[..]
                 }
-                (_, Some(Scripts::Cgi { interpreters, .. })) => interpreters,
+                (_, Some(ScriptsConfig::Cgi { interpreters, .. })) => interpreters,
                 _ => &[],
             };
             for interpreter in interpreters {
@@ -132,7 +132,7 @@ impl Checker<'_> {
 
     /// A client certificate is shown in a TLS handshake and nowhere else: a site that demands one must
     /// not be served over plain HTTP, be it HTTP/1.1 or h2c.
-    fn demands_tls(&self, site: &Site) -> Result<(), OperatorError> {
+    fn demands_tls(&self, site: &SiteConfig) -> Result<(), OperatorError> {
         let Some(client_ca) = &site.client_ca else {
             return Ok(());
         };
@@ -169,7 +169,7 @@ impl Checker<'_> {
     }
 
     /// A folder of repositories, which is none itself.
-    fn repositories(&self, git: &super::Git) -> Result<(), OperatorError> {
+    fn repositories(&self, git: &super::GitConfig) -> Result<(), OperatorError> {
         self.folder(&git.folder)?;
         if !is_repository(git.folder.get_ref()) {
             return Ok(());
@@ -187,13 +187,13 @@ impl Checker<'_> {
         let span = || deployment.deploy.site.span();
         let root = deployment.root.get_ref();
         let shown = root.display();
-        let refused = match found_at(root) {
-            Ok(Found::Nothing | Found::EmptyFolder | Found::Deployed(_)) => None,
-            Ok(Found::Foreign) => Some((
+        let refused = match inspect_root(root) {
+            Ok(RootState::Nothing | RootState::EmptyFolder | RootState::Deployed(_)) => None,
+            Ok(RootState::Foreign) => Some((
                 format!("{shown} holds files that no deployment has put there"),
                 format!("move it away: mv {shown} {shown}.before"),
             )),
-            Ok(Found::Link(to)) => Some((
+            Ok(RootState::Link(to)) => Some((
                 format!("{shown} is a link to {}, and not one of ours", to.display()),
                 format!("remove the link: rm {shown}"),
             )),
@@ -331,7 +331,7 @@ impl Checker<'_> {
     fn refused(
         &self,
         path: &Spanned<PathBuf>,
-        account: &Account,
+        account: &UnixAccount,
         stop: &Path,
         bits: u32,
         verb: &str,
@@ -361,17 +361,17 @@ impl Checker<'_> {
 
     /// The account of this process. A server that has dropped to `user` is refused what its operator has
     /// to change, and says so as `anthill check` does, which root runs.
-    fn own_account(&self) -> Option<Account> {
+    fn own_account(&self) -> Option<UnixAccount> {
         let uid = rustix::process::geteuid().as_raw();
         let user = self.config.server.user.as_ref();
-        let configured = user.and_then(|user| Account::find(user.get_ref()));
-        let own = || Account::find(&user_name(uid).unwrap_or_else(|| uid.to_string()));
+        let configured = user.and_then(|user| UnixAccount::find(user.get_ref()));
+        let own = || UnixAccount::find(&user_name(uid).unwrap_or_else(|| uid.to_string()));
         configured.filter(|it| it.uid == uid).or_else(own)
     }
 
     /// A log's folder must be there and be writable, so must be a file that already exists.
-    fn log(&self, log: &Spanned<LogTo>) -> Result<(), OperatorError> {
-        let LogTo::File(path) = log.get_ref() else {
+    fn log(&self, log: &Spanned<LogTarget>) -> Result<(), OperatorError> {
+        let LogTarget::File(path) = log.get_ref() else {
             return Ok(());
         };
         if path.is_dir() {
@@ -484,7 +484,7 @@ impl Checker<'_> {
             .iter()
             .flat_map(|site| {
                 let routes = site.routes.iter().filter_map(|route| match &route.target {
-                    Some(Target::Root(root)) => Some(root),
+                    Some(TargetConfig::Root(root)) => Some(root),
                     _ => None,
                 });
                 site.root.iter().chain(routes)
@@ -545,8 +545,8 @@ impl Checker<'_> {
 
     /// Scripts that lie in a served folder: they are run below the route's path, but their source is
     /// sent where that folder is.
-    fn shown_scripts(&self, route: &super::Route) -> Option<String> {
-        let Some(Target::Cgi(cgi)) = &route.target else {
+    fn shown_scripts(&self, route: &super::RouteConfig) -> Option<String> {
+        let Some(TargetConfig::Cgi(cgi)) = &route.target else {
             return None;
         };
         let folder = cgi.folder.get_ref();
@@ -583,8 +583,8 @@ fn not_exported(deployment: &Deployment<'_>) -> Option<String> {
 
 /// A backend that gets every path, and may run whatever file that leads to: PHP takes
 /// `/upload/ant.jpg/x.php` for a script `ant.jpg` unless it was told otherwise.
-fn takes_all(route: &super::Route) -> Option<String> {
-    let Some(Target::Backend(backend)) = &route.target else {
+fn takes_all(route: &super::RouteConfig) -> Option<String> {
+    let Some(TargetConfig::Backend(backend)) = &route.target else {
         return None;
     };
     let is_meant = backend.is_scgi || backend.takes_all;
@@ -599,14 +599,14 @@ fn takes_all(route: &super::Route) -> Option<String> {
 
 /// Reports a rewrite to a path that has a redirect or another rewrite. The server does not follow
 /// the second route but looks for a file of the site, and the site has no such file.
-fn leads_nowhere(site: &Site, route: &super::Route) -> Option<String> {
-    let Some(Target::Rewrite(to)) = &route.target else {
+fn leads_nowhere(site: &SiteConfig, route: &super::RouteConfig) -> Option<String> {
+    let Some(TargetConfig::Rewrite(to)) = &route.target else {
         return None;
     };
     let path = to.get_ref().split('?').next().unwrap_or_default();
     // Routes match by whole path components, and the longest match wins, as in `Host::target`.
-    let prefix = |route: &super::Route| route.path.get_ref().trim_end_matches('/').len();
-    let covers = |it: &&super::Route| {
+    let prefix = |route: &super::RouteConfig| route.path.get_ref().trim_end_matches('/').len();
+    let covers = |it: &&super::RouteConfig| {
         let rest = path.strip_prefix(it.path.get_ref().trim_end_matches('/'));
         it.target.is_some() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
@@ -618,7 +618,7 @@ fn leads_nowhere(site: &Site, route: &super::Route) -> Option<String> {
     });
     let is_led_on = matches!(
         covering.target,
-        Some(Target::Redirect(_) | Target::Rewrite(_))
+        Some(TargetConfig::Redirect(_) | TargetConfig::Rewrite(_))
     );
     (is_led_on && !file.is_some_and(|file| file.exists())).then(|| {
         format!(
@@ -643,7 +643,7 @@ fn sibling(path: &Path) -> Option<PathBuf> {
         .take(SIBLINGS_MAX)
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .collect();
-    let meant = nearest(
+    let meant = suggest(
         path.file_name()?.to_str()?,
         names.iter().map(String::as_str),
     )?;

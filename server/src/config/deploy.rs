@@ -9,11 +9,11 @@ use std::path::{Component, Path, PathBuf};
 use toml::Spanned;
 
 use super::error::OperatorError;
-use super::nearest::nearest;
-use super::read::{Item, Shape, Source, Table};
-use super::{Config, Deploy, Git, Site, Target};
+use super::{Config, DeployConfig, GitConfig, SiteConfig, TargetConfig};
+use crate::config::suggestion::suggest;
+use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
 
-static DEPLOY: Shape = Shape {
+static DEPLOY: TableSchema = TableSchema {
     name: "deploy",
     keys: &["repository", "branch", "site"],
     later: &[],
@@ -23,7 +23,7 @@ static DEPLOY: Shape = Shape {
 const BRANCH: &str = "main";
 
 /// One table, or a list of them.
-pub(super) fn deploys(item: Item<'_, '_>) -> Result<Vec<Deploy>, OperatorError> {
+pub(super) fn deploys(item: KeyedValue<'_, '_>) -> Result<Vec<DeployConfig>, OperatorError> {
     if !item.value.get_ref().is_table() && !item.value.get_ref().is_array() {
         let example = "{ repository = \"site.git\", site = \"www.example.org\" }";
         return Err(item.mistyped("a table or a list of them", example));
@@ -40,7 +40,7 @@ pub(super) fn deploys(item: Item<'_, '_>) -> Result<Vec<Deploy>, OperatorError> 
     Ok(all)
 }
 
-fn deploy(mut table: Table<'_, '_>) -> Result<Deploy, OperatorError> {
+fn deploy(mut table: TableReader<'_, '_>) -> Result<DeployConfig, OperatorError> {
     let repository = table.take::<Spanned<String>>("repository")?;
     let branch = table.take::<Spanned<String>>("branch")?;
     let site = table.take::<Spanned<String>>("site")?;
@@ -72,7 +72,7 @@ fn deploy(mut table: Table<'_, '_>) -> Result<Deploy, OperatorError> {
         return Err(source.error(branch.span(), what, help));
     }
     table.finish()?;
-    Ok(Deploy {
+    Ok(DeployConfig {
         repository,
         branch,
         site,
@@ -98,7 +98,10 @@ fn is_branch(name: &str) -> bool {
 const BRANCH_BYTES_MAX: usize = 244;
 
 /// Each deployment leads to a site of this file that has a folder, and no two to one folder.
-pub(super) fn refuse_impossible(source: &Source<'_>, sites: &[Site]) -> Result<(), OperatorError> {
+pub(super) fn refuse_impossible(
+    source: &SourceText<'_>,
+    sites: &[SiteConfig],
+) -> Result<(), OperatorError> {
     let mut taken: Vec<(&Path, &Spanned<String>)> = Vec::new();
     for (_, deploy) in all(sites) {
         let root = root_of(source, &deploy.site, sites)?;
@@ -136,15 +139,15 @@ pub(super) fn refuse_impossible(source: &Source<'_>, sites: &[Site]) -> Result<(
 
 /// Folders that have to be there, each with whether it may be one that is deployed: then it is a site's,
 /// and goes with it.
-fn folders(sites: &[Site]) -> Vec<(&Spanned<PathBuf>, bool)> {
+fn folders(sites: &[SiteConfig]) -> Vec<(&Spanned<PathBuf>, bool)> {
     let mut all = Vec::new();
     for site in sites {
         all.extend(site.root.iter().map(|root| (root, true)));
         let targets = site.routes.iter().filter_map(|it| it.target.as_ref());
         all.extend(targets.filter_map(|target| match target {
-            Target::Root(root) => Some((root, true)),
-            Target::Cgi(cgi) => Some((&cgi.folder, false)),
-            Target::Git(git) => Some((&git.folder, false)),
+            TargetConfig::Root(root) => Some((root, true)),
+            TargetConfig::Cgi(cgi) => Some((&cgi.folder, false)),
+            TargetConfig::Git(git) => Some((&git.folder, false)),
             _ => None,
         }));
     }
@@ -153,14 +156,14 @@ fn folders(sites: &[Site]) -> Vec<(&Spanned<PathBuf>, bool)> {
 
 /// The folder of the site with this name.
 fn root_of<'s>(
-    source: &Source<'_>,
+    source: &SourceText<'_>,
     name: &Spanned<String>,
-    sites: &'s [Site],
+    sites: &'s [SiteConfig],
 ) -> Result<&'s Path, OperatorError> {
     let Some(site) = sites.iter().find(|site| has_name(site, name.get_ref())) else {
         let names = || sites.iter().flat_map(|site| &site.names);
         let names = || names().map(|name| name.get_ref().as_str());
-        let help = match nearest(name.get_ref(), names()) {
+        let help = match suggest(name.get_ref(), names()) {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => format!("one of {}", names().collect::<Vec<_>>().join(", ")),
         };
@@ -180,17 +183,17 @@ fn root_of<'s>(
         })
 }
 
-fn has_name(site: &Site, name: &str) -> bool {
+fn has_name(site: &SiteConfig, name: &str) -> bool {
     site.names
         .iter()
         .any(|its| its.get_ref().eq_ignore_ascii_case(name))
 }
 
-fn all(sites: &[Site]) -> impl Iterator<Item = (&Git, &Deploy)> {
+fn all(sites: &[SiteConfig]) -> impl Iterator<Item = (&GitConfig, &DeployConfig)> {
     let routes = sites.iter().flat_map(|site| &site.routes);
     routes.flat_map(|route| {
         let git = match &route.target {
-            Some(Target::Git(git)) => Some(git),
+            Some(TargetConfig::Git(git)) => Some(git),
             _ => None,
         };
         git.into_iter()
@@ -202,11 +205,11 @@ fn all(sites: &[Site]) -> impl Iterator<Item = (&Git, &Deploy)> {
 #[derive(Clone, Copy, Debug)]
 pub struct Deployment<'c> {
     /// The route's repositories.
-    pub git: &'c Git,
+    pub git: &'c GitConfig,
     /// What was said of it.
-    pub deploy: &'c Deploy,
+    pub deploy: &'c DeployConfig,
     /// The site that it fills.
-    pub site: &'c Site,
+    pub site: &'c SiteConfig,
     /// The folder of that site.
     pub root: &'c Spanned<PathBuf>,
 }
@@ -241,7 +244,7 @@ impl Config {
     }
 
     /// What fills this site's folder, if anything does; it may be another site's too.
-    pub fn deployment_to(&self, site: &Site) -> Option<Deployment<'_>> {
+    pub fn deployment_to(&self, site: &SiteConfig) -> Option<Deployment<'_>> {
         let root = site.root.as_ref()?.get_ref();
         let mut all = self.deployments().into_iter();
         all.find(|it| it.root.get_ref() == root)
@@ -258,7 +261,7 @@ pub fn deployed_folder(root: &Path) -> Option<PathBuf> {
 
 /// What is in the place of a root that is to be deployed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum RootState {
     /// Nothing.
     Nothing,
     /// A folder without anything in it.
@@ -272,9 +275,9 @@ pub enum Found {
 }
 
 /// Looks there.
-pub fn found_at(root: &Path) -> io::Result<Found> {
+pub fn inspect_root(root: &Path) -> io::Result<RootState> {
     let metadata = match fs::symlink_metadata(root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(RootState::Nothing),
         other => other?,
     };
     if metadata.is_symlink() {
@@ -283,13 +286,13 @@ pub fn found_at(root: &Path) -> io::Result<Found> {
         let ours = folder.as_ref().and_then(|folder| folder.file_name());
         let inside = ours.and_then(|ours| target.strip_prefix(ours).ok());
         return Ok(match inside.map(|inside| inside.as_os_str().to_owned()) {
-            Some(name) if is_one_name(&name) => Found::Deployed(name),
-            _ => Found::Link(target),
+            Some(name) if is_one_name(&name) => RootState::Deployed(name),
+            _ => RootState::Link(target),
         });
     }
     match metadata.is_dir() && fs::read_dir(root)?.next().is_none() {
-        true => Ok(Found::EmptyFolder),
-        false => Ok(Found::Foreign),
+        true => Ok(RootState::EmptyFolder),
+        false => Ok(RootState::Foreign),
     }
 }
 
@@ -324,19 +327,25 @@ mod tests {
     fn what_is_found_in_the_place_of_a_root() {
         let place = tempfile::tempdir().expect("a folder");
         let root = place.path().join("www");
-        let found = || found_at(&root).expect("looked");
-        assert_eq!(found(), Found::Nothing);
+        let found = || inspect_root(&root).expect("looked");
+        assert_eq!(found(), RootState::Nothing);
         fs::create_dir(&root).expect("made");
-        assert_eq!(found(), Found::EmptyFolder);
+        assert_eq!(found(), RootState::EmptyFolder);
         fs::write(root.join("a"), "").expect("written");
-        assert_eq!(found(), Found::Foreign);
+        assert_eq!(found(), RootState::Foreign);
         fs::remove_dir_all(&root).expect("removed");
         for (to, what) in [
-            (".www.deployed/abc", Found::Deployed("abc".into())),
-            (".www.deployed", Found::Link(".www.deployed".into())),
-            (".www.deployed/a/b", Found::Link(".www.deployed/a/b".into())),
-            (".www.deployed/..", Found::Link(".www.deployed/..".into())),
-            ("releases/1", Found::Link("releases/1".into())),
+            (".www.deployed/abc", RootState::Deployed("abc".into())),
+            (".www.deployed", RootState::Link(".www.deployed".into())),
+            (
+                ".www.deployed/a/b",
+                RootState::Link(".www.deployed/a/b".into()),
+            ),
+            (
+                ".www.deployed/..",
+                RootState::Link(".www.deployed/..".into()),
+            ),
+            ("releases/1", RootState::Link("releases/1".into())),
         ] {
             std::os::unix::fs::symlink(to, &root).expect("a link");
             assert_eq!(found(), what);

@@ -10,14 +10,14 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorError {
     what: String,
-    place: Option<Place>,
+    place: Option<SourceExcerpt>,
     help: Option<String>,
     exit_code: u8,
 }
 
 /// Where it stands in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct SourceExcerpt {
     /// `file:line:col`, or the file alone.
     name: String,
     /// The line in question and the carets under the offending text, each after a newline.
@@ -56,7 +56,7 @@ impl OperatorError {
     /// Points at `span` (bytes) of `source`; an empty span names the file alone.
     pub fn at(mut self, file: &str, source: &str, span: Range<usize>) -> OperatorError {
         self.place = Some(if span.is_empty() {
-            Place {
+            SourceExcerpt {
                 name: file.to_owned(),
                 excerpt: String::new(),
                 indent: 1,
@@ -110,7 +110,7 @@ impl fmt::Display for OperatorError {
 impl std::error::Error for OperatorError {}
 
 /// The place, the line in question and the carets under the offending text.
-fn excerpt(file: &str, source: &str, span: Range<usize>) -> Place {
+fn excerpt(file: &str, source: &str, span: Range<usize>) -> SourceExcerpt {
     let start = floor_boundary(source, span.start);
     let end = floor_boundary(source, span.end).max(start);
     let line_start = source[..start].rfind('\n').map_or(0, |at| at + 1);
@@ -141,7 +141,7 @@ fn excerpt(file: &str, source: &str, span: Range<usize>) -> Place {
 
     let number = number.to_string();
     let gutter = " ".repeat(number.len());
-    Place {
+    SourceExcerpt {
         name: format!("{file}:{number}:{column}"),
         excerpt: format!("\n{gutter} |\n{number} | {text}\n{gutter} | {carets}"),
         indent: number.len(),

@@ -5,17 +5,17 @@
 //! [`Config::point`]. All paths are absolute. Nothing here opens a socket or serves a file;
 //! [`check`] looks at the file system, and only looks.
 
-mod account;
+mod unix_account;
 mod acme;
 mod check;
 mod deploy;
 mod error;
-mod live;
-mod nearest;
-mod places;
-mod read;
+mod scripts;
+mod suggestion;
+mod paths;
+mod toml_reader;
 mod schema;
-mod secrets;
+mod secret_paths;
 mod values;
 
 #[cfg(test)]
@@ -27,15 +27,15 @@ use std::sync::Arc;
 
 use crate::limits::Limits;
 
-pub use account::Account;
-pub use acme::{Acme, Challenge, Eab, Wanted};
+pub use crate::config::paths::{ConfigSource, Overrides, control_sockets, prepare_folder, reason};
+pub use crate::config::suggestion::suggest;
+pub use crate::config::unix_account::UnixAccount;
+pub use acme::{AcmeConfig, ChallengeType, EabConfig, ManagedCertificate};
 pub use check::check;
-pub use deploy::{Deployment, Found, deployed_folder, found_at};
+pub use deploy::{Deployment, RootState, deployed_folder, inspect_root};
 pub use error::OperatorError;
-pub use nearest::nearest;
-pub use places::{Chosen, Overrides, control_sockets, prepare_folder, reason};
 pub use toml::Spanned;
-pub use values::{Listen, parse_bytes, parse_seconds};
+pub use values::{ListenAddress, parse_bytes, parse_seconds};
 
 /// The file's usual name, looked for in a folder that is named instead of a file.
 pub const FILE_NAME: &str = "anthill.toml";
@@ -59,22 +59,22 @@ pub struct Config {
     /// The file's text, which the spans index.
     pub source: Arc<str>,
     /// `[server]`
-    pub server: Server,
+    pub server: ServerConfig,
     /// `[log]`
-    pub log: Log,
+    pub log: LogConfig,
     /// `[tls]`
     pub tls: TlsConfig,
     /// `[[site]]`, in their order; at least one.
-    pub sites: Vec<Site>,
+    pub sites: Vec<SiteConfig>,
 }
 
 /// `[server]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct ServerConfig {
     /// Addresses for HTTPS; may be empty, but not together with `http`.
-    pub https: Vec<Spanned<Listen>>,
+    pub https: Vec<Spanned<ListenAddress>>,
     /// Addresses for plain HTTP.
-    pub http: Vec<Spanned<Listen>>,
+    pub http: Vec<Spanned<ListenAddress>>,
     /// HTTP/2 without TLS, with who begins so (prior knowledge).
     pub h2c: bool,
     /// HTTP/3 beside HTTPS; `None` = if it can be.
@@ -97,18 +97,18 @@ pub struct Server {
 
 /// `[log]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log {
+pub struct LogConfig {
     /// Where the access log goes.
-    pub access: Spanned<LogTo>,
+    pub access: Spanned<LogTarget>,
     /// Where the error log goes.
-    pub errors: Spanned<LogTo>,
+    pub errors: Spanned<LogTarget>,
     /// How an access-log line looks.
     pub format: LogFormat,
 }
 
 /// One destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum LogTo {
+pub enum LogTarget {
     /// Nowhere.
     Off,
     /// Standard output, `-`.
@@ -139,7 +139,7 @@ pub struct TlsConfig {
     /// A key file shared with other nodes; `None` = keys of our own in the state folder.
     pub tickets: Option<Spanned<PathBuf>>,
     /// Where certificates come from by themselves; `None` = from nowhere.
-    pub acme: Option<Acme>,
+    pub acme: Option<AcmeConfig>,
 }
 
 /// A version of TLS.
@@ -154,7 +154,7 @@ pub enum TlsVersion {
 
 /// `[[site]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct SiteConfig {
     /// Where its header stands in the file.
     pub span: Range<usize>,
     /// Host names in lower case: exact, `*.example.org` or `*`; the first is canonical.
@@ -174,7 +174,7 @@ pub struct Site {
     /// Whether a folder without an index is listed.
     pub listing: bool,
     /// Which symbolic links are followed.
-    pub symlinks: Symlinks,
+    pub symlinks: SymlinksConfig,
     /// The certificate chain (PEM); `None` = by itself, or self-signed.
     pub certificate: Option<Spanned<PathBuf>>,
     /// Its key; `None` = it stands in the certificate's file.
@@ -186,15 +186,15 @@ pub struct Site {
     /// Ending with its dot, media type.
     pub mime: Vec<(String, String)>,
     /// Caching by file; the first match wins.
-    pub cache: Vec<CacheFiles>,
+    pub cache: Vec<CacheControlConfig>,
     /// Fields by file; all that match apply.
-    pub headers: Vec<HeaderFiles>,
+    pub headers: Vec<HeadersConfig>,
     /// Whether views of its pages are counted.
     pub hits: bool,
     /// An access log of its own; `None` = the server's.
-    pub log: Option<Spanned<LogTo>>,
+    pub log: Option<Spanned<LogTarget>>,
     /// `[[site.route]]`, in their order.
-    pub routes: Vec<Route>,
+    pub routes: Vec<RouteConfig>,
 }
 
 /// What a site does on plain HTTP.
@@ -209,7 +209,7 @@ pub enum PlainHttp {
 
 /// Which symbolic links are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Symlinks {
+pub enum SymlinksConfig {
     /// Those that stay inside the root.
     #[default]
     Inside,
@@ -219,7 +219,7 @@ pub enum Symlinks {
 
 /// One rule of `cache`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CacheFiles {
+pub struct CacheControlConfig {
     /// The glob that chooses the files.
     pub files: Spanned<String>,
     /// Cache-Control's max-age in seconds.
@@ -230,7 +230,7 @@ pub struct CacheFiles {
 
 /// One rule of `headers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderFiles {
+pub struct HeadersConfig {
     /// The glob that chooses the files.
     pub files: Spanned<String>,
     /// Field names and values, checked to be safe on the wire.
@@ -239,44 +239,44 @@ pub struct HeaderFiles {
 
 /// `[[site.route]]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct RouteConfig {
     /// Where its header stands in the file.
     pub span: Range<usize>,
     /// The decoded prefix; begins with `/`.
     pub path: Spanned<String>,
     /// What answers; a route without target only guards.
-    pub target: Option<Target>,
+    pub target: Option<TargetConfig>,
     /// Networks that may ask; `None` = all, an empty list = nobody.
     pub allow: Option<Vec<Spanned<String>>>,
     /// The password file that a client must be in.
     pub users: Option<Spanned<PathBuf>>,
     /// What runs some of the site's files instead of sending them.
-    pub scripts: Option<Scripts>,
+    pub scripts: Option<ScriptsConfig>,
     /// Whether what a handler answers is kept for others.
-    pub cache: Option<PageCache>,
+    pub cache: Option<PageCacheConfig>,
 }
 
 /// What runs files of a site, by their endings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scripts {
+pub enum ScriptsConfig {
     /// A program for each request.
     Cgi {
         /// Which program, by ending; at least one.
-        interpreters: Vec<Interpreter>,
+        interpreters: Vec<InterpreterConfig>,
         /// Variables beside those of the request.
         variables: Vec<(String, String)>,
     },
     /// A backend.
-    Backend(Backend),
+    Backend(BackendConfig),
 }
 
 /// A server that runs scripts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backend {
+pub struct BackendConfig {
     /// It speaks SCGI and not FastCGI.
     pub is_scgi: bool,
     /// Where it listens.
-    pub address: Spanned<BackendAddress>,
+    pub address: Spanned<BackendAddressConfig>,
     /// Endings of the site's files that it runs; empty: all below the route's path is its own.
     pub files: Vec<String>,
     /// That is said, by `files = "*"`.
@@ -292,7 +292,7 @@ pub struct Backend {
 
 /// Where a backend listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BackendAddress {
+pub enum BackendAddressConfig {
     /// A socket in the file system, absolute.
     Unix(PathBuf),
     /// TCP.
@@ -301,7 +301,7 @@ pub enum BackendAddress {
 
 /// What runs files with one ending.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interpreter {
+pub struct InterpreterConfig {
     /// With its dot.
     pub ending: String,
     /// The program, which gets the file as its argument.
@@ -310,18 +310,18 @@ pub struct Interpreter {
 
 /// A folder of scripts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cgi {
+pub struct CgiConfig {
     /// Where they lie.
     pub folder: Spanned<PathBuf>,
     /// What runs those with an ending; the others are run themselves.
-    pub interpreters: Vec<Interpreter>,
+    pub interpreters: Vec<InterpreterConfig>,
     /// Variables beside those of the request.
     pub variables: Vec<(String, String)>,
 }
 
 /// A folder of repositories.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Git {
+pub struct GitConfig {
     /// Where they lie.
     pub folder: Spanned<PathBuf>,
     /// Also those that aren't marked with `git-daemon-export-ok`.
@@ -333,12 +333,12 @@ pub struct Git {
     /// Variables beside those of the request.
     pub variables: Vec<(String, String)>,
     /// Branches that become the folders of sites.
-    pub deploy: Vec<Deploy>,
+    pub deploy: Vec<DeployConfig>,
 }
 
 /// `deploy` of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deploy {
+pub struct DeployConfig {
     /// Below the folder of repositories.
     pub repository: Spanned<String>,
     /// Without `refs/heads/`.
@@ -349,7 +349,7 @@ pub struct Deploy {
 
 /// `cache` of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PageCache {
+pub struct PageCacheConfig {
     /// Seconds that a response is fresh which doesn't say so itself; `None` = it isn't kept.
     pub seconds: Option<u64>,
     /// Seconds more that it may be used while a new one is made.
@@ -366,7 +366,7 @@ pub struct PageCache {
 
 /// What answers below a route's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum TargetConfig {
     /// Sends the client there: a URL, or a path of this site.
     Redirect(Spanned<String>),
     /// Answers as if this path had been asked for, be it a file or another route's handler.
@@ -374,42 +374,41 @@ pub enum Target {
     /// Another folder.
     Root(Spanned<PathBuf>),
     /// Programs that are run.
-    Cgi(Cgi),
+    Cgi(CgiConfig),
     /// A backend that runs scripts.
-    Backend(Backend),
+    Backend(BackendConfig),
     /// Repositories of git.
-    Git(Git),
+    Git(GitConfig),
     /// How often the page was seen whose path follows.
     Hits(Spanned<bool>),
     /// A handler that only tests need.
-    Test(TestHandler),
+    Test(TestHandlerConfig),
 }
 
-impl Route {
+impl RouteConfig {
     /// The backend that answers here, or runs files of the site.
-    pub fn backend(&self) -> Option<&Backend> {
+    pub fn backend(&self) -> Option<&BackendConfig> {
         match (&self.target, &self.scripts) {
-            (Some(Target::Backend(backend)), _) | (_, Some(Scripts::Backend(backend))) => {
-                Some(backend)
-            }
+            (Some(TargetConfig::Backend(backend)), _)
+            | (_, Some(ScriptsConfig::Backend(backend))) => Some(backend),
             _ => None,
         }
     }
 }
 
-impl Target {
+impl TargetConfig {
     /// Does a handler answer there?
-    pub fn is_live(&self) -> bool {
+    pub fn is_handler(&self) -> bool {
         !matches!(
             self,
-            Target::Redirect(_) | Target::Rewrite(_) | Target::Root(_)
+            TargetConfig::Redirect(_) | TargetConfig::Rewrite(_) | TargetConfig::Root(_)
         )
     }
 }
 
 /// The live handlers that exist to test the machinery of live calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TestHandler {
+pub enum TestHandlerConfig {
     /// Sends the request's body back.
     Echo,
     /// Answers a little at a time.
@@ -422,8 +421,8 @@ pub enum TestHandler {
 
 /// Reads and validates a configuration file (not the files that it names: see [`check`]).
 pub fn load(path: &Path) -> Result<Config, OperatorError> {
-    let text = places::read_text(path)?;
-    let absolute = places::absolute(path)?;
+    let text = paths::read_text(path)?;
+    let absolute = paths::absolute(path)?;
     schema::parse(&text, Some(&absolute), &path.display().to_string())
 }
 
@@ -436,7 +435,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, OperatorError> {
 /// What serving a folder without any file means: the folder under every name, on HTTPS and on
 /// plain HTTP that redirects to it.
 pub fn guess(dir: &Path) -> Result<Config, OperatorError> {
-    let folder = places::absolute(dir)?;
+    let folder = paths::absolute(dir)?;
     schema::guess(&folder, &dir.display().to_string())
 }
 

@@ -8,24 +8,27 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use super::error::OperatorError;
-use super::places;
-use super::read::{Bytes, Item, Seconds, Shape, SiteName, Source, Table};
-use super::values::{Listen, is_field_value, is_token, reserved_field, share_ports};
+use super::values::{ListenAddress, is_field_value, is_token, reserved_field, share_ports};
 use super::{
-    CacheFiles, Config, DEFAULT_ROOT, HSTS_SECONDS, HeaderFiles, Log, LogFormat, LogTo, PageCache,
-    PlainHttp, Route, STALE_IF_ERROR_SECONDS, Server, Site, Symlinks, Target, TestHandler,
-    TlsConfig, TlsVersion,
+    CacheControlConfig, Config, DEFAULT_ROOT, HSTS_SECONDS, HeadersConfig, LogConfig, LogFormat,
+    LogTarget, PageCacheConfig, PlainHttp, RouteConfig, STALE_IF_ERROR_SECONDS, ServerConfig,
+    SiteConfig, SymlinksConfig, TargetConfig, TestHandlerConfig, TlsConfig, TlsVersion,
 };
-use super::{acme, deploy, live};
-use crate::limits::{CACHE_PAGE_BYTES, Limits, SCRATCH_BYTES};
+use super::{acme, deploy};
+use crate::config::paths;
+use crate::config::scripts;
+use crate::config::toml_reader::{
+    ByteSize, KeyedValue, Seconds, SiteName, SourceText, TableReader, TableSchema,
+};
+use crate::limits::{CACHE_PAGE_BYTES, Limits, READ_BUFFER_BYTES};
 use crate::wire::cache_control::SECONDS_MAX;
 
-static FILE: Shape = Shape {
+static FILE: TableSchema = TableSchema {
     name: "the file",
     keys: &["server", "log", "tls", "site"],
     later: &["balancer", "cluster"],
 };
-static SERVER: Shape = Shape {
+static SERVER: TableSchema = TableSchema {
     name: "[server]",
     keys: &[
         "https",
@@ -42,7 +45,7 @@ static SERVER: Shape = Shape {
     ],
     later: &["manager"],
 };
-static LIMITS: Shape = Shape {
+static LIMITS: TableSchema = TableSchema {
     name: "limits",
     keys: &[
         "connections",
@@ -73,17 +76,17 @@ static LIMITS: Shape = Shape {
     ],
     later: &[],
 };
-static LOG: Shape = Shape {
+static LOG: TableSchema = TableSchema {
     name: "[log]",
     keys: &["access", "errors", "format"],
     later: &[],
 };
-static TLS: Shape = Shape {
+static TLS: TableSchema = TableSchema {
     name: "[tls]",
     keys: &["min_version", "ciphers", "tickets", "acme"],
     later: &[],
 };
-static SITE: Shape = Shape {
+static SITE: TableSchema = TableSchema {
     name: "[[site]]",
     keys: &[
         "names",
@@ -107,32 +110,32 @@ static SITE: Shape = Shape {
     ],
     later: &["release"],
 };
-static ERRORS: Shape = Shape {
+static ERRORS: TableSchema = TableSchema {
     name: "errors",
     keys: &[],
     later: &[],
 };
-static MIME: Shape = Shape {
+static MIME: TableSchema = TableSchema {
     name: "mime",
     keys: &[],
     later: &[],
 };
-static SET: Shape = Shape {
+static SET: TableSchema = TableSchema {
     name: "set",
     keys: &[],
     later: &[],
 };
-static CACHE: Shape = Shape {
+static CACHE: TableSchema = TableSchema {
     name: "cache",
     keys: &["files", "max_age", "immutable"],
     later: &[],
 };
-static HEADERS: Shape = Shape {
+static HEADERS: TableSchema = TableSchema {
     name: "headers",
     keys: &["files", "set"],
     later: &[],
 };
-static ROUTE: Shape = Shape {
+static ROUTE: TableSchema = TableSchema {
     name: "[[site.route]]",
     keys: &[
         "path",
@@ -160,7 +163,7 @@ static ROUTE: Shape = Shape {
     ],
     later: &["proxy", "balance"],
 };
-static PAGE_CACHE: Shape = Shape {
+static PAGE_CACHE: TableSchema = TableSchema {
     name: "cache",
     keys: &[
         "seconds",
@@ -188,16 +191,16 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
         .and_then(Path::parent)
         .unwrap_or(Path::new("/"))
         .to_owned();
-    let source = Source {
+    let source = SourceText {
         text,
         shown,
         folder: &folder,
     };
     let document = DeTable::parse(text).map_err(|error| syntax_error(&source, &error))?;
-    let mut file = Table::new(&source, &FILE, 0..0, document.into_inner());
+    let mut file = TableReader::new(&source, &FILE, 0..0, document.into_inner());
 
     let path = path.map(Path::to_owned);
-    let places = places::Defaults::of(path.as_deref().unwrap_or(&folder));
+    let places = paths::DefaultPaths::of(path.as_deref().unwrap_or(&folder));
     let server = server(file.item("server"), &source, places)?;
     let log = log(file.item("log"), &source)?;
     let tls = tls(file.item("tls"), &source)?;
@@ -207,7 +210,12 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
             .into_iter()
             .map(site)
             .collect::<Result<Vec<_>, _>>()?,
-        None => vec![site(Table::new(&source, &SITE, 0..0, DeTable::new()))?],
+        None => vec![site(TableReader::new(
+            &source,
+            &SITE,
+            0..0,
+            DeTable::new(),
+        ))?],
     };
     file.finish()?;
     if sites.is_empty() {
@@ -234,26 +242,26 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
 
 /// The configuration of a folder without file.
 pub(super) fn guess(folder: &Path, shown: &str) -> Result<Config, OperatorError> {
-    let source = Source {
+    let source = SourceText {
         text: "",
         shown,
         folder,
     };
-    let mut site = site(Table::new(&source, &SITE, 0..0, DeTable::new()))?;
+    let mut site = site(TableReader::new(&source, &SITE, 0..0, DeTable::new()))?;
     site.root = Some(Spanned::new(0..0, folder.to_owned()));
     Ok(Config {
         path: None,
         folder: folder.to_owned(),
         shown: shown.to_owned(),
         source: "".into(),
-        server: server(None, &source, places::Defaults::of(folder))?,
+        server: server(None, &source, paths::DefaultPaths::of(folder))?,
         log: log(None, &source)?,
         tls: tls(None, &source)?,
         sites: vec![site],
     })
 }
 
-fn syntax_error(source: &Source<'_>, error: &toml::de::Error) -> OperatorError {
+fn syntax_error(source: &SourceText<'_>, error: &toml::de::Error) -> OperatorError {
     let mut lines = error.message().lines();
     let what = lines.next().unwrap_or("this is no TOML").to_owned();
     let help = lines.collect::<Vec<_>>().join(", ");
@@ -287,19 +295,19 @@ fn nowhere<T>(value: T) -> Spanned<T> {
 }
 
 fn open<'s, 'i>(
-    item: Option<Item<'s, 'i>>,
-    source: &'s Source<'s>,
-    shape: &'static Shape,
-) -> Result<Table<'s, 'i>, OperatorError> {
+    item: Option<KeyedValue<'s, 'i>>,
+    source: &'s SourceText<'s>,
+    shape: &'static TableSchema,
+) -> Result<TableReader<'s, 'i>, OperatorError> {
     match item {
         Some(item) => item.table(shape),
-        None => Ok(Table::new(source, shape, 0..0, DeTable::new())),
+        None => Ok(TableReader::new(source, shape, 0..0, DeTable::new())),
     }
 }
 
 fn http3(
-    table: &mut Table<'_, '_>,
-    source: &Source<'_>,
+    table: &mut TableReader<'_, '_>,
+    source: &SourceText<'_>,
 ) -> Result<Option<Spanned<bool>>, OperatorError> {
     let http3 = table.take::<Spanned<bool>>("http3")?;
     match &http3 {
@@ -312,10 +320,10 @@ fn http3(
 }
 
 fn server<'s>(
-    item: Option<Item<'s, '_>>,
-    source: &'s Source<'s>,
-    places: places::Defaults,
-) -> Result<Server, OperatorError> {
+    item: Option<KeyedValue<'s, '_>>,
+    source: &'s SourceText<'s>,
+    places: paths::DefaultPaths,
+) -> Result<ServerConfig, OperatorError> {
     let mut table = open(item, source, &SERVER)?;
     let mut https = addresses(&mut table, "https", 8443)?;
     let mut http = addresses(&mut table, "http", 8080)?;
@@ -335,7 +343,7 @@ fn server<'s>(
     let user = table.take::<Spanned<String>>("user")?;
     let memory_max = match table.item("memory_max") {
         Some(item) if item.text() == Some("auto") => None,
-        Some(item) => Some(read::<Bytes>(item)?.0),
+        Some(item) => Some(read::<ByteSize>(item)?.0),
         None => None,
     };
     let state = match table.take::<Spanned<PathBuf>>("state")? {
@@ -343,10 +351,10 @@ fn server<'s>(
         None => nowhere(places.state()),
     };
     let control = match table.take::<Spanned<PathBuf>>("control")? {
-        Some(control) if !places::fits_socket(control.get_ref()) => {
+        Some(control) if !paths::fits_socket(control.get_ref()) => {
             let what = format!(
                 "the control socket's path is longer than {} bytes",
-                places::SOCKET_PATH_MAX
+                paths::SOCKET_PATH_MAX
             );
             let help = "a shorter path, such as \"/run/anthill.sock\"";
             return Err(source.error(control.span(), what, help));
@@ -356,7 +364,7 @@ fn server<'s>(
     };
     let limits = limits(table.item("limits"), source)?;
     table.finish()?;
-    Ok(Server {
+    Ok(ServerConfig {
         https,
         http,
         h2c,
@@ -371,11 +379,13 @@ fn server<'s>(
     })
 }
 
-fn read<T: super::read::Read>(item: Item<'_, '_>) -> Result<T, OperatorError> {
+fn read<T: crate::config::toml_reader::FromToml>(
+    item: KeyedValue<'_, '_>,
+) -> Result<T, OperatorError> {
     T::read(item)
 }
 
-fn workers(item: Item<'_, '_>) -> Result<Spanned<usize>, OperatorError> {
+fn workers(item: KeyedValue<'_, '_>) -> Result<Spanned<usize>, OperatorError> {
     if !item.value.get_ref().is_integer() {
         return Err(item.mistyped("a number or \"auto\"", "4"));
     }
@@ -392,20 +402,20 @@ fn workers(item: Item<'_, '_>) -> Result<Spanned<usize>, OperatorError> {
 const WORKERS_MAX: usize = 1_024;
 
 fn addresses(
-    table: &mut Table<'_, '_>,
+    table: &mut TableReader<'_, '_>,
     key: &'static str,
     default_port: u16,
-) -> Result<Vec<Spanned<Listen>>, OperatorError> {
+) -> Result<Vec<Spanned<ListenAddress>>, OperatorError> {
     match table.item(key) {
         Some(item) if item.text() == Some("off") => Ok(Vec::new()),
         Some(item) => read(item),
-        None => Ok(vec![nowhere(Listen::all(default_port))]),
+        None => Ok(vec![nowhere(ListenAddress::all(default_port))]),
     }
 }
 
 fn refuse_shared_ports(
-    source: &Source<'_>,
-    mut addresses: Vec<&mut Spanned<Listen>>,
+    source: &SourceText<'_>,
+    mut addresses: Vec<&mut Spanned<ListenAddress>>,
 ) -> Result<(), OperatorError> {
     let Err((earlier, later)) = share_ports(&mut addresses) else {
         return Ok(());
@@ -428,16 +438,19 @@ fn refuse_shared_ports(
     Err(source.error(span, what, help))
 }
 
-fn limits<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Limits, OperatorError> {
+fn limits<'s>(
+    item: Option<KeyedValue<'s, '_>>,
+    source: &'s SourceText<'s>,
+) -> Result<Limits, OperatorError> {
     let mut table = open(item, source, &LIMITS)?;
     let usual = Limits::default();
-    let head_max = SCRATCH_BYTES as u64;
-    let bytes = |table: &mut Table<'_, '_>, key, range, usual| {
-        let value = table.within::<Bytes>(key, range)?;
+    let head_max = READ_BUFFER_BYTES as u64;
+    let bytes = |table: &mut TableReader<'_, '_>, key, range, usual| {
+        let value = table.within::<ByteSize>(key, range)?;
         Ok::<u64, OperatorError>(value.map_or(usual, |bytes| bytes.0))
     };
     // A year is for ever, and leaves room for arithmetic.
-    let seconds = |table: &mut Table<'_, '_>, key, usual| {
+    let seconds = |table: &mut TableReader<'_, '_>, key, usual| {
         let value = table.within::<Seconds>(key, 1..=31_536_000)?;
         Ok::<u32, OperatorError>(value.map_or(usual, |seconds| seconds.0 as u32))
     };
@@ -500,14 +513,17 @@ fn limits<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Limi
     Ok(limits)
 }
 
-fn log<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Log, OperatorError> {
+fn log<'s>(
+    item: Option<KeyedValue<'s, '_>>,
+    source: &'s SourceText<'s>,
+) -> Result<LogConfig, OperatorError> {
     let mut table = open(item, source, &LOG)?;
-    let access = log_to(&mut table, "access")?.unwrap_or(nowhere(LogTo::Stdout));
-    let errors = log_to(&mut table, "errors")?.unwrap_or(nowhere(LogTo::Stderr));
+    let access = log_to(&mut table, "access")?.unwrap_or(nowhere(LogTarget::Stdout));
+    let errors = log_to(&mut table, "errors")?.unwrap_or(nowhere(LogTarget::Stderr));
     let formats = [("combined", LogFormat::Combined), ("json", LogFormat::Json)];
     let format = table.word("format", &formats)?.unwrap_or_default();
     table.finish()?;
-    Ok(Log {
+    Ok(LogConfig {
         access,
         errors,
         format,
@@ -515,24 +531,27 @@ fn log<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Log, Op
 }
 
 fn log_to(
-    table: &mut Table<'_, '_>,
+    table: &mut TableReader<'_, '_>,
     key: &'static str,
-) -> Result<Option<Spanned<LogTo>>, OperatorError> {
+) -> Result<Option<Spanned<LogTarget>>, OperatorError> {
     let Some(item) = table.item(key) else {
         return Ok(None);
     };
     let span = item.value.span();
     let to = match item.text() {
-        Some("-" | "stdout") => LogTo::Stdout,
-        Some("stderr") => LogTo::Stderr,
-        Some("off") => LogTo::Off,
-        Some(_) => LogTo::File(read(item)?),
+        Some("-" | "stdout") => LogTarget::Stdout,
+        Some("stderr") => LogTarget::Stderr,
+        Some("off") => LogTarget::Off,
+        Some(_) => LogTarget::File(read(item)?),
         None => return Err(item.mistyped("\"-\", \"stderr\", \"off\" or a file", "\"access.log\"")),
     };
     Ok(Some(Spanned::new(span, to)))
 }
 
-fn tls<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<TlsConfig, OperatorError> {
+fn tls<'s>(
+    item: Option<KeyedValue<'s, '_>>,
+    source: &'s SourceText<'s>,
+) -> Result<TlsConfig, OperatorError> {
     let mut table = open(item, source, &TLS)?;
     let versions = [("1.2", TlsVersion::Tls12), ("1.3", TlsVersion::Tls13)];
     let min_version = table.word("min_version", &versions)?.unwrap_or_default();
@@ -567,7 +586,7 @@ fn tls<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<TlsConf
     })
 }
 
-fn site(mut table: Table<'_, '_>) -> Result<Site, OperatorError> {
+fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, OperatorError> {
     let source = table.source();
     let names = match table.item("names") {
         Some(item) => names(item)?,
@@ -592,14 +611,17 @@ fn site(mut table: Table<'_, '_>) -> Result<Site, OperatorError> {
         }
         None => Some(Spanned::new(
             table.span.clone(),
-            places::join(source.folder, DEFAULT_ROOT),
+            paths::join(source.folder, DEFAULT_ROOT),
         )),
     };
     let plain = [
         ("redirect", PlainHttp::Redirect),
         ("serve", PlainHttp::Serve),
     ];
-    let links = [("inside", Symlinks::Inside), ("follow", Symlinks::Follow)];
+    let links = [
+        ("inside", SymlinksConfig::Inside),
+        ("follow", SymlinksConfig::Follow),
+    ];
     let certificate = table.take("certificate")?;
     let key = table.take::<Spanned<PathBuf>>("key")?;
     if let (None, Some(key)) = (&certificate, &key) {
@@ -608,7 +630,7 @@ fn site(mut table: Table<'_, '_>) -> Result<Site, OperatorError> {
     }
     let http = table.spanned_word("http", &plain)?;
     let http = http.unwrap_or(Spanned::new(0..0, PlainHttp::default()));
-    let site = Site {
+    let site = SiteConfig {
         names,
         root,
         http: *http.get_ref(),
@@ -634,7 +656,7 @@ fn site(mut table: Table<'_, '_>) -> Result<Site, OperatorError> {
     Ok(site)
 }
 
-fn names(item: Item<'_, '_>) -> Result<Vec<Spanned<String>>, OperatorError> {
+fn names(item: KeyedValue<'_, '_>) -> Result<Vec<Spanned<String>>, OperatorError> {
     let (source, span) = (item.source, item.value.span());
     let names: Vec<Spanned<SiteName>> = read(item)?;
     if names.is_empty() {
@@ -648,7 +670,7 @@ fn names(item: Item<'_, '_>) -> Result<Vec<Spanned<String>>, OperatorError> {
 }
 
 /// No name may belong to two sites (or stand twice).
-fn refuse_shared_names(source: &Source<'_>, sites: &[Site]) -> Result<(), OperatorError> {
+fn refuse_shared_names(source: &SourceText<'_>, sites: &[SiteConfig]) -> Result<(), OperatorError> {
     let mut seen: HashMap<&str, (usize, Range<usize>)> = HashMap::new();
     for (nth, site) in sites.iter().enumerate() {
         for name in &site.names {
@@ -674,7 +696,7 @@ fn refuse_shared_names(source: &Source<'_>, sites: &[Site]) -> Result<(), Operat
     Ok(())
 }
 
-fn index(table: &mut Table<'_, '_>) -> Result<Vec<String>, OperatorError> {
+fn index(table: &mut TableReader<'_, '_>) -> Result<Vec<String>, OperatorError> {
     let Some(list) = table.take::<Vec<Spanned<String>>>("index")? else {
         return Ok(vec!["index.html".to_owned()]);
     };
@@ -688,7 +710,7 @@ fn index(table: &mut Table<'_, '_>) -> Result<Vec<String>, OperatorError> {
     Ok(list.into_iter().map(Spanned::into_inner).collect())
 }
 
-fn try_paths(table: &mut Table<'_, '_>) -> Result<Vec<String>, OperatorError> {
+fn try_paths(table: &mut TableReader<'_, '_>) -> Result<Vec<String>, OperatorError> {
     let Some(list) = table.take::<Vec<Spanned<String>>>("try")? else {
         return Ok(vec!["$path".to_owned()]);
     };
@@ -725,7 +747,7 @@ fn try_paths(table: &mut Table<'_, '_>) -> Result<Vec<String>, OperatorError> {
 }
 
 /// The query that goes with the last of `try`, or with `rewrite`.
-fn query_of(source: &Source<'_>, span: Range<usize>, query: &str) -> Result<(), OperatorError> {
+fn query_of(source: &SourceText<'_>, span: Range<usize>, query: &str) -> Result<(), OperatorError> {
     let refuse = |what: String, help| Err(source.error(span.clone(), what, help));
     let is_odd = |byte: u8| !byte.is_ascii_graphic() || byte == b'#';
     if query.bytes().any(is_odd) {
@@ -749,7 +771,9 @@ fn query_of(source: &Source<'_>, span: Range<usize>, query: &str) -> Result<(), 
     Ok(())
 }
 
-fn error_pages(table: &mut Table<'_, '_>) -> Result<Vec<(u16, Spanned<String>)>, OperatorError> {
+fn error_pages(
+    table: &mut TableReader<'_, '_>,
+) -> Result<Vec<(u16, Spanned<String>)>, OperatorError> {
     let Some(item) = table.item("errors") else {
         return Ok(Vec::new());
     };
@@ -783,7 +807,7 @@ fn error_pages(table: &mut Table<'_, '_>) -> Result<Vec<(u16, Spanned<String>)>,
     Ok(pages)
 }
 
-fn hsts(table: &mut Table<'_, '_>) -> Result<Option<u64>, OperatorError> {
+fn hsts(table: &mut TableReader<'_, '_>) -> Result<Option<u64>, OperatorError> {
     let Some(item) = table.item("hsts") else {
         return Ok(None);
     };
@@ -797,7 +821,7 @@ fn hsts(table: &mut Table<'_, '_>) -> Result<Option<u64>, OperatorError> {
     }
 }
 
-fn mime(table: &mut Table<'_, '_>) -> Result<Vec<(String, String)>, OperatorError> {
+fn mime(table: &mut TableReader<'_, '_>) -> Result<Vec<(String, String)>, OperatorError> {
     let Some(item) = table.item("mime") else {
         return Ok(Vec::new());
     };
@@ -830,7 +854,7 @@ fn mime(table: &mut Table<'_, '_>) -> Result<Vec<(String, String)>, OperatorErro
     Ok(types)
 }
 
-fn cache(table: &mut Table<'_, '_>) -> Result<Vec<CacheFiles>, OperatorError> {
+fn cache(table: &mut TableReader<'_, '_>) -> Result<Vec<CacheControlConfig>, OperatorError> {
     let Some(item) = table.item("cache") else {
         return Ok(Vec::new());
     };
@@ -846,7 +870,7 @@ fn cache(table: &mut Table<'_, '_>) -> Result<Vec<CacheFiles>, OperatorError> {
             ));
         };
         rule.finish()?;
-        rules.push(CacheFiles {
+        rules.push(CacheControlConfig {
             files,
             max_age,
             immutable,
@@ -855,7 +879,7 @@ fn cache(table: &mut Table<'_, '_>) -> Result<Vec<CacheFiles>, OperatorError> {
     Ok(rules)
 }
 
-fn headers(table: &mut Table<'_, '_>) -> Result<Vec<HeaderFiles>, OperatorError> {
+fn headers(table: &mut TableReader<'_, '_>) -> Result<Vec<HeadersConfig>, OperatorError> {
     let Some(item) = table.item("headers") else {
         return Ok(Vec::new());
     };
@@ -872,12 +896,14 @@ fn headers(table: &mut Table<'_, '_>) -> Result<Vec<HeaderFiles>, OperatorError>
         rule.finish()?;
         let set = set.table(&SET)?.rest();
         let set = set.into_iter().map(field).collect::<Result<Vec<_>, _>>()?;
-        rules.push(HeaderFiles { files, set });
+        rules.push(HeadersConfig { files, set });
     }
     Ok(rules)
 }
 
-fn field((name, item): (Spanned<String>, Item<'_, '_>)) -> Result<(String, String), OperatorError> {
+fn field(
+    (name, item): (Spanned<String>, KeyedValue<'_, '_>),
+) -> Result<(String, String), OperatorError> {
     let source = item.source;
     if !is_token(name.get_ref()) {
         let what = format!("`{}` is no field name", name.get_ref());
@@ -897,7 +923,7 @@ fn field((name, item): (Spanned<String>, Item<'_, '_>)) -> Result<(String, Strin
     Ok((name.into_inner(), value.into_inner()))
 }
 
-fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
+fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let source = table.source();
     let Some(path) = table.take::<Spanned<String>>("path")? else {
         return Err(table.lacks(
@@ -910,14 +936,14 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
     let users = table.take("users")?;
 
     // In the order of the file, so that the second is the one too many.
-    let mut targets: Vec<(&str, Range<usize>, Target)> = Vec::new();
+    let mut targets: Vec<(&str, Range<usize>, TargetConfig)> = Vec::new();
     let mut add = |name, span: Range<usize>, target| {
         let place = targets.partition_point(|(_, other, _)| other.start < span.start);
         targets.insert(place, (name, span, target));
     };
     if let Some(to) = table.take::<Spanned<String>>("redirect")? {
         redirect(source, &to)?;
-        add("redirect", to.span(), Target::Redirect(to));
+        add("redirect", to.span(), TargetConfig::Redirect(to));
     }
     if let Some(to) = table.take::<Spanned<String>>("rewrite")? {
         match to.get_ref().split_once('?') {
@@ -927,21 +953,21 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
                 query_of(source, to.span(), query)?;
             }
         }
-        add("rewrite", to.span(), Target::Rewrite(to));
+        add("rewrite", to.span(), TargetConfig::Rewrite(to));
     }
     if let Some(root) = table.take::<Spanned<PathBuf>>("root")? {
-        add("root", root.span(), Target::Root(root));
+        add("root", root.span(), TargetConfig::Root(root));
     }
     if let Some(hits) = table.take::<Spanned<bool>>("hits")?
         && *hits.get_ref()
     {
-        add("hits", hits.span(), Target::Hits(hits));
+        add("hits", hits.span(), TargetConfig::Hits(hits));
     }
     let tests = [
-        ("echo", TestHandler::Echo),
-        ("slow", TestHandler::Slow),
-        ("endless", TestHandler::Endless),
-        ("page", TestHandler::Page),
+        ("echo", TestHandlerConfig::Echo),
+        ("slow", TestHandlerConfig::Slow),
+        ("endless", TestHandlerConfig::Endless),
+        ("page", TestHandlerConfig::Page),
     ];
     if let Some(test) = table.word("test", &tests)? {
         if !cfg!(feature = "test-handlers") {
@@ -949,9 +975,9 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
             let way_out = "remove the route, or build with the feature `test-handlers`";
             return Err(source.error(table.span.clone(), what, way_out));
         }
-        add("test", table.span.clone(), Target::Test(test));
+        add("test", table.span.clone(), TargetConfig::Test(test));
     }
-    let live = live::live(&mut table, users.is_some())?;
+    let live = scripts::handler_keys(&mut table, users.is_some())?;
     if let Some((name, span, target)) = live.target {
         add(name, span, target);
     }
@@ -960,7 +986,7 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
         return Err(source.error(span.clone(), what, "keep one of them"));
     }
     if let (Some((name, span, target)), true) = (targets.first(), live.scripts.is_some())
-        && !matches!(target, Target::Rewrite(_))
+        && !matches!(target, TargetConfig::Rewrite(_))
     {
         let what = format!("`{name}` answers for all below, and no file of the site is run");
         let help = "make it a route of its own, or keep one of them";
@@ -974,7 +1000,7 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
         let help = "give it a target (redirect, rewrite, root, cgi, fastcgi, git) or a guard (allow, users)";
         return Err(source.error(span, "this route does nothing", help));
     }
-    Ok(Route {
+    Ok(RouteConfig {
         span,
         path,
         target,
@@ -987,21 +1013,26 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
 
 /// `cache = true`, or with what it says.
 fn page_cache(
-    table: &mut Table<'_, '_>,
-    target: Option<&Target>,
+    table: &mut TableReader<'_, '_>,
+    target: Option<&TargetConfig>,
     has_scripts: bool,
-) -> Result<Option<PageCache>, OperatorError> {
+) -> Result<Option<PageCacheConfig>, OperatorError> {
     let Some(item) = table.item("cache") else {
         return Ok(None);
     };
-    if matches!(target, Some(Target::Git(_))) {
+    if matches!(target, Some(TargetConfig::Git(_))) {
         let what =
             "`cache` is not for repositories: what git answers depends on what the client has";
         return Err(item.refuse(what, "leave it out"));
     }
     let is_stored = matches!(
         target,
-        None | Some(Target::Root(_) | Target::Redirect(_) | Target::Rewrite(_) | Target::Hits(_))
+        None | Some(
+            TargetConfig::Root(_)
+                | TargetConfig::Redirect(_)
+                | TargetConfig::Rewrite(_)
+                | TargetConfig::Hits(_)
+        )
     );
     if is_stored && !has_scripts {
         let help =
@@ -1014,7 +1045,7 @@ fn page_cache(
     match item.value.get_ref().as_bool() {
         Some(false) => return Ok(None),
         Some(true) => {
-            return Ok(Some(PageCache {
+            return Ok(Some(PageCacheConfig {
                 seconds: None,
                 stale_while_revalidate: 0,
                 stale_if_error: 0,
@@ -1033,8 +1064,8 @@ fn page_cache(
     let seconds = seconds.map(u64::from);
     let while_revalidate = table.within::<Seconds>("stale_while_revalidate", 0..=SECONDS_MAX)?;
     let if_error = table.within::<Seconds>("stale_if_error", 0..=SECONDS_MAX)?;
-    let page_bytes = table.within::<Bytes>("page_bytes", 1..=u64::MAX)?;
-    let cache = PageCache {
+    let page_bytes = table.within::<ByteSize>("page_bytes", 1..=u64::MAX)?;
+    let cache = PageCacheConfig {
         seconds,
         // Where the operator vouches for pages, one that is twice as old still does for a moment, and
         // any old one is better than none.
@@ -1049,7 +1080,7 @@ fn page_cache(
 }
 
 /// The path of a route is compared with decoded, normalised paths, so it must be one.
-fn route_path(source: &Source<'_>, path: &Spanned<String>) -> Result<(), OperatorError> {
+fn route_path(source: &SourceText<'_>, path: &Spanned<String>) -> Result<(), OperatorError> {
     let text = path.get_ref().as_str();
     let refuse = |help: String| {
         Err(source.error(path.span(), format!("`{text}` is no path of a site"), help))
@@ -1080,7 +1111,7 @@ fn route_path(source: &Source<'_>, path: &Spanned<String>) -> Result<(), Operato
     Ok(())
 }
 
-fn redirect(source: &Source<'_>, to: &Spanned<String>) -> Result<(), OperatorError> {
+fn redirect(source: &SourceText<'_>, to: &Spanned<String>) -> Result<(), OperatorError> {
     let text = to.get_ref().as_str();
     let rest = ["https://", "http://"]
         .iter()
@@ -1098,9 +1129,12 @@ fn redirect(source: &Source<'_>, to: &Spanned<String>) -> Result<(), OperatorErr
 }
 
 /// Two routes of a site can't both answer for one path.
-fn refuse_shared_paths(source: &Source<'_>, routes: &[Route]) -> Result<(), OperatorError> {
+fn refuse_shared_paths(
+    source: &SourceText<'_>,
+    routes: &[RouteConfig],
+) -> Result<(), OperatorError> {
     for (nth, route) in routes.iter().enumerate() {
-        let component = |route: &Route| route.path.get_ref().trim_end_matches('/').to_owned();
+        let component = |route: &RouteConfig| route.path.get_ref().trim_end_matches('/').to_owned();
         let twin = routes[..nth].iter().find(|other| {
             other.target.is_some() && route.target.is_some() && component(other) == component(route)
         });

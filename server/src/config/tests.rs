@@ -9,7 +9,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::values::{Listen, site_name};
+use super::values::{ListenAddress, site_name};
 use super::*;
 
 fn read(text: &str) -> Result<Config, OperatorError> {
@@ -104,7 +104,7 @@ fn every_key_is_understood() {
         "0.0.0.0 has the other half"
     );
     assert_eq!(server.https[1].get_ref().to_string(), "0.0.0.0:8443");
-    assert_eq!(*server.http[0].get_ref(), Listen::all(8081));
+    assert_eq!(*server.http[0].get_ref(), ListenAddress::all(8081));
     assert_eq!(server.public_port, Some(443));
     assert_eq!(server.workers.as_ref().map(|w| *w.get_ref()), Some(4));
     assert_eq!(server.memory_max, Some(64 << 20));
@@ -117,9 +117,9 @@ fn every_key_is_understood() {
 
     assert_eq!(
         *config.log.access.get_ref(),
-        LogTo::File("/srv/logs/access.log".into())
+        LogTarget::File("/srv/logs/access.log".into())
     );
-    assert_eq!(*config.log.errors.get_ref(), LogTo::Off);
+    assert_eq!(*config.log.errors.get_ref(), LogTarget::Off);
     assert_eq!(config.log.format, LogFormat::Json);
     assert_eq!(config.tls.min_version, TlsVersion::Tls13);
     assert_eq!(config.tls.ciphers.as_ref().map(Vec::len), Some(1));
@@ -138,7 +138,7 @@ fn every_key_is_understood() {
     );
     assert_eq!(
         (site.http, site.symlinks, site.listing),
-        (PlainHttp::Serve, Symlinks::Follow, true)
+        (PlainHttp::Serve, SymlinksConfig::Follow, true)
     );
     assert_eq!(site.index, ["index.html", "index.htm"]);
     assert_eq!(site.try_paths, ["$path", "$path.html", "/index.html"]);
@@ -165,14 +165,14 @@ fn every_key_is_understood() {
     assert_eq!(site.headers[0].set[0].0, "X-B");
     assert_eq!(
         site.log.as_ref().map(|log| log.get_ref()),
-        Some(&LogTo::Stdout)
+        Some(&LogTarget::Stdout)
     );
 
     let [old, other, echo] = site.routes.as_slice() else {
         panic!("three routes")
     };
     assert!(
-        matches!(&old.target, Some(Target::Redirect(to)) if to.get_ref() == "https://example.org/new/")
+        matches!(&old.target, Some(TargetConfig::Redirect(to)) if to.get_ref() == "https://example.org/new/")
     );
     assert_eq!(old.allow.as_ref().map(Vec::len), Some(1));
     assert_eq!(
@@ -180,9 +180,12 @@ fn every_key_is_understood() {
         Some(Path::new("/srv/users.htpasswd"))
     );
     assert!(
-        matches!(&other.target, Some(Target::Root(to)) if to.get_ref() == Path::new("/srv/other"))
+        matches!(&other.target, Some(TargetConfig::Root(to)) if to.get_ref() == Path::new("/srv/other"))
     );
-    assert_eq!(echo.target, Some(Target::Test(TestHandler::Echo)));
+    assert_eq!(
+        echo.target,
+        Some(TargetConfig::Test(TestHandlerConfig::Echo))
+    );
 
     assert_eq!(config.sites[1].names[0].get_ref(), "*");
     assert_eq!(config.sites[1].root, None, "a route answers for everything");
@@ -192,8 +195,8 @@ fn every_key_is_understood() {
 fn an_empty_file_has_every_default() {
     let config = good("");
     assert_eq!(config.server.https.len(), 1);
-    assert_eq!(*config.server.https[0].get_ref(), Listen::all(8443));
-    assert_eq!(*config.server.http[0].get_ref(), Listen::all(8080));
+    assert_eq!(*config.server.https[0].get_ref(), ListenAddress::all(8443));
+    assert_eq!(*config.server.http[0].get_ref(), ListenAddress::all(8080));
     assert_eq!(config.https_port(), Some(8443));
     assert_eq!(config.server.limits, Limits::default());
     assert_eq!(config.sites.len(), 1);
@@ -805,20 +808,20 @@ fn addresses() {
         ("[fe80::1%2]:80", "[fe80::1%2]:80"),
     ] {
         assert_eq!(
-            Listen::parse(text).map(|l| l.to_string()),
+            ListenAddress::parse(text).map(|l| l.to_string()),
             Ok(address.to_owned()),
             "{text}"
         );
     }
     assert_eq!(
-        Listen::all(80)
+        ListenAddress::all(80)
             .without_ipv6()
             .map(|a| a.to_string())
             .as_deref(),
         Some("0.0.0.0:80")
     );
     assert_eq!(
-        Listen::parse("[::1]:80")
+        ListenAddress::parse("[::1]:80")
             .ok()
             .and_then(|l| l.without_ipv6()),
         None
@@ -861,7 +864,7 @@ fn nearest_word() {
         ("x", None),
         ("", None),
     ] {
-        assert_eq!(nearest(typed, words), meant, "{typed}");
+        assert_eq!(suggest(typed, words), meant, "{typed}");
     }
 }
 
@@ -869,19 +872,19 @@ fn nearest_word() {
 fn accounts_are_found_by_name_and_number() {
     let passwd = "root:x:0:0::/root:/bin/sh\nbroken\nweb:x:33:34::/:/bin/false\n";
     let group = "root:x:0:\nwww:x:34:\nlogs:x:4:syslog,web\nothers:x:5:webber\n";
-    let web = Account::find_in("web", passwd, group).unwrap();
+    let web = UnixAccount::find_in("web", passwd, group).unwrap();
     assert_eq!((web.uid, web.gid, web.groups), (33, 34, vec![34, 4]));
-    let web = Account::find_in("33", passwd, group).unwrap();
+    let web = UnixAccount::find_in("33", passwd, group).unwrap();
     assert_eq!((web.uid, web.gid, web.groups), (33, 34, vec![34, 4]));
-    let both = Account::find_in("33:50", passwd, group).unwrap();
+    let both = UnixAccount::find_in("33:50", passwd, group).unwrap();
     assert_eq!((both.uid, both.gid), (33, 50));
     assert_eq!((&*both.group, &*both.name), ("50", "33:50"));
-    let web = Account::find_in("web", passwd, group).unwrap();
+    let web = UnixAccount::find_in("web", passwd, group).unwrap();
     assert_eq!(web.group, "www");
-    let bare = Account::find_in("4000", passwd, group).unwrap();
+    let bare = UnixAccount::find_in("4000", passwd, group).unwrap();
     assert_eq!((bare.uid, bare.gid, bare.groups), (4000, 4000, vec![4000]));
-    assert_eq!(Account::find_in("webb", passwd, group), None);
-    assert_eq!(Account::find_in("x:y", passwd, group), None);
+    assert_eq!(UnixAccount::find_in("webb", passwd, group), None);
+    assert_eq!(UnixAccount::find_in("x:y", passwd, group), None);
 }
 
 /// A folder with what a configuration names.
@@ -1015,7 +1018,7 @@ fn what_the_user_cant_read_is_refused() {
     // With the group's bits it may.
     std::os::unix::fs::chown(&cert, None, Some(54321)).unwrap();
     fs::set_permissions(&cert, fs::Permissions::from_mode(0o640)).unwrap();
-    let account = Account::find("54321").unwrap();
+    let account = UnixAccount::find("54321").unwrap();
     assert_eq!(account.gid, 54321, "no such account on any machine");
     assert_eq!(check(&config), Ok(Vec::new()));
 
@@ -1074,12 +1077,21 @@ fn unknown_users_are_refused() {
 fn what_is_chosen() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    assert_eq!(Chosen::of(Some(dir)), Ok(Chosen::Folder(dir.to_owned())));
+    assert_eq!(
+        ConfigSource::of(Some(dir)),
+        Ok(ConfigSource::Folder(dir.to_owned()))
+    );
     let file = dir.join(FILE_NAME);
     fs::write(&file, "").unwrap();
-    assert_eq!(Chosen::of(Some(dir)), Ok(Chosen::File(file.clone())));
-    assert_eq!(Chosen::of(Some(&file)), Ok(Chosen::File(file.clone())));
-    let error = Chosen::of(Some(&dir.join("nix"))).unwrap_err();
+    assert_eq!(
+        ConfigSource::of(Some(dir)),
+        Ok(ConfigSource::File(file.clone()))
+    );
+    assert_eq!(
+        ConfigSource::of(Some(&file)),
+        Ok(ConfigSource::File(file.clone()))
+    );
+    let error = ConfigSource::of(Some(&dir.join("nix"))).unwrap_err();
     assert!(
         error
             .to_string()
@@ -1105,7 +1117,7 @@ fn the_command_line_overrides() {
         user: Some("web".to_owned()),
         ..Overrides::default()
     };
-    let chosen = Chosen::of(Some(folder.path())).unwrap();
+    let chosen = ConfigSource::of(Some(folder.path())).unwrap();
     let config = chosen.read(&overrides).unwrap();
     assert_eq!(config.server.https[0].get_ref().to_string(), "127.0.0.1:0");
     assert!(config.server.http.is_empty());
@@ -1115,7 +1127,7 @@ fn the_command_line_overrides() {
         config.server.workers.as_ref().map(|w| *w.get_ref()),
         Some(3)
     );
-    assert_eq!(*config.log.access.get_ref(), LogTo::Off);
+    assert_eq!(*config.log.access.get_ref(), LogTarget::Off);
     // Those who ask look where those who answer listen.
     assert_eq!(
         control_sockets(&chosen, &overrides).unwrap(),
@@ -1155,7 +1167,7 @@ fn settled_places_stay_until_the_file_moves_them() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(FILE_NAME);
     fs::write(&file, "").unwrap();
-    let chosen = Chosen::File(file.clone());
+    let chosen = ConfigSource::File(file.clone());
     let overrides = Overrides {
         settled: Some(("/s".into(), "/c.sock".into())),
         ..Overrides::default()
@@ -1188,7 +1200,7 @@ fn the_socket_of_a_broken_file_is_found() {
         "[server]\ncontrol = \"a.sock\"\nlisting = = 5\n[[[\n",
     )
     .unwrap();
-    let chosen = Chosen::of(Some(&file)).unwrap();
+    let chosen = ConfigSource::of(Some(&file)).unwrap();
     assert_eq!(
         control_sockets(&chosen, &Overrides::default()).unwrap(),
         [folder.path().join("a.sock")]
@@ -1197,7 +1209,7 @@ fn the_socket_of_a_broken_file_is_found() {
     fs::write(&file, "").unwrap();
     let with = control_sockets(&chosen, &Overrides::default()).unwrap();
     let without = control_sockets(
-        &Chosen::Folder(folder.path().to_owned()),
+        &ConfigSource::Folder(folder.path().to_owned()),
         &Overrides::default(),
     );
     assert_eq!(with, without.unwrap());
@@ -1293,11 +1305,11 @@ proptest! {
 
     #[test]
     fn no_value_panics(text in "\\PC{0,40}") {
-        let _ = Listen::parse(&text);
+        let _ = ListenAddress::parse(&text);
         let _ = parse_seconds(&text);
         let _ = parse_bytes(&text);
         let _ = site_name(&text);
-        let _ = nearest(&text, ["https", "http"]);
+        let _ = suggest(&text, ["https", "http"]);
     }
 }
 
@@ -1311,12 +1323,12 @@ fn certificates_that_come_by_themselves() {
          [[site]]\nnames = [\"*\"]\n",
     );
     let acme = config.tls.acme.as_ref().unwrap();
-    assert_eq!(acme.challenge, Some(Challenge::Dns01));
+    assert_eq!(acme.challenge, Some(ChallengeType::Dns01));
     assert_eq!(
         acme.directory,
         "https://acme-v02.api.letsencrypt.org/directory"
     );
-    let wanted = config.wanted();
+    let wanted = config.managed_certificates();
     assert_eq!(wanted.len(), 1);
     assert_eq!(wanted[0].names, ["www.example.org", "*.example.org"]);
     assert_eq!(
@@ -1324,7 +1336,7 @@ fn certificates_that_come_by_themselves() {
         PathBuf::from("/s/acme/certificates/www.example.org/certificate.pem")
     );
     let skipped: Vec<String> = config
-        .not_wanted()
+        .unmanaged_names()
         .into_iter()
         .map(|(name, why)| format!("{name}: {why}"))
         .collect();
@@ -1339,9 +1351,9 @@ fn certificates_that_come_by_themselves() {
         ]
     );
     for (challenge, name) in [
-        (Challenge::Http01, "http-01"),
-        (Challenge::TlsAlpn01, "tls-alpn-01"),
-        (Challenge::Dns01, "dns-01"),
+        (ChallengeType::Http01, "http-01"),
+        (ChallengeType::TlsAlpn01, "tls-alpn-01"),
+        (ChallengeType::Dns01, "dns-01"),
     ] {
         assert_eq!(challenge.name(), name);
     }

@@ -1,6 +1,6 @@
 //! The small languages inside values: addresses, durations, sizes, host names, field names.
 //!
-//! Pure functions from text to meaning. What they refuse they explain: [`Wrong`] has what is wrong
+//! Pure functions from text to meaning. What they refuse they explain: [`InvalidValue`] has what is wrong
 //! and what would be right, and the reader of the file adds the place.
 
 use std::fmt;
@@ -10,13 +10,16 @@ use toml::Spanned;
 
 /// Why a value was refused, and what would be right.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct InvalidValue {
     pub(super) what: String,
     pub(super) help: String,
 }
 
-pub(super) fn wrong<T>(what: impl Into<String>, help: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong {
+pub(super) fn wrong<T>(
+    what: impl Into<String>,
+    help: impl Into<String>,
+) -> Result<T, InvalidValue> {
+    Err(InvalidValue {
         what: what.into(),
         help: help.into(),
     })
@@ -24,18 +27,18 @@ pub(super) fn wrong<T>(what: impl Into<String>, help: impl Into<String>) -> Resu
 
 /// One address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Listen {
+pub struct ListenAddress {
     /// `[::]` stands for every address of both families, unless `v6_only`.
     pub address: SocketAddr,
     /// Another address of the configuration has the IPv4 half of `[::]`.
     pub v6_only: bool,
 }
 
-impl Listen {
+impl ListenAddress {
     /// Every address of both families.
-    pub const fn all(port: u16) -> Listen {
+    pub const fn all(port: u16) -> ListenAddress {
         let address = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
-        Listen {
+        ListenAddress {
             address,
             v6_only: false,
         }
@@ -48,9 +51,9 @@ impl Listen {
     }
 
     /// Reads `[::]:8443`, `0.0.0.0:80`, `:443`, `*:443` or `443`.
-    pub(super) fn parse(text: &str) -> Result<Listen, Wrong> {
+    pub(super) fn parse(text: &str) -> Result<ListenAddress, InvalidValue> {
         if let Ok(address) = text.parse::<SocketAddr>() {
-            return Ok(Listen {
+            return Ok(ListenAddress {
                 address,
                 v6_only: false,
             });
@@ -61,7 +64,7 @@ impl Listen {
             .unwrap_or(text);
         if !all.is_empty() && all.bytes().all(|b| b.is_ascii_digit()) {
             return match all.parse() {
-                Ok(port) => Ok(Listen::all(port)),
+                Ok(port) => Ok(ListenAddress::all(port)),
                 Err(_) => wrong(format!("`{all}` is no port"), "a port is at most 65535"),
             };
         }
@@ -102,7 +105,9 @@ impl Listen {
 /// Lets `[::]` stand beside `0.0.0.0`; an address that is given twice is returned as the two
 /// positions. It must be refused here: listening sockets share ports between workers, so the
 /// kernel would take it.
-pub(super) fn share_ports(addresses: &mut [&mut Spanned<Listen>]) -> Result<(), (usize, usize)> {
+pub(super) fn share_ports(
+    addresses: &mut [&mut Spanned<ListenAddress>],
+) -> Result<(), (usize, usize)> {
     for later in 0..addresses.len() {
         for earlier in 0..later {
             let (this, other) = (*addresses[later].get_ref(), *addresses[earlier].get_ref());
@@ -120,7 +125,7 @@ pub(super) fn share_ports(addresses: &mut [&mut Spanned<Listen>]) -> Result<(), 
     Ok(())
 }
 
-impl fmt::Display for Listen {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)
     }
@@ -167,7 +172,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
 }
 
 /// A site's name in lower case: a host name, an address, `*.` before a host name, or `*`.
-pub(super) fn site_name(text: &str) -> Result<String, Wrong> {
+pub(super) fn site_name(text: &str) -> Result<String, InvalidValue> {
     let name = text.to_ascii_lowercase();
     if name == "*" {
         return Ok(name);

@@ -3,14 +3,17 @@
 //! A thread does the work, one deployment after the other. What a push, a change of a branch, a start
 //! or a reload asks for while one is under way is done after it, once, by what the branch is then.
 
-use super::plane::{Plane, RESCAN};
-use super::watch::Place;
-use crate::acme::shown;
+use super::plane::{ControlPlane, RESCAN};
+use super::watch::SiteId;
+use crate::acme::format_utc;
 use crate::base::clock;
-use crate::base::pool::Pool;
+use crate::base::thread_pool::ThreadPool;
 use crate::config::{Config, OperatorError};
-use crate::deploy::{Cause, Failure, Old, Outcome, Plan, Turned, Unwanted, short};
-use crate::handler::pushed::{Pushed, Pushes, STOPPING};
+use crate::deploy::{
+    CancelFlag, DeployError, DeployFailureCause, DeployOutcome, DeployPlan, DeployedTree, OldTrees,
+    short,
+};
+use crate::handler::git::post_receive::{PushNotice, PushNotifier, STOPPING};
 use crate::limits::DEPLOY_FIRST_SECONDS;
 use crate::site::Site;
 use crate::wire::json::quoted;
@@ -27,65 +30,68 @@ use tokio::time::timeout_at;
 
 /// All of them.
 pub(super) struct Deployments {
-    all: Vec<Standing>,
-    pool: Pool,
+    all: Vec<DeploymentRecord>,
+    pool: ThreadPool,
     /// Tries that were begun and haven't been heard of, of former configurations too.
-    under_way: Vec<Arc<Plan>>,
-    pushed: UnboundedReceiver<Pushed>,
-    done: (UnboundedSender<Done>, UnboundedReceiver<Done>),
+    under_way: Vec<Arc<DeployPlan>>,
+    pushed: UnboundedReceiver<PushNotice>,
+    done: (
+        UnboundedSender<FinishedDeployment>,
+        UnboundedReceiver<FinishedDeployment>,
+    ),
 }
 
 /// What the control plane is to hear of.
-pub(super) enum News {
-    Pushed(Pushed),
-    Done(Done),
+pub(super) enum DeploymentEvent {
+    Pushed(PushNotice),
+    Done(FinishedDeployment),
 }
 
 /// A try has come to its end.
-pub(super) struct Done {
-    plan: Arc<Plan>,
-    outcome: Outcome,
+pub(super) struct FinishedDeployment {
+    plan: Arc<DeployPlan>,
+    outcome: DeployOutcome,
 }
 
 /// How it stands with one of them.
-struct Standing {
-    plan: Arc<Plan>,
+struct DeploymentRecord {
+    plan: Arc<DeployPlan>,
     /// Where the site is to be seen, as far as that is known.
     url: Option<String>,
-    unwanted: Unwanted,
+    unwanted: CancelFlag,
     runs: bool,
     /// When the last try came to its end.
     ended: Option<Instant>,
     /// Asked for while it ran.
     again: bool,
-    waiting: Vec<Rc<Waiting>>,
+    waiting: Vec<Rc<WaitingPush>>,
     /// For the try after the one under way.
-    waiting_again: Vec<Rc<Waiting>>,
-    served: Option<Served>,
+    waiting_again: Vec<Rc<WaitingPush>>,
+    served: Option<ServedCommit>,
     /// What the root leads to already, and couldn't be read so far.
-    unread: Option<Turned>,
+    unread: Option<DeployedTree>,
     /// Why the last try failed, if it did.
-    failure: Option<Failed>,
+    failure: Option<FailedDeployment>,
     has_branch: bool,
 }
 
 /// What came of a try, once it is served.
-enum Came {
+enum PublishOutcome {
     /// There is nothing that isn't served.
     Served,
-    Failed(Cause, Failure),
+    Failed(DeployFailureCause, DeployError),
     StillFailed,
 }
 
 /// What we have deployed since the start.
-struct Served {
+struct ServedCommit {
     commit: String,
     at: Instant,
 }
 
-struct Failed {
-    cause: Cause,
-    why: Failure,
+struct FailedDeployment {
+    cause: DeployFailureCause,
+    why: DeployError,
     /// Somebody may have mended what was wrong.
     is_mended: bool,
     at: Instant,
@@ -94,13 +100,13 @@ struct Failed {
 }
 
 /// Who pushed, to be answered when the last deployment that it may have changed has come to its end.
-struct Waiting {
+struct WaitingPush {
     began: Instant,
     words: RefCell<Vec<String>>,
     done: RefCell<Option<oneshot::Sender<Vec<String>>>>,
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingPush {
     fn drop(&mut self) {
         if let Some(done) = self.done.take() {
             // They may have left.
@@ -111,11 +117,14 @@ impl Drop for Waiting {
 
 /// Roots that aren't there yet are made, before a World is built of them; what isn't deployed within this
 /// time is empty, and deployed later. Blocks.
-pub(super) fn furnish(config: &Config, patience: Duration) -> Result<(), OperatorError> {
+pub(super) fn deploy_missing_roots(
+    config: &Config,
+    patience: Duration,
+) -> Result<(), OperatorError> {
     let until = Instant::now() + patience;
     for deployment in config.deployments() {
-        let plan = Plan::of(&deployment, &config.server);
-        plan.furnish(until).map_err(|failure| {
+        let plan = DeployPlan::of(&deployment, &config.server);
+        plan.ensure_root(until).map_err(|failure| {
             let what = format!("the folder to deploy to can't be made: {failure}");
             let help = "a folder that the server may write to, and room on its disk";
             config.point(deployment.deploy.site.span(), what, help)
@@ -126,11 +135,11 @@ pub(super) fn furnish(config: &Config, patience: Duration) -> Result<(), Operato
 
 impl Deployments {
     /// None yet, and where pushes are told.
-    pub(super) fn new() -> (Deployments, Pushes) {
-        let (pushes, pushed) = Pushes::new();
+    pub(super) fn new() -> (Deployments, PushNotifier) {
+        let (pushes, pushed) = PushNotifier::new();
         let deployments = Deployments {
             all: Vec::new(),
-            pool: Pool::new("anthill-deploy", 1, QUEUE_MAX),
+            pool: ThreadPool::new("anthill-deploy", 1, QUEUE_MAX),
             under_way: Vec::new(),
             pushed,
             done: unbounded_channel(),
@@ -139,11 +148,11 @@ impl Deployments {
     }
 
     /// Waits for the next thing to do.
-    pub(super) async fn news(&mut self) -> News {
+    pub(super) async fn news(&mut self) -> DeploymentEvent {
         let (pushed, done) = (&mut self.pushed, &mut self.done.1);
         tokio::select! {
-            Some(pushed) = pushed.recv() => News::Pushed(pushed),
-            Some(done) = done.recv() => News::Done(done),
+            Some(pushed) = pushed.recv() => DeploymentEvent::Pushed(pushed),
+            Some(done) = done.recv() => DeploymentEvent::Done(done),
             // The other end of each is held by ourselves.
             else => std::future::pending().await,
         }
@@ -153,10 +162,10 @@ impl Deployments {
     pub(super) fn plan(&mut self, config: &Config, https_port: Option<u16>) {
         let mut old = std::mem::take(&mut self.all);
         for deployment in config.deployments() {
-            let plan = Plan::of(&deployment, &config.server);
+            let plan = DeployPlan::of(&deployment, &config.server);
             let mut standing = match old.iter().position(|it| it.plan.is_like(&plan)) {
                 Some(nth) => old.swap_remove(nth).under(plan),
-                None => Standing::new(plan),
+                None => DeploymentRecord::new(plan),
             };
             let failure = standing.failure.iter_mut();
             failure.for_each(|it| it.is_mended = true);
@@ -189,7 +198,10 @@ impl Deployments {
     /// When the next one is to be looked at though nothing says that its branch has changed: what
     /// couldn't be read may be readable by then.
     pub(super) fn looks_again_at(&self) -> Option<Instant> {
-        self.all.iter().filter_map(Standing::looks_again_at).min()
+        self.all
+            .iter()
+            .filter_map(DeploymentRecord::looks_again_at)
+            .min()
     }
 
     /// Looks at those whose time has come.
@@ -198,7 +210,7 @@ impl Deployments {
         self.look_where(|standing| standing.looks_again_at().is_some_and(|at| at <= now));
     }
 
-    fn look_where(&mut self, is_meant: impl Fn(&Standing) -> bool) {
+    fn look_where(&mut self, is_meant: impl Fn(&DeploymentRecord) -> bool) {
         for nth in 0..self.all.len() {
             if is_meant(&self.all[nth]) {
                 self.try_one(nth, None);
@@ -206,8 +218,8 @@ impl Deployments {
         }
     }
 
-    fn pushed(&mut self, pushed: Pushed) {
-        let waiting = Rc::new(Waiting {
+    fn pushed(&mut self, pushed: PushNotice) {
+        let waiting = Rc::new(WaitingPush {
             began: pushed.began,
             words: RefCell::default(),
             done: RefCell::new(Some(pushed.done)),
@@ -219,7 +231,7 @@ impl Deployments {
         }
     }
 
-    fn try_one(&mut self, nth: usize, waiting: Option<Rc<Waiting>>) {
+    fn try_one(&mut self, nth: usize, waiting: Option<Rc<WaitingPush>>) {
         let standing = &mut self.all[nth];
         if standing.runs {
             standing.again = true;
@@ -234,13 +246,13 @@ impl Deployments {
             let run = AssertUnwindSafe(|| plan.run(failed.as_deref(), &unwanted));
             // A fault of our own ends a try as any other.
             let outcome = catch_unwind(run).unwrap_or_else(|_| {
-                let why = Failure::new("it panicked; see the error log");
-                Outcome::Failed(Cause::Ourselves, why)
+                let why = DeployError::new("it panicked; see the error log");
+                DeployOutcome::Failed(DeployFailureCause::Ourselves, why)
             });
             let old = outcome.old();
             // Nobody listens while the server stops.
-            let _ = done.send(Done { plan, outcome });
-            old.iter().for_each(Old::remove);
+            let _ = done.send(FinishedDeployment { plan, outcome });
+            old.iter().for_each(OldTrees::remove);
         });
         match queued {
             Ok(()) => {
@@ -267,14 +279,14 @@ impl Deployments {
 
     /// Waits for what was given up to be cleaned up, for a moment. Returns those that came to their end
     /// all the same, or may do so yet: their roots lead to trees that nobody has served.
-    pub(super) async fn finish(&mut self) -> Vec<Arc<Plan>> {
+    pub(super) async fn finish(&mut self) -> Vec<Arc<DeployPlan>> {
         let until = tokio::time::Instant::now() + GRACE;
         let mut turned = Vec::new();
         while !self.under_way.is_empty() {
             match timeout_at(until, self.done.1.recv()).await {
                 Ok(Some(done)) => {
                     self.ended(&done.plan);
-                    if let Outcome::Turned(_) = done.outcome {
+                    if let DeployOutcome::Deployed(_) = done.outcome {
                         turned.push(done.plan);
                     }
                 }
@@ -288,17 +300,17 @@ impl Deployments {
         turned
     }
 
-    fn take_unread(&mut self, plan: &Arc<Plan>) -> Option<Turned> {
+    fn take_unread(&mut self, plan: &Arc<DeployPlan>) -> Option<DeployedTree> {
         let mut all = self.all.iter_mut();
         all.find(|it| Arc::ptr_eq(&it.plan, plan))?.unread.take()
     }
 
     /// The one of this plan, which a reload may have replaced by one like it meanwhile.
-    fn like(&mut self, plan: &Plan) -> Option<&mut Standing> {
+    fn like(&mut self, plan: &DeployPlan) -> Option<&mut DeploymentRecord> {
         self.all.iter_mut().find(|it| it.plan.is_like(plan))
     }
 
-    fn ended(&mut self, plan: &Arc<Plan>) {
+    fn ended(&mut self, plan: &Arc<DeployPlan>) {
         let position = self.under_way.iter().position(|it| Arc::ptr_eq(it, plan));
         position.map(|nth| self.under_way.swap_remove(nth));
     }
@@ -307,12 +319,12 @@ impl Deployments {
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
         for standing in &self.all {
-            let Plan { site, shown, .. } = &*standing.plan;
+            let DeployPlan { site, shown, .. } = &*standing.plan;
             let branch = &standing.plan.branch;
             let _ = write!(out, "{site} is {branch} of {shown}: ");
             let _ = match standing.plan.deployed() {
                 Some((commit, since)) => {
-                    let since = self::shown(seconds(since));
+                    let since = self::format_utc(seconds(since));
                     write!(out, "{} since {since}", short(&commit))
                 }
                 None => write!(out, "nothing is deployed"),
@@ -325,7 +337,7 @@ impl Deployments {
             }
             out.push('\n');
             if let Some(failed) = &standing.failure {
-                let at = self::shown(failed.since);
+                let at = self::format_utc(failed.since);
                 let _ = writeln!(out, "  failed at {at}: {}", failed.why);
             }
         }
@@ -334,7 +346,7 @@ impl Deployments {
 
     /// For programs.
     pub(super) fn json(&self) -> String {
-        let one = |standing: &Standing| {
+        let one = |standing: &DeploymentRecord| {
             let (commit, since) = standing.plan.deployed().unzip();
             let failure = standing.failure.as_ref();
             let or_null = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
@@ -361,16 +373,16 @@ const NO_MORE: &str = "not deployed: the server's configuration no longer says s
 /// At a stop, git is ended and half a tree removed within this time, or left behind.
 const GRACE: Duration = Duration::from_secs(5);
 /// First deployments are waited for so long.
-pub(super) const FURNISHING: Duration = Duration::from_secs(DEPLOY_FIRST_SECONDS);
+pub(super) const FIRST_DEPLOY_WAIT_MAX: Duration = Duration::from_secs(DEPLOY_FIRST_SECONDS);
 /// More never wait: one for each site.
 const QUEUE_MAX: usize = 65_536;
 
-impl Standing {
-    fn new(plan: Plan) -> Standing {
-        Standing {
+impl DeploymentRecord {
+    fn new(plan: DeployPlan) -> DeploymentRecord {
+        DeploymentRecord {
             plan: Arc::new(plan),
             url: None,
-            unwanted: Unwanted::default(),
+            unwanted: CancelFlag::default(),
             runs: false,
             ended: None,
             again: false,
@@ -384,15 +396,15 @@ impl Standing {
     }
 
     /// The same by another plan, which tries anew for those who wait.
-    fn under(mut self, plan: Plan) -> Standing {
+    fn under(mut self, plan: DeployPlan) -> DeploymentRecord {
         if *self.plan == plan {
             return self;
         }
         self.unwanted.store(true, Ordering::Relaxed);
         self.waiting.append(&mut self.waiting_again);
-        Standing {
+        DeploymentRecord {
             plan: Arc::new(plan),
-            unwanted: Unwanted::default(),
+            unwanted: CancelFlag::default(),
             runs: false,
             again: false,
             ..self
@@ -409,7 +421,7 @@ impl Standing {
     /// A tree of this commit is served.
     fn serves(&mut self, commit: String) {
         self.unread = None;
-        self.served = Some(Served {
+        self.served = Some(ServedCommit {
             commit,
             at: Instant::now(),
         });
@@ -418,7 +430,7 @@ impl Standing {
     /// The repository couldn't be read at the last try.
     fn is_unreadable(&self) -> bool {
         let failure = self.failure.as_ref();
-        failure.is_some_and(|it| it.cause == Cause::Repository)
+        failure.is_some_and(|it| it.cause == DeployFailureCause::Repository)
     }
 
     fn looks_again_at(&self) -> Option<Instant> {
@@ -437,17 +449,17 @@ impl Standing {
     }
 
     /// What came of it, for who waited and for the status.
-    fn settle(&mut self, came: Came) {
+    fn settle(&mut self, came: PublishOutcome) {
         match came {
-            Came::Served => self.failure = None,
-            Came::Failed(cause, why) => {
+            PublishOutcome::Served => self.failure = None,
+            PublishOutcome::Failed(cause, why) => {
                 let known = self.failure.take().filter(|it| it.why == why);
                 // It may be tried often.
                 if known.is_none() || !self.waiting.is_empty() {
-                    log::error!("{}", self.plan.complaint(cause.commit(), &why));
+                    log::error!("{}", self.plan.failure_message(cause.commit(), &why));
                 }
                 let same = known.filter(|it| it.cause == cause);
-                self.failure = Some(Failed {
+                self.failure = Some(FailedDeployment {
                     cause,
                     why,
                     is_mended: false,
@@ -455,7 +467,7 @@ impl Standing {
                     since: same.map_or_else(clock::unix_seconds_now, |it| it.since),
                 });
             }
-            Came::StillFailed => {}
+            PublishOutcome::StillFailed => {}
         }
         // Those who wait for nothing else are answered by this.
         for waiting in std::mem::take(&mut self.waiting) {
@@ -463,7 +475,7 @@ impl Standing {
         }
     }
 
-    fn words_for(&self, waiting: &Waiting) -> Vec<String> {
+    fn words_for(&self, waiting: &WaitingPush) -> Vec<String> {
         if let Some(failed) = &self.failure {
             return self.complaint(failed);
         }
@@ -475,7 +487,7 @@ impl Standing {
             .collect()
     }
 
-    fn success(&self, served: &Served) -> String {
+    fn success(&self, served: &ServedCommit) -> String {
         let commit = short(&served.commit);
         match &self.url {
             Some(url) => format!("deployed {commit} to {url}"),
@@ -483,7 +495,7 @@ impl Standing {
         }
     }
 
-    fn complaint(&self, failed: &Failed) -> Vec<String> {
+    fn complaint(&self, failed: &FailedDeployment) -> Vec<String> {
         let why = &failed.why;
         let site = self.url.as_deref().unwrap_or(&self.plan.site);
         let deployed = self.plan.deployed().map(|(commit, _)| commit);
@@ -491,7 +503,7 @@ impl Standing {
             Some(commit) => format!("{site} stays at {}", short(&commit)),
             None => format!("{site} stays as it is"),
         };
-        vec![format!("NOT DEPLOYED: {}", why.told()), stays]
+        vec![format!("NOT DEPLOYED: {}", why.client_message()), stays]
     }
 }
 
@@ -522,59 +534,62 @@ fn url(
 }
 
 /// What came of a try that turned nothing, after it was seen to that the tree that is there is served.
-fn came_after(outcome: Outcome, came: Came) -> Came {
+fn came_after(outcome: DeployOutcome, came: PublishOutcome) -> PublishOutcome {
     match outcome {
         // The branch may be gone, and what the root leads to is served still.
-        Outcome::Same(_) | Outcome::NoBranch | Outcome::Turned(_) => came,
-        Outcome::StillFailed => Came::StillFailed,
-        Outcome::Failed(cause, why) => Came::Failed(cause, why),
+        DeployOutcome::Same(_) | DeployOutcome::NoBranch | DeployOutcome::Deployed(_) => came,
+        DeployOutcome::StillFailed => PublishOutcome::StillFailed,
+        DeployOutcome::Failed(cause, why) => PublishOutcome::Failed(cause, why),
     }
 }
 
-impl Plane {
+impl ControlPlane {
     /// What a new configuration deploys to is made, where it isn't there.
-    pub(super) async fn furnish(&self, config: &Config) -> Result<(), OperatorError> {
+    pub(super) async fn deploy_missing_roots(&self, config: &Config) -> Result<(), OperatorError> {
         let mut all = config.deployments().into_iter();
-        if all.all(|it| Plan::of(&it, &config.server).is_furnished()) {
+        if all.all(|it| DeployPlan::of(&it, &config.server).has_deployed_tree()) {
             // Nor is there anything to wait for.
             return Ok(());
         }
         let of_job = config.clone();
         // What is under way is for somebody who waits; the new ones come after it.
         let patience = match self.deployments.under_way.is_empty() {
-            true => FURNISHING,
+            true => FIRST_DEPLOY_WAIT_MAX,
             false => Duration::ZERO,
         };
-        let furnished = self.scans.run(move || furnish(&of_job, patience)).await;
+        let furnished = self
+            .scans
+            .run(move || deploy_missing_roots(&of_job, patience))
+            .await;
         furnished.unwrap_or_else(|gone| Err(OperatorError::failure(format!("deploying: {gone}"))))
     }
 
     /// Something is to be deployed, or was.
-    pub(super) async fn hear(&mut self, news: News) {
+    pub(super) async fn handle_deployment_event(&mut self, news: DeploymentEvent) {
         match news {
-            News::Pushed(pushed) => self.deployments.pushed(pushed),
-            News::Done(done) => self.deployed(done).await,
+            DeploymentEvent::Pushed(pushed) => self.deployments.pushed(pushed),
+            DeploymentEvent::Done(done) => self.deployed(done).await,
         }
     }
 
     /// A new tree is served, and only then told to who waits.
-    async fn deployed(&mut self, done: Done) {
-        let Done { plan, outcome } = done;
+    async fn deployed(&mut self, done: FinishedDeployment) {
+        let FinishedDeployment { plan, outcome } = done;
         self.deployments.ended(&plan);
         let mut all = self.deployments.all.iter_mut();
         if let Some(standing) = all.find(|it| Arc::ptr_eq(&it.plan, &plan)) {
-            standing.has_branch = !matches!(outcome, Outcome::NoBranch);
+            standing.has_branch = !matches!(outcome, DeployOutcome::NoBranch);
         }
         let unread = self.deployments.take_unread(&plan);
         let came = match (outcome, unread) {
             // What couldn't be read is another one, which nobody waits for any more.
-            (Outcome::Turned(turned), _) => self.served(&plan, turned).await,
+            (DeployOutcome::Deployed(turned), _) => self.served(&plan, turned).await,
             (outcome, Some(unread)) => {
                 // It may be readable by now, whatever came of the commit after it.
                 let came = self.served(&plan, unread).await;
                 came_after(outcome, came)
             }
-            (outcome, None) => came_after(outcome, Came::Served),
+            (outcome, None) => came_after(outcome, PublishOutcome::Served),
         };
         let mut all = self.deployments.all.iter_mut();
         let Some(nth) = all.position(|it| Arc::ptr_eq(&it.plan, &plan)) else {
@@ -601,30 +616,30 @@ impl Plane {
     }
 
     /// Publishes a World with this tree; returns when every worker serves it.
-    async fn served(&mut self, plan: &Plan, turned: Turned) -> Came {
-        self.changes.whole.extend(self.places_of(plan));
+    async fn served(&mut self, plan: &DeployPlan, turned: DeployedTree) -> PublishOutcome {
+        self.changes.rescan.extend(self.places_of(plan));
         self.apply().await;
         let is_old = |site: &Site| site.rules().root == plan.root && site.root() != turned.tree;
         let has_old = self.places().any(|(_, site)| is_old(&site));
         if has_old {
             // It may be that there was no descriptor left. Who can't be read is tried again.
-            let cause = Cause::Commit(turned.commit.clone());
+            let cause = DeployFailureCause::Commit(turned.commit.clone());
             if let Some(standing) = self.deployments.like(plan) {
                 standing.unread = Some(turned);
             }
             let what = "its tree can't be read yet; the error log says why";
-            return Came::Failed(cause, Failure::new(what));
+            return PublishOutcome::Failed(cause, DeployError::new(what));
         }
         self.forget_pages(plan);
-        log::info!("{}", plan.words(&turned));
+        log::info!("{}", plan.success_message(&turned));
         if let Some(standing) = self.deployments.like(plan) {
             standing.serves(turned.commit);
         }
-        Came::Served
+        PublishOutcome::Served
     }
 
     /// What scripts made of the old tree isn't what those of the new one would.
-    pub(super) fn forget_pages(&self, plan: &Plan) {
+    pub(super) fn forget_pages(&self, plan: &DeployPlan) {
         for place in self.places_of(plan) {
             if let Some(host) = self.world.hosts.iter().nth(place.host) {
                 self.supplies.cache.purge(&host.names[0], "/*");
@@ -632,7 +647,7 @@ impl Plane {
         }
     }
 
-    fn places_of(&self, plan: &Plan) -> Vec<Place> {
+    fn places_of(&self, plan: &DeployPlan) -> Vec<SiteId> {
         let all = self.places();
         let all = all.filter(|(_, site)| site.rules().root == plan.root);
         all.map(|(place, _)| place).collect()

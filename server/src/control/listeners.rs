@@ -2,9 +2,9 @@
 //! the workers, and outlive a worker that has to be started anew.
 
 use crate::base::sys;
-use crate::config::{Config, Listen, OperatorError};
+use crate::config::{Config, ListenAddress, OperatorError};
 use crate::limits::SOCKET_UNSENT_BYTES;
-use crate::serve::worker::Listening;
+use crate::serve::worker::WorkerListener;
 use socket2::{SockRef, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -15,10 +15,10 @@ use std::time::Duration;
 /// All addresses that are listened on.
 #[derive(Default)]
 pub struct Listeners {
-    addresses: Vec<Address>,
+    addresses: Vec<BoundAddress>,
 }
 
-struct Address {
+struct BoundAddress {
     /// As configured, for telling at a reload whether it is still wanted.
     asked: SocketAddr,
     bound: SocketAddr,
@@ -61,7 +61,7 @@ impl Listeners {
                 Some(quic) => or_without(config, address, quic)?,
                 None => None,
             };
-            new.push(Address {
+            new.push(BoundAddress {
                 asked: listen.address,
                 bound: address,
                 secure,
@@ -132,7 +132,7 @@ impl Listeners {
             socket.set_nonblocking(true)?;
             prepare(&socket)?;
             let bound = socket.local_addr()?;
-            let named = |listen: &Listen| listen.address.port() == bound.port();
+            let named = |listen: &ListenAddress| listen.address.port() == bound.port();
             let https = config
                 .server
                 .https
@@ -151,7 +151,7 @@ impl Listeners {
                         .is_ok_and(|its| its.port() == bound.port())
             };
             let quic = datagrams.iter().position(is_same);
-            self.addresses.push(Address {
+            self.addresses.push(BoundAddress {
                 asked: bound,
                 bound,
                 secure,
@@ -164,7 +164,7 @@ impl Listeners {
     }
 
     /// Addresses that `config` no longer names, taken off the list. Whoever has connected to one and
-    /// not yet said anything is let in within [`LET_IN`]; only then stop listening.
+    /// not yet said anything is let in within [`RETIRE_DELAY`]; only then stop listening.
     pub fn retire(&mut self, config: &Config) -> Vec<(SocketAddr, bool)> {
         let mut gone = Vec::new();
         self.addresses.retain(|address| {
@@ -191,13 +191,13 @@ impl Listeners {
         &self,
         index: usize,
         only: Option<&[SocketAddr]>,
-    ) -> io::Result<Vec<Listening>> {
+    ) -> io::Result<Vec<WorkerListener>> {
         self.addresses
             .iter()
             .filter(|address| only.is_none_or(|only| only.contains(&address.bound)))
             .map(|address| {
                 let socket = address.sockets[index % address.sockets.len()].try_clone()?;
-                Ok(Listening {
+                Ok(WorkerListener {
                     socket,
                     address: address.bound,
                     secure: address.secure,
@@ -227,7 +227,7 @@ impl Listeners {
             .map(|address| address.bound.port())
     }
 
-    fn find(&self, asked: SocketAddr, secure: bool) -> Option<&Address> {
+    fn find(&self, asked: SocketAddr, secure: bool) -> Option<&BoundAddress> {
         self.addresses
             .iter()
             .find(|address| address.asked == asked && address.secure == secure)
@@ -237,11 +237,11 @@ impl Listeners {
         &self,
         config: &Config,
         span: Range<usize>,
-        listen: &Listen,
+        listen: &ListenAddress,
         error: &io::Error,
     ) -> OperatorError {
         let port = listen.address.port();
-        let ours = |address: &Address| address.bound.port() == port;
+        let ours = |address: &BoundAddress| address.bound.port() == port;
         if error.kind() == io::ErrorKind::AddrInUse && self.addresses.iter().any(ours) {
             let what = format!("port {port} is in use by this very server, in another way");
             let help = "stop it and start it again: one port can't change its kind in a reload";
@@ -251,7 +251,7 @@ impl Listeners {
     }
 }
 
-impl Address {
+impl BoundAddress {
     /// As configured; an address that was passed in tells by itself.
     fn v6_only(&self, config: &Config) -> bool {
         let mut listens = wanted(config);
@@ -266,7 +266,7 @@ impl Address {
     }
 }
 
-fn wanted(config: &Config) -> impl Iterator<Item = (Listen, Range<usize>, bool)> {
+fn wanted(config: &Config) -> impl Iterator<Item = (ListenAddress, Range<usize>, bool)> {
     let https = config
         .server
         .https
@@ -315,11 +315,11 @@ fn or_without(
     }
 }
 
-type Bound = (Vec<TcpListener>, Option<io::Result<UdpSocket>>);
+type BoundSockets = (Vec<TcpListener>, Option<io::Result<UdpSocket>>);
 
 /// Binds for every worker, and by UDP if that is wanted. Where the system chooses the port, it must
 /// be free for both.
-fn bind_one(listen: &Listen, workers: usize, wants_quic: bool) -> io::Result<Bound> {
+fn bind_one(listen: &ListenAddress, workers: usize, wants_quic: bool) -> io::Result<BoundSockets> {
     let mut tries = PORT_TRIES;
     loop {
         let sockets = bind_tcp(listen, workers)?;
@@ -340,7 +340,7 @@ fn bind_one(listen: &Listen, workers: usize, wants_quic: bool) -> io::Result<Bou
 /// So many ports are tried for being free by TCP and UDP.
 const PORT_TRIES: usize = 32;
 
-fn bind_tcp(listen: &Listen, workers: usize) -> io::Result<Vec<TcpListener>> {
+fn bind_tcp(listen: &ListenAddress, workers: usize) -> io::Result<Vec<TcpListener>> {
     let mut address = match listen.without_ipv6() {
         Some(v4) if !sys::has_ipv6() => v4,
         _ => listen.address,
@@ -360,7 +360,7 @@ fn bind_tcp(listen: &Listen, workers: usize) -> io::Result<Vec<TcpListener>> {
 /// A connection is accepted when its first bytes are there, or after about so long without any.
 const FIRST_BYTES_SECONDS: u32 = 1;
 /// The kernel repeats its SYN-ACK after a second, and lets in who answers that.
-pub const LET_IN: Duration = Duration::from_millis(1_300);
+pub const RETIRE_DELAY: Duration = Duration::from_millis(1_300);
 
 /// Options that accepted connections inherit, so that none of them costs a call of its own.
 fn prepare(socket: &TcpListener) -> io::Result<()> {
@@ -372,7 +372,7 @@ fn prepare(socket: &TcpListener) -> io::Result<()> {
 fn explain(
     config: &Config,
     span: Range<usize>,
-    listen: &Listen,
+    listen: &ListenAddress,
     error: &io::Error,
 ) -> OperatorError {
     let address = listen.address;

@@ -1,12 +1,12 @@
 //! The control plane: what `anthill serve` and `anthill check` do.
 
-mod changes;
+mod rebuild;
 mod deployments;
-mod greeting;
+mod banner;
 mod listeners;
 mod plane;
 mod socket;
-mod start;
+mod startup;
 mod status;
 mod watch;
 
@@ -14,20 +14,20 @@ mod watch;
 mod tests;
 
 use crate::base::clock;
+use crate::base::fair_share::RefusalCounters;
 use crate::base::log::{ErrorLog, Sinks};
-use crate::base::shares::Refusals;
-use crate::cache::Cache;
-use crate::config::{self, Chosen, Config, OperatorError, Overrides};
-use crate::handler::backend::Backends;
-use crate::handler::git::readers::Readers;
-use crate::handler::program::Programs;
-use crate::handler::pushed::Pushes;
-use crate::site::Budget;
-use crate::tls::{SelfSigned, Tickets};
-use crate::world::build::{self, Supplies};
+use crate::cache::PageCache;
+use crate::config::{self, Config, ConfigSource, OperatorError, Overrides};
+use crate::control::startup::logins;
+use crate::handler::call::process::ProcessRunner;
+use crate::handler::git::browse::limiter::BrowseLimiter;
+use crate::handler::git::post_receive::PushNotifier;
+use crate::site::ContentBudget;
+use crate::tls::{SelfSigned, TicketKeys};
+use crate::upstream::Backends;
+use crate::world::build::{self, SharedResources};
 use log::LevelFilter;
-use plane::Plane;
-use start::logins;
+use plane::ControlPlane;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,14 +36,14 @@ use std::time::Instant;
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// The configuration file, or the folder without one.
-    pub chosen: Chosen,
+    pub chosen: ConfigSource,
     /// What options change in it, also after a reload.
     pub overrides: Overrides,
 }
 
 /// What `anthill check` found, when nothing is wrong.
 #[derive(Clone, Debug)]
-pub struct Checked {
+pub struct CheckReport {
     /// One line for standard output.
     pub summary: String,
     /// What works but probably isn't meant.
@@ -60,8 +60,8 @@ pub fn serve(options: &ServeOptions) -> Result<Infallible, OperatorError> {
     std::panic::set_hook(Box::new(|panic| {
         log::error!("{}", panic.to_string().replace('\n', " "));
     }));
-    let plane = Plane::start(options.chosen.clone(), options.overrides.clone(), error_log);
-    let Err(error) = plane.and_then(Plane::run);
+    let plane = ControlPlane::start(options.chosen.clone(), options.overrides.clone(), error_log);
+    let Err(error) = plane.and_then(ControlPlane::run);
     // What is left to be said of an error stands below what led to it.
     log::logger().flush();
     Err(error)
@@ -69,36 +69,36 @@ pub fn serve(options: &ServeOptions) -> Result<Infallible, OperatorError> {
 
 /// Tests a configuration without serving it: everything is read and built as for serving, but no
 /// address is bound and nothing is written.
-pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
+pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
     let config = options.chosen.read(&options.overrides)?;
     let mut warnings = config::check(&config)?;
     let now = clock::unix_seconds_now();
     let made = |error: crate::tls::TlsError| OperatorError::failure(error.to_string());
-    let budget = Arc::new(Budget::new(0));
-    let refusals = Arc::<Refusals>::default();
-    let supplies = Supplies {
+    let budget = Arc::new(ContentBudget::new(0));
+    let refusals = Arc::<RefusalCounters>::default();
+    let supplies = SharedResources {
         hits: Arc::default(),
-        cache: Arc::new(Cache::new(Instant::now(), budget.clone())),
+        cache: Arc::new(PageCache::new(Instant::now(), budget.clone())),
         budget,
         sinks: Arc::new(Sinks::default()),
         logins: logins(&refusals)?,
-        tickets: Some(Arc::new(Tickets::in_memory(now).map_err(made)?)),
+        tickets: Some(Arc::new(TicketKeys::in_memory(now).map_err(made)?)),
         self_signed: Some(Arc::new(SelfSigned::in_memory(&[], now).map_err(made)?)),
         https_port: config.https_port(),
         challenges: Arc::default(),
         h3_port: None,
-        programs: Arc::new(Programs::new(
+        programs: Arc::new(ProcessRunner::new(
             config.server.limits.scripts,
             config.server.state.get_ref(),
             &refusals,
         )),
-        readers: Arc::new(Readers::new(config.server.limits.scripts, &refusals)),
+        readers: Arc::new(BrowseLimiter::new(config.server.limits.scripts, &refusals)),
         backends: Arc::new(Backends::new(&refusals)),
-        pushes: Pushes::new().0,
+        pushes: PushNotifier::new().0,
         lag: Arc::default(),
         refusals,
     };
-    let world = build::build(&build::quiet(&config), &supplies, None, now)?;
+    let world = build::build(&build::without_side_effects(&config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
     let names: Vec<&str> = config
         .sites
@@ -121,7 +121,7 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
         let (branch, repository) = (deploy.branch.get_ref(), deploy.repository.get_ref());
         format!("{name} is deployed from {branch} of {repository}")
     }));
-    Ok(Checked {
+    Ok(CheckReport {
         summary,
         warnings,
         notes,
@@ -138,7 +138,7 @@ fn certificates(config: &Config) -> Vec<String> {
         (None, true) => "tls-alpn-01",
         (None, false) => "http-01, else tls-alpn-01",
     };
-    let wanted = config.wanted();
+    let wanted = config.managed_certificates();
     let mut notes: Vec<String> = wanted
         .iter()
         .map(|wanted| {
@@ -146,7 +146,7 @@ fn certificates(config: &Config) -> Vec<String> {
             format!("certificate from {} for {names}, by {how}", acme.directory)
         })
         .collect();
-    for (name, why) in config.not_wanted() {
+    for (name, why) in config.unmanaged_names() {
         notes.push(format!("no certificate is asked for `{name}`: {why}"));
     }
     notes

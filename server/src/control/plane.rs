@@ -1,36 +1,38 @@
 //! The control plane: one thread that owns the sockets, the watches and the workers, and publishes
 //! each new World to them.
 
-use super::changes::{QUIET, Seen, look_at_files};
-use super::deployments::{Deployments, FURNISHING, News, furnish};
-use super::greeting;
-use super::listeners::{LET_IN, Listeners};
-use super::socket::{self, ControlSocket, Question};
-use super::start::{
-    bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, load_hits,
-    load_pages, logins, memory_auto, pending_head_bytes, prepare_state, tls_supplies, user_ids,
+use super::deployments::{
+    DeploymentEvent, Deployments, FIRST_DEPLOY_WAIT_MAX, deploy_missing_roots,
 };
+use super::listeners::{Listeners, RETIRE_DELAY};
+use super::socket::{self, ControlRequest, ControlSocket};
 use super::status;
-use super::watch::{Changes, Place, Watch};
-use crate::acme::Acme;
+use super::watch::{Changes, SiteId, Watch};
+use crate::acme::AcmeHandle;
 use crate::base::clock;
+use crate::base::fair_share::RefusalCounters;
 use crate::base::log::{ErrorLog, Sinks};
-use crate::base::pool::Pool;
-use crate::base::shares::Refusals;
 use crate::base::stats::Stats;
 use crate::base::sys;
 use crate::base::task;
-use crate::config::{self, Chosen, Config, OperatorError, Overrides};
-use crate::handler::backend::Backends;
-use crate::handler::git::bare;
-use crate::handler::git::readers::Readers;
-use crate::handler::program::Programs;
+use crate::base::thread_pool::ThreadPool;
+use crate::config::{self, Config, ConfigSource, OperatorError, Overrides};
+use crate::control::banner;
+use crate::control::rebuild::{FileStamp, QUIET, stamp_config_files};
+use crate::control::startup::{
+    bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, load_hits,
+    load_pages, logins, memory_auto, pending_head_bytes, prepare_state, tls_supplies, user_ids,
+};
+use crate::handler::call::process::ProcessRunner;
+use crate::handler::git::browse::limiter::BrowseLimiter;
+use crate::handler::git::sandbox_repository;
 use crate::limits;
 use crate::serve::h3;
-use crate::serve::worker::{self, Command, Shared};
-use crate::site::Budget;
+use crate::serve::worker::{self, ProcessContext, WorkerCommand};
+use crate::site::ContentBudget;
 use crate::tls::SelfSigned;
-use crate::world::build::{self, Supplies};
+use crate::upstream::Backends;
+use crate::world::build::{self, SharedResources};
 use crate::world::{Host, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -71,53 +73,53 @@ const DRAIN_MARGIN: Duration = Duration::from_secs(5);
 const QUIC_HOST: usize = 0;
 
 /// Everything that runs.
-pub struct Plane {
-    chosen: Chosen,
+pub struct ControlPlane {
+    chosen: ConfigSource,
     overrides: Overrides,
     pub(super) config: Config,
     pub(super) listeners: Listeners,
-    pub(super) supplies: Supplies,
+    pub(super) supplies: SharedResources,
     pub(super) world: Arc<World>,
     pub(super) stats: Arc<Stats>,
     pub(super) started: Instant,
-    pub(super) workers: Vec<Running>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) workers: Vec<WorkerHandle>,
+    pub(super) shared: Arc<ProcessContext>,
     /// Folders are scanned here, apart from the reads that requests wait for.
-    pub(super) scans: Pool,
+    pub(super) scans: ThreadPool,
     pub(super) watch: Option<Watch>,
     /// What is known to have changed and isn't looked at yet.
     pub(super) changes: Changes,
     /// Files that may be half written; true where something was told of them, after which nothing more
     /// may come.
-    pub(super) unsettled: BTreeMap<(Place, PathBuf), bool>,
+    pub(super) unsettled: BTreeMap<(SiteId, PathBuf), bool>,
     /// Sites that couldn't be read: it is tried again.
-    pub(super) missed: BTreeSet<Place>,
+    pub(super) missed: BTreeSet<SiteId>,
     /// Files of the configuration as they were read, for where they can't be watched.
-    pub(super) seen: Vec<(PathBuf, Option<Seen>)>,
+    pub(super) file_stamps: Vec<(PathBuf, Option<FileStamp>)>,
     /// Has certificates issued.
-    pub(super) acme: Acme,
+    pub(super) acme: AcmeHandle,
     /// Branches that become folders of sites.
     pub(super) deployments: Deployments,
     error_log: ErrorLog,
     control: ControlSocket,
     /// Who asked us to stop, and waits for it.
-    stopping_for: Vec<Question>,
+    stopping_for: Vec<ControlRequest>,
     /// Told by a worker's thread when it ends.
     pub(super) ended: (UnboundedSender<usize>, UnboundedReceiver<usize>),
 }
 
-pub(super) struct Running {
-    pub(super) commands: UnboundedSender<Command>,
+pub(super) struct WorkerHandle {
+    pub(super) commands: UnboundedSender<WorkerCommand>,
     /// None once it has ended.
     thread: Option<JoinHandle<()>>,
 }
 
 /// Why the loop woke up.
-enum Event {
+enum ControlEvent {
     Hangup,
     Reopen,
     Stop,
-    Asked(Question),
+    Asked(ControlRequest),
     Files,
     Settled,
     Quiet,
@@ -128,16 +130,16 @@ enum Event {
     Keys,
     Hits,
     WorkerEnded(usize),
-    Deployments(News),
+    Deployments(DeploymentEvent),
 }
 
-impl Plane {
+impl ControlPlane {
     /// Binds, drops privileges, reads everything and starts the workers.
     pub fn start(
-        chosen: Chosen,
+        chosen: ConfigSource,
         mut overrides: Overrides,
         error_log: ErrorLog,
-    ) -> Result<Plane, OperatorError> {
+    ) -> Result<ControlPlane, OperatorError> {
         let config = chosen.read(&overrides)?;
         overrides.settle(&config);
         for warning in config::check(&config)? {
@@ -151,29 +153,29 @@ impl Plane {
             .map_or_else(sys::cpu_count, |workers| *workers.get_ref());
         let listeners = bind(&config, count)?;
         sys::raise_nofile_limit();
-        sys::pass_on_nothing();
+        sys::set_cloexec_on_inherited();
         if let Err(error) = sys::keep_capabilities() {
             log::warn!("scripts may inherit capabilities, which can't be kept from them: {error}");
         }
-        sys::hear_of_children();
-        sys::look_at_processor();
+        sys::reset_signals();
+        sys::detect_cpu_features();
         let user = user_ids(&config)?;
         prepare_state(&config, user.as_ref())?;
         drop_privileges(&config, user.as_ref())?;
-        bare::remove_former(config.server.state.get_ref());
+        sandbox_repository::remove_former(config.server.state.get_ref());
         let control = ControlSocket::bind(&config)?;
 
         let sinks = Arc::new(Sinks::default());
         direct_errors(&config, &sinks, &error_log)?;
         let (tickets, self_signed) = tls_supplies(&config)?;
         let memory = config.server.memory_max.unwrap_or_else(memory_auto);
-        furnish(&config, FURNISHING)?;
+        deploy_missing_roots(&config, FIRST_DEPLOY_WAIT_MAX)?;
         let (deployments, pushes) = Deployments::new();
         let origin = Instant::now();
         let pending_head_bytes = pending_head_bytes(memory);
-        let budget = Arc::new(Budget::new(memory - pending_head_bytes as u64));
-        let refusals = Arc::<Refusals>::default();
-        let supplies = Supplies {
+        let budget = Arc::new(ContentBudget::new(memory - pending_head_bytes as u64));
+        let refusals = Arc::<RefusalCounters>::default();
+        let supplies = SharedResources {
             cache: load_pages(&config, origin, &budget),
             hits: load_hits(&config),
             budget,
@@ -184,38 +186,38 @@ impl Plane {
             https_port: https_port(&config, &listeners),
             challenges: Arc::default(),
             h3_port: h3_port(&config, &listeners),
-            programs: Arc::new(Programs::new(
+            programs: Arc::new(ProcessRunner::new(
                 config.server.limits.scripts,
                 config.server.state.get_ref(),
                 &refusals,
             )),
-            readers: Arc::new(Readers::new(config.server.limits.scripts, &refusals)),
+            readers: Arc::new(BrowseLimiter::new(config.server.limits.scripts, &refusals)),
             backends: Arc::new(Backends::new(&refusals)),
             pushes,
             lag: Arc::default(),
             refusals,
         };
-        let seen = look_at_files(&config);
+        let seen = stamp_config_files(&config);
         let world = Arc::new(build::build(
             &config,
             &supplies,
             None,
             clock::unix_seconds_now(),
         )?);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProcessContext {
             open: AtomicUsize::new(0),
             ledger: Arc::default(),
-            pool: Arc::new(Pool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
-            quic: h3::Seats::default(),
-            lag: supplies.lag.clone(),
+            pool: Arc::new(ThreadPool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
+            quic: h3::QuicWorkers::default(),
+            change_tracker: supplies.lag.clone(),
             refusals: supplies.refusals.clone(),
             pending_head_bytes_max: (pending_head_bytes / count)
                 .max(limits::PENDING_HEAD_BYTES_MIN),
             origin,
         });
         compress_in_background(supplies.budget.clone());
-        let acme = Acme::new(supplies.challenges.clone());
-        let mut plane = Plane {
+        let acme = AcmeHandle::new(supplies.challenges.clone());
+        let mut plane = ControlPlane {
             chosen,
             overrides,
             config,
@@ -226,12 +228,12 @@ impl Plane {
             started: Instant::now(),
             workers: Vec::new(),
             shared,
-            scans: Pool::new("anthill-scan", 1, POOL_QUEUE),
+            scans: ThreadPool::new("anthill-scan", 1, POOL_QUEUE),
             watch: None,
             changes: Changes::default(),
             unsettled: BTreeMap::new(),
             missed: BTreeSet::new(),
-            seen,
+            file_stamps: seen,
             acme,
             deployments,
             error_log,
@@ -240,7 +242,7 @@ impl Plane {
             ended: mpsc::unbounded_channel(),
         };
         // All has been read and built; what runs from here on is little of the program.
-        sys::forget_code();
+        sys::release_code_pages();
         for index in 0..count {
             let running = plane.start_worker(index)?;
             plane.workers.push(running);
@@ -253,17 +255,17 @@ impl Plane {
         self.workers.len()
     }
 
-    fn start_worker(&self, index: usize) -> Result<Running, OperatorError> {
+    fn start_worker(&self, index: usize) -> Result<WorkerHandle, OperatorError> {
         let failed = |error: io::Error| {
             OperatorError::failure(format!("can't start worker {index}: {error}"))
         };
         let (commands, receiver) = mpsc::unbounded_channel();
         for listening in self.listeners.for_worker(index, None).map_err(failed)? {
-            let _ = commands.send(Command::Listen(listening));
+            let _ = commands.send(WorkerCommand::Listen(listening));
         }
         if index == QUIC_HOST {
             for socket in self.listeners.quic(None).map_err(failed)? {
-                let _ = commands.send(Command::Quic(socket));
+                let _ = commands.send(WorkerCommand::Quic(socket));
             }
         }
         let world = self.world.clone();
@@ -285,7 +287,7 @@ impl Plane {
                 let _ = ended.send(index);
             })
             .map_err(failed)?;
-        Ok(Running {
+        Ok(WorkerHandle {
             commands,
             thread: Some(thread),
         })
@@ -308,14 +310,14 @@ impl Plane {
                 .map_err(|error| failed("the control socket", error))?;
             self.deployments
                 .plan(&self.config, self.supplies.https_port);
-            self.watch_anew();
-            greeting::print(&self);
+            self.rebuild_watches();
+            banner::print(&self);
             let _ = sys::notify("READY=1");
             self.acme.plan(&self.config, false);
             // The workers have found their feet too: again, little of the program is needed from here.
             task::spawn(async {
                 tokio::time::sleep(SETTLED).await;
-                sys::forget_code();
+                sys::release_code_pages();
             });
             self.serve(&mut signals).await;
             let _ = sys::notify("STOPPING=1");
@@ -347,23 +349,23 @@ impl Plane {
             let next = self.next_event(signals, settle, &mut keys, &mut rescan, &mut stale, found);
             let event = tokio::select! {
                 event = next => event,
-                _ = hits.tick() => Event::Hits,
+                _ = hits.tick() => ControlEvent::Hits,
             };
             match event {
-                Event::Stop => return,
-                Event::Hangup => {
+                ControlEvent::Stop => return,
+                ControlEvent::Hangup => {
                     let _ = self.reload().await;
                 }
-                Event::Reopen => {
+                ControlEvent::Reopen => {
                     self.flush_logs().await;
                     self.supplies.sinks.reopen();
                 }
-                Event::Asked(question) => {
+                ControlEvent::Asked(question) => {
                     if self.answer(question).await {
                         return;
                     }
                 }
-                Event::Files => {
+                ControlEvent::Files => {
                     self.hear_of_files();
                     if self.changes.is_empty() {
                         self.caught_up();
@@ -371,35 +373,35 @@ impl Plane {
                         settle = Some(rested);
                     }
                 }
-                Event::Settled => {
+                ControlEvent::Settled => {
                     settle = None;
                     let begun = tokio::time::Instant::now();
                     self.apply().await;
                     rested = tokio::time::Instant::now() + pause_after(begun.elapsed());
                 }
-                Event::Quiet => {
+                ControlEvent::Quiet => {
                     self.find_settled();
                     self.apply().await;
                 }
-                Event::Rescan => {
-                    self.changes.whole.extend(self.missed.iter().copied());
+                ControlEvent::Rescan => {
+                    self.changes.rescan.extend(self.missed.iter().copied());
                     if !self.is_watching() {
-                        self.changes.whole.extend(self.all_places());
-                        self.changes.files |= self.seen != look_at_files(&self.config);
+                        self.changes.rescan.extend(self.all_places());
+                        self.changes.files |= self.file_stamps != stamp_config_files(&self.config);
                         self.deployments.look_at_idle();
                     }
                     self.apply().await;
                 }
-                Event::LookAgain => self.deployments.look_again(),
-                Event::Found => {
+                ControlEvent::LookAgain => self.deployments.look_again(),
+                ControlEvent::Found => {
                     let begun = tokio::time::Instant::now();
-                    self.apply_found().await;
+                    self.apply_stale_paths().await;
                     found = tokio::time::Instant::now() + pause_after(begun.elapsed());
                 }
-                Event::Keys => self.renew_keys().await,
-                Event::Hits => self.save_hits(),
-                Event::WorkerEnded(index) => self.restart(index).await,
-                Event::Deployments(news) => self.hear(news).await,
+                ControlEvent::Keys => self.renew_keys().await,
+                ControlEvent::Hits => self.save_hits(),
+                ControlEvent::WorkerEnded(index) => self.restart(index).await,
+                ControlEvent::Deployments(news) => self.handle_deployment_event(news).await,
             }
         }
     }
@@ -412,7 +414,7 @@ impl Plane {
         rescan: &mut tokio::time::Interval,
         stale: &mut tokio::time::Interval,
         found: tokio::time::Instant,
-    ) -> Event {
+    ) -> ControlEvent {
         let rescans = !self.is_watching() || !self.missed.is_empty();
         let again = self.deployments.looks_again_at();
         let watch = &self.watch;
@@ -433,7 +435,7 @@ impl Plane {
         };
         let found = async {
             tokio::time::sleep_until(found).await;
-            lag.asked().await;
+            lag.recheck_requested().await;
         };
         let unsettled = !self.unsettled.is_empty();
         let quiet = async {
@@ -457,21 +459,21 @@ impl Plane {
             }
         };
         tokio::select! {
-            _ = signals.interrupt.recv() => Event::Stop,
-            _ = signals.terminate.recv() => Event::Stop,
-            _ = signals.hangup.recv() => Event::Hangup,
-            _ = signals.reopen.recv() => Event::Reopen,
-            question = self.control.question() => Event::Asked(question),
-            () = files => Event::Files,
-            () = settled => Event::Settled,
-            () = quiet => Event::Quiet,
-            () = rescan => Event::Rescan,
-            () = again => Event::LookAgain,
-            _ = keys.tick() => Event::Keys,
-            () = found => Event::Found,
-            _ = stale.tick() => Event::Found,
-            Some(index) = ended.recv() => Event::WorkerEnded(index),
-            news = deployments.news() => Event::Deployments(news),
+            _ = signals.interrupt.recv() => ControlEvent::Stop,
+            _ = signals.terminate.recv() => ControlEvent::Stop,
+            _ = signals.hangup.recv() => ControlEvent::Hangup,
+            _ = signals.reopen.recv() => ControlEvent::Reopen,
+            question = self.control.next_request() => ControlEvent::Asked(question),
+            () = files => ControlEvent::Files,
+            () = settled => ControlEvent::Settled,
+            () = quiet => ControlEvent::Quiet,
+            () = rescan => ControlEvent::Rescan,
+            () = again => ControlEvent::LookAgain,
+            _ = keys.tick() => ControlEvent::Keys,
+            () = found => ControlEvent::Found,
+            _ = stale.tick() => ControlEvent::Found,
+            Some(index) = ended.recv() => ControlEvent::WorkerEnded(index),
+            news = deployments.news() => ControlEvent::Deployments(news),
         }
     }
 
@@ -514,8 +516,8 @@ impl Plane {
         said.extend(keep_until_restart(&self.config.server, &mut config.server));
         let new = self.listeners.bind(&config, self.workers.len())?;
         let new_quic = self.listeners.bind_quic(&config)?;
-        let seen = look_at_files(&config);
-        self.furnish(&config).await.inspect_err(|_| {
+        let seen = stamp_config_files(&config);
+        self.deploy_missing_roots(&config).await.inspect_err(|_| {
             self.listeners.forget(&new);
         })?;
         let (supplies, world) = self.prepare(&config).inspect_err(|_| {
@@ -523,13 +525,13 @@ impl Plane {
         })?;
         self.supplies = supplies;
         self.config = config;
-        self.seen = seen;
+        self.file_stamps = seen;
         self.publish(world).await;
         for (index, running) in self.workers.iter().enumerate() {
             match self.listeners.for_worker(index, Some(&new)) {
                 Ok(sockets) => {
                     for listening in sockets {
-                        let _ = running.commands.send(Command::Listen(listening));
+                        let _ = running.commands.send(WorkerCommand::Listen(listening));
                     }
                 }
                 Err(error) => log::error!("worker {index}: {error}"),
@@ -538,25 +540,29 @@ impl Plane {
         match self.listeners.quic(Some(&new_quic)) {
             Ok(sockets) => {
                 for socket in sockets {
-                    let _ = self.workers[QUIC_HOST].commands.send(Command::Quic(socket));
+                    let _ = self.workers[QUIC_HOST]
+                        .commands
+                        .send(WorkerCommand::Quic(socket));
                 }
             }
             Err(error) => log::error!("HTTP/3: {error}"),
         }
         let retired = self.listeners.retire(&self.config);
         if !retired.is_empty() {
-            tokio::time::sleep(LET_IN).await;
+            tokio::time::sleep(RETIRE_DELAY).await;
         }
         for (address, secure) in retired {
             for running in &self.workers {
-                let _ = running.commands.send(Command::Unlisten(address, secure));
+                let _ = running
+                    .commands
+                    .send(WorkerCommand::Unlisten(address, secure));
             }
         }
         self.missed.clear();
         self.unsettled.clear();
         self.deployments
             .plan(&self.config, self.supplies.https_port);
-        self.watch_anew();
+        self.rebuild_watches();
         self.apply().await;
         self.acme.plan(&self.config, true);
         said.insert(
@@ -568,7 +574,7 @@ impl Plane {
     }
 
     /// All that a new configuration needs, without touching what serves now.
-    fn prepare(&self, config: &Config) -> Result<(Supplies, World), OperatorError> {
+    fn prepare(&self, config: &Config) -> Result<(SharedResources, World), OperatorError> {
         let mut supplies = self.supplies.clone();
         let tickets = |config: &Config| {
             let file = config.tls.tickets.as_ref();
@@ -597,7 +603,7 @@ impl Plane {
             let (done, serves) = oneshot::channel();
             if running
                 .commands
-                .send(Command::World(self.world.clone(), done))
+                .send(WorkerCommand::World(self.world.clone(), done))
                 .is_ok()
             {
                 waiting.push(serves);
@@ -612,7 +618,11 @@ impl Plane {
     async fn flush_logs(&self) {
         for running in &self.workers {
             let (done, flushed) = oneshot::channel();
-            if running.commands.send(Command::FlushLogs(done)).is_ok() {
+            if running
+                .commands
+                .send(WorkerCommand::FlushLogs(done))
+                .is_ok()
+            {
                 let _ = flushed.await;
             }
         }
@@ -637,7 +647,7 @@ impl Plane {
             return;
         }
         let state = self.config.server.state.get_ref();
-        match SelfSigned::load_or_make(state, &greeting::own_names(&self.config), now) {
+        match SelfSigned::load_or_make(state, &banner::self_signed_names(&self.config), now) {
             Ok(made) => {
                 self.supplies.self_signed = Some(Arc::new(made));
                 self.changes.files = true;
@@ -648,7 +658,7 @@ impl Plane {
     }
 
     /// Does what a line from the control socket asks for; true when it is to stop.
-    async fn answer(&mut self, question: Question) -> bool {
+    async fn answer(&mut self, question: ControlRequest) -> bool {
         if question.line.starts_with("hits ") {
             // With the views of the last seconds.
             self.flush_logs().await;
@@ -741,17 +751,17 @@ impl Plane {
         let deadline = Duration::from_secs(seconds.into());
         log::info!("stopping: requests under way have {seconds} s to finish");
         // From here on nobody brings in what the disk tells, and nobody is to wait for it.
-        self.supplies.lag.follow(None);
-        self.supplies.lag.take_asked();
+        self.supplies.lag.set_inotify(None);
+        self.supplies.lag.begin_recheck();
         self.caught_up();
         self.deployments.stop();
         // Whoever takes our place may have certificates issued from now on.
-        self.acme = Acme::new(self.supplies.challenges.clone());
+        self.acme = AcmeHandle::new(self.supplies.challenges.clone());
         // The workers accept what waits and close; our own copies would keep the ports open, and
         // whoever comes now would wait for nobody.
         self.listeners = Listeners::default();
         for running in &self.workers {
-            let _ = running.commands.send(Command::Drain(deadline));
+            let _ = running.commands.send(WorkerCommand::Drain(deadline));
         }
         let patience = tokio::time::sleep(deadline + DRAIN_MARGIN);
         let mut patience = std::pin::pin!(patience);
@@ -762,7 +772,7 @@ impl Plane {
                         let _ = thread.join();
                     }
                 }
-                question = self.control.question() => match question.line.as_str() {
+                question = self.control.next_request() => match question.line.as_str() {
                     "stop" => self.stopping_for.push(question),
                     line => {
                         let answer = self.tell(line);
@@ -796,9 +806,9 @@ impl Plane {
 /// How long changes are gathered after a World that took so long to make: a script that writes many
 /// files, or a deployment, is not followed step by step.
 fn pause_after(renewing: Duration) -> Duration {
-    let least = Duration::from_millis(limits::RENEWING_PAUSE_MILLISECONDS);
-    let most = Duration::from_millis(limits::RENEWING_PAUSE_MILLISECONDS_MAX);
-    (renewing * (limits::RENEWING_SHARE - 1)).clamp(least, most)
+    let least = Duration::from_millis(limits::WORLD_UPDATE_PAUSE_MILLISECONDS_MIN);
+    let most = Duration::from_millis(limits::WORLD_UPDATE_PAUSE_MILLISECONDS_MAX);
+    (renewing * (limits::WORLD_UPDATE_TIME_DIVISOR - 1)).clamp(least, most)
 }
 
 /// Stack of a worker. A request that scripts send on within the server 8 times, each time through the page
@@ -825,7 +835,7 @@ impl Signals {
 }
 
 /// What a reload can't change stays as it is; says so where something else is configured now.
-fn keep_until_restart(old: &config::Server, new: &mut config::Server) -> Vec<String> {
+fn keep_until_restart(old: &config::ServerConfig, new: &mut config::ServerConfig) -> Vec<String> {
     let mut said = Vec::new();
     let mut keep = |key: &str, same: bool| {
         if !same {
@@ -834,8 +844,9 @@ fn keep_until_restart(old: &config::Server, new: &mut config::Server) -> Vec<Str
             ));
         }
     };
-    let workers = |server: &config::Server| server.workers.as_ref().map(|its| *its.get_ref());
-    let user = |server: &config::Server| server.user.as_ref().map(|its| its.get_ref().clone());
+    let workers = |server: &config::ServerConfig| server.workers.as_ref().map(|its| *its.get_ref());
+    let user =
+        |server: &config::ServerConfig| server.user.as_ref().map(|its| its.get_ref().clone());
     keep("workers", workers(old) == workers(new));
     keep("state", old.state.get_ref() == new.state.get_ref());
     keep("user", user(old) == user(new));

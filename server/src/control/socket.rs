@@ -5,7 +5,7 @@
 //! nothing at all, holds up the control plane.
 
 use crate::base::task;
-use crate::base::trusted_path::{LastLink, Missing, TrustedPath};
+use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::config::{Config, OperatorError};
 use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
@@ -32,11 +32,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct ControlSocket {
     way: TrustedPath,
     listener: Option<std::os::unix::net::UnixListener>,
-    questions: (UnboundedSender<Question>, UnboundedReceiver<Question>),
+    questions: (
+        UnboundedSender<ControlRequest>,
+        UnboundedReceiver<ControlRequest>,
+    ),
 }
 
 /// A question, and who waits for its answer.
-pub(super) struct Question {
+pub(super) struct ControlRequest {
     pub(super) line: String,
     stream: UnixStream,
 }
@@ -92,7 +95,7 @@ impl ControlSocket {
     }
 
     /// Waits for the next question.
-    pub(super) async fn question(&mut self) -> Question {
+    pub(super) async fn next_request(&mut self) -> ControlRequest {
         match self.questions.1.recv().await {
             Some(question) => question,
             // We hold a sender ourselves.
@@ -108,7 +111,7 @@ impl Drop for ControlSocket {
     }
 }
 
-impl Question {
+impl ControlRequest {
     /// Sends the answer: `ok` or `error`, and text for whoever asked.
     pub(super) fn answer(self, outcome: Result<String, String>) {
         task::spawn(self.write(outcome));
@@ -131,7 +134,7 @@ fn bind(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, TrustedPat
     if let Some(folder) = path.parent() {
         crate::config::prepare_folder(folder, None)?;
     }
-    let way = TrustedPath::resolve(path, LastLink::Keep, Missing::Fail)?;
+    let way = TrustedPath::resolve(path, LastLink::Keep, MissingFolder::Fail)?;
     way.must_stay_with_its_folder()?.map_err(io::Error::other)?;
     if let Some(stale) = way.stat()? {
         if FileType::from_raw_mode(stale.st_mode) != FileType::Socket {
@@ -149,7 +152,7 @@ fn bind(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, TrustedPat
         let folder = way.folder().as_raw_fd();
         Path::new(&format!("/proc/self/fd/{folder}")).join(way.name())
     };
-    let place = match way.must_be_led_by(0) {
+    let place = match way.must_be_controlled_by(0) {
         Ok(()) => path.to_owned(),
         Err(_) => by_descriptor(),
     };
@@ -161,7 +164,7 @@ fn bind(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, TrustedPat
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-async fn accept(listener: UnixListener, asked: UnboundedSender<Question>) {
+async fn accept(listener: UnixListener, asked: UnboundedSender<ControlRequest>) {
     let places = Arc::new(Semaphore::new(ASKERS_MAX));
     while let Ok(place) = places.clone().acquire_owned().await {
         match listener.accept().await {
@@ -179,7 +182,7 @@ async fn accept(listener: UnixListener, asked: UnboundedSender<Question>) {
     }
 }
 
-async fn read(mut stream: UnixStream) -> Option<Question> {
+async fn read(mut stream: UnixStream) -> Option<ControlRequest> {
     let mut line = Vec::new();
     let end = loop {
         if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
@@ -195,5 +198,5 @@ async fn read(mut stream: UnixStream) -> Option<Question> {
         }
     };
     let line = String::from_utf8_lossy(&line[..end]).trim().to_owned();
-    Some(Question { line, stream })
+    Some(ControlRequest { line, stream })
 }

@@ -1,15 +1,15 @@
 //! `anthill status`: what the running server is doing, for people and as JSON.
 
-use super::plane::Plane;
-use crate::acme::{Report, SiteReport, shown};
+use super::plane::ControlPlane;
+use crate::acme::{AcmeReport, CertificateReport, format_utc};
 use crate::base::clock;
 use crate::tls::PairSummary;
 use crate::wire::json::quoted;
 use std::fmt::Write;
 
 /// For people.
-pub(super) fn text(plane: &Plane) -> String {
-    let facts = Facts::of(plane);
+pub(super) fn text(plane: &ControlPlane) -> String {
+    let facts = ServerStatus::of(plane);
     let mut out = String::new();
     let _ = writeln!(
         out,
@@ -60,15 +60,15 @@ pub(super) fn text(plane: &Plane) -> String {
         out.push_str("certificates are renewed by another server on this state folder\n");
     }
     out.push_str(&plane.deployments.text());
-    for (name, why) in plane.config.not_wanted() {
+    for (name, why) in plane.config.unmanaged_names() {
         let _ = writeln!(out, "no certificate is asked for `{name}`: {why}");
     }
     out
 }
 
 /// For programs.
-pub(super) fn json(plane: &Plane) -> String {
-    let facts = Facts::of(plane);
+pub(super) fn json(plane: &ControlPlane) -> String {
+    let facts = ServerStatus::of(plane);
     let mut out = format!(
         "{{\"version\":{},\"pid\":{},\"up_seconds\":{},\"generation\":{},\"configuration\":{},\"workers\":{},",
         quoted(env!("CARGO_PKG_VERSION")),
@@ -136,12 +136,15 @@ pub(super) fn json(plane: &Plane) -> String {
 }
 
 /// What the robot knows of this certificate.
-fn of_robot<'r>(certificate: &PairSummary, report: &'r Report) -> Option<&'r SiteReport> {
+fn of_robot<'r>(
+    certificate: &PairSummary,
+    report: &'r AcmeReport,
+) -> Option<&'r CertificateReport> {
     let file = certificate.certificate.as_ref()?;
     report.sites.iter().find(|site| site.file == *file)
 }
 
-fn write_certificate(out: &mut String, certificate: &PairSummary, report: &Report, now: u64) {
+fn write_certificate(out: &mut String, certificate: &PairSummary, report: &AcmeReport, now: u64) {
     let names = certificate.names.join(", ");
     let days = certificate.days_left(now);
     let robot = of_robot(certificate, report);
@@ -164,16 +167,16 @@ fn write_certificate(out: &mut String, certificate: &PairSummary, report: &Repor
     };
     let verb = match (site.next <= now, certificate.stands_in) {
         (true, _) => "now being asked for".to_owned(),
-        (false, true) => format!("asked for at {}", shown(site.next)),
-        (false, false) => format!("renewed at {}", shown(site.next)),
+        (false, true) => format!("asked for at {}", format_utc(site.next)),
+        (false, false) => format!("renewed at {}", format_utc(site.next)),
     };
     let _ = writeln!(out, ", {verb}");
     if let Some((at, failure)) = &site.failure {
-        let _ = writeln!(out, "  failed at {}: {failure}", shown(*at));
+        let _ = writeln!(out, "  failed at {}: {failure}", format_utc(*at));
     }
 }
 
-fn certificate_json(certificate: &PairSummary, report: &Report, now: u64) -> String {
+fn certificate_json(certificate: &PairSummary, report: &AcmeReport, now: u64) -> String {
     let names: Vec<String> = certificate.names.iter().map(|name| quoted(name)).collect();
     let mut out = format!(
         "{{\"names\":[{}],\"days_left\":{},\"self_signed\":{}",
@@ -196,7 +199,7 @@ fn certificate_json(certificate: &PairSummary, report: &Report, now: u64) -> Str
     out
 }
 
-struct Facts {
+struct ServerStatus {
     now: u64,
     up_seconds: u64,
     content_bytes: usize,
@@ -205,9 +208,9 @@ struct Facts {
     datagrams_lost: u64,
 }
 
-impl Facts {
-    fn of(plane: &Plane) -> Facts {
-        Facts {
+impl ServerStatus {
+    fn of(plane: &ControlPlane) -> ServerStatus {
+        ServerStatus {
             now: clock::unix_seconds_now(),
             up_seconds: plane.started.elapsed().as_secs(),
             content_bytes: plane.supplies.budget.bytes_used(),

@@ -1,26 +1,31 @@
 //! What goes wrong inside: a worker that ends, a connection that panics. The rest is tested from
 //! outside, on the real program.
 
-use super::plane::Plane;
+use super::plane::ControlPlane;
 use crate::base::log::ErrorLog;
-use crate::config::{Chosen, Overrides};
-use crate::handler::{Fault, Handler, LocalBoxFuture, Request, Response};
-use crate::serve::worker::Command;
-use crate::world::{Host, Hosts, Route, Target, World};
+use crate::config::{ConfigSource, Overrides};
+use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
+use crate::serve::worker::WorkerCommand;
+use crate::world::{Host, Hosts, Route, RouteTarget, World};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-fn plane(folder: &TempDir) -> (Plane, SocketAddr) {
+fn plane(folder: &TempDir) -> (ControlPlane, SocketAddr) {
     let file = folder.path().join("anthill.toml");
     std::fs::create_dir(folder.path().join("public")).unwrap();
     std::fs::write(folder.path().join("public/index.html"), "hello").unwrap();
     let text = "[server]\nhttps = []\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\nworkers = 1\n\
                 [log]\naccess = \"off\"\n[[site]]\nnames = [\"*\"]\nhttp = \"serve\"\n";
     std::fs::write(&file, text).unwrap();
-    let plane = Plane::start(Chosen::File(file), Overrides::default(), ErrorLog::new()).unwrap();
+    let plane = ControlPlane::start(
+        ConfigSource::File(file),
+        Overrides::default(),
+        ErrorLog::new(),
+    )
+    .unwrap();
     let (address, _) = plane.listeners.bound().next().unwrap();
     (plane, address)
 }
@@ -47,7 +52,7 @@ fn a_worker_that_ends_is_started_anew_on_its_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let (mut plane, address) = plane(&folder);
     assert!(get(&mut TcpStream::connect(address).unwrap(), "/").ends_with("hello"));
-    let end = Command::Drain(Duration::ZERO);
+    let end = WorkerCommand::Drain(Duration::ZERO);
     assert!(plane.workers[0].commands.send(end).is_ok());
     // Whoever comes while there is nobody waits in the socket, which is open all the time.
     let index = wait(plane.ended.1.recv()).unwrap();
@@ -60,7 +65,7 @@ fn a_worker_that_ends_is_started_anew_on_its_sockets() {
 struct Panics;
 
 impl Handler for Panics {
-    fn handle(&self, _: Request) -> LocalBoxFuture<Result<Response, Fault>> {
+    fn handle(&self, _: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         panic!("on purpose")
     }
 }
@@ -73,7 +78,7 @@ fn a_panic_ends_its_connection_and_no_other() {
     let mut host = Host::clone(world.hosts.iter().next().unwrap());
     host.routes.push(Route {
         prefix: (*b"/panics").into(),
-        target: Some(Target::Handler(Arc::new(Panics))),
+        target: Some(RouteTarget::Handler(Arc::new(Panics))),
         allow: None,
         users: None,
         scripts: None,

@@ -7,7 +7,7 @@
 //! It tells; what to do about it is the control plane's. If the kernel has no watches left, or lost
 //! count of what happened, it says that everything may have changed.
 
-use crate::base::sys::{self, Event, Inotify, WatchFlags, Writers};
+use crate::base::sys::{self, Inotify, InotifyEvent, OpenWriters, WatchFlags};
 use crate::limits::LINK_HOPS_MAX;
 use crate::site::{Site, writers_of};
 use rustix::fs::CWD;
@@ -23,7 +23,7 @@ use tokio::io::unix::AsyncFd;
 
 /// Which site of the World a folder belongs to: by host, and by route where that has a folder.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Place {
+pub struct SiteId {
     /// Index among the hosts.
     pub host: usize,
     /// Index among its routes.
@@ -34,16 +34,16 @@ pub struct Place {
 #[derive(Default, Debug)]
 pub struct Changes {
     /// Paths relative to their site's root.
-    pub sites: BTreeMap<Place, BTreeSet<PathBuf>>,
+    pub sites: BTreeMap<SiteId, BTreeSet<PathBuf>>,
     /// Of those, files that went: what has their name now may be half written.
-    pub gone: BTreeSet<(Place, PathBuf)>,
+    pub gone: BTreeSet<(SiteId, PathBuf)>,
     /// Of those, files that nothing more is known of than that their attributes changed: whoever did
     /// that may be writing to them, or be done.
-    pub touched: BTreeSet<(Place, PathBuf)>,
+    pub touched: BTreeSet<(SiteId, PathBuf)>,
     /// Sites with changes in the last batch of events that was read.
-    pub read: BTreeSet<Place>,
+    pub read: BTreeSet<SiteId>,
     /// Sites to be scanned from the beginning.
-    pub whole: BTreeSet<Place>,
+    pub rescan: BTreeSet<SiteId>,
     /// A file that the configuration names.
     pub files: bool,
     /// A branch that is deployed.
@@ -56,27 +56,27 @@ pub struct Changes {
 /// The watches.
 pub struct Watch {
     inotify: AsyncFd<Arc<Inotify>>,
-    folders: HashMap<i32, Watched>,
+    folders: HashMap<i32, WatchedFolder>,
     /// The kernel's limit was met: sites are scanned from time to time instead.
     pub exhausted: bool,
 }
 
 /// A folder of the file system.
-struct Watched {
+struct WatchedFolder {
     /// Where it lay when it was watched.
     real: PathBuf,
     since: SystemTime,
     /// What it is to us: several sites may serve one folder.
-    meanings: Vec<Meaning>,
+    meanings: Vec<WatchPurpose>,
 }
 
 #[derive(PartialEq, Eq)]
-enum Meaning {
+enum WatchPurpose {
     /// A folder of a site, at this path below its root.
-    Folder { place: Place, relative: PathBuf },
+    Folder { place: SiteId, relative: PathBuf },
     /// It, or this name in it, is a part of the way to a site's root.
     Root {
-        place: Place,
+        place: SiteId,
         name: Option<OsString>,
     },
     /// It, or this name in it, is a part of the way to a file of the configuration.
@@ -89,14 +89,14 @@ impl Watch {
     /// Nothing is watched yet.
     pub fn new() -> io::Result<Watch> {
         Ok(Watch {
-            inotify: sys::watched(Arc::new(Inotify::new()?))?,
+            inotify: sys::async_inotify(Arc::new(Inotify::new()?))?,
             folders: HashMap::new(),
             exhausted: false,
         })
     }
 
     /// Where the kernel tells.
-    pub fn told(&self) -> Arc<Inotify> {
+    pub fn inotify(&self) -> Arc<Inotify> {
         Arc::clone(self.inotify.get_ref())
     }
 
@@ -110,25 +110,27 @@ impl Watch {
 
     /// Watches the way to the root of a site, links and what they lead to included: any part of it
     /// may be replaced, and then the root is another folder.
-    pub fn root(&mut self, place: Place, root: &Path) {
-        self.forget(|meaning| matches!(meaning, Meaning::Root { place: its, .. } if *its == place));
-        self.way(root, NAMES, |name| Meaning::Root { place, name });
+    pub fn root(&mut self, place: SiteId, root: &Path) {
+        self.forget(
+            |meaning| matches!(meaning, WatchPurpose::Root { place: its, .. } if *its == place),
+        );
+        self.way(root, NAMES, |name| WatchPurpose::Root { place, name });
     }
 
     /// Watches the files of the configuration, and the ways to them, since files are replaced by
     /// renaming them or by turning a link (Kubernetes does so with secrets).
     pub fn files<'p>(&mut self, files: impl Iterator<Item = &'p Path>) {
-        self.forget(|meaning| matches!(meaning, Meaning::File { .. }));
+        self.forget(|meaning| matches!(meaning, WatchPurpose::File { .. }));
         for file in files {
-            self.way(file, Inotify::FOLDER, |name| Meaning::File { name });
+            self.way(file, Inotify::FOLDER, |name| WatchPurpose::File { name });
         }
     }
 
     /// Watches the files that branches are in, which git replaces by renaming others.
     pub fn branches(&mut self, files: &[PathBuf]) {
-        self.forget(|meaning| matches!(meaning, Meaning::Branch { .. }));
+        self.forget(|meaning| matches!(meaning, WatchPurpose::Branch { .. }));
         for file in files {
-            self.way(file, Inotify::FOLDER, |name| Meaning::Branch { name });
+            self.way(file, Inotify::FOLDER, |name| WatchPurpose::Branch { name });
         }
     }
 
@@ -138,7 +140,7 @@ impl Watch {
         &mut self,
         path: &Path,
         events: WatchFlags,
-        meaning: impl Fn(Option<OsString>) -> Meaning,
+        meaning: impl Fn(Option<OsString>) -> WatchPurpose,
     ) {
         let mut here = PathBuf::from("/");
         let mut left = Vec::new();
@@ -173,7 +175,7 @@ impl Watch {
     }
 
     /// Watches a part of a way; whether it is there.
-    fn part(&mut self, path: &Path, events: WatchFlags, meaning: Meaning) -> bool {
+    fn part(&mut self, path: &Path, events: WatchFlags, meaning: WatchPurpose) -> bool {
         match self.add(path, events, meaning) {
             Ok(_) => true,
             Err(error) if is_passing(&error) => error.kind() == io::ErrorKind::PermissionDenied,
@@ -185,13 +187,13 @@ impl Watch {
     }
 
     /// Watches folders of `site` that are new; returns those.
-    pub fn grow(&mut self, place: Place, site: &Site) -> Vec<PathBuf> {
+    pub fn grow(&mut self, place: SiteId, site: &Site) -> Vec<PathBuf> {
         let known: HashSet<PathBuf> = self
             .folders
             .values()
             .flat_map(|watched| &watched.meanings)
             .filter_map(|meaning| match meaning {
-                Meaning::Folder {
+                WatchPurpose::Folder {
                     place: its,
                     relative,
                 } if *its == place => Some(relative.clone()),
@@ -204,7 +206,7 @@ impl Watch {
             if known.contains(&relative) && real == site.root().join(&relative) {
                 continue;
             }
-            let meaning = Meaning::Folder {
+            let meaning = WatchPurpose::Folder {
                 place,
                 relative: relative.clone(),
             };
@@ -218,19 +220,19 @@ impl Watch {
     }
 
     /// The root of this site is another folder: those below the old one are watched no longer.
-    pub fn leave(&mut self, place: Place) {
+    pub fn leave(&mut self, place: SiteId) {
         self.leave_below(place, Path::new(""));
     }
 
-    fn leave_below(&mut self, place: Place, path: &Path) {
+    fn leave_below(&mut self, place: SiteId, path: &Path) {
         self.forget(|meaning| {
-            matches!(meaning, Meaning::Folder { place: its, relative }
+            matches!(meaning, WatchPurpose::Folder { place: its, relative }
                 if *its == place && relative.starts_with(path))
         });
     }
 
     /// Drops meanings, and the watches that have none left.
-    fn forget(&mut self, drop: impl Fn(&Meaning) -> bool) {
+    fn forget(&mut self, drop: impl Fn(&WatchPurpose) -> bool) {
         let inotify = self.inotify.get_ref();
         self.folders.retain(|id, watched| {
             watched.meanings.retain(|meaning| !drop(meaning));
@@ -243,10 +245,15 @@ impl Watch {
     }
 
     /// Watches `folder`; whether that says anything new.
-    fn add(&mut self, folder: &Path, events: WatchFlags, meaning: Meaning) -> io::Result<bool> {
+    fn add(
+        &mut self,
+        folder: &Path,
+        events: WatchFlags,
+        meaning: WatchPurpose,
+    ) -> io::Result<bool> {
         let events = events.union(WatchFlags::MASK_ADD);
         let id = self.inotify.get_ref().watch(folder, events)?;
-        let watched = self.folders.entry(id).or_insert_with(|| Watched {
+        let watched = self.folders.entry(id).or_insert_with(|| WatchedFolder {
             real: folder.to_owned(),
             since: SystemTime::now(),
             meanings: Vec::new(),
@@ -270,11 +277,11 @@ impl Watch {
     }
 
     /// Since when the folders of sites are watched: what happens to their files after that is told.
-    pub fn since(&self) -> HashMap<(Place, &Path), SystemTime> {
+    pub fn since(&self) -> HashMap<(SiteId, &Path), SystemTime> {
         let mut since = HashMap::new();
         for watched in self.folders.values() {
             for meaning in &watched.meanings {
-                if let Meaning::Folder { place, relative } = meaning {
+                if let WatchPurpose::Folder { place, relative } = meaning {
                     since.insert((*place, relative.as_path()), watched.since);
                 }
             }
@@ -300,25 +307,25 @@ impl Watch {
             let mut others = Vec::new();
             for meaning in &watched.meanings {
                 match (meaning, &event.name) {
-                    (Meaning::Folder { place, relative }, name) => {
+                    (WatchPurpose::Folder { place, relative }, name) => {
                         let path = match name {
                             Some(name) => relative.join(name),
                             None => relative.clone(),
                         };
-                        if event.is_folder_another() {
+                        if event.is_folder_replaced() {
                             others.push((*place, path.clone()));
                         }
                         changes.note(*place, path, &event);
                     }
                     // Attributes alone make no other folder, but a link that is replaced says no
                     // more than that it has one name less.
-                    (Meaning::Root { place, name }, changed) if name == changed => {
-                        changes.whole.insert(*place);
+                    (WatchPurpose::Root { place, name }, changed) if name == changed => {
+                        changes.rescan.insert(*place);
                     }
-                    (Meaning::File { name }, changed) if name == changed => {
+                    (WatchPurpose::File { name }, changed) if name == changed => {
                         changes.files = true;
                     }
-                    (Meaning::Branch { name }, changed) if name == changed => {
+                    (WatchPurpose::Branch { name }, changed) if name == changed => {
                         changes.branches = true;
                     }
                     _ => {}
@@ -340,17 +347,19 @@ impl Watch {
         changes.files = true;
         changes.branches = true;
         let meanings = self.folders.values().flat_map(|watched| &watched.meanings);
-        changes.whole.extend(meanings.filter_map(Meaning::place));
+        changes
+            .rescan
+            .extend(meanings.filter_map(WatchPurpose::place));
     }
 }
 
-impl Watched {
+impl WatchedFolder {
     /// Returns true if a new name may belong to a file that is still being written. A new plain file is
     /// empty or half written, unless link(2) made the name: a file from link(2) may have lost its other
     /// name by now, or never had one (O_TMPFILE), and has content and no writer. A second name of a
     /// file, a folder and a link are always whole. The server cannot tell whether an empty file, or a
     /// file of another user, is whole; a request for the file looks again.
-    fn may_be_written(&self, event: &Event) -> bool {
+    fn may_be_written(&self, event: &InotifyEvent) -> bool {
         let Some(name) = &event.name else {
             return false;
         };
@@ -360,15 +369,15 @@ impl Watched {
             return false;
         }
         let writers = writers_of(CWD, path.as_os_str().as_bytes());
-        !matches!(writers, Writers::None(stat) if stat.st_size > 0)
+        !matches!(writers, OpenWriters::None(stat) if stat.st_size > 0)
     }
 }
 
-impl Meaning {
-    fn place(&self) -> Option<Place> {
+impl WatchPurpose {
+    fn place(&self) -> Option<SiteId> {
         match self {
-            Meaning::Folder { place, .. } | Meaning::Root { place, .. } => Some(*place),
-            Meaning::File { .. } | Meaning::Branch { .. } => None,
+            WatchPurpose::Folder { place, .. } | WatchPurpose::Root { place, .. } => Some(*place),
+            WatchPurpose::File { .. } | WatchPurpose::Branch { .. } => None,
         }
     }
 }
@@ -405,11 +414,11 @@ fn push_names(stack: &mut Vec<OsString>, path: &Path) {
 
 impl Changes {
     /// Something happened at this path of a site.
-    fn note(&mut self, place: Place, path: PathBuf, event: &Event) {
+    fn note(&mut self, place: SiteId, path: PathBuf, event: &InotifyEvent) {
         let at = (place, path.clone());
         self.read.insert(place);
         let is_known = !self.sites.entry(place).or_default().insert(path);
-        if event.is_file_gone() {
+        if event.is_file_name_removed() {
             self.gone.insert(at);
         } else if event.is_file_touched() {
             // What was told to be whole still is.
@@ -424,7 +433,7 @@ impl Changes {
 
     /// Records that a request found a path that differs from the site. The file at the path is known to
     /// be whole if the kernel reported that its writer closed it (`is_told`).
-    pub fn found(&mut self, at: (Place, PathBuf), is_told: bool) {
+    pub fn found(&mut self, at: (SiteId, PathBuf), is_told: bool) {
         self.sites.entry(at.0).or_default().insert(at.1.clone());
         if !is_told {
             self.touched.insert(at);
@@ -432,12 +441,12 @@ impl Changes {
     }
 
     /// May what is at this path be half written?
-    pub fn is_unsure(&self, at: &(Place, PathBuf)) -> bool {
+    pub fn is_unsure(&self, at: &(SiteId, PathBuf)) -> bool {
         self.gone.contains(at) || self.touched.contains(at)
     }
 
     /// Was something told of the file that is at this path now?
-    pub fn is_told(&self, at: &(Place, PathBuf)) -> bool {
+    pub fn is_told(&self, at: &(SiteId, PathBuf)) -> bool {
         let (place, path) = at;
         let is_named = self.sites.get(place).is_some_and(|all| all.contains(path));
         self.touched.contains(at) || (is_named && !self.gone.contains(at))
@@ -445,6 +454,6 @@ impl Changes {
 
     /// Nothing happened.
     pub fn is_empty(&self) -> bool {
-        self.sites.is_empty() && self.whole.is_empty() && !self.files && !self.branches
+        self.sites.is_empty() && self.rescan.is_empty() && !self.files && !self.branches
     }
 }

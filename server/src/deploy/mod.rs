@@ -4,19 +4,19 @@
 //! All of it blocks, and is run by one thread: who serves reads the old tree meanwhile, and goes on
 //! with it until the control plane has made a World of the new one.
 
-mod archive;
-mod failure;
-mod place;
+mod git;
+mod error;
+mod deployed_root;
 mod unpack;
 
-pub use failure::Failure;
+pub use crate::deploy::error::DeployError;
 
-use crate::config::{Deployment, Server};
-use crate::handler::git::bare;
-use crate::handler::pushed::git_folder;
-use crate::limits::DEPLOY_GIVEN_UP_SECONDS;
-use archive::{Archive, Git};
-use place::Place;
+use crate::config::{Deployment, ServerConfig};
+use crate::deploy::deployed_root::DeployedRoot;
+use crate::deploy::git::{GitProcess, GitRepository};
+use crate::handler::git::post_receive::git_folder;
+use crate::handler::git::sandbox_repository;
+use crate::limits::DEPLOY_CLEANUP_SECONDS_MAX;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// What is deployed, from where to where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct DeployPlan {
     /// The site's first name, for words.
     pub site: String,
     /// The repository as it is named, below its route's folder.
@@ -39,19 +39,19 @@ pub struct Plan {
     pub root: PathBuf,
     /// Where our own repositories are, in which others' objects are read.
     bare: PathBuf,
-    bounds: Bounds,
+    bounds: TreeLimits,
 }
 
 /// How large a tree may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Bounds {
+struct TreeLimits {
     entries: u64,
     bytes: u64,
 }
 
 /// What came of trying.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum DeployOutcome {
     /// That commit is there already.
     Same(String),
     /// There is no such branch; what is there stays.
@@ -59,14 +59,14 @@ pub enum Outcome {
     /// It is the commit that failed before, and isn't tried again.
     StillFailed,
     /// The root leads to a new tree.
-    Turned(Turned),
+    Deployed(DeployedTree),
     /// What was there stays.
-    Failed(Cause, Failure),
+    Failed(DeployFailureCause, DeployError),
 }
 
 /// What a failure has to do with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum DeployFailureCause {
     /// The repository couldn't be read. That may pass without anything that could be watched.
     Repository,
     /// This commit: the same would come of it again.
@@ -75,19 +75,19 @@ pub enum Cause {
     Ourselves,
 }
 
-impl Cause {
+impl DeployFailureCause {
     /// Its commit, if it is known.
     pub fn commit(&self) -> Option<&str> {
         match self {
-            Cause::Commit(commit) => Some(commit),
-            Cause::Repository | Cause::Ourselves => None,
+            DeployFailureCause::Commit(commit) => Some(commit),
+            DeployFailureCause::Repository | DeployFailureCause::Ourselves => None,
         }
     }
 }
 
 /// A new tree.
 #[derive(Debug)]
-pub struct Turned {
+pub struct DeployedTree {
     /// Its commit.
     pub commit: String,
     /// Where it lies, links resolved.
@@ -99,45 +99,45 @@ pub struct Turned {
     /// How long it took.
     pub took: Duration,
     /// What is left of former times.
-    pub old: Old,
+    pub old: OldTrees,
 }
 
 /// Trees that were served before, of which few are kept.
 #[derive(Clone, Debug)]
-pub struct Old(Place);
+pub struct OldTrees(DeployedRoot);
 
-impl Old {
+impl OldTrees {
     /// Takes the others away; blocks, and is best done when nobody waits for it.
     pub fn remove(&self) {
         self.0.clean();
     }
 }
 
-impl Outcome {
+impl DeployOutcome {
     /// What can be taken away after it.
-    pub fn old(&self) -> Option<Old> {
+    pub fn old(&self) -> Option<OldTrees> {
         match self {
-            Outcome::Turned(turned) => Some(turned.old.clone()),
+            DeployOutcome::Deployed(turned) => Some(turned.old.clone()),
             _ => None,
         }
     }
 }
 
 /// Says that a deployment isn't wanted any more.
-pub type Unwanted = Arc<AtomicBool>;
+pub type CancelFlag = Arc<AtomicBool>;
 
-impl Plan {
+impl DeployPlan {
     /// Of what was configured.
-    pub fn of(deployment: &Deployment<'_>, server: &Server) -> Plan {
+    pub fn of(deployment: &Deployment<'_>, server: &ServerConfig) -> DeployPlan {
         let name = deployment.site.names.first();
-        Plan {
+        DeployPlan {
             site: name.map_or("*", |name| name.get_ref()).to_owned(),
             shown: deployment.deploy.repository.get_ref().clone(),
             repository: deployment.repository(),
             branch: deployment.deploy.branch.get_ref().clone(),
             root: deployment.root.get_ref().clone(),
-            bare: bare::home(server.state.get_ref()),
-            bounds: Bounds {
+            bare: sandbox_repository::home(server.state.get_ref()),
+            bounds: TreeLimits {
                 entries: server.limits.deploy_files as u64,
                 bytes: server.limits.deploy_bytes,
             },
@@ -145,9 +145,9 @@ impl Plan {
     }
 
     /// Is it the same but for how large a tree may be?
-    pub fn is_like(&self, other: &Plan) -> bool {
+    pub fn is_like(&self, other: &DeployPlan) -> bool {
         let bounds = other.bounds;
-        let with_its = Plan {
+        let with_its = DeployPlan {
             bounds,
             ..self.clone()
         };
@@ -175,7 +175,7 @@ impl Plan {
 
     /// The commit whose tree the root leads to, and since when.
     pub fn deployed(&self) -> Option<(String, SystemTime)> {
-        let place = Place::of(&self.root).ok()?;
+        let place = DeployedRoot::of(&self.root).ok()?;
         let commit = place.commit()?;
         let since = std::fs::symlink_metadata(&self.root)
             .ok()?
@@ -185,100 +185,101 @@ impl Plan {
     }
 
     /// Makes the root lead to the branch's tree, if it doesn't yet, and if it isn't `failed`. Blocks.
-    pub fn run(&self, failed: Option<&str>, unwanted: &Unwanted) -> Outcome {
+    pub fn run(&self, failed: Option<&str>, unwanted: &CancelFlag) -> DeployOutcome {
         if unwanted.load(Ordering::Relaxed) {
-            return Outcome::Failed(Cause::Ourselves, Failure::unwanted());
+            return DeployOutcome::Failed(DeployFailureCause::Ourselves, DeployError::unwanted());
         }
         let tip = git_folder(&self.repository)
             .ok_or_else(|| {
                 let logged = format!("{} is no repository", self.repository.display());
-                Failure::new(format!("{} is no repository", self.shown)).logged_as(logged)
+                DeployError::new(format!("{} is no repository", self.shown)).logged_as(logged)
             })
-            .and_then(|folder| Git::of(folder, self.bare.clone()))
+            .and_then(|folder| GitRepository::of(folder, self.bare.clone()))
             .and_then(|git| Ok((git.tip(&self.branch, unwanted)?, git)));
         let (commit, git) = match tip {
             Ok((Some(commit), git)) => (commit, git),
-            Ok((None, _)) => return Outcome::NoBranch,
-            Err(failure) => return Outcome::Failed(Cause::Repository, failure),
+            Ok((None, _)) => return DeployOutcome::NoBranch,
+            Err(failure) => return DeployOutcome::Failed(DeployFailureCause::Repository, failure),
         };
         if failed == Some(&*commit) {
-            return Outcome::StillFailed;
+            return DeployOutcome::StillFailed;
         }
         match self.turn(&git, &commit, unwanted) {
-            Ok(Some(turned)) => Outcome::Turned(turned),
-            Ok(None) => Outcome::Same(commit),
-            Err(failure) => Outcome::Failed(Cause::Commit(commit), failure),
+            Ok(Some(turned)) => DeployOutcome::Deployed(turned),
+            Ok(None) => DeployOutcome::Same(commit),
+            Err(failure) => DeployOutcome::Failed(DeployFailureCause::Commit(commit), failure),
         }
     }
 
     fn turn(
         &self,
-        git: &Git,
+        git: &GitRepository,
         commit: &str,
-        unwanted: &Unwanted,
-    ) -> Result<Option<Turned>, Failure> {
+        unwanted: &CancelFlag,
+    ) -> Result<Option<DeployedTree>, DeployError> {
         let began = Instant::now();
-        let place = Place::of(&self.root)?;
+        let place = DeployedRoot::of(&self.root)?;
         if place.commit().as_deref() == Some(commit) && self.root.exists() {
             return Ok(None);
         }
         let draft = place.draft()?;
-        let mut archive = Archive::begin(git, commit, unwanted)?;
+        let mut archive = GitProcess::begin(git, commit, unwanted)?;
         let unpacked = unpack::unpack(&mut archive, draft.path(), &self.root, self.bounds);
         // Why git ended is the reason for what was missing.
         archive.end()?;
         let unpacked = unpacked?;
         if unwanted.load(Ordering::Relaxed) {
-            return Err(Failure::unwanted());
+            return Err(DeployError::unwanted());
         }
         let tree = place.turn(draft, commit)?;
-        Ok(Some(Turned {
+        Ok(Some(DeployedTree {
             commit: commit.to_owned(),
             tree,
             files: unpacked.files,
             bytes: unpacked.bytes,
             took: began.elapsed(),
-            old: Old(place),
+            old: OldTrees(place),
         }))
     }
 
     /// Does the root lead to a tree of ours, of whichever commit?
-    pub fn is_furnished(&self) -> bool {
-        Place::of(&self.root).is_ok_and(|place| !place.is_to_be_made())
+    pub fn has_deployed_tree(&self) -> bool {
+        DeployedRoot::of(&self.root).is_ok_and(|place| !place.is_to_be_made())
     }
 
     /// Before a World is built of it, a root that isn't there is made: of the branch, if that is done by
     /// then, or else it is empty for now. Blocks.
-    pub fn furnish(&self, until: Instant) -> Result<(), Failure> {
-        if self.is_furnished() {
+    pub fn ensure_root(&self, until: Instant) -> Result<(), DeployError> {
+        if self.has_deployed_tree() {
             return Ok(());
         }
         match self.run_until(until) {
-            Some(Outcome::Turned(turned)) => {
-                log::info!("{}", self.words(&turned));
+            Some(DeployOutcome::Deployed(turned)) => {
+                log::info!("{}", self.success_message(&turned));
                 turned.old.remove();
                 return Ok(());
             }
-            Some(Outcome::Same(_) | Outcome::NoBranch | Outcome::StillFailed) => {}
-            Some(Outcome::Failed(cause, failure)) => {
-                log::error!("{}", self.complaint(cause.commit(), &failure));
+            Some(DeployOutcome::Same(_) | DeployOutcome::NoBranch | DeployOutcome::StillFailed) => {
+            }
+            Some(DeployOutcome::Failed(cause, failure)) => {
+                log::error!("{}", self.failure_message(cause.commit(), &failure));
             }
             None => {
-                let Plan { site, branch, .. } = self;
+                let DeployPlan { site, branch, .. } = self;
                 let shown = &self.shown;
                 log::info!(
                     "{site}: empty until {branch} of {shown} is deployed, which takes a while"
                 );
             }
         }
-        Place::of(&self.root)?.make_empty()
+        DeployedRoot::of(&self.root)?.make_empty()
     }
 
     /// What came of it, if it came to its end by then. If it didn't, it is given up: who waits for the
     /// disk can't be stopped at once, and is left behind to clean up.
-    fn run_until(&self, until: Instant) -> Option<Outcome> {
+    fn run_until(&self, until: Instant) -> Option<DeployOutcome> {
         let patience = until.checked_duration_since(Instant::now())?;
-        let (plan, unwanted) = (self.clone(), Unwanted::default());
+        let (plan, unwanted) = (self.clone(), CancelFlag::default());
         let (done, outcome) = mpsc::channel();
         let of_thread = unwanted.clone();
         let run = move || {
@@ -287,26 +288,32 @@ impl Plan {
         };
         let thread = thread::Builder::new().name("anthill-deploy".to_owned());
         if let Err(error) = thread.spawn(run) {
-            let failure = Failure::new(format!("a thread can't be started: {error}"));
-            return Some(Outcome::Failed(Cause::Ourselves, failure));
+            let failure = DeployError::new(format!("a thread can't be started: {error}"));
+            return Some(DeployOutcome::Failed(
+                DeployFailureCause::Ourselves,
+                failure,
+            ));
         }
         match outcome.recv_timeout(patience) {
             Ok(outcome) => Some(outcome),
             Err(RecvTimeoutError::Disconnected) => {
-                let failure = Failure::new("it panicked; see the error log");
-                Some(Outcome::Failed(Cause::Ourselves, failure))
+                let failure = DeployError::new("it panicked; see the error log");
+                Some(DeployOutcome::Failed(
+                    DeployFailureCause::Ourselves,
+                    failure,
+                ))
             }
             Err(RecvTimeoutError::Timeout) => {
                 unwanted.store(true, Ordering::Relaxed);
-                let grace = Duration::from_secs(DEPLOY_GIVEN_UP_SECONDS);
+                let grace = Duration::from_secs(DEPLOY_CLEANUP_SECONDS_MAX);
                 let outcome = outcome.recv_timeout(grace).ok();
-                outcome.filter(|outcome| matches!(outcome, Outcome::Turned(_)))
+                outcome.filter(|outcome| matches!(outcome, DeployOutcome::Deployed(_)))
             }
         }
     }
 
     /// For the log.
-    pub fn words(&self, turned: &Turned) -> String {
+    pub fn success_message(&self, turned: &DeployedTree) -> String {
         let files = if turned.files == 1 { "file" } else { "files" };
         format!(
             "{}: {} of {} is deployed: {} {files}, {} bytes, in {} ms",
@@ -320,7 +327,7 @@ impl Plan {
     }
 
     /// For the log.
-    pub fn complaint(&self, commit: Option<&str>, failure: &Failure) -> String {
+    pub fn failure_message(&self, commit: Option<&str>, failure: &DeployError) -> String {
         let what = match commit {
             Some(commit) => format!("{} of {}", short(commit), self.shown),
             None => format!("{} of {}", self.branch, self.shown),

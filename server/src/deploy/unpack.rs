@@ -1,10 +1,10 @@
 //! The tree of a commit, from git's tar into a folder that is ours alone: nothing is written through a
 //! link, no link leads out, and all of it is on the disk before anybody is sent there.
 
-use super::{Bounds, Failure};
-use crate::backup::tar::{Entry, Kind, Reader, wrong};
-use crate::limits::{DEPLOY_LINKS_MAX, DEPLOY_SYNCED_SINGLY, FOLDER_DEPTH_MAX};
-use crate::site::{Root, Symlinks, Why};
+use super::{DeployError, TreeLimits};
+use crate::base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
+use crate::limits::{DEPLOY_FSYNC_FILES_MAX, DEPLOY_LINKS_MAX, FOLDER_DEPTH_MAX};
+use crate::site::{FileError, SiteRoot, Symlinks};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, BufReader, Read, Write};
@@ -15,7 +15,7 @@ use std::time::SystemTime;
 
 /// What was unpacked.
 #[derive(Debug, Default)]
-pub(super) struct Unpacked {
+pub(super) struct UnpackedTree {
     /// Files.
     pub(super) files: u64,
     /// Bytes in them.
@@ -28,9 +28,9 @@ pub(super) fn unpack(
     input: impl Read,
     to: &Path,
     before: &Path,
-    bounds: Bounds,
-) -> Result<Unpacked, Failure> {
-    let mut tree = Tree {
+    bounds: TreeLimits,
+) -> Result<UnpackedTree, DeployError> {
+    let mut tree = TreeWriter {
         to,
         before,
         bounds,
@@ -38,23 +38,23 @@ pub(super) fn unpack(
         links: Vec::new(),
         folders: vec![to.to_owned()],
         entries: 0,
-        unpacked: Unpacked::default(),
+        unpacked: UnpackedTree::default(),
         buffers: Default::default(),
     };
-    let mut input = Reader::of_git(BufReader::with_capacity(BUFFER_BYTES, input));
+    let mut input = TarReader::of_git(BufReader::with_capacity(BUFFER_BYTES, input));
     while let Some(entry) = input.next_entry().map_err(|error| broken(&error))? {
         tree.add(&mut input, &entry)?;
     }
     tree.look_at_links()?;
-    let at = |error: io::Error| Failure::on_disk(TREE, to, &error);
+    let at = |error: io::Error| DeployError::on_disk(TREE, to, &error);
     fs::set_permissions(to, Permissions::from_mode(FOLDER_MODE)).map_err(at)?;
     tree.sync().map_err(at)?;
     Ok(tree.unpacked)
 }
 
 /// What git has said is no archive, or ended too early.
-fn broken(error: &io::Error) -> Failure {
-    Failure::new(format!("the archive of git: {error}"))
+fn broken(error: &io::Error) -> DeployError {
+    DeployError::new(format!("the archive of git: {error}"))
 }
 
 /// What the folder of the tree is called to who pushed.
@@ -63,10 +63,10 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// Whoever serves or runs what lies there may be another account.
 const FOLDER_MODE: u32 = 0o755;
 
-struct Tree<'t> {
+struct TreeWriter<'t> {
     to: &'t Path,
     before: &'t Path,
-    bounds: Bounds,
+    bounds: TreeLimits,
     /// The folder that was made last. It and those above it are no links, and whatever comes next
     /// belongs into one of them: git goes through a tree folder by folder.
     last: Vec<u8>,
@@ -74,21 +74,21 @@ struct Tree<'t> {
     /// The folders, as long as they are few.
     folders: Vec<PathBuf>,
     entries: u64,
-    unpacked: Unpacked,
+    unpacked: UnpackedTree,
     buffers: [Vec<u8>; 2],
 }
 
-impl Tree<'_> {
-    fn add(&mut self, input: &mut impl Read, entry: &Entry) -> Result<(), Failure> {
+impl TreeWriter<'_> {
+    fn add(&mut self, input: &mut impl Read, entry: &TarEntry) -> Result<(), DeployError> {
         self.count(entry)?;
         if !self.is_made(parent(&entry.name)) {
-            return Err(broken(&wrong("an entry that belongs nowhere")));
+            return Err(broken(&invalid_data("an entry that belongs nowhere")));
         }
         let place = self.to.join(OsStr::from_bytes(&entry.name));
         let shown = Path::new(OsStr::from_bytes(&entry.name));
-        let at = |error: io::Error| Failure::at(shown, &error);
+        let at = |error: io::Error| DeployError::at(shown, &error);
         match entry.kind {
-            Kind::Folder => {
+            TarEntryKind::Folder => {
                 DirBuilder::new().mode(0o700).create(&place).map_err(at)?;
                 let mode = Permissions::from_mode(FOLDER_MODE);
                 fs::set_permissions(&place, mode).map_err(at)?;
@@ -97,14 +97,14 @@ impl Tree<'_> {
                     self.folders.push(place);
                 }
             }
-            Kind::Link => {
+            TarEntryKind::Link => {
                 if !stays_inside(&entry.name, &entry.link) {
                     return Err(leaves(&entry.name, &entry.link));
                 }
                 symlink(OsStr::from_bytes(&entry.link), &place).map_err(at)?;
                 self.links.push(entry.name.clone());
             }
-            Kind::File => {
+            TarEntryKind::File => {
                 self.file(input, entry, &place)?;
                 self.unpacked.files += 1;
                 self.unpacked.bytes += entry.size;
@@ -119,36 +119,41 @@ impl Tree<'_> {
         folder.is_empty() || rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
     }
 
-    fn count(&mut self, entry: &Entry) -> Result<(), Failure> {
-        let Bounds { entries, bytes } = self.bounds;
+    fn count(&mut self, entry: &TarEntry) -> Result<(), DeployError> {
+        let TreeLimits { entries, bytes } = self.bounds;
         self.entries += 1;
         if self.entries > entries {
             let what = format!("it has more than {entries} files (the limit `deploy_files`)");
-            return Err(Failure::new(what));
+            return Err(DeployError::new(what));
         }
         let depth = entry.name.iter().filter(|byte| **byte == b'/').count();
         if depth > FOLDER_DEPTH_MAX {
             let what = format!("it has folders in one another, more than {FOLDER_DEPTH_MAX}");
-            return Err(Failure::new(what));
+            return Err(DeployError::new(what));
         }
-        if entry.kind == Kind::Link && self.links.len() == DEPLOY_LINKS_MAX {
+        if entry.kind == TarEntryKind::Link && self.links.len() == DEPLOY_LINKS_MAX {
             let what = format!("it has more than {DEPLOY_LINKS_MAX} links");
-            return Err(Failure::new(what));
+            return Err(DeployError::new(what));
         }
         if entry.size > bytes - self.unpacked.bytes {
             let what = format!("it has more than {bytes} bytes (the limit `deploy_bytes`)");
-            return Err(Failure::new(what));
+            return Err(DeployError::new(what));
         }
         Ok(())
     }
 
-    fn file(&mut self, input: &mut impl Read, entry: &Entry, place: &Path) -> Result<(), Failure> {
+    fn file(
+        &mut self,
+        input: &mut impl Read,
+        entry: &TarEntry,
+        place: &Path,
+    ) -> Result<(), DeployError> {
         let shown = Path::new(OsStr::from_bytes(&entry.name));
-        let at = |error: io::Error| Failure::at(shown, &error);
+        let at = |error: io::Error| DeployError::at(shown, &error);
         let mut options = OpenOptions::new();
         let options = options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(place).map_err(at)?;
-        let mut before = Before::open(&self.before.join(shown), entry.size);
+        let mut before = PreviousFile::open(&self.before.join(shown), entry.size);
         let [new, old] = &mut self.buffers;
         new.resize(BUFFER_BYTES, 0);
         old.resize(BUFFER_BYTES, 0);
@@ -167,7 +172,7 @@ impl Tree<'_> {
         };
         file.set_permissions(Permissions::from_mode(mode))
             .map_err(at)?;
-        if let Before(Some((_, modified))) = before {
+        if let PreviousFile(Some((_, modified))) = before {
             // A time that the disk can't have is no reason to fail.
             let _ = file.set_modified(modified);
         }
@@ -180,7 +185,7 @@ impl Tree<'_> {
     /// So few that they are brought to the disk one by one: who asks for all at once waits for what
     /// others are writing too.
     fn is_small(&self) -> bool {
-        self.entries <= DEPLOY_SYNCED_SINGLY
+        self.entries <= DEPLOY_FSYNC_FILES_MAX
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -192,16 +197,19 @@ impl Tree<'_> {
     }
 
     /// What links lead to, as the kernel goes: several together may climb higher than each of them.
-    fn look_at_links(&self) -> Result<(), Failure> {
-        let root = Root::open(self.to, Symlinks::Inside, None);
-        let root = root.map_err(|error| Failure::on_disk(TREE, self.to, &error))?;
+    fn look_at_links(&self) -> Result<(), DeployError> {
+        let root = SiteRoot::open(self.to, Symlinks::Inside, None);
+        let root = root.map_err(|error| DeployError::on_disk(TREE, self.to, &error))?;
         for link in &self.links {
-            match root.look(link) {
-                Ok(_) | Err(Why::NotFound) => {}
-                Err(Why::LinkLeaves) => return Err(leaves(link, b"")),
+            match root.open_handle(link) {
+                Ok(_) | Err(FileError::NotFound) => {}
+                Err(FileError::LinkLeaves) => return Err(leaves(link, b"")),
                 Err(why) => {
                     let shown = String::from_utf8_lossy(link);
-                    return Err(Failure::new(format!("{shown}: {}", why.reject().reason)));
+                    return Err(DeployError::new(format!(
+                        "{shown}: {}",
+                        why.reject().reason
+                    )));
                 }
             }
         }
@@ -215,14 +223,14 @@ fn parent(name: &[u8]) -> &[u8] {
     &name[..slash.unwrap_or(0)]
 }
 
-fn leaves(link: &[u8], to: &[u8]) -> Failure {
+fn leaves(link: &[u8], to: &[u8]) -> DeployError {
     let (link, to) = (String::from_utf8_lossy(link), String::from_utf8_lossy(to));
     let to = if to.is_empty() {
         String::new()
     } else {
         format!(", to {to}")
     };
-    Failure::new(format!("the link {link} leads out of the tree{to}"))
+    DeployError::new(format!("the link {link} leads out of the tree{to}"))
 }
 
 /// Does a link of this name, read without looking at the disk, lead to what is in the tree?
@@ -238,10 +246,10 @@ fn stays_inside(name: &[u8], target: &[u8]) -> bool {
 }
 
 /// The file of this name in what is served now, as long as the new one is the same; and its time.
-struct Before(Option<(File, SystemTime)>);
+struct PreviousFile(Option<(File, SystemTime)>);
 
-impl Before {
-    fn open(place: &Path, size: u64) -> Before {
+impl PreviousFile {
+    fn open(place: &Path, size: u64) -> PreviousFile {
         let open = || {
             let metadata = fs::symlink_metadata(place).ok()?;
             if !metadata.is_file() || metadata.len() != size {
@@ -249,12 +257,12 @@ impl Before {
             }
             Some((File::open(place).ok()?, metadata.modified().ok()?))
         };
-        Before(open())
+        PreviousFile(open())
     }
 
     /// With a buffer that is as long.
-    fn filter_same(self, new: &[u8], old: &mut [u8]) -> Before {
-        Before(self.0.filter(|(file, _)| {
+    fn filter_same(self, new: &[u8], old: &mut [u8]) -> PreviousFile {
+        PreviousFile(self.0.filter(|(file, _)| {
             let mut file = file;
             file.read_exact(old).is_ok() && old == new
         }))
@@ -265,16 +273,16 @@ impl Before {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::backup::tar::{END, head, padding};
+    use crate::base::tar::{END, head, padding};
 
-    const BOUNDS: Bounds = Bounds {
+    const BOUNDS: TreeLimits = TreeLimits {
         entries: 10,
         bytes: 1_000,
     };
 
-    fn entry(name: &str, kind: Kind, content: &[u8]) -> Vec<u8> {
-        let is_link = kind == Kind::Link;
-        let mut out = head(&Entry {
+    fn entry(name: &str, kind: TarEntryKind, content: &[u8]) -> Vec<u8> {
+        let is_link = kind == TarEntryKind::Link;
+        let mut out = head(&TarEntry {
             name: name.as_bytes().to_vec(),
             kind,
             mode: 0o644,
@@ -330,8 +338,8 @@ mod tests {
 
     #[test]
     fn several_links_lead_no_further_than_one() {
-        let link = |name, to: &str| entry(name, Kind::Link, to.as_bytes());
-        let folder = |name| entry(name, Kind::Folder, b"");
+        let link = |name, to: &str| entry(name, TarEntryKind::Link, to.as_bytes());
+        let folder = |name| entry(name, TarEntryKind::Folder, b"");
         // Each for itself stays: `up` leads to the top, and `out` one higher.
         let all = [
             folder("a"),
@@ -349,19 +357,28 @@ mod tests {
     #[test]
     fn nothing_is_written_through_a_link_or_twice() {
         let outside = tempfile::tempdir().unwrap();
-        let folder = entry("d", Kind::Folder, b"");
+        let folder = entry("d", TarEntryKind::Folder, b"");
         for bad in [
-            vec![entry("d", Kind::Link, b"."), entry("d/f", Kind::File, b"x")],
-            vec![entry("f", Kind::File, b"x"), entry("f", Kind::File, b"y")],
-            vec![entry("f", Kind::Link, b"g"), entry("f", Kind::File, b"y")],
+            vec![
+                entry("d", TarEntryKind::Link, b"."),
+                entry("d/f", TarEntryKind::File, b"x"),
+            ],
+            vec![
+                entry("f", TarEntryKind::File, b"x"),
+                entry("f", TarEntryKind::File, b"y"),
+            ],
+            vec![
+                entry("f", TarEntryKind::Link, b"g"),
+                entry("f", TarEntryKind::File, b"y"),
+            ],
             vec![folder.clone(), folder.clone()],
-            vec![entry("none/f", Kind::File, b"x")],
-            vec![folder.clone(), entry("dd/f", Kind::File, b"x")],
-            vec![folder.clone(), entry("d/e/f", Kind::File, b"x")],
+            vec![entry("none/f", TarEntryKind::File, b"x")],
+            vec![folder.clone(), entry("dd/f", TarEntryKind::File, b"x")],
+            vec![folder.clone(), entry("d/e/f", TarEntryKind::File, b"x")],
             vec![
                 folder.clone(),
-                entry("e", Kind::Folder, b""),
-                entry("d/f", Kind::File, b"x"),
+                entry("e", TarEntryKind::Folder, b""),
+                entry("d/f", TarEntryKind::File, b"x"),
             ],
         ] {
             assert!(unpacked(&bad).is_err());
@@ -371,16 +388,16 @@ mod tests {
 
     #[test]
     fn bounds_hold() {
-        let large = entry("f", Kind::File, &[7; 1_001]);
+        let large = entry("f", TarEntryKind::File, &[7; 1_001]);
         assert!(unpacked(&[large]).unwrap_err().contains("deploy_bytes"));
-        let half = |name| entry(name, Kind::File, &[7; 600]);
+        let half = |name| entry(name, TarEntryKind::File, &[7; 600]);
         assert!(
             unpacked(&[half("a"), half("b")])
                 .unwrap_err()
                 .contains("deploy_bytes")
         );
         let many: Vec<_> = (0..11)
-            .map(|nth| entry(&format!("{nth}"), Kind::Folder, b""))
+            .map(|nth| entry(&format!("{nth}"), TarEntryKind::Folder, b""))
             .collect();
         assert!(unpacked(&many).unwrap_err().contains("deploy_files"));
         assert!(unpacked(&many[..10]).is_ok());
@@ -399,9 +416,9 @@ mod tests {
             file.set_modified(long_ago).unwrap();
         }
         let bytes = [
-            entry("same", Kind::File, b"one"),
-            entry("other", Kind::File, b"two"),
-            entry("longer", Kind::File, b"three"),
+            entry("same", TarEntryKind::File, b"one"),
+            entry("other", TarEntryKind::File, b"two"),
+            entry("longer", TarEntryKind::File, b"three"),
             END.to_vec(),
         ]
         .concat();

@@ -5,29 +5,19 @@
 //! either end of a pipe, ends what the call started. Handlers don't know each other, and don't know
 //! which version of HTTP asked.
 
-pub mod asked;
-pub mod backend;
-pub mod cgi;
-pub mod exchange;
-pub mod fastcgi;
-pub mod furnished;
-pub mod gathered;
-pub mod git;
-mod paced;
+pub mod operator_fields;
 pub mod pipe;
-pub mod program;
-pub mod pushed;
-pub mod reaper;
-mod said;
-pub mod slots;
-pub mod spool;
 #[cfg(feature = "test-handlers")]
-pub mod test;
+pub mod test_handler;
+pub mod git;
+pub mod call;
+pub mod script;
 
-use crate::wire::body::BodyLength;
+use crate::base::admission::AdmissionRefused;
 use crate::wire::fields::Fields;
-use crate::wire::head::{Method, Version};
+use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
+use crate::wire::request_head::{Method, Version};
 use crate::wire::status::StatusLine;
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -45,7 +35,7 @@ pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 pub trait Handler: Send + Sync {
     /// Begins to answer. The body of `request` comes as the peer sends it, that of the response
     /// leaves as it is made; neither waits for the other.
-    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>>;
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>>;
 }
 
 /// One request, owned.
@@ -61,17 +51,17 @@ pub struct Request {
     /// Decoded and normalised: what is looked up.
     pub path: Vec<u8>,
     /// The same as the client asked, where a rewrite led to `path`.
-    pub asked_path: Option<Vec<u8>>,
+    pub original_path: Option<Vec<u8>>,
     /// Without the `?`, as the client asked.
     pub query: Option<Vec<u8>>,
     /// What a script is told instead, where what led to it says so.
-    pub led_query: Option<Vec<u8>>,
+    pub rewritten_query: Option<Vec<u8>>,
     /// The field lines as sent, to be read with `wire::fields::Fields`.
     pub fields: Vec<u8>,
     /// Who asks.
     pub peer: IpAddr,
     /// Where its connection begins and ends.
-    pub ends: Ends,
+    pub ends: Endpoints,
     /// Came over TLS.
     pub secure: bool,
     /// Who logged in, if the route asks for it.
@@ -79,16 +69,16 @@ pub struct Request {
     /// What the head says of the body.
     pub length: BodyLength,
     /// The body, out of its framing; its end is the body's end.
-    pub body: pipe::Reader,
+    pub body: pipe::PipeReader,
     /// The server itself, to be asked for another page.
-    pub inside: Option<Rc<dyn Inside>>,
+    pub subrequests: Option<Rc<dyn Subrequests>>,
     /// How often the server has asked itself to come here.
     pub hops: u8,
 }
 
 /// The ends of a connection, as far as they are known, beside its client's address.
 #[derive(Copy, Clone, Default, Debug)]
-pub struct Ends {
+pub struct Endpoints {
     /// The client's port.
     pub client_port: Option<u16>,
     /// Which of our addresses it came to.
@@ -96,22 +86,25 @@ pub struct Ends {
 }
 
 /// The server, asked from within: for what a handler wants to be sent instead of its own response.
-pub trait Inside {
+pub trait Subrequests {
     /// Answers as if the client had asked for this path (encoded, maybe with a query) by GET, or by
     /// HEAD: the same guards, the same World, but no body.
-    fn ask(&self, question: Question) -> LocalBoxFuture<Result<Response, Fault>>;
+    fn fetch(&self, question: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>>;
 
     /// Would the guards of the site let the client have this path? Gives the user that logged in for it.
-    fn admit(&self, admission: Admission) -> LocalBoxFuture<Result<Option<String>, Fault>>;
+    fn authorize(
+        &self,
+        admission: AccessCheck,
+    ) -> LocalBoxFuture<Result<Option<String>, HandlerError>>;
 
     /// The same, with a note of what it is asked: it becomes true when an answer is guarded, and so
     /// isn't for everybody who may see what asked.
-    fn noting(&self, guarded: Rc<Cell<bool>>) -> Rc<dyn Inside>;
+    fn with_guard_flag(&self, guarded: Rc<Cell<bool>>) -> Rc<dyn Subrequests>;
 }
 
 /// A path that a handler is about to open, where it isn't the one that was asked for: a link leads to
 /// it, or an ending was left out. Guards protect what is opened, by whichever name.
-pub struct Admission {
+pub struct AccessCheck {
     /// On the site, decoded.
     pub path: Vec<u8>,
     /// Host without port; may be empty in HTTP/1.0.
@@ -120,11 +113,11 @@ pub struct Admission {
     pub authorization: Option<Vec<u8>>,
 }
 
-impl Admission {
+impl AccessCheck {
     /// For this path, the host and the login of a request.
-    pub fn new(path: Vec<u8>, request: &Request) -> Admission {
+    pub fn new(path: Vec<u8>, request: &Request) -> AccessCheck {
         let authorization = Fields(&request.fields).first("authorization");
-        Admission {
+        AccessCheck {
             path,
             host: request.host.clone(),
             authorization: authorization.map(<[u8]>::to_vec),
@@ -134,20 +127,23 @@ impl Admission {
 
 /// Puts paths before the guards of their site, all of which must let the client in; gives the user that
 /// logged in. A request without a server behind it is let through to none.
-pub async fn admit(request: &Request, paths: Vec<Vec<u8>>) -> Result<Option<String>, Fault> {
+pub async fn check_access(
+    request: &Request,
+    paths: Vec<Vec<u8>>,
+) -> Result<Option<String>, HandlerError> {
     let mut user = None;
     for path in paths {
-        let Some(inside) = &request.inside else {
-            return Err(Fault::new("guard", Reject::ADDRESS_DENIED));
+        let Some(inside) = &request.subrequests else {
+            return Err(HandlerError::new("guard", Reject::ADDRESS_DENIED));
         };
-        let admission = Admission::new(path, request);
-        user = inside.admit(admission).await?.or(user);
+        let admission = AccessCheck::new(path, request);
+        user = inside.authorize(admission).await?.or(user);
     }
     Ok(user)
 }
 
 /// What the server is asked from within.
-pub struct Question {
+pub struct Subrequest {
     /// HEAD instead of GET.
     pub is_head: bool,
     /// The version that the client spoke.
@@ -172,49 +168,53 @@ pub struct Script {
 }
 
 /// Runs scripts that lie among a site's files.
-pub trait Scripts: Send + Sync {
+pub trait ScriptRunner: Send + Sync {
     /// Runs this one.
-    fn run(&self, request: Request, script: Script) -> LocalBoxFuture<Result<Response, Fault>>;
+    fn run(
+        &self,
+        request: Request,
+        script: Script,
+    ) -> LocalBoxFuture<Result<Response, HandlerError>>;
 }
 
 /// One script of a site.
-pub struct At {
+pub struct ScriptHandler {
     /// What runs it.
-    pub scripts: Arc<dyn Scripts>,
+    pub scripts: Arc<dyn ScriptRunner>,
     /// Which it is.
     pub script: Script,
 }
 
-impl Handler for At {
-    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
+impl Handler for ScriptHandler {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         self.scripts.run(request, self.script.clone())
     }
 }
 
 /// A handler that a rewrite leads to.
-pub struct Led {
+pub struct RewrittenHandler {
     /// Which handler.
     pub handler: Arc<dyn Handler>,
     /// What it is to look at.
-    pub to: LedTo,
+    pub to: Rewrite,
 }
 
 /// What a handler is told instead of what was asked for, where it is.
 #[derive(Clone, Debug, Default)]
-pub struct LedTo {
+pub struct Rewrite {
     /// What it looks up, decoded.
     pub path: Option<Vec<u8>>,
     /// What a script gets.
     pub query: Option<Vec<u8>>,
 }
 
-impl Handler for Led {
-    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
-        self.handler.handle(request.led_to(self.to.clone()))
+impl Handler for RewrittenHandler {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
+        self.handler.handle(request.with_rewrite(self.to.clone()))
     }
 }
 
-impl LedTo {
+impl Rewrite {
     /// Is it what was asked for?
     pub fn is_nothing(&self) -> bool {
         self.path.is_none() && self.query.is_none()
@@ -223,12 +223,12 @@ impl LedTo {
 
 impl Request {
     /// The same for what a rewrite leads to.
-    pub fn led_to(mut self, to: LedTo) -> Request {
+    pub fn with_rewrite(mut self, to: Rewrite) -> Request {
         if let Some(path) = to.path {
             let before = std::mem::replace(&mut self.path, path);
-            self.asked_path.get_or_insert(before);
+            self.original_path.get_or_insert(before);
         }
-        self.led_query = to.query.or(self.led_query);
+        self.rewritten_query = to.query.or(self.rewritten_query);
         self
     }
 }
@@ -241,11 +241,11 @@ pub struct Response {
     /// are the driver's and are left out here.
     pub fields: Vec<(Cow<'static, str>, Vec<u8>)>,
     /// The content.
-    pub body: Body,
+    pub body: ResponseBody,
 }
 
 /// A response's content.
-pub enum Body {
+pub enum ResponseBody {
     /// None at all.
     Empty,
     /// All of it is here.
@@ -255,7 +255,7 @@ pub enum Body {
         /// Bytes in all, if known.
         length: Option<u64>,
         /// The end to read.
-        reader: pipe::Reader,
+        reader: pipe::PipeReader,
         /// What fills the pipe; it runs as long as the call does, and dropping the call ends it.
         work: LocalBoxFuture<()>,
     },
@@ -263,7 +263,7 @@ pub enum Body {
 
 /// A handler failed.
 #[derive(Debug)]
-pub struct Fault {
+pub struct HandlerError {
     /// What it was doing, for the log.
     pub stage: &'static str,
     /// Would another try be right (nothing was sent on yet)?
@@ -276,10 +276,10 @@ pub struct Fault {
     pub source: Option<std::io::Error>,
 }
 
-impl Fault {
+impl HandlerError {
     /// Without more to say.
-    pub fn new(stage: &'static str, reject: Reject) -> Fault {
-        Fault {
+    pub fn new(stage: &'static str, reject: Reject) -> HandlerError {
+        HandlerError {
             stage,
             retry: false,
             reject,
@@ -289,10 +289,10 @@ impl Fault {
     }
 
     /// With what was found out, for the log.
-    pub fn because(stage: &'static str, reject: Reject, why: impl Into<String>) -> Fault {
-        Fault {
+    pub fn because(stage: &'static str, reject: Reject, why: impl Into<String>) -> HandlerError {
+        HandlerError {
             source: Some(std::io::Error::other(why.into())),
-            ..Fault::new(stage, reject)
+            ..HandlerError::new(stage, reject)
         }
     }
 
@@ -307,7 +307,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for HandlerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.stage, self.reject.reason)?;
         match &self.source {
@@ -317,8 +317,17 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {
+impl std::error::Error for HandlerError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_ref().map(|e| e as _)
+    }
+}
+
+impl From<AdmissionRefused> for Reject {
+    fn from(refused: AdmissionRefused) -> Reject {
+        match refused {
+            AdmissionRefused::Full => Reject::CALLS_BUSY,
+            AdmissionRefused::ShareTaken => Reject::CALL_SHARE_TAKEN,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A bounded pipe of bytes between two tasks of one worker: back-pressure and cancellation.
 //!
 //! The writer waits when the pipe is full, the reader when it is empty. A writer that is dropped
-//! without [`Writer::finish`] broke off: the reader learns it, so half a body is never taken for a
+//! without [`PipeWriter::finish`] broke off: the reader learns it, so half a body is never taken for a
 //! whole one. A reader that is dropped is told to the writer at its next write.
 
 use crate::limits::BODY_GRACE_SECONDS;
@@ -15,11 +15,11 @@ use std::time::Duration;
 
 /// The other end has gone, or the body broke off.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Broken;
+pub struct PipeBroken;
 
 /// What a read found.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Taken {
+pub enum PipeRead {
     /// So many bytes were appended.
     Bytes(usize),
     /// The body is complete.
@@ -27,8 +27,8 @@ pub enum Taken {
 }
 
 /// A pipe that holds at most `capacity` bytes.
-pub fn pipe(capacity: usize) -> (Writer, Reader) {
-    let shared = Rc::new(RefCell::new(Shared {
+pub fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
+    let shared = Rc::new(RefCell::new(PipeState {
         bytes: VecDeque::new(),
         capacity,
         finished: false,
@@ -42,24 +42,24 @@ pub fn pipe(capacity: usize) -> (Writer, Reader) {
         reader_waits: None,
     }));
     (
-        Writer {
+        PipeWriter {
             shared: shared.clone(),
         },
-        Reader { shared },
+        PipeReader { shared },
     )
 }
 
 /// The end that bytes go into.
-pub struct Writer {
-    shared: Rc<RefCell<Shared>>,
+pub struct PipeWriter {
+    shared: Rc<RefCell<PipeState>>,
 }
 
 /// The end that bytes come out of.
-pub struct Reader {
-    shared: Rc<RefCell<Shared>>,
+pub struct PipeReader {
+    shared: Rc<RefCell<PipeState>>,
 }
 
-struct Shared {
+struct PipeState {
     bytes: VecDeque<u8>,
     capacity: usize,
     finished: bool,
@@ -77,12 +77,12 @@ struct Shared {
     reader_waits: Option<Waker>,
 }
 
-impl Writer {
+impl PipeWriter {
     /// Bytes that can be written now; waits while there is no room.
-    pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Broken>> {
+    pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, PipeBroken>> {
         let mut shared = self.shared.borrow_mut();
         if shared.reader_gone {
-            return Poll::Ready(Err(Broken));
+            return Poll::Ready(Err(PipeBroken));
         }
         match shared.capacity - shared.bytes.len() {
             0 => {
@@ -94,10 +94,10 @@ impl Writer {
     }
 
     /// Takes as many of `bytes` as there is room for; says how many.
-    pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+    pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, PipeBroken> {
         let mut shared = self.shared.borrow_mut();
         if shared.reader_gone {
-            return Err(Broken);
+            return Err(PipeBroken);
         }
         let taken = bytes.len().min(shared.capacity - shared.bytes.len());
         shared.bytes.extend(&bytes[..taken]);
@@ -110,7 +110,7 @@ impl Writer {
     }
 
     /// Writes all of `bytes`, waiting for room as often as needed.
-    pub async fn write_all(&mut self, mut bytes: &[u8]) -> Result<(), Broken> {
+    pub async fn write_all(&mut self, mut bytes: &[u8]) -> Result<(), PipeBroken> {
         while !bytes.is_empty() {
             poll_fn(|cx| self.poll_room(cx)).await?;
             let taken = self.write_some(bytes)?;
@@ -120,10 +120,10 @@ impl Writer {
     }
 
     /// Bytes that the reader has not yet taken; wakes when it takes some.
-    pub fn held(&mut self, cx: &mut Context<'_>) -> Result<usize, Broken> {
+    pub fn held(&mut self, cx: &mut Context<'_>) -> Result<usize, PipeBroken> {
         let mut shared = self.shared.borrow_mut();
         if shared.reader_gone {
-            return Err(Broken);
+            return Err(PipeBroken);
         }
         if !shared.bytes.is_empty() {
             shared.writer_waits = Some(cx.waker().clone());
@@ -147,7 +147,7 @@ impl Writer {
     }
 
     /// The body will be said to be complete, and yet something may be missing.
-    pub fn doubt(&mut self) {
+    pub fn mark_maybe_truncated(&mut self) {
         self.shared.borrow_mut().is_doubtful = true;
     }
 
@@ -166,7 +166,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for PipeWriter {
     fn drop(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.writer_gone = true;
@@ -176,21 +176,21 @@ impl Drop for Writer {
     }
 }
 
-impl Reader {
+impl PipeReader {
     /// Appends up to `max` bytes to `out`; waits while there is nothing.
     pub fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
         max: usize,
-    ) -> Poll<Result<Taken, Broken>> {
+    ) -> Poll<Result<PipeRead, PipeBroken>> {
         let mut shared = self.shared.borrow_mut();
         if shared.bytes.is_empty() {
             if shared.finished {
-                return Poll::Ready(Ok(Taken::End));
+                return Poll::Ready(Ok(PipeRead::End));
             }
             if shared.writer_gone {
-                return Poll::Ready(Err(Broken));
+                return Poll::Ready(Err(PipeBroken));
             }
             shared.reader_waits = Some(cx.waker().clone());
             return Poll::Pending;
@@ -208,7 +208,7 @@ impl Reader {
         if let Some(waker) = shared.writer_waits.take() {
             waker.wake();
         }
-        Poll::Ready(Ok(Taken::Bytes(taken)))
+        Poll::Ready(Ok(PipeRead::Bytes(taken)))
     }
 
     /// Is there something to be taken, be it the end? Else it wakes when there is.
@@ -227,12 +227,12 @@ impl Reader {
     }
 
     /// By which rule the body broke off, if that was said.
-    pub fn why(&self) -> Option<Reject> {
+    pub fn break_reason(&self) -> Option<Reject> {
         self.shared.borrow().why
     }
 
     /// May something be missing of a body that is complete? Then it isn't to be kept.
-    pub fn is_doubtful(&self) -> bool {
+    pub fn may_be_truncated(&self) -> bool {
         self.shared.borrow().is_doubtful
     }
 
@@ -251,13 +251,13 @@ impl Reader {
         self.shared.borrow_mut().patience = patience;
     }
 
-    /// [`Reader::poll_take`] as a future.
-    pub async fn take(&mut self, out: &mut Vec<u8>, max: usize) -> Result<Taken, Broken> {
+    /// [`PipeReader::poll_take`] as a future.
+    pub async fn take(&mut self, out: &mut Vec<u8>, max: usize) -> Result<PipeRead, PipeBroken> {
         poll_fn(|cx| self.poll_take(cx, out, max)).await
     }
 }
 
-impl Drop for Reader {
+impl Drop for PipeReader {
     fn drop(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.reader_gone = true;
@@ -284,7 +284,7 @@ mod tests {
         let mut out = Vec::new();
         assert_eq!(
             reader.poll_take(&mut cx(), &mut out, 3),
-            Poll::Ready(Ok(Taken::Bytes(3)))
+            Poll::Ready(Ok(PipeRead::Bytes(3)))
         );
         assert_eq!(out, b"abc");
         assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(3)));
@@ -298,39 +298,39 @@ mod tests {
         let mut out = Vec::new();
         assert_eq!(
             reader.poll_take(&mut cx(), &mut out, 9),
-            Poll::Ready(Ok(Taken::Bytes(2)))
+            Poll::Ready(Ok(PipeRead::Bytes(2)))
         );
         assert_eq!(
             reader.poll_take(&mut cx(), &mut out, 9),
-            Poll::Ready(Ok(Taken::End))
+            Poll::Ready(Ok(PipeRead::End))
         );
 
         let (writer, mut reader) = pipe(4);
         drop(writer);
         assert_eq!(
             reader.poll_take(&mut cx(), &mut out, 9),
-            Poll::Ready(Err(Broken))
+            Poll::Ready(Err(PipeBroken))
         );
-        assert_eq!(reader.why(), None);
+        assert_eq!(reader.break_reason(), None);
 
         let (writer, mut reader) = pipe(4);
         writer.break_off(Some(Reject::HANDLER_SLOW));
         assert_eq!(
             reader.poll_take(&mut cx(), &mut out, 9),
-            Poll::Ready(Err(Broken))
+            Poll::Ready(Err(PipeBroken))
         );
-        assert_eq!(reader.why(), Some(Reject::HANDLER_SLOW));
+        assert_eq!(reader.break_reason(), Some(Reject::HANDLER_SLOW));
     }
 
     #[test]
     fn a_doubt_outlives_the_end() {
         let (mut writer, mut reader) = pipe(4);
-        assert!(!reader.is_doubtful());
-        writer.doubt();
+        assert!(!reader.may_be_truncated());
+        writer.mark_maybe_truncated();
         writer.finish();
         let end = reader.poll_take(&mut cx(), &mut Vec::new(), 9);
-        assert_eq!(end, Poll::Ready(Ok(Taken::End)));
-        assert!(reader.is_doubtful());
+        assert_eq!(end, Poll::Ready(Ok(PipeRead::End)));
+        assert!(reader.may_be_truncated());
     }
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
     fn a_reader_that_leaves_is_told() {
         let (mut writer, reader) = pipe(4);
         drop(reader);
-        assert_eq!(writer.write_some(b"a"), Err(Broken));
-        assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Err(Broken)));
+        assert_eq!(writer.write_some(b"a"), Err(PipeBroken));
+        assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Err(PipeBroken)));
     }
 }

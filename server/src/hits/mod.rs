@@ -4,23 +4,23 @@
 //! A worker counts for itself ([`Tally`]); now and then it adds what it counted to the ledger here,
 //! one table for each site, which is written to a small file of the state folder.
 
-mod agent;
-mod file;
-mod route;
-mod shown;
+mod user_agent;
+mod state_file;
+mod handler;
+mod report;
 mod table;
 mod tally;
 
-pub use agent::Agents;
-pub use route::Views;
+pub use crate::hits::handler::HitsHandler;
+pub use crate::hits::user_agent::UserAgentCache;
 pub use tally::Tally;
 
-use crate::base::{clock, whole};
+use crate::base::{atomic_file, clock};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use table::Table;
+use table::HitTable;
 
 /// The ledger, one for the process.
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub struct Hits {
 pub struct SiteHits {
     /// Its first name.
     name: Box<str>,
-    table: Mutex<Table>,
+    table: Mutex<HitTable>,
     /// There is more than was written.
     is_changed: AtomicBool,
 }
@@ -55,11 +55,11 @@ impl Hits {
 
     /// Reads what an earlier server has counted; lines that make no sense are passed over.
     pub fn load(&self, state: &Path) -> io::Result<()> {
-        let text = match whole::read(&path(state)) {
+        let text = match atomic_file::read(&path(state)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             read => read?,
         };
-        file::read(self, &text);
+        state_file::read(self, &text);
         Ok(())
     }
 
@@ -76,8 +76,8 @@ impl Hits {
         if sites.iter().filter(changed).count() == 0 {
             return Ok(());
         }
-        let text = file::text(&sites);
-        let written = whole::write_for(&path(state), &text, 0o600, owner);
+        let text = state_file::text(&sites);
+        let written = atomic_file::write_for(&path(state), &text, 0o600, owner);
         if written.is_err() {
             let first = sites.first();
             first.inspect(|site| site.is_changed.store(true, Ordering::Relaxed));
@@ -89,13 +89,13 @@ impl Hits {
     pub fn written(&self, site: &str) -> Option<Vec<u8>> {
         let site = self.of(site);
         let is_empty = site.table().days.is_empty() && site.table().pages.is_empty();
-        (!is_empty).then(|| file::text(&[site]))
+        (!is_empty).then(|| state_file::text(&[site]))
     }
 
     /// Takes the counts that such a text has instead of those of `site`.
     pub fn replace(&self, site: &str, text: &[u8]) {
         let read = Hits::default();
-        file::read(&read, text);
+        state_file::read(&read, text);
         let Some(theirs) = lock(&read.sites).first().cloned() else {
             return;
         };
@@ -106,12 +106,12 @@ impl Hits {
 
     /// For people: of these sites, by their first names.
     pub fn shown(&self, sites: &[&str]) -> String {
-        shown::text(&self.named(sites), today())
+        report::text(&self.named(sites), today())
     }
 
     /// For programs.
     pub fn json(&self, sites: &[&str]) -> String {
-        shown::json(&self.named(sites), today())
+        report::json(&self.named(sites), today())
     }
 
     fn named(&self, names: &[&str]) -> Vec<Arc<SiteHits>> {
@@ -120,7 +120,7 @@ impl Hits {
 }
 
 impl SiteHits {
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, HitTable> {
         lock(&self.table)
     }
 

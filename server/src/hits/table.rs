@@ -6,10 +6,10 @@ use std::collections::{HashMap, VecDeque};
 
 /// All of a site.
 #[derive(Default)]
-pub(super) struct Table {
-    pub(super) pages: HashMap<Box<[u8]>, Page>,
+pub(super) struct HitTable {
+    pub(super) pages: HashMap<Box<[u8]>, PageHits>,
     /// The newest last.
-    pub(super) days: VecDeque<Day>,
+    pub(super) days: VecDeque<DayHits>,
     /// Routes that tell of counts: what they answer isn't a page.
     own: Vec<Box<[u8]>>,
     /// The day on which room was last made.
@@ -18,7 +18,7 @@ pub(super) struct Table {
 
 /// One page.
 #[derive(Default, PartialEq, Eq, Debug)]
-pub(super) struct Page {
+pub(super) struct PageHits {
     /// By people, in all.
     pub(super) views: u64,
     pub(super) bots: u64,
@@ -28,7 +28,7 @@ pub(super) struct Page {
 
 /// One day of the whole site.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
-pub(super) struct Day {
+pub(super) struct DayHits {
     /// Since 1970.
     pub(super) day: u32,
     pub(super) views: u64,
@@ -37,7 +37,7 @@ pub(super) struct Day {
     pub(super) assets: u64,
 }
 
-impl Table {
+impl HitTable {
     pub(super) fn add(&mut self, path: &[u8], views: u32, bots: u32, day: u32) {
         let is_own = self.own.iter().any(|prefix| {
             path.strip_prefix(&**prefix)
@@ -68,7 +68,7 @@ impl Table {
     }
 
     /// The page's counts; None if there are too many pages to count this one apart.
-    fn page(&mut self, path: &[u8], day: u32) -> Option<&mut Page> {
+    fn page(&mut self, path: &[u8], day: u32) -> Option<&mut PageHits> {
         if path.len() > PATH_BYTES_MAX {
             return None;
         }
@@ -80,7 +80,7 @@ impl Table {
             if self.pages.len() >= HITS_PATHS_MAX {
                 return None;
             }
-            self.pages.insert(path.into(), Page::default());
+            self.pages.insert(path.into(), PageHits::default());
         }
         self.pages.get_mut(path)
     }
@@ -94,16 +94,16 @@ impl Table {
         });
     }
 
-    fn day(&mut self, day: u32) -> &mut Day {
+    fn day(&mut self, day: u32) -> &mut DayHits {
         // A clock that was set back counts to the last day it knew.
         let is_new = self.days.back().is_none_or(|last| last.day < day);
         if is_new {
             if self.days.len() >= HITS_DAYS_MAX {
                 self.days.pop_front();
             }
-            self.days.push_back(Day {
+            self.days.push_back(DayHits {
                 day,
-                ..Day::default()
+                ..DayHits::default()
             });
         }
         let last = self.days.len() - 1;
@@ -111,7 +111,7 @@ impl Table {
     }
 }
 
-impl Page {
+impl PageHits {
     fn add(&mut self, views: u32, bots: u32, day: u32) {
         self.views += u64::from(views);
         self.bots += u64::from(bots);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn pages_and_days_add_up() {
-        let mut table = Table::default();
+        let mut table = HitTable::default();
         table.add(b"/", 2, 1, 100);
         table.add(b"/a.css", 5, 0, 100);
         table.add(b"/", 3, 0, 101);
@@ -178,7 +178,7 @@ mod tests {
             (6, 1, 2, 4)
         );
         assert_eq!(table.pages.len(), 2);
-        let day = |day, views, bots, assets| Day {
+        let day = |day, views, bots, assets| DayHits {
             day,
             views,
             bots,
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn everything_has_an_end() {
-        let mut table = Table::default();
+        let mut table = HitTable::default();
         for nth in 0..HITS_PATHS_MAX + 10 {
             table.add(format!("/{nth}").as_bytes(), 2, 0, 5);
         }

@@ -2,7 +2,7 @@
 //! counted before costs no allocation.
 
 use super::{SiteHits, day_of};
-use crate::base::hash::Quick;
+use crate::base::hash::FastBuildHasher;
 use crate::limits::HITS_TALLY_PATHS_MAX;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 /// Counts on their way to the ledger.
 #[derive(Default)]
 pub struct Tally {
-    sites: Vec<(Arc<SiteHits>, Paths)>,
+    sites: Vec<(Arc<SiteHits>, PathCounts)>,
     paths: usize,
     is_empty: bool,
 }
 
 /// Views by people and by bots, of each path.
-type Paths = HashMap<Box<[u8]>, [u32; 2], Quick>;
+type PathCounts = HashMap<Box<[u8]>, [u32; 2], FastBuildHasher>;
 
 impl Tally {
     /// Counts one view. `unix_seconds` is now, for when it has to make room.
@@ -27,7 +27,7 @@ impl Tally {
             .iter()
             .position(|(known, _)| Arc::ptr_eq(known, site));
         let index = known.unwrap_or_else(|| {
-            self.sites.push((site.clone(), Paths::default()));
+            self.sites.push((site.clone(), PathCounts::default()));
             self.sites.len() - 1
         });
         if let Some(counts) = self.sites[index].1.get_mut(path) {
@@ -36,8 +36,8 @@ impl Tally {
         }
         if self.paths >= HITS_TALLY_PATHS_MAX {
             // Told twice, so that what is in it is dropped.
-            self.tell(unix_seconds);
-            self.tell(unix_seconds);
+            self.flush(unix_seconds);
+            self.flush(unix_seconds);
         }
         let mut counts = [0; 2];
         counts[usize::from(is_bot)] = 1;
@@ -52,7 +52,7 @@ impl Tally {
 
     /// Adds all to the ledger. A path that wasn't seen since the last time is forgotten; the others
     /// keep their places.
-    pub fn tell(&mut self, unix_seconds: u64) {
+    pub fn flush(&mut self, unix_seconds: u64) {
         let day = day_of(unix_seconds);
         self.paths = 0;
         for (site, paths) in &mut self.sites {
@@ -70,8 +70,8 @@ impl Tally {
     }
 
     /// Tells all, and lets go of the sites.
-    pub fn forget(&mut self, unix_seconds: u64) {
-        self.tell(unix_seconds);
+    pub fn flush_and_clear(&mut self, unix_seconds: u64) {
+        self.flush(unix_seconds);
         *self = Tally::default();
     }
 }

@@ -5,11 +5,11 @@
 //! accepting. The connection waits for a place in a short queue, and the client with the fewest
 //! connections goes first. So a client with nearly all connections doesn't keep other clients waiting.
 
-use super::ledger::{Owner, Shortage};
 use super::worker::Worker;
-use crate::base::shares::ClientNetwork;
+use crate::base::fair_share::ClientNetwork;
 use crate::base::sys;
 use crate::limits::ACCEPTED_WAITING_MAX;
+use crate::serve::connection_ledger::{ConnectionOwner, Shortage};
 use rustix::io::Errno;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -24,14 +24,14 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 /// A listening socket of a worker.
-pub(super) struct Accepting {
+pub(super) struct AcceptLoop {
     pub(super) address: SocketAddr,
     pub(super) secure: bool,
     pub(super) stop: Notify,
 }
 
 /// Event in the accept loop.
-enum Accepted {
+enum AcceptEvent {
     Tried(io::Result<(OwnedFd, SocketAddr)>),
     /// A connection was closed, so a waiting connection may have room.
     Room,
@@ -42,7 +42,7 @@ enum Accepted {
 
 /// Result of making room for a connection.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Room {
+pub(super) enum Eviction {
     /// No connection is to be given up.
     None,
     /// A connection was told to end.
@@ -52,12 +52,12 @@ pub(super) enum Room {
 }
 
 /// An accepted connection without a place.
-struct Waiting {
+struct QueuedConnection {
     socket: OwnedFd,
     peer: SocketAddr,
 }
 
-impl Waiting {
+impl QueuedConnection {
     fn client(&self) -> ClientNetwork {
         self.peer.ip().into()
     }
@@ -75,52 +75,52 @@ impl Worker {
     pub(super) async fn accept(
         self: Rc<Self>,
         listener: AsyncFd<OwnedFd>,
-        accepting: Rc<Accepting>,
+        accepting: Rc<AcceptLoop>,
     ) {
         let mut stop = pin!(accepting.stop.notified());
-        let mut queue: Vec<Waiting> = Vec::new();
+        let mut queue: Vec<QueuedConnection> = Vec::new();
         let mut complained: Option<Instant> = None;
         let mut taken = 0;
         loop {
             // Created before the check for room, so no later close is missed.
-            let mut room = pin!(self.shared.ledger.room());
+            let mut room = pin!(self.shared.ledger.connection_closed());
             self.admit_waiting(&mut queue, accepting.secure);
             let may_accept = self.may_accept(&mut queue);
             let mut pause = pin!((!queue.is_empty()).then(|| tokio::time::sleep(ACCEPT_PAUSE)));
             let accepted = poll_fn(|cx| {
                 if stop.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(Accepted::Stop);
+                    return Poll::Ready(AcceptEvent::Stop);
                 }
                 if may_accept && let Poll::Ready(tried) = poll_accept(&listener, cx) {
-                    return Poll::Ready(Accepted::Tried(tried));
+                    return Poll::Ready(AcceptEvent::Tried(tried));
                 }
                 let Some(pause) = pause.as_mut().as_pin_mut() else {
                     return Poll::Pending;
                 };
                 if room.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(Accepted::Room);
+                    return Poll::Ready(AcceptEvent::Room);
                 }
-                pause.poll(cx).map(|()| Accepted::Waited)
+                pause.poll(cx).map(|()| AcceptEvent::Waited)
             });
             match accepted.await {
-                Accepted::Stop => break,
-                Accepted::Room => {}
-                Accepted::Waited => self.make_room_for_waiting(&queue),
-                Accepted::Tried(Ok((socket, peer))) => {
+                AcceptEvent::Stop => break,
+                AcceptEvent::Room => {}
+                AcceptEvent::Waited => self.make_room_for_waiting(&queue),
+                AcceptEvent::Tried(Ok((socket, peer))) => {
                     if self.has_room_for(peer, queue.is_empty()) {
                         self.open(socket, peer, accepting.secure);
                     } else {
-                        queue.push(Waiting { socket, peer });
+                        queue.push(QueuedConnection { socket, peer });
                     }
                     taken += 1;
                     if taken % ACCEPTS_MAX == 0 {
                         tokio::task::yield_now().await;
                     }
                 }
-                Accepted::Tried(Err(error)) => {
-                    let room = self.shared.ledger.room();
+                AcceptEvent::Tried(Err(error)) => {
+                    let room = self.shared.ledger.connection_closed();
                     let has_room = is_out_of_descriptors(&error)
-                        && self.make_room(Shortage::Descriptors) == Room::Now;
+                        && self.make_room(Shortage::Descriptors) == Eviction::Now;
                     // A connection that broke before accepting is no loss. After a lack of descriptors or
                     // memory, an immediate retry would spin.
                     if !is_peer_fault(&error) && !has_room {
@@ -135,7 +135,7 @@ impl Worker {
                 }
             }
         }
-        for Waiting { socket, peer } in queue {
+        for QueuedConnection { socket, peer } in queue {
             self.open(socket, peer, accepting.secure);
         }
         // Closing the listener would reset connections in the kernel's queue, so the worker takes the
@@ -147,24 +147,24 @@ impl Worker {
 
     /// Opens waiting connections as far as the worker has room, first the connections of the client with
     /// the fewest.
-    fn admit_waiting(self: &Rc<Self>, queue: &mut Vec<Waiting>, secure: bool) {
+    fn admit_waiting(self: &Rc<Self>, queue: &mut Vec<QueuedConnection>, secure: bool) {
         while !queue.is_empty() && !self.is_full() {
             let Some(nth) = self.first_of(queue) else {
                 return;
             };
-            let Waiting { socket, peer } = queue.remove(nth);
+            let QueuedConnection { socket, peer } = queue.remove(nth);
             self.open(socket, peer, secure);
         }
     }
 
     /// Returns the position in the queue of the connection to open first.
-    fn first_of(&self, queue: &[Waiting]) -> Option<usize> {
-        let clients = queue.iter().map(Waiting::client);
+    fn first_of(&self, queue: &[QueuedConnection]) -> Option<usize> {
+        let clients = queue.iter().map(QueuedConnection::client);
         self.shared.ledger.smallest_holder(clients)
     }
 
     /// Tries again to make room for the first waiting connection.
-    fn make_room_for_waiting(&self, queue: &[Waiting]) {
+    fn make_room_for_waiting(&self, queue: &[QueuedConnection]) {
         if self.is_full()
             && let Some(nth) = self.first_of(queue)
         {
@@ -175,16 +175,16 @@ impl Worker {
     /// Whether another connection may be accepted. Where the queue is full, the queued client with most
     /// connections loses the client's last connection in the queue. Where all queued clients hold few
     /// connections, further connections wait in the kernel's queue.
-    fn may_accept(&self, queue: &mut Vec<Waiting>) -> bool {
+    fn may_accept(&self, queue: &mut Vec<QueuedConnection>) -> bool {
         if queue.len() < ACCEPTED_WAITING_MAX {
             return true;
         }
-        let clients = queue.iter().map(Waiting::client);
+        let clients = queue.iter().map(QueuedConnection::client);
         let Some(last) = self.shared.ledger.last_in_line(clients) else {
             return false;
         };
         queue.remove(last);
-        self.gave_up();
+        self.count_eviction();
         true
     }
 
@@ -203,24 +203,24 @@ impl Worker {
         if !self.shared.ledger.may_enter(client, most) {
             return true;
         }
-        is_full && self.make_room(Shortage::Connections(client)) == Room::Now && is_first
+        is_full && self.make_room(Shortage::Connections(client)) == Eviction::Now && is_first
     }
 
     /// Gives up connections of any worker to make room for another connection.
-    pub(super) fn make_room(&self, shortage: Shortage) -> Room {
-        let mut room = Room::None;
+    pub(super) fn make_room(&self, shortage: Shortage) -> Eviction {
+        let mut room = Eviction::None;
         for entry in self.shared.ledger.choose(shortage) {
             let made = match entry.owner() {
-                Owner::Row(orders, row) if Arc::ptr_eq(orders, &self.orders) => {
-                    self.give_up(*row, &entry)
+                ConnectionOwner::Row(orders, row) if Arc::ptr_eq(orders, &self.eviction_orders) => {
+                    self.evict(*row, &entry)
                 }
-                Owner::Row(orders, row) => {
+                ConnectionOwner::Row(orders, row) => {
                     orders.give_up(*row, entry.clone());
-                    Room::Soon
+                    Eviction::Soon
                 }
-                Owner::Task(told) => {
+                ConnectionOwner::Task(told) => {
                     told.notify_one();
-                    Room::Soon
+                    Eviction::Soon
                 }
             };
             room = room.max(made);
@@ -229,10 +229,10 @@ impl Worker {
     }
 
     /// Carries out the orders of other workers to give up connections.
-    pub(super) async fn obey(self: Rc<Self>) {
+    pub(super) async fn run_eviction_orders(self: Rc<Self>) {
         loop {
-            for (row, entry) in self.orders.next().await {
-                self.give_up(row, &entry);
+            for (row, entry) in self.eviction_orders.next().await {
+                self.evict(row, &entry);
             }
         }
     }

@@ -1,12 +1,12 @@
 //! The body of a response that doesn't come from a handler, taken part by part.
 
-use super::outgoing::DiskRead;
 use crate::base::sys;
-use crate::site::{Listing, Piece, Stored};
+use crate::serve::h1::send::DiskRead;
+use crate::site::{BodyPiece, Listing, VariantResponse};
 
 /// What is left of a body.
-pub(super) struct Body {
-    source: Source,
+pub(super) struct BodyReader {
+    source: BodyContent,
     /// Which piece is due, and from where in it.
     piece: usize,
     at: u64,
@@ -14,15 +14,15 @@ pub(super) struct Body {
     fed: Option<Vec<u8>>,
 }
 
-enum Source {
-    Stored(Stored),
+enum BodyContent {
+    Stored(VariantResponse),
     Bytes(Vec<u8>),
     /// Made while it is sent.
     Listing(Box<Listing>),
 }
 
 /// How far a look for bytes came.
-pub(super) enum Filled {
+pub(super) enum BodyFill {
     /// There may be more.
     Some,
     /// None now.
@@ -35,21 +35,21 @@ pub(super) enum Filled {
     Broken,
 }
 
-impl Body {
-    pub(super) fn stored(stored: Stored) -> Body {
-        Body::new(Source::Stored(stored))
+impl BodyReader {
+    pub(super) fn stored(stored: VariantResponse) -> BodyReader {
+        BodyReader::new(BodyContent::Stored(stored))
     }
 
-    pub(super) fn bytes(bytes: Vec<u8>) -> Body {
-        Body::new(Source::Bytes(bytes))
+    pub(super) fn bytes(bytes: Vec<u8>) -> BodyReader {
+        BodyReader::new(BodyContent::Bytes(bytes))
     }
 
-    pub(super) fn listing(listing: Box<Listing>) -> Body {
-        Body::new(Source::Listing(listing))
+    pub(super) fn listing(listing: Box<Listing>) -> BodyReader {
+        BodyReader::new(BodyContent::Listing(listing))
     }
 
-    fn new(source: Source) -> Body {
-        Body {
+    fn new(source: BodyContent) -> BodyReader {
+        BodyReader {
             source,
             piece: 0,
             at: 0,
@@ -61,9 +61,9 @@ impl Body {
     #[cfg(feature = "http3")]
     pub(super) fn held_bytes(&self) -> usize {
         match &self.source {
-            Source::Stored(_) => 0,
-            Source::Bytes(bytes) => bytes.len(),
-            Source::Listing(listing) => listing.held_bytes(),
+            BodyContent::Stored(_) => 0,
+            BodyContent::Bytes(bytes) => bytes.len(),
+            BodyContent::Listing(listing) => listing.held_bytes(),
         }
     }
 
@@ -73,37 +73,37 @@ impl Body {
     }
 
     /// Appends at most `bytes_max` to `out`.
-    pub(super) fn fill(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> Filled {
+    pub(super) fn fill(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> BodyFill {
         let end = out.len() + bytes_max;
         match &mut self.source {
-            Source::Bytes(bytes) => {
+            BodyContent::Bytes(bytes) => {
                 self.at += copy(&bytes[self.at as usize..], out, end) as u64;
                 match self.at == bytes.len() as u64 {
-                    true => Filled::Last,
-                    false => Filled::Some,
+                    true => BodyFill::Last,
+                    false => BodyFill::Some,
                 }
             }
-            Source::Listing(listing) => match listing.next_part(out, bytes_max) {
-                true => Filled::Some,
-                false => Filled::Last,
+            BodyContent::Listing(listing) => match listing.next_part(out, bytes_max) {
+                true => BodyFill::Some,
+                false => BodyFill::Last,
             },
-            Source::Stored(_) => self.fill_stored(out, end),
+            BodyContent::Stored(_) => self.fill_stored(out, end),
         }
     }
 
-    fn fill_stored(&mut self, out: &mut Vec<u8>, end: usize) -> Filled {
+    fn fill_stored(&mut self, out: &mut Vec<u8>, end: usize) -> BodyFill {
         let begin = out.len();
         while out.len() < end {
-            let Source::Stored(stored) = &self.source else {
-                return Filled::Broken;
+            let BodyContent::Stored(stored) = &self.source else {
+                return BodyFill::Broken;
             };
             let length = match stored.piece(self.piece) {
-                None => return Filled::Last,
-                Some(Piece::Bytes(bytes)) => {
+                None => return BodyFill::Last,
+                Some(BodyPiece::Bytes(bytes)) => {
                     self.at += copy(&bytes[self.at as usize..], out, end) as u64;
                     bytes.len() as u64
                 }
-                Some(Piece::File {
+                Some(BodyPiece::File {
                     content,
                     offset,
                     len,
@@ -124,14 +124,14 @@ impl Body {
                                 Ok(None) => {
                                     out.truncate(start);
                                     if start > begin {
-                                        return Filled::Some;
+                                        return BodyFill::Some;
                                     }
                                     let variant = stored.variant.clone();
-                                    return Filled::Disk(DiskRead::new(variant, from, want));
+                                    return BodyFill::Disk(DiskRead::new(variant, from, want));
                                 }
                                 Err(_) => {
                                     out.truncate(start);
-                                    return Filled::Broken;
+                                    return BodyFill::Broken;
                                 }
                             }
                         }
@@ -141,7 +141,7 @@ impl Body {
                     // Asked before the last bytes leave: without them nothing looks whole.
                     if read == 0 || (read == left && !content.unchanged()) {
                         out.truncate(start);
-                        return Filled::Broken;
+                        return BodyFill::Broken;
                     }
                     self.at += read;
                     len
@@ -154,8 +154,8 @@ impl Body {
         }
         // So that no empty frame has to follow.
         match &self.source {
-            Source::Stored(stored) if stored.piece(self.piece).is_none() => Filled::Last,
-            _ => Filled::Some,
+            BodyContent::Stored(stored) if stored.piece(self.piece).is_none() => BodyFill::Last,
+            _ => BodyFill::Some,
         }
     }
 }

@@ -1,36 +1,36 @@
-//! The one meeting place: a request's [`Head`] and the World give a [`Reply`], whichever version of
+//! The one meeting place: a request's [`RequestHead`] and the World give a [`DispatchOutcome`], whichever version of
 //! HTTP asked. Pure but for the ledgers of logins, of kept pages and of what lags behind the disk; nothing
 //! here waits.
 
-use super::inside::View;
-use super::live;
 use super::worker::Worker;
-use crate::base::lag::CatchUp;
-use crate::cache::{Cached, Caller, Found};
-use crate::handler::git::is_exchange;
+use crate::base::change_tracker::CatchUp;
+use crate::cache::{CacheLookup, CachedHandler, LookupContext};
+use crate::handler::git::http::is_smart_http;
 use crate::handler::pipe::pipe;
-use crate::handler::{At, Ends, Handler, Led, LedTo, Script};
-use crate::site::{Answer, Listing, Load, Opened, Site, Stored};
-use crate::tls::Identity;
-use crate::wire::body::BodyLength;
-use crate::wire::head::{Head, Method};
+use crate::handler::{Endpoints, Handler, Rewrite, RewrittenHandler, Script, ScriptHandler};
+use crate::serve::h1::call;
+use crate::serve::subrequest::WorkerSubrequests;
+use crate::site::{FileLoad, Listing, ResolvedFile, Site, SiteResponse, VariantResponse};
+use crate::tls::PairFingerprint;
+use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
+use crate::wire::request_head::{Method, RequestHead};
+use crate::wire::request_target;
 use crate::wire::status::Status;
-use crate::wire::target;
-use crate::world::users::{Ask, Check};
-use crate::world::{Host, Route, Target, World};
+use crate::world::users::{LoginLookup, UnverifiedLogin};
+use crate::world::{Host, Route, RouteTarget, World};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What the connection knows beside the head.
 #[derive(Copy, Clone, Debug)]
-pub struct Facts {
+pub struct DispatchContext {
     /// Came over TLS, with the certificate of this identity.
-    pub identity: Option<Identity>,
+    pub identity: Option<PairFingerprint>,
     /// Who asks; v4-mapped addresses as v4.
     pub peer: IpAddr,
     /// Over which connection.
-    pub way: Way,
+    pub endpoints: EndpointLookup,
     /// The worker's clock, milliseconds; the same origin for all workers.
     pub now_ms: u64,
     /// The request is all there, and hasn't waited for the disk's changes yet. One with a body never
@@ -38,24 +38,26 @@ pub struct Facts {
     pub may_wait: bool,
     /// True if the worker's poller has reported changes on disk that the control plane may not have
     /// read.
-    pub is_told: bool,
+    pub has_disk_changes: bool,
 }
 
 /// How the ends of a connection are known. A page needs none of them, and asking costs system calls.
 #[derive(Copy, Clone, Debug)]
-pub enum Way {
+pub enum EndpointLookup {
     /// The kernel knows those of the connection in this row of the worker.
     Row(usize),
     /// They are at hand.
-    Known(Ends),
+    Known(Endpoints),
 }
 
-impl Way {
+impl EndpointLookup {
     /// On the connection's worker, while the connection is there.
-    pub(super) fn ends(self) -> Ends {
+    pub(super) fn resolve(self) -> Endpoints {
         match self {
-            Way::Row(row) => Worker::here().map_or_else(Ends::default, |it| it.ends(row)),
-            Way::Known(ends) => ends,
+            EndpointLookup::Row(row) => {
+                Worker::current().map_or_else(Endpoints::default, |it| it.endpoints(row))
+            }
+            EndpointLookup::Known(ends) => ends,
         }
     }
 }
@@ -67,21 +69,21 @@ pub struct Dispatched<'w> {
     /// Who logged in.
     pub user: Option<String>,
     /// What to do.
-    pub reply: Reply,
+    pub reply: DispatchOutcome,
     /// It depends on who asks: a guard was met.
     pub guarded: bool,
 }
 
 /// What to do for a request.
-pub enum Reply {
+pub enum DispatchOutcome {
     /// Send this.
-    Stored(Stored),
+    Stored(VariantResponse),
     /// Load this on the pool, then ask again.
-    Load(Load),
+    Load(FileLoad),
     /// Check this password on the pool, then ask again.
-    Login(Box<Ask>),
+    Login(Box<UnverifiedLogin>),
     /// Wait for this, then ask again: what isn't there may have come.
-    Behind(CatchUp),
+    AwaitCatchUp(CatchUp),
     /// Stream this listing.
     Listing(Box<Listing>),
     /// Send the client elsewhere.
@@ -96,24 +98,28 @@ pub enum Reply {
     /// Answer a challenge: 200 with this content.
     Challenge(Vec<u8>),
     /// Run this call.
-    Live(Arc<dyn Handler>),
+    Call(Arc<dyn Handler>),
     /// Say no.
     Refuse {
         /// Why.
         reject: Reject,
         /// The site's own page for this status, if it has one.
-        page: Option<Stored>,
+        page: Option<VariantResponse>,
     },
 }
 
 /// Decides.
-pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatched<'w> {
+pub fn dispatch<'w>(
+    world: &'w World,
+    head: &RequestHead<'_>,
+    facts: &DispatchContext,
+) -> Dispatched<'w> {
     let secure = facts.identity.is_some();
     if &*head.path == b"*" {
         let reply = match head.method {
-            Method::Options => Reply::Options,
+            Method::Options => DispatchOutcome::Options,
             // What follows a CONNECT is not for us to read as requests.
-            _ => Reply::Refuse {
+            _ => DispatchOutcome::Refuse {
                 reject: Reject {
                     close: true,
                     ..Reject::METHOD_NOT_ALLOWED
@@ -137,7 +143,7 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         return Dispatched {
             host: None,
             user: None,
-            reply: Reply::Refuse { reject, page: None },
+            reply: DispatchOutcome::Refuse { reject, page: None },
             guarded: false,
         };
     };
@@ -155,7 +161,7 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         return Dispatched {
             host: Some(host),
             user: None,
-            reply: Reply::Challenge(answer),
+            reply: DispatchOutcome::Challenge(answer),
             guarded: false,
         };
     }
@@ -166,7 +172,7 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         return refuse(host, Reject::HOST_MISSING);
     }
     if let Some(location) = elsewhere(world, host, head, secure) {
-        let reply = Reply::Redirect {
+        let reply = DispatchOutcome::Redirect {
             status: Status::PERMANENT_REDIRECT,
             location,
         };
@@ -181,7 +187,7 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
     if !secure && host.demands_certificate {
         return refuse(host, Reject::MISDIRECTED);
     }
-    let mut gate = Gate {
+    let mut gate = SiteDispatcher {
         world,
         host,
         facts,
@@ -195,7 +201,7 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         Err(reply) => reply,
     };
     let reply = match reply {
-        Reply::Refuse { reject, page: None } => match gate.behind_page(reject) {
+        DispatchOutcome::Refuse { reject, page: None } => match gate.behind_page(reject) {
             Some(behind) => behind,
             None => with_page(host, reject, head.method),
         },
@@ -214,15 +220,15 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
 /// any guard was met.
 pub(super) fn admit(
     world: &World,
-    head: &Head<'_>,
-    facts: &Facts,
+    head: &RequestHead<'_>,
+    facts: &DispatchContext,
     path: &[u8],
-) -> (Result<Option<String>, Reply>, bool) {
+) -> (Result<Option<String>, DispatchOutcome>, bool) {
     let Some(host) = world.hosts.find(head.host) else {
         let reject = Reject::HOST_UNKNOWN;
-        return (Err(Reply::Refuse { reject, page: None }), true);
+        return (Err(DispatchOutcome::Refuse { reject, page: None }), true);
     };
-    let mut gate = Gate {
+    let mut gate = SiteDispatcher {
         world,
         host,
         facts,
@@ -236,7 +242,7 @@ pub(super) fn admit(
 }
 
 /// What whoever validates this name by http-01 is to find (RFC 8555 §8.3), if that is pending.
-fn challenge(world: &World, head: &Head<'_>) -> Option<Vec<u8>> {
+fn challenge(world: &World, head: &RequestHead<'_>) -> Option<Vec<u8>> {
     let token = head.path.strip_prefix(CHALLENGE_PATH)?;
     world.challenges.as_ref()?.http(head.host, token)
 }
@@ -245,33 +251,33 @@ fn refuse(host: &Host, reject: Reject) -> Dispatched<'_> {
     Dispatched {
         host: Some(host),
         user: None,
-        reply: Reply::Refuse { reject, page: None },
+        reply: DispatchOutcome::Refuse { reject, page: None },
         guarded: false,
     }
 }
 
 /// No, to a body that is too large for who would have it.
-pub(super) fn too_large(dispatched: &Dispatched<'_>, head: &Head<'_>) -> Reply {
+pub(super) fn too_large(dispatched: &Dispatched<'_>, head: &RequestHead<'_>) -> DispatchOutcome {
     let reject = Reject::BODY_TOO_LARGE;
     match dispatched.host {
         Some(host) => with_page(host, reject, head.method),
-        None => Reply::Refuse { reject, page: None },
+        None => DispatchOutcome::Refuse { reject, page: None },
     }
 }
 
 /// The site's own page for this refusal; loading it comes first if need be.
-fn with_page(host: &Host, reject: Reject, method: Method) -> Reply {
+fn with_page(host: &Host, reject: Reject, method: Method) -> DispatchOutcome {
     match host
         .site
         .as_ref()
         .and_then(|site| site.error_page(reject.status, method))
     {
-        Some(Answer::Stored(page)) => Reply::Refuse {
+        Some(SiteResponse::Stored(page)) => DispatchOutcome::Refuse {
             reject,
             page: Some(page),
         },
-        Some(Answer::Load(load)) => Reply::Load(load),
-        _ => Reply::Refuse { reject, page: None },
+        Some(SiteResponse::Load(load)) => DispatchOutcome::Load(load),
+        _ => DispatchOutcome::Refuse { reject, page: None },
     }
 }
 
@@ -279,7 +285,7 @@ fn with_page(host: &Host, reject: Reject, method: Method) -> Reply {
 ///
 /// Both are mended by one redirect, except that under HSTS the same host comes first over https, so
 /// that the browser learns the policy for it too (the preload lists ask for this).
-fn elsewhere(world: &World, host: &Host, head: &Head<'_>, secure: bool) -> Option<Vec<u8>> {
+fn elsewhere(world: &World, host: &Host, head: &RequestHead<'_>, secure: bool) -> Option<Vec<u8>> {
     let to_https = !secure && host.http_redirects && world.https_port.is_some();
     let canonical = host.canonical.as_deref();
     let misnamed = canonical.is_some_and(|name| !head.host.eq_ignore_ascii_case(name))
@@ -311,12 +317,12 @@ fn elsewhere(world: &World, host: &Host, head: &Head<'_>, secure: bool) -> Optio
 }
 
 /// The port in Host, which a redirect to another name keeps.
-fn asked_port(head: &Head<'_>) -> Option<u16> {
+fn asked_port(head: &RequestHead<'_>) -> Option<u16> {
     let host = head.fields.first("host")?;
-    target::valid_host(host)?.1
+    request_target::valid_host(host)?.1
 }
 
-fn push_query(location: &mut Vec<u8>, head: &Head<'_>) {
+fn push_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
     if let Some(query) = head.query {
         location.push(b'?');
         location.extend_from_slice(query);
@@ -324,7 +330,7 @@ fn push_query(location: &mut Vec<u8>, head: &Head<'_>) {
 }
 
 /// The same where the operator wrote the location, maybe with a query or a fragment of its own.
-fn add_query(location: &mut Vec<u8>, head: &Head<'_>) {
+fn add_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
     let Some(query) = head.query else { return };
     let end = location.iter().position(|byte| *byte == b'#');
     let fragment = location.split_off(end.unwrap_or(location.len()));
@@ -335,11 +341,11 @@ fn add_query(location: &mut Vec<u8>, head: &Head<'_>) {
 }
 
 /// A request at the gates of one site.
-struct Gate<'w, 'h> {
+struct SiteDispatcher<'w, 'h> {
     world: &'w World,
     host: &'w Host,
-    facts: &'h Facts,
-    head: &'h Head<'h>,
+    facts: &'h DispatchContext,
+    head: &'h RequestHead<'h>,
     user: Option<String>,
     is_guarded: bool,
     /// What a script is told instead of the query that was asked for, once something led to it that
@@ -347,9 +353,9 @@ struct Gate<'w, 'h> {
     query: Option<Vec<u8>>,
 }
 
-impl Gate<'_, '_> {
+impl SiteDispatcher<'_, '_> {
     /// All guards of `path`: the addresses of every route first, then the logins.
-    fn pass(&mut self, path: &[u8]) -> Result<(), Reply> {
+    fn pass(&mut self, path: &[u8]) -> Result<(), DispatchOutcome> {
         if !self.host.guarded {
             return Ok(());
         }
@@ -361,7 +367,7 @@ impl Gate<'_, '_> {
                 .is_some_and(|allow| !allow.contains(self.facts.peer))
         };
         if self.host.guards(path).any(denied) {
-            return Err(Reply::Refuse {
+            return Err(DispatchOutcome::Refuse {
                 reject: Reject::ADDRESS_DENIED,
                 page: None,
             });
@@ -371,8 +377,8 @@ impl Gate<'_, '_> {
             .guards(path)
             .filter_map(|route| route.users.as_ref())
         {
-            let Some(authorization) = self.head.asks.authorization else {
-                return Err(Reply::Refuse {
+            let Some(authorization) = self.head.known_fields.authorization else {
+                return Err(DispatchOutcome::Refuse {
                     reject: Reject::LOGIN_NEEDED,
                     page: None,
                 });
@@ -380,49 +386,52 @@ impl Gate<'_, '_> {
             let (client, now_ms) = (self.facts.peer.into(), self.facts.now_ms);
             let logins = &self.world.logins;
             match logins.check(users, authorization, client, now_ms) {
-                Check::Known(user) => self.user = Some(user),
-                Check::Wrong => {
-                    return Err(Reply::Refuse {
+                LoginLookup::Known(user) => self.user = Some(user),
+                LoginLookup::Wrong => {
+                    return Err(DispatchOutcome::Refuse {
                         reject: Reject::LOGIN_WRONG,
                         page: None,
                     });
                 }
-                Check::TooManyFailed => {
-                    return Err(Reply::Refuse {
+                LoginLookup::TooManyFailed => {
+                    return Err(DispatchOutcome::Refuse {
                         reject: Reject::LOGINS_FAILED,
                         page: None,
                     });
                 }
-                Check::Ask(ask) => return Err(Reply::Login(Box::new(ask))),
+                LoginLookup::Unverified(ask) => return Err(DispatchOutcome::Login(Box::new(ask))),
             }
         }
         Ok(())
     }
 
-    fn answer(&mut self) -> Reply {
+    fn answer(&mut self) -> DispatchOutcome {
         let path: &[u8] = &self.head.path;
         match self.host.target(path) {
             None => self.ask_own_site(path),
-            Some((Target::Handler(handler), _)) => Reply::Live(handler.clone()),
-            Some((Target::Cached(cached), _)) => self.ask_cache(cached, None),
-            Some((Target::Git { exchanges, pages }, rest)) => {
-                match is_exchange(self.head.method, rest, self.head.query) {
-                    true => Reply::Live(exchanges.clone()),
+            Some((RouteTarget::Handler(handler), _)) => DispatchOutcome::Call(handler.clone()),
+            Some((RouteTarget::Cached(cached), _)) => self.ask_cache(cached, None),
+            Some((RouteTarget::Git { exchanges, pages }, rest)) => {
+                match is_smart_http(self.head.method, rest, self.head.query) {
+                    true => DispatchOutcome::Call(exchanges.clone()),
                     false => self.ask_cache(pages, None),
                 }
             }
-            Some((Target::Redirect(to), rest)) => {
+            Some((RouteTarget::Redirect(to), rest)) => {
                 let mut location = to.to_vec();
                 if to.ends_with(b"/") {
-                    target::encode_path(rest.strip_prefix(b"/").unwrap_or(rest), &mut location);
+                    request_target::encode_path(
+                        rest.strip_prefix(b"/").unwrap_or(rest),
+                        &mut location,
+                    );
                 }
                 add_query(&mut location, self.head);
-                Reply::Redirect {
+                DispatchOutcome::Redirect {
                     status: Status::PERMANENT_REDIRECT,
                     location,
                 }
             }
-            Some((Target::Rewrite { path: to, query }, rest)) => {
+            Some((RouteTarget::Rewrite { path: to, query }, rest)) => {
                 let mut rewritten = to.to_vec();
                 if to.ends_with(b"/") {
                     rewritten.extend_from_slice(rest.strip_prefix(b"/").unwrap_or(rest));
@@ -436,16 +445,16 @@ impl Gate<'_, '_> {
                     Err(reply) => reply,
                 }
             }
-            Some((Target::Site(site), rest)) => self.ask_mounted(site, path, rest),
+            Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
         }
     }
 
     /// Returns the reply for `path`, the target of a rewrite: from the handler or the folder of another
     /// route, or from the host's own site. A redirect or a second rewrite at the target is not
     /// followed.
-    fn rewritten(&mut self, path: &[u8]) -> Reply {
+    fn rewritten(&mut self, path: &[u8]) -> DispatchOutcome {
         match self.host.target(path) {
-            Some((Target::Site(site), rest)) => self.ask_mounted(site, path, rest),
+            Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
             _ => match self.handler_at(path) {
                 Some(reply) => reply,
                 None => self.ask_own_site(path),
@@ -455,15 +464,15 @@ impl Gate<'_, '_> {
 
     /// Asks the folder of a route; `rest` is what follows the route's prefix in `path`.
     #[inline(never)]
-    fn ask_mounted(&mut self, site: &Site, path: &[u8], rest: &[u8]) -> Reply {
+    fn ask_mounted(&mut self, site: &Site, path: &[u8], rest: &[u8]) -> DispatchOutcome {
         let prefix = &path[..path.len() - rest.len()];
         // The host's own site would run this file as a script. A mounted folder runs no scripts, and
         // the source of a script stays secret.
         if self.host.scripted
-            && let Some(opened) = site.opened_path(rest)
+            && let Some(opened) = site.resolved_path(rest)
             && self.host.scripts(&[prefix, &opened].concat()).is_some()
         {
-            return Reply::Refuse {
+            return DispatchOutcome::Refuse {
                 reject: Reject::SCRIPT_NOT_EXECUTABLE,
                 page: None,
             };
@@ -472,15 +481,16 @@ impl Gate<'_, '_> {
     }
 
     /// What the handler of another route says to `path`, which a rewrite leads to, if there is one.
-    fn handler_at(&self, path: &[u8]) -> Option<Reply> {
+    fn handler_at(&self, path: &[u8]) -> Option<DispatchOutcome> {
         let (target, rest) = self.host.target(path)?;
-        let live =
-            |handler: &Arc<dyn Handler>| Reply::Live(led(handler.clone(), self.led_to(Some(path))));
+        let live = |handler: &Arc<dyn Handler>| {
+            DispatchOutcome::Call(led(handler.clone(), self.led_to(Some(path))))
+        };
         Some(match target {
-            Target::Handler(handler) => live(handler),
-            Target::Cached(cached) => self.ask_cache(cached, Some(path)),
-            Target::Git { exchanges, pages } => {
-                match is_exchange(self.head.method, rest, self.head.query) {
+            RouteTarget::Handler(handler) => live(handler),
+            RouteTarget::Cached(cached) => self.ask_cache(cached, Some(path)),
+            RouteTarget::Git { exchanges, pages } => {
+                match is_smart_http(self.head.method, rest, self.head.query) {
                     true => live(exchanges),
                     false => self.ask_cache(pages, Some(path)),
                 }
@@ -490,8 +500,8 @@ impl Gate<'_, '_> {
     }
 
     /// This path, if another than was asked for, and the query that goes with it.
-    fn led_to(&self, path: Option<&[u8]>) -> LedTo {
-        LedTo {
+    fn led_to(&self, path: Option<&[u8]>) -> Rewrite {
+        Rewrite {
             path: path.map(<[u8]>::to_vec),
             query: self.query.clone(),
         }
@@ -506,7 +516,7 @@ impl Gate<'_, '_> {
     }
 
     /// What a site that has nothing says instead, if its `try` leads to what runs in the end.
-    fn fall_back(&mut self, path: &[u8]) -> Option<Reply> {
+    fn fall_back(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
         let fallback = self.host.fallback.as_ref()?;
         self.lead_by_try(path);
         let path = fallback.path(path);
@@ -523,9 +533,9 @@ impl Gate<'_, '_> {
 
     /// A page that was kept, or a call; of this path if a rewrite led there. What is found kept is
     /// worth no copies.
-    fn ask_cache(&self, cached: &Arc<Cached>, path: Option<&[u8]>) -> Reply {
+    fn ask_cache(&self, cached: &Arc<CachedHandler>, path: Option<&[u8]>) -> DispatchOutcome {
         let secure = self.facts.identity.is_some();
-        let caller = Caller {
+        let caller = LookupContext {
             user: self.user.as_deref(),
             secure,
             now_ms: self.facts.now_ms,
@@ -533,23 +543,27 @@ impl Gate<'_, '_> {
         let request = || {
             let (writer, body) = pipe(1);
             writer.finish();
-            let (facts, ends) = (self.facts, self.facts.way.ends());
-            let inside = Worker::here().map(|it| View::of(&it, *facts, ends));
+            let (facts, ends) = (self.facts, self.facts.endpoints.resolve());
+            let inside = Worker::current().map(|it| WorkerSubrequests::of(&it, *facts, ends));
             let user = self.user.clone();
-            let request = live::owned(self.head, user, facts, ends, body, inside);
-            request.led_to(self.led_to(path))
+            let request = call::handler_request(self.head, user, facts, ends, body, inside);
+            request.with_rewrite(self.led_to(path))
         };
-        match cached.ask(self.head, &caller, request) {
-            Found::Kept(stored) => Reply::Stored(stored),
-            Found::Call(handler) => Reply::Live(led(handler, self.led_to(path))),
+        match cached.lookup(self.head, &caller, request) {
+            CacheLookup::Kept(stored) => DispatchOutcome::Stored(stored),
+            CacheLookup::Call(handler) => DispatchOutcome::Call(led(handler, self.led_to(path))),
         }
     }
 
     /// Returns the wait for all changes of this site that were reported before the request; None if
     /// there are none.
-    fn behind(&self) -> Option<Reply> {
+    fn behind(&self) -> Option<DispatchOutcome> {
         match self.may_wait() {
-            true => self.host.lag.behind().map(Reply::Behind),
+            true => self
+                .host
+                .lag
+                .pending_catch_up()
+                .map(DispatchOutcome::AwaitCatchUp),
             false => None,
         }
     }
@@ -562,46 +576,50 @@ impl Gate<'_, '_> {
     /// Returns true if the disk may have changed before this request in a way that the current World
     /// does not show. Without changes on disk the check costs two loads and a flag.
     fn lags(&self) -> bool {
-        let is_told = self.facts.is_told && Worker::here().is_some_and(|it| it.poller.is_unread());
-        is_told || !self.host.lag.is_quiet()
+        let is_told = self.facts.has_disk_changes
+            && Worker::current().is_some_and(|it| it.poller.has_unread_changes());
+        is_told || !self.host.lag.is_caught_up()
     }
 
     /// Compares the answer of `site` for `path` with the disk. Returns the wait for the next World if
     /// the two differ, whether or not the kernel has reported a change.
     #[inline(never)]
-    fn behind_path(&self, site: &Site, path: &[u8]) -> Option<Reply> {
+    fn behind_path(&self, site: &Site, path: &[u8]) -> Option<DispatchOutcome> {
         if !self.may_wait() {
             return None;
         }
-        let differing = site.differs(path)?;
+        let differing = site.first_stale_path(path)?;
         site.note_stale(&differing);
-        self.host.lag.ask().map(Reply::Behind)
+        self.host
+            .lag
+            .request_recheck()
+            .map(DispatchOutcome::AwaitCatchUp)
     }
 
     /// Compares the site's error page for `reject` with the disk. Returns the wait for the next World
     /// if the two differ.
-    fn behind_page(&self, reject: Reject) -> Option<Reply> {
+    fn behind_page(&self, reject: Reject) -> Option<DispatchOutcome> {
         let site = self.host.site.as_ref().filter(|_| self.lags())?;
         self.behind_path(site, site.error_path(reject.status)?)
     }
 
-    fn ask_own_site(&mut self, path: &[u8]) -> Reply {
+    fn ask_own_site(&mut self, path: &[u8]) -> DispatchOutcome {
         match self.own_site(path) {
-            Reply::Refuse { reject, page: None } if is_nothing(reject) => {
+            DispatchOutcome::Refuse { reject, page: None } if is_nothing(reject) => {
                 let instead = self.fall_back(path);
-                instead.unwrap_or(Reply::Refuse { reject, page: None })
+                instead.unwrap_or(DispatchOutcome::Refuse { reject, page: None })
             }
             reply => reply,
         }
     }
 
-    fn own_site(&mut self, path: &[u8]) -> Reply {
+    fn own_site(&mut self, path: &[u8]) -> DispatchOutcome {
         match &self.host.site {
             Some(site) => match self.script(site, path) {
                 Some(reply) => reply,
                 None => self.ask_site(site, b"", path),
             },
-            None => Reply::Refuse {
+            None => DispatchOutcome::Refuse {
                 reject: Reject::NOT_FOUND,
                 page: None,
             },
@@ -609,7 +627,7 @@ impl Gate<'_, '_> {
     }
 
     /// What runs the file that answers for `path`, if it is one to be run and not to be sent.
-    fn script(&mut self, site: &Site, path: &[u8]) -> Option<Reply> {
+    fn script(&mut self, site: &Site, path: &[u8]) -> Option<DispatchOutcome> {
         if !self.host.scripted {
             return None;
         }
@@ -618,7 +636,7 @@ impl Gate<'_, '_> {
         let (script, by_last) = match named {
             Some(script) => (script, false),
             None => {
-                let Opened { path, by_last } = site.opened(path)?;
+                let ResolvedFile { path, by_last } = site.resolve_file(path)?;
                 let path_info = Vec::new();
                 let script = Script {
                     name: path,
@@ -630,7 +648,7 @@ impl Gate<'_, '_> {
         let is_run = self.host.scripts(&script.name).is_some();
         if is_run
             && !is_named
-            && site.stands_in(path)
+            && site.is_fallback(path)
             && let Some(behind) = self.behind_path(site, path)
         {
             return Some(behind);
@@ -642,7 +660,7 @@ impl Gate<'_, '_> {
     }
 
     /// What runs a file of the site, if it is one to be run.
-    fn run(&mut self, script: Script) -> Option<Reply> {
+    fn run(&mut self, script: Script) -> Option<DispatchOutcome> {
         let scripts = self.host.scripts(&script.name)?;
         // A guard protects what is run, by whichever name it was asked for, and what follows the name.
         let host = self.host;
@@ -655,21 +673,21 @@ impl Gate<'_, '_> {
                 return Some(reply);
             }
         }
-        let handler = Arc::new(At {
+        let handler = Arc::new(ScriptHandler {
             scripts: scripts.handler.clone(),
             script,
         });
         // It looks up its script, whatever the path.
         Some(match &scripts.cache {
-            Some(cache) => self.ask_cache(&Arc::new(cache.before(handler)), None),
-            None => Reply::Live(led(handler, self.led_to(None))),
+            Some(cache) => self.ask_cache(&Arc::new(cache.wrap(handler)), None),
+            None => DispatchOutcome::Call(led(handler, self.led_to(None))),
         })
     }
 
     /// Asks `site`, mounted at `prefix`, for `path`.
-    fn ask_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> Reply {
+    fn ask_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> DispatchOutcome {
         if self.host.guarded {
-            let opened = site.opened_path(path).into_iter();
+            let opened = site.resolved_path(path).into_iter();
             for opened in opened.chain(site.aliases(path)) {
                 if let Err(reply) = self.pass(&[prefix, &opened].concat()) {
                     return reply;
@@ -677,44 +695,45 @@ impl Gate<'_, '_> {
             }
         }
         match site.answer(self.head, path) {
-            Answer::Stored(stored) if !self.must_compare(&stored) => Reply::Stored(stored),
+            SiteResponse::Stored(stored) if !self.must_compare(&stored) => {
+                DispatchOutcome::Stored(stored)
+            }
             answer => self.compared(site, path, answer),
         }
     }
 
     /// Returns true if the stored page must be compared with the disk. Without changes on disk the
     /// check costs a few loads.
-    fn must_compare(&self, stored: &Stored) -> bool {
+    fn must_compare(&self, stored: &VariantResponse) -> bool {
         stored.variant.is_due(self.facts.now_ms) || stored.stands_in || self.lags()
     }
 
     /// Returns the reply for an answer of the site, or the wait for the next World if the disk
     /// contradicts the answer.
     #[inline(never)]
-    fn compared(&self, site: &Site, path: &[u8], answer: Answer) -> Reply {
+    fn compared(&self, site: &Site, path: &[u8], answer: SiteResponse) -> DispatchOutcome {
         let behind = match &answer {
-            Answer::Load(_) if !self.lags() => None,
-            Answer::Stored(_) | Answer::Load(_) | Answer::Redirect { .. } => {
+            SiteResponse::Load(_) if !self.lags() => None,
+            SiteResponse::Stored(_) | SiteResponse::Load(_) | SiteResponse::Redirect { .. } => {
                 self.behind_path(site, path)
             }
-            Answer::Refuse(reject) if is_nothing(*reject) || *reject == Reject::CHANGING => {
+            SiteResponse::Refuse(reject) if is_nothing(*reject) || *reject == Reject::CHANGING => {
                 self.behind_path(site, path)
             }
-            Answer::Refuse(Reject::LINK_LEAVES | Reject::UNREADABLE) | Answer::Listing(_) => {
-                self.behind()
-            }
-            Answer::Options | Answer::Refuse(_) => None,
+            SiteResponse::Refuse(Reject::LINK_LEAVES | Reject::UNREADABLE)
+            | SiteResponse::Listing(_) => self.behind(),
+            SiteResponse::Options | SiteResponse::Refuse(_) => None,
         };
         behind.unwrap_or_else(|| match answer {
-            Answer::Stored(stored) => Reply::Stored(stored),
-            Answer::Load(load) => Reply::Load(load),
-            Answer::Listing(listing) => Reply::Listing(listing),
-            Answer::Options => Reply::Options,
-            Answer::Refuse(reject) => Reply::Refuse { reject, page: None },
-            Answer::Redirect { path } => {
+            SiteResponse::Stored(stored) => DispatchOutcome::Stored(stored),
+            SiteResponse::Load(load) => DispatchOutcome::Load(load),
+            SiteResponse::Listing(listing) => DispatchOutcome::Listing(listing),
+            SiteResponse::Options => DispatchOutcome::Options,
+            SiteResponse::Refuse(reject) => DispatchOutcome::Refuse { reject, page: None },
+            SiteResponse::Redirect { path } => {
                 let mut location = path;
                 push_query(&mut location, self.head);
-                Reply::Redirect {
+                DispatchOutcome::Redirect {
                     status: Status::MOVED_PERMANENTLY,
                     location,
                 }
@@ -728,10 +747,10 @@ fn is_nothing(reject: Reject) -> bool {
     reject == Reject::NOT_FOUND || reject == Reject::NO_INDEX
 }
 
-fn led(handler: Arc<dyn Handler>, to: LedTo) -> Arc<dyn Handler> {
+fn led(handler: Arc<dyn Handler>, to: Rewrite) -> Arc<dyn Handler> {
     match to.is_nothing() {
         true => handler,
-        false => Arc::new(Led { handler, to }),
+        false => Arc::new(RewrittenHandler { handler, to }),
     }
 }
 
@@ -739,7 +758,8 @@ fn led(handler: Arc<dyn Handler>, to: LedTo) -> Arc<dyn Handler> {
 fn named_script(host: &Host, site: &Site, path: &[u8]) -> Option<Script> {
     let slashes = (1..path.len()).filter(|at| path[*at] == b'/');
     let mut ends = slashes.filter(|at| host.scripts(&path[..*at]).is_some());
-    let end = ends.find(|end| site.opened_path(&path[..*end]).as_deref() == Some(&path[..*end]))?;
+    let end =
+        ends.find(|end| site.resolved_path(&path[..*end]).as_deref() == Some(&path[..*end]))?;
     Some(Script {
         name: path[..end].to_vec(),
         path_info: path[end..].to_vec(),

@@ -1,11 +1,10 @@
 //! The data plane: one thread per worker, its connections, and the one place where every version of
 //! HTTP meets the World.
 
-pub mod access;
+pub mod access_log;
 mod accept;
 mod body;
-mod call;
-pub mod connection;
+mod stream_call;
 pub mod dispatch;
 pub mod h2;
 #[cfg(feature = "http3")]
@@ -13,15 +12,14 @@ pub mod h3;
 #[cfg(not(feature = "http3"))]
 #[path = "no_h3.rs"]
 pub mod h3;
-mod inside;
-pub mod ledger;
-pub mod live;
-pub mod outgoing;
-mod pending;
+mod subrequest;
+pub mod connection_ledger;
+mod request_ledger;
 pub mod poller;
 mod refusal;
-mod small;
+mod synthetic_response;
 mod stall;
 pub mod socket;
-pub mod stream;
+pub mod maybe_tls_stream;
 pub mod worker;
+pub mod h1;

@@ -7,13 +7,13 @@ use std::rc::Rc;
 
 /// Where nothing is dealt.
 #[derive(Default)]
-pub struct Seats;
+pub struct QuicWorkers;
 
 /// Where nothing is kept.
 #[derive(Default)]
-pub struct Shelf;
+pub struct H3Context;
 
-impl Shelf {
+impl H3Context {
     pub(super) fn open(&self) -> usize {
         0
     }

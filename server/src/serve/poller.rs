@@ -28,10 +28,10 @@ pub struct Poller {
 
 /// What has become possible on a socket.
 #[derive(Copy, Clone, Debug)]
-pub struct Ready(EventFlags);
+pub struct Readiness(EventFlags);
 
 /// A socket's name and its news.
-pub type Event = (u32, Ready);
+pub type SocketEvent = (u32, Readiness);
 
 impl Poller {
     /// A new one, watching nothing.
@@ -48,7 +48,7 @@ impl Poller {
     }
 
     /// Adds the inotify descriptor `disk` to the epoll instance, in place of a former one.
-    pub fn follow(&self, disk: Option<Arc<Inotify>>) {
+    pub fn set_inotify(&self, disk: Option<Arc<Inotify>>) {
         let mut followed = self.disk.borrow_mut();
         let is_same = match (&*followed, &disk) {
             (Some(old), Some(new)) => Arc::ptr_eq(old, new),
@@ -71,13 +71,13 @@ impl Poller {
 
     /// Returns true if [`Poller::take`] or [`Poller::look`] has reported changes on disk that may be
     /// unread.
-    pub fn is_told(&self) -> bool {
+    pub fn has_disk_changes(&self) -> bool {
         self.is_told.get()
     }
 
     /// Checks for changes on disk now, with a system call. The check is needed for a request that may
     /// have arrived after the last [`Poller::take`].
-    pub fn look(&self) {
+    pub fn check_inotify(&self) {
         let disk = self.disk.borrow();
         if !self.is_told.get() && disk.as_ref().is_some_and(|disk| disk.has_unread()) {
             self.is_told.set(true);
@@ -86,7 +86,7 @@ impl Poller {
 
     /// Returns true if reported changes on disk are still unread. If all changes are read, the poller
     /// arms the descriptor again, so that epoll reports the next change.
-    pub fn is_unread(&self) -> bool {
+    pub fn has_unread_changes(&self) -> bool {
         let disk = self.disk.borrow();
         let Some(disk) = disk.as_ref() else {
             return false;
@@ -118,7 +118,7 @@ impl Poller {
     /// # Errors
     /// No descriptor or no memory left.
     pub fn watched(&self) -> io::Result<AsyncFd<OwnedFd>> {
-        sys::readable(self.epoll.try_clone()?)
+        sys::async_readable(self.epoll.try_clone()?)
     }
 
     /// Puts what has happened into `into`, at most as much as it has room for; never waits.
@@ -152,7 +152,7 @@ impl Poller {
         if events.iter().any(|event| event.data.u64() == DISK.u64()) {
             self.is_told.set(true);
         } else if events.len() >= EVENTS_MAX {
-            self.look();
+            self.check_inotify();
         }
     }
 }
@@ -163,18 +163,18 @@ pub const EVENTS_MAX: usize = 256;
 /// The epoll data of the inotify descriptor; no socket has this number.
 const DISK: EventData = EventData::new_u64(u32::MAX as u64);
 /// The epoll flags of the inotify descriptor: epoll reports one change, and the next change only after
-/// [`Poller::is_unread`] has armed the descriptor again. So a storm of changes wakes an idle worker
+/// [`Poller::has_unread_changes`] has armed the descriptor again. So a storm of changes wakes an idle worker
 /// once.
 const ONCE: EventFlags = EventFlags::IN
     .union(EventFlags::ET)
     .union(EventFlags::ONESHOT);
 
 /// Whose news, and what.
-pub fn read(event: &epoll::Event) -> Event {
-    (event.data.u64() as u32, Ready(event.flags))
+pub fn read(event: &epoll::Event) -> SocketEvent {
+    (event.data.u64() as u32, Readiness(event.flags))
 }
 
-impl Ready {
+impl Readiness {
     /// There is something to read, were it the end.
     pub fn readable(self) -> bool {
         self.0.intersects(EventFlags::IN) || self.ended()

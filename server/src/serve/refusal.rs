@@ -1,13 +1,13 @@
 //! The refusal of a live call as a response: the site's page for its status if it has one, else the
 //! built-in one. A page that isn't in memory is loaded first.
 
-use super::inside;
-use super::small::Small;
 use super::worker::Worker;
-use crate::handler::{Fault, LocalBoxFuture, Response};
-use crate::site::{Answer, Load, Site};
-use crate::wire::head::Method;
+use crate::handler::{HandlerError, LocalBoxFuture, Response};
+use crate::serve::subrequest;
+use crate::serve::synthetic_response::SyntheticResponse;
+use crate::site::{FileLoad, Site, SiteResponse};
 use crate::wire::reject::Reject;
+use crate::wire::request_head::Method;
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) enum Refusal {
     /// This is sent.
     Now(Response),
     /// This makes it; it doesn't fail.
-    Later(LocalBoxFuture<Result<Response, Fault>>),
+    Later(LocalBoxFuture<Result<Response, HandlerError>>),
 }
 
 impl Refusal {
@@ -30,7 +30,7 @@ impl Refusal {
         reject: Reject,
         after_seconds: Option<u64>,
     ) -> Refusal {
-        let refused = Refused {
+        let refused = PendingRefusal {
             worker: Rc::clone(worker),
             site: site.cloned(),
             is_head,
@@ -44,7 +44,7 @@ impl Refusal {
     }
 }
 
-struct Refused {
+struct PendingRefusal {
     worker: Rc<Worker>,
     site: Option<Arc<Site>>,
     is_head: bool,
@@ -52,25 +52,27 @@ struct Refused {
     after_seconds: Option<u64>,
 }
 
-impl Refused {
+impl PendingRefusal {
     /// The response, or what has to be loaded first.
-    fn look(&self) -> Result<Response, Load> {
+    fn look(&self) -> Result<Response, FileLoad> {
         let method = match self.is_head {
             true => Method::Head,
             false => Method::Get,
         };
         let site = self.site.as_ref();
         match site.and_then(|site| site.error_page(self.reject.status, method)) {
-            Some(Answer::Stored(page)) => {
-                Ok(self.timed(inside::error_page(&self.worker, page, self.reject)))
+            Some(SiteResponse::Stored(page)) => {
+                Ok(self.timed(subrequest::error_page(&self.worker, page, self.reject)))
             }
-            Some(Answer::Load(load)) => Err(load),
+            Some(SiteResponse::Load(load)) => Err(load),
             _ => Ok(self.small()),
         }
     }
 
     fn small(&self) -> Response {
-        self.timed(inside::small(Small::refusal(self.reject)))
+        self.timed(subrequest::from_synthetic(SyntheticResponse::refusal(
+            self.reject,
+        )))
     }
 
     /// Says when to come again, where that is known.
@@ -86,7 +88,7 @@ impl Refused {
         response
     }
 
-    async fn loaded(self, mut load: Load) -> Result<Response, Fault> {
+    async fn loaded(self, mut load: FileLoad) -> Result<Response, HandlerError> {
         for _ in 0..LOADS_MAX {
             // Whatever came of it, looking again will tell.
             let _ = self.worker.pool.run(move || load.run()).await;

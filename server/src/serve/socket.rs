@@ -5,9 +5,9 @@
 //! A socket joins the worker's [`Poller`] only when somebody first has to wait for it, so a
 //! connection that asks, is answered and closes at once is never registered at all.
 
-use super::poller::{Poller, Ready};
+use super::poller::{Poller, Readiness};
 use crate::base::sys;
-use crate::handler::Ends;
+use crate::handler::Endpoints;
 use crate::limits::SOCKET_UNSENT_BYTES_FAST;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, getpeername, getsockname, sockopt};
@@ -24,7 +24,7 @@ use std::time::Duration;
 const FULL_TIMES: u8 = 16;
 
 /// A non-blocking TCP socket of one worker.
-pub struct Socket {
+pub struct TcpSocket {
     fd: OwnedFd,
     poller: Rc<Poller>,
     /// What the poller calls it: the connection's row.
@@ -41,13 +41,13 @@ pub struct Socket {
     /// The task that waits for it, where it isn't the poller's own turn.
     waker: RefCell<Option<Waker>>,
     /// Its addresses, once somebody has wanted to know them; most never do.
-    ends: OnceCell<Box<Ends>>,
+    ends: OnceCell<Box<Endpoints>>,
 }
 
-impl Socket {
+impl TcpSocket {
     /// `fd` just accepted and non-blocking; the poller will know it as `slot`.
-    pub fn new(fd: OwnedFd, poller: Rc<Poller>, slot: usize) -> Socket {
-        Socket {
+    pub fn new(fd: OwnedFd, poller: Rc<Poller>, slot: usize) -> TcpSocket {
+        TcpSocket {
             fd,
             poller,
             slot: slot as u32,
@@ -63,15 +63,15 @@ impl Socket {
     }
 
     /// Its addresses. The kernel is asked once: they stay as they are.
-    pub fn ends(&self) -> Ends {
+    pub fn ends(&self) -> Endpoints {
         **self.ends.get_or_init(|| Box::new(self.ask_for_ends()))
     }
 
-    fn ask_for_ends(&self) -> Ends {
+    fn ask_for_ends(&self) -> Endpoints {
         let address = |any: Option<SocketAddrAny>| SocketAddr::try_from(any?).ok();
         let client = address(getpeername(&self.fd).ok().flatten());
         let server = address(getsockname(&self.fd).ok());
-        Ends {
+        Endpoints {
             client_port: client.map(|client| client.port()),
             server: server.map(|server| server.ip().to_canonical()),
         }
@@ -87,7 +87,7 @@ impl Socket {
                     }
                     if !self.heard.take() {
                         // The bytes may have arrived after the last call of `epoll_wait`.
-                        self.poller.look();
+                        self.poller.check_inotify();
                     }
                     return Poll::Ready(Ok(read));
                 }
@@ -113,7 +113,7 @@ impl Socket {
         })
     }
 
-    /// As [`Socket::poll_write`], and more follows at once: the last packet waits for it.
+    /// As [`TcpSocket::poll_write`], and more follows at once: the last packet waits for it.
     pub fn poll_write_more(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_put(cx, bytes.len(), || {
             rustix::net::send(&self.fd, bytes, SendFlags::MORE | SendFlags::NOSIGNAL)
@@ -188,7 +188,7 @@ impl Socket {
     }
 
     /// The kernel has news.
-    pub(super) fn now_ready(&self, ready: Ready) {
+    pub(super) fn now_ready(&self, ready: Readiness) {
         if ready.ended() {
             self.ended.set(true);
         }
@@ -220,7 +220,7 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for TcpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -5,14 +5,14 @@ use crate::limits::RESPONSE_PROGRESS_BYTES_MIN;
 
 /// Stall clock of one response, or of all responses of a connection together.
 #[derive(Copy, Clone, Default)]
-pub(super) struct Stall {
+pub(super) struct StallClock {
     /// When the client began to hold the response, in milliseconds of the worker's clock.
     since_ms: Option<u64>,
     /// Bytes sent when the stall began.
     sent: u64,
 }
 
-impl Stall {
+impl StallClock {
     /// Records whether the client's window or socket is the only obstacle of the response, after `sent`
     /// bytes of the response in all. Returns true where the stall clock restarts.
     pub(super) fn note(&mut self, is_held: bool, sent: u64, now_ms: u64) -> bool {
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_byte_now_and_then_is_no_progress() {
-        let mut stall = Stall::default();
+        let mut stall = StallClock::default();
         stall.note(false, 0, 5);
         assert_eq!(stall.since_ms(), None);
         for nth in 0..100 {

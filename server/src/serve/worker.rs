@@ -4,26 +4,29 @@
 //! have moved on, and a sweep twice a second ends the socket of the one that hasn't. The connection
 //! then reads its end, looks up why, and says so if there is somebody to say it to.
 
-use super::accept::{ACCEPT_PAUSE, Accepting, Room};
-use super::access::Logs;
-use super::connection::Connection;
+use super::accept::{ACCEPT_PAUSE, AcceptLoop, Eviction};
 use super::h2;
 use super::h3;
-use super::ledger::{ConnectionLedger, Entered, Entry, Orders, Owner, Standing};
-use super::pending::Pending;
-use super::poller::{self, EVENTS_MAX, Poller, Ready};
-use super::socket::Socket;
-use super::stream::Stream;
+use super::poller::{self, EVENTS_MAX, Poller, Readiness};
+use super::socket::TcpSocket;
+use crate::base::change_tracker::ChangeTracker;
 use crate::base::clock::Clock;
-use crate::base::lag::Lag;
-use crate::base::pool::Pool;
-use crate::base::shares::{Refusals, Share};
+use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::stats::Counters;
 use crate::base::sys;
 use crate::base::task::spawn_local;
-use crate::handler::Ends;
-use crate::hits::{Agents, SiteHits, Tally};
+use crate::base::thread_pool::ThreadPool;
+use crate::handler::Endpoints;
+use crate::hits::{SiteHits, Tally, UserAgentCache};
 use crate::limits;
+use crate::serve::access_log::AccessLogBatches;
+use crate::serve::connection_ledger::{
+    Activity, ConnectionEntry, ConnectionEntryGuard, ConnectionLedger, ConnectionOwner,
+    EvictionOrders,
+};
+use crate::serve::h1::session::H1Session;
+use crate::serve::maybe_tls_stream::MaybeTlsStream;
+use crate::serve::request_ledger::RequestLedger;
 use crate::wire::date;
 use crate::world::World;
 use rustix::event::epoll;
@@ -43,11 +46,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot};
 
 /// What control tells a worker.
-pub enum Command {
+pub enum WorkerCommand {
     /// Serve this World from now on; answer when it is so.
     World(Arc<World>, oneshot::Sender<()>),
     /// Accept on this socket too.
-    Listen(Listening),
+    Listen(WorkerListener),
     /// Stop accepting on this address, after taking what already waits there.
     Unlisten(SocketAddr, bool),
     /// Speak HTTP/3 on this socket, for all workers. Bound, non-blocking.
@@ -60,7 +63,7 @@ pub enum Command {
 }
 
 /// A listening socket for one worker.
-pub struct Listening {
+pub struct WorkerListener {
     /// Non-blocking.
     pub socket: std::net::TcpListener,
     /// As bound.
@@ -70,21 +73,21 @@ pub struct Listening {
 }
 
 /// What all workers of a process share.
-pub struct Shared {
+pub struct ProcessContext {
     /// Connections open in all.
     pub open: AtomicUsize,
     /// Connections by client.
     pub ledger: Arc<ConnectionLedger>,
     /// Reads of files and look-ups of names.
-    pub pool: Arc<Pool>,
+    pub pool: Arc<ThreadPool>,
     /// Where connections of HTTP/3 are dealt to.
-    pub quic: h3::Seats,
+    pub quic: h3::QuicWorkers,
     /// What clients were refused because their shares were taken.
-    pub refusals: Arc<Refusals>,
+    pub refusals: Arc<RefusalCounters>,
     /// Bytes of request heads that each worker may keep while their requests wait.
     pub pending_head_bytes_max: usize,
     /// How far what is served lags behind the disk.
-    pub lag: Arc<Lag>,
+    pub change_tracker: Arc<ChangeTracker>,
     /// One origin for all clocks.
     pub origin: Instant,
 }
@@ -93,7 +96,7 @@ pub struct Shared {
 pub struct Worker {
     pub(super) clock: Clock,
     pub(super) stats: Arc<Counters>,
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<ThreadPool>,
     pub(super) draining: Cell<bool>,
     /// What is read goes here first; an idle connection owns no buffer.
     pub(super) scratch: RefCell<Box<[u8]>>,
@@ -103,38 +106,38 @@ pub struct Worker {
     pub(super) lead: RefCell<Vec<u8>>,
     /// A small response is put together here.
     pub(super) joined: RefCell<Vec<u8>>,
-    pub(super) logs: RefCell<Logs>,
+    pub(super) logs: RefCell<AccessLogBatches>,
     /// Views that were counted and not told yet.
     tally: RefCell<Tally>,
-    agents: RefCell<Agents>,
+    agents: RefCell<UserAgentCache>,
     /// What connections of HTTP/2 need while they are looked at.
-    pub(super) h2: h2::Shelf,
+    pub(super) h2: h2::H2Buffers,
     /// What those of HTTP/3 share.
-    pub(super) h3: h3::Shelf,
+    pub(super) h3: h3::H3Context,
     #[expect(
         clippy::redundant_allocation,
         reason = "each request counts a reference of its worker's, which costs nothing; one that \
                   all workers count would travel between their processors"
     )]
     world: RefCell<Rc<Arc<World>>>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ProcessContext>,
     /// Requests under way, and the bytes of their heads, by client.
-    pub(super) pending: Rc<Pending>,
-    rows: RefCell<Rows>,
+    pub(super) request_ledger: Rc<RequestLedger>,
+    rows: RefCell<ConnectionTable>,
     /// Connections here that other workers want given up.
-    pub(super) orders: Arc<Orders>,
+    pub(super) eviction_orders: Arc<EvictionOrders>,
     /// Tells which sockets have news, and whether the disk has.
     pub(super) poller: Rc<Poller>,
     /// A connection of this worker was closed: a drain may be over.
     left: Notify,
     /// There is something to sweep again.
     busy: Notify,
-    listeners: RefCell<Vec<Rc<Accepting>>>,
+    listeners: RefCell<Vec<Rc<AcceptLoop>>>,
 }
 
 /// Where a connection stands, for its deadline.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Phase {
+pub enum ConnectionPhase {
     /// TLS is being agreed on.
     Handshake,
     /// Between two requests.
@@ -152,19 +155,19 @@ pub enum Phase {
 }
 
 #[derive(Default)]
-struct Rows {
-    rows: Vec<Row>,
+struct ConnectionTable {
+    rows: Vec<ConnectionRow>,
     free: Vec<usize>,
     open: usize,
 }
 
-struct Row {
-    socket: Option<Rc<Socket>>,
+struct ConnectionRow {
+    socket: Option<Rc<TcpSocket>>,
     /// The connection while it waits for nothing but its socket; else a task has it.
-    parked: Option<Box<Connection>>,
+    parked: Option<Box<H1Session>>,
     /// Its entry in the ledger of connections.
-    entered: Option<Entered>,
-    phase: Phase,
+    entered: Option<ConnectionEntryGuard>,
+    phase: ConnectionPhase,
     expired: bool,
     deadline_ms: u64,
     /// Who wants to be told of its deadline, and of a drain, instead of being cut off.
@@ -204,9 +207,9 @@ const LINGER_MS: u64 = 5_000;
 /// Runs a worker until it is drained; blocks its thread.
 pub fn run(
     world: Arc<World>,
-    shared: Arc<Shared>,
+    shared: Arc<ProcessContext>,
     stats: Arc<Counters>,
-    commands: UnboundedReceiver<Command>,
+    commands: UnboundedReceiver<WorkerCommand>,
 ) -> io::Result<()> {
     let runtime = Builder::new_current_thread()
         .enable_io()
@@ -217,30 +220,32 @@ pub fn run(
         stats,
         pool: shared.pool.clone(),
         draining: Cell::new(false),
-        scratch: RefCell::new(vec![0; limits::SCRATCH_BYTES].into()),
+        scratch: RefCell::new(vec![0; limits::READ_BUFFER_BYTES].into()),
         disk: RefCell::new(vec![0; limits::UNSENT_BYTES_MAX].into()),
         lead: RefCell::default(),
         joined: RefCell::default(),
         logs: RefCell::default(),
         tally: RefCell::default(),
         agents: RefCell::default(),
-        h2: h2::Shelf::default(),
-        h3: h3::Shelf::default(),
+        h2: h2::H2Buffers::default(),
+        h3: h3::H3Context::default(),
         world: RefCell::new(Rc::new(world)),
-        pending: Pending::new(shared.pending_head_bytes_max, shared.refusals.clone()),
+        request_ledger: RequestLedger::new(shared.pending_head_bytes_max, shared.refusals.clone()),
         shared,
         rows: RefCell::default(),
-        orders: Arc::default(),
+        eviction_orders: Arc::default(),
         poller: Rc::new(Poller::new()?),
         left: Notify::new(),
         busy: Notify::new(),
         listeners: RefCell::default(),
     });
-    worker.poller.follow(worker.shared.lag.told());
+    worker
+        .poller
+        .set_inotify(worker.shared.change_tracker.inotify());
     HERE.set(Rc::downgrade(&worker));
-    sys::Heap::keep_blocks();
+    sys::Heap::enable_thread_cache();
     runtime.block_on(worker.command(commands));
-    sys::Heap::release_blocks();
+    sys::Heap::disable_thread_cache();
     Ok(())
 }
 
@@ -250,7 +255,7 @@ thread_local! {
 
 impl Worker {
     /// The worker whose thread this is; none in tests of what it is made of.
-    pub(super) fn here() -> Option<Rc<Worker>> {
+    pub(super) fn current() -> Option<Rc<Worker>> {
         HERE.with_borrow(Weak::upgrade)
     }
 
@@ -259,50 +264,53 @@ impl Worker {
         self.world.borrow().clone()
     }
 
-    async fn command(self: Rc<Self>, mut commands: UnboundedReceiver<Command>) {
+    async fn command(self: Rc<Self>, mut commands: UnboundedReceiver<WorkerCommand>) {
         match self.poller.watched() {
             Ok(news) => spawn_local(self.clone().react(news)),
             Err(error) => return log::error!("can't wait for connections: {error}"),
         }
         spawn_local(self.clone().sweep());
-        spawn_local(self.clone().obey());
+        spawn_local(self.clone().run_eviction_orders());
         h3::begin(&self);
         while let Some(command) = commands.recv().await {
             match command {
-                Command::World(world, done) => {
+                WorkerCommand::World(world, done) => {
                     self.world.replace(Rc::new(world));
-                    self.poller.follow(self.shared.lag.told());
+                    self.poller
+                        .set_inotify(self.shared.change_tracker.inotify());
                     self.logs.borrow_mut().forget();
-                    self.tally.borrow_mut().forget(self.clock.unix_seconds());
+                    self.tally
+                        .borrow_mut()
+                        .flush_and_clear(self.clock.unix_seconds());
                     h3::configure(&self);
                     let _ = done.send(());
                 }
-                Command::Listen(listening) => self.listen(listening),
-                Command::Unlisten(address, secure) => self.unlisten(address, secure),
-                Command::Quic(socket) => {
+                WorkerCommand::Listen(listening) => self.listen(listening),
+                WorkerCommand::Unlisten(address, secure) => self.unlisten(address, secure),
+                WorkerCommand::Quic(socket) => {
                     if let Err(error) = h3::host(&self, socket) {
                         log::error!("can't speak HTTP/3: {error}");
                     }
                 }
-                Command::FlushLogs(done) => {
+                WorkerCommand::FlushLogs(done) => {
                     self.logs.borrow_mut().flush();
                     self.tell_views();
                     let _ = done.send(());
                 }
-                Command::Drain(deadline) => return self.drain(deadline).await,
+                WorkerCommand::Drain(deadline) => return self.drain(deadline).await,
             }
         }
     }
 
-    fn listen(self: &Rc<Self>, listening: Listening) {
-        let Listening {
+    fn listen(self: &Rc<Self>, listening: WorkerListener) {
+        let WorkerListener {
             socket,
             address,
             secure,
         } = listening;
-        match sys::readable(socket.into()) {
+        match sys::async_readable(socket.into()) {
             Ok(listener) => {
-                let accepting = Rc::new(Accepting {
+                let accepting = Rc::new(AcceptLoop {
                     address,
                     secure,
                     stop: Notify::new(),
@@ -328,16 +336,16 @@ impl Worker {
     }
 
     /// Gives up the connection in this row, if it still is the one of this entry and has not moved on.
-    pub(super) fn give_up(&self, index: usize, entry: &Arc<Entry>) -> Room {
+    pub(super) fn evict(&self, index: usize, entry: &Arc<ConnectionEntry>) -> Eviction {
         let parked = {
             let mut rows = self.rows.borrow_mut();
             let Some(row) = rows.rows.get_mut(index) else {
-                return Room::None;
+                return Eviction::None;
             };
             let entered = row.entered.as_ref();
             let is_same = entered.is_some_and(|own| Arc::ptr_eq(own.entry(), entry));
-            if !is_same || !entry.is_given_up() {
-                return Room::None;
+            if !is_same || !entry.is_evicted() {
+                return Eviction::None;
             }
             match (row.parked.take(), &row.told, &row.socket) {
                 (Some(parked), ..) => Some(parked),
@@ -352,30 +360,30 @@ impl Worker {
                     let _ = sys::shutdown_both(socket.as_fd());
                     None
                 }
-                (None, None, None) => return Room::None,
+                (None, None, None) => return Eviction::None,
             }
         };
-        self.gave_up();
+        self.count_eviction();
         match parked {
             Some(connection) => {
                 connection.give_up();
-                Room::Now
+                Eviction::Now
             }
-            None => Room::Soon,
+            None => Eviction::Soon,
         }
     }
 
     /// A connection is given up for another one.
-    pub(super) fn gave_up(&self) {
-        self.shared.refusals.one(Share::Connections);
+    pub(super) fn count_eviction(&self) {
+        self.shared.refusals.increment(SharedLimit::Connections);
     }
 
     /// Whether the connection in this row is given up. Only those ask that are woken instead of being
     /// cut off.
-    pub(super) fn is_given_up(&self, row: usize) -> bool {
+    pub(super) fn is_evicted(&self, row: usize) -> bool {
         let rows = self.rows.borrow();
         let entered = rows.rows[row].entered.as_ref();
-        entered.is_some_and(|entered| entered.entry().is_given_up())
+        entered.is_some_and(|entered| entered.entry().is_evicted())
     }
 
     /// Gives each connection its turn when its socket has news.
@@ -436,7 +444,7 @@ impl Worker {
     }
 
     /// One socket's news: to the connection if it waits here, else to the task that has it.
-    fn news(&self, slot: usize, ready: Ready) {
+    fn news(&self, slot: usize, ready: Readiness) {
         let parked = {
             let mut rows = self.rows.borrow_mut();
             let Some(row) = rows.rows.get_mut(slot) else {
@@ -457,7 +465,7 @@ impl Worker {
     }
 
     /// Keeps a connection until its socket has news.
-    pub(super) fn park(&self, mut connection: Box<Connection>) {
+    pub(super) fn park(&self, mut connection: Box<H1Session>) {
         let slot = connection.slot;
         connection.stream.socket.forget_waker();
         let mut rows = self.rows.borrow_mut();
@@ -487,26 +495,26 @@ impl Worker {
         self.clock.tick();
         let row = self.rows.borrow().next_row();
         let most = world.limits.connections_per_address;
-        let owner = Owner::Row(self.orders.clone(), row);
+        let owner = ConnectionOwner::Row(self.eviction_orders.clone(), row);
         let now_ms = self.clock.millis();
         let Some(entered) = self.shared.ledger.enter(peer.into(), most, owner, now_ms) else {
-            return self.stats.rejects.one();
+            return self.stats.rejects.increment();
         };
-        self.enter_one();
+        self.count_opened();
         let phase = if secure {
-            Phase::Handshake
+            ConnectionPhase::Handshake
         } else {
-            Phase::Idle
+            ConnectionPhase::Idle
         };
-        let socket = Rc::new(Socket::new(socket, self.poller.clone(), row));
+        let socket = Rc::new(TcpSocket::new(socket, self.poller.clone(), row));
         self.rows.borrow_mut().fill(row, socket.clone(), entered);
         self.phase(row, phase);
         if self.rows.borrow().open == 1 {
             self.busy.notify_one();
         }
         // Who connects mostly asks at once.
-        turn(Box::new(Connection::new(
-            Stream::new(socket, tls),
+        turn(Box::new(H1Session::new(
+            MaybeTlsStream::new(socket, tls),
             world.tls.clone().filter(|_| secure),
             self.clone(),
             row,
@@ -515,35 +523,35 @@ impl Worker {
     }
 
     /// Where the connection in this row begins and ends.
-    pub(super) fn ends(&self, row: usize) -> Ends {
+    pub(super) fn endpoints(&self, row: usize) -> Endpoints {
         let rows = self.rows.borrow();
         let socket = rows.rows.get(row).and_then(|row| row.socket.as_ref());
-        socket.map_or_else(Ends::default, |socket| socket.ends())
+        socket.map_or_else(Endpoints::default, |socket| socket.ends())
     }
 
     /// A connection is there.
-    pub(super) fn enter_one(&self) {
+    pub(super) fn count_opened(&self) {
         self.shared.open.fetch_add(1, Ordering::Relaxed);
-        self.stats.connections_opened.one();
+        self.stats.connections_opened.increment();
     }
 
     /// A connection is over.
     pub(super) fn close(&self, row: usize) {
         self.rows.borrow_mut().remove(row);
-        self.leave_one();
+        self.count_closed();
     }
 
     /// A connection has gone from wherever it was.
-    pub(super) fn leave_one(&self) {
+    pub(super) fn count_closed(&self) {
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
-        self.stats.connections_closed.one();
+        self.stats.connections_closed.increment();
         self.left.notify_waiters();
-        self.shared.ledger.has_room();
+        self.shared.ledger.notify_closed();
     }
 
     /// A connection enters a phase, and with it gets that phase's deadline. A head that goes on
     /// keeps the deadline of its first byte.
-    pub(super) fn phase(&self, row: usize, phase: Phase) {
+    pub(super) fn phase(&self, row: usize, phase: ConnectionPhase) {
         let now = self.clock.millis();
         let world = self.world.borrow();
         let limits = &world.limits;
@@ -551,24 +559,24 @@ impl Worker {
         let row = &mut rows.rows[row];
         let same = row.phase == phase;
         row.phase = phase;
-        if !same || phase != Phase::Head {
+        if !same || phase != ConnectionPhase::Head {
             row.stand(phase.standing(now));
         }
-        if let (false, Phase::Write | Phase::Linger) = (same, phase) {
+        if let (false, ConnectionPhase::Write | ConnectionPhase::Linger) = (same, phase) {
             // Who was late with a request has a deadline again for taking our last words.
             row.expired = false;
         }
         let seconds = match phase {
-            Phase::Head if same => return,
-            Phase::Handshake => limits.handshake_seconds,
-            Phase::Idle => limits.idle_seconds,
-            Phase::Head => limits.head_seconds,
-            Phase::Write => {
+            ConnectionPhase::Head if same => return,
+            ConnectionPhase::Handshake => limits.handshake_seconds,
+            ConnectionPhase::Idle => limits.idle_seconds,
+            ConnectionPhase::Head => limits.head_seconds,
+            ConnectionPhase::Write => {
                 row.seen = NOT_ASKED;
                 limits.write_stall_seconds
             }
-            Phase::Linger => (LINGER_MS / 1_000) as u32,
-            Phase::Busy | Phase::Body => {
+            ConnectionPhase::Linger => (LINGER_MS / 1_000) as u32,
+            ConnectionPhase::Busy | ConnectionPhase::Body => {
                 row.deadline_ms = u64::MAX;
                 return;
             }
@@ -583,13 +591,13 @@ impl Worker {
         let rate = u64::from(self.world.borrow().limits.body_rate_bytes_per_second.max(1));
         let mut rows = self.rows.borrow_mut();
         let row = &mut rows.rows[row];
-        if row.phase != Phase::Body {
+        if row.phase != ConnectionPhase::Body {
             // What it waited for us doesn't count against the peer.
-            row.phase = Phase::Body;
+            row.phase = ConnectionPhase::Body;
             row.since_ms = now;
             row.seen = seen;
         }
-        row.stand(Standing::Busy(now));
+        row.stand(Activity::Busy(now));
         row.deadline_ms =
             row.since_ms + patience.as_millis() as u64 + (seen - row.seen) * 1_000 / rate;
     }
@@ -597,7 +605,7 @@ impl Worker {
     /// A task takes the connection up, which sets its phase when it first runs. Until then too it is not
     /// idle, and not given up.
     pub(super) fn stand_busy(&self, row: usize) {
-        let standing = Standing::Busy(self.clock.millis());
+        let standing = Activity::Busy(self.clock.millis());
         self.rows.borrow().rows[row].stand(standing);
     }
 
@@ -606,9 +614,9 @@ impl Worker {
     pub(super) fn wake_at(
         &self,
         row: usize,
-        phase: Phase,
+        phase: ConnectionPhase,
         deadline_ms: u64,
-        standing: Standing,
+        standing: Activity,
         waker: &Waker,
     ) {
         let mut rows = self.rows.borrow_mut();
@@ -626,12 +634,12 @@ impl Worker {
     }
 
     /// From now on a deadline ends the socket again.
-    pub(super) fn wake_no_more(&self, row: usize) {
+    pub(super) fn clear_waker(&self, row: usize) {
         self.rows.borrow_mut().rows[row].told = None;
     }
 
     /// Lines wait to be handed over: the sweep must run even when every connection has gone.
-    pub(super) fn has_lines(&self) {
+    pub(super) fn wake_sweep(&self) {
         if self.rows.borrow().open == 0 {
             self.busy.notify_one();
         }
@@ -646,22 +654,22 @@ impl Worker {
     pub(super) fn count(&self, hits: &Arc<SiteHits>, path: &[u8], is_bot: bool) {
         let now = self.clock.unix_seconds();
         self.tally.borrow_mut().count(hits, path, is_bot, now);
-        self.has_lines();
+        self.wake_sweep();
     }
 
     fn tell_views(&self) {
         self.clock.tick();
-        self.tally.borrow_mut().tell(self.clock.unix_seconds());
+        self.tally.borrow_mut().flush(self.clock.unix_seconds());
     }
 
     /// Whether the client takes a response although the socket has no room for more: see
-    /// [`Row::is_taken`].
-    pub(super) fn is_taken(&self, row: usize) -> bool {
+    /// [`ConnectionRow::is_client_progressing`].
+    pub(super) fn is_client_progressing(&self, row: usize) -> bool {
         self.rows.borrow_mut().rows[row].is_taken()
     }
 
     /// The phase whose deadline ended this connection, if one did.
-    pub(super) fn expired(&self, row: usize) -> Option<Phase> {
+    pub(super) fn expired(&self, row: usize) -> Option<ConnectionPhase> {
         let rows = self.rows.borrow();
         rows.rows[row].expired.then(|| rows.rows[row].phase)
     }
@@ -732,20 +740,25 @@ impl Worker {
     }
 }
 
-impl Phase {
+impl ConnectionPhase {
     /// Whether a connection in this phase may be given up for another one.
-    fn standing(self, now_ms: u64) -> Standing {
+    fn standing(self, now_ms: u64) -> Activity {
         match self {
-            Phase::Handshake | Phase::Idle | Phase::Head | Phase::Linger => Standing::Idle(now_ms),
-            Phase::Body | Phase::Busy | Phase::Write => Standing::Busy(now_ms),
+            ConnectionPhase::Handshake
+            | ConnectionPhase::Idle
+            | ConnectionPhase::Head
+            | ConnectionPhase::Linger => Activity::Idle(now_ms),
+            ConnectionPhase::Body | ConnectionPhase::Busy | ConnectionPhase::Write => {
+                Activity::Busy(now_ms)
+            }
         }
     }
 }
 
-impl Row {
-    fn stand(&self, standing: Standing) {
+impl ConnectionRow {
+    fn stand(&self, standing: Activity) {
         if let Some(entered) = &self.entered {
-            entered.stand(standing);
+            entered.set_activity(standing);
         }
     }
 
@@ -775,21 +788,21 @@ impl Row {
     }
 }
 
-impl Rows {
+impl ConnectionTable {
     /// Where the next connection will stand.
     fn next_row(&self) -> usize {
         self.free.last().copied().unwrap_or(self.rows.len())
     }
 
-    /// Puts a connection into [`Rows::next_row`].
-    fn fill(&mut self, index: usize, socket: Rc<Socket>, entered: Entered) {
+    /// Puts a connection into [`ConnectionTable::next_row`].
+    fn fill(&mut self, index: usize, socket: Rc<TcpSocket>, entered: ConnectionEntryGuard) {
         self.free.pop();
         self.open += 1;
-        let row = Row {
+        let row = ConnectionRow {
             socket: Some(socket),
             parked: None,
             entered: Some(entered),
-            phase: Phase::Busy,
+            phase: ConnectionPhase::Busy,
             expired: false,
             deadline_ms: u64::MAX,
             told: None,
@@ -814,7 +827,7 @@ impl Rows {
         self.free.push(index);
         self.open -= 1;
         if self.open == 0 {
-            *self = Rows::default();
+            *self = ConnectionTable::default();
         }
     }
 
@@ -822,27 +835,30 @@ impl Rows {
     fn expire(&mut self, now_ms: u64, stall_ms: u64) -> u64 {
         let mut ended = 0;
         for row in &mut self.rows {
-            if row.socket.is_some() && row.phase == Phase::Write && row.seen == NOT_ASKED {
+            if row.socket.is_some() && row.phase == ConnectionPhase::Write && row.seen == NOT_ASKED
+            {
                 row.seen = row.acknowledged();
             }
             if row.deadline_ms > now_ms || row.expired {
                 continue;
             }
-            if row.phase == Phase::Write && row.told.is_none() && row.is_taken() {
+            if row.phase == ConnectionPhase::Write && row.told.is_none() && row.is_taken() {
                 row.deadline_ms = now_ms + stall_ms;
                 continue;
             }
             let Some(socket) = &row.socket else { continue };
             row.expired = true;
             // To be silent between two requests is nothing to be blamed for.
-            ended += u64::from(row.phase != Phase::Idle);
+            ended += u64::from(row.phase != ConnectionPhase::Idle);
             if let Some(told) = &row.told {
                 told.wake_by_ref();
                 continue;
             }
             // Where we could still be heard, only our reading ends.
             let _ = match row.phase {
-                Phase::Idle | Phase::Head | Phase::Body => sys::shutdown_read(socket.as_fd()),
+                ConnectionPhase::Idle | ConnectionPhase::Head | ConnectionPhase::Body => {
+                    sys::shutdown_read(socket.as_fd())
+                }
                 _ => sys::shutdown_both(socket.as_fd()),
             };
         }
@@ -852,7 +868,9 @@ impl Rows {
     /// Connections that have been silent for a while, and so have an early deadline, give back what
     /// they don't need for that.
     fn settle(&mut self, deadline_ms: u64) {
-        let silent = |row: &&mut Row| row.phase == Phase::Idle && row.deadline_ms < deadline_ms;
+        let silent = |row: &&mut ConnectionRow| {
+            row.phase == ConnectionPhase::Idle && row.deadline_ms < deadline_ms
+        };
         let mut settled = 0;
         for row in self.rows.iter_mut().filter(silent) {
             if let Some(connection) = &mut row.parked {
@@ -870,7 +888,9 @@ impl Rows {
                 told.wake_by_ref();
                 continue;
             }
-            if let (Some(socket), Phase::Idle, false) = (&row.socket, row.phase, row.expired) {
+            if let (Some(socket), ConnectionPhase::Idle, false) =
+                (&row.socket, row.phase, row.expired)
+            {
                 row.expired = true;
                 let _ = sys::shutdown_read(socket.as_fd());
             }
@@ -880,12 +900,12 @@ impl Rows {
 
 /// Gives memory back to the system after a burst of requests, and the code that the burst needed.
 fn give_memory_back() {
-    if sys::Heap::give_back() >= BURST_BYTES {
-        sys::forget_code();
+    if sys::Heap::trim() >= BURST_BYTES {
+        sys::release_code_pages();
     }
 }
 
 /// A connection's turn; if it panics, that ends the connection alone (dropping it counts it).
-fn turn(connection: Box<Connection>) {
+fn turn(connection: Box<H1Session>) {
     let _ = catch_unwind(AssertUnwindSafe(|| connection.turn()));
 }

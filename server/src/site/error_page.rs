@@ -1,6 +1,6 @@
 //! The page for a refusal where the site has none of its own.
 
-use super::html::escape;
+use crate::site::escape::escape;
 use crate::wire::status::Status;
 
 /// A small whole HTML page (UTF-8) that says the status and, if there is one, a clause why.

@@ -1,7 +1,7 @@
 //! A file of the tree: what we know of it, and the places where its loaded variants hang.
 
 use super::variant::Variant;
-use crate::wire::fields::Coding;
+use crate::wire::fields::ContentCoding;
 use crate::wire::reject::Reject;
 use arc_swap::ArcSwapOption;
 use rustix::fs::{FileType, Stat};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// What tells one state of a file from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Meta {
+pub struct FileMeta {
     /// Bytes.
     pub size: u64,
     /// Nanoseconds since 1970.
@@ -22,15 +22,15 @@ pub struct Meta {
     pub dev: u64,
 }
 
-impl Meta {
+impl FileMeta {
     /// None for what is no regular file.
-    pub fn of_file(stat: &Stat) -> Option<Meta> {
-        (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then(|| Meta::of(stat))
+    pub fn of_file(stat: &Stat) -> Option<FileMeta> {
+        (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then(|| FileMeta::of(stat))
     }
 
     /// Of whatever it is.
-    pub fn of(stat: &Stat) -> Meta {
-        Meta {
+    pub fn of(stat: &Stat) -> FileMeta {
+        FileMeta {
             size: number(stat.st_size),
             mtime_ns: nanoseconds(number(stat.st_mtime), number(stat.st_mtime_nsec)),
             ctime_ns: nanoseconds(number(stat.st_ctime), number(stat.st_ctime_nsec)),
@@ -40,8 +40,8 @@ impl Meta {
     }
 
     /// Is it the same file, and has nobody written to it in between? Its mode may be another.
-    pub fn same_content(&self, other: &Meta) -> bool {
-        let same = |meta: &Meta| Meta {
+    pub fn same_content(&self, other: &FileMeta) -> bool {
+        let same = |meta: &FileMeta| FileMeta {
             ctime_ns: 0,
             ..*meta
         };
@@ -66,7 +66,7 @@ fn nanoseconds(seconds: i64, rest: i64) -> i64 {
 /// Why something can't be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Why {
+pub enum FileError {
     /// It isn't there, or nothing that is served.
     NotFound = 1,
     /// A link leads out of the root.
@@ -84,28 +84,28 @@ pub enum Why {
     LeftOut,
 }
 
-impl Why {
+impl FileError {
     /// As an answer.
     pub fn reject(self) -> Reject {
         match self {
-            Why::NotFound | Why::LeftOut => Reject::NOT_FOUND,
-            Why::LinkLeaves => Reject::LINK_LEAVES,
-            Why::Unreadable => Reject::UNREADABLE,
-            Why::Changing => Reject::CHANGING,
-            Why::Overloaded => Reject::OVERLOADED,
-            Why::Secret => Reject::SERVERS_OWN,
+            FileError::NotFound | FileError::LeftOut => Reject::NOT_FOUND,
+            FileError::LinkLeaves => Reject::LINK_LEAVES,
+            FileError::Unreadable => Reject::UNREADABLE,
+            FileError::Changing => Reject::CHANGING,
+            FileError::Overloaded => Reject::OVERLOADED,
+            FileError::Secret => Reject::SERVERS_OWN,
         }
     }
 
-    fn from_code(code: u32) -> Option<Why> {
+    fn from_code(code: u32) -> Option<FileError> {
         [
-            Why::NotFound,
-            Why::LinkLeaves,
-            Why::Unreadable,
-            Why::Changing,
-            Why::Overloaded,
-            Why::Secret,
-            Why::LeftOut,
+            FileError::NotFound,
+            FileError::LinkLeaves,
+            FileError::Unreadable,
+            FileError::Changing,
+            FileError::Overloaded,
+            FileError::Secret,
+            FileError::LeftOut,
         ]
         .into_iter()
         .find(|why| *why as u32 == code)
@@ -113,29 +113,29 @@ impl Why {
 }
 
 /// A place for a variant, empty until it is loaded and again after its eviction.
-pub type Slot = ArcSwapOption<Variant>;
+pub type VariantSlot = ArcSwapOption<Variant>;
 
 /// Which of a file's variants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Which {
+pub enum VariantKind {
     /// The file as it is.
     Identity,
     /// The gzip that we made.
-    Made,
+    GeneratedGzip,
     /// The file beside it with the extension of this coding.
-    Sidecar(Coding),
+    Sidecar(ContentCoding),
 }
 
 /// A regular file. Small: there may be a hundred thousand.
-pub struct File {
+pub struct SiteFile {
     /// As of the last scan.
-    pub meta: Meta,
+    pub meta: FileMeta,
     /// Files beside it that hold it coded.
     pub sidecars: Option<Box<Sidecars>>,
-    identity: Slot,
-    made: Slot,
-    failure: Failure,
-    /// What became of the gzip we want to make; see [`File::claim_gzip`].
+    identity: VariantSlot,
+    made: VariantSlot,
+    failure: LoadFailure,
+    /// What became of the gzip we want to make; see [`SiteFile::claim_gzip`].
     gzip: AtomicU8,
 }
 
@@ -153,40 +153,40 @@ pub struct Sidecars {
 /// One file beside another that holds it coded.
 pub struct Sidecar {
     /// As of the last scan.
-    pub meta: Meta,
-    slot: Slot,
-    failure: Failure,
+    pub meta: FileMeta,
+    slot: VariantSlot,
+    failure: LoadFailure,
 }
 
 /// What a scan found of sidecars: gzip, br, zstd.
-pub type SidecarMetas = [Option<Meta>; 3];
+pub type SidecarMetas = [Option<FileMeta>; 3];
 
 /// The codings that sidecars have, and what their names end in.
-pub const SIDECARS: [(Coding, &str); 3] = [
-    (Coding::Gzip, ".gz"),
-    (Coding::Br, ".br"),
-    (Coding::Zstd, ".zst"),
+pub const SIDECARS: [(ContentCoding, &str); 3] = [
+    (ContentCoding::Gzip, ".gz"),
+    (ContentCoding::Br, ".br"),
+    (ContentCoding::Zstd, ".zst"),
 ];
 
-impl File {
+impl SiteFile {
     /// A file that nobody asked for yet.
-    pub fn new(meta: Meta, sidecars: SidecarMetas) -> File {
+    pub fn new(meta: FileMeta, sidecars: SidecarMetas) -> SiteFile {
         let sidecars = sidecars.iter().any(Option::is_some).then(|| {
             let [gzip, br, zstd] = sidecars.map(|meta| meta.map(Sidecar::new));
             Box::new(Sidecars { gzip, br, zstd })
         });
-        File {
+        SiteFile {
             meta,
             sidecars,
-            identity: Slot::empty(),
-            made: Slot::empty(),
-            failure: Failure::default(),
+            identity: VariantSlot::empty(),
+            made: VariantSlot::empty(),
+            failure: LoadFailure::default(),
             gzip: AtomicU8::new(GZIP_UNASKED),
         }
     }
 
     /// Is it still exactly this?
-    pub fn is(&self, meta: &Meta, sidecars: &SidecarMetas) -> bool {
+    pub fn is(&self, meta: &FileMeta, sidecars: &SidecarMetas) -> bool {
         self.meta == *meta
             && SIDECARS.iter().zip(sidecars).all(|((coding, _), found)| {
                 self.sidecar(*coding).map(|sidecar| sidecar.meta) == *found
@@ -194,38 +194,38 @@ impl File {
     }
 
     /// The sidecar for a coding.
-    pub fn sidecar(&self, coding: Coding) -> Option<&Sidecar> {
+    pub fn sidecar(&self, coding: ContentCoding) -> Option<&Sidecar> {
         let sidecars = self.sidecars.as_ref()?;
         match coding {
-            Coding::Identity => None,
-            Coding::Gzip => sidecars.gzip.as_ref(),
-            Coding::Br => sidecars.br.as_ref(),
-            Coding::Zstd => sidecars.zstd.as_ref(),
+            ContentCoding::Identity => None,
+            ContentCoding::Gzip => sidecars.gzip.as_ref(),
+            ContentCoding::Br => sidecars.br.as_ref(),
+            ContentCoding::Zstd => sidecars.zstd.as_ref(),
         }
     }
 
     /// The slot of a variant; None where there is no such sidecar.
-    pub fn slot(&self, which: Which) -> Option<&Slot> {
+    pub fn slot(&self, which: VariantKind) -> Option<&VariantSlot> {
         match which {
-            Which::Identity => Some(&self.identity),
-            Which::Made => Some(&self.made),
-            Which::Sidecar(coding) => self.sidecar(coding).map(|sidecar| &sidecar.slot),
+            VariantKind::Identity => Some(&self.identity),
+            VariantKind::GeneratedGzip => Some(&self.made),
+            VariantKind::Sidecar(coding) => self.sidecar(coding).map(|sidecar| &sidecar.slot),
         }
     }
 
     /// What we know of the file that a variant is made from.
-    pub fn meta_of(&self, which: Which) -> Option<&Meta> {
+    pub fn meta_of(&self, which: VariantKind) -> Option<&FileMeta> {
         match which {
-            Which::Identity | Which::Made => Some(&self.meta),
-            Which::Sidecar(coding) => self.sidecar(coding).map(|sidecar| &sidecar.meta),
+            VariantKind::Identity | VariantKind::GeneratedGzip => Some(&self.meta),
+            VariantKind::Sidecar(coding) => self.sidecar(coding).map(|sidecar| &sidecar.meta),
         }
     }
 
     /// Where a failed load of a variant is remembered.
-    pub fn failure(&self, which: Which) -> Option<&Failure> {
+    pub fn failure(&self, which: VariantKind) -> Option<&LoadFailure> {
         match which {
-            Which::Identity | Which::Made => Some(&self.failure),
-            Which::Sidecar(coding) => self.sidecar(coding).map(|sidecar| &sidecar.failure),
+            VariantKind::Identity | VariantKind::GeneratedGzip => Some(&self.failure),
+            VariantKind::Sidecar(coding) => self.sidecar(coding).map(|sidecar| &sidecar.failure),
         }
     }
 
@@ -256,11 +256,11 @@ impl File {
 }
 
 impl Sidecar {
-    fn new(meta: Meta) -> Sidecar {
+    fn new(meta: FileMeta) -> Sidecar {
         Sidecar {
             meta,
-            slot: Slot::empty(),
-            failure: Failure::default(),
+            slot: VariantSlot::empty(),
+            failure: LoadFailure::default(),
         }
     }
 }
@@ -272,21 +272,21 @@ const GZIP_USELESS: u8 = 2;
 /// That a load failed, and when: it isn't tried again at once. Zero is no failure; else the reason
 /// in the low bits and the tick above.
 #[derive(Default)]
-pub struct Failure(AtomicU32);
+pub struct LoadFailure(AtomicU32);
 
 /// Ticks of the clock of failures in a second.
 pub const TICKS_PER_SECOND: u128 = 4;
 
-impl Failure {
+impl LoadFailure {
     /// Remembers; `now` in ticks of any clock that starts with the site.
-    pub fn set(&self, why: Why, now: u32) {
+    pub fn set(&self, why: FileError, now: u32) {
         self.0.store((now << 4) | why as u32, Ordering::Relaxed);
     }
 
     /// The reason, if it is no older than a second. The clock is asked only after a failure.
-    pub fn recent(&self, now: impl FnOnce() -> u32) -> Option<Why> {
+    pub fn recent(&self, now: impl FnOnce() -> u32) -> Option<FileError> {
         let value = self.0.load(Ordering::Relaxed);
-        let why = Why::from_code(value & 15)?;
+        let why = FileError::from_code(value & 15)?;
         // 28 bits of ticks come round every two years.
         let age = now().wrapping_sub(value >> 4) & 0x0fff_ffff;
         (age <= TICKS_PER_SECOND as u32).then_some(why)
@@ -299,28 +299,28 @@ mod tests {
 
     #[test]
     fn a_failure_is_forgotten() {
-        let failure = Failure::default();
+        let failure = LoadFailure::default();
         assert_eq!(
             failure.recent(|| unreachable!("no failure, no clock")),
             None
         );
-        failure.set(Why::Changing, 100);
-        assert_eq!(failure.recent(|| 104), Some(Why::Changing));
+        failure.set(FileError::Changing, 100);
+        assert_eq!(failure.recent(|| 104), Some(FileError::Changing));
         assert_eq!(failure.recent(|| 105), None);
-        failure.set(Why::Unreadable, u32::MAX);
-        assert_eq!(failure.recent(|| 2), Some(Why::Unreadable));
+        failure.set(FileError::Unreadable, u32::MAX);
+        assert_eq!(failure.recent(|| 2), Some(FileError::Unreadable));
     }
 
     #[test]
     fn a_gzip_is_claimed_once() {
-        let meta = Meta {
+        let meta = FileMeta {
             size: 1,
             mtime_ns: 0,
             ctime_ns: 0,
             ino: 1,
             dev: 1,
         };
-        let file = File::new(meta, [None; 3]);
+        let file = SiteFile::new(meta, [None; 3]);
         assert!(file.claim_gzip() && !file.claim_gzip());
         file.release_gzip();
         assert!(file.claim_gzip());

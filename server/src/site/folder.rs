@@ -3,16 +3,16 @@
 //! The names of a folder stand in one piece of memory, sorted, so that a hundred thousand files
 //! cost a hundred thousand times little, and a folder is copied in no time when one name changes.
 
-use super::file::{File, Meta, Why};
+use super::file::{FileError, FileMeta, SiteFile};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// A folder as it was when it was scanned.
-pub struct Folder {
+pub struct SiteFolder {
     /// Of the folder itself.
-    pub meta: Meta,
+    pub meta: FileMeta,
     names: Box<[u8]>,
-    entries: Box<[Entry]>,
+    entries: Box<[FolderEntry]>,
     /// The first of the site's index names that is a file here.
     index: Option<u32>,
     /// Is there a symbolic link here or below?
@@ -23,7 +23,7 @@ pub struct Folder {
 
 /// Whether a name is a symbolic link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum SymlinkTarget {
     /// It is none.
     No,
     /// It is one, and ends at this path below the root, where no link is left in it; `None`: it ends
@@ -32,9 +32,9 @@ pub enum Link {
 }
 
 /// What has a name in a folder.
-pub struct Entry {
+pub struct FolderEntry {
     /// What it is, links followed.
-    pub node: Node,
+    pub node: FolderNode,
     /// Where its name ends; it starts where the one before ends.
     name_end: u32,
     /// Is the name itself a symbolic link?
@@ -43,31 +43,35 @@ pub struct Entry {
 
 /// What a name stands for.
 #[derive(Clone)]
-pub enum Node {
+pub enum FolderNode {
     /// A folder.
-    Folder(Arc<Folder>),
+    Folder(Arc<SiteFolder>),
     /// A regular file.
-    File(Arc<File>),
+    File(Arc<SiteFile>),
     /// It is there but can't be served.
-    Refused(Why),
+    Refused(FileError),
 }
 
-impl Node {
+impl FolderNode {
     /// The very same, not only alike?
-    fn is(&self, other: &Node) -> bool {
+    fn is(&self, other: &FolderNode) -> bool {
         match (self, other) {
-            (Node::Folder(one), Node::Folder(other)) => Arc::ptr_eq(one, other),
-            (Node::File(one), Node::File(other)) => Arc::ptr_eq(one, other),
-            (Node::Refused(one), Node::Refused(other)) => one == other,
+            (FolderNode::Folder(one), FolderNode::Folder(other)) => Arc::ptr_eq(one, other),
+            (FolderNode::File(one), FolderNode::File(other)) => Arc::ptr_eq(one, other),
+            (FolderNode::Refused(one), FolderNode::Refused(other)) => one == other,
             _ => false,
         }
     }
 }
 
-impl Folder {
+impl SiteFolder {
     /// Puts a folder together; `entries` (name, is it a link and where to, what it is) are sorted by name, bytes
     /// compared, and of one name there is one.
-    pub fn new(meta: Meta, entries: Vec<(&[u8], Link, Node)>, index: &[String]) -> Folder {
+    pub fn new(
+        meta: FileMeta,
+        entries: Vec<(&[u8], SymlinkTarget, FolderNode)>,
+        index: &[String],
+    ) -> SiteFolder {
         let mut names = Vec::with_capacity(entries.iter().map(|(name, ..)| name.len()).sum());
         let mut holds_links = false;
         let mut targets = Vec::new();
@@ -76,13 +80,14 @@ impl Folder {
             .enumerate()
             .map(|(at, (name, link, node))| {
                 names.extend_from_slice(name);
-                let is_link = link != Link::No;
-                if let Link::To(Some(target)) = link {
+                let is_link = link != SymlinkTarget::No;
+                if let SymlinkTarget::To(Some(target)) = link {
                     targets.push((u32::try_from(at).unwrap_or(u32::MAX), target));
                 }
                 let link = is_link;
-                holds_links |= link || matches!(&node, Node::Folder(folder) if folder.holds_links);
-                Entry {
+                holds_links |=
+                    link || matches!(&node, FolderNode::Folder(folder) if folder.holds_links);
+                FolderEntry {
                     node,
                     name_end: u32::try_from(names.len()).unwrap_or(u32::MAX),
                     link,
@@ -90,7 +95,7 @@ impl Folder {
             })
             .collect();
         let names = names.into_boxed_slice();
-        let mut folder = Folder {
+        let mut folder = SiteFolder {
             meta,
             names,
             entries,
@@ -100,7 +105,7 @@ impl Folder {
         };
         folder.index = index.iter().find_map(|name| {
             let at = folder.position(name.as_bytes(), b"")?;
-            matches!(folder.entries[at].node, Node::File(_)).then_some(at as u32)
+            matches!(folder.entries[at].node, FolderNode::File(_)).then_some(at as u32)
         });
         folder
     }
@@ -111,7 +116,7 @@ impl Folder {
     }
 
     /// The entries with their names, sorted by name, bytes compared.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &FolderEntry)> {
         self.entries
             .iter()
             .enumerate()
@@ -119,27 +124,27 @@ impl Folder {
     }
 
     /// The name and the entry at a place in that order.
-    pub fn at(&self, place: usize) -> (&[u8], &Entry) {
+    pub fn at(&self, place: usize) -> (&[u8], &FolderEntry) {
         (self.name(place), &self.entries[place])
     }
 
     /// The file that stands for the folder, with its name.
-    pub fn index(&self) -> Option<(&[u8], &Arc<File>)> {
+    pub fn index(&self) -> Option<(&[u8], &Arc<SiteFile>)> {
         let at = self.index? as usize;
         match &self.entries[at].node {
-            Node::File(file) => Some((self.name(at), file)),
+            FolderNode::File(file) => Some((self.name(at), file)),
             _ => None,
         }
     }
 
     /// What has this name.
-    pub fn find(&self, name: &[u8]) -> Option<&Entry> {
+    pub fn find(&self, name: &[u8]) -> Option<&FolderEntry> {
         self.position(name, b"").map(|at| &self.entries[at])
     }
 
     /// What the path leads to, with `suffix` behind its last name; the empty path is nothing but
     /// the folder itself, which the caller has.
-    pub fn lookup(&self, path: &[u8], suffix: &[u8]) -> Option<&Node> {
+    pub fn lookup(&self, path: &[u8], suffix: &[u8]) -> Option<&FolderNode> {
         let mut folder = self;
         let mut names = path.split(|byte| *byte == b'/').peekable();
         while let Some(name) = names.next() {
@@ -147,9 +152,9 @@ impl Folder {
             let at = folder.position(name, if last { suffix } else { b"" })?;
             match &folder.entries[at].node {
                 node if last => return Some(node),
-                Node::Folder(below) => folder = below,
-                Node::File(_) => return None,
-                refused @ Node::Refused(_) => return Some(refused),
+                FolderNode::Folder(below) => folder = below,
+                FolderNode::File(_) => return None,
+                refused @ FolderNode::Refused(_) => return Some(refused),
             }
         }
         None
@@ -176,7 +181,7 @@ impl Folder {
                 }
             }
             folder = at.and_then(|(above, at)| match &above.entries[at].node {
-                Node::Folder(below) => Some(&**below),
+                FolderNode::Folder(below) => Some(&**below),
                 _ => None,
             });
         }
@@ -191,7 +196,7 @@ impl Folder {
     }
 
     /// Does it hold the very same entries under the same names?
-    pub fn same_entries(&self, other: &Folder) -> bool {
+    pub fn same_entries(&self, other: &SiteFolder) -> bool {
         self.meta == other.meta
             && self.names == other.names
             && self.targets == other.targets
@@ -237,8 +242,8 @@ fn compare(known: &[u8], name: &[u8], suffix: &[u8]) -> Ordering {
 mod tests {
     use super::*;
 
-    fn meta() -> Meta {
-        Meta {
+    fn meta() -> FileMeta {
+        FileMeta {
             size: 0,
             mtime_ns: 0,
             ctime_ns: 0,
@@ -247,8 +252,8 @@ mod tests {
         }
     }
 
-    fn file() -> Node {
-        Node::File(Arc::new(File::new(meta(), [None; 3])))
+    fn file() -> FolderNode {
+        FolderNode::File(Arc::new(SiteFile::new(meta(), [None; 3])))
     }
 
     #[test]
@@ -256,16 +261,24 @@ mod tests {
         let names = ["a", "a.html", "ab", "b", "b.htm", "ba.html"];
         let entries = names
             .iter()
-            .map(|name| (name.as_bytes(), Link::No, file()))
+            .map(|name| (name.as_bytes(), SymlinkTarget::No, file()))
             .collect();
-        let below = Arc::new(Folder::new(meta(), entries, &["none".into(), "b".into()]));
+        let below = Arc::new(SiteFolder::new(
+            meta(),
+            entries,
+            &["none".into(), "b".into()],
+        ));
         assert_eq!(below.index().map(|(name, _)| name), Some(&b"b"[..]));
         let entries = vec![
-            (&b"broken"[..], Link::No, Node::Refused(Why::Unreadable)),
-            (b"page", Link::No, file()),
-            (b"sub", Link::No, Node::Folder(below)),
+            (
+                &b"broken"[..],
+                SymlinkTarget::No,
+                FolderNode::Refused(FileError::Unreadable),
+            ),
+            (b"page", SymlinkTarget::No, file()),
+            (b"sub", SymlinkTarget::No, FolderNode::Folder(below)),
         ];
-        let top = Folder::new(meta(), entries, &[]);
+        let top = SiteFolder::new(meta(), entries, &[]);
         for (path, suffix, found) in [
             ("page", "", true),
             ("sub/a", "", true),

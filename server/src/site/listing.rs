@@ -3,15 +3,15 @@
 //! A page shows a bounded number of entries, so that a folder of a hundred thousand costs a browser
 //! and a worker little; JSON has them all.
 
-use super::Shared;
-use super::file::Meta;
-use super::folder::{Folder, Node};
-use super::heads::{SERVER, operator_fields, push_field};
-use super::html::{escape, json_string};
+use super::SiteShared;
+use super::file::FileMeta;
+use super::folder::{FolderNode, SiteFolder};
 use crate::limits::{LISTING_CHUNK_BYTES, LISTING_PAGE_ENTRIES};
+use crate::site::escape::{escape, json_string};
+use crate::site::prepared_heads::{SERVER, operator_fields, push_field};
 use crate::wire::date::civil;
-use crate::wire::head::{Head, Method};
-use crate::wire::target::encode_path;
+use crate::wire::request_head::{Method, RequestHead};
+use crate::wire::request_target::encode_path;
 use std::cmp::Ordering;
 use std::io::Write;
 use std::sync::Arc;
@@ -19,39 +19,39 @@ use std::sync::Arc;
 /// A listing on its way out. It has no length beforehand: the driver sends it in chunks, or to
 /// HTTP/1.0 until it closes.
 pub struct Listing {
-    shared: Arc<Shared>,
-    folder: Arc<Folder>,
+    shared: Arc<SiteShared>,
+    folder: Arc<SiteFolder>,
     /// As the client sees it, decoded, with its slash.
     path: Vec<u8>,
     /// Below the root, for the operator's rules.
     inner: Vec<u8>,
-    view: View,
+    view: ListingView,
     head_only: bool,
-    state: State,
+    state: ListingState,
     /// Made but not yet handed out.
     pending: Vec<u8>,
 }
 
-enum View {
+enum ListingView {
     /// The entries that one page shows, in its order.
     Page {
         places: Vec<u32>,
         number: usize,
         pages: usize,
-        sort: Sort,
+        sort: ListingSort,
     },
     /// All, by name.
     Json,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sort {
+enum ListingSort {
     Name,
     Size,
     Date,
 }
 
-enum State {
+enum ListingState {
     Opening,
     /// The next entry, and is it the first that is shown?
     Entries(usize, bool),
@@ -60,16 +60,16 @@ enum State {
 
 impl Listing {
     pub(super) fn new(
-        shared: &Arc<Shared>,
-        folder: &Arc<Folder>,
-        head: &Head<'_>,
+        shared: &Arc<SiteShared>,
+        folder: &Arc<SiteFolder>,
+        head: &RequestHead<'_>,
         inner: &[u8],
     ) -> Listing {
         let query = head.query.unwrap_or_default();
         let view = match parameter(query, b"format") {
-            Some(b"json") => View::Json,
-            None if prefers_json(head) => View::Json,
-            _ => View::page(folder, query),
+            Some(b"json") => ListingView::Json,
+            None if prefers_json(head) => ListingView::Json,
+            _ => ListingView::page(folder, query),
         };
         Listing {
             shared: Arc::clone(shared),
@@ -78,7 +78,7 @@ impl Listing {
             inner: inner.to_vec(),
             view,
             head_only: head.method == Method::Head,
-            state: State::Opening,
+            state: ListingState::Opening,
             pending: Vec::new(),
         }
     }
@@ -103,8 +103,8 @@ impl Listing {
             push_field(scratch, "Server", SERVER.as_bytes());
         }
         let kind: &[u8] = match self.view {
-            View::Page { .. } => b"text/html; charset=utf-8",
-            View::Json => b"application/json",
+            ListingView::Page { .. } => b"text/html; charset=utf-8",
+            ListingView::Json => b"application/json",
         };
         push_field(scratch, "Content-Type", kind);
         push_field(scratch, "Cache-Control", b"no-cache");
@@ -133,14 +133,14 @@ impl Listing {
         while self.pending.len() < bytes_max && self.step() {}
         let size = self.pending.len().min(bytes_max);
         out.extend(self.pending.drain(..size));
-        !(self.pending.is_empty() && matches!(self.state, State::Done))
+        !(self.pending.is_empty() && matches!(self.state, ListingState::Done))
     }
 
     /// Bytes that it takes in memory while it waits to be sent.
     pub fn held_bytes(&self) -> usize {
         let places = match &self.view {
-            View::Page { places, .. } => size_of_val(&places[..]),
-            View::Json => 0,
+            ListingView::Page { places, .. } => size_of_val(&places[..]),
+            ListingView::Json => 0,
         };
         size_of::<Listing>() + self.path.len() + self.inner.len() + places + OPENING_BYTES
     }
@@ -149,34 +149,36 @@ impl Listing {
     fn step(&mut self) -> bool {
         let mut out = std::mem::take(&mut self.pending);
         match self.state {
-            State::Opening => {
+            ListingState::Opening => {
                 self.opening(&mut out);
-                self.state = State::Entries(0, true);
+                self.state = ListingState::Entries(0, true);
             }
-            State::Entries(nth, first) => {
+            ListingState::Entries(nth, first) => {
                 let place = match &self.view {
-                    View::Page { places, .. } => places.get(nth).map(|place| *place as usize),
-                    View::Json => (nth < self.folder.len()).then_some(nth),
+                    ListingView::Page { places, .. } => {
+                        places.get(nth).map(|place| *place as usize)
+                    }
+                    ListingView::Json => (nth < self.folder.len()).then_some(nth),
                 };
                 match place {
                     Some(place) => {
                         let shown = self.entry(place, first, &mut out);
-                        self.state = State::Entries(nth + 1, first && !shown);
+                        self.state = ListingState::Entries(nth + 1, first && !shown);
                     }
                     None => {
                         self.closing(&mut out);
-                        self.state = State::Done;
+                        self.state = ListingState::Done;
                     }
                 }
             }
-            State::Done => {}
+            ListingState::Done => {}
         }
         self.pending = out;
-        !matches!(self.state, State::Done)
+        !matches!(self.state, ListingState::Done)
     }
 
     fn opening(&self, out: &mut Vec<u8>) {
-        let View::Page { sort, .. } = self.view else {
+        let ListingView::Page { sort, .. } = self.view else {
             out.extend_from_slice(b"{\"path\":");
             json_string(&self.path, out);
             out.extend_from_slice(b",\"entries\":[");
@@ -189,9 +191,9 @@ impl Listing {
         escape(&self.path, out);
         out.extend_from_slice(b"</h1><table><thead><tr>");
         for (key, label, name) in [
-            (Sort::Name, "Name", "name"),
-            (Sort::Size, "Size", "size"),
-            (Sort::Date, "Date", "date"),
+            (ListingSort::Name, "Name", "name"),
+            (ListingSort::Size, "Size", "size"),
+            (ListingSort::Date, "Date", "date"),
         ] {
             let mark = if key == sort { " aria-sort=other" } else { "" };
             // Into a Vec nothing fails.
@@ -207,23 +209,23 @@ impl Listing {
     fn entry(&self, place: usize, first: bool, out: &mut Vec<u8>) -> bool {
         let (name, entry) = self.folder.at(place);
         let (meta, slash) = match &entry.node {
-            Node::File(file) => (&file.meta, ""),
-            Node::Folder(folder) => (&folder.meta, "/"),
-            Node::Refused(_) => return false,
+            FolderNode::File(file) => (&file.meta, ""),
+            FolderNode::Folder(folder) => (&folder.meta, "/"),
+            FolderNode::Refused(_) => return false,
         };
         // The dot keeps a name with a colon from being read as a scheme.
         let mut href = b"./".to_vec();
         encode_path(name, &mut href);
         href.extend_from_slice(slash.as_bytes());
         match self.view {
-            View::Page { .. } => row(name, &href, slash, meta, out),
-            View::Json => object(name, &href, slash, meta, first, out),
+            ListingView::Page { .. } => row(name, &href, slash, meta, out),
+            ListingView::Json => object(name, &href, slash, meta, first, out),
         }
         true
     }
 
     fn closing(&self, out: &mut Vec<u8>) {
-        let View::Page {
+        let ListingView::Page {
             number,
             pages,
             sort,
@@ -235,9 +237,9 @@ impl Listing {
         out.extend_from_slice(b"</table>");
         if pages > 1 {
             let sort = match sort {
-                Sort::Name => "",
-                Sort::Size => "&amp;sort=size",
-                Sort::Date => "&amp;sort=date",
+                ListingSort::Name => "",
+                ListingSort::Size => "&amp;sort=size",
+                ListingSort::Date => "&amp;sort=date",
             };
             out.extend_from_slice(b"<nav>");
             if number > 1 {
@@ -264,18 +266,18 @@ impl Listing {
 /// About what the beginning of a page has, which is made before anything of it is sent.
 const OPENING_BYTES: usize = 2 * 1024;
 
-impl View {
+impl ListingView {
     /// Chooses the entries of a page without sorting all the others.
-    fn page(folder: &Folder, query: &[u8]) -> View {
+    fn page(folder: &SiteFolder, query: &[u8]) -> ListingView {
         let sort = match parameter(query, b"sort") {
-            Some(b"size") => Sort::Size,
-            Some(b"date") => Sort::Date,
-            _ => Sort::Name,
+            Some(b"size") => ListingSort::Size,
+            Some(b"date") => ListingSort::Date,
+            _ => ListingSort::Name,
         };
         let shown = folder
             .iter()
             .enumerate()
-            .filter(|(_, (_, entry))| !matches!(entry.node, Node::Refused(_)));
+            .filter(|(_, (_, entry))| !matches!(entry.node, FolderNode::Refused(_)));
         let mut places: Vec<u32> = shown.map(|(place, _)| place as u32).collect();
         let pages = places.len().div_ceil(LISTING_PAGE_ENTRIES).max(1);
         let asked = parameter(query, b"page").and_then(|text| std::str::from_utf8(text).ok());
@@ -296,7 +298,7 @@ impl View {
             places.truncate(LISTING_PAGE_ENTRIES);
         }
         places.sort_unstable_by(order);
-        View::Page {
+        ListingView::Page {
             places,
             number,
             pages,
@@ -305,21 +307,25 @@ impl View {
     }
 }
 
-type Named<'a> = (&'a [u8], &'a super::folder::Entry);
+type NamedEntry<'a> = (&'a [u8], &'a super::folder::FolderEntry);
 
 /// Folders first; then by name without regard to case, the largest or the latest first.
-fn compare((one_name, one): Named<'_>, (other_name, other): Named<'_>, sort: Sort) -> Ordering {
-    let meta = |node: &Node| match node {
-        Node::File(file) => (false, file.meta.size, file.meta.mtime_ns),
+fn compare(
+    (one_name, one): NamedEntry<'_>,
+    (other_name, other): NamedEntry<'_>,
+    sort: ListingSort,
+) -> Ordering {
+    let meta = |node: &FolderNode| match node {
+        FolderNode::File(file) => (false, file.meta.size, file.meta.mtime_ns),
         // The size of a folder says nothing.
-        Node::Folder(folder) => (true, 0, folder.meta.mtime_ns),
-        Node::Refused(_) => (false, 0, 0),
+        FolderNode::Folder(folder) => (true, 0, folder.meta.mtime_ns),
+        FolderNode::Refused(_) => (false, 0, 0),
     };
     let (one, other) = (meta(&one.node), meta(&other.node));
     let key = match sort {
-        Sort::Name => Ordering::Equal,
-        Sort::Size => other.1.cmp(&one.1),
-        Sort::Date => other.2.cmp(&one.2),
+        ListingSort::Name => Ordering::Equal,
+        ListingSort::Size => other.1.cmp(&one.1),
+        ListingSort::Date => other.2.cmp(&one.2),
     };
     let caseless = |one: &[u8], other: &[u8]| {
         one.iter()
@@ -343,7 +349,7 @@ fn parameter<'q>(query: &'q [u8], name: &[u8]) -> Option<&'q [u8]> {
 }
 
 /// Does Accept name JSON and no HTML? Browsers name HTML, programs that want JSON don't.
-fn prefers_json(head: &Head<'_>) -> bool {
+fn prefers_json(head: &RequestHead<'_>) -> bool {
     let names = |kind: &str| {
         head.fields.all("accept").any(|line| {
             line.split(|byte| *byte == b',').any(|item| {
@@ -355,7 +361,7 @@ fn prefers_json(head: &Head<'_>) -> bool {
     names("application/json") && !names("text/html")
 }
 
-fn row(name: &[u8], href: &[u8], slash: &str, meta: &Meta, out: &mut Vec<u8>) {
+fn row(name: &[u8], href: &[u8], slash: &str, meta: &FileMeta, out: &mut Vec<u8>) {
     out.extend_from_slice(b"<tr><td><a href=\"");
     escape(href, out);
     out.extend_from_slice(b"\">");
@@ -375,7 +381,7 @@ fn row(name: &[u8], href: &[u8], slash: &str, meta: &Meta, out: &mut Vec<u8>) {
     );
 }
 
-fn object(name: &[u8], href: &[u8], slash: &str, meta: &Meta, first: bool, out: &mut Vec<u8>) {
+fn object(name: &[u8], href: &[u8], slash: &str, meta: &FileMeta, first: bool, out: &mut Vec<u8>) {
     if !first {
         out.push(b',');
     }

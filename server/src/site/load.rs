@@ -3,29 +3,29 @@
 //! Runs on a blocking pool. A client must never get half a file, so a file is taken only if it is
 //! the one we know both before and after it was read.
 
-use super::Shared;
-use super::file::{File, Meta, Which, Why};
-use super::heads::{Facts, Heads};
+use super::SiteShared;
+use super::file::{FileError, FileMeta, SiteFile, VariantKind};
 use super::mime;
-use super::variant::{Content, DiskContent, Variant};
+use super::variant::{DiskContent, Variant, VariantContent};
 use crate::base::digest::{Digest, base64url};
 use crate::limits::{CONTENT_FILE_BYTES_MAX, DIGEST_FILE_BYTES_MAX, SENDFILE_BYTES_MIN};
-use crate::wire::fields::Coding;
+use crate::site::prepared_heads::{HeadFacts, PreparedHeads};
+use crate::wire::fields::ContentCoding;
 use rustix::fs::fstat;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Something that must be read before the request can be answered.
-pub struct Load {
-    pub(super) shared: Arc<Shared>,
-    pub(super) file: Arc<File>,
-    pub(super) which: Which,
+pub struct FileLoad {
+    pub(super) shared: Arc<SiteShared>,
+    pub(super) file: Arc<SiteFile>,
+    pub(super) which: VariantKind,
     /// Of the file, not of its sidecar; below the root.
     pub(super) path: Box<[u8]>,
 }
 
-impl Load {
+impl FileLoad {
     /// Reads it; blocks. Then ask for the answer again: it is there, or the failure is (for a second
     /// or until the file changes). Under a pressed budget it may already be evicted again: a driver
     /// asks a few times, then gives up.
@@ -37,16 +37,16 @@ impl Load {
             return;
         }
         let (coding, ending) = match self.which {
-            Which::Sidecar(Coding::Gzip) => (Coding::Gzip, ".gz"),
-            Which::Sidecar(Coding::Br) => (Coding::Br, ".br"),
-            Which::Sidecar(Coding::Zstd) => (Coding::Zstd, ".zst"),
-            _ => (Coding::Identity, ""),
+            VariantKind::Sidecar(ContentCoding::Gzip) => (ContentCoding::Gzip, ".gz"),
+            VariantKind::Sidecar(ContentCoding::Br) => (ContentCoding::Br, ".br"),
+            VariantKind::Sidecar(ContentCoding::Zstd) => (ContentCoding::Zstd, ".zst"),
+            _ => (ContentCoding::Identity, ""),
         };
         let path = [&self.path, ending.as_bytes()].concat();
         match self.variant(&path, coding) {
             Ok(variant) => {
                 self.shared.budget.keep(&self.file, self.which, variant);
-                if self.which == Which::Identity {
+                if self.which == VariantKind::Identity {
                     self.shared.want_gzip(&self.file, || path);
                 }
             }
@@ -54,7 +54,7 @@ impl Load {
                 if let Some(failure) = self.file.failure(self.which) {
                     failure.set(why, self.shared.now());
                 }
-                if matches!(why, Why::Changing | Why::NotFound) {
+                if matches!(why, FileError::Changing | FileError::NotFound) {
                     self.shared.note_stale(&path);
                 }
             }
@@ -62,13 +62,13 @@ impl Load {
     }
 
     /// Reads the file at `path`, which may be the sidecar.
-    fn variant(&self, path: &[u8], coding: Coding) -> Result<Variant, Why> {
-        let known = *self.file.meta_of(self.which).ok_or(Why::NotFound)?;
+    fn variant(&self, path: &[u8], coding: ContentCoding) -> Result<Variant, FileError> {
+        let known = *self.file.meta_of(self.which).ok_or(FileError::NotFound)?;
         wait_for_a_tick(&known);
         let file = self.shared.root.open_file(path, &known)?;
         let (content, tag) = read(&file, &known)?;
-        if Meta::of(&fstat(&file)?) != known {
-            return Err(Why::Changing);
+        if FileMeta::of(&fstat(&file)?) != known {
+            return Err(FileError::Changing);
         }
         let tag = coded_tag(&tag, coding);
         let modified = modified(&self.file.meta);
@@ -85,15 +85,15 @@ impl Load {
         Ok(match content {
             Some(bytes) => {
                 let kept = (known.size >= SENDFILE_BYTES_MIN).then_some(disk);
-                Variant::new(heads, modified, coding, Content::Memory(bytes), kept)
+                Variant::new(heads, modified, coding, VariantContent::Memory(bytes), kept)
             }
-            None => Variant::new(heads, modified, coding, Content::Disk(disk), None),
+            None => Variant::new(heads, modified, coding, VariantContent::Disk(disk), None),
         })
     }
 }
 
 /// The tag with its quotes; that of a coding ends in its mark.
-fn coded_tag(tag: &str, coding: Coding) -> String {
+fn coded_tag(tag: &str, coding: ContentCoding) -> String {
     match coding_mark(coding) {
         "" => format!("\"{tag}\""),
         mark => format!("\"{tag}-{mark}\""),
@@ -101,17 +101,17 @@ fn coded_tag(tag: &str, coding: Coding) -> String {
 }
 
 /// What stands behind the dash in the tag of a coding.
-pub(super) fn coding_mark(coding: Coding) -> &'static str {
+pub(super) fn coding_mark(coding: ContentCoding) -> &'static str {
     match coding {
-        Coding::Identity => "",
-        Coding::Gzip => "gz",
-        Coding::Br => "br",
-        Coding::Zstd => "zst",
+        ContentCoding::Identity => "",
+        ContentCoding::Gzip => "gz",
+        ContentCoding::Br => "br",
+        ContentCoding::Zstd => "zst",
     }
 }
 
 /// Last-Modified: never in the future (RFC 9110 §8.8.2.1).
-fn modified(meta: &Meta) -> u64 {
+fn modified(meta: &FileMeta) -> u64 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -120,18 +120,18 @@ fn modified(meta: &Meta) -> u64 {
 
 /// The heads of a variant of a file.
 pub(super) fn heads(
-    shared: &Shared,
-    file: &File,
+    shared: &SiteShared,
+    file: &SiteFile,
     path: &[u8],
     size: u64,
     modified: u64,
     tag: &str,
-    coding: Coding,
-) -> Heads {
+    coding: ContentCoding,
+) -> PreparedHeads {
     let varies = file.sidecars.is_some() || mime::compressible(mime::of(path, &shared.rules.mime));
-    Heads::new(
+    PreparedHeads::new(
         &shared.rules,
-        &Facts {
+        &HeadFacts {
             path,
             size,
             modified,
@@ -144,7 +144,7 @@ pub(super) fn heads(
 
 /// File systems stamp in ticks of up to 10 ms: a file written twice in one tick shows no difference.
 /// So one that was changed just now is read in the next tick, when every further change will show.
-fn wait_for_a_tick(known: &Meta) {
+fn wait_for_a_tick(known: &FileMeta) {
     const TICK_NS: i64 = 12_000_000;
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -158,15 +158,15 @@ fn wait_for_a_tick(known: &Meta) {
 }
 
 /// The content, if it is small enough to be kept, and what its tag is made of.
-type Read = (Option<Box<[u8]>>, String);
+type ReadContent = (Option<Box<[u8]>>, String);
 
 /// Reads a file. Its tag is made of a digest of the content or, by its size alone, of size and time.
-fn read(file: &std::fs::File, known: &Meta) -> Result<Read, Why> {
+fn read(file: &std::fs::File, known: &FileMeta) -> Result<ReadContent, FileError> {
     if known.size > DIGEST_FILE_BYTES_MAX {
         return Ok((None, format!("{:x}-{:x}", known.size, known.mtime_ns)));
     }
     let keep = known.size <= CONTENT_FILE_BYTES_MAX;
-    let size = usize::try_from(known.size).map_err(|_| Why::Unreadable)?;
+    let size = usize::try_from(known.size).map_err(|_| FileError::Unreadable)?;
     let mut buffer = vec![0; if keep { size } else { 64 * 1024 }];
     let mut digest = Digest::new();
     let mut at = 0;
@@ -175,8 +175,8 @@ fn read(file: &std::fs::File, known: &Meta) -> Result<Read, Why> {
         let piece = &mut buffer[..piece];
         file.read_exact_at(piece, at as u64)
             .map_err(|error| match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => Why::Changing,
-                _ => Why::Unreadable,
+                std::io::ErrorKind::UnexpectedEof => FileError::Changing,
+                _ => FileError::Unreadable,
             })?;
         digest.update(piece);
         at += piece.len();

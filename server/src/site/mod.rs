@@ -2,20 +2,20 @@
 //! from the two an answer to a request's head.
 //!
 //! Answering is pure: it reads the tree and the head and returns a value. What blocks is a value
-//! too: a [`Load`] that the caller runs elsewhere. A change makes a new [`Site`] that shares with
+//! too: a [`FileLoad`] that the caller runs elsewhere. A change makes a new [`Site`] that shares with
 //! the old one all that stayed.
 
-mod answer;
-mod budget;
-mod conditions;
+mod site_response;
+mod content_budget;
+mod preconditions;
 mod error_page;
 mod file;
 mod folder;
 pub mod glob;
-mod gzip;
-mod heads;
-mod html;
-mod kept;
+mod gzip_queue;
+mod prepared_heads;
+mod escape;
+mod cached_response;
 mod listing;
 mod load;
 pub mod mime;
@@ -23,39 +23,41 @@ mod resolve;
 mod root;
 pub mod rules;
 mod scan;
-mod secrets;
-mod stored;
+mod secret_paths;
+mod variant_response;
 mod variant;
 
 #[cfg(test)]
 mod tests;
 
-pub use answer::{ALLOW, Answer};
-pub use budget::Budget;
-pub use conditions::{Verdict, judge_by};
+pub use crate::site::content_budget::ContentBudget;
+pub use crate::site::escape::escape;
+pub use crate::site::gzip_queue::{GzipJob, GzipQueue, gzip};
+pub use crate::site::preconditions::{PreconditionResult, evaluate_with};
+pub use crate::site::prepared_heads::{SERVER, is_content_field, operator_fields};
+pub use crate::site::secret_paths::{ResolvedSecrets, SecretPaths};
+pub use crate::site::site_response::{ALLOW, SiteResponse};
+pub use crate::site::variant_response::{
+    AgeAndLifetime, BodyPiece, BodySelection, Multipart, VariantResponse,
+};
 pub use error_page::plain_error;
-pub use file::{Meta, Why};
+pub use file::{FileError, FileMeta};
 pub use glob::{Glob, GlobError};
-pub use gzip::{GzipJob, GzipQueue, gzip};
-pub use heads::{SERVER, is_of_the_content, operator_fields};
-pub use html::escape;
 pub use listing::Listing;
-pub use load::Load;
-pub use resolve::Opened;
-pub use root::Root;
-pub use rules::{CacheRule, HeaderRules, SiteRules, Symlinks, TryPath};
+pub use load::FileLoad;
+pub use resolve::ResolvedFile;
+pub use root::SiteRoot;
+pub use rules::{CacheControlRule, HeaderRules, SiteRules, Symlinks, TryPath};
 pub use scan::{hidden, writers_of};
-pub use secrets::{Resolved, Secrets};
-pub use stored::{Kept, Multipart, Part, Piece, Stored};
-pub use variant::{Content, DiskContent, Variant};
+pub use variant::{DiskContent, Variant, VariantContent};
 
-use crate::base::sys::Writers;
+use crate::base::sys::OpenWriters;
 use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN, STALE_PATHS_MAX};
-use crate::wire::fields::Coding;
-use file::{File, TICKS_PER_SECOND};
-use folder::{Folder, Node};
-use gzip::FileJob;
-use root::Resolver;
+use crate::site::gzip_queue::GzipFileJob;
+use crate::wire::fields::ContentCoding;
+use file::{SiteFile, TICKS_PER_SECOND};
+use folder::{FolderNode, SiteFolder};
+use root::PathResolver;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::hash::RandomState;
@@ -70,16 +72,16 @@ use std::{fmt, io};
 #[derive(Clone)]
 pub struct Site {
     // Before `shared`, whose end counts which files are gone.
-    tree: Arc<Folder>,
-    shared: Arc<Shared>,
+    tree: Arc<SiteFolder>,
+    shared: Arc<SiteShared>,
 }
 
 /// What stays the same from one scan of a site to the next.
-struct Shared {
+struct SiteShared {
     rules: SiteRules,
     tries: Vec<TryPath>,
-    root: Root,
-    budget: Arc<Budget>,
+    root: SiteRoot,
+    budget: Arc<ContentBudget>,
     /// For the age of failures.
     started: Instant,
     /// Files that were found other than the tree says.
@@ -117,14 +119,14 @@ impl std::error::Error for SiteError {
 
 impl Site {
     /// Opens the root and scans all of it; blocks.
-    pub fn open(rules: SiteRules, budget: Arc<Budget>) -> Result<Site, SiteError> {
+    pub fn open(rules: SiteRules, budget: Arc<ContentBudget>) -> Result<Site, SiteError> {
         Site::open_with(rules, budget, None)
     }
 
     fn open_with(
         rules: SiteRules,
-        budget: Arc<Budget>,
-        resolver: Option<Resolver>,
+        budget: Arc<ContentBudget>,
+        resolver: Option<PathResolver>,
     ) -> Result<Site, SiteError> {
         let parse =
             |text: &String| TryPath::parse(text).map_err(|what| SiteError::Try(text.clone(), what));
@@ -134,14 +136,14 @@ impl Site {
             .map(parse)
             .collect::<Result<_, _>>()?;
         let wrong = |error| SiteError::Root(rules.root.clone(), error);
-        let root = Root::open(&rules.root, rules.symlinks, resolver).map_err(wrong)?;
+        let root = SiteRoot::open(&rules.root, rules.symlinks, resolver).map_err(wrong)?;
         let tree = scan::scan(&root, &rules.index, &rules.secrets).map_err(|why| {
             wrong(match why {
-                Why::Unreadable => io::ErrorKind::PermissionDenied.into(),
+                FileError::Unreadable => io::ErrorKind::PermissionDenied.into(),
                 why => io::Error::other(why.reject().reason),
             })
         })?;
-        let shared = Shared {
+        let shared = SiteShared {
             rules,
             tries,
             root,
@@ -180,7 +182,7 @@ impl Site {
         let unsure = unsure.iter().map(|path| (names(path), false));
         let shared = &self.shared;
         let rules = &shared.rules;
-        let read = scan::Reading {
+        let read = scan::ScanInput {
             root: &shared.root,
             index: &rules.index,
             secrets: &rules.secrets.resolve(),
@@ -229,7 +231,7 @@ impl Site {
     /// folder may stand under several paths (any of them will do when it changes). Also those in
     /// which the targets of linked files lie, under the path of the folder with the link.
     pub fn folders(&self) -> Vec<(PathBuf, PathBuf)> {
-        let mut watched = Watched::default();
+        let mut watched = WatchedFolders::default();
         watched.collect(self.root(), &self.tree, &mut PathBuf::new());
         let plain: HashSet<&PathBuf> = watched.folders.iter().map(|(_, real)| real).collect();
         let targets: Vec<_> = watched
@@ -245,17 +247,17 @@ impl Site {
     /// Reports whether the tree has a file at this path.
     pub fn has_file(&self, path: &Path) -> bool {
         let node = self.tree.lookup(path.as_os_str().as_bytes(), b"");
-        matches!(node, Some(Node::File(_)))
+        matches!(node, Some(FolderNode::File(_)))
     }
 
     /// Reports whether a process has the file at this path open for writing.
-    pub fn writers(&self, path: &Path) -> Writers {
+    pub fn writers(&self, path: &Path) -> OpenWriters {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
-            return Writers::Unknown;
+            return OpenWriters::Unknown;
         };
         match self.shared.root.open_folder(above.as_os_str().as_bytes()) {
             Ok(folder) => scan::writers_of(folder.as_fd(), name.as_bytes()),
-            Err(_) => Writers::Unknown,
+            Err(_) => OpenWriters::Unknown,
         }
     }
 
@@ -270,7 +272,7 @@ impl Site {
             let above = known.clone();
             known.push(OsStr::from_bytes(name));
             match folder.find(name).map(|entry| &entry.node) {
-                Some(Node::Folder(below)) => folder = below,
+                Some(FolderNode::Folder(below)) => folder = below,
                 Some(_) => return Some(known),
                 None => {
                     let above = self.shared.root.open_folder(above.as_os_str().as_bytes());
@@ -308,7 +310,7 @@ fn names(path: &Path) -> Vec<&[u8]> {
     names.collect()
 }
 
-impl Shared {
+impl SiteShared {
     /// Ticks since the site was opened, for [`file::Failure`]; what is above 32 bits is lost.
     fn now(&self) -> u32 {
         (self.started.elapsed().as_millis() * TICKS_PER_SECOND / 1000) as u32
@@ -327,17 +329,17 @@ impl Shared {
     }
 
     /// Queues a text to be compressed, if it is one, has no gzip beside it and isn't queued yet.
-    fn want_gzip(self: &Arc<Self>, file: &Arc<File>, path: impl FnOnce() -> Vec<u8>) {
+    fn want_gzip(self: &Arc<Self>, file: &Arc<SiteFile>, path: impl FnOnce() -> Vec<u8>) {
         if !file.claim_gzip() {
             return;
         }
         let path = path();
         let in_range = (GZIP_FILE_BYTES_MIN..=GZIP_FILE_BYTES_MAX).contains(&file.meta.size);
         let text = mime::compressible(mime::of(&path, &self.rules.mime));
-        if !in_range || !text || file.sidecar(Coding::Gzip).is_some() {
+        if !in_range || !text || file.sidecar(ContentCoding::Gzip).is_some() {
             return file.give_up_gzip();
         }
-        let job = FileJob {
+        let job = GzipFileJob {
             shared: Arc::downgrade(self),
             file: Arc::downgrade(file),
             path: path.into_boxed_slice(),
@@ -348,29 +350,29 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SiteShared {
     fn drop(&mut self) {
         self.budget.sweep();
     }
 }
 
 #[derive(Default)]
-struct Watched {
+struct WatchedFolders {
     folders: Vec<(PathBuf, PathBuf)>,
     targets: HashSet<(PathBuf, PathBuf)>,
 }
 
-impl Watched {
-    fn collect(&mut self, root: &Path, folder: &Folder, path: &mut PathBuf) {
+impl WatchedFolders {
+    fn collect(&mut self, root: &Path, folder: &SiteFolder, path: &mut PathBuf) {
         self.folders.push((path.clone(), root.join(&path)));
         for (name, entry) in folder.iter() {
             match &entry.node {
-                Node::Folder(below) => {
+                FolderNode::Folder(below) => {
                     path.push(OsStr::from_bytes(name));
                     self.collect(root, below, path);
                     path.pop();
                 }
-                Node::File(_) if entry.link => {
+                FolderNode::File(_) if entry.link => {
                     let real = root
                         .join(&path)
                         .join(OsStr::from_bytes(name))
@@ -379,21 +381,21 @@ impl Watched {
                         self.targets.insert((path.clone(), parent.to_path_buf()));
                     }
                 }
-                Node::File(_) | Node::Refused(_) => {}
+                FolderNode::File(_) | FolderNode::Refused(_) => {}
             }
         }
     }
 }
 
-fn count(folder: &Folder) -> (usize, u64) {
+fn count(folder: &SiteFolder) -> (usize, u64) {
     folder
         .iter()
         .fold((0, 0), |(files, bytes), (_, entry)| match &entry.node {
-            Node::File(file) => (files + 1, bytes + file.meta.size),
-            Node::Folder(below) => {
+            FolderNode::File(file) => (files + 1, bytes + file.meta.size),
+            FolderNode::Folder(below) => {
                 let (more, size) = count(below);
                 (files + more, bytes + size)
             }
-            Node::Refused(_) => (files, bytes),
+            FolderNode::Refused(_) => (files, bytes),
         })
 }

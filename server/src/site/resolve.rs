@@ -1,8 +1,8 @@
 //! Resolution of a path to a resource: index files, clean URLs, slashes.
 
 use super::Site;
-use super::file::{File, Meta, SIDECARS, Why};
-use super::folder::{Folder, Node};
+use super::file::{FileError, FileMeta, SIDECARS, SiteFile};
+use super::folder::{FolderNode, SiteFolder};
 use super::rules::TryPath;
 use super::scan::hidden;
 use crate::limits::FOLDER_DEPTH_MAX;
@@ -17,17 +17,17 @@ use std::sync::Arc;
 /// Resource behind a path.
 pub enum Resource<'a> {
     /// A file.
-    File(&'a Arc<File>, Place<'a>),
+    File(&'a Arc<SiteFile>, LazyPath<'a>),
     /// A folder requested without the final slash.
     Slash,
     /// A folder to be shown as a listing.
-    Listing(&'a Arc<Folder>),
+    Listing(&'a Arc<SiteFolder>),
     /// No served resource.
     Refused(Reject),
 }
 
 /// The file that answers for a path.
-pub struct Opened {
+pub struct ResolvedFile {
     /// The path of the file below the root, with the first slash.
     pub path: Vec<u8>,
     /// Whether the last entry of `try` found the file.
@@ -35,16 +35,16 @@ pub struct Opened {
 }
 
 /// Location of a file, assembled into a path only when the file has to be loaded.
-pub struct Place<'a> {
+pub struct LazyPath<'a> {
     base: Cow<'a, [u8]>,
     rest: [&'a [u8]; 2],
     /// Whether the file stands in for a missing file, independent of the requested path.
     pub stands_in: bool,
 }
 
-impl<'a> Place<'a> {
-    fn new(base: impl Into<Cow<'a, [u8]>>, rest: [&'a [u8]; 2]) -> Place<'a> {
-        Place {
+impl<'a> LazyPath<'a> {
+    fn new(base: impl Into<Cow<'a, [u8]>>, rest: [&'a [u8]; 2]) -> LazyPath<'a> {
+        LazyPath {
             base: base.into(),
             rest,
             stands_in: false,
@@ -72,8 +72,8 @@ fn is_hidden(path: &[u8]) -> bool {
 impl Site {
     /// Returns the path below the root, with the first slash, of the file that answers for `path`. Guards
     /// must check the returned path in addition to the requested path.
-    pub fn opened_path(&self, path: &[u8]) -> Option<Vec<u8>> {
-        Some(self.opened(path)?.path)
+    pub fn resolved_path(&self, path: &[u8]) -> Option<Vec<u8>> {
+        Some(self.resolve_file(path)?.path)
     }
 
     /// Returns further paths below the root, with their first slashes, of the file or folder that answers
@@ -102,7 +102,7 @@ impl Site {
             let endings = SIDECARS.iter().map(|(_, ending)| ending.as_bytes());
             let coded = endings.filter_map(|ending| path.strip_suffix(ending));
             for base in coded {
-                if matches!(self.tree.lookup(base, b""), Some(Node::File(_))) {
+                if matches!(self.tree.lookup(base, b""), Some(FolderNode::File(_))) {
                     all.push([b"/", base].concat());
                 }
             }
@@ -111,11 +111,11 @@ impl Site {
         all
     }
 
-    /// Returns the path as [`Site::opened_path`] does, and whether the last entry of `try` found the
+    /// Returns the path as [`Site::resolved_path`] does, and whether the last entry of `try` found the
     /// file.
-    pub fn opened(&self, path: &[u8]) -> Option<Opened> {
+    pub fn resolve_file(&self, path: &[u8]) -> Option<ResolvedFile> {
         match self.look_up(path) {
-            (Resource::File(_, place), nth) => Some(Opened {
+            (Resource::File(_, place), nth) => Some(ResolvedFile {
                 path: [b"/", place.path().as_slice()].concat(),
                 by_last: nth + 1 == self.shared.tries.len(),
             }),
@@ -124,7 +124,7 @@ impl Site {
     }
 
     /// Whether the file that answers for `path` is the file that `try` names for every missing path.
-    pub fn stands_in(&self, path: &[u8]) -> bool {
+    pub fn is_fallback(&self, path: &[u8]) -> bool {
         matches!(self.resolve(path), Resource::File(_, place) if place.stands_in)
     }
 
@@ -164,7 +164,7 @@ impl Site {
     /// Compares the tree's answer for `path` with the disk. Returns the first path that differs: a file
     /// that was replaced, added or removed, named relative to the root without a first slash. The empty
     /// path stands for the root itself. Blocks for as long as stat(2) does.
-    pub fn differs(&self, path: &[u8]) -> Option<PathBuf> {
+    pub fn first_stale_path(&self, path: &[u8]) -> Option<PathBuf> {
         let inner = path.strip_prefix(b"/").unwrap_or(path);
         let bare = inner.strip_suffix(b"/").unwrap_or(inner);
         if is_hidden(bare) || bare.split(|byte| *byte == b'/').count() > FOLDER_DEPTH_MAX {
@@ -190,15 +190,15 @@ impl Site {
     fn differs_at(&self, path: &[u8]) -> Option<Vec<u8>> {
         let folder = match self.tree.lookup(path, b"") {
             _ if path.is_empty() => &self.tree,
-            Some(Node::File(file)) => {
+            Some(FolderNode::File(file)) => {
                 let sidecars = SIDECARS.iter().filter_map(|(coding, ending)| {
                     let sidecar = file.sidecar(*coding)?;
                     Some((sidecar.meta, *ending))
                 });
-                let differs = |(meta, ending): (Meta, &str)| {
+                let differs = |(meta, ending): (FileMeta, &str)| {
                     let path = [path, ending.as_bytes()].concat();
                     let is = self.shared.root.stat(&path);
-                    let is_same = is.is_some_and(|is| Meta::of_file(&is) == Some(meta));
+                    let is_same = is.is_some_and(|is| FileMeta::of_file(&is) == Some(meta));
                     (!is_same).then_some(path)
                 };
                 return [(file.meta, "")]
@@ -206,15 +206,15 @@ impl Site {
                     .chain(sidecars)
                     .find_map(differs);
             }
-            Some(Node::Folder(folder)) => folder,
+            Some(FolderNode::Folder(folder)) => folder,
             // A dangling symbolic link counts as a missing file.
-            Some(Node::Refused(Why::NotFound)) | None => {
+            Some(FolderNode::Refused(FileError::NotFound)) | None => {
                 let is = self.shared.root.stat(path)?;
                 let kind = FileType::from_raw_mode(is.st_mode);
                 let is_served = matches!(kind, FileType::RegularFile | FileType::Directory);
                 return is_served.then(|| path.to_vec());
             }
-            Some(Node::Refused(_)) => return None,
+            Some(FolderNode::Refused(_)) => return None,
         };
         // A folder is compared by its index file and by the index names that would take precedence over
         // that file.
@@ -222,8 +222,8 @@ impl Site {
         for name in &self.shared.rules.index {
             let inside = [path, slash, name.as_bytes()].concat();
             match folder.find(name.as_bytes()).map(|entry| &entry.node) {
-                Some(Node::Folder(_) | Node::Refused(_)) => {}
-                Some(Node::File(_)) => return self.differs_at(&inside),
+                Some(FolderNode::Folder(_) | FolderNode::Refused(_)) => {}
+                Some(FolderNode::File(_)) => return self.differs_at(&inside),
                 None => {
                     if let Some(path) = self.differs_at(&inside) {
                         return Some(path);
@@ -241,36 +241,43 @@ impl Site {
         bare: &'a [u8],
         wants_folder: bool,
     ) -> Result<Resource<'a>, Option<Reject>> {
-        let file = |node: Option<&'a Node>, place: Place<'a>| match node {
-            Some(Node::File(file)) => Ok(Resource::File(file, place)),
+        let file = |node: Option<&'a FolderNode>, place: LazyPath<'a>| match node {
+            Some(FolderNode::File(file)) => Ok(Resource::File(file, place)),
             // A link to a missing file counts as missing.
-            Some(Node::Refused(Why::NotFound | Why::LeftOut) | Node::Folder(_)) | None => Err(None),
-            Some(Node::Refused(why)) => Err(Some(why.reject())),
+            Some(
+                FolderNode::Refused(FileError::NotFound | FileError::LeftOut)
+                | FolderNode::Folder(_),
+            )
+            | None => Err(None),
+            Some(FolderNode::Refused(why)) => Err(Some(why.reject())),
         };
         match try_path {
             TryPath::Path if bare.is_empty() => self.folder(&self.tree, bare, wants_folder),
             TryPath::Path => match self.tree.lookup(bare, b"") {
-                Some(Node::Folder(folder)) => self.folder(folder, bare, wants_folder),
-                Some(Node::File(_)) if wants_folder => Err(None),
-                node => file(node, Place::new(bare, [b"", b""])),
+                Some(FolderNode::Folder(folder)) => self.folder(folder, bare, wants_folder),
+                Some(FolderNode::File(_)) if wants_folder => Err(None),
+                node => file(node, LazyPath::new(bare, [b"", b""])),
             },
             TryPath::Suffix(_) if wants_folder || bare.is_empty() => Err(None),
             TryPath::Suffix(suffix) => {
                 let suffix = suffix.as_bytes();
                 file(
                     self.tree.lookup(bare, suffix),
-                    Place::new(bare, [suffix, b""]),
+                    LazyPath::new(bare, [suffix, b""]),
                 )
             }
             TryPath::Around(before, after) => {
                 let path = around(before, bare, after);
-                file(self.tree.lookup(&path, b""), Place::new(path, [b"", b""]))
+                file(
+                    self.tree.lookup(&path, b""),
+                    LazyPath::new(path, [b"", b""]),
+                )
             }
             TryPath::Fixed(fixed) => {
                 let fixed = fixed.as_bytes();
-                let place = Place {
+                let place = LazyPath {
                     stands_in: true,
-                    ..Place::new(fixed, [b"", b""])
+                    ..LazyPath::new(fixed, [b"", b""])
                 };
                 file(self.tree.lookup(fixed, b""), place)
             }
@@ -279,7 +286,7 @@ impl Site {
 
     fn folder<'a>(
         &'a self,
-        folder: &'a Arc<Folder>,
+        folder: &'a Arc<SiteFolder>,
         bare: &'a [u8],
         wants_folder: bool,
     ) -> Result<Resource<'a>, Option<Reject>> {
@@ -289,7 +296,7 @@ impl Site {
             None => Ok(Resource::Listing(folder)),
             Some((name, file)) => {
                 let slash: &[u8] = if bare.is_empty() { b"" } else { b"/" };
-                Ok(Resource::File(file, Place::new(bare, [slash, name])))
+                Ok(Resource::File(file, LazyPath::new(bare, [slash, name])))
             }
         }
     }

@@ -5,7 +5,7 @@
 //! Linux 5.6, or a link that is absolute) we walk one name at a time and follow no link but by
 //! reading it.
 
-use super::file::{Meta, Why};
+use super::file::{FileError, FileMeta};
 use super::rules::Symlinks;
 use crate::limits::{FOLDER_DEPTH_MAX, LINK_HOPS_MAX};
 use rustix::fs::{
@@ -21,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// An open root.
-pub struct Root {
+pub struct SiteRoot {
     folder: OwnedFd,
     /// The device and the inode of the root folder.
     identity: (u64, u64),
@@ -30,21 +30,25 @@ pub struct Root {
     /// Where the operator says it lies, made absolute; absolute links may use either.
     given: PathBuf,
     symlinks: Symlinks,
-    resolver: Resolver,
+    resolver: PathResolver,
 }
 
 /// Who resolves paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Resolver {
+pub enum PathResolver {
     /// `openat2`; what it refuses is walked.
     Kernel,
     /// We do, name by name.
     Walk,
 }
 
-impl Root {
+impl SiteRoot {
     /// Opens the folder; `resolver` is found out unless a test wants one.
-    pub fn open(path: &Path, symlinks: Symlinks, resolver: Option<Resolver>) -> io::Result<Root> {
+    pub fn open(
+        path: &Path,
+        symlinks: Symlinks,
+        resolver: Option<PathResolver>,
+    ) -> io::Result<SiteRoot> {
         let real = path.canonicalize()?;
         let folder = openat(
             CWD,
@@ -53,8 +57,8 @@ impl Root {
             Mode::empty(),
         )?;
         let resolver = resolver.unwrap_or_else(|| detect(folder.as_fd()));
-        let meta = Meta::of(&fstat(&folder)?);
-        Ok(Root {
+        let meta = FileMeta::of(&fstat(&folder)?);
+        Ok(SiteRoot {
             folder,
             identity: (meta.dev, meta.ino),
             path: real,
@@ -71,7 +75,7 @@ impl Root {
 
     /// Does this path lead to another folder by now?
     pub fn moved(&self, path: &Path) -> bool {
-        let now = statat(CWD, path, AtFlags::empty()).map(|now| Meta::of(&now));
+        let now = statat(CWD, path, AtFlags::empty()).map(|now| FileMeta::of(&now));
         !now.is_ok_and(|now| (now.dev, now.ino) == self.identity)
     }
 
@@ -84,24 +88,24 @@ impl Root {
 
     /// Opens without any right to read: to see what it is. Paths have no first slash; the empty one
     /// is the root itself.
-    pub fn look(&self, path: &[u8]) -> Result<OwnedFd, Why> {
+    pub fn open_handle(&self, path: &[u8]) -> Result<OwnedFd, FileError> {
         self.open_with(path, OFlags::PATH | OFlags::CLOEXEC)
     }
 
     /// The same, with where it really lies: an absolute path without links.
-    pub fn look_at(&self, path: &[u8]) -> Result<(OwnedFd, PathBuf), Why> {
+    pub fn open_handle_and_path(&self, path: &[u8]) -> Result<(OwnedFd, PathBuf), FileError> {
         let look = OFlags::PATH | OFlags::CLOEXEC;
         if self.symlinks == Symlinks::Inside {
             return self.walk(path, look);
         }
         let seen = self.open_with(path, look)?;
         let real = self.path.join(OsStr::from_bytes(path));
-        let real = real.canonicalize().map_err(|_| Why::Changing)?;
+        let real = real.canonicalize().map_err(|_| FileError::Changing)?;
         let there = openat(CWD, &real, look | OFlags::NOFOLLOW, Mode::empty())?;
-        let (there, met) = (Meta::of(&fstat(there)?), Meta::of(&fstat(&seen)?));
+        let (there, met) = (FileMeta::of(&fstat(there)?), FileMeta::of(&fstat(&seen)?));
         // A link was turned between the two looks.
         if (there.dev, there.ino) != (met.dev, met.ino) {
-            return Err(Why::Changing);
+            return Err(FileError::Changing);
         }
         Ok((seen, real))
     }
@@ -113,8 +117,8 @@ impl Root {
     }
 
     /// Opens a folder to be read.
-    pub fn open_folder(&self, path: &[u8]) -> Result<OwnedFd, Why> {
-        let seen = self.look(path)?;
+    pub fn open_folder(&self, path: &[u8]) -> Result<OwnedFd, FileError> {
+        let seen = self.open_handle(path)?;
         Ok(openat(
             seen,
             ".",
@@ -125,24 +129,24 @@ impl Root {
 
     /// Opens a regular file that is still the very one we know. It is looked at before it is opened:
     /// opening a device can have effects.
-    pub fn open_file(&self, path: &[u8], known: &Meta) -> Result<File, Why> {
-        let same = |fd: BorrowedFd<'_>| match Meta::of_file(&fstat(fd)?) {
-            None => Err(Why::NotFound),
-            Some(meta) if meta != *known => Err(Why::Changing),
+    pub fn open_file(&self, path: &[u8], known: &FileMeta) -> Result<File, FileError> {
+        let same = |fd: BorrowedFd<'_>| match FileMeta::of_file(&fstat(fd)?) {
+            None => Err(FileError::NotFound),
+            Some(meta) if meta != *known => Err(FileError::Changing),
             Some(_) => Ok(()),
         };
-        same(self.look(path)?.as_fd())?;
+        same(self.open_handle(path)?.as_fd())?;
         let file = self.open_with(path, READ)?;
         same(file.as_fd())?;
         Ok(File::from(file))
     }
 
-    fn open_with(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Why> {
+    fn open_with(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, FileError> {
         let named = if path.is_empty() { b"." } else { path };
         if self.symlinks == Symlinks::Follow {
             return Ok(openat(&self.folder, named, flags, Mode::empty())?);
         }
-        if self.resolver == Resolver::Kernel {
+        if self.resolver == PathResolver::Kernel {
             // EAGAIN: something was renamed just then.
             for _ in 0..8 {
                 match openat2(&self.folder, named, flags, Mode::empty(), BENEATH) {
@@ -157,7 +161,7 @@ impl Root {
     }
 
     /// Opens it name by name, and says where it lies.
-    fn walk(&self, path: &[u8], flags: OFlags) -> Result<(OwnedFd, PathBuf), Why> {
+    fn walk(&self, path: &[u8], flags: OFlags) -> Result<(OwnedFd, PathBuf), FileError> {
         // The folders we stand in, below the root; `..` goes back to one we hold, so that a folder
         // moved meanwhile takes us nowhere.
         let mut folders: Vec<OwnedFd> = Vec::new();
@@ -169,7 +173,7 @@ impl Root {
         while let Some(name) = left.pop() {
             if name == b".." {
                 if folders.pop().is_none() {
-                    return Err(Why::LinkLeaves);
+                    return Err(FileError::LinkLeaves);
                 }
                 real.pop();
                 continue;
@@ -179,7 +183,7 @@ impl Root {
                 .map_or(self.folder.as_fd(), |folder| folder.as_fd());
             let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let node = match openat(here, &name[..], look, Mode::empty()) {
-                Err(Errno::NOENT | Errno::NOTDIR) if outside => return Err(Why::LinkLeaves),
+                Err(Errno::NOENT | Errno::NOTDIR) if outside => return Err(FileError::LinkLeaves),
                 other => other?,
             };
             match FileType::from_raw_mode(fstat(&node)?.st_mode) {
@@ -200,8 +204,8 @@ impl Root {
                         push_names(&mut left, &target);
                     }
                 }
-                FileType::Directory | FileType::Symlink => return Err(Why::NotFound),
-                _ if !left.is_empty() => return Err(Why::NotFound),
+                FileType::Directory | FileType::Symlink => return Err(FileError::NotFound),
+                _ if !left.is_empty() => return Err(FileError::NotFound),
                 _ => {
                     real.push(OsStr::from_bytes(&name));
                     if flags.contains(OFlags::PATH) {
@@ -237,7 +241,7 @@ const READ: OFlags = OFlags::RDONLY
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 /// Is `openat2` there? Old kernels say ENOSYS, old container filters EPERM.
-fn detect(folder: BorrowedFd<'_>) -> Resolver {
+fn detect(folder: BorrowedFd<'_>) -> PathResolver {
     match openat2(
         folder,
         ".",
@@ -245,8 +249,8 @@ fn detect(folder: BorrowedFd<'_>) -> Resolver {
         Mode::empty(),
         BENEATH,
     ) {
-        Ok(_) => Resolver::Kernel,
-        Err(_) => Resolver::Walk,
+        Ok(_) => PathResolver::Kernel,
+        Err(_) => PathResolver::Walk,
     }
 }
 
@@ -260,16 +264,16 @@ fn push_names(stack: &mut Vec<Vec<u8>>, path: &[u8]) {
     );
 }
 
-impl From<Errno> for Why {
-    fn from(error: Errno) -> Why {
+impl From<Errno> for FileError {
+    fn from(error: Errno) -> FileError {
         match error {
             Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP | Errno::INVAL => {
-                Why::NotFound
+                FileError::NotFound
             }
-            Errno::NXIO | Errno::NODEV => Why::NotFound,
-            Errno::XDEV => Why::LinkLeaves,
-            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Why::Overloaded,
-            _ => Why::Unreadable,
+            Errno::NXIO | Errno::NODEV => FileError::NotFound,
+            Errno::XDEV => FileError::LinkLeaves,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => FileError::Overloaded,
+            _ => FileError::Unreadable,
         }
     }
 }
@@ -282,13 +286,13 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    const BOTH: [Resolver; 2] = [Resolver::Kernel, Resolver::Walk];
+    const BOTH: [PathResolver; 2] = [PathResolver::Kernel, PathResolver::Walk];
 
-    fn read(root: &Root, path: &str) -> Result<String, Why> {
+    fn read(root: &SiteRoot, path: &str) -> Result<String, FileError> {
         let mut file = File::from(root.open_with(path.as_bytes(), READ)?);
         let mut text = String::new();
         file.read_to_string(&mut text)
-            .map_err(|_| Why::Unreadable)?;
+            .map_err(|_| FileError::Unreadable)?;
         Ok(text)
     }
 
@@ -326,8 +330,8 @@ mod tests {
         link("pong", "ping");
         link("/proc/self/root/etc/passwd", "magic");
         for resolver in BOTH {
-            let root =
-                Root::open(&base.join("alias"), Symlinks::Inside, Some(resolver)).expect("opens");
+            let root = SiteRoot::open(&base.join("alias"), Symlinks::Inside, Some(resolver))
+                .expect("opens");
             for (path, text) in [
                 ("page", "page"),
                 ("relative", "page"),
@@ -347,30 +351,30 @@ mod tests {
                 );
             }
             for (path, why) in [
-                ("out", Why::LinkLeaves),
-                ("out-absolute", Why::LinkLeaves),
-                ("out-prefix", Why::LinkLeaves),
-                ("out-over", Why::LinkLeaves),
-                ("passwd", Why::LinkLeaves),
-                ("magic", Why::LinkLeaves),
-                ("parent/secret/key", Why::LinkLeaves),
-                ("../secret/key", Why::LinkLeaves),
-                ("loop", Why::NotFound),
-                ("ping", Why::NotFound),
-                ("page/x", Why::NotFound),
-                ("nothing", Why::NotFound),
+                ("out", FileError::LinkLeaves),
+                ("out-absolute", FileError::LinkLeaves),
+                ("out-prefix", FileError::LinkLeaves),
+                ("out-over", FileError::LinkLeaves),
+                ("passwd", FileError::LinkLeaves),
+                ("magic", FileError::LinkLeaves),
+                ("parent/secret/key", FileError::LinkLeaves),
+                ("../secret/key", FileError::LinkLeaves),
+                ("loop", FileError::NotFound),
+                ("ping", FileError::NotFound),
+                ("page/x", FileError::NotFound),
+                ("nothing", FileError::NotFound),
             ] {
                 assert_eq!(read(&root, path), Err(why), "{resolver:?} {path}");
             }
         }
-        let follow = Root::open(&public, Symlinks::Follow, None).expect("opens");
+        let follow = SiteRoot::open(&public, Symlinks::Follow, None).expect("opens");
         assert_eq!(read(&follow, "out").as_deref(), Ok("SECRET"));
     }
 
     #[test]
     fn a_fifo_or_socket_is_not_opened() {
         let place = tempfile::tempdir().expect("a folder");
-        let meta = Meta {
+        let meta = FileMeta {
             size: 0,
             mtime_ns: 0,
             ctime_ns: 0,
@@ -388,10 +392,11 @@ mod tests {
         )
         .expect("made");
         for resolver in BOTH {
-            let root = Root::open(place.path(), Symlinks::Inside, Some(resolver)).expect("opens");
+            let root =
+                SiteRoot::open(place.path(), Symlinks::Inside, Some(resolver)).expect("opens");
             for name in ["socket", "fifo", ""] {
                 let refused = root.open_file(name.as_bytes(), &meta).err();
-                assert_eq!(refused, Some(Why::NotFound), "{resolver:?} {name}");
+                assert_eq!(refused, Some(FileError::NotFound), "{resolver:?} {name}");
             }
         }
     }
@@ -418,7 +423,8 @@ mod tests {
                 }
             });
             for resolver in BOTH {
-                let root = Root::open(&public, Symlinks::Inside, Some(resolver)).expect("opens");
+                let root =
+                    SiteRoot::open(&public, Symlinks::Inside, Some(resolver)).expect("opens");
                 for _ in 0..10_000 {
                     if let Ok(text) = read(&root, "a/b/file") {
                         assert_eq!(text, "open", "{resolver:?}");

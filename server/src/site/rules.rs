@@ -1,7 +1,7 @@
 //! What the operator decided about one site, as the site needs it.
 
 use super::glob::Glob;
-use super::secrets::Secrets;
+use crate::site::secret_paths::SecretPaths;
 use std::path::PathBuf;
 
 /// The rules of one site; [`SiteRules::new`] has the defaults.
@@ -22,13 +22,13 @@ pub struct SiteRules {
     /// Extension with its dot, and its type.
     pub mime: Vec<(String, String)>,
     /// The first glob that matches decides.
-    pub cache: Vec<(Glob, CacheRule)>,
+    pub cache: Vec<(Glob, CacheControlRule)>,
     /// All globs that match add their fields; of the same name the later wins.
     pub headers: HeaderRules,
     /// Is `Server: anthill` sent?
     pub server_field: bool,
     /// Files of the server's own, which are never served.
-    pub secrets: Secrets,
+    pub secrets: SecretPaths,
 }
 
 /// Fields, names and values, for the paths that a glob matches.
@@ -48,7 +48,7 @@ impl SiteRules {
             cache: Vec::new(),
             headers: Vec::new(),
             server_field: true,
-            secrets: Secrets::default(),
+            secrets: SecretPaths::default(),
         }
     }
 
@@ -71,7 +71,7 @@ pub enum Symlinks {
 
 /// How long a copy may be used without asking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CacheRule {
+pub struct CacheControlRule {
     /// Seconds.
     pub max_age_seconds: u64,
     /// The file never changes under this name (RFC 8246).

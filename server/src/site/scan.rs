@@ -3,12 +3,12 @@
 //! Every folder is opened from the one above it and without following links; what links lead to is
 //! opened by the root, which lets none leave. So whatever happens meanwhile, nothing outside is read.
 
-use super::file::{File, Meta, SIDECARS, SidecarMetas, Why};
-use super::folder::{Folder, Link, Node};
-use super::root::Root;
-use super::secrets::{Resolved, Secrets};
-use crate::base::sys::{self, Writers};
+use super::file::{FileError, FileMeta, SIDECARS, SidecarMetas, SiteFile};
+use super::folder::{FolderNode, SiteFolder, SymlinkTarget};
+use super::root::SiteRoot;
+use crate::base::sys::{self, OpenWriters};
 use crate::limits::{FOLDER_DEPTH_MAX, LINKED_FOLDERS_MAX};
+use crate::site::secret_paths::{ResolvedSecrets, SecretPaths};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, statat};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -35,24 +35,28 @@ pub fn hidden(name: &[u8]) -> bool {
 
 /// What a scan reads, and by which rules.
 #[derive(Copy, Clone)]
-pub struct Reading<'a> {
+pub struct ScanInput<'a> {
     /// The root.
-    pub root: &'a Root,
+    pub root: &'a SiteRoot,
     /// Names of files that stand for their folder, in order.
     pub index: &'a [String],
     /// What is left out.
-    pub secrets: &'a Resolved,
+    pub secrets: &'a ResolvedSecrets,
 }
 
 /// Reads the whole tree.
-pub fn scan(root: &Root, index: &[String], secrets: &Secrets) -> Result<Arc<Folder>, Why> {
+pub fn scan(
+    root: &SiteRoot,
+    index: &[String],
+    secrets: &SecretPaths,
+) -> Result<Arc<SiteFolder>, FileError> {
     let folder = root.open_folder(b"")?;
-    let read = Reading {
+    let read = ScanInput {
         root,
         index,
         secrets: &secrets.resolve(),
     };
-    Scan::new(read).read(folder.as_fd(), None, &Changes::default())
+    Scanner::new(read).read(folder.as_fd(), None, &ChangeTree::default())
 }
 
 /// Reads anew what is at these paths (below the root, names split) and what links lead to; the rest
@@ -61,12 +65,12 @@ pub fn scan(root: &Root, index: &[String], secrets: &Secrets) -> Result<Arc<Fold
 /// and, unless they are known to be whole, where nobody can tell whether somebody does. The paths of
 /// those come back too whose writer's end won't be told.
 pub fn rescan<'p>(
-    read: &Reading<'p>,
-    old: &Arc<Folder>,
+    read: &ScanInput<'p>,
+    old: &Arc<SiteFolder>,
     paths: impl Iterator<Item = (Vec<&'p [u8]>, bool)>,
     settled_ns: i64,
-) -> (Arc<Folder>, Vec<Vec<u8>>) {
-    let mut changes = Changes::default();
+) -> (Arc<SiteFolder>, Vec<Vec<u8>>) {
+    let mut changes = ChangeTree::default();
     let mut behind_links = false;
     for (path, is_whole) in paths {
         behind_links |= path.iter().any(|name| hidden(name));
@@ -75,7 +79,7 @@ pub fn rescan<'p>(
     // What became a secret since the last scan: a link that the configuration names was turned.
     for path in read.secrets.below(read.root.path()) {
         let node = old.lookup(path.as_os_str().as_bytes(), b"");
-        if matches!(node, Some(Node::File(_) | Node::Folder(_))) {
+        if matches!(node, Some(FolderNode::File(_) | FolderNode::Folder(_))) {
             let path = path.iter().map(OsStrExt::as_bytes);
             changes.add(&path.collect::<Vec<_>>(), true);
         }
@@ -89,7 +93,7 @@ pub fn rescan<'p>(
             changes.add(path, *is_whole);
         }
     }
-    let mut scan = Scan::new(*read);
+    let mut scan = Scanner::new(*read);
     // What is hidden or a whole folder may hold what some link leads to.
     scan.behind_links = behind_links;
     scan.settled_ns = settled_ns;
@@ -100,13 +104,13 @@ pub fn rescan<'p>(
 
 /// Which names changed, as a tree.
 #[derive(Default)]
-struct Changes<'p> {
+struct ChangeTree<'p> {
     /// This very file or folder, and it is whole.
     whole: bool,
-    below: BTreeMap<&'p [u8], Changes<'p>>,
+    below: BTreeMap<&'p [u8], ChangeTree<'p>>,
 }
 
-impl<'p> Changes<'p> {
+impl<'p> ChangeTree<'p> {
     fn add(&mut self, path: &[&'p [u8]], is_whole: bool) {
         match path {
             [] => self.whole |= is_whole,
@@ -117,17 +121,17 @@ impl<'p> Changes<'p> {
     }
 
     /// What was told of this very file, if it is one.
-    fn told(&self) -> Told {
+    fn told(&self) -> WriteReport {
         match self.whole {
-            true => Told::Whole,
-            false => Told::Unsure,
+            true => WriteReport::Whole,
+            false => WriteReport::Unsure,
         }
     }
 }
 
 /// What was told of a file.
 #[derive(Copy, Clone, PartialEq, Eq)]
-enum Told {
+enum WriteReport {
     /// It was met in a folder.
     Nothing,
     /// Something happened to it.
@@ -137,25 +141,25 @@ enum Told {
 }
 
 /// Device and inode: one folder, whatever it is called.
-type Identity = (u64, u64);
+type FileId = (u64, u64);
 
-fn identity(meta: &Meta) -> Identity {
+fn identity(meta: &FileMeta) -> FileId {
     (meta.dev, meta.ino)
 }
 
 /// A changed name in some folder, and whether what has it is known to be whole.
-type Named<'p> = (&'p [u8], bool);
+type NamedChange<'p> = (&'p [u8], bool);
 
 /// The changed names of each folder that has some; true if a whole folder is among them.
 fn collect_named<'p>(
-    folder: &Folder,
-    changes: &Changes<'p>,
-    named: &mut HashMap<Identity, Vec<Named<'p>>>,
+    folder: &SiteFolder,
+    changes: &ChangeTree<'p>,
+    named: &mut HashMap<FileId, Vec<NamedChange<'p>>>,
 ) -> bool {
     let mut whole_folder = false;
     for (name, change) in &changes.below {
         let below = match folder.find(name).map(|entry| &entry.node) {
-            Some(Node::Folder(below)) => Some(below),
+            Some(FolderNode::Folder(below)) => Some(below),
             _ => None,
         };
         if change.whole || below.is_none() {
@@ -172,8 +176,8 @@ fn collect_named<'p>(
 /// The same names under the other paths that lead to the same folders: a watcher knows a folder by
 /// one of its paths only.
 fn collect_aliases<'t: 'p, 'p>(
-    folder: &'t Folder,
-    named: &HashMap<Identity, Vec<Named<'p>>>,
+    folder: &'t SiteFolder,
+    named: &HashMap<FileId, Vec<NamedChange<'p>>>,
     path: &mut Vec<&'p [u8]>,
     aliases: &mut Vec<(Vec<&'p [u8]>, bool)>,
 ) {
@@ -182,7 +186,7 @@ fn collect_aliases<'t: 'p, 'p>(
         aliases.push((path, *is_whole));
     }
     for (name, entry) in folder.iter() {
-        if let Node::Folder(below) = &entry.node {
+        if let FolderNode::Folder(below) = &entry.node {
             path.push(name);
             collect_aliases(below, named, path, aliases);
             path.pop();
@@ -191,27 +195,27 @@ fn collect_aliases<'t: 'p, 'p>(
 }
 
 /// What a name was found to be, before it is decided whether the old entry still says it.
-enum Fact {
+enum ScannedNode {
     /// With the file that we knew under this name.
-    File(Meta, Option<Arc<File>>),
-    Folder(Arc<Folder>),
-    Refused(Why),
+    File(FileMeta, Option<Arc<SiteFile>>),
+    Folder(Arc<SiteFolder>),
+    Refused(FileError),
 }
 
-struct Found<'n> {
+struct ScannedEntry<'n> {
     name: Cow<'n, [u8]>,
-    link: Link,
-    fact: Fact,
+    link: SymlinkTarget,
+    fact: ScannedNode,
 }
 
-struct Scan<'a> {
-    read: Reading<'a>,
+struct Scanner<'a> {
+    read: ScanInput<'a>,
     /// Where we are, below the root.
     path: Vec<u8>,
     /// Where that really is: absolute, without links.
     real: PathBuf,
     /// The folders above, and this one: a link to one of them is a loop.
-    above: Vec<Identity>,
+    above: Vec<FileId>,
     linked_folders: usize,
     /// What changed later is left as it was, and its path kept.
     settled_ns: i64,
@@ -224,10 +228,10 @@ struct Scan<'a> {
     listed: Vec<u8>,
 }
 
-impl<'a> Scan<'a> {
-    fn new(read: Reading<'a>) -> Scan<'a> {
+impl<'a> Scanner<'a> {
+    fn new(read: ScanInput<'a>) -> Scanner<'a> {
         let listed = Vec::with_capacity(LISTED_BYTES);
-        Scan {
+        Scanner {
             read,
             path: Vec::new(),
             real: read.root.path().to_owned(),
@@ -246,27 +250,27 @@ impl<'a> Scan<'a> {
     fn read(
         &mut self,
         folder: BorrowedFd<'_>,
-        old: Option<&Arc<Folder>>,
-        changes: &Changes<'_>,
-    ) -> Result<Arc<Folder>, Why> {
-        let meta = Meta::of(&fstat(folder)?);
+        old: Option<&Arc<SiteFolder>>,
+        changes: &ChangeTree<'_>,
+    ) -> Result<Arc<SiteFolder>, FileError> {
+        let meta = FileMeta::of(&fstat(folder)?);
         let mut names = names(folder, &mut self.listed)?;
         names.sort_unstable();
         self.above.push(identity(&meta));
         let mut found = Vec::with_capacity(names.len());
-        let none = Changes::default();
+        let none = ChangeTree::default();
         for name in names {
             let known = old.and_then(|old| old.find(&name)).map(|entry| &entry.node);
             let change = changes.below.get(&name[..]).unwrap_or(&none);
             let examined = self.examine(folder, &name, known, change, true);
             let told = if change.whole {
-                Told::Whole
+                WriteReport::Whole
             } else {
-                Told::Nothing
+                WriteReport::Nothing
             };
             let examined = self.settled(folder, &name, examined, known, told);
             if let Some((link, fact)) = examined {
-                found.push(Found {
+                found.push(ScannedEntry {
                     name: Cow::Owned(name.into_vec()),
                     link,
                     fact,
@@ -280,27 +284,27 @@ impl<'a> Scan<'a> {
     /// Reads anew what changed in a folder, in the order of names.
     fn update(
         &mut self,
-        old: &Arc<Folder>,
+        old: &Arc<SiteFolder>,
         folder: BorrowedFd<'_>,
-        changes: &Changes<'_>,
-    ) -> Result<Arc<Folder>, Why> {
-        let meta = Meta::of(&fstat(folder)?);
+        changes: &ChangeTree<'_>,
+    ) -> Result<Arc<SiteFolder>, FileError> {
+        let meta = FileMeta::of(&fstat(folder)?);
         if changes.whole || identity(&meta) != identity(&old.meta) {
             return self.read(folder, Some(old), changes);
         }
         self.above.push(identity(&meta));
         let mut found = Vec::with_capacity(old.len() + changes.below.len());
-        let none = Changes::default();
+        let none = ChangeTree::default();
         for (name, entry) in old.iter() {
             let change = changes.below.get(name);
             let linked =
-                entry.link || matches!(&entry.node, Node::Folder(below) if below.holds_links);
+                entry.link || matches!(&entry.node, FolderNode::Folder(below) if below.holds_links);
             if change.is_none() && !linked {
-                let fact = Fact::known(&entry.node);
-                found.push(Found {
+                let fact = ScannedNode::known(&entry.node);
+                found.push(ScannedEntry {
                     name: Cow::Borrowed(name),
                     // A link is always examined anew.
-                    link: Link::No,
+                    link: SymlinkTarget::No,
                     fact,
                 });
                 continue;
@@ -310,7 +314,7 @@ impl<'a> Scan<'a> {
             let examined = self.examine(folder, name, known, change, false);
             let examined = self.settled(folder, name, examined, known, change.told());
             if let Some((link, fact)) = examined {
-                found.push(Found {
+                found.push(ScannedEntry {
                     name: Cow::Borrowed(name),
                     link,
                     fact,
@@ -326,7 +330,7 @@ impl<'a> Scan<'a> {
             let examined = self.examine(folder, name, None, change, false);
             let examined = self.settled(folder, name, examined, None, change.told());
             if let Some((link, fact)) = examined {
-                found.push(Found {
+                found.push(ScannedEntry {
                     name: Cow::Owned(name.to_vec()),
                     link,
                     fact,
@@ -346,41 +350,46 @@ impl<'a> Scan<'a> {
         &mut self,
         folder: BorrowedFd<'_>,
         name: &[u8],
-        examined: Option<(Link, Fact)>,
-        known: Option<&Node>,
-        told: Told,
-    ) -> Option<(Link, Fact)> {
+        examined: Option<(SymlinkTarget, ScannedNode)>,
+        known: Option<&FolderNode>,
+        told: WriteReport,
+    ) -> Option<(SymlinkTarget, ScannedNode)> {
         let (link, fact) = examined?;
         let known = known_file(known);
         match fact {
             // What a link leads to lies in a folder that tells of it under another name.
-            Fact::File(meta, _) if link == Link::No && meta.ctime_ns > self.settled_ns => {
+            ScannedNode::File(meta, _)
+                if link == SymlinkTarget::No && meta.ctime_ns > self.settled_ns =>
+            {
                 if known
                     .as_ref()
                     .is_some_and(|known| known.meta.same_content(&meta))
                 {
-                    return Some((link, Fact::File(meta, known)));
+                    return Some((link, ScannedNode::File(meta, known)));
                 }
                 let mut writers = writers_of(folder, name);
-                while told == Told::Whole && matches!(writers, Writers::Some) && self.looks > 0 {
+                while told == WriteReport::Whole
+                    && matches!(writers, OpenWriters::Some)
+                    && self.looks > 0
+                {
                     self.looks -= 1;
                     std::thread::sleep(CLOSING_PAUSE);
                     writers = writers_of(folder, name);
                 }
                 let whole = match &writers {
-                    Writers::None(stat) => Meta::of_file(stat),
-                    Writers::Unknown if told == Told::Whole => Some(meta),
+                    OpenWriters::None(stat) => FileMeta::of_file(stat),
+                    OpenWriters::Unknown if told == WriteReport::Whole => Some(meta),
                     _ => None,
                 };
                 if let Some(meta) = whole {
-                    return Some((link, Fact::File(meta, known)));
+                    return Some((link, ScannedNode::File(meta, known)));
                 }
                 // Who is still at it will be heard when that ends.
-                if told != Told::Unsure || !matches!(writers, Writers::Some) {
+                if told != WriteReport::Unsure || !matches!(writers, OpenWriters::Some) {
                     let slash: &[u8] = if self.path.is_empty() { b"" } else { b"/" };
                     self.unsettled.push([&self.path, slash, name].concat());
                 }
-                known.map(|known| (link, Fact::File(known.meta, Some(known))))
+                known.map(|known| (link, ScannedNode::File(known.meta, Some(known))))
             }
             fact => Some((link, fact)),
         }
@@ -392,13 +401,13 @@ impl<'a> Scan<'a> {
         &mut self,
         folder: BorrowedFd<'_>,
         name: &[u8],
-        known: Option<&Node>,
-        changes: &Changes<'_>,
+        known: Option<&FolderNode>,
+        changes: &ChangeTree<'_>,
         whole: bool,
-    ) -> Option<(Link, Fact)> {
+    ) -> Option<(SymlinkTarget, ScannedNode)> {
         let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         if self.is_secret(name, &stat) {
-            return Some((Link::No, Fact::Refused(Why::Secret)));
+            return Some((SymlinkTarget::No, ScannedNode::Refused(FileError::Secret)));
         }
         let length = self.path.len();
         if length > 0 {
@@ -406,20 +415,22 @@ impl<'a> Scan<'a> {
         }
         self.path.extend_from_slice(name);
         let kind = FileType::from_raw_mode(stat.st_mode);
-        let mut link = Link::No;
+        let mut link = SymlinkTarget::No;
         let fact = match kind {
-            FileType::RegularFile => Some(Fact::File(Meta::of(&stat), known_file(known))),
+            FileType::RegularFile => {
+                Some(ScannedNode::File(FileMeta::of(&stat), known_file(known)))
+            }
             FileType::Directory => {
                 self.real.push(OsStr::from_bytes(name));
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let opened = openat(folder, name, flags, Mode::empty()).map_err(Why::from);
+                let opened = openat(folder, name, flags, Mode::empty()).map_err(FileError::from);
                 let entered = self.enter(opened, known, changes, whole);
                 self.real.pop();
                 entered
             }
             FileType::Symlink => {
                 let (target, fact) = self.follow(known, changes, whole);
-                link = Link::To(target);
+                link = SymlinkTarget::To(target);
                 Some(fact)
             }
             _ => None,
@@ -431,7 +442,7 @@ impl<'a> Scan<'a> {
     /// Is this name of the current folder one of the server's own?
     fn is_secret(&self, name: &[u8], stat: &Stat) -> bool {
         let secrets = self.read.secrets;
-        secrets.is(&Meta::of(stat)) || secrets.is_at(&self.real, name)
+        secrets.is(&FileMeta::of(stat)) || secrets.is_at(&self.real, name)
     }
 
     /// What the link at the current path leads to. Even one that leads nowhere is an entry: what it
@@ -439,20 +450,20 @@ impl<'a> Scan<'a> {
     /// With where that is below the root.
     fn follow(
         &mut self,
-        known: Option<&Node>,
-        changes: &Changes<'_>,
+        known: Option<&FolderNode>,
+        changes: &ChangeTree<'_>,
         whole: bool,
-    ) -> (Option<Box<[u8]>>, Fact) {
+    ) -> (Option<Box<[u8]>>, ScannedNode) {
         let (root, secrets) = (self.read.root, self.read.secrets);
         let seen = root
-            .look_at(&self.path)
+            .open_handle_and_path(&self.path)
             .and_then(|(fd, real)| Ok((fstat(&fd)?, fd, real)));
         let (stat, target, real): (Stat, OwnedFd, PathBuf) = match seen {
             Ok(seen) => seen,
-            Err(why) => return (None, Fact::Refused(why)),
+            Err(why) => return (None, ScannedNode::Refused(why)),
         };
-        if secrets.is(&Meta::of(&stat)) || secrets.covers(&real, root.path()) {
-            return (None, Fact::Refused(Why::Secret));
+        if secrets.is(&FileMeta::of(&stat)) || secrets.covers(&real, root.path()) {
+            return (None, ScannedNode::Refused(FileError::Secret));
         }
         let below = root.below(&real).map(Box::from);
         let before = std::mem::replace(&mut self.real, real);
@@ -466,24 +477,24 @@ impl<'a> Scan<'a> {
         &mut self,
         target: OwnedFd,
         stat: &Stat,
-        known: Option<&Node>,
-        changes: &Changes<'_>,
+        known: Option<&FolderNode>,
+        changes: &ChangeTree<'_>,
         whole: bool,
-    ) -> Fact {
-        let nothing = Fact::Refused(Why::NotFound);
+    ) -> ScannedNode {
+        let nothing = ScannedNode::Refused(FileError::NotFound);
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Fact::File(Meta::of(stat), known_file(known)),
+            FileType::RegularFile => ScannedNode::File(FileMeta::of(stat), known_file(known)),
             FileType::Directory => {
-                if self.above.contains(&identity(&Meta::of(stat))) {
-                    return Fact::Refused(Why::LeftOut);
+                if self.above.contains(&identity(&FileMeta::of(stat))) {
+                    return ScannedNode::Refused(FileError::LeftOut);
                 }
                 if self.linked_folders >= LINKED_FOLDERS_MAX {
                     log::warn!("{}: too many folders behind links, left out", self.shown());
-                    return Fact::Refused(Why::LeftOut);
+                    return ScannedNode::Refused(FileError::LeftOut);
                 }
                 self.linked_folders += 1;
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let opened = openat(target, ".", flags, Mode::empty()).map_err(Why::from);
+                let opened = openat(target, ".", flags, Mode::empty()).map_err(FileError::from);
                 let whole = whole || self.behind_links;
                 self.enter(opened, known, changes, whole).unwrap_or(nothing)
             }
@@ -494,17 +505,17 @@ impl<'a> Scan<'a> {
     /// Reads the folder at the current path, or what changed in it.
     fn enter(
         &mut self,
-        opened: Result<OwnedFd, Why>,
-        known: Option<&Node>,
-        changes: &Changes<'_>,
+        opened: Result<OwnedFd, FileError>,
+        known: Option<&FolderNode>,
+        changes: &ChangeTree<'_>,
         whole: bool,
-    ) -> Option<Fact> {
+    ) -> Option<ScannedNode> {
         if self.above.len() >= FOLDER_DEPTH_MAX {
             log::warn!("{}: too deep, left out", self.shown());
             return None;
         }
         let known = match known {
-            Some(Node::Folder(folder)) => Some(folder),
+            Some(FolderNode::Folder(folder)) => Some(folder),
             _ => None,
         };
         let read = opened.and_then(|folder| match known {
@@ -512,9 +523,9 @@ impl<'a> Scan<'a> {
             _ => self.read(folder.as_fd(), known, changes),
         });
         match read {
-            Ok(folder) => Some(Fact::Folder(folder)),
-            Err(Why::NotFound) => None,
-            Err(why) => Some(Fact::Refused(why)),
+            Ok(folder) => Some(ScannedNode::Folder(folder)),
+            Err(FileError::NotFound) => None,
+            Err(why) => Some(ScannedNode::Refused(why)),
         }
     }
 
@@ -522,26 +533,26 @@ impl<'a> Scan<'a> {
     /// kept, the folder itself if all does.
     fn assemble(
         &self,
-        meta: Meta,
-        found: Vec<Found<'_>>,
-        old: Option<&Arc<Folder>>,
-    ) -> Arc<Folder> {
+        meta: FileMeta,
+        found: Vec<ScannedEntry<'_>>,
+        old: Option<&Arc<SiteFolder>>,
+    ) -> Arc<SiteFolder> {
         let sidecars = sidecars(&found);
         let entries = found.iter().enumerate().map(|(at, found)| {
             let node = match &found.fact {
-                Fact::Folder(folder) => Node::Folder(Arc::clone(folder)),
-                Fact::Refused(why) => Node::Refused(*why),
-                Fact::File(meta, known) => {
+                ScannedNode::Folder(folder) => FolderNode::Folder(Arc::clone(folder)),
+                ScannedNode::Refused(why) => FolderNode::Refused(*why),
+                ScannedNode::File(meta, known) => {
                     let beside = sidecars.get(&at).copied().unwrap_or_default();
                     match known {
-                        Some(file) if file.is(meta, &beside) => Node::File(Arc::clone(file)),
-                        _ => Node::File(Arc::new(File::new(*meta, beside))),
+                        Some(file) if file.is(meta, &beside) => FolderNode::File(Arc::clone(file)),
+                        _ => FolderNode::File(Arc::new(SiteFile::new(*meta, beside))),
                     }
                 }
             };
             (&found.name[..], found.link.clone(), node)
         });
-        let folder = Folder::new(meta, entries.collect(), self.read.index);
+        let folder = SiteFolder::new(meta, entries.collect(), self.read.index);
         match old {
             Some(old) if folder.same_entries(old) => Arc::clone(old),
             _ => Arc::new(folder),
@@ -555,7 +566,7 @@ impl<'a> Scan<'a> {
 
 /// Returns the names in a folder except hidden names, unsorted; `listed` is the buffer for the kernel's
 /// list.
-fn names(folder: BorrowedFd<'_>, listed: &mut Vec<u8>) -> Result<Vec<Box<[u8]>>, Why> {
+fn names(folder: BorrowedFd<'_>, listed: &mut Vec<u8>) -> Result<Vec<Box<[u8]>>, FileError> {
     let mut names = Vec::new();
     let mut entries = RawDir::new(folder, listed.spare_capacity_mut());
     while let Some(entry) = entries.next() {
@@ -575,37 +586,37 @@ pub fn has_name(folder: BorrowedFd<'_>, name: &[u8]) -> bool {
 }
 
 /// Who has a file open to write to it.
-pub fn writers_of(folder: BorrowedFd<'_>, name: &[u8]) -> Writers {
+pub fn writers_of(folder: BorrowedFd<'_>, name: &[u8]) -> OpenWriters {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(folder, name, flags, Mode::empty()) {
-        Ok(file) => sys::writers(file.as_fd()),
-        Err(_) => Writers::Unknown,
+        Ok(file) => sys::open_writers(file.as_fd()),
+        Err(_) => OpenWriters::Unknown,
     }
 }
 
-fn known_file(known: Option<&Node>) -> Option<Arc<File>> {
+fn known_file(known: Option<&FolderNode>) -> Option<Arc<SiteFile>> {
     match known {
-        Some(Node::File(file)) => Some(Arc::clone(file)),
+        Some(FolderNode::File(file)) => Some(Arc::clone(file)),
         _ => None,
     }
 }
 
-impl Fact {
-    fn known(node: &Node) -> Fact {
+impl ScannedNode {
+    fn known(node: &FolderNode) -> ScannedNode {
         match node {
-            Node::File(file) => Fact::File(file.meta, Some(Arc::clone(file))),
-            Node::Folder(folder) => Fact::Folder(Arc::clone(folder)),
-            Node::Refused(why) => Fact::Refused(*why),
+            FolderNode::File(file) => ScannedNode::File(file.meta, Some(Arc::clone(file))),
+            FolderNode::Folder(folder) => ScannedNode::Folder(Arc::clone(folder)),
+            FolderNode::Refused(why) => ScannedNode::Refused(*why),
         }
     }
 }
 
 /// By the place of a file: the sidecars beside it. One older than its file is of another file, as
 /// good as none.
-fn sidecars(found: &[Found<'_>]) -> HashMap<usize, SidecarMetas> {
+fn sidecars(found: &[ScannedEntry<'_>]) -> HashMap<usize, SidecarMetas> {
     let mut sidecars: HashMap<usize, SidecarMetas> = HashMap::new();
     for sidecar in found {
-        let Fact::File(sidecar_meta, _) = sidecar.fact else {
+        let ScannedNode::File(sidecar_meta, _) = sidecar.fact else {
             continue;
         };
         for (nth, (_, ending)) in SIDECARS.iter().enumerate() {
@@ -615,7 +626,7 @@ fn sidecars(found: &[Found<'_>]) -> HashMap<usize, SidecarMetas> {
             let Ok(at) = found.binary_search_by(|other| (*other.name).cmp(base)) else {
                 continue;
             };
-            if let Fact::File(meta, _) = found[at].fact
+            if let ScannedNode::File(meta, _) = found[at].fact
                 && sidecar_meta.mtime_ns >= meta.mtime_ns
             {
                 sidecars.entry(at).or_default()[nth] = Some(sidecar_meta);

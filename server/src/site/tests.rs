@@ -1,12 +1,12 @@
 //! The site as a whole: requests as text, answers as the bytes that a client would get.
 
-use super::file::Which;
-use super::folder::Entry;
+use super::file::VariantKind;
+use super::folder::FolderEntry;
 use super::*;
 use crate::limits::Limits;
-use crate::wire::h1::{Parsed, parse_head};
-use crate::wire::head::Method;
+use crate::wire::h1::request::{ParsedHead, parse_head};
 use crate::wire::reject::Reject;
+use crate::wire::request_head::Method;
 use crate::wire::status::Status;
 use proptest::prelude::*;
 use std::fs;
@@ -67,7 +67,7 @@ impl Place {
     fn site_with(&self, change: impl FnOnce(&mut SiteRules)) -> Site {
         let mut rules = self.rules();
         change(&mut rules);
-        Site::open(rules, Arc::new(Budget::new(8 << 20))).expect("opens")
+        Site::open(rules, Arc::new(ContentBudget::new(8 << 20))).expect("opens")
     }
 }
 
@@ -95,15 +95,15 @@ impl Reply {
 }
 
 /// The answer without running any load.
-fn answer(site: &Site, request: &str) -> Answer {
+fn answer(site: &Site, request: &str) -> SiteResponse {
     let mut lines = request.lines();
     let line = lines.next().expect("a request line");
     let fields: String = lines.map(|field| format!("{}\r\n", field.trim())).collect();
     let text = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     match parse_head(text.as_bytes(), &mut 0, &Limits::default()) {
-        Ok(Parsed::Complete { head, .. }) => site.answer(&head, &head.path),
-        Ok(Parsed::Partial) => panic!("a whole head"),
-        Err(reject) => Answer::Refuse(reject),
+        Ok(ParsedHead::Complete { head, .. }) => site.answer(&head, &head.path),
+        Ok(ParsedHead::Partial) => panic!("a whole head"),
+        Err(reject) => SiteResponse::Refuse(reject),
     }
 }
 
@@ -111,7 +111,7 @@ fn answer(site: &Site, request: &str) -> Answer {
 fn ask(site: &Site, request: &str) -> Reply {
     for _ in 0..4 {
         match answer(site, request) {
-            Answer::Load(load) => load.run(),
+            SiteResponse::Load(load) => load.run(),
             other => return reply(other),
         }
     }
@@ -122,9 +122,9 @@ fn get(site: &Site, path: &str) -> Reply {
     ask(site, &format!("GET {path}"))
 }
 
-fn reply(answer: Answer) -> Reply {
+fn reply(answer: SiteResponse) -> Reply {
     match answer {
-        Answer::Stored(stored) => {
+        SiteResponse::Stored(stored) => {
             let mut scratch = b"rest of before".to_vec();
             let head = String::from_utf8(stored.head(&mut scratch).to_vec()).expect("text");
             assert!(
@@ -136,8 +136,8 @@ fn reply(answer: Answer) -> Reply {
             while let Some(piece) = stored.piece(nth) {
                 nth += 1;
                 match piece {
-                    Piece::Bytes(bytes) => body.extend_from_slice(bytes),
-                    Piece::File {
+                    BodyPiece::Bytes(bytes) => body.extend_from_slice(bytes),
+                    BodyPiece::File {
                         content,
                         offset,
                         len,
@@ -163,7 +163,7 @@ fn reply(answer: Answer) -> Reply {
                 ..Reply::default()
             }
         }
-        Answer::Listing(mut listing) => {
+        SiteResponse::Listing(mut listing) => {
             let head = String::from_utf8(listing.head(&mut Vec::new()).to_vec()).expect("text");
             let mut body = Vec::new();
             let mut before = 0;
@@ -178,21 +178,21 @@ fn reply(answer: Answer) -> Reply {
                 ..Reply::default()
             }
         }
-        Answer::Redirect { path } => Reply {
+        SiteResponse::Redirect { path } => Reply {
             status: 301,
             location: String::from_utf8(path).expect("text"),
             ..Reply::default()
         },
-        Answer::Options => Reply {
+        SiteResponse::Options => Reply {
             status: 204,
             ..Reply::default()
         },
-        Answer::Refuse(Reject { status, rule, .. }) => Reply {
+        SiteResponse::Refuse(Reject { status, rule, .. }) => Reply {
             status: status.0,
             rule,
             ..Reply::default()
         },
-        Answer::Load(_) => panic!("a load is no reply"),
+        SiteResponse::Load(_) => panic!("a load is no reply"),
     }
 }
 
@@ -255,7 +255,7 @@ fn the_mount_itself_gets_its_slash() {
     place.write("index.html", "home");
     let site = place.site();
     let text = b"GET /docs HTTP/1.1\r\nHost: a\r\n\r\n";
-    let Ok(Parsed::Complete { head, .. }) = parse_head(text, &mut 0, &Limits::default()) else {
+    let Ok(ParsedHead::Complete { head, .. }) = parse_head(text, &mut 0, &Limits::default()) else {
         panic!("a head")
     };
     assert_eq!(reply(site.answer(&head, b"")).location, "/docs/");
@@ -312,12 +312,12 @@ fn clean_urls_and_single_page() {
     let mut rules = place.rules();
     rules.try_paths = vec!["$uri".into()];
     assert!(matches!(
-        Site::open(rules, Arc::new(Budget::new(0))),
+        Site::open(rules, Arc::new(ContentBudget::new(0))),
         Err(SiteError::Try(..))
     ));
     let rules = SiteRules::new(place.path("nowhere"));
     assert!(matches!(
-        Site::open(rules, Arc::new(Budget::new(0))),
+        Site::open(rules, Arc::new(ContentBudget::new(0))),
         Err(SiteError::Root(..))
     ));
 }
@@ -498,7 +498,7 @@ fn conditions_reach_the_client() {
         let glob = Glob::parse("*").expect("valid");
         rules.cache = vec![(
             glob.clone(),
-            CacheRule {
+            CacheControlRule {
                 max_age_seconds: 7,
                 immutable: false,
             },
@@ -681,14 +681,14 @@ fn error_pages() {
         let glob = Glob::parse("*.html").expect("valid");
         rules.cache = vec![(
             glob,
-            CacheRule {
+            CacheControlRule {
                 max_age_seconds: 99,
                 immutable: false,
             },
         )];
     });
     let page = |method| match site.error_page(Status::NOT_FOUND, method) {
-        Some(Answer::Load(load)) => {
+        Some(SiteResponse::Load(load)) => {
             load.run();
             site.error_page(Status::NOT_FOUND, method)
         }
@@ -750,7 +750,7 @@ fn listings() {
     assert_eq!(order("/?sort=size"), "sub/ Zebra %.txt ape ");
     assert!(order("/?sort=date").ends_with("ape "));
     let head = match answer(&site, "HEAD /") {
-        Answer::Listing(listing) => listing.head_only(),
+        SiteResponse::Listing(listing) => listing.head_only(),
         _ => false,
     };
     assert!(head);
@@ -835,8 +835,8 @@ fn links() {
         0,
     )
     .expect("made");
-    for resolver in [Resolver::Kernel, Resolver::Walk] {
-        let budget = Arc::new(Budget::new(0));
+    for resolver in [PathResolver::Kernel, PathResolver::Walk] {
+        let budget = Arc::new(ContentBudget::new(0));
         let site = Site::open_with(place.rules(), budget, Some(resolver)).expect("opens");
         for (path, status, rule) in [
             ("/near", 200, 0),
@@ -942,11 +942,11 @@ fn a_change_leaves_the_rest_shared() {
         .write("b/w", "w");
     let old = place.site();
     let folder = |site: &Site, path: &str| match site.tree.lookup(path.as_bytes(), b"") {
-        Some(Node::Folder(folder)) => Arc::clone(folder),
+        Some(FolderNode::Folder(folder)) => Arc::clone(folder),
         _ => panic!("{path} is a folder"),
     };
     let file = |site: &Site, path: &str| match site.tree.lookup(path.as_bytes(), b"") {
-        Some(Node::File(file)) => Arc::clone(file),
+        Some(FolderNode::File(file)) => Arc::clone(file),
         _ => panic!("{path} is a file"),
     };
     get(&old, "/a/deep/y");
@@ -976,7 +976,10 @@ fn a_change_leaves_the_rest_shared() {
     ));
     // What is loaded stays loaded, even where the whole folder is scanned.
     let whole = new.with_changes(&[PathBuf::new()]);
-    assert!(matches!(answer(&whole, "GET /a/deep/y"), Answer::Stored(_)));
+    assert!(matches!(
+        answer(&whole, "GET /a/deep/y"),
+        SiteResponse::Stored(_)
+    ));
     assert_eq!(get(&new, "/a/deep/x").body, b"22");
     assert_eq!(get(&old, "/a/deep/x").status, 503);
     // A sidecar that comes and goes.
@@ -1035,7 +1038,7 @@ fn a_file_that_changes_is_never_taken_by_halves() {
             assert_eq!(reply.status, if gone { 404 } else { 503 }, "{what}");
             // Remembered, not tried again at once.
             assert!(
-                matches!(answer(&site, "GET /a"), Answer::Refuse(_)),
+                matches!(answer(&site, "GET /a"), SiteResponse::Refuse(_)),
                 "{what}"
             );
             assert_eq!(site.take_stale(), [PathBuf::from("a")], "{what}");
@@ -1059,15 +1062,15 @@ fn a_file_on_disk_is_watched_while_it_is_sent() {
     let large = "x".repeat(200_000);
     place.write("a", &large).age("a", 9);
     let site = place.site();
-    let Answer::Load(load) = answer(&site, "GET /a") else {
+    let SiteResponse::Load(load) = answer(&site, "GET /a") else {
         panic!("not loaded yet")
     };
     load.run();
-    let Answer::Stored(stored) = answer(&site, "GET /a") else {
+    let SiteResponse::Stored(stored) = answer(&site, "GET /a") else {
         panic!("loaded")
     };
     assert!(stored.whole_memory().is_none());
-    let Some(Piece::File {
+    let Some(BodyPiece::File {
         content,
         offset: 0,
         len: 200_000,
@@ -1086,7 +1089,7 @@ fn a_file_on_disk_is_watched_while_it_is_sent() {
     place.write("c", &large).age("c", 9);
     let site = site.with_changes(&["c".into()]);
     get(&site, "/c");
-    let Answer::Stored(stored) = answer(&site, "GET /c") else {
+    let SiteResponse::Stored(stored) = answer(&site, "GET /c") else {
         panic!("loaded")
     };
     fs::File::options()
@@ -1105,7 +1108,7 @@ fn a_look_at_a_file_holds_for_a_moment() {
     place.write("a", "a".repeat(200_000)).age("a", 9);
     let site = place.site();
     get(&site, "/a");
-    let Answer::Stored(stored) = answer(&site, "GET /a") else {
+    let SiteResponse::Stored(stored) = answer(&site, "GET /a") else {
         panic!("loaded")
     };
     let disk = stored.variant.disk().expect("on disk");
@@ -1113,7 +1116,7 @@ fn a_look_at_a_file_holds_for_a_moment() {
     let file = write.expect("there");
     assert!(disk.was_unchanged(1_000));
     file.set_len(10).expect("cut");
-    let moment = crate::limits::FILE_LOOK_MICROS;
+    let moment = crate::limits::FILE_STAT_INTERVAL_MICROSECONDS_MIN;
     assert!(disk.was_unchanged(1_000 + moment - 1));
     // A worker whose clock is behind.
     assert!(disk.was_unchanged(900));
@@ -1174,8 +1177,8 @@ fn no_race_shows_the_outside() {
                 }
             }
         });
-        for resolver in [Resolver::Kernel, Resolver::Walk] {
-            let budget = Arc::new(Budget::new(0));
+        for resolver in [PathResolver::Kernel, PathResolver::Walk] {
+            let budget = Arc::new(ContentBudget::new(0));
             let mut site = Site::open_with(place.rules(), budget, Some(resolver)).expect("opens");
             for _ in 0..500 {
                 site = site.with_changes(&["a".into(), "trap".into()]);
@@ -1195,9 +1198,14 @@ fn the_budget_holds() {
         place.write(&format!("{nth}"), vec![b'x'; 8_000]);
         place.write(&format!("large{nth}"), vec![b'x'; 150_000]);
     }
-    let budget = Arc::new(Budget::exactly(100_000, 8));
+    let budget = Arc::new(ContentBudget::exactly(100_000, 8));
     let site = Site::open(place.rules(), Arc::clone(&budget)).expect("opens");
-    let loaded = |path: &str| matches!(answer(&site, &format!("GET {path}")), Answer::Stored(_));
+    let loaded = |path: &str| {
+        matches!(
+            answer(&site, &format!("GET {path}")),
+            SiteResponse::Stored(_)
+        )
+    };
     for nth in 0..40 {
         assert_eq!(get(&site, &format!("/{nth}")).status, 200);
         assert!(budget.bytes_used() <= 100_000);
@@ -1216,7 +1224,7 @@ fn the_budget_holds() {
     drop(site);
     assert_eq!(budget.bytes_used(), 0);
     // Too small for anything, it still serves.
-    let site = Site::open(place.rules(), Arc::new(Budget::exactly(1, 1))).expect("opens");
+    let site = Site::open(place.rules(), Arc::new(ContentBudget::exactly(1, 1))).expect("opens");
     for path in ["/1", "/2", "/large1", "/large2", "/1"] {
         assert_eq!(get(&site, path).status, 200, "{path}");
     }
@@ -1229,11 +1237,12 @@ fn smaller_files_keep_a_descriptor_while_there_is_room() {
         place.write(&format!("{nth}"), vec![b'x'; 40_000]);
     }
     place.write("small", "small");
-    let site = Site::open(place.rules(), Arc::new(Budget::exactly(1 << 20, 6))).expect("opens");
+    let site =
+        Site::open(place.rules(), Arc::new(ContentBudget::exactly(1 << 20, 6))).expect("opens");
     let mut kept = 0;
     for name in ["0", "1", "2", "3", "4", "small"] {
         get(&site, &format!("/{name}"));
-        let Answer::Stored(stored) = answer(&site, &format!("GET /{name}")) else {
+        let SiteResponse::Stored(stored) = answer(&site, &format!("GET /{name}")) else {
             panic!("loaded")
         };
         assert!(stored.whole_memory().is_some());
@@ -1258,8 +1267,8 @@ fn a_hundred_thousand_files() {
     assert_eq!(site.count().0, 100_000);
     // As an allocator counts: blocks of 16 bytes with 8 in front, and the two counts of an Arc.
     let block = |bytes: usize| (bytes + 8).next_multiple_of(16);
-    let each = size_of::<Entry>() + block(size_of::<File>() + 2 * size_of::<usize>());
-    let folders = 101 * (block(size_of::<Folder>() + 2 * size_of::<usize>()) + 2 * 16);
+    let each = size_of::<FolderEntry>() + block(size_of::<SiteFile>() + 2 * size_of::<usize>());
+    let folders = 101 * (block(size_of::<SiteFolder>() + 2 * size_of::<usize>()) + 2 * 16);
     let all = 100_000 * each + folders;
     assert!(all <= 100_000 * 200, "{} bytes a file", all / 100_000);
     // A change reads one file and shares the rest.
@@ -1267,7 +1276,7 @@ fn a_hundred_thousand_files() {
     let new = site.with_changes(&["folder7/7.html".into()]);
     let mut shared = 0;
     for (name, entry) in new.tree.iter() {
-        let (Node::Folder(new), Some(Node::Folder(old))) =
+        let (FolderNode::Folder(new), Some(FolderNode::Folder(old))) =
             (&entry.node, site.tree.find(name).map(|entry| &entry.node))
         else {
             panic!("folders")
@@ -1279,14 +1288,14 @@ fn a_hundred_thousand_files() {
 }
 
 /// Everything a tree says, as text.
-fn dump(folder: &Folder, indent: usize, out: &mut String) {
+fn dump(folder: &SiteFolder, indent: usize, out: &mut String) {
     use std::fmt::Write;
     for (name, entry) in folder.iter() {
         let name = String::from_utf8_lossy(name);
         let link = if entry.link { "@" } else { "" };
         let _ = write!(out, "{:indent$}{name}{link} ", "");
         let _ = match &entry.node {
-            Node::Folder(below) => {
+            FolderNode::Folder(below) => {
                 let _ = writeln!(
                     out,
                     "{:?}",
@@ -1295,12 +1304,12 @@ fn dump(folder: &Folder, indent: usize, out: &mut String) {
                 dump(below, indent + 1, out);
                 Ok(())
             }
-            Node::File(file) => {
-                let sidecars = [Coding::Gzip, Coding::Br, Coding::Zstd]
-                    .map(|coding| file.meta_of(Which::Sidecar(coding)));
+            FolderNode::File(file) => {
+                let sidecars = [ContentCoding::Gzip, ContentCoding::Br, ContentCoding::Zstd]
+                    .map(|coding| file.meta_of(VariantKind::Sidecar(coding)));
                 writeln!(out, "{:?} {sidecars:?}", file.meta)
             }
-            Node::Refused(why) => writeln!(out, "{why:?}"),
+            FolderNode::Refused(why) => writeln!(out, "{why:?}"),
         };
     }
 }
@@ -1447,7 +1456,7 @@ fn waits_if_half_written(place: Place) {
     assert_eq!(half.count(), (3, 1 + 1 + 1));
     for path in &waiting {
         let writers = site.writers(path);
-        assert!(matches!(writers, Writers::Some), "{}", path.display());
+        assert!(matches!(writers, OpenWriters::Some), "{}", path.display());
     }
     // After a while they are taken as they are.
     let (whole, unsettled) = half.with_settled_changes(&unsettled, &[], i64::MAX);
@@ -1458,7 +1467,7 @@ fn waits_if_half_written(place: Place) {
     drop(writers);
     let looks = (0..100_000).map(|_| half.with_settled_changes(&paths, &gone, 0));
     let writers = site.writers(Path::new("nothing"));
-    assert!(matches!(writers, Writers::Unknown));
+    assert!(matches!(writers, OpenWriters::Unknown));
     let settled = looks.map(|(whole, unsettled)| (whole.count(), unsettled.len()));
     let whole = ((6, 2 + 2 + 3 + 4 + 5 + 6), 0);
     assert!(settled.into_iter().any(|it| it == whole));
@@ -1480,7 +1489,7 @@ fn an_answer_that_the_disk_contradicts_is_named() {
         rules.try_paths = ["$path", "$path.html", "/front"].map(str::to_owned).into();
         rules.index = ["index.html", "index.htm"].map(str::to_owned).into();
     });
-    let differs = |path: &str| site.differs(path.as_bytes());
+    let differs = |path: &str| site.first_stale_path(path.as_bytes());
     let all = [
         "/", "/file", "/page", "/folder/", "/folder", "/new", "/link",
     ];

@@ -1,9 +1,9 @@
 //! A variant: one file in one coding, loaded, with its heads ready to be sent.
 
-use super::file::Meta;
-use super::heads::Heads;
-use crate::limits::{FILE_LOOK_MICROS, FILE_LOOK_SHIFT};
-use crate::wire::fields::Coding;
+use super::file::FileMeta;
+use crate::limits::{FILE_STAT_INTERVAL_MICROSECONDS_MIN, FILE_STAT_PERIOD_MILLISECONDS_LOG2};
+use crate::site::prepared_heads::PreparedHeads;
+use crate::wire::fields::ContentCoding;
 use crate::wire::status::{Status, StatusLine};
 use rustix::fs::fstat;
 use std::fs::File;
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// What is sent for a file, all of it decided.
 pub struct Variant {
-    pub(super) heads: Heads,
+    pub(super) heads: PreparedHeads,
     /// Last-Modified, seconds since 1970.
     pub modified: u64,
     /// How the content is coded.
-    pub coding: Coding,
+    pub coding: ContentCoding,
     /// The body.
-    pub content: Content,
+    pub content: VariantContent,
     /// Beside content in memory: the same in its file, where one may be kept open.
     pub(super) kept: Option<DiskContent>,
     /// 200, but for the response of a handler that was kept.
@@ -27,7 +27,7 @@ pub struct Variant {
     pub(super) is_dated: bool,
     /// Goes when this does: the account of whoever keeps it.
     _lease: Option<Box<dyn Send + Sync>>,
-    /// The time at which the file was last compared with the disk, in steps of 2^[`FILE_LOOK_SHIFT`]
+    /// The time at which the file was last compared with the disk, in steps of 2^[`FILE_STAT_PERIOD_MILLISECONDS_LOG2`]
     /// ms.
     looked: AtomicU32,
     /// How it was used since the ledger last looked: 0 = never yet, 1 = not again, 2 = again.
@@ -35,19 +35,19 @@ pub struct Variant {
 }
 
 /// The body of a variant.
-pub enum Content {
+pub enum VariantContent {
     /// All of it.
     Memory(Box<[u8]>),
     /// Where it is.
     Disk(DiskContent),
 }
 
-impl Content {
+impl VariantContent {
     /// Bytes.
     pub fn size(&self) -> u64 {
         match self {
-            Content::Memory(bytes) => bytes.len() as u64,
-            Content::Disk(disk) => disk.known.size,
+            VariantContent::Memory(bytes) => bytes.len() as u64,
+            VariantContent::Disk(disk) => disk.known.size,
         }
     }
 }
@@ -55,13 +55,13 @@ impl Content {
 /// A file that stays open while somebody sends it.
 pub struct DiskContent {
     pub(super) file: File,
-    pub(super) known: Meta,
+    pub(super) known: FileMeta,
     /// When it was last found unchanged, microseconds; 0 = never.
     seen_us: AtomicU64,
 }
 
 impl DiskContent {
-    pub(super) fn new(file: File, known: Meta) -> DiskContent {
+    pub(super) fn new(file: File, known: FileMeta) -> DiskContent {
         DiskContent {
             file,
             known,
@@ -84,7 +84,7 @@ impl DiskContent {
     /// only size and mtime are compared.
     pub fn unchanged(&self) -> bool {
         fstat(&self.file).is_ok_and(|stat| {
-            let now = Meta::of(&stat);
+            let now = FileMeta::of(&stat);
             now.size == self.known.size && now.mtime_ns == self.known.mtime_ns
         })
     }
@@ -95,7 +95,7 @@ impl DiskContent {
     pub fn was_unchanged(&self, now_us: u64) -> bool {
         let seen_us = self.seen_us.load(Ordering::Relaxed);
         // Another worker's clock may be ahead.
-        if seen_us != 0 && now_us.saturating_sub(seen_us) < FILE_LOOK_MICROS {
+        if seen_us != 0 && now_us.saturating_sub(seen_us) < FILE_STAT_INTERVAL_MICROSECONDS_MIN {
             return true;
         }
         let is_unchanged = self.unchanged();
@@ -108,10 +108,10 @@ impl DiskContent {
 
 impl Variant {
     pub(super) fn new(
-        heads: Heads,
+        heads: PreparedHeads,
         modified: u64,
-        coding: Coding,
-        content: Content,
+        coding: ContentCoding,
+        content: VariantContent,
         kept: Option<DiskContent>,
     ) -> Variant {
         Variant {
@@ -136,18 +136,18 @@ impl Variant {
         content: Box<[u8]>,
         lease: Box<dyn Send + Sync>,
     ) -> Variant {
-        let heads = Heads::of(status, fields);
-        let content = Content::Memory(content);
+        let heads = PreparedHeads::of(status, fields);
+        let content = VariantContent::Memory(content);
         Variant {
             status: **status,
             is_dated: true,
             _lease: Some(lease),
-            ..Variant::new(heads, 0, Coding::Identity, content, None)
+            ..Variant::new(heads, 0, ContentCoding::Identity, content, None)
         }
     }
 
     /// The same, of a content that is coded so.
-    pub fn coded(self, coding: Coding) -> Variant {
+    pub fn coded(self, coding: ContentCoding) -> Variant {
         Variant { coding, ..self }
     }
 
@@ -172,8 +172,8 @@ impl Variant {
     /// The content, where it is in memory.
     pub fn bytes(&self) -> &[u8] {
         match &self.content {
-            Content::Memory(bytes) => bytes,
-            Content::Disk(_) => &[],
+            VariantContent::Memory(bytes) => bytes,
+            VariantContent::Disk(_) => &[],
         }
     }
 
@@ -191,26 +191,26 @@ impl Variant {
     /// plain HTTP may send it without copying.
     pub fn disk(&self) -> Option<&DiskContent> {
         match &self.content {
-            Content::Disk(disk) => Some(disk),
-            Content::Memory(_) => self.kept.as_ref(),
+            VariantContent::Disk(disk) => Some(disk),
+            VariantContent::Memory(_) => self.kept.as_ref(),
         }
     }
 
     /// What it costs in memory, bytes.
     pub fn weight(&self) -> usize {
         let content = match &self.content {
-            Content::Memory(bytes) => bytes.len(),
-            Content::Disk(_) => 0,
+            VariantContent::Memory(bytes) => bytes.len(),
+            VariantContent::Disk(_) => 0,
         };
         // The counts of the Arc, and what an allocator adds to three blocks.
         size_of::<Variant>() + self.heads.len() + content + 64
     }
 
-    /// Returns true once in each step of 2^[`FILE_LOOK_SHIFT`] ms: the file is then compared with the
+    /// Returns true once in each step of 2^[`FILE_STAT_PERIOD_MILLISECONDS_LOG2`] ms: the file is then compared with the
     /// disk, although no change was reported. `now_ms` is the clock of the workers.
     pub fn is_due(&self, now_ms: u64) -> bool {
         // The step number overflows after 557 years.
-        let step = (now_ms >> FILE_LOOK_SHIFT) as u32;
+        let step = (now_ms >> FILE_STAT_PERIOD_MILLISECONDS_LOG2) as u32;
         let is_due = self.looked.load(Ordering::Relaxed) != step;
         if is_due {
             self.looked.store(step, Ordering::Relaxed);

@@ -12,36 +12,36 @@ use rustls::sign::CertifiedKey;
 
 use super::error::TlsError;
 use super::self_signed::{new_key, pair_up, serial};
-use super::unsigned::Unsigned;
 use crate::base::digest::sha256;
+use crate::tls::tbs_certificate::TbsCertificate;
 
 /// The protocol that whoever validates by tls-alpn-01 asks for (RFC 8737 §6.2).
 pub const ACME_TLS_ALPN: &[u8] = b"acme-tls/1";
 
 /// The ledger.
 #[derive(Default)]
-pub struct Challenges(Mutex<Vec<Pending>>);
+pub struct PendingChallenges(Mutex<Vec<PendingChallenge>>);
 
-struct Pending {
+struct PendingChallenge {
     name: String,
-    proof: Proof,
+    proof: ChallengeProof,
 }
 
-enum Proof {
+enum ChallengeProof {
     Http { token: String, answer: String },
     Alpn(Arc<CertifiedKey>),
 }
 
 /// A challenge in the ledger; it goes when this is dropped.
-pub struct Posted {
-    ledger: Arc<Challenges>,
+pub struct PostedChallenge {
+    ledger: Arc<PendingChallenges>,
     entry: (String, Option<String>),
 }
 
-impl Challenges {
+impl PendingChallenges {
     /// Answers http-01 for `name`: `answer` under this token.
-    pub fn post_http(self: &Arc<Self>, name: &str, token: &str, answer: &str) -> Posted {
-        let proof = Proof::Http {
+    pub fn post_http(self: &Arc<Self>, name: &str, token: &str, answer: &str) -> PostedChallenge {
+        let proof = ChallengeProof::Http {
             token: token.to_owned(),
             answer: answer.to_owned(),
         };
@@ -57,18 +57,23 @@ impl Challenges {
         name: &str,
         answer: &str,
         now: u64,
-    ) -> Result<Posted, TlsError> {
+    ) -> Result<PostedChallenge, TlsError> {
         let key = new_key()?;
         let certificate = certificate(&key, name, sha256(answer.as_bytes()), now)?;
         let pair = pair_up(&key, certificate)?;
-        Ok(self.post(name, Proof::Alpn(pair.certified), None))
+        Ok(self.post(name, ChallengeProof::Alpn(pair.certified), None))
     }
 
-    fn post(self: &Arc<Self>, name: &str, proof: Proof, token: Option<String>) -> Posted {
+    fn post(
+        self: &Arc<Self>,
+        name: &str,
+        proof: ChallengeProof,
+        token: Option<String>,
+    ) -> PostedChallenge {
         let name = name.to_ascii_lowercase();
         let entry = (name.clone(), token);
-        self.entries().push(Pending { name, proof });
-        Posted {
+        self.entries().push(PendingChallenge { name, proof });
+        PostedChallenge {
             ledger: Arc::clone(self),
             entry,
         }
@@ -80,7 +85,7 @@ impl Challenges {
         self.entries()
             .iter()
             .find_map(|pending| match &pending.proof {
-                Proof::Http { token: its, answer }
+                ChallengeProof::Http { token: its, answer }
                     if its.as_bytes() == token
                         && pending.name.as_bytes().eq_ignore_ascii_case(host) =>
                 {
@@ -95,32 +100,32 @@ impl Challenges {
         self.entries()
             .iter()
             .find_map(|pending| match &pending.proof {
-                Proof::Alpn(certified) if pending.name.eq_ignore_ascii_case(name) => {
+                ChallengeProof::Alpn(certified) if pending.name.eq_ignore_ascii_case(name) => {
                     Some(Arc::clone(certified))
                 }
                 _ => None,
             })
     }
 
-    fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Pending>> {
+    fn entries(&self) -> std::sync::MutexGuard<'_, Vec<PendingChallenge>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Posted {
+impl Drop for PostedChallenge {
     fn drop(&mut self) {
         let (name, token) = &self.entry;
         self.ledger.entries().retain(|pending| {
             let same = match &pending.proof {
-                Proof::Http { token: its, .. } => token.as_ref() == Some(its),
-                Proof::Alpn(_) => token.is_none(),
+                ChallengeProof::Http { token: its, .. } => token.as_ref() == Some(its),
+                ChallengeProof::Alpn(_) => token.is_none(),
             };
             !same || pending.name != *name
         });
     }
 }
 
-impl fmt::Debug for Challenges {
+impl fmt::Debug for PendingChallenges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Challenges({})", self.entries().len())
     }
@@ -133,7 +138,7 @@ fn certificate(
     digest: [u8; 32],
     now: u64,
 ) -> Result<Vec<u8>, TlsError> {
-    let unsigned = Unsigned {
+    let unsigned = TbsCertificate {
         serial: serial()?,
         common_name: "anthill, acme challenge",
         names: &[name.to_owned()],
@@ -153,7 +158,7 @@ mod tests {
 
     #[test]
     fn answers_while_it_is_posted() {
-        let ledger = Arc::new(Challenges::default());
+        let ledger = Arc::new(PendingChallenges::default());
         let posted = ledger.post_http("A.test", "token", "token.print");
         assert_eq!(
             ledger.http(b"a.TEST.", b"token"),

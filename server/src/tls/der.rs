@@ -6,7 +6,7 @@
 
 /// What we want to know of a certificate (RFC 5280 §4.1), borrowed from its DER.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Certificate<'a> {
+pub(super) struct DerCertificate<'a> {
     /// First second of validity, Unix time; 0 for anything before 1970.
     pub not_before: u64,
     /// Last second of validity, Unix time.
@@ -23,11 +23,11 @@ pub(super) struct Certificate<'a> {
     pub authority_key: Option<&'a [u8]>,
 }
 
-impl<'a> Certificate<'a> {
+impl<'a> DerCertificate<'a> {
     /// None if `der` isn't a certificate.
-    pub(super) fn parse(der: &'a [u8]) -> Option<Certificate<'a>> {
-        let certificate = Reader(der).expect(SEQUENCE)?;
-        let mut body = Reader(Reader(certificate.content).expect(SEQUENCE)?.content);
+    pub(super) fn parse(der: &'a [u8]) -> Option<DerCertificate<'a>> {
+        let certificate = DerReader(der).expect(SEQUENCE)?;
+        let mut body = DerReader(DerReader(certificate.content).expect(SEQUENCE)?.content);
         let first = body.next()?;
         let serial = match first.tag {
             VERSION => body.expect(INTEGER)?.content,
@@ -36,12 +36,12 @@ impl<'a> Certificate<'a> {
         };
         body.expect(SEQUENCE)?; // signature algorithm
         let issuer = body.expect(SEQUENCE)?.whole;
-        let mut validity = Reader(body.expect(SEQUENCE)?.content);
+        let mut validity = DerReader(body.expect(SEQUENCE)?.content);
         let not_before = time(&validity.next()?)?;
         let not_after = time(&validity.next()?)?;
         let subject = body.expect(SEQUENCE)?.whole;
         let public_key = body.expect(SEQUENCE)?.whole;
-        Some(Certificate {
+        Some(DerCertificate {
             not_before,
             not_after,
             issuer,
@@ -54,41 +54,45 @@ impl<'a> Certificate<'a> {
 }
 
 /// Looks through what stands behind the public key for the authority's key identifier.
-fn authority_key<'a>(mut rest: Reader<'a>) -> Option<&'a [u8]> {
+fn authority_key<'a>(mut rest: DerReader<'a>) -> Option<&'a [u8]> {
     let extensions = loop {
         let element = rest.next()?;
         if element.tag == EXTENSIONS {
-            break Reader(element.content).expect(SEQUENCE)?;
+            break DerReader(element.content).expect(SEQUENCE)?;
         }
     };
-    let mut extensions = Reader(extensions.content);
+    let mut extensions = DerReader(extensions.content);
     while let Some(extension) = extensions.next() {
-        let mut extension = Reader(extension.content);
+        let mut extension = DerReader(extension.content);
         if extension.expect(OBJECT_IDENTIFIER)?.content != AUTHORITY_KEY_IDENTIFIER {
             continue;
         }
         let value = extension.next().filter(|it| it.tag != BOOLEAN);
         let value = value.or_else(|| extension.next())?;
-        let identifier = Reader(value.content).expect(SEQUENCE)?;
-        return Some(Reader(identifier.content).expect(KEY_IDENTIFIER)?.content);
+        let identifier = DerReader(value.content).expect(SEQUENCE)?;
+        return Some(
+            DerReader(identifier.content)
+                .expect(KEY_IDENTIFIER)?
+                .content,
+        );
     }
     None
 }
 
 /// One element: its tag, what is inside, and all of it.
 #[derive(Clone, Copy)]
-pub(super) struct Element<'a> {
+pub(super) struct DerElement<'a> {
     pub tag: u8,
     pub content: &'a [u8],
     pub whole: &'a [u8],
 }
 
 /// Elements one after another; what is left of the input is `.0`.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(super) struct DerReader<'a>(pub(super) &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> DerReader<'a> {
     /// The next element; None at the end and where the length is not DER (X.690 §10.1).
-    pub(super) fn next(&mut self) -> Option<Element<'a>> {
+    pub(super) fn next(&mut self) -> Option<DerElement<'a>> {
         let input = self.0;
         let (&tag, rest) = input.split_first()?;
         let (&short, rest) = rest.split_first()?;
@@ -105,7 +109,7 @@ impl<'a> Reader<'a> {
         };
         let (content, rest) = rest.split_at_checked(length)?;
         self.0 = rest;
-        Some(Element {
+        Some(DerElement {
             tag,
             content,
             whole: &input[..input.len() - rest.len()],
@@ -113,7 +117,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next element if it has this tag.
-    pub(super) fn expect(&mut self, tag: u8) -> Option<Element<'a>> {
+    pub(super) fn expect(&mut self, tag: u8) -> Option<DerElement<'a>> {
         self.next().filter(|element| element.tag == tag)
     }
 }
@@ -136,7 +140,7 @@ pub(super) fn element(tag: u8, content: &[&[u8]]) -> Vec<u8> {
 }
 
 /// UTCTime or GeneralizedTime in the only forms that RFC 5280 §4.1.2.5 allows, as Unix seconds.
-fn time(element: &Element<'_>) -> Option<u64> {
+fn time(element: &DerElement<'_>) -> Option<u64> {
     let (year_digits, century) = match element.tag {
         UTC_TIME => (2, None),
         GENERALIZED_TIME => (4, Some(0)),
@@ -198,7 +202,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn at(tag: u8, text: &str) -> Option<u64> {
-        time(&Element {
+        time(&DerElement {
             tag,
             content: text.as_bytes(),
             whole: &[],
@@ -233,7 +237,7 @@ mod tests {
             let content = vec![7; length];
             let (one, other) = content.split_at(length / 3);
             let written = element(OCTET_STRING, &[one, other]);
-            let mut reader = Reader(&written);
+            let mut reader = DerReader(&written);
             let read = reader.expect(OCTET_STRING).unwrap();
             assert_eq!((read.content, reader.0), (&content[..], &[][..]));
         }
@@ -248,19 +252,19 @@ mod tests {
         params.not_after = rcgen::date_time_ymd(2061, 1, 1);
         let key = rcgen::KeyPair::generate().unwrap();
         let made = params.self_signed(&key).unwrap();
-        let read = Certificate::parse(made.der()).unwrap();
+        let read = DerCertificate::parse(made.der()).unwrap();
         assert_eq!(read.not_before, 1_709_164_800);
         assert_eq!(read.not_after, 2_871_763_200);
         assert_eq!(read.issuer, read.subject);
         for end in 0..made.der().len() {
-            assert_eq!(Certificate::parse(&made.der()[..end]), None);
+            assert_eq!(DerCertificate::parse(&made.der()[..end]), None);
         }
     }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Certificate::parse(&bytes);
+            let _ = DerCertificate::parse(&bytes);
         }
     }
 }

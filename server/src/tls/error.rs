@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// The part of the configuration that an error is about, so that a caller can point at its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum TlsPart {
     /// `names` of a pair.
     Names,
     /// `certificate` of a pair.
@@ -29,7 +29,7 @@ pub struct TlsError {
     /// Index into the pairs given to [`super::Tls::build`], if it is about one of them.
     pub pair: Option<usize>,
     /// What it is about.
-    pub part: Part,
+    pub part: TlsPart,
     /// The file at fault, if it is one.
     pub file: Option<PathBuf>,
     /// What is wrong, as half a sentence.
@@ -41,7 +41,7 @@ pub struct TlsError {
 }
 
 impl TlsError {
-    pub(super) fn new(part: Part, what: impl Into<String>, hint: impl Into<String>) -> TlsError {
+    pub(super) fn new(part: TlsPart, what: impl Into<String>, hint: impl Into<String>) -> TlsError {
         TlsError {
             pair: None,
             part,

@@ -2,7 +2,7 @@
 //!
 //! A [`Tls`] is frozen: all certificates of one World, read and checked before it exists. Built
 //! again when files change, it takes over from the previous one what can't be replaced yet. The
-//! ticket keys ([`Tickets`]) outlive it.
+//! ticket keys ([`TicketKeys`]) outlive it.
 
 // A test may panic: that is how it fails.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -10,15 +10,15 @@
 mod challenges;
 mod der;
 mod error;
-mod handshake;
-mod issued;
-mod names;
-mod pair;
+mod connection;
+mod csr;
+mod server_names;
+mod certificate_pair;
 mod provider;
-mod records;
+mod record_layer;
 mod self_signed;
-mod tickets;
-mod unsigned;
+mod ticket_keys;
+mod tbs_certificate;
 
 #[cfg(test)]
 mod tests;
@@ -37,17 +37,19 @@ use rustls::server::{
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{NoKeyLog, ProtocolVersion, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-pub use challenges::{ACME_TLS_ALPN, Challenges, Posted};
-pub use error::{Part, TlsError};
-pub use handshake::{Choice, Choosing, Handshake};
-pub use issued::{Issued, RequestKey, authorities};
+pub use crate::tls::connection::{HelloReader, HelloResult, TlsConnection};
+pub use crate::tls::csr::{CsrKey, IssuedCertificate, authorities};
+pub use crate::tls::record_layer::{
+    OpenedRecords, RECORD_BYTES_MAX, RecordBoundaryFinder, RecordLayer, TrafficSecrets,
+};
+pub use crate::tls::ticket_keys::{TicketKeys, was_ticket_opened};
+pub use challenges::{ACME_TLS_ALPN, PendingChallenges, PostedChallenge};
+pub use error::{TlsError, TlsPart};
 pub use provider::{Ciphers, aes_in_hardware, provider};
-pub use records::{Boundary, Opened, RECORD_BYTES_MAX, Records, Secrets};
 pub use self_signed::SelfSigned;
-pub use tickets::{Tickets, was_opened as was_ticket_opened};
 
-use names::{Chosen, Names};
-use pair::Pair;
+use crate::tls::certificate_pair::CertificatePair;
+use crate::tls::server_names::{NameMatch, ServerNames};
 
 /// A certificate and the names that get it, as the operator wrote it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +64,7 @@ pub struct PairSpec {
     pub client_ca: Option<PathBuf>,
     /// The certificate comes by itself, and may not be there yet: until then, and where its file
     /// can't be used, the self-signed one stands in for it.
-    pub comes_later: bool,
+    pub is_managed: bool,
 }
 
 /// The oldest version of TLS that is spoken.
@@ -85,17 +87,17 @@ pub struct TlsSettings {
     /// Application protocols (ALPN), the most wanted first.
     pub alpn: Vec<Vec<u8>>,
     /// The keys of session tickets.
-    pub tickets: Arc<Tickets>,
+    pub tickets: Arc<TicketKeys>,
     /// Whether AES is cheap here; decides the order of [`Ciphers::Auto`].
     pub aes_in_hardware: bool,
     /// Challenges to be answered in handshakes; None where no certificate comes by itself.
-    pub challenges: Option<Arc<Challenges>>,
+    pub challenges: Option<Arc<PendingChallenges>>,
 }
 
 impl TlsSettings {
     /// Default settings: TLS 1.2 and 1.3, ciphers chosen for this machine's hardware, HTTP/2, HTTP/1.1
     /// and HTTP/1.0 by ALPN.
-    pub fn new(tickets: Arc<Tickets>) -> TlsSettings {
+    pub fn new(tickets: Arc<TicketKeys>) -> TlsSettings {
         TlsSettings {
             min_version: MinVersion::Tls12,
             ciphers: Ciphers::Auto,
@@ -112,18 +114,18 @@ impl TlsSettings {
 /// may only be used for sites with the same (else 421). A hash of the files' names and of the client
 /// CAs themselves: the same after a reload, unless a client that was let in before might not be now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Identity(pub u64);
+pub struct PairFingerprint(pub u64);
 
-impl Identity {
+impl PairFingerprint {
     /// No certificate at all: this name is refused.
-    pub const NONE: Identity = Identity(0);
+    pub const NONE: PairFingerprint = PairFingerprint(0);
 
     fn of(
         certificate: Option<&Path>,
         key: Option<&Path>,
         client_ca: Option<&Path>,
         authorities: &[CertificateDer<'_>],
-    ) -> Identity {
+    ) -> PairFingerprint {
         let mut hash = digest::Context::new(&digest::SHA256);
         for authority in authorities {
             hash.update(digest::digest(&digest::SHA256, authority).as_ref());
@@ -135,7 +137,7 @@ impl Identity {
         }
         let hash = hash.finish();
         let (first, _) = hash.as_ref().split_at(8);
-        Identity(u64::from_be_bytes(first.try_into().unwrap_or([1; 8])))
+        PairFingerprint(u64::from_be_bytes(first.try_into().unwrap_or([1; 8])))
     }
 }
 
@@ -164,7 +166,7 @@ impl PairSummary {
 
 /// What QUIC is spoken with.
 #[derive(Clone)]
-pub struct Quic {
+pub struct QuicTls {
     /// TLS 1.3 alone, and HTTP/3 alone; refuses names whose pair demands a client certificate.
     pub config: Arc<ServerConfig>,
     /// What stateless resets and tokens are made with: the same for as long as the newest ticket key
@@ -172,7 +174,7 @@ pub struct Quic {
     pub secret: [u8; 32],
 }
 
-impl std::fmt::Debug for Quic {
+impl std::fmt::Debug for QuicTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Quic").finish_non_exhaustive()
     }
@@ -181,30 +183,30 @@ impl std::fmt::Debug for Quic {
 /// All certificates of one World. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    shared: Arc<Shared>,
+    shared: Arc<TlsShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    names: Arc<Names>,
-    entries: Vec<Entry>,
+struct TlsShared {
+    names: Arc<ServerNames>,
+    entries: Vec<PairEntry>,
     /// For every name whose pair demands no client certificate.
     open: Arc<ServerConfig>,
     /// The same over QUIC, where nothing else is offered.
-    quic: Option<Quic>,
+    quic: Option<QuicTls>,
     /// Whether some pair does demand one, so that the hello must be read first.
     choosing: bool,
-    self_signed: Identity,
+    self_signed: PairFingerprint,
     /// The pair that stands in for what comes later.
-    stand_in: Arc<Pair>,
+    stand_in: Arc<CertificatePair>,
     warnings: Vec<String>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct PairEntry {
     spec: PairSpec,
-    identity: Identity,
-    pair: Arc<Pair>,
+    identity: PairFingerprint,
+    pair: Arc<CertificatePair>,
     /// The configuration that demands a client certificate, if the pair does.
     demanding: Option<Arc<ServerConfig>>,
 }
@@ -223,9 +225,9 @@ impl Tls {
         previous: Option<&Tls>,
         now: u64,
     ) -> Result<Tls, TlsError> {
-        let builder = Builder::new(settings)?;
+        let builder = RustlsConfigBuilder::new(settings)?;
         let mut warnings = builder.warnings(settings);
-        let mut names = Names::default();
+        let mut names = ServerNames::default();
         let mut loaded = HashMap::new();
         let mut entries = Vec::with_capacity(pairs.len());
         for (index, spec) in pairs.iter().enumerate() {
@@ -234,7 +236,7 @@ impl Tls {
                 .and_then(|pair| builder.entry(spec, pair))
                 .map_err(|error| error.of_pair(index))?;
             if let (Some(file), false) = (&spec.certificate, entry.stands_in(self_signed)) {
-                let names = if spec.comes_later {
+                let names = if spec.is_managed {
                     &[]
                 } else {
                     &spec.names[..]
@@ -250,9 +252,9 @@ impl Tls {
             entries.push(entry);
         }
         let names = Arc::new(names);
-        let resolver = ByName {
+        let resolver = CertificateByName {
             names: Arc::clone(&names),
-            pairs: entries.iter().map(Entry::without_demand).collect(),
+            pairs: entries.iter().map(PairEntry::without_demand).collect(),
             self_signed: Arc::clone(self_signed.certified()),
             challenges: settings.challenges.clone(),
         };
@@ -260,13 +262,13 @@ impl Tls {
         let quic = builder.quic(Arc::clone(&resolver))?;
         let open = builder.config(Arc::new(NoClientAuth), resolver, OPEN_SCOPE)?;
         Ok(Tls {
-            shared: Arc::new(Shared {
+            shared: Arc::new(TlsShared {
                 names,
                 choosing: entries.iter().any(|entry| entry.demanding.is_some()),
                 entries,
                 open,
                 quic,
-                self_signed: Identity::of(None, None, None, &[]),
+                self_signed: PairFingerprint::of(None, None, None, &[]),
                 stand_in: Arc::clone(self_signed.pair()),
                 warnings,
             }),
@@ -277,35 +279,35 @@ impl Tls {
     ///
     /// # Errors
     /// rustls refuses its own configuration, which it has no reason to.
-    pub fn accept(&self) -> Result<Handshake, rustls::Error> {
+    pub fn accept(&self) -> Result<TlsConnection, rustls::Error> {
         if self.shared.choosing {
-            let choosing = Choosing::new(Arc::clone(&self.shared));
-            return Ok(Handshake::Choosing(Box::new(choosing)));
+            let choosing = HelloReader::new(Arc::clone(&self.shared));
+            return Ok(TlsConnection::AwaitingHello(Box::new(choosing)));
         }
-        handshake::connect(&self.shared.open).map(Handshake::Ready)
+        connection::connect(&self.shared.open).map(TlsConnection::Ready)
     }
 
     /// What QUIC is spoken with; None in a build without HTTP/3, or where TLS 1.3 is off.
-    pub fn quic(&self) -> Option<&Quic> {
+    pub fn quic(&self) -> Option<&QuicTls> {
         self.shared.quic.as_ref()
     }
 
     /// What a connection with this server name was given, or what a site with this name wants: a
     /// site may answer on a connection where both are the same. None = the client named nobody.
-    pub fn identity(&self, name: Option<&str>) -> Identity {
+    pub fn identity(&self, name: Option<&str>) -> PairFingerprint {
         match self.shared.names.choose(name) {
-            Chosen::Pair(index) => self.shared.entries[index].identity,
-            Chosen::SelfSigned => self.shared.self_signed,
-            Chosen::Nobody => Identity::NONE,
+            NameMatch::Pair(index) => self.shared.entries[index].identity,
+            NameMatch::SelfSigned => self.shared.self_signed,
+            NameMatch::Nobody => PairFingerprint::NONE,
         }
     }
 
     /// The same for a connection of QUIC, which can't show a client certificate: None where one is
     /// demanded. The configuration that its handshake was done with may be older than this one.
-    pub fn identity_over_quic(&self, name: Option<&str>) -> Option<Identity> {
+    pub fn identity_over_quic(&self, name: Option<&str>) -> Option<PairFingerprint> {
         let demands = match self.shared.names.choose(name) {
-            Chosen::Pair(index) => self.shared.entries[index].demanding.is_some(),
-            Chosen::SelfSigned | Chosen::Nobody => false,
+            NameMatch::Pair(index) => self.shared.entries[index].demanding.is_some(),
+            NameMatch::SelfSigned | NameMatch::Nobody => false,
         };
         (!demands).then(|| self.identity(name))
     }
@@ -313,7 +315,7 @@ impl Tls {
     /// Every file that was read, to watch for changes.
     pub fn files(&self) -> BTreeSet<PathBuf> {
         let mut files = BTreeSet::new();
-        for Entry { spec, .. } in &self.shared.entries {
+        for PairEntry { spec, .. } in &self.shared.entries {
             let named = [&spec.certificate, &spec.key, &spec.client_ca];
             files.extend(named.into_iter().flatten().cloned());
         }
@@ -327,7 +329,7 @@ impl Tls {
 
     /// The pairs in the order of the configuration.
     pub fn summary(&self) -> Vec<PairSummary> {
-        let of_entry = |entry: &Entry| PairSummary {
+        let of_entry = |entry: &PairEntry| PairSummary {
             names: entry.spec.names.clone(),
             certificate: entry.spec.certificate.clone(),
             stands_in: entry.spec.certificate.is_some() && self.stands_in(entry),
@@ -337,13 +339,13 @@ impl Tls {
         self.shared.entries.iter().map(of_entry).collect()
     }
 
-    fn stands_in(&self, entry: &Entry) -> bool {
+    fn stands_in(&self, entry: &PairEntry) -> bool {
         Arc::ptr_eq(&entry.pair, &self.shared.stand_in)
     }
 
     /// The pair that these files had here.
-    fn pair_of(&self, spec: &PairSpec) -> Option<Arc<Pair>> {
-        let same = |entry: &&Entry| {
+    fn pair_of(&self, spec: &PairSpec) -> Option<Arc<CertificatePair>> {
+        let same = |entry: &&PairEntry| {
             entry.spec.certificate == spec.certificate && entry.spec.key == spec.key
         };
         let entry = self.shared.entries.iter().find(same)?;
@@ -352,7 +354,7 @@ impl Tls {
     }
 }
 
-impl Shared {
+impl TlsShared {
     /// The configuration for a client that said this hello. A name that nobody answers to gets the
     /// open one, whose resolver refuses it; so does who validates a name, and has no certificate to
     /// show for it.
@@ -362,13 +364,13 @@ impl Shared {
         }
         let name = hello.server_name();
         match self.names.choose(name) {
-            Chosen::Pair(index) => self.entries[index].demanding.as_ref().unwrap_or(&self.open),
-            Chosen::SelfSigned | Chosen::Nobody => &self.open,
+            NameMatch::Pair(index) => self.entries[index].demanding.as_ref().unwrap_or(&self.open),
+            NameMatch::SelfSigned | NameMatch::Nobody => &self.open,
         }
     }
 }
 
-impl Entry {
+impl PairEntry {
     fn stands_in(&self, self_signed: &SelfSigned) -> bool {
         Arc::ptr_eq(&self.pair, self_signed.pair())
     }
@@ -379,7 +381,7 @@ impl Entry {
     }
 }
 
-fn add_names(names: &mut Names, spec: &PairSpec, index: usize) -> Result<(), TlsError> {
+fn add_names(names: &mut ServerNames, spec: &PairSpec, index: usize) -> Result<(), TlsError> {
     for name in &spec.names {
         let plain = name.strip_prefix("*.").unwrap_or(name);
         let plain = plain.strip_suffix('.').unwrap_or(plain);
@@ -393,11 +395,11 @@ fn add_names(names: &mut Names, spec: &PairSpec, index: usize) -> Result<(), Tls
                 "certificates have such names in their ASCII form, xn--…"
             };
             let what = format!("\"{name}\" is no server name");
-            return Err(TlsError::new(Part::Names, what, hint));
+            return Err(TlsError::new(TlsPart::Names, what, hint));
         }
         if !names.add(name, index) {
             return Err(TlsError::new(
-                Part::Names,
+                TlsPart::Names,
                 format!("\"{name}\" stands with another site already"),
                 "each name belongs to one site",
             ));
@@ -413,16 +415,16 @@ fn is_address(name: &str) -> bool {
 }
 
 /// Files that a pair is read from.
-type Files = (PathBuf, Option<PathBuf>);
+type PairFiles = (PathBuf, Option<PathBuf>);
 
 /// The spec's pair, read once however many specs name its files.
 fn load(
     spec: &PairSpec,
     self_signed: &SelfSigned,
     previous: Option<&Tls>,
-    loaded: &mut HashMap<Files, Arc<Pair>>,
+    loaded: &mut HashMap<PairFiles, Arc<CertificatePair>>,
     warnings: &mut Vec<String>,
-) -> Result<Arc<Pair>, TlsError> {
+) -> Result<Arc<CertificatePair>, TlsError> {
     let Some(certificate) = &spec.certificate else {
         return Ok(Arc::clone(self_signed.pair()));
     };
@@ -430,17 +432,17 @@ fn load(
     if let Some(pair) = loaded.get(&files) {
         return Ok(Arc::clone(pair));
     }
-    let pair = match Pair::load(certificate, spec.key.as_deref()) {
+    let pair = match CertificatePair::load(certificate, spec.key.as_deref()) {
         Ok(pair) => Arc::new(pair),
         Err(error) => {
-            let kept = previous.filter(|_| error.mismatch || spec.comes_later);
+            let kept = previous.filter(|_| error.mismatch || spec.is_managed);
             match kept.and_then(|previous| previous.pair_of(spec)) {
                 Some(pair) if error.mismatch => {
                     warnings.push(format!("{error}: the previous pair stays until both match"));
                     pair
                 }
                 Some(pair) => pair,
-                None if spec.comes_later => Arc::clone(self_signed.pair()),
+                None if spec.is_managed => Arc::clone(self_signed.pair()),
                 None => return Err(error),
             }
         }
@@ -450,27 +452,27 @@ fn load(
 }
 
 /// Makes rustls configurations that differ in certificate, client's CA and ticket scope alone.
-struct Builder<'a> {
+struct RustlsConfigBuilder<'a> {
     settings: &'a TlsSettings,
     provider: Arc<CryptoProvider>,
     versions: &'static [&'static SupportedProtocolVersion],
 }
 
-impl<'a> Builder<'a> {
-    fn new(settings: &'a TlsSettings) -> Result<Builder<'a>, TlsError> {
+impl<'a> RustlsConfigBuilder<'a> {
+    fn new(settings: &'a TlsSettings) -> Result<RustlsConfigBuilder<'a>, TlsError> {
         let provider = provider(&settings.ciphers, settings.aes_in_hardware)?;
         let versions = match settings.min_version {
             MinVersion::Tls12 => rustls::ALL_VERSIONS,
             MinVersion::Tls13 => TLS13_ALONE,
         };
-        let builder = Builder {
+        let builder = RustlsConfigBuilder {
             settings,
             provider,
             versions,
         };
         if settings.min_version == MinVersion::Tls13 && !builder.has(ProtocolVersion::TLSv1_3) {
             return Err(TlsError::new(
-                Part::Ciphers,
+                TlsPart::Ciphers,
                 "min_version is 1.3, but no cipher in the list is for TLS 1.3",
                 "TLS_AES_128_GCM_SHA256 is, for one",
             ));
@@ -496,17 +498,17 @@ impl<'a> Builder<'a> {
         warnings
     }
 
-    fn entry(&self, spec: &PairSpec, pair: Arc<Pair>) -> Result<Entry, TlsError> {
+    fn entry(&self, spec: &PairSpec, pair: Arc<CertificatePair>) -> Result<PairEntry, TlsError> {
         let authorities = match &spec.client_ca {
-            Some(path) => pair::certificates(path)?,
+            Some(path) => certificate_pair::certificates(path)?,
             None => Vec::new(),
         };
         let demanding = match &spec.client_ca {
             Some(path) => Some(self.demanding(spec, path, &authorities, &pair)?),
             None => None,
         };
-        Ok(Entry {
-            identity: Identity::of(
+        Ok(PairEntry {
+            identity: PairFingerprint::of(
                 spec.certificate.as_deref(),
                 spec.key.as_deref(),
                 spec.client_ca.as_deref(),
@@ -523,11 +525,11 @@ impl<'a> Builder<'a> {
         spec: &PairSpec,
         client_ca: &Path,
         authorities: &[CertificateDer<'_>],
-        pair: &Pair,
+        pair: &CertificatePair,
     ) -> Result<Arc<ServerConfig>, TlsError> {
         let unusable = |error: &dyn std::fmt::Display| {
             TlsError::new(
-                Part::ClientCa,
+                TlsPart::ClientCa,
                 format!("this CA can't check clients: {error}"),
                 "an X.509 v3 certificate of a CA belongs here",
             )
@@ -547,11 +549,11 @@ impl<'a> Builder<'a> {
         self.config(verifier, Arc::new(resolver), &scope(spec, authorities))
     }
 
-    fn quic(&self, resolver: Arc<dyn ResolvesServerCert>) -> Result<Option<Quic>, TlsError> {
+    fn quic(&self, resolver: Arc<dyn ResolvesServerCert>) -> Result<Option<QuicTls>, TlsError> {
         if !cfg!(feature = "http3") || !self.has(ProtocolVersion::TLSv1_3) {
             return Ok(None);
         }
-        let builder = Builder {
+        let builder = RustlsConfigBuilder {
             settings: self.settings,
             provider: Arc::clone(&self.provider),
             versions: TLS13_ALONE,
@@ -559,11 +561,11 @@ impl<'a> Builder<'a> {
         let config = builder.config(Arc::new(NoClientAuth), resolver, QUIC_SCOPE)?;
         let mut config = Arc::unwrap_or_clone(config);
         config.alpn_protocols = vec![b"h3".to_vec()];
-        config.ticketer = Arc::new(tickets::Noting(config.ticketer));
+        config.ticketer = Arc::new(ticket_keys::ResumptionObserver(config.ticketer));
         // QUIC keeps its keys itself.
         config.enable_secret_extraction = false;
         config.key_log = Arc::new(NoKeyLog);
-        Ok(Some(Quic {
+        Ok(Some(QuicTls {
             config: Arc::new(config),
             secret: self.settings.tickets.secret(QUIC_SCOPE)?,
         }))
@@ -577,7 +579,7 @@ impl<'a> Builder<'a> {
     ) -> Result<Arc<ServerConfig>, TlsError> {
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(self.versions)
-            .map_err(|error| TlsError::new(Part::Ciphers, error.to_string(), ""))?
+            .map_err(|error| TlsError::new(TlsPart::Ciphers, error.to_string(), ""))?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(resolver);
         config.alpn_protocols = self.settings.alpn.clone();
@@ -595,7 +597,7 @@ impl<'a> Builder<'a> {
         config.max_early_data_size = 0;
         // A connection that stays goes on with these and without rustls.
         config.enable_secret_extraction = true;
-        config.key_log = Arc::new(records::Listener);
+        config.key_log = Arc::new(record_layer::TrafficSecretLog);
         Ok(Arc::new(config))
     }
 }
@@ -626,23 +628,23 @@ const QUIC_SCOPE: &[u8] = b"quic";
 
 /// Chooses among the pairs that demand no client certificate.
 #[derive(Debug)]
-struct ByName {
-    names: Arc<Names>,
+struct CertificateByName {
+    names: Arc<ServerNames>,
     /// None where a client certificate is demanded, which this configuration can't do.
     pairs: Vec<Option<Arc<CertifiedKey>>>,
     self_signed: Arc<CertifiedKey>,
-    challenges: Option<Arc<Challenges>>,
+    challenges: Option<Arc<PendingChallenges>>,
 }
 
-impl ResolvesServerCert for ByName {
+impl ResolvesServerCert for CertificateByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         if validates(&hello) {
             return self.challenges.as_ref()?.alpn(hello.server_name()?);
         }
         match self.names.choose(hello.server_name()) {
-            Chosen::Pair(index) => self.pairs.get(index)?.clone(),
-            Chosen::SelfSigned => Some(Arc::clone(&self.self_signed)),
-            Chosen::Nobody => None,
+            NameMatch::Pair(index) => self.pairs.get(index)?.clone(),
+            NameMatch::SelfSigned => Some(Arc::clone(&self.self_signed)),
+            NameMatch::Nobody => None,
         }
     }
 }

@@ -10,7 +10,7 @@ use rustls::SupportedCipherSuite;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite as suite, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 
-use super::error::{Part, TlsError};
+use super::error::{TlsError, TlsPart};
 
 /// The cipher suites, by hardware or as the operator lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub fn provider(ciphers: &Ciphers, aes_in_hardware: bool) -> Result<Arc<CryptoPr
     };
     if cipher_suites.is_empty() {
         return Err(TlsError::new(
-            Part::Ciphers,
+            TlsPart::Ciphers,
             "the list of ciphers is empty",
             "\"auto\" takes them all, in the order that suits this hardware",
         ));
@@ -91,7 +91,7 @@ fn by_name(name: &str) -> Result<SupportedCipherSuite, TlsError> {
     known.map(|(_, _, suite)| *suite).ok_or_else(|| {
         let all: Vec<&str> = NAMES.iter().map(|(_, openssl, _)| *openssl).collect();
         TlsError::new(
-            Part::Ciphers,
+            TlsPart::Ciphers,
             format!("unknown cipher \"{name}\""),
             format!("known are {}", all.join(", ")),
         )
@@ -227,7 +227,7 @@ mod tests {
             ]
         );
         let error = provider(&names(&["RC4-SHA"]), true).unwrap_err();
-        assert_eq!(error.part, Part::Ciphers);
+        assert_eq!(error.part, TlsPart::Ciphers);
         assert!(error.what.contains("RC4-SHA"), "{error}");
         assert!(error.hint.contains("TLS_AES_128_GCM_SHA256"), "{error}");
         assert!(provider(&names(&[]), true).is_err());

@@ -14,16 +14,16 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
-use super::error::{Part, TlsError};
-use super::pair::{Pair, PemFile, pem};
-use super::unsigned::Unsigned;
+use super::error::{TlsError, TlsPart};
+use crate::base::atomic_file;
 use crate::base::digest::sha256;
-use crate::base::whole;
+use crate::tls::certificate_pair::{CertificatePair, PemFile, pem};
+use crate::tls::tbs_certificate::TbsCertificate;
 
 /// The self-signed certificate, whole and ready.
 #[derive(Clone, Debug)]
 pub struct SelfSigned {
-    pair: Arc<Pair>,
+    pair: Arc<CertificatePair>,
     path: Option<PathBuf>,
 }
 
@@ -91,7 +91,7 @@ impl SelfSigned {
         self.pair.not_after
     }
 
-    pub(super) fn pair(&self) -> &Arc<Pair> {
+    pub(super) fn pair(&self) -> &Arc<CertificatePair> {
         &self.pair
     }
 
@@ -101,11 +101,11 @@ impl SelfSigned {
 }
 
 /// The stored certificate, if its key is there and it lasts a while.
-fn still_good(path: &Path, key_path: &Path, now: u64) -> Option<Pair> {
+fn still_good(path: &Path, key_path: &Path, now: u64) -> Option<CertificatePair> {
     if !path.exists() {
         return None;
     }
-    match Pair::load(path, Some(key_path)) {
+    match CertificatePair::load(path, Some(key_path)) {
         // A machine without a clock of its own, before it asked for the time.
         Ok(pair) if now < CLOCK_STARTS => Some(pair),
         Ok(pair) if now >= pair.not_before && now + RENEWED_BEFORE_SECONDS <= pair.not_after => {
@@ -123,7 +123,7 @@ fn still_good(path: &Path, key_path: &Path, now: u64) -> Option<Pair> {
 }
 
 fn read_key(path: &Path) -> Option<EcdsaKeyPair> {
-    let file = PemFile::read(path, Part::SelfSigned).ok()?;
+    let file = PemFile::read(path, TlsPart::SelfSigned).ok()?;
     let der = file.keys.first()?.secret_der();
     EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der).ok()
 }
@@ -160,7 +160,7 @@ fn sign(key: &EcdsaKeyPair, names: &[String], now: u64) -> Result<Vec<u8>, TlsEr
     once.truncate(NAMES_MAX);
 
     let now = now.max(CLOCK_STARTS);
-    let unsigned = Unsigned {
+    let unsigned = TbsCertificate {
         serial: serial()?,
         common_name: "anthill, self-signed",
         names: &once,
@@ -190,9 +190,12 @@ fn can_be_named(name: &str) -> bool {
     is_name || name.parse::<IpAddr>().is_ok()
 }
 
-pub(super) fn pair_up(key: &EcdsaKeyPair, certificate: Vec<u8>) -> Result<Pair, TlsError> {
+pub(super) fn pair_up(
+    key: &EcdsaKeyPair,
+    certificate: Vec<u8>,
+) -> Result<CertificatePair, TlsError> {
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pkcs8(key)?));
-    Pair::match_up(vec![CertificateDer::from(certificate)], vec![key], || {
+    CertificatePair::match_up(vec![CertificateDer::from(certificate)], vec![key], || {
         failed("it has no key")
     })
 }
@@ -200,9 +203,9 @@ pub(super) fn pair_up(key: &EcdsaKeyPair, certificate: Vec<u8>) -> Result<Pair, 
 /// Writes it as PEM (RFC 7468).
 fn keep(path: &Path, label: &str, der: &[u8], mode: u32) -> Result<(), TlsError> {
     let pem = pem(label, der);
-    whole::write(path, pem.as_bytes(), mode).map_err(|error| {
+    atomic_file::write(path, pem.as_bytes(), mode).map_err(|error| {
         TlsError::new(
-            Part::SelfSigned,
+            TlsPart::SelfSigned,
             format!("can't keep the self-signed certificate: {error}"),
             "the state folder must be writable",
         )
@@ -212,7 +215,7 @@ fn keep(path: &Path, label: &str, der: &[u8], mode: u32) -> Result<(), TlsError>
 
 pub(super) fn failed(error: impl std::fmt::Display) -> TlsError {
     TlsError::new(
-        Part::SelfSigned,
+        TlsPart::SelfSigned,
         format!("can't make a self-signed certificate: {error}"),
         "",
     )

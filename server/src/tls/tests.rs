@@ -78,7 +78,7 @@ impl Fixture {
     }
 
     fn settings(&self) -> TlsSettings {
-        TlsSettings::new(Arc::new(Tickets::in_memory(unix_now()).unwrap()))
+        TlsSettings::new(Arc::new(TicketKeys::in_memory(unix_now()).unwrap()))
     }
 
     fn build(&self, pairs: &[PairSpec], settings: &TlsSettings) -> Tls {
@@ -183,7 +183,7 @@ fn connect_in_pieces(
             server = receive(server, piece)?;
         }
         let mut answered = Vec::new();
-        if let Handshake::Ready(server) = &mut server {
+        if let TlsConnection::Ready(server) = &mut server {
             while server.wants_write() {
                 server.write_tls(&mut answered).unwrap();
             }
@@ -194,7 +194,7 @@ fn connect_in_pieces(
             client.process_new_packets()?;
         }
         match server {
-            Handshake::Ready(server) if sent.is_empty() && answered.is_empty() => {
+            TlsConnection::Ready(server) if sent.is_empty() && answered.is_empty() => {
                 assert!(!client.is_handshaking() && !server.is_handshaking());
                 return Ok((client, server));
             }
@@ -203,22 +203,24 @@ fn connect_in_pieces(
     }
 }
 
-fn receive(mut server: Handshake, mut piece: &[u8]) -> Result<Handshake, rustls::Error> {
+fn receive(mut server: TlsConnection, mut piece: &[u8]) -> Result<TlsConnection, rustls::Error> {
     while !piece.is_empty() {
         match &mut server {
-            Handshake::Ready(server) => {
+            TlsConnection::Ready(server) => {
                 server.read_tls(&mut piece).unwrap();
                 server.process_new_packets()?;
             }
-            Handshake::Choosing(choosing) => match choosing.choose(&mut piece).unwrap() {
-                Choice::More => {}
-                Choice::Ready(mut ready) => {
-                    ready.process_new_packets()?;
-                    server = Handshake::Ready(ready);
+            TlsConnection::AwaitingHello(choosing) => {
+                match choosing.read_hello(&mut piece).unwrap() {
+                    HelloResult::More => {}
+                    HelloResult::Ready(mut ready) => {
+                        ready.process_new_packets()?;
+                        server = TlsConnection::Ready(ready);
+                    }
+                    HelloResult::Refused { error, .. } => return Err(error),
                 }
-                Choice::Refused { error, .. } => return Err(error),
-            },
-            Handshake::Sealed(_) | Handshake::Lost => unreachable!("no handshake ends so"),
+            }
+            TlsConnection::Sealed(_) | TlsConnection::Lost => unreachable!("no handshake ends so"),
         }
     }
     Ok(server)
@@ -243,7 +245,7 @@ fn the_name_chooses_the_certificate() {
     let exact = fixture.pair(&["a.test", "b.test"]);
     let wildcard = fixture.pair(&["*.c.test"]);
     let tls = fixture.tls(&[exact.clone(), wildcard.clone()]);
-    assert!(matches!(tls.accept().unwrap(), Handshake::Ready(_)));
+    assert!(matches!(tls.accept().unwrap(), TlsConnection::Ready(_)));
     for version in rustls::ALL_VERSIONS {
         let mut client = fixture.client_of(version);
         for (name, spec) in [
@@ -258,7 +260,7 @@ fn the_name_chooses_the_certificate() {
         }
         for unknown in ["c.test", "y.x.c.test", "d.test"] {
             assert!(connect(&tls, &client, unknown).is_err(), "{unknown}");
-            assert_eq!(tls.identity(Some(unknown)), Identity::NONE);
+            assert_eq!(tls.identity(Some(unknown)), PairFingerprint::NONE);
         }
         // Without a name there is the self-signed one, which the test's client trusts.
         client.enable_sni = false;
@@ -379,7 +381,7 @@ fn both_cipher_orders_win_over_the_clients() {
     assert_eq!(ends.1.protocol_version(), Some(ProtocolVersion::TLSv1_2));
     settings.min_version = MinVersion::Tls13;
     let error = Tls::build(&pairs, &settings, &fixture.self_signed, None, NOW).unwrap_err();
-    assert_eq!(error.part, Part::Ciphers);
+    assert_eq!(error.part, TlsPart::Ciphers);
 }
 
 #[test]
@@ -421,9 +423,9 @@ fn a_client_comes_back_by_ticket_after_a_restart_and_on_another_node() {
     let pairs = [fixture.pair(&["a.test"]), fixture.pair(&["b.test"])];
     let state = fixture.path("state");
     let shared = fixture.write("shared.keys", &"0123456789abcdef".repeat(4));
-    let from_state = || Tickets::from_state(&state, unix_now()).unwrap();
-    let from_file = || Tickets::from_file(&shared).unwrap();
-    for source in [&from_state as &dyn Fn() -> Tickets, &from_file] {
+    let from_state = || TicketKeys::from_state(&state, unix_now()).unwrap();
+    let from_file = || TicketKeys::from_file(&shared).unwrap();
+    for source in [&from_state as &dyn Fn() -> TicketKeys, &from_file] {
         let start = || fixture.build(&pairs, &TlsSettings::new(Arc::new(source())));
         for version in rustls::ALL_VERSIONS {
             let client = fixture.client_of(version);
@@ -455,7 +457,10 @@ fn a_client_certificate_is_demanded_where_the_site_says_so() {
     let open = fixture.pair(&["open.test"]);
     let closed = fixture.demanding_pair(&["closed.test", "*.closed.test"], &client_ca);
     let tls = fixture.tls(&[open.clone(), closed.clone()]);
-    assert!(matches!(tls.accept().unwrap(), Handshake::Choosing(_)));
+    assert!(matches!(
+        tls.accept().unwrap(),
+        TlsConnection::AwaitingHello(_)
+    ));
     assert_ne!(
         tls.identity(Some("open.test")),
         tls.identity(Some("closed.test"))
@@ -563,20 +568,20 @@ fn who_speaks_no_tls_gets_an_alert_or_nothing() {
     let fixture = Fixture::new();
     let client_ca = fixture.path("ca.pem");
     let tls = fixture.tls(&[fixture.demanding_pair(&["closed.test"], &client_ca)]);
-    let Handshake::Choosing(mut choosing) = tls.accept().unwrap() else {
+    let TlsConnection::AwaitingHello(mut choosing) = tls.accept().unwrap() else {
         panic!("nothing to choose");
     };
-    let Choice::Refused { alert, .. } = choosing
-        .choose(&mut &b"GET / HTTP/1.1\r\n\r\n"[..])
+    let HelloResult::Refused { alert, .. } = choosing
+        .read_hello(&mut &b"GET / HTTP/1.1\r\n\r\n"[..])
         .unwrap()
     else {
         panic!("plain HTTP was taken for TLS");
     };
     assert!(alert.is_empty() || alert[0] == 0x15);
-    let Handshake::Choosing(mut choosing) = tls.accept().unwrap() else {
+    let TlsConnection::AwaitingHello(mut choosing) = tls.accept().unwrap() else {
         panic!("nothing to choose");
     };
-    assert!(choosing.choose(&mut &[][..]).is_err());
+    assert!(choosing.read_hello(&mut &[][..]).is_err());
 }
 
 #[test]
@@ -598,7 +603,7 @@ fn keys_of_every_kind_and_form() {
         if !label.is_empty() {
             // Inside PKCS #8 is the older form (RFC 5958 §2).
             let der = key.serialize_der();
-            let mut inside = der::Reader(der::Reader(&der).next().unwrap().content);
+            let mut inside = der::DerReader(der::DerReader(&der).next().unwrap().content);
             inside.next();
             inside.next();
             forms.push(pem(
@@ -768,10 +773,10 @@ fn errors_of_files_and_names() {
     let error = with(&|spec| spec.key = Some(fixture.path("nowhere")));
     assert_eq!(
         (error.part, error.file),
-        (Part::Key, Some(fixture.path("nowhere")))
+        (TlsPart::Key, Some(fixture.path("nowhere")))
     );
     let error = with(&|spec| spec.client_ca = Some(fixture.path("nowhere")));
-    assert_eq!(error.part, Part::ClientCa);
+    assert_eq!(error.part, TlsPart::ClientCa);
     let key = fixture.write("only.key", &KeyPair::generate().unwrap().serialize_pem());
     let error = with(&|spec| spec.client_ca = Some(key.clone()));
     assert!(error.what.contains("PRIVATE KEY"), "{error}");
@@ -782,11 +787,11 @@ fn errors_of_files_and_names() {
         ("", "host name"),
     ] {
         let error = with(&|spec| spec.names = vec![name.to_owned()]);
-        assert_eq!(error.part, Part::Names);
+        assert_eq!(error.part, TlsPart::Names);
         assert!(error.hint.contains(hint), "{error}");
     }
     let error = fixture.error(&[good.clone(), fixture.pair(&["b.test", "A.test"])]);
-    assert_eq!((error.pair, error.part), (Some(1), Part::Names));
+    assert_eq!((error.pair, error.part), (Some(1), TlsPart::Names));
 }
 
 #[test]
@@ -878,7 +883,7 @@ fn later(fixture: &Fixture, name: &str, client_ca: Option<PathBuf>) -> PairSpec 
         names: vec![name.to_owned()],
         certificate: Some(fixture.write("empty", "").with_file_name("later.pem")),
         client_ca,
-        comes_later: true,
+        is_managed: true,
         ..PairSpec::default()
     }
 }
@@ -926,7 +931,7 @@ fn who_validates_a_name_gets_the_challenge_and_nothing_else() {
     let client_ca = fixture.write("clients.pem", &issuer.pem());
     let open = fixture.pair(&["a.test"]);
     let closed = fixture.demanding_pair(&["b.test"], &client_ca);
-    let ledger = Arc::new(Challenges::default());
+    let ledger = Arc::new(PendingChallenges::default());
     let mut settings = fixture.settings();
     settings.challenges = Some(Arc::clone(&ledger));
     let tls = fixture.build(&[open.clone(), closed], &settings);

@@ -4,7 +4,7 @@
 //! directive that is about some fields only (`private="…"`) is taken as about all.
 
 use super::fields::items;
-use super::scan;
+use crate::wire::byte_search;
 
 /// The directives that a shared cache heeds.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
@@ -39,11 +39,11 @@ impl CacheControl {
     pub fn read<'a>(lines: impl Iterator<Item = &'a [u8]>) -> CacheControl {
         let mut control = CacheControl::default();
         for directive in lines.flat_map(items) {
-            let (name, value) = match scan::find(directive, b'=', 0) {
+            let (name, value) = match byte_search::find(directive, b'=', 0) {
                 Some(at) => (&directive[..at], &directive[at + 1..]),
                 None => (directive, &[][..]),
             };
-            control.note(scan::trim(name), scan::trim(value));
+            control.note(byte_search::trim(name), byte_search::trim(value));
         }
         control
     }

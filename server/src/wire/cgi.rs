@@ -6,13 +6,13 @@
 
 use super::date::parse_http_date;
 use super::fields::{Fields, items};
-use super::head::Version;
-use super::scan;
 use super::status::{Status, StatusLine};
 use crate::limits::{CGI_FIELDS_MAX, CGI_HEAD_BYTES_MAX};
+use crate::wire::byte_search;
+use crate::wire::request_head::Version;
 
 /// What is known of a request and of the script that answers it. Paths are decoded.
-pub struct Meta<'a> {
+pub struct MetaVariables<'a> {
     /// `GET` and the like.
     pub method: &'a str,
     /// The version that the client spoke.
@@ -26,7 +26,7 @@ pub struct Meta<'a> {
     /// Without its `?`, as it was sent.
     pub query: Option<&'a [u8]>,
     /// The script's own, where what led to it says so.
-    pub led_query: Option<&'a [u8]>,
+    pub rewritten_query: Option<&'a [u8]>,
     /// All field lines.
     pub fields: Fields<'a>,
     /// Who asks.
@@ -52,65 +52,65 @@ pub struct Meta<'a> {
 }
 
 /// Where variables are told.
-pub trait Variables {
+pub trait VariableSink {
     /// One more; the parts make up its value.
-    fn tell(&mut self, name: &[u8], value: &[&[u8]]);
+    fn add(&mut self, name: &[u8], value: &[&[u8]]);
 }
 
-impl Meta<'_> {
+impl MetaVariables<'_> {
     /// Tells the variables of one request (RFC 3875 §4.1), with what programs have come to expect
     /// beside. None has a NUL in it, which no environment can hold: what would have one is left out.
-    pub fn tell(&self, all: &mut dyn Variables) {
-        let all = &mut WithoutNul(all);
-        all.tell(b"GATEWAY_INTERFACE", &[b"CGI/1.1"]);
-        all.tell(b"SERVER_SOFTWARE", &[b"anthill"]);
+    pub fn write_to(&self, all: &mut dyn VariableSink) {
+        let all = &mut NulFilter(all);
+        all.add(b"GATEWAY_INTERFACE", &[b"CGI/1.1"]);
+        all.add(b"SERVER_SOFTWARE", &[b"anthill"]);
         let host = if self.host.is_empty() {
             b"localhost"
         } else {
             self.host
         };
-        all.tell(b"SERVER_NAME", &[host]);
+        all.add(b"SERVER_NAME", &[host]);
         if let Some(server) = self.server {
-            all.tell(b"SERVER_ADDR", &[server.as_bytes()]);
+            all.add(b"SERVER_ADDR", &[server.as_bytes()]);
         }
-        all.tell(b"SERVER_PORT", &[self.port.as_bytes()]);
-        all.tell(b"SERVER_PROTOCOL", &[protocol(self.version).as_bytes()]);
-        all.tell(b"REQUEST_METHOD", &[self.method.as_bytes()]);
+        all.add(b"SERVER_PORT", &[self.port.as_bytes()]);
+        all.add(b"SERVER_PROTOCOL", &[protocol(self.version).as_bytes()]);
+        all.add(b"REQUEST_METHOD", &[self.method.as_bytes()]);
         let scheme: &[u8] = if self.secure { b"https" } else { b"http" };
-        all.tell(b"REQUEST_SCHEME", &[scheme]);
+        all.add(b"REQUEST_SCHEME", &[scheme]);
         if self.secure {
-            all.tell(b"HTTPS", &[b"on"]);
+            all.add(b"HTTPS", &[b"on"]);
         }
         let (mark, query): (&[u8], _) = match self.query {
             Some(query) => (b"?", query),
             None => (b"", &[][..]),
         };
-        all.tell(b"REQUEST_URI", &[self.raw_path, mark, query]);
-        all.tell(b"QUERY_STRING", &[self.led_query.unwrap_or(query)]);
-        all.tell(b"SCRIPT_NAME", &[self.script_name]);
-        all.tell(b"SCRIPT_FILENAME", &[self.script_file]);
-        all.tell(b"DOCUMENT_ROOT", &[self.root]);
-        all.tell(b"PATH_INFO", &[self.path_info]);
+        all.add(b"REQUEST_URI", &[self.raw_path, mark, query]);
+        all.add(b"QUERY_STRING", &[self.rewritten_query.unwrap_or(query)]);
+        all.add(b"SCRIPT_NAME", &[self.script_name]);
+        all.add(b"SCRIPT_FILENAME", &[self.script_file]);
+        all.add(b"DOCUMENT_ROOT", &[self.root]);
+        all.add(b"PATH_INFO", &[self.path_info]);
         if !self.path_info.is_empty() {
-            all.tell(b"PATH_TRANSLATED", &[self.root, self.path_info]);
+            all.add(b"PATH_TRANSLATED", &[self.root, self.path_info]);
         }
-        all.tell(b"REMOTE_ADDR", &[self.peer.as_bytes()]);
-        all.tell(b"REMOTE_HOST", &[self.peer.as_bytes()]);
+        all.add(b"REMOTE_ADDR", &[self.peer.as_bytes()]);
+        all.add(b"REMOTE_HOST", &[self.peer.as_bytes()]);
         if let Some(port) = self.peer_port {
-            all.tell(b"REMOTE_PORT", &[port.as_bytes()]);
+            all.add(b"REMOTE_PORT", &[port.as_bytes()]);
         }
         if let Some(user) = self.user {
-            all.tell(b"AUTH_TYPE", &[b"Basic"]);
-            all.tell(b"REMOTE_USER", &[user.as_bytes()]);
+            all.add(b"AUTH_TYPE", &[b"Basic"]);
+            all.add(b"REMOTE_USER", &[user.as_bytes()]);
         }
         if let Some(length) = self.length {
-            all.tell(b"CONTENT_LENGTH", &[length.as_bytes()]);
+            all.add(b"CONTENT_LENGTH", &[length.as_bytes()]);
         }
         if let Some(kind) = self.fields.first("content-type") {
-            all.tell(b"CONTENT_TYPE", &[kind]);
+            all.add(b"CONTENT_TYPE", &[kind]);
         }
         // PHP runs as CGI only where it sees that a server decided so.
-        all.tell(b"REDIRECT_STATUS", &[b"200"]);
+        all.add(b"REDIRECT_STATUS", &[b"200"]);
         self.tell_fields(all);
     }
 
@@ -119,7 +119,7 @@ impl Meta<'_> {
     /// A hyphen becomes an underscore, so a field whose name has an underscore could pass for
     /// another one: it is dropped, as is every name with anything but letters, digits and hyphens.
     /// `Proxy` would become HTTP_PROXY, which programs take for their own configuration.
-    fn tell_fields(&self, all: &mut dyn Variables) {
+    fn tell_fields(&self, all: &mut dyn VariableSink) {
         let lines = || self.fields.iter();
         let mut variable = Vec::with_capacity(64);
         for (nth, (name, value)) in lines().enumerate() {
@@ -143,11 +143,11 @@ impl Meta<'_> {
             let glue: &[u8] = if is_same(b"cookie") { b"; " } else { b", " };
             let mut more = lines().skip(nth + 1).filter(|(other, _)| is_same(other));
             match more.next() {
-                None => all.tell(&variable, &[value]),
+                None => all.add(&variable, &[value]),
                 Some((_, second)) => {
                     let mut parts = vec![value, glue, second];
                     parts.extend(more.flat_map(|(_, value)| [glue, value]));
-                    all.tell(&variable, &parts);
+                    all.add(&variable, &parts);
                 }
             }
         }
@@ -155,18 +155,18 @@ impl Meta<'_> {
 }
 
 /// Variables on their way elsewhere, but for those with a NUL.
-struct WithoutNul<'v>(&'v mut dyn Variables);
+struct NulFilter<'v>(&'v mut dyn VariableSink);
 
-impl Variables for WithoutNul<'_> {
-    fn tell(&mut self, name: &[u8], value: &[&[u8]]) {
+impl VariableSink for NulFilter<'_> {
+    fn add(&mut self, name: &[u8], value: &[&[u8]]) {
         if !value.iter().any(|part| holds_nul(part)) {
-            self.0.tell(name, value);
+            self.0.add(name, value);
         }
     }
 }
 
 fn holds_nul(bytes: &[u8]) -> bool {
-    scan::find(bytes, 0, 0).is_some()
+    byte_search::find(bytes, 0, 0).is_some()
 }
 
 /// Variables as a program's environment has them: `NAME=VALUE` with a NUL behind each.
@@ -175,9 +175,9 @@ pub struct Environment(Vec<u8>);
 
 impl Environment {
     /// Of one request.
-    pub fn of(meta: &Meta<'_>) -> Environment {
+    pub fn of(meta: &MetaVariables<'_>) -> Environment {
         let mut all = Environment(Vec::with_capacity(1_024));
-        meta.tell(&mut all);
+        meta.write_to(&mut all);
         all
     }
 
@@ -185,7 +185,7 @@ impl Environment {
     /// and NUL in either.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         if is_name(name) && !holds_nul(value) {
-            self.tell(name.as_bytes(), &[value]);
+            self.add(name.as_bytes(), &[value]);
         }
     }
 
@@ -208,8 +208,8 @@ impl Environment {
     }
 }
 
-impl Variables for Environment {
-    fn tell(&mut self, name: &[u8], value: &[&[u8]]) {
+impl VariableSink for Environment {
+    fn add(&mut self, name: &[u8], value: &[&[u8]]) {
         self.0.extend_from_slice(name);
         self.0.push(b'=');
         value.iter().for_each(|part| self.0.extend_from_slice(part));
@@ -223,33 +223,33 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Variables on their way elsewhere, with the operator's own instead of those that have their names.
-pub struct Instead<'v> {
+pub struct OverridingSink<'v> {
     /// The operator's.
     pub own: &'v [(String, String)],
     /// Where they go.
-    pub all: &'v mut dyn Variables,
+    pub all: &'v mut dyn VariableSink,
 }
 
-impl Instead<'_> {
+impl OverridingSink<'_> {
     /// Tells those of `meta`, and the operator's own.
-    pub fn tell_all(&mut self, meta: &Meta<'_>) {
+    pub fn write_all(&mut self, meta: &MetaVariables<'_>) {
         match self.own {
-            [] => meta.tell(self.all),
-            _ => meta.tell(self),
+            [] => meta.write_to(self.all),
+            _ => meta.write_to(self),
         }
         for (nth, (name, value)) in self.own.iter().enumerate() {
             let comes_again = self.own[nth + 1..].iter().any(|(other, _)| other == name);
             if is_name(name) && !holds_nul(value.as_bytes()) && !comes_again {
-                self.all.tell(name.as_bytes(), &[value.as_bytes()]);
+                self.all.add(name.as_bytes(), &[value.as_bytes()]);
             }
         }
     }
 }
 
-impl Variables for Instead<'_> {
-    fn tell(&mut self, name: &[u8], value: &[&[u8]]) {
+impl VariableSink for OverridingSink<'_> {
+    fn add(&mut self, name: &[u8], value: &[&[u8]]) {
         if !self.own.iter().any(|(own, _)| own.as_bytes() == name) {
-            self.all.tell(name, value);
+            self.all.add(name, value);
         }
     }
 }
@@ -279,16 +279,16 @@ fn protocol(version: Version) -> &'static str {
 
 /// What a script answers before its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CgiResponse {
     /// Another page of this server is to be sent instead (RFC 3875 §6.2.2): its path, with its query.
-    Local(Vec<u8>),
+    LocalRedirect(Vec<u8>),
     /// A document, or a redirect that is the client's to follow.
-    Document(Document),
+    Document(CgiDocument),
 }
 
 /// The head of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Document {
+pub struct CgiDocument {
     /// 200 to 599.
     pub status: StatusLine,
     /// In their order, without those that are the server's own.
@@ -299,35 +299,38 @@ pub struct Document {
 
 /// This is no head that can be sent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum CgiHeadError {
     /// And why.
     Malformed(&'static str),
     /// It has no end.
     TooLarge,
 }
 
-impl Answer {
+impl CgiResponse {
     /// Reads the head that begins `bytes`, and how long it is; `Ok(None)` while its end hasn't come.
     /// `scanned` is how far that was looked for: 0 at first, then kept between calls.
     ///
     /// Lines end with LF, or CRLF as on the wire.
-    pub fn parse(bytes: &[u8], scanned: &mut usize) -> Result<Option<(Answer, usize)>, Wrong> {
+    pub fn parse(
+        bytes: &[u8],
+        scanned: &mut usize,
+    ) -> Result<Option<(CgiResponse, usize)>, CgiHeadError> {
         if matches!(bytes, [b'\n', ..] | [b'\r', b'\n', ..]) {
-            return Err(Wrong::Malformed("no fields before the body"));
+            return Err(CgiHeadError::Malformed("no fields before the body"));
         }
         match end_of_head(bytes, scanned) {
             Some(end) if end <= CGI_HEAD_BYTES_MAX => {
-                Ok(Some((Head::read(&bytes[..end])?.answer()?, end)))
+                Ok(Some((CgiHeadFields::read(&bytes[..end])?.answer()?, end)))
             }
             None if bytes.len() < CGI_HEAD_BYTES_MAX => Ok(None),
-            _ => Err(Wrong::TooLarge),
+            _ => Err(CgiHeadError::TooLarge),
         }
     }
 }
 
 /// Behind the first empty line.
 fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
-    while let Some(at) = scan::find(bytes, b'\n', *scanned) {
+    while let Some(at) = byte_search::find(bytes, b'\n', *scanned) {
         match &bytes[at + 1..] {
             [b'\n', ..] => return Some(at + 2),
             [b'\r', b'\n', ..] => return Some(at + 3),
@@ -345,7 +348,7 @@ fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
 
 /// The fields of a head by what they mean.
 #[derive(Default)]
-struct Head {
+struct CgiHeadFields {
     status: Option<StatusLine>,
     length: Option<u64>,
     /// The value of the first Date line that is a date.
@@ -356,21 +359,21 @@ struct Head {
     fields: Vec<(String, Vec<u8>)>,
 }
 
-impl Head {
-    fn read(bytes: &[u8]) -> Result<Head, Wrong> {
-        let mut head = Head::default();
+impl CgiHeadFields {
+    fn read(bytes: &[u8]) -> Result<CgiHeadFields, CgiHeadError> {
+        let mut head = CgiHeadFields::default();
         for (nth, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.is_empty() {
                 break;
             }
             if nth >= CGI_FIELDS_MAX {
-                return Err(Wrong::TooLarge);
+                return Err(CgiHeadError::TooLarge);
             }
             match line.strip_prefix(b"HTTP/1.") {
                 // Many write the first line of a response, though only Status is CGI.
                 Some(rest) if nth == 0 => {
-                    head.note_status(scan::trim(rest.get(2..).unwrap_or_default()))?;
+                    head.note_status(byte_search::trim(rest.get(2..).unwrap_or_default()))?;
                 }
                 _ => head.note(line)?,
             }
@@ -378,22 +381,22 @@ impl Head {
         Ok(head)
     }
 
-    fn note(&mut self, line: &[u8]) -> Result<(), Wrong> {
+    fn note(&mut self, line: &[u8]) -> Result<(), CgiHeadError> {
         let colon = line.iter().position(|byte| *byte == b':');
-        let colon = colon.ok_or(Wrong::Malformed("a line without colon"))?;
-        let (name, value) = (&line[..colon], scan::trim(&line[colon + 1..]));
-        if name.is_empty() || !name.iter().all(|byte| scan::is_token(*byte)) {
-            return Err(Wrong::Malformed("a line that is no field"));
+        let colon = colon.ok_or(CgiHeadError::Malformed("a line without colon"))?;
+        let (name, value) = (&line[..colon], byte_search::trim(&line[colon + 1..]));
+        if name.is_empty() || !name.iter().all(|byte| byte_search::is_token(*byte)) {
+            return Err(CgiHeadError::Malformed("a line that is no field"));
         }
-        if scan::value_end(value, 0) != value.len() {
-            return Err(Wrong::Malformed("a control character in a field"));
+        if byte_search::value_end(value, 0) != value.len() {
+            return Err(CgiHeadError::Malformed("a control character in a field"));
         }
         let is = |field: &str| name.eq_ignore_ascii_case(field.as_bytes());
         if is("status") {
             self.note_status(value)
         } else if let Some(single) = [CONTENT_TYPE, LOCATION].into_iter().find(|it| is(it)) {
             match self.field(single) {
-                Some(before) if before != value => Err(Wrong::Malformed(TWO_VALUES)),
+                Some(before) if before != value => Err(CgiHeadError::Malformed(TWO_VALUES)),
                 Some(_) => Ok(()),
                 None => {
                     self.fields.push((single.to_owned(), value.to_vec()));
@@ -404,7 +407,9 @@ impl Head {
             once(&mut self.length, length(value)?)
         } else if is("transfer-encoding") {
             // Its body would be framed twice (RFC 3875 §6.3.4).
-            Err(Wrong::Malformed("Transfer-Encoding, which is the server's"))
+            Err(CgiHeadError::Malformed(
+                "Transfer-Encoding, which is the server's",
+            ))
         } else if is("date") {
             // Kept pages are aged by it (RFC 9111 §4.2.3). Without a valid one the server says its own.
             if self.date.is_none() && parse_http_date(value).is_some() {
@@ -425,10 +430,10 @@ impl Head {
     }
 
     /// Takes the status of the script. Its phrase stands in the first of several lines that has one.
-    fn note_status(&mut self, value: &[u8]) -> Result<(), Wrong> {
+    fn note_status(&mut self, value: &[u8]) -> Result<(), CgiHeadError> {
         let said = status(value)?;
         match &self.status {
-            Some(before) if **before != *said => Err(Wrong::Malformed(TWO_VALUES)),
+            Some(before) if **before != *said => Err(CgiHeadError::Malformed(TWO_VALUES)),
             Some(before) if before.has_own_reason() => Ok(()),
             _ => {
                 self.status = Some(said);
@@ -442,7 +447,7 @@ impl Head {
         Some(value)
     }
 
-    fn answer(mut self) -> Result<Answer, Wrong> {
+    fn answer(mut self) -> Result<CgiResponse, CgiHeadError> {
         let connection = std::mem::take(&mut self.connection);
         // Fields that Connection names were meant for one connection (RFC 9110 §7.6.1). By the same section
         // fields that are meant for all recipients are never among them: a response must not lose its `private`.
@@ -458,19 +463,19 @@ impl Head {
             (Some(status), _) => status,
             // RFC 3875 §6.2.2. More than this (a cookie, a body) would be lost: then the client follows.
             (None, Some(path)) if is_alone && is_local(path) => {
-                return Ok(Answer::Local(path.to_vec()));
+                return Ok(CgiResponse::LocalRedirect(path.to_vec()));
             }
             (None, Some(_)) => Status::FOUND.into(),
             (None, None) if has_kind => Status::OK.into(),
             // RFC 3875 §6.2: at least one of the three.
-            (None, None) => return Err(Wrong::Malformed("no Content-Type")),
+            (None, None) => return Err(CgiHeadError::Malformed("no Content-Type")),
         };
         self.fields
             .retain(|(name, value)| name != CONTENT_TYPE || !value.is_empty());
         if let Some(date) = self.date {
             self.fields.push(("Date".to_owned(), date));
         }
-        Ok(Answer::Document(Document {
+        Ok(CgiResponse::Document(CgiDocument {
             status,
             fields: self.fields,
             length: self.length,
@@ -507,9 +512,9 @@ const SERVERS_OWN: [&str; 7] = [
 ];
 
 /// A field that means one thing; the same again is no harm.
-fn once<T: PartialEq>(slot: &mut Option<T>, value: T) -> Result<(), Wrong> {
+fn once<T: PartialEq>(slot: &mut Option<T>, value: T) -> Result<(), CgiHeadError> {
     match slot {
-        Some(before) if *before != value => Err(Wrong::Malformed(TWO_VALUES)),
+        Some(before) if *before != value => Err(CgiHeadError::Malformed(TWO_VALUES)),
         _ => {
             *slot = Some(value);
             Ok(())
@@ -518,24 +523,24 @@ fn once<T: PartialEq>(slot: &mut Option<T>, value: T) -> Result<(), Wrong> {
 }
 
 /// Reads `404 Not Found`, the status of a final response.
-fn status(value: &[u8]) -> Result<StatusLine, Wrong> {
+fn status(value: &[u8]) -> Result<StatusLine, CgiHeadError> {
     match value {
         [a @ b'2'..=b'5', b, c, rest @ ..]
             if b.is_ascii_digit() && c.is_ascii_digit() && matches!(rest, [] | [b' ', ..]) =>
         {
             let digits = [a, b, c].map(|digit| u16::from(digit - b'0'));
             let status = Status(digits[0] * 100 + digits[1] * 10 + digits[2]);
-            Ok(StatusLine::new(status, scan::trim(rest)))
+            Ok(StatusLine::new(status, byte_search::trim(rest)))
         }
-        _ => Err(Wrong::Malformed("no status of a response")),
+        _ => Err(CgiHeadError::Malformed("no status of a response")),
     }
 }
 
-fn length(value: &[u8]) -> Result<u64, Wrong> {
+fn length(value: &[u8]) -> Result<u64, CgiHeadError> {
     let digits = std::str::from_utf8(value).ok();
     let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let length = digits.and_then(|text| text.parse().ok());
-    length.ok_or(Wrong::Malformed("malformed Content-Length"))
+    length.ok_or(CgiHeadError::Malformed("malformed Content-Length"))
 }
 
 /// A path of this server, as against a URL; `//` begins the name of another one. What has a fragment

@@ -3,7 +3,7 @@
 
 /// A moment in the civil calendar, UTC.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Civil {
+pub struct HttpDateTime {
     /// 1970 to 9999.
     pub year: u16,
     /// 1 to 12.
@@ -20,7 +20,7 @@ pub struct Civil {
     pub weekday: u8,
 }
 
-impl Civil {
+impl HttpDateTime {
     /// `Jan` to `Dec`.
     pub fn month_name(&self) -> &'static str {
         MONTHS[usize::from(self.month - 1) % 12]
@@ -49,7 +49,7 @@ const DAY_SECONDS: u64 = 86_400;
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// The civil date of this second; seconds past the year 9999 are taken as its last.
-pub fn civil(unix_seconds: u64) -> Civil {
+pub fn civil(unix_seconds: u64) -> HttpDateTime {
     let unix_seconds = unix_seconds.min(LAST_SECOND);
     let days = unix_seconds / DAY_SECONDS;
     let second_of_day = (unix_seconds % DAY_SECONDS) as u32;
@@ -68,7 +68,7 @@ pub fn civil(unix_seconds: u64) -> Civil {
         march_month - 9
     };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
-    Civil {
+    HttpDateTime {
         year: year as u16,
         month: month as u8,
         day: day as u8,

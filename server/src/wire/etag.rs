@@ -1,7 +1,7 @@
 //! Entity tags (RFC 9110 §8.8.3) and the lists of them in If-Match and If-None-Match.
 
-use super::fields::{Lines, Values};
-use super::scan;
+use super::fields::{FieldValueLines, FieldValues};
+use crate::wire::byte_search;
 
 /// One entity tag.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -60,10 +60,10 @@ pub enum TagItem<'a> {
 
 /// The tags of If-Match or If-None-Match. The first malformed member ends the list: then nothing
 /// more matches, which is the careful reading of both fields.
-pub fn entity_tags<'a>(values: &Values<'a>) -> EntityTags<'a> {
-    let any = matches!(values, Values::One(b"*"));
+pub fn entity_tags<'a>(values: &FieldValues<'a>) -> EntityTags<'a> {
+    let any = matches!(values, FieldValues::One(b"*"));
     let lines = if any {
-        Values::None.lines()
+        FieldValues::None.lines()
     } else {
         values.lines()
     };
@@ -79,7 +79,7 @@ pub fn entity_tags<'a>(values: &Values<'a>) -> EntityTags<'a> {
 pub struct EntityTags<'a> {
     any: bool,
     rest: &'a [u8],
-    lines: Lines<'a>,
+    lines: FieldValueLines<'a>,
 }
 
 impl<'a> Iterator for EntityTags<'a> {
@@ -90,7 +90,7 @@ impl<'a> Iterator for EntityTags<'a> {
             return Some(TagItem::Any);
         }
         loop {
-            self.rest = scan::trim(self.rest);
+            self.rest = byte_search::trim(self.rest);
             match self.rest {
                 [] => self.rest = self.lines.next()?,
                 [b',', rest @ ..] => self.rest = rest,
@@ -100,7 +100,7 @@ impl<'a> Iterator for EntityTags<'a> {
         let Some((tag, rest)) = ETag::leading(self.rest) else {
             return self.end();
         };
-        self.rest = scan::trim(rest);
+        self.rest = byte_search::trim(rest);
         if !matches!(self.rest, [] | [b',', ..]) {
             return self.end();
         }
@@ -111,7 +111,7 @@ impl<'a> Iterator for EntityTags<'a> {
 impl<'a> EntityTags<'a> {
     fn end(&mut self) -> Option<TagItem<'a>> {
         self.rest = b"";
-        self.lines = Values::None.lines();
+        self.lines = FieldValues::None.lines();
         None
     }
 }
@@ -121,7 +121,7 @@ mod tests {
     use super::super::fields::Fields;
     use super::*;
 
-    fn shown(values: &Values<'_>) -> String {
+    fn shown(values: &FieldValues<'_>) -> String {
         let members: Vec<String> = entity_tags(values)
             .map(|item| match item {
                 TagItem::Any => "any".to_owned(),
@@ -162,11 +162,11 @@ mod tests {
             (r#""a"x, "b""#, ""),
         ];
         for (value, expected) in table {
-            assert_eq!(shown(&Values::One(value.as_bytes())), expected, "{value}");
+            assert_eq!(shown(&FieldValues::One(value.as_bytes())), expected, "{value}");
         }
-        assert_eq!(shown(&Values::None), "");
+        assert_eq!(shown(&FieldValues::None), "");
         let lines = b"If-Match: \"a\"\r\nIf-Match: W/\"b\", \"c\"\r\n";
-        let values = Values::Many(Fields(lines), "if-match");
+        let values = FieldValues::Many(Fields(lines), "if-match");
         assert_eq!(shown(&values), r#""a" | weak "b" | "c""#);
     }
 

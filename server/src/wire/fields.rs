@@ -3,10 +3,10 @@
 //! Nothing is collected into a map: the lines stay where they arrived, and whoever wants a field
 //! that isn't in `Asks` walks over them.
 
-use super::scan;
+use crate::wire::byte_search;
 
-pub use super::coding::{Accepted, Coding};
 pub use super::etag::{ETag, EntityTags, TagItem, entity_tags};
+pub use crate::wire::content_coding::{AcceptedCodings, ContentCoding};
 
 /// All field lines of one head, borrowed: the bytes between the request line and the empty line.
 #[derive(Copy, Clone, Debug, Default)]
@@ -53,13 +53,13 @@ impl<'a> Iterator for FieldLines<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.rest.is_empty() {
-            let end = scan::find(self.rest, b'\n', 0).unwrap_or(self.rest.len());
+            let end = byte_search::find(self.rest, b'\n', 0).unwrap_or(self.rest.len());
             let (line, rest) = self.rest.split_at(end);
             self.rest = rest.get(1..).unwrap_or_default();
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             // A parsed head has no line without a colon.
-            if let Some(colon) = scan::find(line, b':', 0) {
-                return Some((&line[..colon], scan::trim(&line[colon + 1..])));
+            if let Some(colon) = byte_search::find(line, b':', 0) {
+                return Some((&line[..colon], byte_search::trim(&line[colon + 1..])));
             }
         }
         None
@@ -69,7 +69,7 @@ impl<'a> Iterator for FieldLines<'a> {
 /// The values of one list-typed field: none, one line, or (rare) several lines to be read as one
 /// list. Kept so that the usual single line costs no walk and no allocation.
 #[derive(Copy, Clone, Debug, Default)]
-pub enum Values<'a> {
+pub enum FieldValues<'a> {
     /// The field is absent.
     #[default]
     None,
@@ -79,18 +79,20 @@ pub enum Values<'a> {
     Many(Fields<'a>, &'static str),
 }
 
-impl<'a> Values<'a> {
+impl<'a> FieldValues<'a> {
     /// Is the field absent?
     pub fn is_none(&self) -> bool {
-        matches!(self, Values::None)
+        matches!(self, FieldValues::None)
     }
 
     /// The trimmed value of each line, in order.
-    pub fn lines(&self) -> Lines<'a> {
+    pub fn lines(&self) -> FieldValueLines<'a> {
         match *self {
-            Values::None => Lines(Remaining::One(None)),
-            Values::One(line) => Lines(Remaining::One(Some(line))),
-            Values::Many(fields, name) => Lines(Remaining::Many(fields.iter(), name)),
+            FieldValues::None => FieldValueLines(RemainingLines::One(None)),
+            FieldValues::One(line) => FieldValueLines(RemainingLines::One(Some(line))),
+            FieldValues::Many(fields, name) => {
+                FieldValueLines(RemainingLines::Many(fields.iter(), name))
+            }
         }
     }
 
@@ -102,21 +104,21 @@ impl<'a> Values<'a> {
 
 /// Iterates over the lines of one field.
 #[derive(Clone, Debug)]
-pub struct Lines<'a>(Remaining<'a>);
+pub struct FieldValueLines<'a>(RemainingLines<'a>);
 
 #[derive(Clone, Debug)]
-enum Remaining<'a> {
+enum RemainingLines<'a> {
     One(Option<&'a [u8]>),
     Many(FieldLines<'a>, &'static str),
 }
 
-impl<'a> Iterator for Lines<'a> {
+impl<'a> Iterator for FieldValueLines<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
         match &mut self.0 {
-            Remaining::One(line) => line.take(),
-            Remaining::Many(lines, name) => lines
+            RemainingLines::One(line) => line.take(),
+            RemainingLines::Many(lines, name) => lines
                 .find(|(line_name, _)| line_name.eq_ignore_ascii_case(name.as_bytes()))
                 .map(|(_, value)| value),
         }
@@ -130,7 +132,7 @@ pub fn items(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         while !rest.is_empty() {
             let end = item_end(rest);
-            let item = scan::trim(&rest[..end]);
+            let item = byte_search::trim(&rest[..end]);
             rest = rest.get(end + 1..).unwrap_or_default();
             if !item.is_empty() {
                 return Some(item);
@@ -183,11 +185,11 @@ mod tests {
 
     #[test]
     fn values_of_several_lines_are_one_list() {
-        let many = Values::Many(Fields(LINES), "accept-encoding");
+        let many = FieldValues::Many(Fields(LINES), "accept-encoding");
         let items: Vec<_> = many.items().collect();
         assert_eq!(items, [&b"gzip"[..], b"br", b"zstd"]);
-        assert!(Values::None.is_none() && !many.is_none());
-        assert_eq!(Values::None.items().count(), 0);
+        assert!(FieldValues::None.is_none() && !many.is_none());
+        assert_eq!(FieldValues::None.items().count(), 0);
     }
 
     #[test]

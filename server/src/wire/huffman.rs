@@ -29,7 +29,7 @@ const LENGTH_MAX: usize = 30;
 /// Codes up to this length are found by one look.
 const SHORT_BITS: u32 = 8;
 
-struct Code {
+struct HuffmanCode {
     /// Of each symbol.
     codes: [u32; 257],
     /// All symbols in the order of their codes.
@@ -42,10 +42,10 @@ struct Code {
     short: [(u8, u8); 1 << SHORT_BITS],
 }
 
-static CODE: Code = make();
+static CODE: HuffmanCode = make();
 
-const fn make() -> Code {
-    let mut made = Code {
+const fn make() -> HuffmanCode {
+    let mut made = HuffmanCode {
         codes: [0; 257],
         sorted: [0; 257],
         ends: [0; LENGTH_MAX + 1],
@@ -82,10 +82,10 @@ const fn make() -> Code {
 
 /// This is no Huffman-coded string.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Invalid;
+pub struct InvalidHuffman;
 
 /// Appends the decoded `coded` to `out`.
-pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
+pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
     let mut rest = coded.iter();
     // The bits that are not yet decoded, at the top.
     let (mut bits, mut count) = (0u64, 0u32);
@@ -110,11 +110,11 @@ pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
             return if count < 8 && ones == count {
                 Ok(())
             } else {
-                Err(Invalid)
+                Err(InvalidHuffman)
             };
         }
         if symbol == EOS {
-            return Err(Invalid);
+            return Err(InvalidHuffman);
         }
         out.push(symbol as u8);
         bits <<= length;
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn decoded(coded: &[u8]) -> Result<Vec<u8>, Invalid> {
+    fn decoded(coded: &[u8]) -> Result<Vec<u8>, InvalidHuffman> {
         let mut out = Vec::new();
         decode(coded, &mut out).map(|()| out)
     }
@@ -213,13 +213,13 @@ mod tests {
     fn padding_is_less_than_a_byte_of_ones() {
         // "0" is five zeros.
         assert_eq!(decoded(&[0b0000_0111]), Ok(b"0".to_vec()));
-        assert_eq!(decoded(&[0b0000_0110]), Err(Invalid));
-        assert_eq!(decoded(&[0b0000_0111, 0xff]), Err(Invalid));
-        assert_eq!(decoded(&[0xff]), Err(Invalid));
+        assert_eq!(decoded(&[0b0000_0110]), Err(InvalidHuffman));
+        assert_eq!(decoded(&[0b0000_0111, 0xff]), Err(InvalidHuffman));
+        assert_eq!(decoded(&[0xff]), Err(InvalidHuffman));
         assert_eq!(decoded(&[]), Ok(Vec::new()));
         // EOS itself.
-        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xff]), Err(Invalid));
-        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xfc]), Err(Invalid));
+        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xff]), Err(InvalidHuffman));
+        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xfc]), Err(InvalidHuffman));
     }
 
     proptest! {

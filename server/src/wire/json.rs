@@ -29,7 +29,7 @@ impl Json {
     /// deeper than [`JSON_DEPTH_MAX`].
     pub fn parse(bytes: &[u8]) -> Option<Json> {
         let text = std::str::from_utf8(bytes).ok()?;
-        let mut reader = Reader { rest: text };
+        let mut reader = JsonReader { rest: text };
         let value = reader.value(JSON_DEPTH_MAX)?;
         reader.space();
         reader.rest.is_empty().then_some(value)
@@ -85,11 +85,11 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-struct Reader<'t> {
+struct JsonReader<'t> {
     rest: &'t str,
 }
 
-impl Reader<'_> {
+impl JsonReader<'_> {
     fn space(&mut self) {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\r', '\n']);
     }

@@ -2,32 +2,30 @@
 //!
 //! Everything here can be fed at any split point, and is fuzzed without a port.
 
-pub mod body;
 pub mod cache_control;
-pub mod calm;
+pub mod abuse_budget;
 pub mod cgi;
-pub mod check;
-pub mod coding;
+pub mod invariants;
+pub mod content_coding;
 pub mod date;
 pub mod etag;
-pub mod fcgi;
+pub mod fastcgi;
 pub mod fields;
-pub mod h1;
 pub mod h2;
 pub mod h3;
-pub mod head;
+pub mod request_head;
 pub mod json;
 pub mod huffman;
-mod literal;
-mod noted;
+mod hpack_primitives;
+mod request_head_builder;
 pub mod pkt_line;
 pub mod priority;
 pub mod range;
 pub mod reject;
-pub mod response;
-pub mod request;
-mod scan;
+pub mod field_section;
+mod byte_search;
 pub mod status;
-pub mod target;
+pub mod request_target;
+pub mod h1;
 
-pub use noted::host_said;
+pub use crate::wire::request_head_builder::effective_host;

@@ -7,14 +7,14 @@
 
 /// An answer to a push on its way to the client.
 #[derive(Default)]
-pub struct Answer {
+pub struct PushResponse {
     /// The length of a line, as far as it has come; four zeros are a flush that may be the last.
     length: Vec<u8>,
     /// Bytes of the current line that are still to come.
     left: usize,
     /// The first byte of the current line is next.
     begins: bool,
-    bands: Bands,
+    bands: SideBand,
     /// Anything at all.
     has_come: bool,
     /// These are no lines: all goes on as it came.
@@ -22,7 +22,7 @@ pub struct Answer {
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Bands {
+enum SideBand {
     #[default]
     Unknown,
     Yes,
@@ -35,7 +35,7 @@ const LINE_BYTES_MAX: usize = 65_520;
 /// What git sends so that nobody takes it for dead: data, but none.
 pub const KEEP_ALIVE: &[u8] = b"0005\x01";
 
-impl Answer {
+impl PushResponse {
     /// Takes what comes, and appends what can go on.
     pub fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         self.has_come |= !bytes.is_empty();
@@ -82,8 +82,8 @@ impl Answer {
 
     fn look_at_band(&mut self, first: u8) {
         self.bands = match (self.bands, first) {
-            (Bands::Unknown | Bands::Yes, 1..=3) => Bands::Yes,
-            _ => Bands::No,
+            (SideBand::Unknown | SideBand::Yes, 1..=3) => SideBand::Yes,
+            _ => SideBand::No,
         };
     }
 
@@ -94,14 +94,14 @@ impl Answer {
     }
 
     /// It has come to its last flush, and words can stand before it.
-    pub fn can_speak(&self) -> bool {
-        self.length == FLUSH && self.bands == Bands::Yes && !self.is_foreign
+    pub fn can_insert_message(&self) -> bool {
+        self.length == FLUSH && self.bands == SideBand::Yes && !self.is_foreign
     }
 
     /// What is left to be sent, after these words for the user.
     pub fn end(self, words: &[String]) -> Vec<u8> {
         let mut out = Vec::new();
-        for line in words.iter().filter(|_| self.can_speak()) {
+        for line in words.iter().filter(|_| self.can_insert_message()) {
             let most = LINE_BYTES_MAX - 6;
             let text = &line.as_bytes()[..line.len().min(most)];
             out.extend_from_slice(format!("{:04x}\x02", text.len() + 6).as_bytes());
@@ -120,11 +120,11 @@ mod tests {
 
     /// What goes on before the end, and then.
     fn through(parts: &[&[u8]], words: &[&str]) -> (Vec<u8>, Vec<u8>, bool) {
-        let (mut answer, mut out) = (Answer::default(), Vec::new());
+        let (mut answer, mut out) = (PushResponse::default(), Vec::new());
         for part in parts {
             answer.take(part, &mut out);
         }
-        let can_speak = answer.can_speak();
+        let can_speak = answer.can_insert_message();
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         (out, answer.end(&words), can_speak)
     }
@@ -185,7 +185,7 @@ mod tests {
             for to in 0..=255 {
                 let mut bytes = WITH_BANDS.to_vec();
                 bytes[at] = to;
-                crate::wire::check::push_answer(&bytes);
+                crate::wire::invariants::push_answer(&bytes);
             }
         }
     }

@@ -3,8 +3,8 @@
 //! A server may ignore any Range field, so whatever is odd is ignored and answered with the whole;
 //! 416 is left for a well-formed request that lies wholly behind the end.
 
-use super::scan;
 use crate::limits::RANGES_MAX;
+use crate::wire::byte_search;
 use std::ops::Deref;
 
 /// What a Range field asks of a representation.
@@ -76,7 +76,7 @@ pub fn parse_ranges(value: &[u8], size: u64) -> Ranges {
     }
     let mut found = RangeList::EMPTY;
     let mut asked = 0;
-    for item in set.split(|&byte| byte == b',').map(scan::trim) {
+    for item in set.split(|&byte| byte == b',').map(byte_search::trim) {
         if item.is_empty() {
             continue;
         }
@@ -86,12 +86,12 @@ pub fn parse_ranges(value: &[u8], size: u64) -> Ranges {
         }
         match resolve(item, size) {
             None => return Ranges::Ignore,
-            Some(Resolved::Outside) => {}
+            Some(ResolvedRange::Outside) => {}
             // Overlapping ranges multiply the answer (RFC 9110 §17.15).
-            Some(Resolved::Inside(first, last)) if !found.add(first, last) => {
+            Some(ResolvedRange::Inside(first, last)) if !found.add(first, last) => {
                 return Ranges::Ignore;
             }
-            Some(Resolved::Inside(..)) => {}
+            Some(ResolvedRange::Inside(..)) => {}
         }
     }
     match (asked, found.is_empty()) {
@@ -101,20 +101,20 @@ pub fn parse_ranges(value: &[u8], size: u64) -> Ranges {
     }
 }
 
-enum Resolved {
+enum ResolvedRange {
     Inside(u64, u64),
     Outside,
 }
 
 /// One `first-last`, `first-` or `-suffix`; `None` if malformed.
-fn resolve(item: &[u8], size: u64) -> Option<Resolved> {
+fn resolve(item: &[u8], size: u64) -> Option<ResolvedRange> {
     let dash = item.iter().position(|&byte| byte == b'-')?;
     let (first, last) = (&item[..dash], &item[dash + 1..]);
     if first.is_empty() {
         let suffix = number(last)?;
         return Some(match suffix {
-            0 => Resolved::Outside,
-            _ => Resolved::Inside(size.saturating_sub(suffix), size - 1),
+            0 => ResolvedRange::Outside,
+            _ => ResolvedRange::Inside(size.saturating_sub(suffix), size - 1),
         });
     }
     let first = number(first)?;
@@ -127,9 +127,9 @@ fn resolve(item: &[u8], size: u64) -> Option<Resolved> {
         return None;
     }
     Some(if first < size {
-        Resolved::Inside(first, last.min(size - 1))
+        ResolvedRange::Inside(first, last.min(size - 1))
     } else {
-        Resolved::Outside
+        ResolvedRange::Outside
     })
 }
 
@@ -147,8 +147,8 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check;
     use super::*;
+    use crate::wire::invariants;
     use proptest::prelude::*;
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
     proptest! {
         #[test]
         fn invariants_of_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            check::range(&bytes);
+            invariants::range(&bytes);
         }
 
         #[test]
@@ -244,7 +244,7 @@ mod tests {
             set in "bytes=([0-9]{0,4}-[0-9]{0,4}[, ]{0,2}){0,10}"
         ) {
             let size = u64::from_le_bytes(size) >> shift;
-            check::range(&[&size.to_le_bytes()[..], set.as_bytes()].concat());
+            invariants::range(&[&size.to_le_bytes()[..], set.as_bytes()].concat());
         }
     }
 }

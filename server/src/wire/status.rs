@@ -1,8 +1,8 @@
 //! Status codes (RFC 9110 §15) and their reason phrases.
 
-use super::scan;
-use crate::base::text::push_number;
+use crate::base::number_text::push_number;
 use crate::limits::STATUS_REASON_BYTES_MAX;
+use crate::wire::byte_search;
 use std::ops::Deref;
 
 /// A final or interim status code, 100 to 599.
@@ -28,7 +28,7 @@ impl StatusLine {
     pub fn new(status: Status, reason: &[u8]) -> StatusLine {
         let is_own = !reason.is_empty()
             && reason.len() <= STATUS_REASON_BYTES_MAX
-            && scan::value_end(reason, 0) == reason.len()
+            && byte_search::value_end(reason, 0) == reason.len()
             && reason != status.reason().as_bytes();
         StatusLine {
             status,

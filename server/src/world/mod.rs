@@ -3,25 +3,25 @@
 //! Control builds a [`World`] from the configuration, all or nothing, and hands it to every worker;
 //! a request looks at one World from beginning to end, so half a configuration can't exist.
 
-pub mod allow;
+pub mod allow_list;
 pub mod build;
-pub mod leading;
+pub mod query_pattern;
 pub mod users;
 
-use crate::base::lag::SiteLag;
-use crate::base::log::{Format, Sink};
-use crate::cache::{Cached, Stage};
-use crate::handler::backend::{Backend, Keep};
-use crate::handler::cgi::has_ending;
-use crate::handler::{Handler, Scripts};
+use crate::base::change_tracker::SiteChangeTracker;
+use crate::base::log::{AccessLogFormat, Sink};
+use crate::cache::{CacheLayer, CachedHandler};
+use crate::handler::script::cgi::has_ending;
+use crate::handler::{Handler, ScriptRunner};
 use crate::hits::SiteHits;
 use crate::limits::Limits;
 use crate::site::Site;
-use crate::tls::{Challenges, Identity, Tls};
+use crate::tls::{PairFingerprint, PendingChallenges, Tls};
+use crate::upstream::{Backend, ReusePolicy};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
-use allow::Allow;
-use leading::QueryPattern;
+use crate::world::allow_list::AllowList;
+use crate::world::query_pattern::QueryPattern;
 use std::sync::Arc;
 use users::{Logins, Users};
 
@@ -39,7 +39,7 @@ pub struct World {
     /// Sites by name.
     pub hosts: Hosts,
     /// Where lines go that belong to no site.
-    pub access: Option<Access>,
+    pub access: Option<AccessLog>,
     /// What is known of passwords that came a moment ago: a ledger, shared by all Worlds.
     pub logins: Arc<Logins>,
     /// The port that redirects to https name; None when there is no https.
@@ -47,32 +47,32 @@ pub struct World {
     /// HTTP/2 is spoken without TLS, with who begins so.
     pub h2c: bool,
     /// Challenges that are pending: a ledger; None where no certificate comes by itself.
-    pub challenges: Option<Arc<Challenges>>,
+    pub challenges: Option<Arc<PendingChallenges>>,
     /// The port at which HTTP/3 is announced; None where it isn't spoken.
     pub h3_port: Option<u16>,
     /// Each backend once; see [`World::settle`].
-    pub backends: Vec<Keeping>,
+    pub backends: Vec<BackendReuse>,
 }
 
 /// A backend, and what becomes of connections to it.
-pub type Keeping = (Arc<Backend>, Keep);
+pub type BackendReuse = (Arc<Backend>, ReusePolicy);
 
 impl World {
     /// Tells the ledgers what holds from now on, when this is about to be served.
     pub fn settle(&self) {
         for (backend, keep) in &self.backends {
-            backend.keeps_from_now_on(*keep);
+            backend.set_reuse_policy(*keep);
         }
     }
 }
 
 /// Where and how access lines are written.
 #[derive(Clone)]
-pub struct Access {
+pub struct AccessLog {
     /// The destination, shared with every site that logs to it.
     pub sink: Sink,
     /// How lines look.
-    pub format: Format,
+    pub format: AccessLogFormat,
 }
 
 /// One site as the outside knows it.
@@ -102,15 +102,15 @@ pub struct Host {
     /// Any route has `scripts`: then what is opened may have to be run.
     pub scripted: bool,
     /// Which certificate files and client-certificate demand a connection for this site has.
-    pub identity: Identity,
+    pub identity: PairFingerprint,
     /// Only a client with a certificate may be served, so nothing may be over plain HTTP.
     pub demands_certificate: bool,
     /// This site's log.
-    pub access: Option<Access>,
+    pub access: Option<AccessLog>,
     /// Where views of its pages are counted; None where they aren't.
     pub hits: Option<Arc<SiteHits>>,
     /// How far it lags behind the disk: a ledger, shared by all Worlds.
-    pub lag: SiteLag,
+    pub lag: SiteChangeTracker,
 }
 
 /// Fields that every response of a site has over TLS, and none has without: ready for every version of
@@ -155,9 +155,9 @@ pub struct Route {
     /// Whole components of the decoded path, beginning with `/`, without a trailing slash ("" = all).
     pub prefix: Box<[u8]>,
     /// What answers, or None where the route only guards files.
-    pub target: Option<Target>,
+    pub target: Option<RouteTarget>,
     /// Who may come in by address.
-    pub allow: Option<Allow>,
+    pub allow: Option<AllowList>,
     /// Who may come in by login.
     pub users: Option<Arc<Users>>,
     /// What runs some of the site's files instead of sending them.
@@ -205,14 +205,14 @@ pub struct SiteScripts {
     /// With their dots.
     pub endings: Arc<[String]>,
     /// What runs them.
-    pub handler: Arc<dyn Scripts>,
+    pub handler: Arc<dyn ScriptRunner>,
     /// What of their responses is kept.
-    pub cache: Option<Stage>,
+    pub cache: Option<CacheLayer>,
 }
 
 /// What answers under a route.
 #[derive(Clone)]
-pub enum Target {
+pub enum RouteTarget {
     /// Another place, with what follows the prefix appended if it ends with a slash.
     Redirect(Box<[u8]>),
     /// Another path of the same site.
@@ -227,19 +227,19 @@ pub enum Target {
     /// Live.
     Handler(Arc<dyn Handler>),
     /// Live, with the page cache before it.
-    Cached(Arc<Cached>),
+    Cached(Arc<CachedHandler>),
     /// Repositories of git.
     Git {
         /// What git asks for.
         exchanges: Arc<dyn Handler>,
         /// What a browser asks for, with the page cache before it.
-        pages: Arc<Cached>,
+        pages: Arc<CachedHandler>,
     },
 }
 
-impl Access {
+impl AccessLog {
     /// The same destination and format.
-    pub fn is_same(&self, other: &Access) -> bool {
+    pub fn is_same(&self, other: &AccessLog) -> bool {
         self.format == other.format && self.sink.is_same(&other.sink)
     }
 }
@@ -256,7 +256,7 @@ impl Route {
 
 impl Host {
     /// The target for `path` with what follows its prefix: the longest match wins.
-    pub fn target<'h, 'p>(&'h self, path: &'p [u8]) -> Option<(&'h Target, &'p [u8])> {
+    pub fn target<'h, 'p>(&'h self, path: &'p [u8]) -> Option<(&'h RouteTarget, &'p [u8])> {
         self.routes
             .iter()
             .filter(|route| route.target.is_some() && route.covers(path))

@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 
 use log::{LevelFilter, Log, Metadata, Record};
 
-use super::line::push_message;
 use super::sink::Sink;
 use crate::base::clock::{rfc3339_ms, unix_ms_now};
+use crate::base::log::access_log::push_message;
 
 /// The backend of the `log` crate. Clones are the same log.
 #[derive(Clone)]
 pub struct ErrorLog {
-    outputs: Arc<RwLock<Option<Outputs>>>,
+    outputs: Arc<RwLock<Option<ErrorLogOutputs>>>,
 }
 
 #[derive(Clone)]
-struct Outputs {
+struct ErrorLogOutputs {
     sink: Sink,
     fallback: Sink,
 }
 
-impl Outputs {
+impl ErrorLogOutputs {
     /// The destination is the fallback itself.
     fn is_one(&self) -> bool {
         self.sink.is_same(&self.fallback)
@@ -51,12 +51,12 @@ impl ErrorLog {
 
     /// From now on lines go to `sink`, and to `fallback` while that fails (its disk is full, say).
     pub fn direct_to(&self, sink: Sink, fallback: Sink) {
-        let outputs = Some(Outputs { sink, fallback });
+        let outputs = Some(ErrorLogOutputs { sink, fallback });
         *self.outputs.write().unwrap_or_else(PoisonError::into_inner) = outputs;
     }
 
     /// The outputs, out of the lock: a sink in trouble logs that, on this very thread.
-    fn outputs(&self) -> Option<Outputs> {
+    fn outputs(&self) -> Option<ErrorLogOutputs> {
         let outputs = self.outputs.read().unwrap_or_else(PoisonError::into_inner);
         outputs.clone()
     }
@@ -121,7 +121,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(1);
 mod tests {
     use log::Level;
 
-    use super::super::sink::{Destination, Sinks};
+    use super::super::sink::{LogDestination, Sinks};
     use super::*;
 
     fn log_to(error_log: &ErrorLog, target: &str, level: Level, message: &str) {
@@ -150,7 +150,7 @@ mod tests {
     fn lines_go_to_the_sink_and_to_the_fallback_while_it_fails() {
         let folder = tempfile::tempdir().unwrap();
         let sinks = Sinks::new(Arc::new(|_, _| ()));
-        let file = |name| Destination::File(folder.path().join(name));
+        let file = |name| LogDestination::File(folder.path().join(name));
         let (good, spare) = (file("good"), file("spare"));
         let error_log = ErrorLog::new();
         let open = |destination| sinks.open(&destination).unwrap();
@@ -159,7 +159,7 @@ mod tests {
         log_to(&error_log, "elsewhere", Level::Info, "not ours");
         error_log.flush();
 
-        let full = Destination::File("/dev/full".into());
+        let full = LogDestination::File("/dev/full".into());
         error_log.direct_to(open(full), open(spare));
         log_to(
             &error_log,

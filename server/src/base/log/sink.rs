@@ -21,14 +21,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 
-use super::line::{Format, Line};
+use crate::base::log::access_log::{AccessLogFormat, AccessLogLine};
 use crate::base::sys;
-use crate::base::trusted_path::{LastLink, Missing, TrustedPath};
-use crate::limits::{LOG_BATCH_BYTES, LOG_QUEUE_BYTES, LOG_SPARES_MAX};
+use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
+use crate::limits::{LOG_BATCH_BYTES, LOG_QUEUE_BYTES, LOG_SPARE_BUFFERS_MAX};
 
 /// Where lines go, as the operator says it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Destination {
+pub enum LogDestination {
     /// Nowhere.
     Off,
     /// Standard output.
@@ -39,32 +39,32 @@ pub enum Destination {
     File(PathBuf),
 }
 
-impl fmt::Display for Destination {
+impl fmt::Display for LogDestination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Destination::Off => f.write_str("off"),
-            Destination::Stdout => f.write_str("standard output"),
-            Destination::Stderr => f.write_str("standard error"),
-            Destination::File(path) => path.display().fmt(f),
+            LogDestination::Off => f.write_str("off"),
+            LogDestination::Stdout => f.write_str("standard output"),
+            LogDestination::Stderr => f.write_str("standard error"),
+            LogDestination::File(path) => path.display().fmt(f),
         }
     }
 }
 
 /// Tells the operator what happened to a destination; called from any thread, must not block.
-pub type Report = Arc<dyn Fn(Level, String) + Send + Sync>;
+pub type ReportFn = Arc<dyn Fn(Level, String) + Send + Sync>;
 
 /// All destinations in use: the same one asked for twice is opened once.
 pub struct Sinks {
-    report: Report,
+    report: ReportFn,
     queue_bytes_max: usize,
-    known: Mutex<Vec<Known>>,
+    known: Mutex<Vec<OpenSink>>,
     /// Lines lost by destinations that are not in use any more.
     lost_before: AtomicU64,
 }
 
-struct Known {
-    shared: Arc<Shared>,
-    handle: Weak<Handle>,
+struct OpenSink {
+    shared: Arc<SinkShared>,
+    handle: Weak<SinkHandle>,
 }
 
 impl Default for Sinks {
@@ -76,11 +76,11 @@ impl Default for Sinks {
 
 impl Sinks {
     /// Sinks that report their failures by `report`.
-    pub fn new(report: Report) -> Sinks {
+    pub fn new(report: ReportFn) -> Sinks {
         Sinks::with_queue(report, LOG_QUEUE_BYTES)
     }
 
-    fn with_queue(report: Report, queue_bytes_max: usize) -> Sinks {
+    fn with_queue(report: ReportFn, queue_bytes_max: usize) -> Sinks {
         Sinks {
             report,
             queue_bytes_max,
@@ -91,8 +91,8 @@ impl Sinks {
 
     /// The sink of `destination`. A file is opened here and now, by whom we are now, and made if it
     /// isn't there; the thread begins with the first line (so privileges can be dropped between).
-    pub fn open(&self, destination: &Destination) -> io::Result<Sink> {
-        if *destination == Destination::Off {
+    pub fn open(&self, destination: &LogDestination) -> io::Result<Sink> {
+        if *destination == LogDestination::Off {
             return Ok(Sink(None));
         }
         let named = destination;
@@ -113,23 +113,23 @@ impl Sinks {
         if let Some(handle) = same {
             return Ok(Sink(Some(handle)));
         }
-        let output = Output::open(named)?;
-        let shared = Arc::new(Shared {
+        let output = SinkOutput::open(named)?;
+        let shared = Arc::new(SinkShared {
             destination,
             named: named.clone(),
             queue_bytes_max: self.queue_bytes_max,
             report: Arc::clone(&self.report),
-            state: Mutex::new(State {
+            state: Mutex::new(SinkState {
                 output: Some(output),
-                ..State::default()
+                ..SinkState::default()
             }),
             work: Condvar::new(),
             done: Condvar::new(),
             lost: AtomicU64::new(0),
             failing: AtomicBool::new(false),
         });
-        let handle = Arc::new(Handle(Arc::clone(&shared)));
-        known.push(Known {
+        let handle = Arc::new(SinkHandle(Arc::clone(&shared)));
+        known.push(OpenSink {
             shared,
             handle: Arc::downgrade(&handle),
         });
@@ -141,8 +141,8 @@ impl Sinks {
     /// kept, and that is reported.
     pub fn reopen(&self) {
         for shared in self.all() {
-            if let Destination::File(_) = shared.destination {
-                shared.queue(Job::Reopen);
+            if let LogDestination::File(_) = shared.destination {
+                shared.queue(SinkJob::Reopen);
             }
         }
     }
@@ -166,15 +166,15 @@ impl Sinks {
         lost.sum::<u64>() + self.lost_before.load(Relaxed)
     }
 
-    fn all(&self) -> Vec<Arc<Shared>> {
+    fn all(&self) -> Vec<Arc<SinkShared>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|known| known.shared.clone()).collect()
     }
 }
 
 /// A file by the real path of its folder, so that one file under two names is opened once.
-fn one_name(destination: &Destination) -> io::Result<Destination> {
-    let Destination::File(path) = destination else {
+fn one_name(destination: &LogDestination) -> io::Result<LogDestination> {
+    let LogDestination::File(path) = destination else {
         return Ok(destination.clone());
     };
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
@@ -184,15 +184,15 @@ fn one_name(destination: &Destination) -> io::Result<Destination> {
         true => Path::new("."),
         false => folder,
     };
-    Ok(Destination::File(folder.canonicalize()?.join(name)))
+    Ok(LogDestination::File(folder.canonicalize()?.join(name)))
 }
 
 /// One destination. Clones write to the same; when the last is dropped, what was submitted is
 /// still written, then the destination is closed.
 #[derive(Clone)]
-pub struct Sink(Option<Arc<Handle>>);
+pub struct Sink(Option<Arc<SinkHandle>>);
 
-struct Handle(Arc<Shared>);
+struct SinkHandle(Arc<SinkShared>);
 
 impl Sink {
     /// A sink that throws everything away.
@@ -225,25 +225,25 @@ impl Sink {
 
     /// Whether the last write failed.
     pub fn is_failing(&self) -> bool {
-        let failing = |handle: &Arc<Handle>| handle.0.failing.load(Relaxed);
+        let failing = |handle: &Arc<SinkHandle>| handle.0.failing.load(Relaxed);
         self.0.as_ref().is_some_and(failing)
     }
 
     /// Lines lost so far.
     pub fn lines_lost(&self) -> u64 {
-        let lost = |handle: &Arc<Handle>| handle.0.lost.load(Relaxed);
+        let lost = |handle: &Arc<SinkHandle>| handle.0.lost.load(Relaxed);
         self.0.as_ref().map_or(0, lost)
     }
 
     /// Waits until all lines are written or dropped, at most until `deadline`; returns whether they
     /// are.
     pub fn flush(&self, deadline: Instant) -> bool {
-        let flush = |handle: &Arc<Handle>| handle.0.flush(deadline);
+        let flush = |handle: &Arc<SinkHandle>| handle.0.flush(deadline);
         self.0.as_ref().is_none_or(flush)
     }
 }
 
-impl Drop for Handle {
+impl Drop for SinkHandle {
     fn drop(&mut self) {
         self.0.lock().closed = true;
         self.0.work.notify_one();
@@ -252,16 +252,16 @@ impl Drop for Handle {
 
 /// A worker's lines on their way to a sink: handed over when there are enough of them, and when the
 /// worker says so (it does so from time to time, so that lines of a quiet server are seen soon).
-pub struct Batch {
+pub struct LogBatch {
     sink: Sink,
-    format: Format,
+    format: AccessLogFormat,
     lines: Vec<u8>,
 }
 
-impl Batch {
+impl LogBatch {
     /// Lines for `sink`, in `format`.
-    pub fn new(sink: Sink, format: Format) -> Batch {
-        Batch {
+    pub fn new(sink: Sink, format: AccessLogFormat) -> LogBatch {
+        LogBatch {
             sink,
             format,
             lines: Vec::new(),
@@ -273,8 +273,8 @@ impl Batch {
         self.sink.is_off()
     }
 
-    /// Adds a line; `log_time` as in [`Line::append`].
-    pub fn push(&mut self, line: &Line<'_>, log_time: &[u8]) {
+    /// Adds a line; `log_time` as in [`AccessLogLine::append`].
+    pub fn push(&mut self, line: &AccessLogLine<'_>, log_time: &[u8]) {
         if self.is_off() {
             return;
         }
@@ -295,19 +295,19 @@ impl Batch {
     }
 }
 
-impl Drop for Batch {
+impl Drop for LogBatch {
     fn drop(&mut self) {
         self.flush();
     }
 }
 
-struct Shared {
-    destination: Destination,
+struct SinkShared {
+    destination: LogDestination,
     /// As the operator named it, with the links that it is led by.
-    named: Destination,
+    named: LogDestination,
     queue_bytes_max: usize,
-    report: Report,
-    state: Mutex<State>,
+    report: ReportFn,
+    state: Mutex<SinkState>,
     /// Something for the writer to do.
     work: Condvar,
     /// The writer did something.
@@ -317,8 +317,8 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
+struct SinkState {
+    jobs: VecDeque<SinkJob>,
     /// Bytes in `jobs` and in the writer's hands.
     bytes: usize,
     spares: Vec<Vec<u8>>,
@@ -327,7 +327,7 @@ struct State {
     /// The queue is full, and that was said.
     overflowing: bool,
     /// What to write to, until the writer takes it.
-    output: Option<Output>,
+    output: Option<SinkOutput>,
     /// The writer is at a job.
     busy: bool,
     /// The writer waits for `work`.
@@ -335,18 +335,18 @@ struct State {
     closed: bool,
 }
 
-enum Job {
+enum SinkJob {
     Write(Vec<u8>),
     Reopen,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SinkShared {
+    fn lock(&self) -> MutexGuard<'_, SinkState> {
         // Nothing that could panic half-way runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn submit(self: &Arc<Shared>, full: &mut Vec<u8>) {
+    fn submit(self: &Arc<SinkShared>, full: &mut Vec<u8>) {
         if full.is_empty() {
             return;
         }
@@ -366,15 +366,15 @@ impl Shared {
         }
         state.bytes += full.len();
         let spare = state.spares.pop().unwrap_or_default();
-        let job = Job::Write(std::mem::replace(full, spare));
+        let job = SinkJob::Write(std::mem::replace(full, spare));
         self.push(state, job);
     }
 
-    fn queue(self: &Arc<Shared>, job: Job) {
+    fn queue(self: &Arc<SinkShared>, job: SinkJob) {
         self.push(self.lock(), job);
     }
 
-    fn push(self: &Arc<Shared>, mut state: MutexGuard<'_, State>, job: Job) {
+    fn push(self: &Arc<SinkShared>, mut state: MutexGuard<'_, SinkState>, job: SinkJob) {
         state.jobs.push_back(job);
         if let Some(output) = state.output.take() {
             drop(state);
@@ -385,7 +385,7 @@ impl Shared {
         }
     }
 
-    fn start_writer(self: &Arc<Shared>, output: Output) {
+    fn start_writer(self: &Arc<SinkShared>, output: SinkOutput) {
         // The closure is lost with what it holds if the thread can't begin, hence the way around.
         let handed_over = Arc::new(Mutex::new(Some(output)));
         let (shared, taken) = (Arc::clone(self), Arc::clone(&handed_over));
@@ -395,7 +395,7 @@ impl Shared {
             .spawn(move || {
                 let output = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
                 if let Some(output) = output {
-                    Writer::new(&shared, output).run();
+                    SinkWriter::new(&shared, output).run();
                 }
             });
         if begun.is_err() {
@@ -425,16 +425,16 @@ impl Shared {
 }
 
 /// The thread of one destination.
-struct Writer<'a> {
-    shared: &'a Shared,
-    output: Output,
+struct SinkWriter<'a> {
+    shared: &'a SinkShared,
+    output: SinkOutput,
     /// A write broke off within a line: the next begins a new one.
     within_line: bool,
 }
 
-impl<'a> Writer<'a> {
-    fn new(shared: &'a Shared, output: Output) -> Writer<'a> {
-        Writer {
+impl<'a> SinkWriter<'a> {
+    fn new(shared: &'a SinkShared, output: SinkOutput) -> SinkWriter<'a> {
+        SinkWriter {
             shared,
             output,
             within_line: false,
@@ -444,11 +444,11 @@ impl<'a> Writer<'a> {
     fn run(mut self) {
         while let Some(job) = self.next_job() {
             let spare = match job {
-                Job::Write(lines) => {
+                SinkJob::Write(lines) => {
                     self.write(&lines);
                     Some(lines)
                 }
-                Job::Reopen => {
+                SinkJob::Reopen => {
                     self.reopen();
                     None
                 }
@@ -457,7 +457,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn next_job(&self) -> Option<Job> {
+    fn next_job(&self) -> Option<SinkJob> {
         let mut state = self.shared.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
@@ -480,7 +480,8 @@ impl<'a> Writer<'a> {
         if let Some(mut lines) = spare {
             state.bytes -= lines.len();
             lines.clear();
-            if state.spares.len() < LOG_SPARES_MAX && lines.capacity() <= 2 * LOG_BATCH_BYTES {
+            if state.spares.len() < LOG_SPARE_BUFFERS_MAX && lines.capacity() <= 2 * LOG_BATCH_BYTES
+            {
                 state.spares.push(lines);
             }
         }
@@ -530,7 +531,7 @@ impl<'a> Writer<'a> {
 
     fn reopen(&mut self) {
         let destination = &self.shared.destination;
-        match Output::open(&self.shared.named) {
+        match SinkOutput::open(&self.shared.named) {
             Ok(output) => {
                 // Assigning closes the old one, now that there is a new.
                 self.output = output;
@@ -545,19 +546,19 @@ impl<'a> Writer<'a> {
     }
 }
 
-enum Output {
+enum SinkOutput {
     Stdout,
     Stderr,
     File(File),
 }
 
-impl Output {
-    fn open(destination: &Destination) -> io::Result<Output> {
+impl SinkOutput {
+    fn open(destination: &LogDestination) -> io::Result<SinkOutput> {
         match destination {
-            Destination::Off => Err(io::ErrorKind::Unsupported.into()),
-            Destination::Stdout => Ok(Output::Stdout),
-            Destination::Stderr => Ok(Output::Stderr),
-            Destination::File(path) => open_file(path).map(Output::File),
+            LogDestination::Off => Err(io::ErrorKind::Unsupported.into()),
+            LogDestination::Stdout => Ok(SinkOutput::Stdout),
+            LogDestination::Stderr => Ok(SinkOutput::Stderr),
+            LogDestination::File(path) => open_file(path).map(SinkOutput::File),
         }
     }
 }
@@ -570,8 +571,8 @@ fn open_file(path: &Path) -> io::Result<File> {
     // Opening a pipe without a reader would wait for a reader.
     const WITHOUT_WAITING: OFlags = OFlags::NONBLOCK;
     if sys::is_root() {
-        let way = TrustedPath::resolve(path, LastLink::Follow, Missing::Fail)?;
-        if way.must_be_led_by(0).is_err() || way.lies_in_shared_folder()? {
+        let way = TrustedPath::resolve(path, LastLink::Follow, MissingFolder::Fail)?;
+        if way.must_be_controlled_by(0).is_err() || way.lies_in_shared_folder()? {
             way.must_stay_with_its_folder()?.map_err(io::Error::other)?;
             let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | WITHOUT_WAITING;
             let file = File::from(way.open(flags, Mode::from_raw_mode(MODE))?);
@@ -591,13 +592,13 @@ fn open_file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-impl AsFd for Output {
+impl AsFd for SinkOutput {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             // Not the standard library's handles: those keep a buffer of their own.
-            Output::Stdout => rustix::stdio::stdout(),
-            Output::Stderr => rustix::stdio::stderr(),
-            Output::File(file) => file.as_fd(),
+            SinkOutput::Stdout => rustix::stdio::stdout(),
+            SinkOutput::Stderr => rustix::stdio::stderr(),
+            SinkOutput::File(file) => file.as_fd(),
         }
     }
 }

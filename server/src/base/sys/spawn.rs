@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 /// A program to be started.
-pub struct Program<'p> {
+pub struct SpawnOptions<'p> {
     /// Its file, absolute.
     pub file: &'p CStr,
     /// Its arguments, the first being its name; each with a NUL behind it.
@@ -30,9 +30,9 @@ pub struct Program<'p> {
 /// Returns when its file was found good: ENOENT may mean its interpreter, EACCES that it may not be
 /// executed, ENOEXEC that it is no program, ETXTBSY that it is being written, EAGAIN and ENOMEM that
 /// there is no room. Waiting for its end is the caller's.
-pub fn spawn(program: &Program<'_>) -> io::Result<Pid> {
-    let actions = Actions::new(program)?;
-    let attributes = Attributes::new()?;
+pub fn spawn(program: &SpawnOptions<'_>) -> io::Result<Pid> {
+    let actions = FileActions::new(program)?;
+    let attributes = SpawnAttributes::new()?;
     let arguments = pointers(program.arguments);
     let variables = pointers(program.variables);
     let mut pid = 0;
@@ -89,15 +89,15 @@ fn check(error: libc::c_int) -> io::Result<()> {
 }
 
 /// What is done between the birth of the process and its program.
-struct Actions(libc::posix_spawn_file_actions_t);
+struct FileActions(libc::posix_spawn_file_actions_t);
 
-impl Actions {
-    fn new(program: &Program<'_>) -> io::Result<Actions> {
+impl FileActions {
+    fn new(program: &SpawnOptions<'_>) -> io::Result<FileActions> {
         let mut object = MaybeUninit::uninit();
         // SAFETY: the call initialises what the pointer is to, or fails.
         check(unsafe { libc::posix_spawn_file_actions_init(object.as_mut_ptr()) })?;
         // SAFETY: it was initialised just now, and is destroyed once, when it is dropped.
-        let mut actions = Actions(unsafe { object.assume_init() });
+        let mut actions = FileActions(unsafe { object.assume_init() });
         for (number, fd) in (0..).zip(program.standard) {
             // SAFETY: the object is initialised; descriptors are numbers.
             check(unsafe {
@@ -112,7 +112,7 @@ impl Actions {
     }
 }
 
-impl Drop for Actions {
+impl Drop for FileActions {
     fn drop(&mut self) {
         // SAFETY: it was initialised, and nobody uses it after this.
         let _ = unsafe { libc::posix_spawn_file_actions_destroy(&mut self.0) };
@@ -144,7 +144,7 @@ fn all_signals() -> libc::sigset_t {
 /// Whoever started us may have ignored SIGCHLD, and then the kernel keeps no child for us to wait for,
 /// and gives its number to others; or blocked signals, and then nobody could stop us. For this thread
 /// and those that it starts.
-pub fn hear_of_children() {
+pub fn reset_signals() {
     let none = no_signals();
     // SAFETY: the set is initialised and lives; the old one isn't asked for. No handler is installed,
     // and none is replaced: we have none for this signal.
@@ -155,15 +155,15 @@ pub fn hear_of_children() {
 }
 
 /// How the process differs from ours.
-struct Attributes(libc::posix_spawnattr_t);
+struct SpawnAttributes(libc::posix_spawnattr_t);
 
-impl Attributes {
-    fn new() -> io::Result<Attributes> {
+impl SpawnAttributes {
+    fn new() -> io::Result<SpawnAttributes> {
         let mut object = MaybeUninit::uninit();
         // SAFETY: the call initialises what the pointer is to, or fails.
         check(unsafe { libc::posix_spawnattr_init(object.as_mut_ptr()) })?;
         // SAFETY: it was initialised just now, and is destroyed once, when it is dropped.
-        let mut attributes = Attributes(unsafe { object.assume_init() });
+        let mut attributes = SpawnAttributes(unsafe { object.assume_init() });
         let (none, all) = (no_signals(), all_signals());
         let flags = libc::c_int::from(libc::POSIX_SPAWN_SETSID) // another width with each C library
                 | libc::POSIX_SPAWN_SETSIGMASK
@@ -181,7 +181,7 @@ impl Attributes {
     }
 }
 
-impl Drop for Attributes {
+impl Drop for SpawnAttributes {
     fn drop(&mut self) {
         // SAFETY: it was initialised, and nobody uses it after this.
         let _ = unsafe { libc::posix_spawnattr_destroy(&mut self.0) };

@@ -3,30 +3,30 @@
 //!
 //! What the protocol wants is decided in `wire::h2`; here are the socket, the World and the time. A
 //! stored page in memory is answered on the spot and never becomes a stream in a table. What has to
-//! wait (a file, a password, a live call, the peer's window) hangs on its stream as an [`Exchange`]
+//! wait (a file, a password, a live call, the peer's window) hangs on its stream as an [`H2Exchange`]
 //! and is looked at whenever the connection is woken.
 
-mod answer;
+mod response;
 mod exchange;
-mod late;
+mod timeouts;
 
-use super::access::Who;
-use super::body::Filled;
-use super::connection::{Connection, End};
-use super::dispatch::{Facts, Way};
-use super::pending::{Held, Holder, Shed};
-use super::stall::Stall;
-use super::worker::{Phase, Worker};
-use crate::base::shares::Share;
+use super::body::BodyFill;
+use super::dispatch::{DispatchContext, EndpointLookup};
+use super::stall::StallClock;
+use super::worker::{ConnectionPhase, Worker};
+use crate::base::fair_share::SharedLimit;
 use crate::limits;
-use crate::site::Stored;
-use crate::wire::h2::hpack::Strings;
-use crate::wire::h2::stream::Remote;
-use crate::wire::h2::{self, Code, Event, Fatal};
+use crate::serve::access_log::ClientInfo;
+use crate::serve::h1::session::{AfterResponse, H1Session};
+use crate::serve::h2::response::RedispatchedRequest;
+use crate::serve::request_ledger::{ConnectionAccount, RequestReservation, ShedOrder};
+use crate::site::VariantResponse;
+use crate::wire::field_section::FieldSection;
+use crate::wire::h2::hpack::HpackScratch;
+use crate::wire::h2::stream::RemoteState;
+use crate::wire::h2::{self, H2ConnectionError, H2ErrorCode, H2Event};
 use crate::wire::reject::Reject;
-use crate::wire::request::Request;
-use answer::Again;
-use exchange::{Exchange, State};
+use exchange::{H2Exchange, H2ExchangeState};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -36,24 +36,24 @@ use std::task::{Context, Poll, ready};
 /// What all HTTP/2 connections of a worker share: buffers that are in use only while one of them is
 /// looked at.
 #[derive(Default)]
-pub struct Shelf {
-    request: RefCell<Request>,
-    strings: RefCell<Strings>,
+pub struct H2Buffers {
+    request: RefCell<FieldSection>,
+    strings: RefCell<HpackScratch>,
     /// Frames on their way out.
     frames: RefCell<Vec<u8>>,
-    /// See [`Session::bodies`].
-    bodies: RefCell<Vec<(usize, Stored)>>,
+    /// See [`H2Session::bodies`].
+    bodies: RefCell<Vec<(usize, VariantResponse)>>,
 }
 
 /// One connection.
-struct Session<'c> {
-    on: &'c mut Connection,
+struct H2Session<'c> {
+    connection: &'c mut H1Session,
     worker: Rc<Worker>,
-    h2: h2::Connection<Box<Exchange>>,
-    who: Who,
+    h2: h2::H2Connection<Box<H2Exchange>>,
+    who: ClientInfo,
     /// Bodies in memory that belong into `h2.out` at these places. Under TLS they are encrypted from
     /// where they lie: copying them there would cost more than encrypting them.
-    bodies: Vec<(usize, Stored)>,
+    bodies: Vec<(usize, VariantResponse)>,
     /// Bytes of them.
     bodies_bytes: usize,
     /// How much of `h2.out` is with the socket already.
@@ -61,20 +61,20 @@ struct Session<'c> {
     /// What was read holds nothing whole any more.
     is_hungry: bool,
     /// What the connection holds in the ledger of requests under way.
-    holder: Rc<Holder>,
+    holder: Rc<ConnectionAccount>,
     /// The part of a request that isn't whole, there too.
-    unfinished: Held,
+    unfinished: RequestReservation,
     /// How long the socket has taken too little, and the bytes that it, or TLS above it, took in all.
-    stuck: Stall,
+    socket_stall: StallClock,
     socket_bytes: u64,
     /// How long the connection's window has held all responses, and the bytes of all bodies.
-    shut: Stall,
+    window_stall: StallClock,
     body_bytes: u64,
     /// What has begun and isn't whole began then.
     begun_ms: Option<u64>,
     /// It has had no stream since then.
     idle_ms: u64,
-    stage: Stage,
+    stage: H2ShutdownStage,
     /// Nothing can be said to the peer any more.
     is_dead: bool,
     /// What is left of this turn: requests that are taken and times that it is written. At 0 the turn is
@@ -84,45 +84,45 @@ struct Session<'c> {
 
 /// How near its end a connection is.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Stage {
+enum H2ShutdownStage {
     Open,
     /// The first GOAWAY was sent at this time; the peer may not know yet.
     Leaving(u64),
     /// Nothing new is taken; what is under way goes on.
     Left,
     /// What is in `out` is the last.
-    Over(End),
+    Over(AfterResponse),
 }
 
 /// Never more of a connection waits for its socket; TLS adds some.
 const OUT_BYTES_MAX: usize = limits::UNSENT_BYTES_MAX - 1_024;
 
 /// Serves a connection whose client speaks HTTP/2; what it said already is in `rest`.
-pub(super) async fn run(on: &mut Connection) -> End {
+pub(super) async fn run(on: &mut H1Session) -> AfterResponse {
     let worker = on.worker.clone();
-    worker.stats.h2_connections.one();
+    worker.stats.h2_connections.increment();
     let head_bytes = worker.world().limits.head_bytes;
-    let holder = worker.pending.holder(on.peer);
-    let mut session = Session {
+    let holder = worker.request_ledger.holder(on.peer);
+    let mut session = H2Session {
         unfinished: holder.unfinished(),
         holder,
-        who: on.who(),
-        h2: h2::Connection::new(head_bytes),
+        who: on.client_info(),
+        h2: h2::H2Connection::new(head_bytes),
         bodies: Vec::new(),
         bodies_bytes: 0,
         written: 0,
         is_hungry: on.rest.is_empty(),
-        stuck: Stall::default(),
+        socket_stall: StallClock::default(),
         socket_bytes: 0,
-        shut: Stall::default(),
+        window_stall: StallClock::default(),
         body_bytes: 0,
         begun_ms: Some(worker.clock.millis()),
         idle_ms: worker.clock.millis(),
-        stage: Stage::Open,
+        stage: H2ShutdownStage::Open,
         is_dead: false,
         turn: 0,
         worker,
-        on,
+        connection: on,
     };
     let end = loop {
         let turn = poll_fn(|cx| match session.poll(cx) {
@@ -135,21 +135,21 @@ pub(super) async fn run(on: &mut Connection) -> End {
             None => tokio::task::yield_now().await,
         }
     };
-    session.worker.wake_no_more(session.on.slot);
+    session.worker.clear_waker(session.connection.slot);
     end
 }
 
-impl Drop for Session<'_> {
+impl Drop for H2Session<'_> {
     fn drop(&mut self) {
         for stream in self.h2.streams() {
-            self.worker.stats.h2_resets.one();
+            self.worker.stats.h2_resets.increment();
             stream.work.log(stream.sent, &self.worker);
         }
     }
 }
 
-impl Session<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+impl H2Session<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
         let worker = self.worker.clone();
         worker.clock.tick();
         if self.h2.out.capacity() == 0 {
@@ -158,23 +158,23 @@ impl Session<'_> {
         if self.bodies.capacity() == 0 {
             self.bodies = worker.h2.bodies.take();
         }
-        if worker.expired(self.on.slot).is_some() {
-            self.late();
+        if worker.expired(self.connection.slot).is_some() {
+            self.enforce_deadlines();
         }
         let shed = self.holder.take_shed();
-        if shed != Shed::default() {
+        if shed != ShedOrder::default() {
             self.shed(shed);
         }
-        if worker.is_given_up(self.on.slot) {
+        if worker.is_evicted(self.connection.slot) {
             self.give_up();
         }
         self.turn = limits::TURN_REQUESTS_MAX;
-        if worker.draining.get() && self.stage == Stage::Open {
-            self.h2.goaway_soon();
-            self.stage = Stage::Leaving(worker.clock.millis());
+        if worker.draining.get() && self.stage == H2ShutdownStage::Open {
+            self.h2.goaway_graceful();
+            self.stage = H2ShutdownStage::Leaving(worker.clock.millis());
         }
         let end = match self.is_dead {
-            true => Poll::Ready(End::Cut),
+            true => Poll::Ready(AfterResponse::Reset),
             false => self.turn(cx),
         };
         if end.is_pending() {
@@ -188,27 +188,27 @@ impl Session<'_> {
             }
             drop(shelf);
             worker.h2.bodies.replace(std::mem::take(&mut self.bodies));
-            self.h2.rest();
+            self.h2.shrink();
         }
         end
     }
 
     /// Everything that can be done now.
-    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
         loop {
             match self.poll_write(cx) {
-                Poll::Ready(Ok(())) => self.stuck = Stall::default(),
-                Poll::Ready(Err(_)) => return Poll::Ready(End::Close),
+                Poll::Ready(Ok(())) => self.socket_stall = StallClock::default(),
+                Poll::Ready(Err(_)) => return Poll::Ready(AfterResponse::Close),
                 Poll::Pending => {
                     let now_ms = self.worker.clock.millis();
-                    let unsent = self.on.stream.unsent_bytes() as u64;
+                    let unsent = self.connection.stream.unsent_bytes() as u64;
                     let sent = self.socket_bytes.saturating_sub(unsent);
-                    self.stuck.note(true, sent, now_ms);
+                    self.socket_stall.note(true, sent, now_ms);
                     self.poll_downloads(cx);
                     return Poll::Pending;
                 }
             }
-            if let Stage::Over(end) = self.stage {
+            if let H2ShutdownStage::Over(end) = self.stage {
                 return Poll::Ready(end);
             }
             if self.turn == 0 {
@@ -219,14 +219,14 @@ impl Session<'_> {
             moved |= self.fill();
             match self.poll_input(cx) {
                 Poll::Ready(Ok(true)) => moved = true,
-                Poll::Ready(Ok(false)) => return Poll::Ready(End::Close),
+                Poll::Ready(Ok(false)) => return Poll::Ready(AfterResponse::Close),
                 Poll::Ready(Err(fatal)) => self.fatal(fatal),
                 Poll::Pending => {}
             }
-            if self.stage == Stage::Left && self.h2.open() == 0 {
-                self.stage = Stage::Over(End::Close);
+            if self.stage == H2ShutdownStage::Left && self.h2.open() == 0 {
+                self.stage = H2ShutdownStage::Over(AfterResponse::Close);
             }
-            if !moved && self.h2.out.is_empty() && !matches!(self.stage, Stage::Over(_)) {
+            if !moved && self.h2.out.is_empty() && !matches!(self.stage, H2ShutdownStage::Over(_)) {
                 return Poll::Pending;
             }
         }
@@ -234,7 +234,7 @@ impl Session<'_> {
 
     /// Sends what waits.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let stream = &mut self.on.stream;
+        let stream = &mut self.connection.stream;
         if stream.tls.is_some() {
             ready!(stream.poll_flush(cx))?;
             return match self.h2.out.is_empty() {
@@ -264,7 +264,7 @@ impl Session<'_> {
             (count, at) = (count + 2, *place);
         }
         slices[count] = IoSlice::new(&out[at..]);
-        let stream = &mut self.on.stream;
+        let stream = &mut self.connection.stream;
         ready!(stream.poll_write(cx, &slices[..=count]))?;
         self.socket_bytes += (self.h2.out.len() + self.bodies_bytes) as u64;
         self.h2.out.clear();
@@ -280,16 +280,16 @@ impl Session<'_> {
 
     /// Takes what has come, and reads more where that is used up; false at its end. Nothing is taken
     /// while much waits to be sent: who doesn't read isn't read either.
-    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Fatal>> {
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, H2ConnectionError>> {
         let worker = self.worker.clone();
         let mut scratch = worker.scratch.borrow_mut();
-        let mut filled = self.on.rest.len();
+        let mut filled = self.connection.rest.len();
         if self.unsent() >= OUT_BYTES_MAX / 2 {
             return Poll::Pending;
         }
-        scratch[..filled].copy_from_slice(&self.on.rest);
+        scratch[..filled].copy_from_slice(&self.connection.rest);
         if self.is_hungry {
-            match ready!(self.on.stream.poll_fill(cx, &mut scratch[filled..])) {
+            match ready!(self.connection.stream.poll_fill(cx, &mut scratch[filled..])) {
                 Ok(0) | Err(_) => return Poll::Ready(Ok(false)),
                 Ok(read) => {
                     filled += read;
@@ -302,7 +302,7 @@ impl Session<'_> {
     }
 
     /// Takes events out of `bytes` and keeps the rest of them.
-    fn take(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Result<(), Fatal> {
+    fn take(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Result<(), H2ConnectionError> {
         let worker = self.worker.clone();
         let world = worker.world();
         let mut request = worker.h2.request.borrow_mut();
@@ -320,39 +320,41 @@ impl Session<'_> {
                 .h2
                 .receive(&mut input, &mut request, &mut strings, limits, now_ms)?
             {
-                Event::More => {
+                H2Event::More => {
                     self.is_hungry = true;
                     break;
                 }
-                Event::Nothing => {}
-                Event::Request { id, ended } => {
+                H2Event::Handled => {}
+                H2Event::Request { id, ended } => {
                     if !is_sure && !has_looked {
-                        worker.poller.look();
+                        worker.poller.check_inotify();
                         has_looked = true;
                     }
                     self.turn -= 1;
                     self.idle_ms = now_ms;
-                    self.asked(id, ended, &request, &world, cx)?;
+                    self.receive_request(id, ended, &request, &world, cx)?;
                 }
-                Event::Data { id, bytes, ended } => self.body_came(id, bytes, ended, &world),
-                Event::Reset { work, .. } => self.gone(&work),
-                Event::Ponged => {
-                    if let Stage::Leaving(_) = self.stage {
+                H2Event::Data { id, bytes, ended } => self.receive_body(id, bytes, ended, &world),
+                H2Event::Reset { work, .. } => self.gone(&work),
+                H2Event::GoawayAcknowledged => {
+                    if let H2ShutdownStage::Leaving(_) = self.stage {
                         self.leave();
                     }
                 }
             }
             is_sure = false;
         }
-        let is_same = input.len() == bytes.len() && input.len() == self.on.rest.len();
+        let is_same = input.len() == bytes.len() && input.len() == self.connection.rest.len();
         if !is_same {
-            self.on.rest = input.to_vec();
+            self.connection.rest = input.to_vec();
         }
-        let unfinished = self.on.rest.len() + self.h2.block_bytes();
+        let unfinished = self.connection.rest.len() + self.h2.block_bytes();
         if !self.unfinished.keep(unfinished) {
-            return Err(Fatal::calm("too many unfinished requests"));
+            return Err(H2ConnectionError::enhance_your_calm(
+                "too many unfinished requests",
+            ));
         }
-        let is_whole = self.h2.is_between_frames() && self.on.rest.is_empty();
+        let is_whole = self.h2.is_between_frames() && self.connection.rest.is_empty();
         match is_whole || self.h2.is_within_data() || !self.is_hungry {
             true => self.begun_ms = None,
             false => {
@@ -364,13 +366,13 @@ impl Session<'_> {
 
     /// The last GOAWAY of a connection that ends in peace.
     fn leave(&mut self) {
-        self.h2.goaway(Code::NO_ERROR, "");
-        self.stage = Stage::Left;
+        self.h2.goaway(H2ErrorCode::NO_ERROR, "");
+        self.stage = H2ShutdownStage::Left;
     }
 
     /// The peer broke a rule that the connection can't go on without.
-    fn fatal(&mut self, fatal: Fatal) {
-        self.worker.stats.h2_errors.one();
+    fn fatal(&mut self, fatal: H2ConnectionError) {
+        self.worker.stats.h2_errors.increment();
         log::debug!(
             "{}: HTTP/2: {:?}: {}",
             self.who.peer,
@@ -378,53 +380,57 @@ impl Session<'_> {
             fatal.reason
         );
         self.h2.goaway(fatal.code, fatal.reason);
-        self.stage = Stage::Over(End::Linger);
+        self.stage = H2ShutdownStage::Over(AfterResponse::Linger);
     }
 
     /// A stream has ended without a whole response.
-    fn gone(&mut self, work: &Exchange) {
-        self.worker.stats.h2_resets.one();
+    fn gone(&mut self, work: &H2Exchange) {
+        self.worker.stats.h2_resets.increment();
         work.log(work.sent, &self.worker);
         self.forget(work);
     }
 
     /// A stream isn't in the table any more.
-    fn forget(&mut self, work: &Exchange) {
+    fn forget(&mut self, work: &H2Exchange) {
         // What its handler hadn't taken will never be.
-        self.h2.taken_by_all(work.counted() as u32);
+        self.h2.release_connection_capacity(work.counted() as u32);
         if self.h2.open() == 0 {
             self.idle_ms = self.worker.clock.millis();
         }
     }
 
     /// Ends a stream that can't be brought to its end.
-    fn break_off(&mut self, id: u32, code: Code) {
+    fn break_off(&mut self, id: u32, code: H2ErrorCode) {
         if let Some(work) = self.h2.reset(id, code) {
             self.gone(&work);
         }
     }
 
     /// Ends requests to make room for other clients.
-    fn shed(&mut self, shed: Shed) {
+    fn shed(&mut self, shed: ShedOrder) {
         for _ in 0..shed.requests {
             let streams = self.h2.streams().iter();
-            let stalled = |work: &Exchange| work.stall.since_ms().unwrap_or(u64::MAX);
+            let stalled = |work: &H2Exchange| work.stall.since_ms().unwrap_or(u64::MAX);
             let worst = streams.min_by_key(|it| (stalled(&it.work), it.work.started_us));
             let Some(id) = worst.map(|it| it.id) else {
                 break;
             };
-            self.worker.pending.refused(Share::Streams, 1);
+            self.worker.request_ledger.refused(SharedLimit::Streams, 1);
             self.shed_one(id);
         }
         let mut left = shed.head_bytes;
         while left > 0 {
-            self.worker.pending.refused(Share::HeadBytes, 1);
+            self.worker
+                .request_ledger
+                .refused(SharedLimit::HeadBytes, 1);
             let streams = self.h2.streams().iter();
             let largest = streams.max_by_key(|it| it.work.held.head_bytes());
             let Some((id, bytes @ 1..)) = largest.map(|it| (it.id, it.work.held.head_bytes()))
             else {
                 // A request that isn't whole has them.
-                return self.fatal(Fatal::calm("an unfinished request takes too much memory"));
+                return self.fatal(H2ConnectionError::enhance_your_calm(
+                    "an unfinished request takes too much memory",
+                ));
             };
             left = left.saturating_sub(bytes);
             self.shed_one(id);
@@ -439,10 +445,12 @@ impl Session<'_> {
             record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
         }
         match stream.work.state {
-            State::Drain { .. } => self.end_drain(id),
+            H2ExchangeState::Drain { .. } => self.end_drain(id),
             // Nothing was done for it yet, so the client may send it again (RFC 9113 §8.7).
-            State::Errand(_) => self.break_off(id, Code::REFUSED_STREAM),
-            _ => self.break_off(id, Code::CANCEL),
+            H2ExchangeState::AwaitingRedispatch(_) => {
+                self.break_off(id, H2ErrorCode::REFUSED_STREAM)
+            }
+            _ => self.break_off(id, H2ErrorCode::CANCEL),
         }
     }
 
@@ -451,7 +459,7 @@ impl Session<'_> {
         let now_ms = self.worker.clock.millis();
         if let Some(stream) = self.h2.stream(id)
             && stream.work.is_drained
-            && stream.remote != Remote::Ended
+            && stream.remote != RemoteState::Ended
         {
             stream.ready = false;
             stream.work.log(stream.work.sent, &self.worker);
@@ -488,22 +496,22 @@ impl Session<'_> {
         let begin = out.len();
         let filled = match self.h2.stream(id) {
             Some(stream) => stream.work.fill(&mut out, bytes_max),
-            None => Filled::Broken,
+            None => BodyFill::Broken,
         };
         self.h2.out = out;
         let bytes = self.h2.out.len() - begin;
-        self.h2.end_data(id, at, matches!(filled, Filled::Last));
+        self.h2.end_data(id, at, matches!(filled, BodyFill::Last));
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
         stream.work.sent = stream.sent;
         self.body_bytes += bytes as u64;
         match filled {
-            Filled::Some => {}
-            Filled::Nothing => stream.ready = false,
-            Filled::Last => self.finish(id),
-            Filled::Broken => self.break_off(id, Code::INTERNAL_ERROR),
-            Filled::Disk(read) => {
+            BodyFill::Some => {}
+            BodyFill::Nothing => stream.ready = false,
+            BodyFill::Last => self.finish(id),
+            BodyFill::Broken => self.break_off(id, H2ErrorCode::INTERNAL_ERROR),
+            BodyFill::Disk(read) => {
                 stream.ready = false;
                 let job = worker.pool.run(move || read.run());
                 stream.work.wait_for_disk(Box::pin(job));
@@ -515,7 +523,7 @@ impl Session<'_> {
     /// way to another client's call.
     fn poll_downloads(&mut self, cx: &mut Context<'_>) {
         for stream in self.h2.streams() {
-            if let State::Live(call) = &mut stream.work.state {
+            if let H2ExchangeState::Call(call) = &mut stream.work.state {
                 // Whether something is there is asked again once it can be sent.
                 call.poll_ready(cx);
             }
@@ -542,20 +550,20 @@ impl Session<'_> {
             return false;
         };
         match &mut stream.work.state {
-            State::Live(_) => self.poll_call(id, cx),
-            State::Disk(..) => {
+            H2ExchangeState::Call(_) => self.poll_call(id, cx),
+            H2ExchangeState::Disk(..) => {
                 let done = stream.work.poll_disk(cx);
                 match done {
                     Poll::Pending => return false,
                     Poll::Ready(true) => stream.ready = true,
-                    Poll::Ready(false) => self.break_off(id, Code::INTERNAL_ERROR),
+                    Poll::Ready(false) => self.break_off(id, H2ErrorCode::INTERNAL_ERROR),
                 }
                 true
             }
-            State::Errand(errand) => match errand.work.as_mut().poll(cx) {
+            H2ExchangeState::AwaitingRedispatch(errand) => match errand.work.as_mut().poll(cx) {
                 Poll::Pending => false,
                 Poll::Ready(is_overloaded) => {
-                    let again = Again {
+                    let again = RedispatchedRequest {
                         asked: std::mem::take(&mut errand.asked),
                         is_overloaded,
                         is_too_large: errand.is_too_large,
@@ -565,23 +573,25 @@ impl Session<'_> {
                     true
                 }
             },
-            State::Drain { .. } | State::Body(_) | State::New => false,
+            H2ExchangeState::Drain { .. } | H2ExchangeState::Body(_) | H2ExchangeState::New => {
+                false
+            }
         }
     }
 
-    fn facts(&self) -> Facts {
-        Facts {
-            identity: self.on.identity,
+    fn facts(&self) -> DispatchContext {
+        DispatchContext {
+            identity: self.connection.identity,
             peer: self.who.peer,
-            way: Way::Row(self.on.slot),
+            endpoints: EndpointLookup::Row(self.connection.slot),
             now_ms: self.worker.clock.millis(),
             may_wait: false,
-            is_told: self.worker.poller.is_told(),
+            has_disk_changes: self.worker.poller.has_disk_changes(),
         }
     }
 
     fn is_secure(&self) -> bool {
-        self.on.stream.tls.is_some()
+        self.connection.stream.tls.is_some()
     }
 }
 
@@ -589,4 +599,4 @@ impl Session<'_> {
 /// stack.
 const BODIES_MAX: usize = 16;
 /// For who sets deadlines.
-const IDLE: (u64, Phase) = (u64::MAX, Phase::Busy);
+const IDLE: (u64, ConnectionPhase) = (u64::MAX, ConnectionPhase::Busy);

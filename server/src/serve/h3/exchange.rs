@@ -3,25 +3,27 @@
 //! What can be answered at once is answered in the first poll, with no task and nothing kept; what
 //! has to wait (a file, a password, a handler, the peer) is awaited in line.
 
-use super::super::access::{Line, Record};
-use super::super::body::{Body, Filled};
-use super::super::dispatch::{Dispatched, Facts, Reply, dispatch, too_large};
-use super::super::pending::Held;
-use super::super::small::{RETRY_AFTER, Small, refusal_fields};
+use super::super::body::{BodyFill, BodyReader};
+use super::super::dispatch::{DispatchContext, DispatchOutcome, Dispatched, dispatch, too_large};
 use super::super::worker::Worker;
-use super::live::Live;
-use super::session::{Session, now, varint};
-use super::waiting::{Waiting, WasShed};
-use crate::base::lag::CatchUp;
+use super::session::{H3Session, now, varint};
+use crate::base::change_tracker::CatchUp;
 use crate::handler::LocalBoxFuture;
 use crate::limits::{self, Limits};
-use crate::site::{Listing, Stored};
-use crate::wire::body::BodyLength;
-use crate::wire::h3::message::Cut;
-use crate::wire::h3::{Code, Event, Fatal, Receiver, frame, qpack};
-use crate::wire::head::{Head, Method, Version};
+use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
+use crate::serve::h3::call::H3Call;
+use crate::serve::h3::pending_request::{PendingRequest, ShedError};
+use crate::serve::request_ledger::RequestReservation;
+use crate::serve::synthetic_response::{RETRY_AFTER, SyntheticResponse, refusal_fields};
+use crate::site::{Listing, VariantResponse};
+use crate::wire::field_section::FieldSection;
+use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::h3::request_stream::RequestStreamEndError;
+use crate::wire::h3::{
+    H3ConnectionError, H3ErrorCode, RequestStreamEvent, RequestStreamReceiver, frame, qpack,
+};
 use crate::wire::reject::Reject;
-use crate::wire::request::Request;
+use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
 use crate::world::{Host, SecureFields, World};
 use bytes::Bytes;
@@ -37,11 +39,11 @@ use tokio::time::timeout;
 const ERRANDS_MAX: u8 = 16;
 
 /// One request.
-pub(super) struct Exchange {
-    pub(super) session: Rc<Session>,
+pub(super) struct H3Exchange {
+    pub(super) session: Rc<H3Session>,
     pub(super) send: SendStream,
     recv: RecvStream,
-    receiver: Receiver,
+    receiver: RequestStreamReceiver,
     /// What was read and not yet looked at.
     chunk: Bytes,
     /// A part of the body that was looked at before its time.
@@ -56,17 +58,17 @@ pub(super) struct Exchange {
     /// The rest of the request's body is read and thrown away behind the response.
     is_drained: bool,
     /// What it holds in the ledger of requests under way, once it has to wait.
-    held: Option<Held>,
+    held: Option<RequestReservation>,
     /// How the connection knows it, from then on.
-    waiting: Rc<Waiting>,
+    waiting: Rc<PendingRequest>,
 }
 
 /// Why a request comes to no whole response.
-pub(super) enum Stop {
+pub(super) enum H3ExchangeError {
     /// The connection can't go on.
-    Fatal(Fatal),
+    Fatal(H3ConnectionError),
     /// This stream can't.
-    Stream(Code),
+    Stream(H3ErrorCode),
     /// The peer has left it.
     Gone,
     /// There is no room for it: the client may send it again, or use another connection.
@@ -75,54 +77,54 @@ pub(super) enum Stop {
     Shed,
 }
 
-impl From<WasShed> for Stop {
-    fn from(_: WasShed) -> Stop {
-        Stop::Shed
+impl From<ShedError> for H3ExchangeError {
+    fn from(_: ShedError) -> H3ExchangeError {
+        H3ExchangeError::Shed
     }
 }
 
-impl From<Fatal> for Stop {
-    fn from(fatal: Fatal) -> Stop {
-        Stop::Fatal(fatal)
+impl From<H3ConnectionError> for H3ExchangeError {
+    fn from(fatal: H3ConnectionError) -> H3ExchangeError {
+        H3ExchangeError::Fatal(fatal)
     }
 }
 
 /// What a look at a request came to.
-enum Next {
+enum H3ExchangeStep {
     /// The response is with QUIC.
     Done,
     /// Some of it isn't yet.
-    Send(Outgoing),
+    Send(H3Response),
     /// Ask again after this; too much to do, if true.
     Wait(LocalBoxFuture<bool>),
     /// Ask again after the disk's changes.
-    Behind(CatchUp),
+    AwaitCatchUp(CatchUp),
     /// A handler is at work.
-    Live(Box<Live>),
+    Call(Box<H3Call>),
 }
 
 /// A response on its way.
-pub(super) struct Outgoing {
+pub(super) struct H3Response {
     chunks: [Bytes; 2],
     /// The number of bytes that QUIC accepted.
     written: u64,
     /// What follows them.
-    body: Option<Body>,
-    record: Option<Box<Record>>,
+    body: Option<BodyReader>,
+    record: Option<Box<OwnedAccessLogEntry>>,
     status: Status,
     /// Bytes of body so far.
     sent: u64,
     started_us: u64,
 }
 
-impl Drop for Exchange {
+impl Drop for H3Exchange {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.session.worker.stats.panics.one();
+            self.session.worker.stats.panics.increment();
         }
         if !self.done {
             // Dropped as it is, a stream would look as if it had come to its end.
-            let _ = self.send.reset(varint(Code::H3_INTERNAL_ERROR));
+            let _ = self.send.reset(varint(H3ErrorCode::H3_INTERNAL_ERROR));
         }
         if self.held.is_some() {
             self.session.end_wait(&self.waiting);
@@ -131,14 +133,14 @@ impl Drop for Exchange {
     }
 }
 
-impl Exchange {
-    pub(super) fn new(session: Rc<Session>, send: SendStream, recv: RecvStream) -> Exchange {
+impl H3Exchange {
+    pub(super) fn new(session: Rc<H3Session>, send: SendStream, recv: RecvStream) -> H3Exchange {
         session.enter();
-        Exchange {
+        H3Exchange {
             session,
             send,
             recv,
-            receiver: Receiver::default(),
+            receiver: RequestStreamReceiver::default(),
             chunk: Bytes::new(),
             ahead: None,
             ended: false,
@@ -147,11 +149,11 @@ impl Exchange {
             done: false,
             is_drained: false,
             held: None,
-            waiting: Rc::new(Waiting::new()),
+            waiting: Rc::new(PendingRequest::new()),
         }
     }
 
-    pub(super) fn waiting(&self) -> &Rc<Waiting> {
+    pub(super) fn waiting(&self) -> &Rc<PendingRequest> {
         &self.waiting
     }
 
@@ -165,15 +167,16 @@ impl Exchange {
 
     /// The request has to wait: from now on it is in the ledger, with `head_bytes` of its head in
     /// memory.
-    fn take_up(&mut self, head_bytes: usize) -> Result<(), Stop> {
+    fn take_up(&mut self, head_bytes: usize) -> Result<(), H3ExchangeError> {
         if let Some(held) = &mut self.held {
-            held.resize(head_bytes).map_err(|_| Stop::Refused)?;
+            held.resize(head_bytes)
+                .map_err(|_| H3ExchangeError::Refused)?;
             self.waiting.set_head_bytes(head_bytes);
             return Ok(());
         }
         let requests_max = self.worker().world().limits.streams;
         let held = self.session.holder.admit(head_bytes, requests_max);
-        self.enter(held.map_err(|_| Stop::Refused)?);
+        self.enter(held.map_err(|_| H3ExchangeError::Refused)?);
         Ok(())
     }
 
@@ -189,7 +192,7 @@ impl Exchange {
         held.map(|held| self.enter(held)).is_some()
     }
 
-    fn enter(&mut self, held: Held) {
+    fn enter(&mut self, held: RequestReservation) {
         self.waiting.set_head_bytes(held.head_bytes());
         self.held = Some(held);
         self.session.begin_wait(&self.waiting);
@@ -201,7 +204,7 @@ impl Exchange {
 
     /// Not now: it may be asked again elsewhere.
     pub(super) fn reject(mut self) {
-        self.end(Err(Stop::Refused));
+        self.end(Err(H3ExchangeError::Refused));
     }
 
     /// Answers it.
@@ -247,69 +250,77 @@ impl Exchange {
     }
 
     /// Ends the stream.
-    fn end(&mut self, answered: Result<(), Stop>) {
+    fn end(&mut self, answered: Result<(), H3ExchangeError>) {
         self.done = true;
         let code = match answered {
             Ok(()) => {
                 let _ = self.send.finish();
                 if !self.ended {
                     // The rest of the request isn't wanted (RFC 9114 §4.1).
-                    let _ = self.recv.stop(varint(Code::H3_NO_ERROR));
+                    let _ = self.recv.stop(varint(H3ErrorCode::H3_NO_ERROR));
                 }
                 return self.session.served();
             }
-            Err(Stop::Fatal(fatal)) => {
-                self.worker().stats.h3_resets.one();
+            Err(H3ExchangeError::Fatal(fatal)) => {
+                self.worker().stats.h3_resets.increment();
                 return self.session.fatal(fatal);
             }
-            Err(Stop::Stream(code)) => code,
-            Err(Stop::Gone) => Code::H3_REQUEST_CANCELLED,
-            Err(Stop::Refused) => return self.reset(Code::H3_REQUEST_REJECTED),
-            Err(Stop::Shed) => return self.reset(Code::H3_REQUEST_CANCELLED),
+            Err(H3ExchangeError::Stream(code)) => code,
+            Err(H3ExchangeError::Gone) => H3ErrorCode::H3_REQUEST_CANCELLED,
+            Err(H3ExchangeError::Refused) => return self.reset(H3ErrorCode::H3_REQUEST_REJECTED),
+            Err(H3ExchangeError::Shed) => return self.reset(H3ErrorCode::H3_REQUEST_CANCELLED),
         };
         self.reset(code);
-        if let Err(fatal) = self.session.spend(limits::RESET_POINTS, "rapid reset") {
+        if let Err(fatal) = self
+            .session
+            .charge_abuse(limits::RESET_POINTS, "rapid reset")
+        {
             self.session.fatal(fatal);
         }
     }
 
-    fn reset(&mut self, code: Code) {
-        self.worker().stats.h3_resets.one();
+    fn reset(&mut self, code: H3ErrorCode) {
+        self.worker().stats.h3_resets.increment();
         let _ = self.send.reset(varint(code));
         let _ = self.recv.stop(varint(code));
     }
 
-    async fn answer(&mut self) -> Result<(), Stop> {
+    async fn answer(&mut self) -> Result<(), H3ExchangeError> {
         let mut request = self.worker().h3.request();
         let next = self.next(&mut request).await;
         // Nothing of the head is needed while its response is on its way.
         self.worker().h3.keep(request);
         match next? {
-            Next::Send(outgoing) => self.send_rest(outgoing).await,
-            Next::Live(live) => self.live(live).await,
+            H3ExchangeStep::Send(outgoing) => self.send_rest(outgoing).await,
+            H3ExchangeStep::Call(live) => self.live(live).await,
             _ => Ok(()),
         }
     }
 
     /// Waits for all that has to be there before the response begins.
-    async fn next(&mut self, request: &mut Request) -> Result<Next, Stop> {
+    async fn next(
+        &mut self,
+        request: &mut FieldSection,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let mut world = self.worker().world();
         self.read_fields(request, &world.limits).await?;
         world = self.worker().world();
-        let mut asking = Asking::default();
+        let mut asking = H3RedispatchState::default();
         loop {
             let next = self.decide(request, &world, &mut asking)?;
             match next {
-                Next::Done | Next::Send(_) | Next::Live(_) => return Ok(next),
-                Next::Wait(work) => {
+                H3ExchangeStep::Done | H3ExchangeStep::Send(_) | H3ExchangeStep::Call(_) => {
+                    return Ok(next);
+                }
+                H3ExchangeStep::Wait(work) => {
                     self.take_up(request.held_bytes())?;
                     asking.errands += 1;
                     asking.is_overloaded = self.waiting.unless_shed(work).await?;
                 }
-                Next::Behind(catch_up) => {
+                H3ExchangeStep::AwaitCatchUp(catch_up) => {
                     self.take_up(request.held_bytes())?;
                     asking.has_waited = true;
-                    self.waiting.unless_shed(catch_up.done()).await?;
+                    self.waiting.unless_shed(catch_up.wait()).await?;
                 }
             }
             self.worker().clock.tick();
@@ -319,7 +330,11 @@ impl Exchange {
 
     // ---- What comes ----
 
-    async fn read_fields(&mut self, request: &mut Request, bounds: &Limits) -> Result<(), Stop> {
+    async fn read_fields(
+        &mut self,
+        request: &mut FieldSection,
+        bounds: &Limits,
+    ) -> Result<(), H3ExchangeError> {
         if let Poll::Ready(read) = now(poll_fn(|cx| self.poll_fields(cx, request, bounds))) {
             return read;
         }
@@ -339,22 +354,22 @@ impl Exchange {
     }
 
     /// The peer took too long.
-    fn late(&self) -> Stop {
-        self.worker().stats.deadlines.one();
-        Stop::Stream(Code::H3_REQUEST_CANCELLED)
+    fn late(&self) -> H3ExchangeError {
+        self.worker().stats.deadlines.increment();
+        H3ExchangeError::Stream(H3ErrorCode::H3_REQUEST_CANCELLED)
     }
 
     /// Reads the field section into `request`.
     fn poll_fields(
         &mut self,
         cx: &mut Context<'_>,
-        request: &mut Request,
+        request: &mut FieldSection,
         limits: &Limits,
-    ) -> Poll<Result<(), Stop>> {
+    ) -> Poll<Result<(), H3ExchangeError>> {
         loop {
             let mut input = &self.chunk[..];
             let event = self.receiver.receive(&mut input)?;
-            if let Event::Fields(section) = event {
+            if let RequestStreamEvent::Fields(section) = event {
                 decode(&self.session.worker, section, request, limits, false)?;
                 let left = input.len();
                 self.keep_last(left);
@@ -372,7 +387,7 @@ impl Exchange {
             Poll::Ready(part) => self.ahead = part?,
         }
         if self.ended {
-            request.ends();
+            request.end_stream();
         }
         Poll::Ready(Ok(()))
     }
@@ -384,7 +399,7 @@ impl Exchange {
     }
 
     /// Reads on; false at the end of the stream.
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Stop>> {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, H3ExchangeError>> {
         let read = pin!(self.recv.read_chunk(limits::H3_PIPE_BYTES, true)).poll(cx);
         match ready!(read) {
             Ok(Some(chunk)) => {
@@ -396,21 +411,24 @@ impl Exchange {
                 Poll::Ready(Ok(true))
             }
             Ok(None) => Poll::Ready(Ok(false)),
-            Err(_) => Poll::Ready(Err(Stop::Gone)),
+            Err(_) => Poll::Ready(Err(H3ExchangeError::Gone)),
         }
     }
 
     /// The stream has ended where no request ends.
-    fn cut(&self) -> Stop {
+    fn cut(&self) -> H3ExchangeError {
         match self.receiver.end() {
-            Err(Cut::Fatal(fatal)) => Stop::Fatal(fatal),
-            Err(Cut::Stream(code)) => Stop::Stream(code),
-            Ok(()) => Stop::Stream(Code::H3_REQUEST_INCOMPLETE),
+            Err(RequestStreamEndError::Fatal(fatal)) => H3ExchangeError::Fatal(fatal),
+            Err(RequestStreamEndError::Stream(code)) => H3ExchangeError::Stream(code),
+            Ok(()) => H3ExchangeError::Stream(H3ErrorCode::H3_REQUEST_INCOMPLETE),
         }
     }
 
     /// The next part of the body; None behind the last.
-    pub(super) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Stop>> {
+    pub(super) fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, H3ExchangeError>> {
         if let Some(ahead) = self.ahead.take() {
             return Poll::Ready(Ok(Some(ahead)));
         }
@@ -420,7 +438,7 @@ impl Exchange {
             let event = self.receiver.receive(&mut input)?;
             let end = whole - input.len();
             match event {
-                Event::Data(bytes) => {
+                RequestStreamEvent::Data(bytes) => {
                     let part = self.chunk.slice(end - bytes.len()..end);
                     self.keep_last(whole - end);
                     self.seen += part.len() as u64;
@@ -429,7 +447,7 @@ impl Exchange {
                     return Poll::Ready(Ok(Some(part)));
                 }
                 // Nobody reads them, but they must be right.
-                Event::Trailers(section) | Event::Fields(section) => {
+                RequestStreamEvent::Trailers(section) | RequestStreamEvent::Fields(section) => {
                     let worker = self.session.worker.clone();
                     let mut request = worker.h3.request();
                     let limits = &worker.world().limits;
@@ -438,11 +456,13 @@ impl Exchange {
                     worker.h3.keep(request);
                     decoded?;
                     if fault.is_some() {
-                        return Poll::Ready(Err(Stop::Stream(Code::H3_MESSAGE_ERROR)));
+                        return Poll::Ready(Err(H3ExchangeError::Stream(
+                            H3ErrorCode::H3_MESSAGE_ERROR,
+                        )));
                     }
                     self.keep_last(whole - end);
                 }
-                Event::More => {
+                RequestStreamEvent::More => {
                     self.chunk = Bytes::new();
                     self.pay()?;
                     if !ready!(self.poll_chunk(cx))? {
@@ -459,24 +479,26 @@ impl Exchange {
     }
 
     /// RFC 9114 §4.1.2: a body is as long as Content-Length promised.
-    fn check_length(&self, is_end: bool) -> Result<(), Stop> {
+    fn check_length(&self, is_end: bool) -> Result<(), H3ExchangeError> {
         let is_wrong = |promised| self.seen > promised || (is_end && self.seen < promised);
         match self.promised.is_some_and(is_wrong) {
-            true => Err(Stop::Stream(Code::H3_MESSAGE_ERROR)),
+            true => Err(H3ExchangeError::Stream(H3ErrorCode::H3_MESSAGE_ERROR)),
             false => Ok(()),
         }
     }
 
     /// Frames that serve nobody cost patience.
-    fn pay(&mut self) -> Result<(), Stop> {
+    fn pay(&mut self) -> Result<(), H3ExchangeError> {
         let frames = self.receiver.take_idle_frames();
         let points = frames * limits::EMPTY_DATA_POINTS;
-        Ok(self.session.spend(points, "a flood of empty frames")?)
+        Ok(self
+            .session
+            .charge_abuse(points, "a flood of empty frames")?)
     }
 
     /// Reads the rest of the body and throws it away, as long as it isn't too long and comes at the
     /// least rate. Then the client is told that the rest isn't wanted.
-    async fn drain(&mut self) -> Result<(), Stop> {
+    async fn drain(&mut self) -> Result<(), H3ExchangeError> {
         if !self.take_up_answered() {
             return Ok(());
         }
@@ -495,7 +517,9 @@ impl Exchange {
             );
             match waiting.unless_shed(part).await {
                 Ok(Ok(Ok(Some(_)))) => worker.clock.tick(),
-                Ok(Ok(Err(stop @ (Stop::Fatal(_) | Stop::Stream(_))))) => return Err(stop),
+                Ok(Ok(Err(stop @ (H3ExchangeError::Fatal(_) | H3ExchangeError::Stream(_))))) => {
+                    return Err(stop);
+                }
                 // Whatever became of the rest, the response is whole.
                 _ => return Ok(()),
             }
@@ -508,10 +532,10 @@ impl Exchange {
     /// Asks the World, and sends at once what needs nothing more.
     fn decide(
         &mut self,
-        request: &Request,
+        request: &FieldSection,
         world: &World,
-        asking: &mut Asking,
-    ) -> Result<Next, Stop> {
+        asking: &mut H3RedispatchState,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let head = match request.head() {
             Ok(head) => head,
             Err(reject) => return self.refuse_request(request, reject),
@@ -522,13 +546,13 @@ impl Exchange {
         };
         // Datagrams do not pass through the poller, so the poller may not know of the latest changes on
         // disk.
-        self.worker().poller.look();
-        let facts = Facts {
+        self.worker().poller.check_inotify();
+        let facts = DispatchContext {
             may_wait: self.ended && !asking.has_waited,
             ..self.session.facts()
         };
         let mut dispatched = dispatch(world, &head, &facts);
-        if asking.is_overloaded && matches!(dispatched.reply, Reply::Login(_)) {
+        if asking.is_overloaded && matches!(dispatched.reply, DispatchOutcome::Login(_)) {
             dispatched.reply = no(Reject::LOGINS_BUSY);
         }
         if !self.ended {
@@ -539,15 +563,15 @@ impl Exchange {
             let was_login = asking.errands > 0 && !asking.is_too_large;
             let is_waiting = head.expect_continue || was_login;
             let (is_drained, bytes_max) = match dispatched.reply {
-                Reply::Live(_) => (false, world.limits.body_bytes),
-                Reply::Login(_) => (false, u64::MAX),
+                DispatchOutcome::Call(_) => (false, world.limits.body_bytes),
+                DispatchOutcome::Login(_) => (false, u64::MAX),
                 _ if is_waiting => (false, u64::MAX),
                 _ => (true, world.limits.body_discard_bytes),
             };
             match head.body {
                 BodyLength::Length(length) if length > bytes_max => {
                     if !std::mem::replace(&mut asking.is_too_large, true) {
-                        self.worker().stats.rejects.one();
+                        self.worker().stats.rejects.increment();
                     }
                     dispatched.reply = too_large(&dispatched, &head);
                 }
@@ -563,62 +587,72 @@ impl Exchange {
 
     /// What the Priority field says goes for the order in which QUIC sends what it holds. Who says
     /// nothing is not ahead of who says that it is urgent.
-    fn prioritise(&self, request: &Request) {
+    fn prioritise(&self, request: &FieldSection) {
         let priority = request.priority().unwrap_or_default();
         let _ = self.send.set_priority(-i32::from(priority.urgency));
     }
 
     /// A request that isn't one, or none that we answer.
-    fn refuse_request(&mut self, request: &Request, reject: Reject) -> Result<Next, Stop> {
+    fn refuse_request(
+        &mut self,
+        request: &FieldSection,
+        reject: Reject,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
         if !reject.is_malformed() {
             return self.refuse(request, reject);
         }
         let worker = self.worker();
-        worker.stats.rejects.one();
+        worker.stats.rejects.increment();
         let line = line_of(worker, request, reject);
         line.log(reject.status, 0, worker, self.session.who);
-        Err(Stop::Stream(Code::H3_MESSAGE_ERROR))
+        Err(H3ExchangeError::Stream(H3ErrorCode::H3_MESSAGE_ERROR))
     }
 
     /// No, before anybody was asked.
-    fn refuse(&mut self, request: &Request, reject: Reject) -> Result<Next, Stop> {
+    fn refuse(
+        &mut self,
+        request: &FieldSection,
+        reject: Reject,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let worker = self.worker().clone();
-        worker.stats.rejects.one();
+        worker.stats.rejects.increment();
         let line = line_of(&worker, request, reject);
-        self.send_small(Small::refusal(reject), &line)
+        self.send_small(SyntheticResponse::refusal(reject), &line)
     }
 
     fn respond(
         &mut self,
-        head: &Head<'_>,
-        request: &Request,
+        head: &RequestHead<'_>,
+        request: &FieldSection,
         dispatched: Dispatched<'_>,
         world: &World,
-    ) -> Result<Next, Stop> {
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let Dispatched {
             host, user, reply, ..
         } = dispatched;
         let worker = self.worker().clone();
-        let line = Line::new(&worker, Some(head), host, user.as_deref());
+        let line = AccessLogEntry::new(&worker, Some(head), host, user.as_deref());
         Ok(match reply {
-            Reply::Load(load) => {
+            DispatchOutcome::Load(load) => {
                 let job = worker.pool.run(move || load.run());
-                Next::Wait(Box::pin(async move {
+                H3ExchangeStep::Wait(Box::pin(async move {
                     // Whatever came of it, asking again will tell.
                     let _ = job.await;
                     false
                 }))
             }
             // Right or wrong, it is in the ledger then.
-            Reply::Login(ask) => Next::Wait(Box::pin(async move { ask.answer().await.is_err() })),
-            Reply::Behind(catch_up) => Next::Behind(catch_up),
-            Reply::Live(handler) => {
+            DispatchOutcome::Login(ask) => {
+                H3ExchangeStep::Wait(Box::pin(async move { ask.answer().await.is_err() }))
+            }
+            DispatchOutcome::AwaitCatchUp(catch_up) => H3ExchangeStep::AwaitCatchUp(catch_up),
+            DispatchOutcome::Call(handler) => {
                 // The handler has a copy of the head, and what it makes of it for a script.
                 self.take_up(2 * request.held_bytes() + line.kept_bytes(&worker))?;
-                let live = Live::begin(self, &*handler, head, user.clone(), &line, world);
-                Next::Live(Box::new(live))
+                let live = H3Call::begin(self, &*handler, head, user.clone(), &line, world);
+                H3ExchangeStep::Call(Box::new(live))
             }
-            Reply::Stored(stored) => {
+            DispatchOutcome::Stored(stored) => {
                 let mut fields = Vec::new();
                 match stored.status {
                     Status::SERVICE_UNAVAILABLE | Status::TOO_MANY_REQUESTS => {
@@ -626,37 +660,39 @@ impl Exchange {
                     }
                     _ => stored.push_changing(&mut fields),
                 }
-                if stored.is_kept() {
-                    worker.stats.cache_hits.one();
+                if stored.is_from_cache() {
+                    worker.stats.cache_hits.increment();
                 }
                 self.send_stored(stored, &fields, &line)?
             }
-            Reply::Refuse { reject, page } => {
-                let line = Line {
+            DispatchOutcome::Refuse { reject, page } => {
+                let line = AccessLogEntry {
                     reject: Some(reject),
                     ..line
                 };
                 match page {
                     Some(page) => self.send_stored(page, refusal_fields(reject), &line)?,
-                    None => self.send_small(Small::refusal(reject), &line)?,
+                    None => self.send_small(SyntheticResponse::refusal(reject), &line)?,
                 }
             }
-            Reply::Redirect { status, location } => {
-                self.send_small(Small::redirect(status, &location), &line)?
+            DispatchOutcome::Redirect { status, location } => {
+                self.send_small(SyntheticResponse::redirect(status, &location), &line)?
             }
-            Reply::Options => self.send_small(Small::options(), &line)?,
-            Reply::Challenge(answer) => self.send_small(Small::challenge(answer), &line)?,
-            Reply::Listing(listing) => self.send_listing(listing, &line)?,
+            DispatchOutcome::Options => self.send_small(SyntheticResponse::options(), &line)?,
+            DispatchOutcome::Challenge(answer) => {
+                self.send_small(SyntheticResponse::challenge(answer), &line)?
+            }
+            DispatchOutcome::Listing(listing) => self.send_listing(listing, &line)?,
         })
     }
 
     /// A stored page.
     fn send_stored(
         &mut self,
-        stored: Stored,
+        stored: VariantResponse,
         fields: &[u8],
-        line: &Line<'_>,
-    ) -> Result<Next, Stop> {
+        line: &AccessLogEntry<'_>,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let status = stored.status;
         let length = stored.body_len();
         let mut built = Vec::new();
@@ -668,15 +704,19 @@ impl Exchange {
             _ if length == 0 => (Bytes::new(), None),
             Some(_) => {
                 frame::push_data(length, &mut out);
-                (Bytes::from_owner(Whole(stored)), None)
+                (Bytes::from_owner(StoredBytes(stored)), None)
             }
-            None => (Bytes::new(), Some(Body::stored(stored))),
+            None => (Bytes::new(), Some(BodyReader::stored(stored))),
         };
         self.send([Bytes::from(out), content], body, status, length, line)
     }
 
     /// A small response made here.
-    fn send_small(&mut self, small: Small, line: &Line<'_>) -> Result<Next, Stop> {
+    fn send_small(
+        &mut self,
+        small: SyntheticResponse,
+        line: &AccessLogEntry<'_>,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let mut section = Vec::new();
         qpack::push_head(small.status.0, &small.lines(), &mut section);
         let mut out = self.head(&section, b"", secure_fields_of(line.host));
@@ -695,11 +735,15 @@ impl Exchange {
         )
     }
 
-    fn send_listing(&mut self, listing: Box<Listing>, line: &Line<'_>) -> Result<Next, Stop> {
+    fn send_listing(
+        &mut self,
+        listing: Box<Listing>,
+        line: &AccessLogEntry<'_>,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let (mut built, mut section) = (Vec::new(), Vec::new());
         qpack::push_head(Status::OK.0, listing.head(&mut built), &mut section);
         let out = self.head(&section, b"", secure_fields_of(line.host));
-        let body = (!listing.head_only()).then(|| Body::listing(listing));
+        let body = (!listing.head_only()).then(|| BodyReader::listing(listing));
         self.send([out.into(), Bytes::new()], body, Status::OK, 0, line)
     }
 
@@ -735,12 +779,12 @@ impl Exchange {
     fn send(
         &mut self,
         chunks: [Bytes; 2],
-        body: Option<Body>,
+        body: Option<BodyReader>,
         status: Status,
         length: u64,
-        line: &Line<'_>,
-    ) -> Result<Next, Stop> {
-        let mut outgoing = Outgoing {
+        line: &AccessLogEntry<'_>,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
+        let mut outgoing = H3Response {
             chunks,
             written: 0,
             body,
@@ -755,7 +799,7 @@ impl Exchange {
             let micros = worker.clock.micros() - line.started_us;
             worker.stats.response(status.0, length, micros);
             line.log(status, length, worker, self.session.who);
-            return Ok(Next::Done);
+            return Ok(H3ExchangeStep::Done);
         }
         // What QUIC has taken of it isn't with the client yet: it can still be refused.
         let body = outgoing
@@ -768,14 +812,14 @@ impl Exchange {
             outgoing.sent = 0;
         }
         outgoing.record = line.keep(status, worker, self.session.who);
-        Ok(Next::Send(outgoing))
+        Ok(H3ExchangeStep::Send(outgoing))
     }
 
     /// Sends the rest of a response, as the peer takes it.
-    async fn send_rest(&mut self, mut outgoing: Outgoing) -> Result<(), Stop> {
+    async fn send_rest(&mut self, mut outgoing: H3Response) -> Result<(), H3ExchangeError> {
         let sent = self.send_all(&mut outgoing).await;
         if let Some(record) = &mut outgoing.record {
-            if matches!(sent, Err(Stop::Shed)) {
+            if matches!(sent, Err(H3ExchangeError::Shed)) {
                 record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
             }
             record.log(outgoing.sent, self.worker());
@@ -790,7 +834,7 @@ impl Exchange {
         sent
     }
 
-    async fn send_all(&mut self, outgoing: &mut Outgoing) -> Result<(), Stop> {
+    async fn send_all(&mut self, outgoing: &mut H3Response) -> Result<(), H3ExchangeError> {
         let seconds = self.worker().world().limits.write_stall_seconds;
         let mut parts = 0u32;
         loop {
@@ -812,14 +856,16 @@ impl Exchange {
             outgoing.sent += frame::end_data(&mut out, at) as u64;
             outgoing.chunks = [out.into(), Bytes::new()];
             match filled {
-                Filled::Some | Filled::Nothing => {}
-                Filled::Last => outgoing.body = None,
-                Filled::Broken => return Err(Stop::Stream(Code::H3_INTERNAL_ERROR)),
-                Filled::Disk(read) => {
+                BodyFill::Some | BodyFill::Nothing => {}
+                BodyFill::Last => outgoing.body = None,
+                BodyFill::Broken => {
+                    return Err(H3ExchangeError::Stream(H3ErrorCode::H3_INTERNAL_ERROR));
+                }
+                BodyFill::Disk(read) => {
                     let job = self.worker().pool.run(move || read.run());
                     match job.await {
                         Ok(Ok(bytes)) => body.feed(bytes),
-                        _ => return Err(Stop::Stream(Code::H3_INTERNAL_ERROR)),
+                        _ => return Err(H3ExchangeError::Stream(H3ErrorCode::H3_INTERNAL_ERROR)),
                     }
                 }
             }
@@ -831,9 +877,13 @@ impl Exchange {
     }
 }
 
-impl Exchange {
+impl H3Exchange {
     /// Hands the chunks to QUIC while the client holds them back.
-    async fn write_held(&mut self, outgoing: &mut Outgoing, seconds: u32) -> Result<(), Stop> {
+    async fn write_held(
+        &mut self,
+        outgoing: &mut H3Response,
+        seconds: u32,
+    ) -> Result<(), H3ExchangeError> {
         let waiting = Rc::clone(&self.waiting);
         let patience = Duration::from_secs(seconds.into());
         loop {
@@ -854,7 +904,7 @@ impl Exchange {
 
 /// How a request stands between two looks at it.
 #[derive(Default)]
-struct Asking {
+struct H3RedispatchState {
     errands: u8,
     is_overloaded: bool,
     /// It has waited for the disk's changes.
@@ -863,9 +913,13 @@ struct Asking {
     is_too_large: bool,
 }
 
-impl Outgoing {
+impl H3Response {
     /// Hands the chunks to QUIC; ready when it has them all.
-    async fn write(&mut self, session: &Session, send: &mut SendStream) -> Result<(), Stop> {
+    async fn write(
+        &mut self,
+        session: &H3Session,
+        send: &mut SendStream,
+    ) -> Result<(), H3ExchangeError> {
         write_chunks(&mut self.chunks, &mut self.written, session, send).await
     }
 }
@@ -875,12 +929,12 @@ impl Outgoing {
 pub(super) async fn write_chunks(
     chunks: &mut [Bytes],
     total: &mut u64,
-    session: &Session,
+    session: &H3Session,
     send: &mut SendStream,
-) -> Result<(), Stop> {
+) -> Result<(), H3ExchangeError> {
     while let Some(at) = chunks.iter().position(|chunk| !chunk.is_empty()) {
         let written = send.write_chunks(&mut chunks[at..]).await;
-        let written = written.map_err(|_| Stop::Gone)?.bytes;
+        let written = written.map_err(|_| H3ExchangeError::Gone)?.bytes;
         *total += written as u64;
         if chunks.iter().any(|chunk| !chunk.is_empty()) {
             session.pay_for_part(written)?;
@@ -890,9 +944,9 @@ pub(super) async fn write_chunks(
 }
 
 /// The content of a stored page, sent from where it lies.
-struct Whole(Stored);
+struct StoredBytes(VariantResponse);
 
-impl AsRef<[u8]> for Whole {
+impl AsRef<[u8]> for StoredBytes {
     fn as_ref(&self) -> &[u8] {
         self.0.whole_memory().unwrap_or_default()
     }
@@ -902,10 +956,10 @@ impl AsRef<[u8]> for Whole {
 fn decode(
     worker: &Worker,
     section: &[u8],
-    request: &mut Request,
+    request: &mut FieldSection,
     limits: &Limits,
     is_trailer: bool,
-) -> Result<(), Fatal> {
+) -> Result<(), H3ConnectionError> {
     request.begin(Version::Http3, limits, false, is_trailer);
     let mut strings = worker.h3.strings.borrow_mut();
     qpack::decode(section, &mut strings, |name, value| {
@@ -915,11 +969,11 @@ fn decode(
     Ok(())
 }
 
-fn line_of<'r>(worker: &Worker, request: &'r Request, reject: Reject) -> Line<'r> {
-    Line {
+fn line_of<'r>(worker: &Worker, request: &'r FieldSection, reject: Reject) -> AccessLogEntry<'r> {
+    AccessLogEntry {
         first: request.line(),
         reject: Some(reject),
-        ..Line::new(worker, None, None, None)
+        ..AccessLogEntry::new(worker, None, None, None)
     }
 }
 
@@ -932,12 +986,12 @@ const LAST_BYTES: Duration = Duration::from_secs(5);
 /// So many parts of a body go between two looks at how fast the peer takes them.
 const PARTS_BETWEEN_LOOKS: u32 = 2;
 
-fn no(reject: Reject) -> Reply {
-    Reply::Refuse { reject, page: None }
+fn no(reject: Reject) -> DispatchOutcome {
+    DispatchOutcome::Refuse { reject, page: None }
 }
 
-fn is_errand(reply: &Reply) -> bool {
-    matches!(reply, Reply::Load(_) | Reply::Login(_))
+fn is_errand(reply: &DispatchOutcome) -> bool {
+    matches!(reply, DispatchOutcome::Load(_) | DispatchOutcome::Login(_))
 }
 
 fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {

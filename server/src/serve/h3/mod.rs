@@ -6,20 +6,20 @@
 //! the host. So a client may change its address or port at will, and nothing has to be found anew.
 
 mod exchange;
-mod live;
+mod call;
 mod session;
 mod socket;
-mod waiting;
+mod pending_request;
 
-use super::accept::Room;
-use super::ledger::{Entered, Owner, Shortage};
+use super::accept::Eviction;
 use super::worker::Worker;
-use crate::base::shares::{ClientNetwork, Holdings};
+use crate::base::fair_share::{ClientHoldings, ClientNetwork};
 use crate::base::task::spawn_local;
 use crate::limits;
+use crate::serve::connection_ledger::{ConnectionEntryGuard, ConnectionOwner, Shortage};
 use crate::tls;
-use crate::wire::h3::qpack::Strings;
-use crate::wire::request::Request;
+use crate::wire::field_section::FieldSection;
+use crate::wire::h3::qpack::QpackScratch;
 use aws_lc_rs::{hkdf, hmac};
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, Incoming, TokioRuntime, TransportConfig};
@@ -37,15 +37,15 @@ use tokio::time::timeout;
 
 /// Where new connections can be dealt to: a ledger, written when a worker begins or ends.
 #[derive(Default)]
-pub struct Seats {
-    seats: Mutex<Vec<Seat>>,
+pub struct QuicWorkers {
+    seats: Mutex<Vec<QuicWorker>>,
     /// Handshakes under way with clients whose address may be somebody else's.
     unproven: AtomicUsize,
     /// Connections of all workers.
     open: AtomicUsize,
 }
 
-struct Seat {
+struct QuicWorker {
     hand: UnboundedSender<Incoming>,
     /// Connections there.
     taken: Arc<AtomicUsize>,
@@ -53,9 +53,9 @@ struct Seat {
 
 /// What a worker's connections of HTTP/3 share.
 #[derive(Default)]
-pub struct Shelf {
-    requests: RefCell<Vec<Request>>,
-    strings: RefCell<Strings>,
+pub struct H3Context {
+    requests: RefCell<Vec<FieldSection>>,
+    strings: RefCell<QpackScratch>,
     /// Sockets that this worker reads for all.
     hosted: RefCell<Vec<Endpoint>>,
     /// Sockets that wait until QUIC can be spoken on them.
@@ -63,24 +63,24 @@ pub struct Shelf {
     /// Connections here; in its seat too.
     taken: Arc<AtomicUsize>,
     /// Bytes above `H3_UNACKNOWLEDGED_BYTES_MIN` that the send windows of connections allow, by client.
-    windows: RefCell<Holdings>,
+    windows: RefCell<ClientHoldings>,
     /// Connections are to look around: a drain has begun, or HTTP/3 was switched off.
     told: Notify,
 }
 
-impl Shelf {
+impl H3Context {
     /// Connections of this worker.
     pub(super) fn open(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
     /// A request to be filled, with the buffers of an earlier one.
-    fn request(&self) -> Request {
+    fn request(&self) -> FieldSection {
         self.requests.borrow_mut().pop().unwrap_or_default()
     }
 
     /// Keeps it for the next.
-    fn keep(&self, request: Request) {
+    fn keep(&self, request: FieldSection) {
         let mut requests = self.requests.borrow_mut();
         if requests.len() < REQUESTS_KEPT_MAX {
             requests.push(request);
@@ -97,7 +97,7 @@ impl Shelf {
 pub(super) fn begin(worker: &Rc<Worker>) {
     let (hand, mut incoming) = unbounded_channel();
     let taken = worker.h3.taken.clone();
-    worker.shared.quic.seats().push(Seat { hand, taken });
+    worker.shared.quic.seats().push(QuicWorker { hand, taken });
     let worker = worker.clone();
     spawn_local(async move {
         while let Some(incoming) = incoming.recv().await {
@@ -116,7 +116,7 @@ pub(super) fn host(worker: &Rc<Worker>, socket: UdpSocket) -> io::Result<()> {
     };
     let config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &quic.secret)));
     let server = server_config(worker);
-    let socket = socket::Socket::new(socket)?;
+    let socket = socket::QuicSocket::new(socket)?;
     let runtime = Arc::new(TokioRuntime);
     let endpoint = Endpoint::new_with_abstract_socket(config, server, socket, runtime)?;
     worker.h3.hosted.borrow_mut().push(endpoint.clone());
@@ -205,7 +205,7 @@ const LAST_TURNS: usize = 4;
 fn server_config(worker: &Worker) -> Option<quinn::ServerConfig> {
     let world = worker.world();
     world.h3_port?;
-    let tls::Quic { config, secret } = world.tls.as_ref()?.quic()?;
+    let tls::QuicTls { config, secret } = world.tls.as_ref()?.quic()?;
     // The first packets are always protected so, whatever is agreed on then (RFC 9001 §5.2).
     let initial = TLS13_AES_128_GCM_SHA256.tls13()?.quic_suite()?;
     let crypto = QuicServerConfig::with_initial(config.clone(), initial).ok()?;
@@ -235,8 +235,8 @@ fn transport(idle_seconds: u32) -> TransportConfig {
     transport
 }
 
-impl Seats {
-    fn seats(&self) -> std::sync::MutexGuard<'_, Vec<Seat>> {
+impl QuicWorkers {
+    fn seats(&self) -> std::sync::MutexGuard<'_, Vec<QuicWorker>> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -244,7 +244,7 @@ impl Seats {
     fn deal(&self, mut incoming: Incoming) {
         let mut seats = self.seats();
         loop {
-            let load = |seat: &&Seat| seat.taken.load(Ordering::Relaxed);
+            let load = |seat: &&QuicWorker| seat.taken.load(Ordering::Relaxed);
             let Some(seat) = seats.iter().min_by_key(load) else {
                 return incoming.refuse();
             };
@@ -260,15 +260,15 @@ impl Seats {
 }
 
 /// A connection that is counted.
-struct Place {
+struct H3ConnectionGuard {
     worker: Rc<Worker>,
     /// Its entry in the ledger of connections; None once it has left.
-    entered: Option<Entered>,
+    entered: Option<ConnectionEntryGuard>,
     /// It may be that nobody is at its address.
     is_unproven: bool,
 }
 
-impl Place {
+impl H3ConnectionGuard {
     /// Somebody answers there.
     fn prove(&mut self) {
         if std::mem::take(&mut self.is_unproven) {
@@ -281,16 +281,16 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for H3ConnectionGuard {
     fn drop(&mut self) {
         self.prove();
         self.entered = None;
         if std::thread::panicking() {
-            self.worker.stats.panics.one();
+            self.worker.stats.panics.increment();
         }
         self.worker.h3.taken.fetch_sub(1, Ordering::Relaxed);
         self.worker.shared.quic.open.fetch_sub(1, Ordering::Relaxed);
-        self.worker.leave_one();
+        self.worker.count_closed();
     }
 }
 
@@ -303,10 +303,10 @@ impl Worker {
         // Where clients are counted, a client must not use up the share of another address; and no
         // connection is given up for an address that may be invented.
         let asks_for_proof = is_full
-            || unproven >= limits::H3_UNPROVEN_HANDSHAKES_MAX
+            || unproven >= limits::H3_UNVALIDATED_HANDSHAKES_MAX
             || world.limits.connections_per_address > 0;
         if asks_for_proof && !incoming.remote_address_validated() {
-            self.stats.h3_retries.one();
+            self.stats.h3_retries.increment();
             if let Err(error) = incoming.retry() {
                 error.into_incoming().refuse();
             }
@@ -314,12 +314,12 @@ impl Worker {
         }
         let client = ClientNetwork::from(incoming.remote_address().ip());
         match is_full.then(|| self.make_room(Shortage::Connections(client))) {
-            None | Some(Room::Now) => Some(incoming),
-            Some(Room::Soon) => {
+            None | Some(Eviction::Now) => Some(incoming),
+            Some(Eviction::Soon) => {
                 spawn_local(self.clone().deal_later(incoming));
                 None
             }
-            Some(Room::None) => {
+            Some(Eviction::None) => {
                 incoming.refuse();
                 None
             }
@@ -328,10 +328,10 @@ impl Worker {
 
     /// Deals a connection once another one, which was told to end, has been closed.
     async fn deal_later(self: Rc<Self>, incoming: Incoming) {
-        let patience = Duration::from_millis(limits::H3_ROOM_MILLISECONDS);
+        let patience = Duration::from_millis(limits::H3_ADMISSION_WAIT_MILLISECONDS_MAX);
         let has_room = timeout(patience, async {
             loop {
-                let room = self.shared.ledger.room();
+                let room = self.shared.ledger.connection_closed();
                 if !self.is_full() {
                     return;
                 }
@@ -349,21 +349,21 @@ impl Worker {
         let peer = incoming.remote_address().ip().to_canonical();
         self.clock.tick();
         let most = self.world().limits.connections_per_address;
-        let owner = Owner::Task(Box::default());
+        let owner = ConnectionOwner::Task(Box::default());
         let now_ms = self.clock.millis();
         let Some(entered) = self.shared.ledger.enter(peer.into(), most, owner, now_ms) else {
-            self.stats.rejects.one();
+            self.stats.rejects.increment();
             return incoming.refuse();
         };
         let is_unproven = !incoming.remote_address_validated();
         if is_unproven {
             self.shared.quic.unproven.fetch_add(1, Ordering::Relaxed);
         }
-        self.enter_one();
+        self.count_opened();
         self.h3.taken.fetch_add(1, Ordering::Relaxed);
         self.shared.quic.open.fetch_add(1, Ordering::Relaxed);
         let entry = entered.entry().clone();
-        let place = Place {
+        let place = H3ConnectionGuard {
             worker: self.clone(),
             entered: Some(entered),
             is_unproven,

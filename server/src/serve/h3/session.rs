@@ -1,22 +1,24 @@
 //! One connection of HTTP/3 from its handshake to its end: takes the streams that come, tells the
 //! client when it is to leave, and counts what serves nobody.
 
-use super::super::access::Who;
-use super::super::dispatch::{Facts, Way};
-use super::super::ledger::{Entry, Standing};
-use super::super::pending::{Holder, Shed};
+use super::super::dispatch::{DispatchContext, EndpointLookup};
 use super::super::worker::Worker;
-use super::Place;
-use super::exchange::Exchange;
-use super::waiting::{Bell, Waiting};
-use crate::base::shares::Share;
+use super::H3ConnectionGuard;
+use super::exchange::H3Exchange;
+use crate::base::fair_share::SharedLimit;
 use crate::base::task::{spawn_boxed, spawn_local};
-use crate::handler::Ends;
+use crate::handler::Endpoints;
 use crate::handler::LocalBoxFuture;
 use crate::limits;
-use crate::tls::{self, Identity};
-use crate::wire::calm::Calm;
-use crate::wire::h3::{Code, Control, Fatal, Inbound, frame};
+use crate::serve::access_log::ClientInfo;
+use crate::serve::connection_ledger::{Activity, ConnectionEntry};
+use crate::serve::h3::pending_request::{PendingRequest, ShedWaker};
+use crate::serve::request_ledger::{ConnectionAccount, ShedOrder};
+use crate::tls::{self, PairFingerprint};
+use crate::wire::abuse_budget::AbuseBudget;
+use crate::wire::h3::{
+    H3ConnectionError, H3ErrorCode, UnidirectionalState, UnidirectionalStream, frame,
+};
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connecting, Connection, RecvStream, SendStream, VarInt};
 use std::cell::{Cell, RefCell};
@@ -31,20 +33,20 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 /// One connection, reached by the tasks of its streams.
-pub(super) struct Session {
+pub(super) struct H3Session {
     pub(super) worker: Rc<Worker>,
-    pub(super) who: Who,
-    ends: Ends,
+    pub(super) who: ClientInfo,
+    ends: Endpoints,
     pub(super) quic: Connection,
-    identity: Identity,
-    control: RefCell<Control>,
-    calm: RefCell<Calm>,
+    identity: PairFingerprint,
+    control: RefCell<UnidirectionalState>,
+    calm: RefCell<AbuseBudget>,
     /// What it holds in the ledger of requests under way.
-    pub(super) holder: Rc<Holder>,
+    pub(super) holder: Rc<ConnectionAccount>,
     /// Requests that wait for something: one connection has at most `H3_STREAMS_MAX` of them.
-    waiting: RefCell<Vec<Rc<Waiting>>>,
+    waiting: RefCell<Vec<Rc<PendingRequest>>>,
     /// Told when the connection is to end requests for other clients.
-    shed: Arc<Bell>,
+    shed: Arc<ShedWaker>,
     /// Requests under way.
     open: Cell<usize>,
     /// Of those, how many have a body and wait for a place.
@@ -52,19 +54,19 @@ pub(super) struct Session {
     /// Bytes that the worker's ledger of send windows has for it.
     widened: Cell<usize>,
     /// In the ledger of connections.
-    entry: Arc<Entry>,
+    entry: Arc<ConnectionEntry>,
     /// It has had no request since then.
     idle_ms: Cell<u64>,
     /// The number of the next request that comes.
     next_id: Cell<u64>,
-    stage: Cell<Stage>,
+    stage: Cell<H3ShutdownStage>,
     /// The last request under way has ended.
     rested: Notify,
 }
 
 /// How near its end a connection is.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Stage {
+enum H3ShutdownStage {
     Open,
     /// The first GOAWAY was sent; the client may not know yet.
     Leaving,
@@ -81,30 +83,35 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 const LAST_ID: u64 = frame::INTEGER_MAX - 3;
 
 /// Serves a connection from its handshake on.
-pub(super) async fn run(connecting: Connecting, mut place: Place, entry: Arc<Entry>, peer: IpAddr) {
+pub(super) async fn run(
+    connecting: Connecting,
+    mut place: H3ConnectionGuard,
+    entry: Arc<ConnectionEntry>,
+    peer: IpAddr,
+) {
     let worker = place.worker.clone();
     let seconds = worker.world().limits.handshake_seconds;
     let handshake = tokio::select! {
         biased;
-        () = entry.given_up() => return worker.gave_up(),
+        () = entry.evicted() => return worker.count_eviction(),
         handshake = timeout(Duration::from_secs(seconds.into()), connecting) => handshake,
     };
     worker.clock.tick();
     let quic = match handshake {
         Ok(Ok(quic)) => quic,
-        Ok(Err(_)) => return worker.stats.handshakes_failed.one(),
+        Ok(Err(_)) => return worker.stats.handshakes_failed.increment(),
         Err(_) => {
-            worker.stats.deadlines.one();
-            return worker.stats.handshakes_failed.one();
+            worker.stats.deadlines.increment();
+            return worker.stats.handshakes_failed.increment();
         }
     };
     place.prove();
     if tls::was_ticket_opened() {
-        worker.stats.handshakes_resumed.one();
+        worker.stats.handshakes_resumed.increment();
     } else {
-        worker.stats.handshakes_full.one();
+        worker.stats.handshakes_full.increment();
     }
-    worker.stats.h3_connections.one();
+    worker.stats.h3_connections.increment();
     let data = quic.handshake_data();
     let data = data.and_then(|data| data.downcast::<HandshakeData>().ok());
     let name = data.and_then(|data| data.server_name);
@@ -113,19 +120,19 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, entry: Arc<Ent
     let Some(identity) = tls.identity_over_quic(name.as_deref()) else {
         return;
     };
-    let holder = worker.pending.holder(peer);
-    let shed = Arc::<Bell>::default();
+    let holder = worker.request_ledger.holder(peer);
+    let shed = Arc::<ShedWaker>::default();
     holder.wake_by(&Waker::from(shed.clone()));
-    let session = Rc::new(Session {
+    let session = Rc::new(H3Session {
         holder,
         shed,
         waiting: RefCell::default(),
         identity,
-        who: Who {
+        who: ClientInfo {
             peer,
             tls: Some("TLSv1.3"),
         },
-        ends: Ends {
+        ends: Endpoints {
             client_port: Some(quic.remote_address().port()),
             server: quic.local_ip().map(|server| server.to_canonical()),
         },
@@ -137,7 +144,7 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, entry: Arc<Ent
         entry,
         idle_ms: Cell::new(worker.clock.millis()),
         next_id: Cell::new(0),
-        stage: Cell::new(Stage::Open),
+        stage: Cell::new(H3ShutdownStage::Open),
         rested: Notify::new(),
         quic,
         worker,
@@ -148,7 +155,7 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, entry: Arc<Ent
 }
 
 /// What a connection woke for.
-enum News {
+enum H3SessionEvent {
     Request(SendStream, RecvStream),
     OneWay(RecvStream),
     /// A drain began, or HTTP/3 was switched off.
@@ -160,14 +167,14 @@ enum News {
     Gone,
 }
 
-impl Session {
+impl H3Session {
     /// Serves it until it ends or is given up for another one, which a client that lets nothing be sent
     /// must not delay.
     async fn serve(self: Rc<Self>) {
         let mut control = None;
         tokio::select! {
             biased;
-            () = self.entry.given_up() => {}
+            () = self.entry.evicted() => {}
             () = self.clone().take_streams(&mut control) => return,
         }
         self.give_up(control.as_mut()).await;
@@ -181,29 +188,29 @@ impl Session {
         loop {
             let news = tokio::select! {
                 biased;
-                bidi = self.quic.accept_bi() => bidi.map_or(News::Gone, |(send, recv)| News::Request(send, recv)),
-                uni = self.quic.accept_uni() => uni.map_or(News::Gone, News::OneWay),
-                () = self.worker.h3.told.notified() => News::Told,
-                () = self.rested.notified() => News::Rested,
-                () = self.shed.rung() => News::Shed,
-                () = timer.as_mut() => News::Time,
+                bidi = self.quic.accept_bi() => bidi.map_or(H3SessionEvent::Gone, |(send, recv)| H3SessionEvent::Request(send, recv)),
+                uni = self.quic.accept_uni() => uni.map_or(H3SessionEvent::Gone, H3SessionEvent::OneWay),
+                () = self.worker.h3.told.notified() => H3SessionEvent::Told,
+                () = self.rested.notified() => H3SessionEvent::Rested,
+                () = self.shed.woken() => H3SessionEvent::Shed,
+                () = timer.as_mut() => H3SessionEvent::Time,
             };
             match news {
-                News::Request(send, recv) => self.request(send, recv),
-                News::OneWay(recv) => spawn_local(self.clone().listen(recv)),
-                News::Told | News::Rested => {}
-                News::Shed => self.end_waiting(self.holder.take_shed()),
-                News::Time => self.time(timer.as_mut(), control).await,
-                News::Gone => return,
+                H3SessionEvent::Request(send, recv) => self.request(send, recv),
+                H3SessionEvent::OneWay(recv) => spawn_local(self.clone().listen(recv)),
+                H3SessionEvent::Told | H3SessionEvent::Rested => {}
+                H3SessionEvent::Shed => self.end_waiting(self.holder.take_shed()),
+                H3SessionEvent::Time => self.time(timer.as_mut(), control).await,
+                H3SessionEvent::Gone => return,
             }
-            if self.must_leave() && self.stage.get() == Stage::Open {
-                self.stage.set(Stage::Leaving);
+            if self.must_leave() && self.stage.get() == H3ShutdownStage::Open {
+                self.stage.set(H3ShutdownStage::Leaving);
                 self.goaway(control, LAST_ID).await;
                 let way = self.quic.rtt() * LEAVE_ROUND_TRIPS;
                 timer.set(sleep(way.clamp(LEAVE_MIN, LEAVE_MAX)));
             }
-            if matches!(self.stage.get(), Stage::Left(_)) && self.open.get() == 0 {
-                return self.close(Code::H3_NO_ERROR, "");
+            if matches!(self.stage.get(), H3ShutdownStage::Left(_)) && self.open.get() == 0 {
+                return self.close(H3ErrorCode::H3_NO_ERROR, "");
             }
         }
     }
@@ -222,8 +229,8 @@ impl Session {
         });
         let control = opened.await.ok().flatten();
         if control.is_none() {
-            self.fatal(Fatal::new(
-                Code::H3_STREAM_CREATION_ERROR,
+            self.fatal(H3ConnectionError::new(
+                H3ErrorCode::H3_STREAM_CREATION_ERROR,
                 "no control stream was allowed",
             ));
         }
@@ -233,8 +240,8 @@ impl Session {
     /// The timer has run out: of idleness, or of leaving.
     async fn time(&self, mut timer: Pin<&mut Sleep>, control: &mut SendStream) {
         self.worker.clock.tick();
-        if self.stage.get() == Stage::Leaving {
-            self.stage.set(Stage::Left(self.next_id.get()));
+        if self.stage.get() == H3ShutdownStage::Leaving {
+            self.stage.set(H3ShutdownStage::Left(self.next_id.get()));
             self.goaway(control, self.next_id.get()).await;
             return timer.set(sleep(FOR_EVER));
         }
@@ -249,29 +256,29 @@ impl Session {
             };
             return timer.as_mut().reset(Instant::now() + left);
         }
-        self.stage.set(Stage::Left(self.next_id.get()));
+        self.stage.set(H3ShutdownStage::Left(self.next_id.get()));
         self.goaway(control, self.next_id.get()).await;
     }
 
     /// Ends the connection for another one. Where it is idle, the client has a moment to hear which
     /// requests are not answered; those that come meanwhile are not taken any more.
     async fn give_up(&self, control: Option<&mut SendStream>) {
-        self.worker.gave_up();
+        self.worker.count_eviction();
         if self.open.get() > 0 {
-            return self.close(Code::H3_EXCESSIVE_LOAD, "");
+            return self.close(H3ErrorCode::H3_EXCESSIVE_LOAD, "");
         }
         if let Some(control) = control {
             let _ = timeout(LEAVE_MIN, self.goaway(control, self.next_id.get())).await;
             sleep(LEAVE_MIN).await;
         }
-        self.close(Code::H3_NO_ERROR, "");
+        self.close(H3ErrorCode::H3_NO_ERROR, "");
     }
 
     /// Notes in the ledger of connections where this one stands.
     fn stand(&self) {
-        self.entry.stand(match self.open.get() {
-            0 => Standing::Idle(self.idle_ms.get()),
-            _ => Standing::Busy(self.worker.clock.millis()),
+        self.entry.set_activity(match self.open.get() {
+            0 => Activity::Idle(self.idle_ms.get()),
+            _ => Activity::Busy(self.worker.clock.millis()),
         });
     }
 
@@ -297,8 +304,8 @@ impl Session {
         self.worker.clock.tick();
         let id = u64::from(VarInt::from(send.id()));
         self.next_id.set(self.next_id.get().max(id + 4));
-        let exchange = Exchange::new(self.clone(), send, recv);
-        let is_late = matches!(self.stage.get(), Stage::Left(from) if id >= from);
+        let exchange = H3Exchange::new(self.clone(), send, recv);
+        let is_late = matches!(self.stage.get(), H3ShutdownStage::Left(from) if id >= from);
         if is_late {
             return exchange.reject();
         }
@@ -311,7 +318,7 @@ impl Session {
 
     /// Reads a stream that goes one way, for as long as it lasts.
     async fn listen(self: Rc<Self>, mut recv: RecvStream) {
-        let mut inbound = Inbound::default();
+        let mut inbound = UnidirectionalStream::default();
         loop {
             let read = recv
                 .read_chunk(limits::H3_CONTROL_FRAME_BYTES_MAX, true)
@@ -322,7 +329,10 @@ impl Session {
                     let heard = inbound.receive(&mut self.control.borrow_mut(), &chunk.bytes);
                     let idle = inbound.take_idle_frames();
                     heard.and_then(|goes_on| {
-                        self.spend(idle * limits::UNKNOWN_POINTS, "a flood of control frames")?;
+                        self.charge_abuse(
+                            idle * limits::UNKNOWN_FRAME_POINTS,
+                            "a flood of control frames",
+                        )?;
                         Ok(goes_on)
                     })
                 }
@@ -332,7 +342,7 @@ impl Session {
             match heard {
                 Ok(true) => {}
                 Ok(false) => {
-                    let _ = recv.stop(varint(Code::H3_STREAM_CREATION_ERROR));
+                    let _ = recv.stop(varint(H3ErrorCode::H3_STREAM_CREATION_ERROR));
                     return self.stopped_listening();
                 }
                 Err(fatal) => return self.fatal(fatal),
@@ -342,12 +352,16 @@ impl Session {
 
     fn stopped_listening(&self) {
         let _ = self
-            .spend(limits::RESET_POINTS, "a flood of unknown streams")
+            .charge_abuse(limits::RESET_POINTS, "a flood of unknown streams")
             .map_err(|fatal| self.fatal(fatal));
     }
 
     /// What serves no response costs patience.
-    pub(super) fn spend(&self, points: u32, what: &'static str) -> Result<(), Fatal> {
+    pub(super) fn charge_abuse(
+        &self,
+        points: u32,
+        what: &'static str,
+    ) -> Result<(), H3ConnectionError> {
         if points == 0 {
             return Ok(());
         }
@@ -356,15 +370,15 @@ impl Session {
     }
 
     /// Charges the abuse budget for a part of a body that the client's windows cut off after `bytes`.
-    pub(super) fn pay_for_part(&self, bytes: usize) -> Result<(), Fatal> {
-        self.spend(limits::WINDOW_UPDATE_POINTS, "windows opened byte by byte")?;
-        self.calm.borrow_mut().sent(bytes);
+    pub(super) fn pay_for_part(&self, bytes: usize) -> Result<(), H3ConnectionError> {
+        self.charge_abuse(limits::WINDOW_UPDATE_POINTS, "windows opened byte by byte")?;
+        self.calm.borrow_mut().refund_sent_bytes(bytes);
         Ok(())
     }
 
     /// A whole response gives some back.
     pub(super) fn served(&self) {
-        self.calm.borrow_mut().give(limits::RESPONSE_POINTS);
+        self.calm.borrow_mut().refund(limits::RESPONSE_POINTS);
     }
 
     /// Notes since when which of the requests have been stalled.
@@ -375,35 +389,37 @@ impl Session {
     }
 
     /// Ends requests to make room for other clients.
-    fn end_waiting(&self, shed: Shed) {
+    fn end_waiting(&self, shed: ShedOrder) {
         let waiting = self.waiting.borrow();
         for _ in 0..shed.requests {
-            let left = waiting.iter().filter(|it| !it.is_told());
+            let left = waiting.iter().filter(|it| !it.must_end());
             let Some(worst) = left.min_by_key(|it| it.stalled_ms()) else {
                 return;
             };
-            self.worker.pending.refused(Share::Streams, 1);
+            self.worker.request_ledger.refused(SharedLimit::Streams, 1);
             worst.shed();
         }
         let mut bytes = shed.head_bytes;
         while bytes > 0 {
-            let left = waiting.iter().filter(|it| !it.is_told());
+            let left = waiting.iter().filter(|it| !it.must_end());
             let Some(largest) = left.max_by_key(|it| it.head_bytes()) else {
                 return;
             };
-            self.worker.pending.refused(Share::HeadBytes, 1);
+            self.worker
+                .request_ledger
+                .refused(SharedLimit::HeadBytes, 1);
             bytes = bytes.saturating_sub(largest.head_bytes().max(1));
             largest.shed();
         }
     }
 
     /// A request has to wait.
-    pub(super) fn begin_wait(&self, waiting: &Rc<Waiting>) {
+    pub(super) fn begin_wait(&self, waiting: &Rc<PendingRequest>) {
         self.waiting.borrow_mut().push(Rc::clone(waiting));
     }
 
     /// A request that had to wait has ended.
-    pub(super) fn end_wait(&self, waiting: &Rc<Waiting>) {
+    pub(super) fn end_wait(&self, waiting: &Rc<PendingRequest>) {
         self.waiting
             .borrow_mut()
             .retain(|it| !Rc::ptr_eq(it, waiting));
@@ -422,7 +438,7 @@ impl Session {
         if self.open.get() == 0 {
             self.idle_ms.set(self.worker.clock.millis());
             self.narrow();
-            if matches!(self.stage.get(), Stage::Left(_)) {
+            if matches!(self.stage.get(), H3ShutdownStage::Left(_)) {
                 self.rested.notify_one();
             }
         }
@@ -475,8 +491,8 @@ impl Session {
 
     /// Ends the connection of a client that acknowledges nothing.
     pub(super) fn end_unacknowledged(&self) {
-        self.worker.stats.deadlines.one();
-        self.close(Code::H3_NO_ERROR, "nothing was acknowledged");
+        self.worker.stats.deadlines.increment();
+        self.close(H3ErrorCode::H3_NO_ERROR, "nothing was acknowledged");
     }
 
     /// So many more wait for a place, or fewer: what has come of their bodies is beside the window.
@@ -490,37 +506,37 @@ impl Session {
 
     /// Will this connection end when what is under way has ended?
     pub(super) fn is_leaving(&self) -> bool {
-        self.stage.get() != Stage::Open
+        self.stage.get() != H3ShutdownStage::Open
     }
 
     /// The peer broke a rule that the connection can't go on without.
-    pub(super) fn fatal(&self, fatal: Fatal) {
+    pub(super) fn fatal(&self, fatal: H3ConnectionError) {
         if self.quic.close_reason().is_some() {
             return;
         }
-        self.worker.stats.h3_errors.one();
-        let Fatal { code, reason } = fatal;
+        self.worker.stats.h3_errors.increment();
+        let H3ConnectionError { code, reason } = fatal;
         log::debug!("{}: HTTP/3: {code:?}: {reason}", self.who.peer);
         self.close(code, reason);
     }
 
-    fn close(&self, code: Code, reason: &str) {
+    fn close(&self, code: H3ErrorCode, reason: &str) {
         self.quic.close(varint(code), reason.as_bytes());
     }
 
-    pub(super) fn facts(&self) -> Facts {
-        Facts {
+    pub(super) fn facts(&self) -> DispatchContext {
+        DispatchContext {
             identity: Some(self.identity),
             peer: self.who.peer,
-            way: Way::Known(self.ends),
+            endpoints: EndpointLookup::Known(self.ends),
             now_ms: self.worker.clock.millis(),
             may_wait: false,
-            is_told: self.worker.poller.is_told(),
+            has_disk_changes: self.worker.poller.has_disk_changes(),
         }
     }
 }
 
-impl Drop for Session {
+impl Drop for H3Session {
     fn drop(&mut self) {
         self.narrow();
     }
@@ -530,7 +546,7 @@ impl Drop for Session {
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 
 /// A code as QUIC carries it.
-pub(super) fn varint(code: Code) -> VarInt {
+pub(super) fn varint(code: H3ErrorCode) -> VarInt {
     VarInt::from_u32(code.0)
 }
 

@@ -13,19 +13,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 #[derive(Debug)]
-pub(super) struct Socket(Arc<dyn AsyncUdpSocket>);
+pub(super) struct QuicSocket(Arc<dyn AsyncUdpSocket>);
 
-impl Socket {
+impl QuicSocket {
     /// Must be called within the worker's runtime.
-    pub(super) fn new(socket: UdpSocket) -> io::Result<Arc<Socket>> {
+    pub(super) fn new(socket: UdpSocket) -> io::Result<Arc<QuicSocket>> {
         let same = socket.try_clone()?;
         let wrapped = TokioRuntime.wrap_udp_socket(socket)?;
         sys::receive_singly(same.as_fd())?;
-        Ok(Arc::new(Socket(wrapped)))
+        Ok(Arc::new(QuicSocket(wrapped)))
     }
 }
 
-impl AsyncUdpSocket for Socket {
+impl AsyncUdpSocket for QuicSocket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         self.0.clone().create_io_poller()
     }

@@ -1,17 +1,17 @@
 //! Heads of scripts, cut everywhere; variables that nobody can forge.
 
-use super::super::check;
 use super::*;
 use crate::limits::STATUS_REASON_BYTES_MAX;
+use crate::wire::invariants;
 use proptest::prelude::*;
 
-fn parse(text: &str) -> Result<Option<(Answer, usize)>, Wrong> {
-    Answer::parse(text.as_bytes(), &mut 0)
+fn parse(text: &str) -> Result<Option<(CgiResponse, usize)>, CgiHeadError> {
+    CgiResponse::parse(text.as_bytes(), &mut 0)
 }
 
-fn document(text: &str) -> Document {
+fn document(text: &str) -> CgiDocument {
     match parse(text) {
-        Ok(Some((Answer::Document(document), _))) => document,
+        Ok(Some((CgiResponse::Document(document), _))) => document,
         other => panic!("{text:?}: {other:?}"),
     }
 }
@@ -31,15 +31,15 @@ fn heads_at_every_split_point() {
         for cut in 0..whole.1 {
             let mut scanned = 0;
             assert_eq!(
-                Answer::parse(&text.as_bytes()[..cut], &mut scanned),
+                CgiResponse::parse(&text.as_bytes()[..cut], &mut scanned),
                 Ok(None)
             );
-            let rest = Answer::parse(text.as_bytes(), &mut scanned);
+            let rest = CgiResponse::parse(text.as_bytes(), &mut scanned);
             assert_eq!(rest, Ok(Some(whole.clone())), "{text:?} cut at {cut}");
         }
         let mut scanned = 0;
         let bytewise = (0..=text.len())
-            .find_map(|end| Answer::parse(&text.as_bytes()[..end], &mut scanned).transpose());
+            .find_map(|end| CgiResponse::parse(&text.as_bytes()[..end], &mut scanned).transpose());
         assert_eq!(bytewise, Some(Ok(whole)));
     }
 }
@@ -142,14 +142,14 @@ fn reason_phrases() {
         let expected = format!("HTTP/1.1 {} {reason}\r\n", status.0);
         assert_eq!(line, expected.as_bytes());
     }
-    let wrong = Wrong::Malformed("two values for one field");
+    let wrong = CgiHeadError::Malformed("two values for one field");
     let text = "Status: 404 Same\nStatus: 403 Same\n\n";
     assert_eq!(parse(text), Err(wrong));
 }
 
 #[test]
 fn redirects() {
-    let local = |text: &str| matches!(parse(text), Ok(Some((Answer::Local(_), _))));
+    let local = |text: &str| matches!(parse(text), Ok(Some((CgiResponse::LocalRedirect(_), _))));
     assert!(local("Location: /a\n\n"));
     assert!(local("Location: /a?b=c\r\n\r\n"));
     for text in [
@@ -198,7 +198,7 @@ fn what_is_no_head() {
     ] {
         let wrong = parse(text);
         assert!(
-            matches!(wrong, Err(Wrong::Malformed(_))),
+            matches!(wrong, Err(CgiHeadError::Malformed(_))),
             "{text:?}: {wrong:?}"
         );
     }
@@ -206,21 +206,24 @@ fn what_is_no_head() {
         "Content-Type: a/b\nX-A: {}\n\n",
         "x".repeat(CGI_HEAD_BYTES_MAX)
     );
-    assert_eq!(parse(&long), Err(Wrong::TooLarge));
-    assert_eq!(parse(&long[..CGI_HEAD_BYTES_MAX]), Err(Wrong::TooLarge));
+    assert_eq!(parse(&long), Err(CgiHeadError::TooLarge));
+    assert_eq!(
+        parse(&long[..CGI_HEAD_BYTES_MAX]),
+        Err(CgiHeadError::TooLarge)
+    );
     let many = "X-A: b\n".repeat(CGI_FIELDS_MAX + 1) + "\n";
-    assert_eq!(parse(&many), Err(Wrong::TooLarge));
+    assert_eq!(parse(&many), Err(CgiHeadError::TooLarge));
 }
 
-fn meta<'a>(fields: &'a str) -> Meta<'a> {
-    Meta {
+fn meta<'a>(fields: &'a str) -> MetaVariables<'a> {
+    MetaVariables {
         method: "POST",
         version: Version::Http11,
         host: b"a.test",
         port: "8080",
         raw_path: b"/cgi-bin/a.cgi/x%20y",
         query: Some(b"q=1&r"),
-        led_query: None,
+        rewritten_query: None,
         fields: Fields(fields.as_bytes()),
         peer: "192.0.2.7",
         peer_port: Some("50000"),
@@ -328,8 +331,8 @@ fn the_operators_variables_take_the_place_of_others() {
     };
     let told = |own: &[(String, String)]| {
         let mut all = Environment::default();
-        let mut instead = Instead { own, all: &mut all };
-        instead.tell_all(&meta("Host: a.test\r\n"));
+        let mut instead = OverridingSink { own, all: &mut all };
+        instead.write_all(&meta("Host: a.test\r\n"));
         all
     };
     assert_eq!(
@@ -355,13 +358,13 @@ fn the_operators_variables_take_the_place_of_others() {
 proptest! {
     #[test]
     fn invariants_of_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        check::script(&bytes);
+        invariants::script(&bytes);
     }
 
     #[test]
     fn invariants_of_near_heads(
         text in "((Status|Content-Type|Location|Proxy|X_Y|X-Y): ?(404 No|a/b|/c|x)?(\n|\r\n|\r)){0,5}\n?"
     ) {
-        check::script(text.as_bytes());
+        invariants::script(text.as_bytes());
     }
 }

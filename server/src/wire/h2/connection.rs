@@ -1,33 +1,33 @@
 //! One HTTP/2 connection: the frames that come become events, what we answer becomes frames.
 //!
-//! [`Connection::receive`] takes bytes and gives one event at a time, until it wants more; what the
+//! [`H2Connection::receive`] takes bytes and gives one event at a time, until it wants more; what the
 //! protocol itself owes (acknowledgements, windows, resets) it writes into `out` meanwhile. The
-//! other half, sending, is in [`send`](self::send). A [`Fatal`] ends the connection: the driver
-//! says it with [`Connection::goaway`] and reads nothing more.
+//! other half, sending, is in [`send`](self::send). A [`H2ConnectionError`] ends the connection: the driver
+//! says it with [`H2Connection::goaway`] and reads nothing more.
 
-use super::error::{Code, Fatal};
-use super::frame::{self, HEADER_BYTES, Header, PREFACE};
-use super::hpack::{Decoder, Strings};
-use super::settings::{self, FRAME_BYTES, Settings, WINDOW_BYTES, WINDOW_BYTES_MAX};
-use super::stream::{Remote, Stream, closed};
+use super::error::{H2ConnectionError, H2ErrorCode};
+use super::frame::{self, H2FrameHeader, HEADER_BYTES, PREFACE};
+use super::hpack::{HpackDecoder, HpackScratch};
+use super::settings::{self, FRAME_BYTES, H2Settings, WINDOW_BYTES, WINDOW_BYTES_MAX};
+use super::stream::{H2Stream, RemoteState, closed};
 use crate::limits::{self, Limits};
-use crate::wire::body::BodyLength;
-use crate::wire::calm::Calm;
-use crate::wire::head::Version;
+use crate::wire::abuse_budget::AbuseBudget;
+use crate::wire::field_section::FieldSection;
+use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::priority::Priority;
-use crate::wire::request::Request;
+use crate::wire::request_head::Version;
 use std::collections::VecDeque;
 
 mod send;
 
 /// What came.
 #[derive(Debug)]
-pub enum Event<'i, T> {
+pub enum H2Event<'i, T> {
     /// Nothing more without more bytes; what is left of the input is to be given again, with more.
     More,
     /// Something that is done with. Called again, there may be more.
-    Nothing,
-    /// A request stands in the `Request`. It must be accepted, answered or refused, by its number,
+    Handled,
+    /// A request stands in the `FieldSection`. It must be accepted, answered or refused, by its number,
     /// before anything else is received.
     Request {
         /// The stream's number.
@@ -39,7 +39,7 @@ pub enum Event<'i, T> {
     Data {
         /// The stream's number.
         id: u32,
-        /// The part, perhaps empty; to be granted anew by [`Connection::taken`].
+        /// The part, perhaps empty; to be granted anew by [`H2Connection::taken`].
         bytes: &'i [u8],
         /// It was the last.
         ended: bool,
@@ -52,21 +52,21 @@ pub enum Event<'i, T> {
         work: T,
     },
     /// The peer has had our first GOAWAY (or answered the PING that went with it).
-    Ponged,
+    GoawayAcknowledged,
 }
 
 /// A connection, with a `T` of the driver's on each stream.
-pub struct Connection<T> {
+pub struct H2Connection<T> {
     /// Frames to be sent. The driver empties it, and receives only while it is short.
     pub out: Vec<u8>,
     /// In the order of their numbers.
-    streams: Vec<Stream<T>>,
-    expects: Expects,
-    decoder: Decoder,
+    streams: Vec<H2Stream<T>>,
+    expects: ExpectedInput,
+    decoder: HpackDecoder,
     /// Fragments of a field block that isn't whole yet.
     block: Vec<u8>,
-    peer: Settings,
-    calm: Calm,
+    peer: H2Settings,
+    calm: AbuseBudget,
     /// So many small DATA frames are paid for.
     rests: u32,
     /// How much we may send, on all streams together.
@@ -90,7 +90,7 @@ pub struct Connection<T> {
 }
 
 /// What may come next.
-enum Expects {
+enum ExpectedInput {
     /// The rest of the preface.
     Preface,
     /// The SETTINGS behind it (RFC 9113 §3.4).
@@ -98,34 +98,34 @@ enum Expects {
     /// A frame.
     Frame,
     /// The rest of a field block: CONTINUATION of one stream and nothing else.
-    Block(Block),
+    Block(FieldBlock),
     /// The rest of a DATA frame.
-    Data(Data),
+    Data(DataFrame),
 }
 
 /// A field block on its way.
 #[derive(Copy, Clone)]
-struct Block {
+struct FieldBlock {
     id: u32,
     ended: bool,
     frames: usize,
-    purpose: Purpose,
+    purpose: FieldBlockPurpose,
 }
 
 /// What a field block is for. It must be decoded in any case.
 #[derive(Copy, Clone, PartialEq, Eq)]
-enum Purpose {
+enum FieldBlockPurpose {
     Request,
     Trailers,
     /// The stream is to be reset.
-    Reset(Code),
+    Reset(H2ErrorCode),
     /// Nobody will look at it.
     Nothing,
 }
 
 /// A DATA frame on its way.
 #[derive(Copy, Clone)]
-struct Data {
+struct DataFrame {
     /// 0: the stream has gone.
     id: u32,
     left: usize,
@@ -133,19 +133,19 @@ struct Data {
     ended: bool,
 }
 
-impl<T> Connection<T> {
+impl<T> H2Connection<T> {
     /// A connection just made; it begins with our settings. `head_bytes`: the largest head we take.
-    pub fn new(head_bytes: usize) -> Connection<T> {
+    pub fn new(head_bytes: usize) -> H2Connection<T> {
         let mut out = Vec::new();
         settings::greet(&mut out, u32::try_from(head_bytes).unwrap_or(u32::MAX));
-        Connection {
+        H2Connection {
             out,
             streams: Vec::new(),
-            expects: Expects::Preface,
-            decoder: Decoder::default(),
+            expects: ExpectedInput::Preface,
+            decoder: HpackDecoder::default(),
             block: Vec::new(),
-            peer: Settings::default(),
-            calm: Calm::default(),
+            peer: H2Settings::default(),
+            calm: AbuseBudget::default(),
             rests: 0,
             send_window: i64::from(WINDOW_BYTES),
             receive_window: limits::H2_CONNECTION_WINDOW_BYTES,
@@ -165,34 +165,37 @@ impl<T> Connection<T> {
     pub fn receive<'i>(
         &mut self,
         input: &mut &'i [u8],
-        request: &mut Request,
-        strings: &mut Strings,
+        request: &mut FieldSection,
+        strings: &mut HpackScratch,
         limits: &Limits,
         now_ms: u64,
-    ) -> Result<Event<'i, T>, Fatal> {
+    ) -> Result<H2Event<'i, T>, H2ConnectionError> {
         match &mut self.expects {
-            Expects::Preface => return self.preface(input),
-            Expects::Data(data) => {
+            ExpectedInput::Preface => return self.preface(input),
+            ExpectedInput::Data(data) => {
                 let data = *data;
                 return Ok(self.data_goes_on(data, input));
             }
-            Expects::Settings | Expects::Frame | Expects::Block(_) => {}
+            ExpectedInput::Settings | ExpectedInput::Frame | ExpectedInput::Block(_) => {}
         }
-        let Some(header) = input.first_chunk().map(Header::parse) else {
-            return Ok(Event::More);
+        let Some(header) = input.first_chunk().map(H2FrameHeader::parse) else {
+            return Ok(H2Event::More);
         };
         if header.length > FRAME_BYTES as usize {
-            return Err(Fatal::new(Code::FRAME_SIZE_ERROR, "a frame is too large"));
+            return Err(H2ConnectionError::new(
+                H2ErrorCode::FRAME_SIZE_ERROR,
+                "a frame is too large",
+            ));
         }
         self.check_expected(&header)?;
         if header.kind == frame::DATA {
             return self.data(&header, input, now_ms);
         }
         let Some(payload) = input.get(HEADER_BYTES..HEADER_BYTES + header.length) else {
-            return Ok(Event::More);
+            return Ok(H2Event::More);
         };
         *input = &input[HEADER_BYTES + header.length..];
-        let mut reading = Reading {
+        let mut reading = FieldBlockContext {
             request,
             strings,
             limits,
@@ -201,31 +204,31 @@ impl<T> Connection<T> {
         self.frame(&header, payload, &mut reading)
     }
 
-    fn preface(&mut self, input: &mut &[u8]) -> Result<Event<'static, T>, Fatal> {
+    fn preface(&mut self, input: &mut &[u8]) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let length = input.len().min(PREFACE.len());
         if input[..length] != PREFACE[..length] {
-            return Err(Fatal::protocol("this is not HTTP/2"));
+            return Err(H2ConnectionError::protocol("this is not HTTP/2"));
         }
         if length < PREFACE.len() {
-            return Ok(Event::More);
+            return Ok(H2Event::More);
         }
         *input = &input[length..];
-        self.expects = Expects::Settings;
-        Ok(Event::Nothing)
+        self.expects = ExpectedInput::Settings;
+        Ok(H2Event::Handled)
     }
 
     /// Some things must follow others.
-    fn check_expected(&self, header: &Header) -> Result<(), Fatal> {
+    fn check_expected(&self, header: &H2FrameHeader) -> Result<(), H2ConnectionError> {
         let is = |kind, stream| header.kind == kind && header.stream == stream;
         match &self.expects {
-            Expects::Settings if !is(frame::SETTINGS, 0) || header.has(frame::ACK) => {
-                Err(Fatal::protocol("the first frame must be SETTINGS"))
+            ExpectedInput::Settings if !is(frame::SETTINGS, 0) || header.has(frame::ACK) => Err(
+                H2ConnectionError::protocol("the first frame must be SETTINGS"),
+            ),
+            ExpectedInput::Block(block) if !is(frame::CONTINUATION, block.id) => {
+                Err(H2ConnectionError::protocol("a field block was interrupted"))
             }
-            Expects::Block(block) if !is(frame::CONTINUATION, block.id) => {
-                Err(Fatal::protocol("a field block was interrupted"))
-            }
-            Expects::Frame if header.kind == frame::CONTINUATION => {
-                Err(Fatal::protocol("CONTINUATION of nothing"))
+            ExpectedInput::Frame if header.kind == frame::CONTINUATION => {
+                Err(H2ConnectionError::protocol("CONTINUATION of nothing"))
             }
             _ => Ok(()),
         }
@@ -234,10 +237,10 @@ impl<T> Connection<T> {
     /// A whole frame but DATA.
     fn frame(
         &mut self,
-        header: &Header,
+        header: &H2FrameHeader,
         payload: &[u8],
-        reading: &mut Reading<'_>,
-    ) -> Result<Event<'static, T>, Fatal> {
+        reading: &mut FieldBlockContext<'_>,
+    ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let now_ms = reading.now_ms;
         match header.kind {
             frame::HEADERS => self.headers(header, payload, reading),
@@ -248,12 +251,18 @@ impl<T> Connection<T> {
             frame::PING => self.ping(header, payload, now_ms),
             frame::WINDOW_UPDATE => self.window_update(header, payload, now_ms),
             frame::PRIORITY_UPDATE => self.priority_update(header, payload, now_ms),
-            frame::PUSH_PROMISE => Err(Fatal::protocol("a client can't push")),
-            frame::GOAWAY if header.stream != 0 => Err(Fatal::protocol("GOAWAY on a stream")),
+            frame::PUSH_PROMISE => Err(H2ConnectionError::protocol("a client can't push")),
+            frame::GOAWAY if header.stream != 0 => {
+                Err(H2ConnectionError::protocol("GOAWAY on a stream"))
+            }
             frame::GOAWAY if payload.len() < 8 => Err(too_short()),
             // The peer will begin nothing more, and close when it has all.
-            frame::GOAWAY => self.price(limits::UNKNOWN_POINTS, now_ms, "GOAWAY flood"),
-            _ => self.price(limits::UNKNOWN_POINTS, now_ms, "a flood of unknown frames"),
+            frame::GOAWAY => self.price(limits::UNKNOWN_FRAME_POINTS, now_ms, "GOAWAY flood"),
+            _ => self.price(
+                limits::UNKNOWN_FRAME_POINTS,
+                now_ms,
+                "a flood of unknown frames",
+            ),
         }
     }
 
@@ -263,20 +272,22 @@ impl<T> Connection<T> {
         points: u32,
         now_ms: u64,
         what: &'static str,
-    ) -> Result<Event<'static, T>, Fatal> {
+    ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         self.calm.spend(points, now_ms, what)?;
-        Ok(Event::Nothing)
+        Ok(H2Event::Handled)
     }
 
     fn headers(
         &mut self,
-        header: &Header,
+        header: &H2FrameHeader,
         payload: &[u8],
-        reading: &mut Reading<'_>,
-    ) -> Result<Event<'static, T>, Fatal> {
+        reading: &mut FieldBlockContext<'_>,
+    ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let id = header.stream;
         if id.is_multiple_of(2) {
-            return Err(Fatal::protocol("HEADERS on a stream that no client begins"));
+            return Err(H2ConnectionError::protocol(
+                "HEADERS on a stream that no client begins",
+            ));
         }
         let mut fragment = unpadded(header, payload)?;
         let mut purpose = self.purpose(id, header.has(frame::END_STREAM), reading.now_ms)?;
@@ -284,10 +295,10 @@ impl<T> Connection<T> {
             let (old, rest) = fragment.split_at_checked(5).ok_or(too_short())?;
             fragment = rest;
             if depends_on_itself(id, old) {
-                purpose = Purpose::Reset(Code::PROTOCOL_ERROR);
+                purpose = FieldBlockPurpose::Reset(H2ErrorCode::PROTOCOL_ERROR);
             }
         }
-        let block = Block {
+        let block = FieldBlock {
             id,
             ended: header.has(frame::END_STREAM),
             frames: 1,
@@ -297,17 +308,22 @@ impl<T> Connection<T> {
             return self.decode(block, fragment, reading);
         }
         self.block.extend_from_slice(fragment);
-        self.expects = Expects::Block(block);
-        Ok(Event::Nothing)
+        self.expects = ExpectedInput::Block(block);
+        Ok(H2Event::Handled)
     }
 
     /// What HEADERS on this stream are for (RFC 9113 §5.1, §5.1.1).
-    fn purpose(&mut self, id: u32, ended: bool, now_ms: u64) -> Result<Purpose, Fatal> {
+    fn purpose(
+        &mut self,
+        id: u32,
+        ended: bool,
+        now_ms: u64,
+    ) -> Result<FieldBlockPurpose, H2ConnectionError> {
         if let Some(at) = self.place(id) {
             return Ok(match self.streams[at].remote {
-                Remote::Ended => Purpose::Reset(Code::STREAM_CLOSED),
-                Remote::Open { .. } if ended => Purpose::Trailers,
-                Remote::Open { .. } => Purpose::Reset(Code::PROTOCOL_ERROR),
+                RemoteState::Ended => FieldBlockPurpose::Reset(H2ErrorCode::STREAM_CLOSED),
+                RemoteState::Open { .. } if ended => FieldBlockPurpose::Trailers,
+                RemoteState::Open { .. } => FieldBlockPurpose::Reset(H2ErrorCode::PROTOCOL_ERROR),
             });
         }
         if id > self.last {
@@ -317,33 +333,35 @@ impl<T> Connection<T> {
             };
             self.last = id;
             if id > self.accepts_to {
-                return Ok(Purpose::Nothing);
+                return Ok(FieldBlockPurpose::Nothing);
             }
             if self.streams.len() >= limits::H2_STREAMS_MAX {
                 let what = "more streams than allowed";
                 self.calm.spend(limits::RESET_POINTS, now_ms, what)?;
-                return Ok(Purpose::Reset(Code::REFUSED_STREAM));
+                return Ok(FieldBlockPurpose::Reset(H2ErrorCode::REFUSED_STREAM));
             }
-            return Ok(Purpose::Request);
+            return Ok(FieldBlockPurpose::Request);
         }
         if self.was_reset(id) || id > self.accepts_to {
-            return Ok(Purpose::Nothing);
+            return Ok(FieldBlockPurpose::Nothing);
         }
         let back = (self.last - id) / 2;
         if back >= 64 || self.begun >> back & 1 == 1 {
             return Err(closed("HEADERS on a closed stream"));
         }
-        Err(Fatal::protocol("streams must be begun in their order"))
+        Err(H2ConnectionError::protocol(
+            "streams must be begun in their order",
+        ))
     }
 
     fn continuation(
         &mut self,
-        header: &Header,
+        header: &H2FrameHeader,
         payload: &[u8],
-        reading: &mut Reading<'_>,
-    ) -> Result<Event<'static, T>, Fatal> {
-        let Expects::Block(block) = &mut self.expects else {
-            return Err(Fatal::protocol("CONTINUATION of nothing"));
+        reading: &mut FieldBlockContext<'_>,
+    ) -> Result<H2Event<'static, T>, H2ConnectionError> {
+        let ExpectedInput::Block(block) = &mut self.expects else {
+            return Err(H2ConnectionError::protocol("CONTINUATION of nothing"));
         };
         block.frames += 1;
         let block = *block;
@@ -351,10 +369,10 @@ impl<T> Connection<T> {
         if block.frames > limits::H2_BLOCK_FRAMES_MAX
             || self.block.len() > limits::H2_BLOCK_BYTES_MAX
         {
-            return Err(Fatal::calm("CONTINUATION flood"));
+            return Err(H2ConnectionError::enhance_your_calm("CONTINUATION flood"));
         }
         if !header.has(frame::END_HEADERS) {
-            return Ok(Event::Nothing);
+            return Ok(H2Event::Handled);
         }
         let whole = std::mem::take(&mut self.block);
         self.decode(block, &whole, reading)
@@ -363,13 +381,13 @@ impl<T> Connection<T> {
     /// A whole field block.
     fn decode(
         &mut self,
-        block: Block,
+        block: FieldBlock,
         fields: &[u8],
-        reading: &mut Reading<'_>,
-    ) -> Result<Event<'static, T>, Fatal> {
-        self.expects = Expects::Frame;
-        let Block { id, ended, .. } = block;
-        let is_trailer = block.purpose == Purpose::Trailers;
+        reading: &mut FieldBlockContext<'_>,
+    ) -> Result<H2Event<'static, T>, H2ConnectionError> {
+        self.expects = ExpectedInput::Frame;
+        let FieldBlock { id, ended, .. } = block;
+        let is_trailer = block.purpose == FieldBlockPurpose::Trailers;
         let request = &mut *reading.request;
         request.begin(Version::Http2, reading.limits, ended, is_trailer);
         self.decoder
@@ -378,17 +396,17 @@ impl<T> Connection<T> {
             })?;
         request.end();
         match block.purpose {
-            Purpose::Nothing => Ok(Event::Nothing),
-            Purpose::Request => Ok(Event::Request { id, ended }),
-            Purpose::Reset(code) => self.stream_error(id, code, reading.now_ms),
-            Purpose::Trailers => {
+            FieldBlockPurpose::Nothing => Ok(H2Event::Handled),
+            FieldBlockPurpose::Request => Ok(H2Event::Request { id, ended }),
+            FieldBlockPurpose::Reset(code) => self.stream_error(id, code, reading.now_ms),
+            FieldBlockPurpose::Trailers => {
                 let at = self.place(id);
                 let ended = match (at, request.fault()) {
                     (Some(at), None) => self.streams[at].end(),
-                    _ => Err(Code::PROTOCOL_ERROR),
+                    _ => Err(H2ErrorCode::PROTOCOL_ERROR),
                 };
                 match ended {
-                    Ok(()) => Ok(Event::Data {
+                    Ok(()) => Ok(H2Event::Data {
                         id,
                         bytes: &[],
                         ended: true,
@@ -402,25 +420,25 @@ impl<T> Connection<T> {
     /// A DATA frame's header, and with it the first of its payload.
     fn data<'i>(
         &mut self,
-        header: &Header,
+        header: &H2FrameHeader,
         input: &mut &'i [u8],
         now_ms: u64,
-    ) -> Result<Event<'i, T>, Fatal> {
+    ) -> Result<H2Event<'i, T>, H2ConnectionError> {
         let id = header.stream;
         let is_padded = header.has(frame::PADDED);
         if is_padded && header.length == 0 {
-            return Err(Fatal::protocol("padding without its length"));
+            return Err(H2ConnectionError::protocol("padding without its length"));
         }
         let padding = match (is_padded, input.get(HEADER_BYTES)) {
             (false, _) => 0,
             (true, Some(padding)) => usize::from(*padding),
-            (true, None) => return Ok(Event::More),
+            (true, None) => return Ok(H2Event::More),
         };
         let overhead = usize::from(is_padded);
         let payload = (header.length - overhead).checked_sub(padding);
-        let left = payload.ok_or(Fatal::protocol("more padding than payload"))?;
+        let left = payload.ok_or(H2ConnectionError::protocol("more padding than payload"))?;
         *input = &input[HEADER_BYTES + overhead..];
-        let mut data = Data {
+        let mut data = DataFrame {
             id,
             left,
             padding,
@@ -429,12 +447,15 @@ impl<T> Connection<T> {
         // All of it counts, whatever becomes of it (RFC 9113 §6.9).
         let window = self.receive_window.checked_sub(header.length as u32);
         let reason = "more DATA than the connection's window";
-        self.receive_window = window.ok_or(Fatal::new(Code::FLOW_CONTROL_ERROR, reason))?;
+        self.receive_window = window.ok_or(H2ConnectionError::new(
+            H2ErrorCode::FLOW_CONTROL_ERROR,
+            reason,
+        ))?;
         self.price_data(left, data.ended, now_ms)?;
         let Some(at) = self.place(id) else {
             self.check_ignored(id)?;
             data.id = 0;
-            self.taken_by_all((overhead + padding) as u32);
+            self.release_connection_capacity((overhead + padding) as u32);
             return Ok(self.data_goes_on(data, input));
         };
         let stream = &mut self.streams[at];
@@ -442,12 +463,12 @@ impl<T> Connection<T> {
         if received.is_ok() && data.ended {
             received = stream.end();
         }
-        self.taken(id, overhead + padding);
+        self.release_capacity(id, overhead + padding);
         match received {
             Ok(()) => Ok(self.data_goes_on(data, input)),
             Err(code) => {
                 data.id = 0;
-                self.expects = Expects::Data(data);
+                self.expects = ExpectedInput::Data(data);
                 self.stream_error(id, code, now_ms)
             }
         }
@@ -455,9 +476,14 @@ impl<T> Connection<T> {
 
     /// A frame with next to nothing in it costs points. But where a buffer or the window ends, a rest
     /// of a few bytes is no fault of the client's, so each frame that is worth its header pays for one.
-    fn price_data(&mut self, length: usize, ended: bool, now_ms: u64) -> Result<(), Fatal> {
+    fn price_data(
+        &mut self,
+        length: usize,
+        ended: bool,
+        now_ms: u64,
+    ) -> Result<(), H2ConnectionError> {
         if length >= limits::LARGE_DATA_BYTES {
-            self.rests = (self.rests + 1).min(limits::DATA_RESTS_MAX);
+            self.rests = (self.rests + 1).min(limits::SMALL_DATA_CREDITS_MAX);
         } else if length < limits::SMALL_DATA_BYTES && !ended {
             match self.rests.checked_sub(1) {
                 Some(rests) => self.rests = rests,
@@ -471,9 +497,11 @@ impl<T> Connection<T> {
     }
 
     /// DATA for a stream that isn't there: on its way while we ended it, or a mistake?
-    fn check_ignored(&self, id: u32) -> Result<(), Fatal> {
+    fn check_ignored(&self, id: u32) -> Result<(), H2ConnectionError> {
         if id == 0 || id.is_multiple_of(2) || (id > self.last && id <= self.accepts_to) {
-            return Err(Fatal::protocol("DATA on a stream that wasn't begun"));
+            return Err(H2ConnectionError::protocol(
+                "DATA on a stream that wasn't begun",
+            ));
         }
         if id > self.accepts_to || self.was_reset(id) {
             return Ok(());
@@ -481,7 +509,7 @@ impl<T> Connection<T> {
         Err(closed("DATA on a closed stream"))
     }
 
-    fn data_goes_on<'i>(&mut self, mut data: Data, input: &mut &'i [u8]) -> Event<'i, T> {
+    fn data_goes_on<'i>(&mut self, mut data: DataFrame, input: &mut &'i [u8]) -> H2Event<'i, T> {
         let (bytes, rest) = input.split_at(data.left.min(input.len()));
         data.left -= bytes.len();
         let skipped = match data.left {
@@ -492,63 +520,63 @@ impl<T> Connection<T> {
         *input = &rest[skipped..];
         let is_whole = data.left + data.padding == 0;
         self.expects = match is_whole {
-            true => Expects::Frame,
-            false => Expects::Data(data),
+            true => ExpectedInput::Frame,
+            false => ExpectedInput::Data(data),
         };
         // It may have been reset since the frame began.
         if data.id == 0 || self.place(data.id).is_none() {
-            self.taken_by_all(bytes.len() as u32);
+            self.release_connection_capacity(bytes.len() as u32);
         } else if !bytes.is_empty() || (is_whole && data.ended) {
-            return Event::Data {
+            return H2Event::Data {
                 id: data.id,
                 bytes,
                 ended: is_whole && data.ended,
             };
         }
         match is_whole {
-            true => Event::Nothing,
-            false => Event::More,
+            true => H2Event::Handled,
+            false => H2Event::More,
         }
     }
 
     /// RFC 7540's priorities: checked, and no longer obeyed (RFC 9113 §5.3.2).
     fn old_priority(
         &mut self,
-        header: &Header,
+        header: &H2FrameHeader,
         payload: &[u8],
         now_ms: u64,
-    ) -> Result<Event<'static, T>, Fatal> {
+    ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let id = header.stream;
         if id == 0 {
-            return Err(Fatal::protocol("PRIORITY without a stream"));
+            return Err(H2ConnectionError::protocol("PRIORITY without a stream"));
         }
         let points = limits::H2_PRIORITY_POINTS;
         self.calm.spend(points, now_ms, "PRIORITY flood")?;
         if payload.len() != 5 {
-            return self.stream_error(id, Code::FRAME_SIZE_ERROR, now_ms);
+            return self.stream_error(id, H2ErrorCode::FRAME_SIZE_ERROR, now_ms);
         }
         if depends_on_itself(id, payload) {
-            return self.stream_error(id, Code::PROTOCOL_ERROR, now_ms);
+            return self.stream_error(id, H2ErrorCode::PROTOCOL_ERROR, now_ms);
         }
-        Ok(Event::Nothing)
+        Ok(H2Event::Handled)
     }
 
     /// RFC 9218 §7.1.
     fn priority_update(
         &mut self,
-        header: &Header,
+        header: &H2FrameHeader,
         payload: &[u8],
         now_ms: u64,
-    ) -> Result<Event<'static, T>, Fatal> {
+    ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let points = limits::H2_PRIORITY_POINTS;
         self.calm.spend(points, now_ms, "PRIORITY_UPDATE flood")?;
         if header.stream != 0 {
-            return Err(Fatal::protocol("PRIORITY_UPDATE on a stream"));
+            return Err(H2ConnectionError::protocol("PRIORITY_UPDATE on a stream"));
         }
         let (id, value) = payload.split_first_chunk().ok_or(too_short())?;
         let id = u32::from_be_bytes(*id) & WINDOW_BYTES_MAX;
         if id == 0 {
-            return Err(Fatal::protocol("PRIORITY_UPDATE of no stream"));
+            return Err(H2ConnectionError::protocol("PRIORITY_UPDATE of no stream"));
         }
         let priority = Priority::parse(value);
         if let Some(at) = self.place(id) {
@@ -561,47 +589,55 @@ impl<T> Connection<T> {
                 self.ahead.push((id, priority));
             }
         }
-        Ok(Event::Nothing)
+        Ok(H2Event::Handled)
     }
 
     fn peer_resets(
         &mut self,
-        header: &Header,
+        header: &H2FrameHeader,
         payload: &[u8],
         now_ms: u64,
-    ) -> Result<Event<'static, T>, Fatal> {
+    ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let id = header.stream;
         if payload.len() != 4 {
             let reason = "RST_STREAM has another size";
-            return Err(Fatal::new(Code::FRAME_SIZE_ERROR, reason));
+            return Err(H2ConnectionError::new(
+                H2ErrorCode::FRAME_SIZE_ERROR,
+                reason,
+            ));
         }
         if id == 0 || id > self.last {
-            return Err(Fatal::protocol("RST_STREAM of a stream that wasn't begun"));
+            return Err(H2ConnectionError::protocol(
+                "RST_STREAM of a stream that wasn't begun",
+            ));
         }
         let points = limits::RESET_POINTS;
         self.calm.spend(points, now_ms, "rapid reset")?;
         match self.place(id) {
-            None => Ok(Event::Nothing),
+            None => Ok(H2Event::Handled),
             Some(at) => {
-                let Stream { work, .. } = self.streams.remove(at);
-                Ok(Event::Reset { id, work })
+                let H2Stream { work, .. } = self.streams.remove(at);
+                Ok(H2Event::Reset { id, work })
             }
         }
     }
 
     fn settings(
         &mut self,
-        header: &Header,
+        header: &H2FrameHeader,
         payload: &[u8],
         now_ms: u64,
-    ) -> Result<Event<'static, T>, Fatal> {
+    ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         if header.stream != 0 {
-            return Err(Fatal::protocol("SETTINGS on a stream"));
+            return Err(H2ConnectionError::protocol("SETTINGS on a stream"));
         }
         if header.has(frame::ACK) {
             if !payload.is_empty() {
                 let reason = "an acknowledgement says nothing";
-                return Err(Fatal::new(Code::FRAME_SIZE_ERROR, reason));
+                return Err(H2ConnectionError::new(
+                    H2ErrorCode::FRAME_SIZE_ERROR,
+                    reason,
+                ));
             }
             return self.price(limits::H2_PING_POINTS, now_ms, "SETTINGS flood");
         }
@@ -615,41 +651,41 @@ impl<T> Connection<T> {
             let reason = "SETTINGS makes a window too large";
             stream
                 .widen(more)
-                .map_err(|code| Fatal::new(code, reason))?;
+                .map_err(|code| H2ConnectionError::new(code, reason))?;
         }
         frame::settings_ack(&mut self.out);
-        self.expects = Expects::Frame;
-        Ok(Event::Nothing)
+        self.expects = ExpectedInput::Frame;
+        Ok(H2Event::Handled)
     }
 
     fn ping(
         &mut self,
-        header: &Header,
+        header: &H2FrameHeader,
         payload: &[u8],
         now_ms: u64,
-    ) -> Result<Event<'static, T>, Fatal> {
+    ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         if header.stream != 0 {
-            return Err(Fatal::protocol("PING on a stream"));
+            return Err(H2ConnectionError::protocol("PING on a stream"));
         }
         let payload: &[u8; 8] = payload.try_into().map_err(|_| too_short())?;
         self.calm
             .spend(limits::H2_PING_POINTS, now_ms, "PING flood")?;
         if header.has(frame::ACK) {
             return Ok(match *payload == send::LAST_PING {
-                true => Event::Ponged,
-                false => Event::Nothing,
+                true => H2Event::GoawayAcknowledged,
+                false => H2Event::Handled,
             });
         }
         frame::ping(&mut self.out, frame::ACK, payload);
-        Ok(Event::Nothing)
+        Ok(H2Event::Handled)
     }
 
     fn window_update(
         &mut self,
-        header: &Header,
+        header: &H2FrameHeader,
         payload: &[u8],
         now_ms: u64,
-    ) -> Result<Event<'static, T>, Fatal> {
+    ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let id = header.stream;
         let payload: &[u8; 4] = payload.try_into().map_err(|_| too_short())?;
         let more = u32::from_be_bytes(*payload) & WINDOW_BYTES_MAX;
@@ -661,28 +697,31 @@ impl<T> Connection<T> {
         if id == 0 {
             self.send_window += i64::from(more);
             return match more {
-                0 => Err(Fatal::protocol("WINDOW_UPDATE of nothing")),
+                0 => Err(H2ConnectionError::protocol("WINDOW_UPDATE of nothing")),
                 _ if self.send_window > i64::from(WINDOW_BYTES_MAX) => {
                     let reason = "the connection's window is too large";
-                    Err(Fatal::new(Code::FLOW_CONTROL_ERROR, reason))
+                    Err(H2ConnectionError::new(
+                        H2ErrorCode::FLOW_CONTROL_ERROR,
+                        reason,
+                    ))
                 }
-                _ => Ok(Event::Nothing),
+                _ => Ok(H2Event::Handled),
             };
         }
         if id > self.last {
-            return Err(Fatal::protocol(
+            return Err(H2ConnectionError::protocol(
                 "WINDOW_UPDATE of a stream that wasn't begun",
             ));
         }
         let Some(at) = self.place(id) else {
-            return Ok(Event::Nothing);
+            return Ok(H2Event::Handled);
         };
         let widened = match more {
-            0 => Err(Code::PROTOCOL_ERROR),
+            0 => Err(H2ErrorCode::PROTOCOL_ERROR),
             more => self.streams[at].widen(i64::from(more)),
         };
         match widened {
-            Ok(()) => Ok(Event::Nothing),
+            Ok(()) => Ok(H2Event::Handled),
             Err(code) => self.stream_error(id, code, now_ms),
         }
     }
@@ -692,19 +731,19 @@ impl<T> Connection<T> {
     fn stream_error(
         &mut self,
         id: u32,
-        code: Code,
+        code: H2ErrorCode,
         now_ms: u64,
-    ) -> Result<Event<'static, T>, Fatal> {
+    ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let what = "it provokes resets";
         self.calm.spend(limits::RESET_POINTS, now_ms, what)?;
         frame::reset(&mut self.out, id, code);
         self.remember_reset(id);
         Ok(match self.place(id) {
             Some(at) => {
-                let Stream { work, .. } = self.streams.remove(at);
-                Event::Reset { id, work }
+                let H2Stream { work, .. } = self.streams.remove(at);
+                H2Event::Reset { id, work }
             }
-            None => Event::Nothing,
+            None => H2Event::Handled,
         })
     }
 
@@ -733,26 +772,29 @@ impl<T> Connection<T> {
 
     /// Is nothing at all unfinished that the peer has begun to say?
     pub fn is_between_frames(&self) -> bool {
-        matches!(self.expects, Expects::Frame)
+        matches!(self.expects, ExpectedInput::Frame)
     }
 
     /// Has the peer said what it must say first?
     pub fn is_greeted(&self) -> bool {
-        !matches!(self.expects, Expects::Preface | Expects::Settings)
+        !matches!(
+            self.expects,
+            ExpectedInput::Preface | ExpectedInput::Settings
+        )
     }
 
     /// Is a part of a body all that is unfinished?
     pub fn is_within_data(&self) -> bool {
-        matches!(self.expects, Expects::Data(_))
+        matches!(self.expects, ExpectedInput::Data(_))
     }
 
     /// All streams that are owed a response.
-    pub fn streams(&mut self) -> &mut [Stream<T>] {
+    pub fn streams(&mut self) -> &mut [H2Stream<T>] {
         &mut self.streams
     }
 
     /// One of them.
-    pub fn stream(&mut self, id: u32) -> Option<&mut Stream<T>> {
+    pub fn stream(&mut self, id: u32) -> Option<&mut H2Stream<T>> {
         self.place(id).map(|at| &mut self.streams[at])
     }
 
@@ -766,7 +808,7 @@ impl<T> Connection<T> {
         self.decoder.held_bytes()
             + self.block.capacity()
             + self.out.capacity()
-            + self.streams.capacity() * size_of::<Stream<T>>()
+            + self.streams.capacity() * size_of::<H2Stream<T>>()
             + self.reset.capacity() * size_of::<u32>()
     }
 
@@ -776,7 +818,7 @@ impl<T> Connection<T> {
     }
 
     /// Gives back memory that an idle connection doesn't need.
-    pub fn rest(&mut self) {
+    pub fn shrink(&mut self) {
         if self.streams.is_empty() && self.streams.capacity() > 0 {
             self.streams = Vec::new();
         }
@@ -787,36 +829,36 @@ impl<T> Connection<T> {
 }
 
 /// What a field block is read with.
-struct Reading<'r> {
-    request: &'r mut Request,
-    strings: &'r mut Strings,
+struct FieldBlockContext<'r> {
+    request: &'r mut FieldSection,
+    strings: &'r mut HpackScratch,
     limits: &'r Limits,
     now_ms: u64,
 }
 
 /// What a request's body promises to be.
-pub fn promised(body: BodyLength, ended: bool) -> Remote {
+pub fn remote_state(body: BodyLength, ended: bool) -> RemoteState {
     match (ended, body) {
-        (true, _) => Remote::Ended,
-        (false, BodyLength::Length(bytes)) => Remote::Open {
+        (true, _) => RemoteState::Ended,
+        (false, BodyLength::Length(bytes)) => RemoteState::Open {
             promised: Some(bytes),
         },
-        (false, _) => Remote::Open { promised: None },
+        (false, _) => RemoteState::Open { promised: None },
     }
 }
 
-fn too_short() -> Fatal {
-    Fatal::new(Code::FRAME_SIZE_ERROR, "a frame has the wrong size")
+fn too_short() -> H2ConnectionError {
+    H2ConnectionError::new(H2ErrorCode::FRAME_SIZE_ERROR, "a frame has the wrong size")
 }
 
 /// The payload without its padding (RFC 9113 §6.2).
-fn unpadded<'p>(header: &Header, payload: &'p [u8]) -> Result<&'p [u8], Fatal> {
+fn unpadded<'p>(header: &H2FrameHeader, payload: &'p [u8]) -> Result<&'p [u8], H2ConnectionError> {
     if !header.has(frame::PADDED) {
         return Ok(payload);
     }
     let (padding, rest) = payload.split_first().ok_or(too_short())?;
     let length = rest.len().checked_sub(usize::from(*padding));
-    let length = length.ok_or(Fatal::protocol("more padding than payload"))?;
+    let length = length.ok_or(H2ConnectionError::protocol("more padding than payload"))?;
     Ok(&rest[..length])
 }
 

@@ -1,18 +1,18 @@
 //! What a peer did wrong in HTTP/2, and the code that tells it (RFC 9113 §7).
 
-use crate::wire::calm::Exhausted;
-use crate::wire::request::Bomb;
+use crate::wire::abuse_budget::AbuseBudgetExhausted;
+use crate::wire::field_section::FieldSectionBomb;
 use std::fmt;
 
 /// An error code, as GOAWAY and RST_STREAM carry it.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub struct Code(pub u32);
+pub struct H2ErrorCode(pub u32);
 
 macro_rules! codes {
     ($( $name:ident = $code:literal; )*) => {
         #[expect(missing_docs, reason = "each is the code of its name in RFC 9113 §7")]
-        impl Code {
-            $( pub const $name: Code = Code($code); )*
+        impl H2ErrorCode {
+            $( pub const $name: H2ErrorCode = H2ErrorCode($code); )*
 
             fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -41,7 +41,7 @@ codes! {
     HTTP_1_1_REQUIRED = 0xd;
 }
 
-impl fmt::Debug for Code {
+impl fmt::Debug for H2ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => f.write_str(name),
@@ -52,44 +52,44 @@ impl fmt::Debug for Code {
 
 /// The connection can't go on (RFC 9113 §5.4.1): it ends with GOAWAY.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Fatal {
+pub struct H2ConnectionError {
     /// What GOAWAY says.
-    pub code: Code,
+    pub code: H2ErrorCode,
     /// One clause: the debug data of GOAWAY.
     pub reason: &'static str,
 }
 
-impl Fatal {
+impl H2ConnectionError {
     /// A rule of the protocol was broken.
-    pub const fn protocol(reason: &'static str) -> Fatal {
-        Fatal {
-            code: Code::PROTOCOL_ERROR,
+    pub const fn protocol(reason: &'static str) -> H2ConnectionError {
+        H2ConnectionError {
+            code: H2ErrorCode::PROTOCOL_ERROR,
             reason,
         }
     }
 
     /// The peer does what costs us more than it serves anybody.
-    pub const fn calm(reason: &'static str) -> Fatal {
-        Fatal {
-            code: Code::ENHANCE_YOUR_CALM,
+    pub const fn enhance_your_calm(reason: &'static str) -> H2ConnectionError {
+        H2ConnectionError {
+            code: H2ErrorCode::ENHANCE_YOUR_CALM,
             reason,
         }
     }
 
     /// With this code.
-    pub const fn new(code: Code, reason: &'static str) -> Fatal {
-        Fatal { code, reason }
+    pub const fn new(code: H2ErrorCode, reason: &'static str) -> H2ConnectionError {
+        H2ConnectionError { code, reason }
     }
 }
 
-impl From<Exhausted> for Fatal {
-    fn from(exhausted: Exhausted) -> Fatal {
-        Fatal::calm(exhausted.0)
+impl From<AbuseBudgetExhausted> for H2ConnectionError {
+    fn from(exhausted: AbuseBudgetExhausted) -> H2ConnectionError {
+        H2ConnectionError::enhance_your_calm(exhausted.0)
     }
 }
 
-impl From<Bomb> for Fatal {
-    fn from(_: Bomb) -> Fatal {
-        Fatal::calm("a header bomb")
+impl From<FieldSectionBomb> for H2ConnectionError {
+    fn from(_: FieldSectionBomb) -> H2ConnectionError {
+        H2ConnectionError::enhance_your_calm("a header bomb")
     }
 }

@@ -1,6 +1,6 @@
 //! The frames of HTTP/2 (RFC 9113 §4, §6): their nine-byte headers, and those that we send.
 
-use super::error::Code;
+use super::error::H2ErrorCode;
 
 /// Before the payload of each frame.
 pub const HEADER_BYTES: usize = 9;
@@ -38,7 +38,7 @@ bytes! {
 
 /// The first nine bytes of a frame.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Header {
+pub struct H2FrameHeader {
     /// Bytes of the payload.
     pub length: usize,
     /// What it is.
@@ -49,11 +49,11 @@ pub struct Header {
     pub stream: u32,
 }
 
-impl Header {
+impl H2FrameHeader {
     /// Reads it; the reserved bit is ignored.
-    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Header {
+    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> H2FrameHeader {
         let [a, b, c, kind, flags, stream @ ..] = *bytes;
-        Header {
+        H2FrameHeader {
             length: u32::from_be_bytes([0, a, b, c]) as usize,
             kind,
             flags,
@@ -83,7 +83,7 @@ pub fn finish(out: &mut [u8], at: usize, flags: u8) {
 }
 
 /// Appends RST_STREAM.
-pub fn reset(out: &mut Vec<u8>, stream: u32, code: Code) {
+pub fn reset(out: &mut Vec<u8>, stream: u32, code: H2ErrorCode) {
     header(out, 4, RST_STREAM, 0, stream);
     out.extend_from_slice(&code.0.to_be_bytes());
 }
@@ -95,7 +95,7 @@ pub fn window_update(out: &mut Vec<u8>, stream: u32, more_bytes: u32) {
 }
 
 /// Appends GOAWAY; `last` is the last stream that was or will be answered.
-pub fn goaway(out: &mut Vec<u8>, last: u32, code: Code, reason: &str) {
+pub fn goaway(out: &mut Vec<u8>, last: u32, code: H2ErrorCode, reason: &str) {
     header(out, 8 + reason.len(), GOAWAY, 0, 0);
     out.extend_from_slice(&last.to_be_bytes());
     out.extend_from_slice(&code.0.to_be_bytes());
@@ -122,8 +122,8 @@ mod tests {
         let mut out = Vec::new();
         header(&mut out, 0x01_02_03, HEADERS, END_STREAM | PADDED, 5);
         assert_eq!(out, b"\x01\x02\x03\x01\x09\0\0\0\x05");
-        let parsed = Header::parse(out.as_slice().try_into().expect("nine bytes"));
-        let expected = Header {
+        let parsed = H2FrameHeader::parse(out.as_slice().try_into().expect("nine bytes"));
+        let expected = H2FrameHeader {
             length: 0x01_02_03,
             kind: HEADERS,
             flags: 9,
@@ -131,17 +131,17 @@ mod tests {
         };
         assert_eq!(parsed, expected);
         assert!(parsed.has(END_STREAM) && !parsed.has(END_HEADERS));
-        let reserved = Header::parse(b"\0\0\0\0\0\x80\0\0\x01");
+        let reserved = H2FrameHeader::parse(b"\0\0\0\0\0\x80\0\0\x01");
         assert_eq!(reserved.stream, 1);
     }
 
     #[test]
     fn what_we_send() {
         let mut out = Vec::new();
-        reset(&mut out, 3, Code::CANCEL);
+        reset(&mut out, 3, H2ErrorCode::CANCEL);
         assert_eq!(out, b"\0\0\x04\x03\0\0\0\0\x03\0\0\0\x08");
         out.clear();
-        goaway(&mut out, 7, Code::ENHANCE_YOUR_CALM, "no");
+        goaway(&mut out, 7, H2ErrorCode::ENHANCE_YOUR_CALM, "no");
         assert_eq!(out, b"\0\0\x0a\x07\0\0\0\0\0\0\0\0\x07\0\0\0\x0bno");
         out.clear();
         header(&mut out, 0, DATA, 0, 1);

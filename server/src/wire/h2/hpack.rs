@@ -3,19 +3,20 @@
 //! The decoder keeps the dynamic table that the peer builds. The encoder uses the static table
 //! alone: it keeps nothing for a connection, so a block can be made once and sent to everybody.
 
-use super::error::{Code, Fatal};
+use super::error::{H2ConnectionError, H2ErrorCode};
 use super::settings::TABLE_BYTES;
-use crate::wire::literal::{self, Malformed, fields_of_lines, integer, push_integer};
+use crate::wire::hpack_primitives;
+use crate::wire::hpack_primitives::{MalformedPrimitive, fields_of_lines, integer, push_integer};
 use std::collections::VecDeque;
 
-mod table;
+mod static_table;
 
-pub use table::STATIC;
+pub use crate::wire::h2::hpack::static_table::STATIC;
 
 /// One end of the compression: the peer's dynamic table, the newest entry last.
 #[derive(Default)]
-pub struct Decoder {
-    entries: VecDeque<Entry>,
+pub struct HpackDecoder {
+    entries: VecDeque<DynamicTableEntry>,
     /// Names and values one after the other; what lies before the oldest entry is dead.
     text: Vec<u8>,
     /// How many bytes were cut off before `text`, in all that ever was in it.
@@ -26,14 +27,14 @@ pub struct Decoder {
     less: usize,
 }
 
-struct Entry {
+struct DynamicTableEntry {
     /// Where it stands, counted (round) from the first byte that ever was in the table.
     start: u32,
     name_bytes: u16,
     value_bytes: u16,
 }
 
-impl Entry {
+impl DynamicTableEntry {
     fn bytes(&self) -> usize {
         usize::from(self.name_bytes) + usize::from(self.value_bytes)
     }
@@ -41,7 +42,7 @@ impl Entry {
 
 /// Where strings are put together while a block is decoded; for all connections of a worker.
 #[derive(Default)]
-pub struct Strings {
+pub struct HpackScratch {
     name: Vec<u8>,
     value: Vec<u8>,
 }
@@ -50,22 +51,23 @@ pub struct Strings {
 pub const ENTRY_OVERHEAD: usize = 32;
 const TABLE_BYTES_MAX: usize = TABLE_BYTES as usize;
 
-impl From<Malformed> for Fatal {
-    fn from(_: Malformed) -> Fatal {
+impl From<MalformedPrimitive> for H2ConnectionError {
+    fn from(_: MalformedPrimitive) -> H2ConnectionError {
         MALFORMED
     }
 }
 
-const MALFORMED: Fatal = Fatal::new(Code::COMPRESSION_ERROR, "malformed field block");
+const MALFORMED: H2ConnectionError =
+    H2ConnectionError::new(H2ErrorCode::COMPRESSION_ERROR, "malformed field block");
 
-impl Decoder {
+impl HpackDecoder {
     /// Decodes one whole block; each field goes to `sink`, in order.
     pub fn decode(
         &mut self,
         mut block: &[u8],
-        strings: &mut Strings,
-        mut sink: impl FnMut(&[u8], &[u8]) -> Result<(), Fatal>,
-    ) -> Result<(), Fatal> {
+        strings: &mut HpackScratch,
+        mut sink: impl FnMut(&[u8], &[u8]) -> Result<(), H2ConnectionError>,
+    ) -> Result<(), H2ConnectionError> {
         let mut at_start = true;
         while let Some(&first) = block.first() {
             match first {
@@ -92,7 +94,7 @@ impl Decoder {
 
     /// What it holds in memory, bytes.
     pub fn held_bytes(&self) -> usize {
-        self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
+        self.text.capacity() + self.entries.capacity() * size_of::<DynamicTableEntry>()
     }
 
     fn literal(
@@ -100,10 +102,10 @@ impl Decoder {
         block: &mut &[u8],
         prefix_bits: u32,
         is_kept: bool,
-        strings: &mut Strings,
-        sink: &mut impl FnMut(&[u8], &[u8]) -> Result<(), Fatal>,
-    ) -> Result<(), Fatal> {
-        let Strings { name, value } = strings;
+        strings: &mut HpackScratch,
+        sink: &mut impl FnMut(&[u8], &[u8]) -> Result<(), H2ConnectionError>,
+    ) -> Result<(), H2ConnectionError> {
+        let HpackScratch { name, value } = strings;
         let index = integer(block, prefix_bits)?;
         let name: &[u8] = match index {
             0 => string(block, name)?,
@@ -127,7 +129,7 @@ impl Decoder {
     }
 
     /// The entry of an index: the static table first, then ours from the newest.
-    fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), Fatal> {
+    fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), H2ConnectionError> {
         let index = index.checked_sub(1).ok_or(MALFORMED)?;
         if let Some((name, value)) = STATIC.get(index) {
             return Ok((name.as_bytes(), value.as_bytes()));
@@ -143,7 +145,7 @@ impl Decoder {
     }
 
     /// Where in `text` an entry begins.
-    fn place(&self, entry: &Entry) -> usize {
+    fn place(&self, entry: &DynamicTableEntry) -> usize {
         entry.start.wrapping_sub(self.cut) as usize
     }
 
@@ -160,7 +162,7 @@ impl Decoder {
         self.text.extend_from_slice(name);
         self.text.extend_from_slice(value);
         // Both fit: the table is smaller than that.
-        self.entries.push_back(Entry {
+        self.entries.push_back(DynamicTableEntry {
             start,
             name_bytes: name.len() as u16,
             value_bytes: value.len() as u16,
@@ -168,7 +170,7 @@ impl Decoder {
         self.size += size;
     }
 
-    fn resize(&mut self, bytes: usize) -> Result<(), Fatal> {
+    fn resize(&mut self, bytes: usize) -> Result<(), H2ConnectionError> {
         self.less = TABLE_BYTES_MAX.checked_sub(bytes).ok_or(MALFORMED)?;
         self.shrink_to(bytes);
         Ok(())
@@ -199,8 +201,8 @@ impl Decoder {
 fn string<'o, 'b: 'o, 's: 'o>(
     block: &mut &'b [u8],
     scratch: &'s mut Vec<u8>,
-) -> Result<&'o [u8], Fatal> {
-    literal::string(block, 7, scratch).map_err(Fatal::from)
+) -> Result<&'o [u8], H2ConnectionError> {
+    hpack_primitives::string(block, 7, scratch).map_err(H2ConnectionError::from)
 }
 
 /// Appends `:status`, which stands first.
@@ -271,7 +273,7 @@ fn static_name(name: &[u8]) -> Option<usize> {
 }
 
 fn push_string(text: &[u8], out: &mut Vec<u8>) {
-    literal::push_string(text, 7, 0, out);
+    hpack_primitives::push_string(text, 7, 0, out);
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! [`connection`] is the whole of it; the others are its parts. Whoever drives it brings the time
 //! and the bytes, and hangs what he likes on each stream.
 
-pub mod check;
 pub mod connection;
 pub mod error;
 pub mod frame;
@@ -12,5 +11,5 @@ pub mod hpack;
 pub mod settings;
 pub mod stream;
 
-pub use connection::{Connection, Event};
-pub use error::{Code, Fatal};
+pub use connection::{H2Connection, H2Event};
+pub use error::{H2ConnectionError, H2ErrorCode};

@@ -1,6 +1,6 @@
 //! Settings, the peer's and ours (RFC 9113 §6.5).
 
-use super::error::{Code, Fatal};
+use super::error::{H2ConnectionError, H2ErrorCode};
 use super::frame;
 use crate::limits::{H2_CONNECTION_WINDOW_BYTES, H2_STREAMS_MAX};
 
@@ -24,7 +24,7 @@ pub const TABLE_BYTES: u32 = 4_096;
 
 /// What the peer wants.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Settings {
+pub struct H2Settings {
     /// How much we may send on a new stream.
     pub window_bytes: u32,
     /// Payload of the largest frame that it takes.
@@ -33,9 +33,9 @@ pub struct Settings {
     pub table_bytes: u32,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for H2Settings {
+    fn default() -> H2Settings {
+        H2Settings {
             window_bytes: WINDOW_BYTES,
             frame_bytes: FRAME_BYTES,
             table_bytes: TABLE_BYTES,
@@ -43,28 +43,38 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl H2Settings {
     /// Takes the payload of a SETTINGS frame in; what is unknown is ignored.
-    pub fn apply(&mut self, payload: &[u8]) -> Result<(), Fatal> {
+    pub fn apply(&mut self, payload: &[u8]) -> Result<(), H2ConnectionError> {
         let (settings, rest) = payload.as_chunks::<6>();
         if !rest.is_empty() {
             let reason = "SETTINGS is no multiple of six bytes";
-            return Err(Fatal::new(Code::FRAME_SIZE_ERROR, reason));
+            return Err(H2ConnectionError::new(
+                H2ErrorCode::FRAME_SIZE_ERROR,
+                reason,
+            ));
         }
         for [id_high, id_low, value @ ..] in settings {
             let value = u32::from_be_bytes(*value);
             match u16::from_be_bytes([*id_high, *id_low]) {
                 HEADER_TABLE_SIZE => self.table_bytes = value,
                 ENABLE_PUSH if value > 1 => {
-                    return Err(Fatal::protocol("ENABLE_PUSH is neither 0 nor 1"));
+                    return Err(H2ConnectionError::protocol(
+                        "ENABLE_PUSH is neither 0 nor 1",
+                    ));
                 }
                 INITIAL_WINDOW_SIZE if value > WINDOW_BYTES_MAX => {
                     let reason = "INITIAL_WINDOW_SIZE is too large";
-                    return Err(Fatal::new(Code::FLOW_CONTROL_ERROR, reason));
+                    return Err(H2ConnectionError::new(
+                        H2ErrorCode::FLOW_CONTROL_ERROR,
+                        reason,
+                    ));
                 }
                 INITIAL_WINDOW_SIZE => self.window_bytes = value,
                 MAX_FRAME_SIZE if !(FRAME_BYTES..1 << 24).contains(&value) => {
-                    return Err(Fatal::protocol("MAX_FRAME_SIZE is out of bounds"));
+                    return Err(H2ConnectionError::protocol(
+                        "MAX_FRAME_SIZE is out of bounds",
+                    ));
                 }
                 MAX_FRAME_SIZE => self.frame_bytes = value,
                 _ => {}
@@ -95,23 +105,23 @@ mod tests {
 
     #[test]
     fn what_the_peer_says_is_taken_or_refused() {
-        let mut settings = Settings::default();
+        let mut settings = H2Settings::default();
         let payload = b"\0\x01\0\0\0\0\0\x04\0\x10\0\0\0\x05\0\x01\0\0\0\x33\0\0\0\x07";
         assert_eq!(settings.apply(payload), Ok(()));
-        let expected = Settings {
+        let expected = H2Settings {
             window_bytes: 1 << 20,
             frame_bytes: 1 << 16,
             table_bytes: 0,
         };
         assert_eq!(settings, expected);
         for (payload, code) in [
-            (&b"\0\x02\0\0\0\x02"[..], Code::PROTOCOL_ERROR),
-            (b"\0\x04\x80\0\0\0", Code::FLOW_CONTROL_ERROR),
-            (b"\0\x05\0\0\x3f\xff", Code::PROTOCOL_ERROR),
-            (b"\0\x05\x01\0\0\0", Code::PROTOCOL_ERROR),
-            (b"\0\x05\x01\0\0", Code::FRAME_SIZE_ERROR),
+            (&b"\0\x02\0\0\0\x02"[..], H2ErrorCode::PROTOCOL_ERROR),
+            (b"\0\x04\x80\0\0\0", H2ErrorCode::FLOW_CONTROL_ERROR),
+            (b"\0\x05\0\0\x3f\xff", H2ErrorCode::PROTOCOL_ERROR),
+            (b"\0\x05\x01\0\0\0", H2ErrorCode::PROTOCOL_ERROR),
+            (b"\0\x05\x01\0\0", H2ErrorCode::FRAME_SIZE_ERROR),
         ] {
-            let refused = Settings::default().apply(payload).map_err(|it| it.code);
+            let refused = H2Settings::default().apply(payload).map_err(|it| it.code);
             assert_eq!(refused, Err(code), "{payload:?}");
         }
     }

@@ -3,14 +3,14 @@
 //! A stream is in the table while a response is owed. One that is idle or closed isn't there: what
 //! is known of those, [`super::connection`] tells by their numbers.
 
-use super::error::{Code, Fatal};
+use super::error::{H2ConnectionError, H2ErrorCode};
 use super::settings::{WINDOW_BYTES, WINDOW_BYTES_MAX};
-use crate::limits::{H2_ALONE_BYTES_MAX, H2_SMALL_BODY_BYTES};
+use crate::limits::{H2_NON_INCREMENTAL_BYTES_MAX, H2_SMALL_BODY_BYTES};
 use crate::wire::priority::Priority;
 
 /// What the peer may still send (RFC 9113 §5.1: open, or half-closed (remote)).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Remote {
+pub enum RemoteState {
     /// DATA or trailers, of which Content-Length promised so many bytes more, if it was there.
     Open {
         /// Bytes still to come.
@@ -21,11 +21,11 @@ pub enum Remote {
 }
 
 /// A stream that is owed a response.
-pub struct Stream<T> {
+pub struct H2Stream<T> {
     /// Its number.
     pub id: u32,
     /// What the peer may still send.
-    pub remote: Remote,
+    pub remote: RemoteState,
     /// How much the response may still be; below 0 after the peer took it back.
     pub(super) send_window: i64,
     /// How much of the body the peer may still send.
@@ -46,9 +46,9 @@ pub struct Stream<T> {
     pub work: T,
 }
 
-impl<T> Stream<T> {
-    pub(super) fn new(id: u32, remote: Remote, send_window: u32, work: T) -> Stream<T> {
-        Stream {
+impl<T> H2Stream<T> {
+    pub(super) fn new(id: u32, remote: RemoteState, send_window: u32, work: T) -> H2Stream<T> {
+        H2Stream {
             id,
             remote,
             send_window: i64::from(send_window),
@@ -64,7 +64,7 @@ impl<T> Stream<T> {
     }
 
     /// Its own window keeps it from sending.
-    pub fn is_held(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         self.ready && self.send_window <= 0
     }
 
@@ -74,39 +74,39 @@ impl<T> Stream<T> {
     }
 
     /// The peer allows `more` bytes, or takes some back (RFC 9113 §6.9).
-    pub(super) fn widen(&mut self, more: i64) -> Result<(), Code> {
+    pub(super) fn widen(&mut self, more: i64) -> Result<(), H2ErrorCode> {
         self.send_window += more;
         if self.send_window > i64::from(WINDOW_BYTES_MAX) {
-            return Err(Code::FLOW_CONTROL_ERROR);
+            return Err(H2ErrorCode::FLOW_CONTROL_ERROR);
         }
         Ok(())
     }
 
     /// A DATA frame comes: `payload` bytes of body in a frame of `length`.
-    pub(super) fn receive(&mut self, payload: usize, length: usize) -> Result<(), Code> {
-        let Remote::Open { promised } = &mut self.remote else {
-            return Err(Code::STREAM_CLOSED);
+    pub(super) fn receive(&mut self, payload: usize, length: usize) -> Result<(), H2ErrorCode> {
+        let RemoteState::Open { promised } = &mut self.remote else {
+            return Err(H2ErrorCode::STREAM_CLOSED);
         };
         self.receive_window = self
             .receive_window
             .checked_sub(length as u32)
-            .ok_or(Code::FLOW_CONTROL_ERROR)?;
+            .ok_or(H2ErrorCode::FLOW_CONTROL_ERROR)?;
         if let Some(left) = promised {
             *left = left
                 .checked_sub(payload as u64)
-                .ok_or(Code::PROTOCOL_ERROR)?;
+                .ok_or(H2ErrorCode::PROTOCOL_ERROR)?;
         }
         Ok(())
     }
 
     /// The peer has sent all. As long as was promised (RFC 9113 §8.1.1)?
-    pub(super) fn end(&mut self) -> Result<(), Code> {
-        match std::mem::replace(&mut self.remote, Remote::Ended) {
-            Remote::Open {
+    pub(super) fn end(&mut self) -> Result<(), H2ErrorCode> {
+        match std::mem::replace(&mut self.remote, RemoteState::Ended) {
+            RemoteState::Open {
                 promised: None | Some(0),
             } => Ok(()),
-            Remote::Open { .. } => Err(Code::PROTOCOL_ERROR),
-            Remote::Ended => Err(Code::STREAM_CLOSED),
+            RemoteState::Open { .. } => Err(H2ErrorCode::PROTOCOL_ERROR),
+            RemoteState::Ended => Err(H2ErrorCode::STREAM_CLOSED),
         }
     }
 
@@ -114,7 +114,7 @@ impl<T> Stream<T> {
     /// done; then who wants to go alone, in the order of asking; then by turns.
     pub(super) fn rank(&self) -> (u8, bool, u64) {
         let is_large = self.left > H2_SMALL_BODY_BYTES as u64;
-        let goes_alone = !self.priority.incremental && self.sent < H2_ALONE_BYTES_MAX;
+        let goes_alone = !self.priority.incremental && self.sent < H2_NON_INCREMENTAL_BYTES_MAX;
         let turn = match goes_alone {
             true => u64::from(self.id),
             // Behind every number that a stream can have.
@@ -125,16 +125,16 @@ impl<T> Stream<T> {
 }
 
 /// What a code on one stream means for a stream that isn't there any more.
-pub(super) fn closed(reason: &'static str) -> Fatal {
-    Fatal::new(Code::STREAM_CLOSED, reason)
+pub(super) fn closed(reason: &'static str) -> H2ConnectionError {
+    H2ConnectionError::new(H2ErrorCode::STREAM_CLOSED, reason)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn stream(remote: Remote) -> Stream<()> {
-        Stream::new(1, remote, 100, ())
+    fn stream(remote: RemoteState) -> H2Stream<()> {
+        H2Stream::new(1, remote, 100, ())
     }
 
     #[test]
@@ -142,39 +142,39 @@ mod tests {
         for (promised, parts, expected) in [
             (None, &[3, 4][..], Ok(())),
             (Some(7), &[3, 4], Ok(())),
-            (Some(7), &[3, 5], Err(Code::PROTOCOL_ERROR)),
-            (Some(7), &[3], Err(Code::PROTOCOL_ERROR)),
+            (Some(7), &[3, 5], Err(H2ErrorCode::PROTOCOL_ERROR)),
+            (Some(7), &[3], Err(H2ErrorCode::PROTOCOL_ERROR)),
             (Some(0), &[], Ok(())),
         ] {
-            let mut stream = stream(Remote::Open { promised });
+            let mut stream = stream(RemoteState::Open { promised });
             let received = parts
                 .iter()
                 .try_for_each(|part| stream.receive(*part, part + 2));
             let ended = received.and_then(|()| stream.end());
             assert_eq!(ended, expected, "{promised:?} {parts:?}");
         }
-        let mut ended = stream(Remote::Ended);
-        assert_eq!(ended.receive(0, 0), Err(Code::STREAM_CLOSED));
-        assert_eq!(ended.end(), Err(Code::STREAM_CLOSED));
+        let mut ended = stream(RemoteState::Ended);
+        assert_eq!(ended.receive(0, 0), Err(H2ErrorCode::STREAM_CLOSED));
+        assert_eq!(ended.end(), Err(H2ErrorCode::STREAM_CLOSED));
     }
 
     #[test]
     fn windows_bound_both_ways() {
-        let mut stream = stream(Remote::Open { promised: None });
+        let mut stream = stream(RemoteState::Open { promised: None });
         assert_eq!(stream.receive(65_535, 65_535), Ok(()));
         assert_eq!(stream.receive(0, 0), Ok(()));
-        assert_eq!(stream.receive(1, 1), Err(Code::FLOW_CONTROL_ERROR));
+        assert_eq!(stream.receive(1, 1), Err(H2ErrorCode::FLOW_CONTROL_ERROR));
         stream.ready = true;
         assert_eq!(stream.widen(-100), Ok(()));
-        assert!(stream.is_held());
+        assert!(stream.is_blocked());
         assert_eq!(stream.widen(i64::from(WINDOW_BYTES_MAX)), Ok(()));
-        assert_eq!(stream.widen(1), Err(Code::FLOW_CONTROL_ERROR));
+        assert_eq!(stream.widen(1), Err(H2ErrorCode::FLOW_CONTROL_ERROR));
     }
 
     #[test]
     fn who_goes_first() {
         let with = |id, urgency, incremental, left, turn| {
-            let mut stream: Stream<()> = Stream::new(id, Remote::Ended, 0, ());
+            let mut stream: H2Stream<()> = H2Stream::new(id, RemoteState::Ended, 0, ());
             stream.priority = Priority {
                 urgency,
                 incremental,

@@ -1,19 +1,19 @@
 //! What a peer did wrong in HTTP/3, and the code that tells it (RFC 9114 §8.1, RFC 9204 §6).
 
-use crate::wire::calm::Exhausted;
-use crate::wire::literal::Malformed;
-use crate::wire::request::Bomb;
+use crate::wire::abuse_budget::AbuseBudgetExhausted;
+use crate::wire::field_section::FieldSectionBomb;
+use crate::wire::hpack_primitives::MalformedPrimitive;
 use std::fmt;
 
 /// An error code, as QUIC carries it for a stream or a connection.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub struct Code(pub u32);
+pub struct H3ErrorCode(pub u32);
 
 macro_rules! codes {
     ($( $name:ident = $code:literal; )*) => {
         #[expect(missing_docs, reason = "each is the code of its name in RFC 9114 §8.1 or RFC 9204 §6")]
-        impl Code {
-            $( pub const $name: Code = Code($code); )*
+        impl H3ErrorCode {
+            $( pub const $name: H3ErrorCode = H3ErrorCode($code); )*
 
             fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -48,7 +48,7 @@ codes! {
     QPACK_DECODER_STREAM_ERROR = 0x202;
 }
 
-impl fmt::Debug for Code {
+impl fmt::Debug for H3ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => f.write_str(name),
@@ -59,49 +59,52 @@ impl fmt::Debug for Code {
 
 /// The connection can't go on (RFC 9114 §8): it is closed with this.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Fatal {
+pub struct H3ConnectionError {
     /// What CONNECTION_CLOSE says.
-    pub code: Code,
+    pub code: H3ErrorCode,
     /// One clause: its reason phrase.
     pub reason: &'static str,
 }
 
-impl Fatal {
+impl H3ConnectionError {
     /// With this code.
-    pub const fn new(code: Code, reason: &'static str) -> Fatal {
-        Fatal { code, reason }
+    pub const fn new(code: H3ErrorCode, reason: &'static str) -> H3ConnectionError {
+        H3ConnectionError { code, reason }
     }
 
     /// A frame stands where it must not.
-    pub(super) const fn unexpected(reason: &'static str) -> Fatal {
-        Fatal::new(Code::H3_FRAME_UNEXPECTED, reason)
+    pub(super) const fn unexpected(reason: &'static str) -> H3ConnectionError {
+        H3ConnectionError::new(H3ErrorCode::H3_FRAME_UNEXPECTED, reason)
     }
 
     /// A frame has another length than what is in it.
-    pub(super) const fn frame(reason: &'static str) -> Fatal {
-        Fatal::new(Code::H3_FRAME_ERROR, reason)
+    pub(super) const fn frame(reason: &'static str) -> H3ConnectionError {
+        H3ConnectionError::new(H3ErrorCode::H3_FRAME_ERROR, reason)
     }
 
     /// The peer does what costs us more than it serves anybody.
-    pub const fn load(reason: &'static str) -> Fatal {
-        Fatal::new(Code::H3_EXCESSIVE_LOAD, reason)
+    pub const fn excessive_load(reason: &'static str) -> H3ConnectionError {
+        H3ConnectionError::new(H3ErrorCode::H3_EXCESSIVE_LOAD, reason)
     }
 }
 
-impl From<Malformed> for Fatal {
-    fn from(_: Malformed) -> Fatal {
-        Fatal::new(Code::QPACK_DECOMPRESSION_FAILED, "malformed field section")
+impl From<MalformedPrimitive> for H3ConnectionError {
+    fn from(_: MalformedPrimitive) -> H3ConnectionError {
+        H3ConnectionError::new(
+            H3ErrorCode::QPACK_DECOMPRESSION_FAILED,
+            "malformed field section",
+        )
     }
 }
 
-impl From<Exhausted> for Fatal {
-    fn from(exhausted: Exhausted) -> Fatal {
-        Fatal::load(exhausted.0)
+impl From<AbuseBudgetExhausted> for H3ConnectionError {
+    fn from(exhausted: AbuseBudgetExhausted) -> H3ConnectionError {
+        H3ConnectionError::excessive_load(exhausted.0)
     }
 }
 
-impl From<Bomb> for Fatal {
-    fn from(_: Bomb) -> Fatal {
-        Fatal::load("a header bomb")
+impl From<FieldSectionBomb> for H3ConnectionError {
+    fn from(_: FieldSectionBomb) -> H3ConnectionError {
+        H3ConnectionError::excessive_load("a header bomb")
     }
 }

@@ -1,6 +1,6 @@
 //! The frames of HTTP/3 (RFC 9114 §7) and the integers that they are written with (RFC 9000 §16).
 
-use super::error::Fatal;
+use super::error::H3ConnectionError;
 
 macro_rules! numbers {
     ($( $name:ident = $value:literal; )*) => {
@@ -64,14 +64,14 @@ pub fn push_integer(number: u64, out: &mut Vec<u8>) {
 
 /// What stands before a frame's payload.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Header {
+pub struct H3FrameHeader {
     /// What it is.
     pub kind: u64,
     /// Bytes of the payload.
     pub length: u64,
 }
 
-impl Header {
+impl H3FrameHeader {
     /// Appends it.
     pub fn push(self, out: &mut Vec<u8>) {
         push_integer(self.kind, out);
@@ -79,18 +79,18 @@ impl Header {
     }
 
     /// Takes a header that is whole.
-    fn take(input: &mut &[u8]) -> Option<Header> {
+    fn take(input: &mut &[u8]) -> Option<H3FrameHeader> {
         let mut rest = *input;
         let kind = integer(&mut rest)?;
         let length = integer(&mut rest)?;
         *input = rest;
-        Some(Header { kind, length })
+        Some(H3FrameHeader { kind, length })
     }
 
     /// Refuses types that HTTP/2 had and HTTP/3 has not (RFC 9114 §7.2.8).
-    pub(super) fn refuse_reserved(self) -> Result<(), Fatal> {
+    pub(super) fn refuse_reserved(self) -> Result<(), H3ConnectionError> {
         match self.kind {
-            0x2 | 0x6 | 0x8 | 0x9 => Err(Fatal::unexpected("a frame of HTTP/2")),
+            0x2 | 0x6 | 0x8 | 0x9 => Err(H3ConnectionError::unexpected("a frame of HTTP/2")),
             _ => Ok(()),
         }
     }
@@ -98,21 +98,21 @@ impl Header {
 
 /// The bytes of a header that isn't whole yet.
 #[derive(Default)]
-pub(super) struct Reader {
+pub(super) struct FrameHeaderReader {
     held: [u8; HEADER_BYTES_MAX],
     length: u8,
 }
 
-impl Reader {
+impl FrameHeaderReader {
     /// Nothing of a header has come.
     pub(super) fn is_empty(&self) -> bool {
         self.length == 0
     }
 
     /// Takes a header, however it was cut; None once `input` is used up.
-    pub(super) fn header(&mut self, input: &mut &[u8]) -> Option<Header> {
+    pub(super) fn header(&mut self, input: &mut &[u8]) -> Option<H3FrameHeader> {
         if self.is_empty()
-            && let Some(header) = Header::take(input)
+            && let Some(header) = H3FrameHeader::take(input)
         {
             return Some(header);
         }
@@ -121,7 +121,7 @@ impl Reader {
             self.length += 1;
             *input = rest;
             // It is whole at the latest when as much has come as it can be.
-            if let Some(header) = Header::take(&mut &self.held[..usize::from(self.length)]) {
+            if let Some(header) = H3FrameHeader::take(&mut &self.held[..usize::from(self.length)]) {
                 self.length = 0;
                 return Some(header);
             }
@@ -136,7 +136,7 @@ pub fn push_opening(section_bytes: usize, out: &mut Vec<u8>) {
     push_integer(MAX_FIELD_SECTION_SIZE, &mut settings);
     push_integer(section_bytes as u64, &mut settings);
     push_integer(CONTROL_STREAM, out);
-    let header = Header {
+    let header = H3FrameHeader {
         kind: SETTINGS,
         length: settings.len() as u64,
     };
@@ -148,7 +148,7 @@ pub fn push_opening(section_bytes: usize, out: &mut Vec<u8>) {
 pub fn push_goaway(id: u64, out: &mut Vec<u8>) {
     let mut payload = Vec::new();
     push_integer(id, &mut payload);
-    let header = Header {
+    let header = H3FrameHeader {
         kind: GOAWAY,
         length: payload.len() as u64,
     };
@@ -176,7 +176,7 @@ pub fn end_headers(out: &mut Vec<u8>, at: usize) {
 
 /// The header of a DATA frame with so many bytes.
 pub fn push_data(length: u64, out: &mut Vec<u8>) {
-    let header = Header { kind: DATA, length };
+    let header = H3FrameHeader { kind: DATA, length };
     header.push(out);
 }
 

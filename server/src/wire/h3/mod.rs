@@ -5,16 +5,15 @@
 //! ([`qpack`]) does without a dynamic table, so nothing ties the streams of a connection together,
 //! and what is sent can be made once for everybody.
 
-pub mod check;
-pub mod control;
+pub mod unidirectional;
 pub mod error;
 pub mod frame;
-pub mod message;
+pub mod request_stream;
 pub mod qpack;
 
 #[cfg(test)]
 mod tests;
 
-pub use control::{Control, Inbound};
-pub use error::{Code, Fatal};
-pub use message::{Event, Receiver};
+pub use crate::wire::h3::request_stream::{RequestStreamEvent, RequestStreamReceiver};
+pub use crate::wire::h3::unidirectional::{UnidirectionalState, UnidirectionalStream};
+pub use error::{H3ConnectionError, H3ErrorCode};

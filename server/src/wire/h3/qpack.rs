@@ -3,22 +3,25 @@
 //! A section depends on nothing but itself. So one can be made once and sent to everybody, and none
 //! has to wait for another.
 
-use super::error::{Code, Fatal};
-use crate::wire::literal::{self, Malformed, fields_of_lines, integer, push_integer, push_string};
+use super::error::{H3ConnectionError, H3ErrorCode};
+use crate::wire::hpack_primitives;
+use crate::wire::hpack_primitives::{
+    MalformedPrimitive, fields_of_lines, integer, push_integer, push_string,
+};
 
-mod table;
+mod static_table;
 
-pub use table::STATIC;
+pub use crate::wire::h3::qpack::static_table::STATIC;
 
 /// Where strings are put together while a section is decoded; for all connections of a worker.
 #[derive(Default)]
-pub struct Strings {
+pub struct QpackScratch {
     name: Vec<u8>,
     value: Vec<u8>,
 }
 
-const NO_TABLE: Fatal = Fatal::new(
-    Code::QPACK_DECOMPRESSION_FAILED,
+const NO_TABLE: H3ConnectionError = H3ConnectionError::new(
+    H3ErrorCode::QPACK_DECOMPRESSION_FAILED,
     "there is no dynamic table",
 );
 
@@ -28,15 +31,15 @@ const NO_TABLE: Fatal = Fatal::new(
 /// It is malformed, or names what the dynamic table would hold; or those of `sink`.
 pub fn decode(
     mut section: &[u8],
-    strings: &mut Strings,
-    mut sink: impl FnMut(&[u8], &[u8]) -> Result<(), Fatal>,
-) -> Result<(), Fatal> {
+    strings: &mut QpackScratch,
+    mut sink: impl FnMut(&[u8], &[u8]) -> Result<(), H3ConnectionError>,
+) -> Result<(), H3ConnectionError> {
     // Required Insert Count, then Base, which says nothing without it (RFC 9204 §4.5.1).
     if integer(&mut section, 8)? != 0 {
         return Err(NO_TABLE);
     }
     integer(&mut section, 7)?;
-    let Strings { name, value } = strings;
+    let QpackScratch { name, value } = strings;
     while let Some(&first) = section.first() {
         // RFC 9204 §4.5.2 to §4.5.6; of the bits that say so, the static table's is set.
         match first {
@@ -46,11 +49,11 @@ pub fn decode(
             }
             0x50..0x60 | 0x70..0x80 => {
                 let (name, _) = entry(integer(&mut section, 4)?)?;
-                sink(name, literal::string(&mut section, 7, value)?)?;
+                sink(name, hpack_primitives::string(&mut section, 7, value)?)?;
             }
             0x20..0x40 => {
-                let name = literal::string(&mut section, 3, name)?;
-                sink(name, literal::string(&mut section, 7, value)?)?;
+                let name = hpack_primitives::string(&mut section, 3, name)?;
+                sink(name, hpack_primitives::string(&mut section, 7, value)?)?;
             }
             _ => return Err(NO_TABLE),
         }
@@ -58,8 +61,8 @@ pub fn decode(
     Ok(())
 }
 
-fn entry(index: usize) -> Result<(&'static [u8], &'static [u8]), Malformed> {
-    let (name, value) = STATIC.get(index).ok_or(Malformed)?;
+fn entry(index: usize) -> Result<(&'static [u8], &'static [u8]), MalformedPrimitive> {
+    let (name, value) = STATIC.get(index).ok_or(MalformedPrimitive)?;
     Ok((name.as_bytes(), value.as_bytes()))
 }
 

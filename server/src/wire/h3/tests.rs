@@ -1,11 +1,11 @@
 //! Transcripts: bytes in, meaning out, at every point at which they can be cut.
 
-use super::check;
-use super::control::{Control, Inbound};
-use super::error::{Code, Fatal};
-use super::frame::{self, Header};
-use super::message::{Event, Receiver};
-use super::qpack::{self, STATIC, Strings};
+use super::error::{H3ConnectionError, H3ErrorCode};
+use super::frame::{self, H3FrameHeader};
+use super::qpack::{self, QpackScratch, STATIC};
+use crate::wire::h3::request_stream::{RequestStreamEvent, RequestStreamReceiver};
+use crate::wire::h3::unidirectional::{UnidirectionalState, UnidirectionalStream};
+use crate::wire::invariants::h3;
 use proptest::prelude::*;
 
 /// A request for `/` of localhost: GET, https and the path from the static table.
@@ -14,7 +14,7 @@ const HEAD: &[u8] = b"\0\0\xd1\xd7\x50\x09localhost\xc1";
 fn framed(kind: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let length = payload.len() as u64;
-    Header { kind, length }.push(&mut out);
+    H3FrameHeader { kind, length }.push(&mut out);
     out.extend_from_slice(payload);
     out
 }
@@ -79,9 +79,9 @@ fn the_static_table_is_that_of_the_standard() {
     assert_eq!(STATIC.len(), 99);
 }
 
-fn fields(section: &[u8]) -> Result<Vec<String>, Fatal> {
+fn fields(section: &[u8]) -> Result<Vec<String>, H3ConnectionError> {
     let mut fields = Vec::new();
-    qpack::decode(section, &mut Strings::default(), |name, value| {
+    qpack::decode(section, &mut QpackScratch::default(), |name, value| {
         fields.push(format!("{}={}", name.escape_ascii(), value.escape_ascii()));
         Ok(())
     })?;
@@ -120,7 +120,7 @@ fn field_sections() {
         b"\0\0\x23ab",
     ] {
         let code = fields(bad).expect_err("malformed").code;
-        assert_eq!(code, Code::QPACK_DECOMPRESSION_FAILED, "{bad:?}");
+        assert_eq!(code, H3ErrorCode::QPACK_DECOMPRESSION_FAILED, "{bad:?}");
     }
 }
 
@@ -165,20 +165,20 @@ fn heads_of_any_length() {
         let at = frame::begin_data(&mut out);
         out.resize(out.len() + bytes, b'x');
         assert_eq!(frame::end_data(&mut out, at), bytes);
-        let read = check::transcript(&[framed(frame::HEADERS, HEAD), out].concat(), 100);
+        let read = h3::transcript(&[framed(frame::HEADERS, HEAD), out].concat(), 100);
         assert_eq!(read.len(), if bytes == 0 { 2 } else { 3 });
     }
 }
 
 /// What comes of a request's stream, and that it is so however it is cut.
 fn transcript(input: &[u8]) -> Vec<String> {
-    let whole = check::transcript(input, input.len().max(1));
+    let whole = h3::transcript(input, input.len().max(1));
     for part_bytes in 1..input.len().min(64) {
-        assert_eq!(check::transcript(input, part_bytes), whole, "{part_bytes}");
+        assert_eq!(h3::transcript(input, part_bytes), whole, "{part_bytes}");
     }
     for cut in 0..input.len().min(64) {
         // That it is cut short tells it by its end at the latest.
-        check::transcript(&input[..cut], 3);
+        h3::transcript(&input[..cut], 3);
     }
     whole
 }
@@ -217,9 +217,9 @@ fn a_rest_of_a_few_bytes_is_no_flood() {
                 input.extend(framed(frame::DATA, &vec![0; *part]));
             }
         }
-        let mut receiver = Receiver::default();
+        let mut receiver = RequestStreamReceiver::default();
         let mut input = &input[..];
-        while receiver.receive(&mut input).expect("well-formed") != Event::More {}
+        while receiver.receive(&mut input).expect("well-formed") != RequestStreamEvent::More {}
         receiver.take_idle_frames()
     };
     assert_eq!(upload(&[4_096, 1]), 0);
@@ -265,7 +265,7 @@ fn what_breaks_a_requests_stream() {
 }
 
 /// What streams that go one way come to, however they are cut.
-fn hear(streams: &[&[u8]]) -> Result<(), Fatal> {
+fn hear(streams: &[&[u8]]) -> Result<(), H3ConnectionError> {
     let whole = hear_in_parts(streams, usize::MAX);
     for part_bytes in 1..20 {
         assert_eq!(hear_in_parts(streams, part_bytes), whole, "{part_bytes}");
@@ -273,10 +273,10 @@ fn hear(streams: &[&[u8]]) -> Result<(), Fatal> {
     whole
 }
 
-fn hear_in_parts(streams: &[&[u8]], part_bytes: usize) -> Result<(), Fatal> {
-    let mut control = Control::default();
+fn hear_in_parts(streams: &[&[u8]], part_bytes: usize) -> Result<(), H3ConnectionError> {
+    let mut control = UnidirectionalState::default();
     for stream in streams {
-        let mut inbound = Inbound::default();
+        let mut inbound = UnidirectionalStream::default();
         for part in stream.chunks(part_bytes) {
             if !inbound.receive(&mut control, part)? {
                 break;
@@ -329,63 +329,99 @@ fn what_may_be_said_one_way() {
 #[test]
 fn what_may_not_be_said_one_way() {
     let first = |kind, payload: &[u8]| [&[0][..], &framed(kind, payload)].concat();
-    let table: Vec<(Vec<u8>, Code)> = vec![
-        (first(frame::GOAWAY, b"\0"), Code::H3_MISSING_SETTINGS),
-        (first(0x21, b""), Code::H3_MISSING_SETTINGS),
-        (first(frame::SETTINGS, b"\x06"), Code::H3_FRAME_ERROR),
-        (first(frame::SETTINGS, b"\x02\x01"), Code::H3_SETTINGS_ERROR),
+    let table: Vec<(Vec<u8>, H3ErrorCode)> = vec![
+        (
+            first(frame::GOAWAY, b"\0"),
+            H3ErrorCode::H3_MISSING_SETTINGS,
+        ),
+        (first(0x21, b""), H3ErrorCode::H3_MISSING_SETTINGS),
+        (first(frame::SETTINGS, b"\x06"), H3ErrorCode::H3_FRAME_ERROR),
+        (
+            first(frame::SETTINGS, b"\x02\x01"),
+            H3ErrorCode::H3_SETTINGS_ERROR,
+        ),
         (
             first(frame::SETTINGS, b"\x06\x01\x06\x01"),
-            Code::H3_SETTINGS_ERROR,
+            H3ErrorCode::H3_SETTINGS_ERROR,
         ),
-        (first(frame::SETTINGS, &[0; 5_000]), Code::H3_EXCESSIVE_LOAD),
+        (
+            first(frame::SETTINGS, &[0; 5_000]),
+            H3ErrorCode::H3_EXCESSIVE_LOAD,
+        ),
         (
             control(&[(frame::SETTINGS, b"")]),
-            Code::H3_FRAME_UNEXPECTED,
+            H3ErrorCode::H3_FRAME_UNEXPECTED,
         ),
-        (control(&[(frame::DATA, b"x")]), Code::H3_FRAME_UNEXPECTED),
+        (
+            control(&[(frame::DATA, b"x")]),
+            H3ErrorCode::H3_FRAME_UNEXPECTED,
+        ),
         (
             control(&[(frame::HEADERS, HEAD)]),
-            Code::H3_FRAME_UNEXPECTED,
+            H3ErrorCode::H3_FRAME_UNEXPECTED,
         ),
         (
             control(&[(frame::PUSH_PROMISE, b"\0")]),
-            Code::H3_FRAME_UNEXPECTED,
+            H3ErrorCode::H3_FRAME_UNEXPECTED,
         ),
-        (control(&[(0x6, b"")]), Code::H3_FRAME_UNEXPECTED),
-        (control(&[(frame::GOAWAY, b"\0\0")]), Code::H3_FRAME_ERROR),
-        (control(&[(frame::GOAWAY, b"")]), Code::H3_FRAME_ERROR),
+        (control(&[(0x6, b"")]), H3ErrorCode::H3_FRAME_UNEXPECTED),
+        (
+            control(&[(frame::GOAWAY, b"\0\0")]),
+            H3ErrorCode::H3_FRAME_ERROR,
+        ),
+        (
+            control(&[(frame::GOAWAY, b"")]),
+            H3ErrorCode::H3_FRAME_ERROR,
+        ),
         (
             control(&[(frame::GOAWAY, b"\x04"), (frame::GOAWAY, b"\x08")]),
-            Code::H3_ID_ERROR,
+            H3ErrorCode::H3_ID_ERROR,
         ),
         (
             control(&[(frame::MAX_PUSH_ID, b"\x04"), (frame::MAX_PUSH_ID, b"\x03")]),
-            Code::H3_ID_ERROR,
+            H3ErrorCode::H3_ID_ERROR,
         ),
-        (control(&[(frame::CANCEL_PUSH, b"\0")]), Code::H3_ID_ERROR),
+        (
+            control(&[(frame::CANCEL_PUSH, b"\0")]),
+            H3ErrorCode::H3_ID_ERROR,
+        ),
         (
             control(&[(frame::PRIORITY_UPDATE, b"\x02")]),
-            Code::H3_ID_ERROR,
+            H3ErrorCode::H3_ID_ERROR,
         ),
         (
             control(&[(frame::PRIORITY_UPDATE, b"")]),
-            Code::H3_FRAME_ERROR,
+            H3ErrorCode::H3_FRAME_ERROR,
         ),
         (
             control(&[(frame::PRIORITY_UPDATE_OF_PUSH, b"\0")]),
-            Code::H3_ID_ERROR,
+            H3ErrorCode::H3_ID_ERROR,
         ),
-        (b"\x01\0".to_vec(), Code::H3_STREAM_CREATION_ERROR),
-        (b"\x02\xc1\x01x".to_vec(), Code::QPACK_ENCODER_STREAM_ERROR),
-        (b"\x02\x3f\x01".to_vec(), Code::QPACK_ENCODER_STREAM_ERROR),
-        (b"\x02\x21".to_vec(), Code::QPACK_ENCODER_STREAM_ERROR),
+        (b"\x01\0".to_vec(), H3ErrorCode::H3_STREAM_CREATION_ERROR),
+        (
+            b"\x02\xc1\x01x".to_vec(),
+            H3ErrorCode::QPACK_ENCODER_STREAM_ERROR,
+        ),
+        (
+            b"\x02\x3f\x01".to_vec(),
+            H3ErrorCode::QPACK_ENCODER_STREAM_ERROR,
+        ),
+        (
+            b"\x02\x21".to_vec(),
+            H3ErrorCode::QPACK_ENCODER_STREAM_ERROR,
+        ),
         (
             b"\x02\xff\xff\xff\xff\xff\xff\xff\x20".to_vec(),
-            Code::H3_EXCESSIVE_LOAD,
+            H3ErrorCode::H3_EXCESSIVE_LOAD,
         ),
-        (b"\x03\x80".to_vec(), Code::QPACK_DECODER_STREAM_ERROR),
-        (b"\x03\x01".to_vec(), Code::QPACK_DECODER_STREAM_ERROR),
+        (
+            b"\x03\x80".to_vec(),
+            H3ErrorCode::QPACK_DECODER_STREAM_ERROR,
+        ),
+        (
+            b"\x03\x01".to_vec(),
+            H3ErrorCode::QPACK_DECODER_STREAM_ERROR,
+        ),
     ];
     for (stream, code) in table {
         let heard = hear(&[&stream]).expect_err("an error");
@@ -393,30 +429,30 @@ fn what_may_not_be_said_one_way() {
     }
     for kind in [&b"\0\x04\0"[..], b"\x02", b"\x03"] {
         let heard = hear(&[kind, kind]).expect_err("an error");
-        assert_eq!(heard.code, Code::H3_STREAM_CREATION_ERROR);
-        let mut inbound = Inbound::default();
-        let _ = inbound.receive(&mut Control::default(), kind);
+        assert_eq!(heard.code, H3ErrorCode::H3_STREAM_CREATION_ERROR);
+        let mut inbound = UnidirectionalStream::default();
+        let _ = inbound.receive(&mut UnidirectionalState::default(), kind);
         let ended = inbound.end().expect_err("an error");
-        assert_eq!(ended.code, Code::H3_CLOSED_CRITICAL_STREAM);
+        assert_eq!(ended.code, H3ErrorCode::H3_CLOSED_CRITICAL_STREAM);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(crate::wire::h2::check::cases()))]
+    #![proptest_config(ProptestConfig::with_cases(crate::wire::invariants::h2::cases()))]
 
     #[test]
     fn any_bytes_are_a_section_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        check::section(&bytes);
-        check::section(&[b"\0\0", &bytes[..]].concat());
+        h3::section(&bytes);
+        h3::section(&[b"\0\0", &bytes[..]].concat());
     }
 
     #[test]
     fn any_bytes_mean_the_same_however_cut(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        check::message(&bytes);
-        check::message(&[&framed(frame::HEADERS, HEAD)[..], &bytes].concat());
-        check::one_way(&bytes);
+        h3::message(&bytes);
+        h3::message(&[&framed(frame::HEADERS, HEAD)[..], &bytes].concat());
+        h3::one_way(&bytes);
         for kind in 0..4 {
-            check::one_way(&[&[kind], &bytes[..]].concat());
+            h3::one_way(&[&[kind], &bytes[..]].concat());
         }
     }
 }

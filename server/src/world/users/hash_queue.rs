@@ -1,18 +1,18 @@
 //! Queue of logins that wait for a hashing thread. The queue is bounded, no client can fill the queue,
 //! and no client waits for all logins of another client. The module is pure.
 
-use crate::base::shares::{ClientNetwork, may_take};
+use crate::base::fair_share::{ClientNetwork, may_take};
 
 /// Bounded queue of logins in which clients take turns.
 pub(super) struct HashQueue<T> {
     max: usize,
-    queued: Vec<Queued<T>>,
+    queued: Vec<QueuedLogin<T>>,
     /// Turn of the last login taken, for untrusted and for trusted clients.
     turns: [u64; 2],
     numbers: u64,
 }
 
-struct Queued<T> {
+struct QueuedLogin<T> {
     client: ClientNetwork,
     is_trusted: bool,
     /// Number of the round. Logins of an earlier turn are taken first. Each login of a client has a turn
@@ -23,7 +23,7 @@ struct Queued<T> {
 }
 
 /// Result of queueing a login.
-pub(super) enum Pushed<T> {
+pub(super) enum PushOutcome<T> {
     /// The login waits under the given number.
     In(u64),
     /// The login waits in place of the given login.
@@ -45,7 +45,12 @@ impl<T> HashQueue<T> {
 
     /// Queues a login of `client`. Logins of trusted clients go before all logins of untrusted clients,
     /// and displace an untrusted login where the queue is full.
-    pub(super) fn push(&mut self, client: ClientNetwork, is_trusted: bool, job: T) -> Pushed<T> {
+    pub(super) fn push(
+        &mut self,
+        client: ClientNetwork,
+        is_trusted: bool,
+        job: T,
+    ) -> PushOutcome<T> {
         let own = self.queued.iter().filter(|it| it.client == client);
         let (count, last) = own.fold((0, 0), |(count, last), it| (count + 1, it.turn.max(last)));
         let mut displaced = None;
@@ -55,13 +60,13 @@ impl<T> HashQueue<T> {
         }
         let all = self.queued.len() - usize::from(displaced.is_some());
         if !may_take(count, all, self.max) {
-            return Pushed::Full(job);
+            return PushOutcome::Full(job);
         }
         let displaced = displaced.map(|it| it.number);
         let displaced = displaced.and_then(|number| self.remove(number));
         self.numbers += 1;
         let number = self.numbers;
-        self.queued.push(Queued {
+        self.queued.push(QueuedLogin {
             client,
             is_trusted,
             turn: last.max(self.turns[usize::from(is_trusted)]) + 1,
@@ -69,14 +74,14 @@ impl<T> HashQueue<T> {
             job,
         });
         match displaced {
-            Some(displaced) => Pushed::Displacing(displaced),
-            None => Pushed::In(number),
+            Some(displaced) => PushOutcome::Displacing(displaced),
+            None => PushOutcome::In(number),
         }
     }
 
     /// Takes the next login out of the queue.
     pub(super) fn pop(&mut self) -> Option<T> {
-        let order = |it: &&Queued<T>| (!it.is_trusted, it.turn, it.number);
+        let order = |it: &&QueuedLogin<T>| (!it.is_trusted, it.turn, it.number);
         let next = self.queued.iter().min_by_key(order)?;
         let (number, turn) = (next.number, next.turn);
         self.turns[usize::from(next.is_trusted)] = turn;
@@ -101,7 +106,7 @@ mod tests {
 
     fn push(queue: &mut HashQueue<u32>, nth: u8, is_trusted: bool, job: u32) {
         let pushed = queue.push(client(nth), is_trusted, job);
-        assert!(matches!(pushed, Pushed::In(_)), "{job}");
+        assert!(matches!(pushed, PushOutcome::In(_)), "{job}");
     }
 
     fn all(queue: &mut HashQueue<u32>) -> Vec<u32> {
@@ -152,13 +157,19 @@ mod tests {
         for job in 0..12 {
             push(&mut queue, 1, false, job);
         }
-        assert!(matches!(queue.push(client(1), false, 12), Pushed::Full(12)));
+        assert!(matches!(
+            queue.push(client(1), false, 12),
+            PushOutcome::Full(12)
+        ));
         for nth in 2..6 {
             push(&mut queue, nth, false, 100 + u32::from(nth));
         }
-        assert!(matches!(queue.push(client(9), false, 0), Pushed::Full(0)));
+        assert!(matches!(
+            queue.push(client(9), false, 0),
+            PushOutcome::Full(0)
+        ));
         let displaced = queue.push(client(9), true, 90);
-        assert!(matches!(displaced, Pushed::Displacing(11)));
+        assert!(matches!(displaced, PushOutcome::Displacing(11)));
         assert_eq!(queue.pop(), Some(90));
         assert_eq!(queue.queued.len(), 15);
     }
@@ -166,7 +177,7 @@ mod tests {
     #[test]
     fn one_can_be_taken_back() {
         let mut queue = HashQueue::new(2);
-        let Pushed::In(number) = queue.push(client(1), false, 1) else {
+        let PushOutcome::In(number) = queue.push(client(1), false, 1) else {
             panic!("no room");
         };
         assert_eq!(

@@ -3,7 +3,7 @@
 //! An unknown password takes a token before hashing, so simultaneous guesses count at once. A right
 //! password gives the token back. The module is pure: the caller passes the time.
 
-use crate::base::shares::ClientNetwork;
+use crate::base::fair_share::ClientNetwork;
 use crate::limits::{
     LOGIN_CLIENTS_MAX, LOGIN_FAILURE_SECONDS, LOGIN_FAILURES_MAX, LOGIN_TRUSTED_SECONDS,
 };
@@ -12,12 +12,12 @@ use std::collections::HashMap;
 /// The limiter of failed logins, one for the process.
 #[derive(Default)]
 pub struct LoginLimiter {
-    clients: HashMap<ClientNetwork, Client>,
+    clients: HashMap<ClientNetwork, ClientRecord>,
 }
 
 /// Token bucket and trust of a client. Times are in milliseconds, monotonic.
 #[derive(Copy, Clone, Default)]
-struct Client {
+struct ClientRecord {
     /// Time at which the last taken token is back. From that time on the bucket is full.
     full_at_ms: u64,
     /// End of the time for which a right login of the client counts.
@@ -27,7 +27,7 @@ struct Client {
 const TOKEN_MS: u64 = LOGIN_FAILURE_SECONDS * 1_000;
 const TOKENS_MS: u64 = LOGIN_FAILURES_MAX * TOKEN_MS;
 
-impl Client {
+impl ClientRecord {
     fn is_worth_keeping(self, now_ms: u64) -> bool {
         now_ms < self.full_at_ms || now_ms < self.trusted_until_ms
     }
@@ -48,7 +48,7 @@ impl LoginLimiter {
     }
 
     /// Takes a token for a try, which counts as a failure until [`LoginLimiter::succeeded`] or
-    /// [`LoginLimiter::was_not_tried`] is called. Returns false where no token is left.
+    /// [`LoginLimiter::refund`] is called. Returns false where no token is left.
     #[must_use]
     pub fn tries(&mut self, client: ClientNetwork, now_ms: u64) -> bool {
         let Some(full_at_ms) = self.of(client).with_one_more(now_ms) else {
@@ -61,19 +61,19 @@ impl LoginLimiter {
 
     /// Records that a login with a token was right, and gives the token back.
     pub fn succeeded(&mut self, client: ClientNetwork, now_ms: u64) {
-        self.was_not_tried(client);
-        self.is_known(client, now_ms);
+        self.refund(client);
+        self.record_success(client, now_ms);
     }
 
     /// Records that a login without a token was right.
-    pub fn is_known(&mut self, client: ClientNetwork, now_ms: u64) {
+    pub fn record_success(&mut self, client: ClientNetwork, now_ms: u64) {
         self.make_room(client, now_ms);
         let trusted_until_ms = now_ms + LOGIN_TRUSTED_SECONDS * 1_000;
         self.clients.entry(client).or_default().trusted_until_ms = trusted_until_ms;
     }
 
     /// Gives back the token of a login that was never hashed.
-    pub fn was_not_tried(&mut self, client: ClientNetwork) {
+    pub fn refund(&mut self, client: ClientNetwork) {
         if let Some(known) = self.clients.get_mut(&client) {
             known.full_at_ms = known.full_at_ms.saturating_sub(TOKEN_MS);
         }
@@ -84,7 +84,7 @@ impl LoginLimiter {
         now_ms < self.of(client).trusted_until_ms
     }
 
-    fn of(&self, client: ClientNetwork) -> Client {
+    fn of(&self, client: ClientNetwork) -> ClientRecord {
         self.clients.get(&client).copied().unwrap_or_default()
     }
 
@@ -99,7 +99,7 @@ impl LoginLimiter {
         if self.clients.len() < LOGIN_CLIENTS_MAX {
             return;
         }
-        let value = |known: &Client| (now_ms < known.trusted_until_ms, known.full_at_ms);
+        let value = |known: &ClientRecord| (now_ms < known.trusted_until_ms, known.full_at_ms);
         let least = self.clients.iter().min_by_key(|(_, known)| value(known));
         if let Some(least) = least.map(|(client, _)| *client) {
             self.clients.remove(&least);
@@ -142,10 +142,10 @@ mod tests {
             assert!(limiter.tries(client(1), 0));
             limiter.succeeded(client(1), 0);
             assert!(limiter.tries(client(1), 0));
-            limiter.was_not_tried(client(1));
+            limiter.refund(client(1));
         }
         assert_eq!(tries(&mut limiter, client(1), 0), LOGIN_FAILURES_MAX);
-        limiter.was_not_tried(client(1));
+        limiter.refund(client(1));
         assert_eq!(tries(&mut limiter, client(1), 0), 1);
     }
 
@@ -153,7 +153,7 @@ mod tests {
     fn trust_lasts_for_a_while_and_is_no_licence_to_guess() {
         let mut limiter = LoginLimiter::default();
         assert!(!limiter.trusts(client(1), 0));
-        limiter.is_known(client(1), 7);
+        limiter.record_success(client(1), 7);
         let until = 7 + LOGIN_TRUSTED_SECONDS * 1_000;
         assert!(limiter.trusts(client(1), until - 1));
         assert!(!limiter.trusts(client(1), until) && !limiter.trusts(client(2), 7));
@@ -176,7 +176,7 @@ mod tests {
         let guessing = client(0xff_0000);
         tries(&mut limiter, guessing, 0);
         let trusted = client(0xff_0001);
-        limiter.is_known(trusted, 0);
+        limiter.record_success(trusted, 0);
         for nth in 0..3 * LOGIN_CLIENTS_MAX {
             assert!(limiter.tries(client(nth), 0));
             assert!(limiter.clients.len() <= LOGIN_CLIENTS_MAX);

@@ -14,67 +14,68 @@ use aws_lc_rs::{hmac, rand};
 use tokio::sync::watch;
 
 use super::Users;
-use super::basic::{self, Credentials};
-use super::hash_queue::{HashQueue, Pushed};
+use super::hash_queue::{HashQueue, PushOutcome};
 use super::login_limiter::LoginLimiter;
-use crate::base::pool::{Gone, Pool};
-use crate::base::shares::{ClientNetwork, Refusals, Share};
+use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
+use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::limits::{
     LOGIN_QUEUE_MAX, LOGIN_REMEMBERED_SECONDS, LOGIN_THREADS, LOGIN_TRUSTED_SECONDS, LOGINS_MAX,
     PASSWORD_BYTES_MAX,
 };
+use crate::world::users::basic_auth;
+use crate::world::users::basic_auth::Credentials;
 
 /// Ledger of logins for the whole process.
 pub struct Logins {
     key: hmac::Key,
-    pool: Pool,
+    pool: ThreadPool,
     /// Logins to be hashed, with one pool job for each login.
-    queue: Arc<Mutex<HashQueue<Hashing>>>,
-    ledger: Arc<Mutex<Ledger>>,
-    refusals: Arc<Refusals>,
+    queue: Arc<Mutex<HashQueue<HashJob>>>,
+    ledger: Arc<Mutex<LoginLedger>>,
+    refusals: Arc<RefusalCounters>,
 }
 
 /// Result of looking a login up, without hashing.
-pub enum Check {
+pub enum LoginLookup {
     /// The login is right; the value is the user's name.
     Known(String),
     /// The login is wrong, or not even a login of the basic scheme.
     Wrong,
     /// The login must be hashed first.
-    Ask(Ask),
+    Unverified(UnverifiedLogin),
     /// The login isn't known, and too many logins of the client have failed.
     TooManyFailed,
 }
 
 /// A login that must be hashed, with all data that hashing needs.
-pub struct Ask {
+pub struct UnverifiedLogin {
     logins: Arc<Logins>,
     users: Arc<Users>,
-    login: Login,
+    login: LoginKey,
     credentials: Credentials,
     client: ClientNetwork,
     now_ms: u64,
 }
 
 /// HMAC of user, password, file content and client; indistinguishable from chance without the key.
-type Login = [u8; 32];
+type LoginKey = [u8; 32];
 
 #[derive(Default)]
-struct Ledger {
-    answers: HashMap<Login, Answer>,
+struct LoginLedger {
+    answers: HashMap<LoginKey, RememberedResult>,
     /// Logins in the queue or at the pool.
-    asked: HashMap<Login, watch::Receiver<Option<bool>>>,
+    asked: HashMap<LoginKey, watch::Receiver<Option<bool>>>,
     limiter: LoginLimiter,
 }
 
 #[derive(Copy, Clone)]
-struct Answer {
+struct RememberedResult {
     is_right: bool,
     /// Time until which the login isn't hashed again.
     until_ms: u64,
 }
 
-impl Answer {
+impl RememberedResult {
     /// Returns the time until which the answer is kept. A right answer is kept longer than the answer is
     /// valid.
     fn kept_until_ms(self) -> u64 {
@@ -88,12 +89,12 @@ impl Answer {
 impl Logins {
     /// Makes an empty ledger with a fresh key. `refusals` counts the refusals of clients over their
     /// shares. Fails when the system has no randomness to give.
-    pub fn new(refusals: &Arc<Refusals>) -> std::io::Result<Arc<Logins>> {
+    pub fn new(refusals: &Arc<RefusalCounters>) -> std::io::Result<Arc<Logins>> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
         let key = key.map_err(|_| std::io::Error::other("no random numbers to be had"))?;
         Ok(Arc::new(Logins {
             key,
-            pool: Pool::low_priority("login", LOGIN_THREADS, LOGIN_QUEUE_MAX),
+            pool: ThreadPool::low_priority("login", LOGIN_THREADS, LOGIN_QUEUE_MAX),
             queue: Arc::new(Mutex::new(HashQueue::new(LOGIN_QUEUE_MAX))),
             ledger: Arc::default(),
             refusals: Arc::clone(refusals),
@@ -108,26 +109,26 @@ impl Logins {
         value: &[u8],
         client: ClientNetwork,
         now_ms: u64,
-    ) -> Check {
-        let Some(credentials) = basic::decode(value) else {
-            return Check::Wrong;
+    ) -> LoginLookup {
+        let Some(credentials) = basic_auth::decode(value) else {
+            return LoginLookup::Wrong;
         };
         if credentials.password.len() > PASSWORD_BYTES_MAX {
-            return Check::Wrong;
+            return LoginLookup::Wrong;
         }
         let login = self.login(users, &credentials, client);
         let ledger = lock(&self.ledger);
         match ledger.answer(&login, now_ms) {
-            Some(true) => return Check::Known(credentials.user),
-            Some(false) => return Check::Wrong,
+            Some(true) => return LoginLookup::Known(credentials.user),
+            Some(false) => return LoginLookup::Wrong,
             None => {}
         }
         if !ledger.may_ask(&login, client, now_ms) {
-            self.refusals.one(Share::Logins);
-            return Check::TooManyFailed;
+            self.refusals.increment(SharedLimit::Logins);
+            return LoginLookup::TooManyFailed;
         }
         drop(ledger);
-        Check::Ask(Ask {
+        LoginLookup::Unverified(UnverifiedLogin {
             logins: Arc::clone(self),
             users: Arc::clone(users),
             login,
@@ -139,7 +140,7 @@ impl Logins {
 
     /// Computes the key of a login in the ledger. The client is part of the key: the answer to another
     /// client would tell a guesser for free whether a password is right.
-    fn login(&self, users: &Users, credentials: &Credentials, client: ClientNetwork) -> Login {
+    fn login(&self, users: &Users, credentials: &Credentials, client: ClientNetwork) -> LoginKey {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(&users.generation);
         context.update(&client.octets());
@@ -162,26 +163,26 @@ impl Drop for Logins {
 }
 
 /// The user, and the receiver of the answer.
-type Asked = (String, watch::Receiver<Option<bool>>);
+type PendingResult = (String, watch::Receiver<Option<bool>>);
 
-impl Ask {
+impl UnverifiedLogin {
     /// Hashes the login on the pool, or waits for a hash of the login already under way. Returns `None`
     /// if the login is wrong or may not be tried; [`Logins::check`] tells the two apart. Fails with
-    /// [`Gone::Busy`] if too many logins wait; the client may come back (503). If the future is dropped,
+    /// [`ThreadPoolError::Busy`] if too many logins wait; the client may come back (503). If the future is dropped,
     /// the answer is remembered anyway.
-    pub async fn answer(self) -> Result<Option<String>, Gone> {
+    pub async fn answer(self) -> Result<Option<String>, ThreadPoolError> {
         let Some((user, mut answered)) = self.ask()? else {
             return Ok(None);
         };
         let is_right = match answered.wait_for(Option::is_some).await {
             Ok(answer) => answer.unwrap_or(false),
-            Err(_) => return Err(Gone::Failed),
+            Err(_) => return Err(ThreadPoolError::Failed),
         };
         Ok(is_right.then_some(user))
     }
 
     /// Queues the login. Returns `None` where the login may not be tried.
-    fn ask(self) -> Result<Option<Asked>, Gone> {
+    fn ask(self) -> Result<Option<PendingResult>, ThreadPoolError> {
         let user = self.credentials.user.clone();
         let (client, now_ms) = (self.client, self.now_ms);
         let mut ledger = lock(&self.logins.ledger);
@@ -199,8 +200,8 @@ impl Ask {
         let (sender, answered) = watch::channel(None);
         ledger.asked.insert(self.login, answered.clone());
         drop(ledger);
-        let hashing = Hashing {
-            question: Question {
+        let hashing = HashJob {
+            question: PendingHash {
                 ledger: Arc::clone(&self.logins.ledger),
                 login: self.login,
                 client,
@@ -218,10 +219,15 @@ impl Ask {
 
 impl Logins {
     /// Queues the login to be hashed in turn.
-    fn queue(&self, client: ClientNetwork, is_trusted: bool, hashing: Hashing) -> Result<(), Gone> {
+    fn queue(
+        &self,
+        client: ClientNetwork,
+        is_trusted: bool,
+        hashing: HashJob,
+    ) -> Result<(), ThreadPoolError> {
         let pushed = lock(&self.queue).push(client, is_trusted, hashing);
         match pushed {
-            Pushed::In(number) => {
+            PushOutcome::In(number) => {
                 let queue = Arc::clone(&self.queue);
                 let job = move || {
                     if let Some(hashing) = next(&queue) {
@@ -234,15 +240,15 @@ impl Logins {
                 })
             }
             // The pool's job for the displaced login now serves the new login.
-            Pushed::Displacing(other) => {
-                self.refusals.one(Share::Logins);
+            PushOutcome::Displacing(other) => {
+                self.refusals.increment(SharedLimit::Logins);
                 drop(other);
                 Ok(())
             }
-            Pushed::Full(unqueued) => {
-                self.refusals.one(Share::Logins);
+            PushOutcome::Full(unqueued) => {
+                self.refusals.increment(SharedLimit::Logins);
                 drop(unqueued);
-                Err(Gone::Busy)
+                Err(ThreadPoolError::Busy)
             }
         }
     }
@@ -250,18 +256,18 @@ impl Logins {
 
 /// Takes the next login out of the queue. (In a function of its own, because the lock must not be held
 /// while a login is hashed or dropped.)
-fn next(queue: &Mutex<HashQueue<Hashing>>) -> Option<Hashing> {
+fn next(queue: &Mutex<HashQueue<HashJob>>) -> Option<HashJob> {
     lock(queue).pop()
 }
 
 /// A login in the queue or at the pool.
-struct Hashing {
-    question: Question,
+struct HashJob {
+    question: PendingHash,
     users: Arc<Users>,
     credentials: Credentials,
 }
 
-impl Hashing {
+impl HashJob {
     fn run(self) {
         let Credentials { user, password } = &self.credentials;
         let is_right = self.users.verify(user, password);
@@ -271,9 +277,9 @@ impl Hashing {
 
 /// Open question about a login that is being hashed. Dropping the question without an answer (no room in
 /// the queue, a panic) withdraws the question, and the end of the sender wakes the waiting requests.
-struct Question {
-    ledger: Arc<Mutex<Ledger>>,
-    login: Login,
+struct PendingHash {
+    ledger: Arc<Mutex<LoginLedger>>,
+    login: LoginKey,
     client: ClientNetwork,
     /// Time of the request.
     now_ms: u64,
@@ -282,15 +288,15 @@ struct Question {
     sender: watch::Sender<Option<bool>>,
 }
 
-impl Question {
+impl PendingHash {
     fn answer(mut self, is_right: bool) {
         let until_ms = self.now_ms + LOGIN_REMEMBERED_SECONDS * 1_000;
         let was_guess = std::mem::take(&mut self.is_guess);
         let mut ledger = lock(&self.ledger);
-        ledger.remember(self.login, Answer { is_right, until_ms });
+        ledger.remember(self.login, RememberedResult { is_right, until_ms });
         match (is_right, was_guess) {
             (true, true) => ledger.limiter.succeeded(self.client, self.now_ms),
-            (true, false) => ledger.limiter.is_known(self.client, self.now_ms),
+            (true, false) => ledger.limiter.record_success(self.client, self.now_ms),
             (false, _) => {}
         }
         drop(ledger);
@@ -299,31 +305,31 @@ impl Question {
     }
 }
 
-impl Drop for Question {
+impl Drop for PendingHash {
     fn drop(&mut self) {
         let mut ledger = lock(&self.ledger);
         ledger.asked.remove(&self.login);
         if self.is_guess {
-            ledger.limiter.was_not_tried(self.client);
+            ledger.limiter.refund(self.client);
         }
     }
 }
 
-impl Ledger {
-    fn answer(&self, login: &Login, now_ms: u64) -> Option<bool> {
+impl LoginLedger {
+    fn answer(&self, login: &LoginKey, now_ms: u64) -> Option<bool> {
         let answer = self.answers.get(login)?;
         (now_ms < answer.until_ms).then_some(answer.is_right)
     }
 
     /// Whether the login was right not long ago. If so, the login is no guess, because the key stands for
     /// the same user, password and file.
-    fn was_right(&self, login: &Login, now_ms: u64) -> bool {
+    fn was_right(&self, login: &LoginKey, now_ms: u64) -> bool {
         let answer = self.answers.get(login);
         answer.is_some_and(|answer| answer.is_right && now_ms < answer.kept_until_ms())
     }
 
     /// Whether the client may ask for a login without a valid answer.
-    fn may_ask(&self, login: &Login, client: ClientNetwork, now_ms: u64) -> bool {
+    fn may_ask(&self, login: &LoginKey, client: ClientNetwork, now_ms: u64) -> bool {
         self.limiter.may_try(client, now_ms)
             || self.was_right(login, now_ms)
             || self.asked.contains_key(login)
@@ -331,7 +337,7 @@ impl Ledger {
 
     /// Remembers an answer. A full table first drops expired answers, next wrong answers (a client may be
     /// guessing), next answers that have to be hashed again, at last all answers.
-    fn remember(&mut self, login: Login, answer: Answer) {
+    fn remember(&mut self, login: LoginKey, answer: RememberedResult) {
         let now_ms = answer.until_ms - LOGIN_REMEMBERED_SECONDS * 1_000;
         let answers = &mut self.answers;
         if answers.len() >= LOGINS_MAX {

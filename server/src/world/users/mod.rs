@@ -3,8 +3,8 @@
 //! Hashes are slow on purpose, so they are computed off the workers and what came out is remembered
 //! for a minute ([`Logins`]). Whether a user exists can't be told from how long a refusal takes.
 
-mod basic;
-mod hash;
+mod basic_auth;
+mod password_hash;
 mod hash_queue;
 mod login_limiter;
 mod logins;
@@ -14,17 +14,17 @@ use std::hash::BuildHasher;
 
 use aws_lc_rs::digest;
 
-use hash::Hash;
+use crate::world::users::password_hash::PasswordHash;
 
-pub use hash::{PasswordTooLong, hash_password};
-pub use logins::{Ask, Check, Logins};
+pub use crate::world::users::password_hash::{PasswordTooLong, hash_password};
+pub use logins::{LoginLookup, Logins, UnverifiedLogin};
 
 /// The users of one file, with the hashes of their passwords.
 #[derive(Debug)]
 pub struct Users {
     /// By name, the index in `hashes`.
     names: HashMap<Box<str>, usize>,
-    hashes: Vec<Hash>,
+    hashes: Vec<PasswordHash>,
     /// Stands for the file's content: a remembered login is worth nothing once that has changed.
     generation: [u8; 32],
 }
@@ -76,7 +76,7 @@ impl Users {
             return Err(error("this is no user's name", help));
         }
         let text = rest.split(':').next().unwrap_or_default();
-        let hash = Hash::parse(text)
+        let hash = PasswordHash::parse(text)
             .map_err(|what| (format!("the hash of `{name}` {what}"), help_for(name)))?;
         let index = self.hashes.len();
         if self.names.insert(name.into(), index).is_some() {
@@ -107,7 +107,7 @@ impl Users {
         });
         let right = match self.hashes.get(index) {
             Some(hash) => hash.verify(password),
-            None => Hash::stand_in().verify(password),
+            None => PasswordHash::stand_in().verify(password),
         };
         right && known.is_some()
     }

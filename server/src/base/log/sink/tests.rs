@@ -34,7 +34,7 @@ fn lines_arrive_in_order_and_buffers_come_back() {
     let path = folder.path().join("access.log");
     fs::write(&path, "before\n").unwrap();
     let (sinks, said) = sinks(1 << 20);
-    let sink = sinks.open(&Destination::File(path.clone())).unwrap();
+    let sink = sinks.open(&LogDestination::File(path.clone())).unwrap();
     let mut expected = String::from("before\n");
     for n in 0..100 {
         submit(&sink, &format!("line {n}\n"));
@@ -53,7 +53,7 @@ fn one_file_is_opened_once_and_off_is_nothing() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("sub")).unwrap();
     let (sinks, _) = sinks(1 << 20);
-    let open = |path: &str| sinks.open(&Destination::File(folder.path().join(path)));
+    let open = |path: &str| sinks.open(&LogDestination::File(folder.path().join(path)));
     let (one, two) = (open("a").unwrap(), open("sub/../a").unwrap());
     let (Some(first), Some(second)) = (&one.0, &two.0) else {
         panic!("not off");
@@ -65,8 +65,8 @@ fn one_file_is_opened_once_and_off_is_nothing() {
     assert_eq!(sinks.all().len(), 1, "who isn't used any more is forgotten");
 
     assert!(open("missing/a").is_err());
-    assert!(sinks.open(&Destination::File("/".into())).is_err());
-    let off = sinks.open(&Destination::Off).unwrap();
+    assert!(sinks.open(&LogDestination::File("/".into())).is_err());
+    let off = sinks.open(&LogDestination::Off).unwrap();
     assert!(off.is_off() && Sink::off().is_off());
     submit(&off, "gone\n");
     assert!(off.flush(far()));
@@ -77,8 +77,8 @@ fn lines_of_a_dropped_sink_are_still_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
     let (sinks, _) = sinks(1 << 20);
-    let sink = sinks.open(&Destination::File(path.clone())).unwrap();
-    let mut batch = Batch::new(sink, Format::Combined);
+    let sink = sinks.open(&LogDestination::File(path.clone())).unwrap();
+    let mut batch = LogBatch::new(sink, AccessLogFormat::Combined);
     batch.lines.extend_from_slice(b"last words\n");
     drop(batch);
     assert!(sinks.flush(far()));
@@ -88,7 +88,9 @@ fn lines_of_a_dropped_sink_are_still_written() {
 #[test]
 fn a_full_disk_is_counted_and_said_once() {
     let (sinks, said) = sinks(1 << 20);
-    let sink = sinks.open(&Destination::File("/dev/full".into())).unwrap();
+    let sink = sinks
+        .open(&LogDestination::File("/dev/full".into()))
+        .unwrap();
     for _ in 0..3 {
         submit(&sink, "one\ntwo\n");
         assert!(sink.flush(far()));
@@ -109,7 +111,7 @@ fn a_disk_that_works_again_owns_up() {
     let path = folder.path().join("log");
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
     let (sinks, said) = sinks(1 << 20);
-    let sink = sinks.open(&Destination::File(path.clone())).unwrap();
+    let sink = sinks.open(&LogDestination::File(path.clone())).unwrap();
     submit(&sink, "one\ntwo\n");
     assert!(sink.flush(far()));
     fs::remove_file(&path).unwrap();
@@ -131,7 +133,7 @@ fn reopening_after_a_rename() {
     let folder = tempfile::tempdir().unwrap();
     let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
     let (sinks, said) = sinks(1 << 20);
-    let sink = sinks.open(&Destination::File(path.clone())).unwrap();
+    let sink = sinks.open(&LogDestination::File(path.clone())).unwrap();
     submit(&sink, "one\n");
     assert!(sink.flush(far()));
     fs::rename(&path, &old).unwrap();
@@ -157,7 +159,7 @@ fn a_pipe_that_nobody_reads_stops_nobody() {
     let (mut reader, pipe) = io::pipe().unwrap();
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
     let (sinks, said) = sinks(256 * 1024);
-    let sink = sinks.open(&Destination::File(path.into())).unwrap();
+    let sink = sinks.open(&LogDestination::File(path.into())).unwrap();
     drop(pipe);
     let line = "x".repeat(1023) + "\n";
     let mut submitted = 0;
@@ -189,7 +191,7 @@ fn a_pipe_whose_reader_went_away_is_a_failure() {
     let (reader, pipe) = io::pipe().unwrap();
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
     let (sinks, said) = sinks(1 << 20);
-    let sink = sinks.open(&Destination::File(path.into())).unwrap();
+    let sink = sinks.open(&LogDestination::File(path.into())).unwrap();
     drop(reader);
     submit(&sink, "one\n");
     assert!(sink.flush(far()));
@@ -201,11 +203,11 @@ fn a_pipe_whose_reader_went_away_is_a_failure() {
 fn a_line_that_broke_off_is_ended() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
-    let destination = Destination::File(path.clone());
+    let destination = LogDestination::File(path.clone());
     let (sinks, _) = sinks(1 << 20);
     let sink = sinks.open(&destination).unwrap();
     let shared = &sink.0.as_ref().unwrap().0;
-    let mut writer = Writer::new(shared, Output::open(&destination).unwrap());
+    let mut writer = SinkWriter::new(shared, SinkOutput::open(&destination).unwrap());
     writer.write(b"one\nbroken");
     writer.write(b"two\n");
     assert_eq!(fs::read_to_string(&path).unwrap(), "one\nbroken\ntwo\n");
@@ -216,9 +218,9 @@ fn batches_are_handed_over_when_full() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let (sinks, _) = sinks(1 << 20);
-    let sink = sinks.open(&Destination::File(path.clone())).unwrap();
-    let mut batch = Batch::new(sink.clone(), Format::Combined);
-    let line = Line {
+    let sink = sinks.open(&LogDestination::File(path.clone())).unwrap();
+    let mut batch = LogBatch::new(sink.clone(), AccessLogFormat::Combined);
+    let line = AccessLogLine {
         peer: "192.0.2.1".parse().unwrap(),
         user: None,
         unix_ms: 0,

@@ -9,7 +9,7 @@ use super::*;
 /// The payload of the PING that goes with the first of two GOAWAYs.
 pub(super) const LAST_PING: [u8; 8] = *b"anthill!";
 
-impl<T> Connection<T> {
+impl<T> H2Connection<T> {
     /// How urgent a request's response is: by PRIORITY_UPDATE if it came, else by its own field.
     pub fn priority_of(&mut self, id: u32, field: Option<Priority>) -> Priority {
         let ahead = self.ahead.iter().position(|(known, _)| *known == id);
@@ -18,8 +18,8 @@ impl<T> Connection<T> {
     }
 
     /// Takes up a request that can't be answered at once.
-    pub fn accept(&mut self, id: u32, remote: Remote, priority: Priority, work: T) {
-        let mut stream = Stream::new(id, remote, self.peer.window_bytes, work);
+    pub fn accept(&mut self, id: u32, remote: RemoteState, priority: Priority, work: T) {
+        let mut stream = H2Stream::new(id, remote, self.peer.window_bytes, work);
         stream.priority = priority;
         self.turns += 1;
         stream.turn = self.turns;
@@ -75,30 +75,35 @@ impl<T> Connection<T> {
     }
 
     /// Writes the header of the one DATA frame that is a whole body, of a stream that isn't in the
-    /// table: the driver puts the body behind it. See [`Connection::fits_at_once`].
+    /// table: the driver puts the body behind it. See [`H2Connection::fits_at_once`].
     pub fn body_follows(&mut self, id: u32, bytes: usize) {
         frame::header(&mut self.out, bytes, frame::DATA, frame::END_STREAM, id);
         self.send_window -= bytes as i64;
     }
 
     /// A stream that never was in the table is done with; resets it if the peer isn't.
-    pub fn answered(&mut self, id: u32, ended: bool) {
-        self.calm.give(limits::RESPONSE_POINTS);
+    pub fn finish_unaccepted(&mut self, id: u32, ended: bool) {
+        self.calm.refund(limits::RESPONSE_POINTS);
         if !ended {
-            frame::reset(&mut self.out, id, Code::NO_ERROR);
+            frame::reset(&mut self.out, id, H2ErrorCode::NO_ERROR);
             self.remember_reset(id);
         }
     }
 
     /// Refuses a request that has not been accepted.
-    pub fn refuse(&mut self, id: u32, code: Code, now_ms: u64) -> Result<(), Fatal> {
+    pub fn refuse(
+        &mut self,
+        id: u32,
+        code: H2ErrorCode,
+        now_ms: u64,
+    ) -> Result<(), H2ConnectionError> {
         self.stream_error(id, code, now_ms).map(drop)
     }
 
     /// Refuses a request that has not been accepted, for lack of room: the client may send it again
     /// (RFC 9113 §8.7). Its points stay, since the refusal is the server's doing.
     pub fn refuse_for_load(&mut self, id: u32, ended: bool) {
-        frame::reset(&mut self.out, id, Code::REFUSED_STREAM);
+        frame::reset(&mut self.out, id, H2ErrorCode::REFUSED_STREAM);
         if !ended {
             self.remember_reset(id);
         }
@@ -113,22 +118,22 @@ impl<T> Connection<T> {
     /// The response is whole and the rest of the request is still to be read: what the response has
     /// given back for being whole.
     pub fn answered_early(&mut self) {
-        self.calm.give(limits::RESPONSE_POINTS);
+        self.calm.refund(limits::RESPONSE_POINTS);
     }
 
     /// The response is whole: forgets the stream. The rest of the request, if there is more, isn't
     /// wanted (RFC 9113 §8.1).
     pub fn finish(&mut self, id: u32) -> Option<T> {
         let stream = self.streams.remove(self.place(id)?);
-        self.answered(id, stream.remote == Remote::Ended);
+        self.finish_unaccepted(id, stream.remote == RemoteState::Ended);
         Some(stream.work)
     }
 
     /// Ends a stream that can't be brought to its end.
-    pub fn reset(&mut self, id: u32, code: Code) -> Option<T> {
+    pub fn reset(&mut self, id: u32, code: H2ErrorCode) -> Option<T> {
         let stream = self.streams.remove(self.place(id)?);
         frame::reset(&mut self.out, id, code);
-        if stream.remote != Remote::Ended {
+        if stream.remote != RemoteState::Ended {
             self.remember_reset(id);
         }
         Some(stream.work)
@@ -137,7 +142,7 @@ impl<T> Connection<T> {
     /// Of the streams that are ready, the one whose turn it is, with the bytes that its next DATA
     /// frame may have; None while the windows allow nothing.
     pub fn next_to_send(&self) -> Option<(u32, usize)> {
-        let may_send = |stream: &&Stream<T>| stream.ready && stream.send_window > 0;
+        let may_send = |stream: &&H2Stream<T>| stream.ready && stream.send_window > 0;
         if self.send_window <= 0 {
             return None;
         }
@@ -167,7 +172,7 @@ impl<T> Connection<T> {
         let flags = if is_last { frame::END_STREAM } else { 0 };
         frame::finish(&mut self.out, at, flags);
         self.send_window -= bytes as i64;
-        self.calm.sent(bytes);
+        self.calm.refund_sent_bytes(bytes);
         self.turns += 1;
         let turn = self.turns;
         if let Some(stream) = self.stream(id) {
@@ -179,25 +184,25 @@ impl<T> Connection<T> {
     }
 
     /// Nothing more may be sent on any stream until the peer widens the connection's window.
-    pub fn is_held(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         self.send_window <= 0
     }
 
     /// So many bytes of a stream's body were taken: the peer may send as many more. It is told when
     /// it is worth a frame.
-    pub fn taken(&mut self, id: u32, bytes: usize) {
-        self.taken_by_all(bytes as u32);
-        self.taken_of(id, bytes as u32);
+    pub fn release_capacity(&mut self, id: u32, bytes: usize) {
+        self.release_connection_capacity(bytes as u32);
+        self.release_stream_capacity(id, bytes as u32);
     }
 
     /// The same for this stream alone: for all together it was said before.
-    pub fn taken_of(&mut self, id: u32, bytes: u32) {
+    pub fn release_stream_capacity(&mut self, id: u32, bytes: u32) {
         let Some(stream) = self.place(id).map(|at| &mut self.streams[at]) else {
             return;
         };
         stream.taken += bytes;
         let more = stream.taken;
-        if more >= WINDOW_BYTES / 2 && stream.remote != Remote::Ended {
+        if more >= WINDOW_BYTES / 2 && stream.remote != RemoteState::Ended {
             stream.taken = 0;
             stream.receive_window += more;
             frame::window_update(&mut self.out, id, more);
@@ -205,7 +210,7 @@ impl<T> Connection<T> {
     }
 
     /// The same for what belongs to no stream any more.
-    pub fn taken_by_all(&mut self, bytes: u32) {
+    pub fn release_connection_capacity(&mut self, bytes: u32) {
         self.taken += bytes;
         if self.taken >= limits::H2_CONNECTION_WINDOW_BYTES / 2 {
             self.receive_window += self.taken;
@@ -216,13 +221,13 @@ impl<T> Connection<T> {
 
     /// The first of two GOAWAYs: the peer is to begin nothing more, but what it has begun by then
     /// is still answered (RFC 9113 §6.8). Its PING comes back when it knows.
-    pub fn goaway_soon(&mut self) {
-        frame::goaway(&mut self.out, WINDOW_BYTES_MAX, Code::NO_ERROR, "");
+    pub fn goaway_graceful(&mut self) {
+        frame::goaway(&mut self.out, WINDOW_BYTES_MAX, H2ErrorCode::NO_ERROR, "");
         frame::ping(&mut self.out, 0, &LAST_PING);
     }
 
     /// The last GOAWAY: nothing is taken that begins after this.
-    pub fn goaway(&mut self, code: Code, reason: &str) {
+    pub fn goaway(&mut self, code: H2ErrorCode, reason: &str) {
         self.accepts_to = self.last;
         frame::goaway(&mut self.out, self.last, code, reason);
     }

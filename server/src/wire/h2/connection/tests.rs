@@ -1,9 +1,9 @@
 //! Connections as transcripts: a client's frames in, events and our frames out, fed whole, in two
 //! parts at every place and byte by byte.
 
-use super::super::check::{cases, frames, transcript};
 use super::super::hpack;
 use super::*;
+use crate::wire::invariants::h2::{cases, frames, transcript};
 use proptest::prelude::*;
 
 /// What a client says.
@@ -63,7 +63,7 @@ fn events(said: &Said) -> Vec<String> {
     for cut in 1..input.len().min(200) {
         assert_eq!(transcript(input, cut), whole, "in parts of {cut}");
     }
-    let short = |event: String| match event.split_once(" Head {") {
+    let short = |event: String| match event.split_once(" RequestHead {") {
         Some((id, _)) => format!("{id} request {}", event.ends_with("true")),
         None => event,
     };
@@ -73,7 +73,7 @@ fn events(said: &Said) -> Vec<String> {
 /// The code that ends the connection.
 fn code(said: &Said) -> Option<String> {
     let last = events(said).pop()?;
-    let code = last.strip_prefix("Fatal { code: ")?;
+    let code = last.strip_prefix("H2ConnectionError { code: ")?;
     code.split(',').next().map(str::to_owned)
 }
 
@@ -125,7 +125,7 @@ fn requests_and_bodies() {
 
 #[test]
 fn a_request_is_a_head() {
-    let mut request = Request::default();
+    let mut request = FieldSection::default();
     let limits = Limits::default();
     request.begin(Version::Http2, &limits, true, false);
     for (name, value) in [
@@ -152,9 +152,9 @@ fn a_request_is_a_head() {
         (&b"www.example.org"[..], &b"/a b"[..])
     );
     assert_eq!(head.query, Some(&b"q=1"[..]));
-    assert_eq!(head.asks.user_agent, Some(&b"ant"[..]));
+    assert_eq!(head.known_fields.user_agent, Some(&b"ant"[..]));
     assert_eq!(head.body, BodyLength::None);
-    assert!(head.keep_alive && !head.asks.if_none_match.is_none());
+    assert!(head.keep_alive && !head.known_fields.if_none_match.is_none());
     let lines: Vec<_> = head.fields.iter().map(|(name, _)| name).collect();
     let expected: [&[u8]; 6] = [
         b"host",
@@ -234,7 +234,7 @@ fn heads_that_are_refused_and_by_which_rule() {
         (vec![("x", &long[..]); 80], 206),
     ];
     for (fields, rule) in table {
-        let mut request = Request::default();
+        let mut request = FieldSection::default();
         let mut limits = Limits::default();
         if rule == 207 {
             limits.head_bytes *= 2;
@@ -356,7 +356,7 @@ fn closed_streams() {
 #[test]
 fn a_rest_of_a_few_bytes_is_no_flood() {
     let upload = |parts: &[usize]| {
-        let mut connection = Connection::<()>::new(16 * 1024);
+        let mut connection = H2Connection::<()>::new(16 * 1024);
         let mut spent = 0;
         for _ in 0..2_000 {
             for part in parts {
@@ -415,8 +415,8 @@ fn floods_end_and_their_codes() {
 
 #[test]
 fn windows_are_kept() {
-    let receive = |h2: &mut Connection<u32>, said: Said| {
-        let (mut request, mut strings) = (Request::default(), Strings::default());
+    let receive = |h2: &mut H2Connection<u32>, said: Said| {
+        let (mut request, mut strings) = (FieldSection::default(), HpackScratch::default());
         let mut input = &said.0[..];
         while !input.is_empty() {
             let limits = Limits::default();
@@ -424,11 +424,11 @@ fn windows_are_kept() {
             assert!(event.is_ok(), "{event:?}");
         }
     };
-    let mut h2: Connection<u32> = Connection::new(16_384);
+    let mut h2: H2Connection<u32> = H2Connection::new(16_384);
     // Streams may send ten bytes.
     receive(&mut h2, Said::hello(b"\0\x04\0\0\0\x0a").get(1));
     assert!(h2.fits_at_once(10) && !h2.fits_at_once(11));
-    h2.accept(1, Remote::Ended, Priority::default(), 1);
+    h2.accept(1, RemoteState::Ended, Priority::default(), 1);
     assert_eq!(h2.next_to_send(), None, "it isn't ready");
     h2.stream(1).expect("a stream").ready = true;
     assert_eq!(h2.next_to_send(), Some((1, 10)));
@@ -436,7 +436,7 @@ fn windows_are_kept() {
     h2.out.extend_from_slice(b"0123456789");
     h2.end_data(1, at, false);
     assert_eq!(h2.next_to_send(), None);
-    assert!(h2.stream(1).expect("a stream").is_held());
+    assert!(h2.stream(1).expect("a stream").is_blocked());
     // More for one stream; then more for all; then less, down below nothing.
     let said = Said(Vec::new()).frame(frame::WINDOW_UPDATE, 0, 1, b"\0\0\0\x05");
     receive(&mut h2, said);
@@ -454,8 +454,8 @@ fn windows_are_kept() {
 /// Go's client opens both windows by 4 KiB as its program reads, other clients by less.
 #[test]
 fn windows_opened_as_a_program_reads_are_no_flood() {
-    let (mut request, mut strings) = (Request::default(), Strings::default());
-    let mut receive = |h2: &mut Connection<u32>, said: Said| {
+    let (mut request, mut strings) = (FieldSection::default(), HpackScratch::default());
+    let mut receive = |h2: &mut H2Connection<u32>, said: Said| {
         let mut input = &said.0[..];
         while !input.is_empty() {
             h2.receive(
@@ -466,12 +466,12 @@ fn windows_opened_as_a_program_reads_are_no_flood() {
                 0,
             )?;
         }
-        Ok::<(), Fatal>(())
+        Ok::<(), H2ConnectionError>(())
     };
     let mut outcome_of = |step: u32| {
-        let mut h2: Connection<u32> = Connection::new(16_384);
+        let mut h2: H2Connection<u32> = H2Connection::new(16_384);
         receive(&mut h2, Said::hello(b"").get(1))?;
-        h2.accept(1, Remote::Ended, Priority::default(), 1);
+        h2.accept(1, RemoteState::Ended, Priority::default(), 1);
         h2.stream(1).expect("a stream").ready = true;
         // 32 MiB, and no time passes.
         for _ in 0..2_048 {
@@ -486,7 +486,7 @@ fn windows_opened_as_a_program_reads_are_no_flood() {
                 receive(&mut h2, both.frame(frame::WINDOW_UPDATE, 0, 1, &more))?;
             }
         }
-        Ok::<(), Fatal>(())
+        Ok::<(), H2ConnectionError>(())
     };
     for step in [1_024, 4_096, 8_192, 16_384] {
         assert!(outcome_of(step).is_ok(), "steps of {step} bytes");
@@ -496,10 +496,10 @@ fn windows_opened_as_a_program_reads_are_no_flood() {
 
 #[test]
 fn a_smaller_table_of_the_peer_is_answered() {
-    let mut h2: Connection<u32> = Connection::new(16_384);
+    let mut h2: H2Connection<u32> = H2Connection::new(16_384);
     let said = Said::hello(b"\0\x01\0\0\0\0");
     let mut input = &said.0[..];
-    let (mut request, mut strings) = (Request::default(), Strings::default());
+    let (mut request, mut strings) = (FieldSection::default(), HpackScratch::default());
     let limits = Limits::default();
     while !input.is_empty() {
         h2.receive(&mut input, &mut request, &mut strings, &limits, 0)
@@ -519,7 +519,7 @@ fn a_smaller_table_of_the_peer_is_answered() {
     assert_eq!(&h2.out[9 + 16_384..][..9], b"\0\x0e\x20\x09\x04\0\0\0\x05");
     let mut fields = 0;
     let whole = [&h2.out[9..9 + 16_384], &h2.out[9 + 16_384 + 9..]].concat();
-    let decoded = hpack::Decoder::default().decode(&whole, &mut strings, |_, _| {
+    let decoded = hpack::HpackDecoder::default().decode(&whole, &mut strings, |_, _| {
         fields += 1;
         Ok(())
     });

@@ -1,7 +1,7 @@
 //! The examples of RFC 7541, Appendix C, and what must hold for any block.
 
 use super::*;
-use crate::wire::h2::check;
+use crate::wire::invariants::h2;
 use proptest::prelude::*;
 
 fn hex(text: &str) -> Vec<u8> {
@@ -16,9 +16,9 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, Fatal> {
+fn decode(decoder: &mut HpackDecoder, block: &[u8]) -> Result<Vec<String>, H2ConnectionError> {
     let mut fields = Vec::new();
-    decoder.decode(block, &mut Strings::default(), |name, value| {
+    decoder.decode(block, &mut HpackScratch::default(), |name, value| {
         let [name, value] = [name, value].map(String::from_utf8_lossy);
         fields.push(format!("{name}: {value}"));
         Ok(())
@@ -27,7 +27,7 @@ fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, Fatal> {
 }
 
 /// The table from the newest entry on, and its size.
-fn table(decoder: &Decoder) -> (Vec<String>, usize) {
+fn table(decoder: &HpackDecoder) -> (Vec<String>, usize) {
     let entries = (0..decoder.entries.len()).map(|nth| {
         let (name, value) = decoder.entry(STATIC.len() + 1 + nth).expect("an entry");
         let [name, value] = [name, value].map(String::from_utf8_lossy);
@@ -78,7 +78,7 @@ fn literals_of_c_2() {
         ),
         ("82", ":method: GET", 0),
     ] {
-        let mut decoder = Decoder::default();
+        let mut decoder = HpackDecoder::default();
         assert_eq!(
             decode(&mut decoder, &hex(block)),
             Ok(vec![field.to_owned()])
@@ -123,7 +123,7 @@ fn requests_of_c_3_and_c_4() {
         ],
     ];
     for blocks in [plain, coded] {
-        let mut decoder = Decoder::default();
+        let mut decoder = HpackDecoder::default();
         for (block, fields) in blocks.iter().zip(fields) {
             let decoded = decode(&mut decoder, &hex(block)).expect("a block");
             assert_eq!(decoded, fields);
@@ -158,7 +158,7 @@ fn responses_of_c_5_and_c_6() {
          65c0 03ed 4ee5 b106 3d50 07",
     ];
     for blocks in [plain, coded] {
-        let mut decoder = Decoder::default();
+        let mut decoder = HpackDecoder::default();
         assert_eq!(decode(&mut decoder, &hex("3f e1 01")), Ok(Vec::new()));
         let sizes = blocks.map(|block| {
             let fields = decode(&mut decoder, &hex(block)).expect("a block");
@@ -210,8 +210,8 @@ fn what_is_no_block() {
         "40 01 61 05", // a value that is cut off
         "00 81 00 00", // padding of zeros
     ] {
-        let code = decode(&mut Decoder::default(), &hex(block)).map_err(|it| it.code);
-        assert_eq!(code, Err(Code::COMPRESSION_ERROR), "{block}");
+        let code = decode(&mut HpackDecoder::default(), &hex(block)).map_err(|it| it.code);
+        assert_eq!(code, Err(H2ErrorCode::COMPRESSION_ERROR), "{block}");
     }
 }
 
@@ -223,7 +223,7 @@ fn a_head_of_lines_becomes_a_block() {
     push_head(206, head, &mut block);
     push_date(b"Fri, 20 Nov 2026 22:00:00 GMT", &mut block);
     push_status(503, &mut block);
-    let fields = decode(&mut Decoder::default(), &block).expect("a block");
+    let fields = decode(&mut HpackDecoder::default(), &block).expect("a block");
     let expected = [
         ":status: 206",
         "server: anthill",
@@ -237,7 +237,7 @@ fn a_head_of_lines_becomes_a_block() {
 
 #[test]
 fn what_leaves_the_table_leaves_memory() {
-    let mut decoder = Decoder::default();
+    let mut decoder = HpackDecoder::default();
     for nth in 0..10_000 {
         let mut block = vec![0x40];
         push_string(format!("name-{nth}").as_bytes(), &mut block);
@@ -252,7 +252,7 @@ fn what_leaves_the_table_leaves_memory() {
 }
 
 fn cases() -> ProptestConfig {
-    ProptestConfig::with_cases(check::cases())
+    ProptestConfig::with_cases(h2::cases())
 }
 
 proptest! {
@@ -266,13 +266,13 @@ proptest! {
         for (name, value) in &fields {
             push_field(name.as_bytes(), value.as_bytes(), &mut block);
         }
-        let decoded = decode(&mut Decoder::default(), &block).expect("a block");
+        let decoded = decode(&mut HpackDecoder::default(), &block).expect("a block");
         let expected: Vec<_> = fields.iter().map(|(n, v)| format!("{n}: {v}")).collect();
         prop_assert_eq!(decoded, expected);
     }
 
     #[test]
     fn invariants_of_arbitrary_blocks(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        check::hpack(&bytes);
+        h2::hpack(&bytes);
     }
 }

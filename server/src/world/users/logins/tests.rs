@@ -26,20 +26,32 @@ fn client(nth: u8) -> ClientNetwork {
     std::net::IpAddr::from([192, 0, 2, nth]).into()
 }
 
-fn check(logins: &Arc<Logins>, users: &Arc<Users>, value: &[u8], nth: u8, now_ms: u64) -> Check {
+fn check(
+    logins: &Arc<Logins>,
+    users: &Arc<Users>,
+    value: &[u8],
+    nth: u8,
+    now_ms: u64,
+) -> LoginLookup {
     logins.check(users, value, client(nth), now_ms)
 }
 
-fn ask(logins: &Arc<Logins>, users: &Arc<Users>, value: &[u8], now_ms: u64) -> Ask {
+fn ask(logins: &Arc<Logins>, users: &Arc<Users>, value: &[u8], now_ms: u64) -> UnverifiedLogin {
     ask_as(logins, users, value, 1, now_ms)
 }
 
-fn ask_as(logins: &Arc<Logins>, users: &Arc<Users>, value: &[u8], nth: u8, now_ms: u64) -> Ask {
+fn ask_as(
+    logins: &Arc<Logins>,
+    users: &Arc<Users>,
+    value: &[u8],
+    nth: u8,
+    now_ms: u64,
+) -> UnverifiedLogin {
     match check(logins, users, value, nth, now_ms) {
-        Check::Ask(ask) => ask,
-        Check::TooManyFailed => panic!("too many failed"),
-        Check::Known(user) => panic!("{user} is known already"),
-        Check::Wrong => panic!("known to be wrong already"),
+        LoginLookup::Unverified(ask) => ask,
+        LoginLookup::TooManyFailed => panic!("too many failed"),
+        LoginLookup::Known(user) => panic!("{user} is known already"),
+        LoginLookup::Wrong => panic!("known to be wrong already"),
     }
 }
 
@@ -51,11 +63,11 @@ fn answers_are_remembered_for_a_while() {
     assert_eq!(wait(ask(&logins, &users, WRONG, 1_000).answer()), Ok(None));
     for now_ms in [1_000, 60_999] {
         assert!(
-            matches!(check(&logins, &users, RIGHT, 1, now_ms), Check::Known(user) if user == "ant")
+            matches!(check(&logins, &users, RIGHT, 1, now_ms), LoginLookup::Known(user) if user == "ant")
         );
         assert!(matches!(
             check(&logins, &users, WRONG, 1, now_ms),
-            Check::Wrong
+            LoginLookup::Wrong
         ));
     }
     drop(ask(&logins, &users, RIGHT, 61_000));
@@ -64,7 +76,7 @@ fn answers_are_remembered_for_a_while() {
     let again = Arc::new(Users::parse(FILE).unwrap());
     assert!(matches!(
         check(&logins, &again, RIGHT, 1, 2_000),
-        Check::Known(_)
+        LoginLookup::Known(_)
     ));
     let changed = Arc::new(Users::parse(&[FILE, b"# changed\n"].concat()).unwrap());
     drop(ask(&logins, &changed, RIGHT, 2_000));
@@ -79,7 +91,10 @@ fn what_is_no_login_is_wrong_at_once() {
         b"Bearer YW50OnNlY3JldA==",
         b"Basic YW50",
     ] {
-        assert!(matches!(check(&logins, &users, value, 1, 0), Check::Wrong));
+        assert!(matches!(
+            check(&logins, &users, value, 1, 0),
+            LoginLookup::Wrong
+        ));
     }
     // `aaaa…` without a colon within the longest password allowed, then with one and too long.
     let long = [
@@ -88,7 +103,10 @@ fn what_is_no_login_is_wrong_at_once() {
         b"FhYWFh".to_vec(),
     ]
     .concat();
-    assert!(matches!(check(&logins, &users, &long, 1, 0), Check::Wrong));
+    assert!(matches!(
+        check(&logins, &users, &long, 1, 0),
+        LoginLookup::Wrong
+    ));
 }
 
 #[test]
@@ -136,7 +154,7 @@ fn too_many_are_told_to_come_back() {
     }
     assert_eq!(
         wait(ask(&logins, &users, RIGHT, 0).answer()),
-        Err(Gone::Busy)
+        Err(ThreadPoolError::Busy)
     );
     assert!(lock(&logins.ledger).asked.is_empty(), "and may ask again");
     drop(release);
@@ -157,13 +175,13 @@ fn a_question_without_an_answer_is_a_failure() {
 
 #[test]
 fn the_ledger_is_bounded_and_forgets_the_wrong_first() {
-    let mut ledger = Ledger::default();
+    let mut ledger = LoginLedger::default();
     let login = |n: usize| {
         let mut login = [0; 32];
         login[..8].copy_from_slice(&(n as u64).to_be_bytes());
         login
     };
-    let answer = |is_right, until_ms| Answer { is_right, until_ms };
+    let answer = |is_right, until_ms| RememberedResult { is_right, until_ms };
     ledger.remember(login(0), answer(true, 100_000));
     for n in 1..3 * LOGINS_MAX {
         ledger.remember(login(n), answer(false, 100_000));
@@ -177,7 +195,7 @@ fn the_ledger_is_bounded_and_forgets_the_wrong_first() {
     let last = login(LOGINS_MAX);
     assert_eq!(ledger.answer(&last, 0), Some(true));
     // Those that have to be hashed again make room after the wrong ones.
-    let mut ledger = Ledger::default();
+    let mut ledger = LoginLedger::default();
     ledger.remember(login(0), answer(true, 100_000));
     for n in 1..3 * LOGINS_MAX {
         ledger.remember(login(n), answer(false, 300_000));
@@ -222,15 +240,15 @@ fn guesses_at_the_same_time_count_before_they_are_hashed() {
     assert_eq!((asked.len(), logins.pool.queued()), (most, most));
     // All the others are refused before they get so far.
     let next = check(&logins, &users, &guess(80), 1, 0);
-    assert!(matches!(next, Check::TooManyFailed));
+    assert!(matches!(next, LoginLookup::TooManyFailed));
     // What is being hashed is no further guess, and neither is another client's.
     assert!(matches!(
         check(&logins, &users, &guess(0), 1, 0),
-        Check::Ask(_)
+        LoginLookup::Unverified(_)
     ));
     assert!(matches!(
         check(&logins, &users, &guess(80), 2, 0),
-        Check::Ask(_)
+        LoginLookup::Unverified(_)
     ));
     drop(release);
     for (_, mut answered) in asked {
@@ -238,7 +256,7 @@ fn guesses_at_the_same_time_count_before_they_are_hashed() {
     }
     let right = check(&logins, &users, RIGHT, 1, 0);
     assert!(
-        matches!(right, Check::TooManyFailed),
+        matches!(right, LoginLookup::TooManyFailed),
         "a guess like any other"
     );
     let refused: u64 = logins.refusals.each().map(|(_, count)| count).sum();
@@ -256,11 +274,11 @@ fn a_login_that_was_right_is_no_guess_whatever_else_its_client_tries() {
     let guess = guess(99);
     assert!(matches!(
         check(&logins, &users, &guess, 1, 0),
-        Check::TooManyFailed
+        LoginLookup::TooManyFailed
     ));
     assert!(matches!(
         check(&logins, &users, RIGHT, 1, 0),
-        Check::Known(_)
+        LoginLookup::Known(_)
     ));
     // It has to be hashed again, and isn't limited.
     let now_ms = LOGIN_REMEMBERED_SECONDS * 1_000;
@@ -268,7 +286,7 @@ fn a_login_that_was_right_is_no_guess_whatever_else_its_client_tries() {
     // Another client learns nothing of it.
     assert!(matches!(
         check(&logins, &users, RIGHT, 7, now_ms),
-        Check::Ask(_)
+        LoginLookup::Unverified(_)
     ));
 }
 
@@ -284,18 +302,18 @@ fn a_right_login_tells_another_client_nothing() {
     }
     for value in [RIGHT, &guess(99)] {
         let told = check(&logins, &users, value, 2, 0);
-        assert!(matches!(told, Check::TooManyFailed));
+        assert!(matches!(told, LoginLookup::TooManyFailed));
     }
     assert!(matches!(
         check(&logins, &users, RIGHT, 1, 0),
-        Check::Known(_)
+        LoginLookup::Known(_)
     ));
 }
 
 #[test]
 fn a_client_whose_login_was_right_gets_in_front_of_guesses() {
     let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
-    lock(&logins.ledger).limiter.is_known(client(2), 0);
+    lock(&logins.ledger).limiter.record_success(client(2), 0);
     let release = occupy(&logins);
     let mut asked = Vec::new();
     for nth in 0..LOGIN_FAILURES_MAX as usize {
@@ -326,7 +344,7 @@ fn a_guess_that_is_not_hashed_is_none() {
     }
     for nth in 0..3 * LOGIN_FAILURES_MAX as usize {
         let busy = wait(ask(&logins, &users, &guess(nth), 0).answer());
-        assert_eq!(busy, Err(Gone::Busy));
+        assert_eq!(busy, Err(ThreadPoolError::Busy));
     }
     drop(release);
 }

@@ -1,0 +1,239 @@
+//! The operator's program that publishes TXT records for dns-01: run as `present NAME VALUE`, and
+//! afterwards as `cleanup NAME VALUE`. It may fail, hang or talk without end: it has a deadline, and
+//! of its words the last line is kept.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::acme::PauseFn;
+use crate::acme::error::{AcmeError, clean};
+use crate::limits::ACME_HOOK_OUTPUT_BYTES_MAX;
+
+/// How to run it.
+pub(super) struct DnsHook<'h> {
+    pub(super) program: &'h Path,
+    pub(super) seconds: u64,
+    pub(super) pause: &'h PauseFn<'h>,
+}
+
+/// A record that is published; [`TxtRecord::cleanup`] takes it away.
+pub(super) struct TxtRecord {
+    name: String,
+    value: String,
+}
+
+impl DnsHook<'_> {
+    /// Publishes `value` at `name`.
+    pub(super) fn present(&self, name: &str, value: &str) -> Result<TxtRecord, AcmeError> {
+        let record = TxtRecord {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        };
+        match self.run("present", &record, self.pause) {
+            Ok(()) => Ok(record),
+            Err(failure) => {
+                // What it has done before it failed is to be undone all the same.
+                self.cleanup(&record);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Takes the record away, also when all else is given up; what fails there is only logged.
+    pub(super) fn cleanup(&self, record: &TxtRecord) {
+        let pause = |pause| {
+            thread::sleep(pause);
+            Ok(())
+        };
+        if let Err(failure) = self.run("cleanup", record, &pause) {
+            log::warn!("acme: {failure}");
+        }
+    }
+
+    fn run(&self, action: &str, record: &TxtRecord, pause: &PauseFn<'_>) -> Result<(), AcmeError> {
+        let shown = format!("hook {action} {}", record.name);
+        let failed = |what: String| AcmeError::new(format!("{shown}: {what}"));
+        let mut child = Command::new(self.program)
+            .args([action, &record.name, &record.value])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            // All that it starts can be ended with it.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| failed(format!("{}: {error}", self.program.display())))?;
+        let said = HookOutput::listen(&mut child);
+        let status = self.wait(&mut child, pause);
+        if !matches!(status, Ok(Some(_))) {
+            end(&mut child);
+        }
+        match status? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(failed(format!("{}{}", ended(status), said.last_line()))),
+            None => {
+                let seconds = self.seconds;
+                Err(failed(format!("no end after {seconds} s; it was killed")))
+            }
+        }
+    }
+
+    /// Its status; None if it takes too long.
+    fn wait(
+        &self,
+        child: &mut Child,
+        pause: &PauseFn<'_>,
+    ) -> Result<Option<ExitStatus>, AcmeError> {
+        let until = Instant::now() + Duration::from_secs(self.seconds);
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) => return Ok(Some(status)),
+                Ok(None) if Instant::now() >= until => return Ok(None),
+                Ok(None) => pause(LOOK_AGAIN)?,
+                Err(error) => return Err(AcmeError::new(format!("waiting for the hook: {error}"))),
+            }
+        }
+    }
+}
+
+/// There is no waiting for a child with a deadline.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+fn ended(status: ExitStatus) -> String {
+    match status.code() {
+        Some(code) => format!("it ended with {code}"),
+        None => "it was killed by a signal".to_owned(),
+    }
+}
+
+/// Ends it and all that it has started.
+fn end(child: &mut Child) {
+    if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
+        let _ = kill_process_group(group, Signal::KILL); // it may have ended by now
+    }
+    let _ = child.wait();
+}
+
+/// The beginning of what a program says, read to its end so that it is never held up.
+struct HookOutput(Arc<Mutex<Vec<u8>>>);
+
+impl HookOutput {
+    fn listen(child: &mut Child) -> HookOutput {
+        let said = HookOutput(Arc::default());
+        let Some(mut source) = child.stderr.take() else {
+            return said;
+        };
+        let into = Arc::clone(&said.0);
+        // Not waited for: what the program leaves running may hold its standard error for ever.
+        let reader = thread::Builder::new().name("anthill-hook".into());
+        let listening = reader.spawn(move || {
+            let mut piece = [0; 1_024];
+            while let Ok(1..) = source.read(&mut piece).inspect(|read| {
+                let mut all = into.lock().unwrap_or_else(PoisonError::into_inner);
+                all.extend_from_slice(&piece[..*read]);
+                let excess = all.len().saturating_sub(ACME_HOOK_OUTPUT_BYTES_MAX);
+                all.drain(..excess);
+            }) {}
+        });
+        if let Err(error) = listening {
+            log::warn!("acme: the hook can't be listened to: {error}");
+        }
+        said
+    }
+
+    /// `: words`, or nothing.
+    fn last_line(&self) -> String {
+        // The reader may be a moment behind.
+        thread::sleep(LOOK_AGAIN);
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&all);
+        let line = text.lines().rfind(|line| !line.trim().is_empty());
+        line.map_or_else(String::new, |line| format!(": {}", clean(line)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn hook(script: &str, seconds: u64) -> (tempfile::TempDir, Result<TxtRecord, AcmeError>) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("hook");
+        let script = format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display());
+        fs::write(&file, script).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        let hook = DnsHook {
+            program: &file,
+            seconds,
+            pause: &|pause| {
+                thread::sleep(pause);
+                Ok(())
+            },
+        };
+        // A program just written may still be open in a child of another test.
+        let mut presented = hook.present("_acme-challenge.a.test", "value");
+        for _ in 0..50 {
+            match &presented {
+                Err(failure) if failure.to_string().contains("busy") => {
+                    thread::sleep(LOOK_AGAIN);
+                    presented = hook.present("_acme-challenge.a.test", "value");
+                }
+                _ => break,
+            }
+        }
+        if let Ok(record) = &presented {
+            hook.cleanup(record);
+        }
+        (folder, presented)
+    }
+
+    #[test]
+    fn presents_and_cleans_up() {
+        let (folder, presented) = hook("echo \"$@\" >> calls; echo noise; echo noise >&2", 60);
+        assert!(presented.is_ok());
+        assert_eq!(
+            fs::read_to_string(folder.path().join("calls")).unwrap(),
+            "present _acme-challenge.a.test value\ncleanup _acme-challenge.a.test value\n"
+        );
+    }
+
+    #[test]
+    fn one_that_fails_is_quoted_and_cleaned_up_after() {
+        let (folder, presented) = hook(
+            "echo $1 >> calls; echo a >&2; echo 'no key' >&2; exit 3",
+            60,
+        );
+        assert_eq!(
+            presented.err().unwrap().to_string(),
+            "hook present _acme-challenge.a.test: it ended with 3: no key"
+        );
+        let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
+        assert_eq!(calls, "present\ncleanup\n");
+    }
+
+    #[test]
+    fn one_that_hangs_is_ended_with_its_children() {
+        let (folder, presented) = hook(
+            "[ $1 = present ] || exit 0\nsleep 1000 &\necho $! > child\nyes >&2 &\nwait",
+            3,
+        );
+        let said = presented.err().unwrap().to_string();
+        assert!(said.contains("no end after 3 s"), "{said}");
+        let child = fs::read_to_string(folder.path().join("child")).unwrap();
+        let status = || fs::read_to_string(format!("/proc/{}/stat", child.trim()));
+        // It takes a moment to die; one that wasn't killed would be there for long.
+        let until = Instant::now() + Duration::from_secs(100);
+        while status().is_ok_and(|status| !status.contains(" Z ")) {
+            assert!(Instant::now() < until, "its child lives");
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+}

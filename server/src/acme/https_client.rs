@@ -1,0 +1,447 @@
+//! A client of HTTPS/1.1 that asks one question and hangs up: what a directory says is short, and
+//! asked for a few times in two months. It blocks, on a thread of its own, until its deadline;
+//! however slow, long or strange an answer is, that is where it ends.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::acme::error::AcmeError;
+use crate::limits::{
+    ACME_CALL_SECONDS, ACME_CONNECT_SECONDS, ACME_HEAD_BYTES_MAX, ACME_RESPONSE_BYTES_MAX,
+};
+use crate::tls::{self, Ciphers};
+use crate::wire::date::parse_http_date;
+use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
+use crate::wire::h1::response::{MalformedResponse, ResponseHead};
+use crate::wire::json::Json;
+
+/// Asks servers whose certificates come from authorities that are trusted.
+pub(super) struct HttpsClient {
+    config: Arc<ClientConfig>,
+}
+
+/// What came back, whole.
+pub(super) struct HttpsResponse {
+    pub(super) head: ResponseHead,
+    pub(super) body: Vec<u8>,
+}
+
+/// A question.
+pub(super) struct HttpsRequest<'q> {
+    pub(super) method: &'static str,
+    pub(super) url: &'q str,
+    /// Content of `application/jose+json`, if there is any.
+    pub(super) content: Option<&'q str>,
+}
+
+impl HttpsClient {
+    /// Trusts the authorities in `ca`, or those of the system. They are read now, and forgotten with
+    /// this: there are some 140 of them.
+    pub(super) fn new(ca: Option<&Path>) -> Result<HttpsClient, AcmeError> {
+        let file = match ca {
+            Some(file) => file.to_owned(),
+            None => system_store()?,
+        };
+        let authorities =
+            tls::authorities(&file).map_err(|error| AcmeError::new(error.to_string()))?;
+        let mut roots = RootCertStore::empty();
+        let (added, _) = roots.add_parsable_certificates(authorities);
+        if added == 0 {
+            let what = format!("{}: no certificate in it is usable", file.display());
+            return Err(AcmeError::new(what));
+        }
+        let provider = tls::provider(&Ciphers::Auto, tls::aes_in_hardware());
+        let provider = provider.map_err(|error| AcmeError::new(error.to_string()))?;
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| AcmeError::new(error.to_string()))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(HttpsClient {
+            config: Arc::new(config),
+        })
+    }
+
+    /// Asks, and reads the whole answer. Redirects aren't followed: directories don't redirect.
+    pub(super) fn ask(&self, question: &HttpsRequest<'_>) -> Result<HttpsResponse, AcmeError> {
+        let url = HttpsUrl::parse(question.url)?;
+        let asked = self.try_ask(question, &url);
+        asked.map_err(|error| AcmeError::new(format!("{}: {}", url.authority, reason(&error))))
+    }
+
+    fn try_ask(
+        &self,
+        question: &HttpsRequest<'_>,
+        url: &HttpsUrl<'_>,
+    ) -> io::Result<HttpsResponse> {
+        let until = Instant::now() + Duration::from_secs(ACME_CALL_SECONDS);
+        let name = ServerName::try_from(url.host.to_owned()).map_err(invalid)?;
+        let client = ClientConnection::new(self.config.clone(), name).map_err(invalid)?;
+        let socket = DeadlineStream {
+            socket: connect(url, until)?,
+            until,
+        };
+        let mut stream = StreamOwned::new(client, socket);
+        stream.write_all(request(question, url).as_bytes())?;
+        stream.flush()?;
+        read_answer(&mut stream, question.method == "HEAD")
+    }
+}
+
+impl HttpsResponse {
+    /// Its media type, without parameters.
+    pub(super) fn media_type(&self) -> &str {
+        let value = self.head.text("content-type").unwrap_or_default();
+        value.split(';').next().unwrap_or_default().trim()
+    }
+
+    /// The JSON that it is.
+    pub(super) fn json(&self) -> Result<Json, AcmeError> {
+        if self.media_type() != "application/json" {
+            let what = format!(
+                "the directory answered with {:?} instead of JSON",
+                crate::acme::error::clean(self.media_type())
+            );
+            return Err(AcmeError::new(what));
+        }
+        Json::parse(&self.body).ok_or_else(|| AcmeError::new("the directory's JSON is malformed"))
+    }
+
+    /// Seconds to wait, by Retry-After (RFC 9110 §10.2.3). `now` is Unix time.
+    pub(super) fn retry_after(&self, now: u64) -> Option<u64> {
+        let value = self.head.text("retry-after")?;
+        let date = || parse_http_date(value.as_bytes()).map(|at| at.saturating_sub(now));
+        value.parse().ok().or_else(date)
+    }
+}
+
+/// Where Linux distributions keep the authorities that they trust, in one file.
+fn system_store() -> Result<PathBuf, AcmeError> {
+    let here = |path: &&&str| Path::new(path).is_file();
+    let found = SYSTEM_STORES.iter().find(here).map(PathBuf::from);
+    found.ok_or_else(|| {
+        AcmeError::new(
+            "this system has no list of trusted authorities: install its package \
+             `ca-certificates`, or name a file with `ca`",
+        )
+    })
+}
+
+const SYSTEM_STORES: [&str; 6] = [
+    "/etc/ssl/certs/ca-certificates.crt", // Debian, Ubuntu, Arch, Gentoo
+    "/etc/pki/tls/certs/ca-bundle.crt",   // Fedora
+    "/etc/ssl/ca-bundle.pem",             // openSUSE
+    "/etc/ssl/cert.pem",                  // Alpine
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // RHEL
+    "/etc/ca-certificates/extracted/tls-ca-bundle.pem",
+];
+
+/// An https URL, taken apart.
+struct HttpsUrl<'u> {
+    host: &'u str,
+    port: u16,
+    /// As Host has it.
+    authority: &'u str,
+    path: &'u str,
+}
+
+impl HttpsUrl<'_> {
+    fn parse(text: &str) -> Result<HttpsUrl<'_>, AcmeError> {
+        let parsed = HttpsUrl::parts(text);
+        parsed.ok_or_else(|| {
+            let shown = crate::acme::error::clean(text);
+            AcmeError::new(format!("`{shown}` is no URL with https://"))
+        })
+    }
+
+    fn parts(text: &str) -> Option<HttpsUrl<'_>> {
+        if text.len() > URL_BYTES_MAX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return None;
+        }
+        let rest = text.strip_prefix("https://")?;
+        let (authority, path) = match rest.find('/') {
+            Some(slash) => rest.split_at(slash),
+            None => (rest, "/"),
+        };
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
+            _ => (authority, 443),
+        };
+        let host = match host.strip_prefix('[') {
+            Some(address) => address.strip_suffix(']')?,
+            None => host,
+        };
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+        let fits = !host.is_empty() && host.bytes().all(is_plain);
+        fits.then_some(HttpsUrl {
+            host,
+            port,
+            authority,
+            path,
+        })
+    }
+}
+
+/// A URL of a directory is some 80 bytes long.
+const URL_BYTES_MAX: usize = 2_048;
+
+fn request(question: &HttpsRequest<'_>, url: &HttpsUrl<'_>) -> String {
+    let mut request = format!(
+        "{} {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: anthill/{}\r\nAccept: */*\r\n\
+         Connection: close\r\n",
+        question.method,
+        url.path,
+        url.authority,
+        env!("CARGO_PKG_VERSION")
+    );
+    if let Some(content) = question.content {
+        let length = content.len();
+        request.push_str(&format!(
+            "Content-Type: application/jose+json\r\nContent-Length: {length}\r\n\r\n{content}"
+        ));
+    } else {
+        request.push_str("\r\n");
+    }
+    request
+}
+
+/// To the first address that takes the connection.
+fn connect(url: &HttpsUrl<'_>, until: Instant) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(ErrorKind::NotFound, "it has no address");
+    for address in (url.host, url.port).to_socket_addrs()? {
+        let patience = left(until)?.min(Duration::from_secs(ACME_CONNECT_SECONDS));
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(socket) => {
+                let _ = socket.set_nodelay(true); // it only costs time
+                return Ok(socket);
+            }
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+/// The time until then; an error once it is over.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(ErrorKind::TimedOut.into()),
+        false => Ok(left),
+    }
+}
+
+/// A socket on which everything together has to be done by a time.
+struct DeadlineStream {
+    socket: TcpStream,
+    until: Instant,
+}
+
+impl Read for DeadlineStream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(Some(left(self.until)?))?;
+        self.socket.read(into)
+    }
+}
+
+impl Write for DeadlineStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.set_write_timeout(Some(left(self.until)?))?;
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+fn read_answer(stream: &mut impl Read, is_head: bool) -> io::Result<HttpsResponse> {
+    let mut bytes = Vec::new();
+    let head = loop {
+        match ResponseHead::parse(&bytes).map_err(malformed)? {
+            // What is interim says nothing that we wait for (RFC 9110 §15.2).
+            Some((head, length)) if head.status < 200 => {
+                bytes.drain(..length);
+            }
+            Some((head, length)) => {
+                bytes.drain(..length);
+                break head;
+            }
+            None if bytes.len() > ACME_HEAD_BYTES_MAX => return Err(too_long()),
+            None if !more(stream, &mut bytes)? => return Err(ErrorKind::UnexpectedEof.into()),
+            None => {}
+        }
+    };
+    let length = match is_head {
+        true => Some(BodyLength::None),
+        false => head.body_length().map_err(malformed)?,
+    };
+    let body = match length {
+        Some(length) => read_framed(stream, bytes, length)?,
+        None => read_to_end(stream, bytes)?,
+    };
+    Ok(HttpsResponse { head, body })
+}
+
+/// A body that says its own end.
+fn read_framed(
+    stream: &mut impl Read,
+    mut bytes: Vec<u8>,
+    length: BodyLength,
+) -> io::Result<Vec<u8>> {
+    if matches!(length, BodyLength::Length(length) if length > ACME_RESPONSE_BYTES_MAX as u64) {
+        return Err(too_long());
+    }
+    let mut decoder = BodyDecoder::new(length);
+    let mut body = Vec::new();
+    loop {
+        let step = decoder
+            .step(&bytes)
+            .map_err(|_| malformed(MalformedResponse))?;
+        match step {
+            BodyStep::Data { consumed, payload } => {
+                body.extend_from_slice(&bytes[payload]);
+                bytes.drain(..consumed);
+            }
+            BodyStep::More { consumed } => {
+                bytes.drain(..consumed);
+                if !more(stream, &mut bytes)? {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
+            }
+            BodyStep::End { .. } => return Ok(body),
+        }
+        if body.len() > ACME_RESPONSE_BYTES_MAX {
+            return Err(too_long());
+        }
+    }
+}
+
+/// A body that ends with the connection, which must be ended under TLS.
+fn read_to_end(stream: &mut impl Read, mut body: Vec<u8>) -> io::Result<Vec<u8>> {
+    while more(stream, &mut body)? {
+        if body.len() > ACME_RESPONSE_BYTES_MAX {
+            return Err(too_long());
+        }
+    }
+    Ok(body)
+}
+
+/// Reads some; false at the end.
+fn more(stream: &mut impl Read, into: &mut Vec<u8>) -> io::Result<bool> {
+    let mut piece = [0; 4_096];
+    let read = stream.read(&mut piece)?;
+    into.extend_from_slice(&piece[..read]);
+    Ok(read > 0)
+}
+
+fn malformed(_: MalformedResponse) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, "this is no answer of HTTP/1.1")
+}
+
+fn too_long() -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, "the answer is too long")
+}
+
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, error)
+}
+
+/// An error of the network in words.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+            format!("no whole answer within {ACME_CALL_SECONDS} s")
+        }
+        ErrorKind::UnexpectedEof => "the connection ended in the middle of the answer".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(bytes: &[u8]) -> io::Result<HttpsResponse> {
+        read_answer(&mut &bytes[..], false)
+    }
+
+    #[test]
+    fn urls() {
+        let parts = |text| {
+            let url = HttpsUrl::parts(text)?;
+            Some((url.host, url.port, url.authority, url.path))
+        };
+        assert_eq!(
+            parts("https://ca.test/dir?a"),
+            Some(("ca.test", 443, "ca.test", "/dir?a"))
+        );
+        assert_eq!(
+            parts("https://[::1]:14000/dir"),
+            Some(("::1", 14000, "[::1]:14000", "/dir"))
+        );
+        assert_eq!(parts("https://[::1]"), Some(("::1", 443, "[::1]", "/")));
+        for bad in [
+            "http://ca.test/",
+            "https://",
+            "https:///x",
+            "https://ca.test:x/",
+            "https://ca test/",
+            "https://u@ca.test/",
+            "https://ca.test/\r\nX: y",
+            "ca.test",
+        ] {
+            assert_eq!(parts(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn answers_are_whole_or_refused() {
+        let whole = answer(
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: application/json; a=b\r\n\
+              Retry-After: 7\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        );
+        let whole = whole.unwrap();
+        assert_eq!(whole.json().unwrap(), Json::Object(Vec::new()));
+        assert_eq!(whole.retry_after(0), Some(7));
+        let untold = answer(b"HTTP/1.1 200 OK\r\n\r\nabc").unwrap();
+        assert_eq!(untold.body, b"abc");
+        assert!(untold.json().is_err());
+        for cut in [
+            &b"HTTP/1.1 200 OK\r\nA: b"[..],
+            b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
+            b"",
+        ] {
+            let error = answer(cut).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+        }
+    }
+
+    #[test]
+    fn answers_are_bounded() {
+        let long = vec![b'a'; ACME_RESPONSE_BYTES_MAX + 1];
+        let chunk = format!("{:x}\r\n", long.len());
+        let chunked = [
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            chunk.as_bytes(),
+            &long,
+        ];
+        let announced = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", long.len());
+        for bytes in [
+            chunked.concat(),
+            announced.into_bytes(),
+            [b"HTTP/1.1 200 OK\r\n\r\n", &long[..]].concat(),
+            [b"HTTP/1.1 200 OK\r\nA: ", &long[..]].concat(),
+        ] {
+            let error = answer(&bytes).err().unwrap();
+            assert!(error.to_string().contains("too long"), "{error}");
+        }
+        assert!(answer(b"SSH-2.0-OpenSSH\r\n").is_err());
+    }
+}

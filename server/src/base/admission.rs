@@ -1,0 +1,979 @@
+//! Admission control for calls, so that a flood of requests doesn't become a flood of processes or
+//! connections: a number of calls run at the same time, and a short queue waits for places. All workers
+//! share the ledger.
+//!
+//! Clients share the places and the queue fairly. While no other client comes, a client may have all
+//! places and the whole queue. When another client has to wait:
+//! - a free place goes to the waiting client with the fewest places, in turns between equals, oldest call
+//!   first;
+//! - a full queue makes room by refusing the newest call of the client with the most calls in the queue;
+//! - a call ends if the client takes the response too slowly, first the calls of the client with most
+//!   places, and only if the waiting client holds no place or fewer by 2 ([`CallSlot::yield_to_other_clients`]);
+//! - for a minute after a client had to wait, the last quarter of the places is kept for clients with few
+//!   ([`may_take`]).
+
+use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit, may_take};
+use crate::limits::{
+    CALL_END_PAUSE_MILLISECONDS, CALL_SHARE_SECONDS, CALL_UNANSWERED_MILLISECONDS,
+};
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// A place for a call. Dropping the slot frees the place.
+pub struct CallSlot {
+    slots: Arc<AdmissionControl>,
+    client: ClientNetwork,
+    /// Number that identifies the place.
+    id: u64,
+    has_begun: bool,
+    is_slow: bool,
+    /// Whether the place was promised to a waiting call.
+    is_leaving: bool,
+}
+
+/// Reason why a call gets no place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AdmissionRefused {
+    /// No place is free, and the queue is full or the wait took too long.
+    Full,
+    /// No place is free for the client, which has its share already.
+    ShareTaken,
+}
+
+/// Time at which a call with a place counts as at work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorkStart {
+    /// At once: a program is started for the call.
+    AtOnce,
+    /// When the backend begins to answer: until the answer, the call may wait in the backend's own queue.
+    WithAnswer,
+}
+
+/// Rate at which a client takes the response of a call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ClientPace {
+    /// Fast enough, or the call doesn't wait for the client.
+    Fast,
+    /// Too slowly for a client that has more than its share of the places.
+    SlowForMany,
+    /// Too slowly for any client.
+    Slow,
+}
+
+/// The places and the queue of waiting calls.
+pub struct AdmissionControl {
+    begins: WorkStart,
+    /// The share of a refusal, and the counters of refusals.
+    share: SharedLimit,
+    refusals: Arc<RefusalCounters>,
+    state: Mutex<AdmissionState>,
+}
+
+impl AdmissionControl {
+    /// Makes `max` places, at least one. Refusals count as `share` in `refusals`.
+    pub fn new(
+        max: usize,
+        begins: WorkStart,
+        share: SharedLimit,
+        refusals: &Arc<RefusalCounters>,
+    ) -> AdmissionControl {
+        AdmissionControl {
+            begins,
+            share,
+            refusals: Arc::clone(refusals),
+            state: Mutex::new(AdmissionState::new(max.max(1))),
+        }
+    }
+
+    /// Sets the full number of places to `max`. Calls with a place keep the place.
+    pub fn resize(&self, max: usize) {
+        let mut state = self.lock();
+        state.full = max.max(1);
+        self.set(&mut state, max);
+    }
+
+    /// Limits the places for now to `max`, at least one and at most the full number.
+    pub fn set_for_now(&self, max: usize) {
+        self.set(&mut self.lock(), max);
+    }
+
+    /// Makes all places available again.
+    pub fn widen(&self) {
+        self.set(&mut self.lock(), usize::MAX);
+    }
+
+    /// Makes `more` places available, up to the full number.
+    pub fn add(&self, more: usize) {
+        let mut state = self.lock();
+        let max = state.max.saturating_add(more);
+        self.set(&mut state, max);
+    }
+
+    fn set(&self, state: &mut AdmissionState, max: usize) {
+        state.max = max.clamp(1, state.full);
+        self.hand_out(state, Instant::now());
+    }
+
+    /// Returns the number of places missing for now from the full number.
+    pub fn missing(&self) -> usize {
+        let state = self.lock();
+        state.full - state.max
+    }
+
+    /// Returns the number of places held by calls.
+    pub fn taken(&self) -> usize {
+        self.lock().all.taken
+    }
+
+    /// Whether a call waits for a place.
+    pub fn has_queued(&self) -> bool {
+        self.lock().all.waiting > 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, AdmissionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place for a call of `client`, waiting for at most `patience` in a queue of at most
+    /// `queue_max`. The queue is longer by the places missing for now.
+    pub fn enter(
+        self: &Arc<Self>,
+        client: ClientNetwork,
+        queue_max: usize,
+        patience: Duration,
+    ) -> impl Future<Output = Result<CallSlot, AdmissionRefused>> + use<> {
+        let slots = Arc::clone(self);
+        async move {
+            let mut waiting = match slots.begin(client, queue_max)? {
+                SlotOrQueue::Place(slot) => return Ok(slot),
+                SlotOrQueue::Queue(waiting) => waiting,
+            };
+            let until = Instant::now() + patience;
+            loop {
+                let left = until.saturating_duration_since(Instant::now());
+                match timeout(left.min(LOOK), &mut waiting.told).await {
+                    Ok(Ok(Ok(()))) => return Ok(waiting.into_slot()),
+                    Ok(Ok(Err(busy))) => return Err(busy),
+                    Ok(Err(_)) => return Err(AdmissionRefused::Full),
+                    Err(_) if left <= LOOK => return Err(waiting.late()),
+                    // The time for which places are kept for clients with few may have ended.
+                    Err(_) => slots.hand_out(&mut slots.lock(), Instant::now()),
+                }
+            }
+        }
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        client: ClientNetwork,
+        queue_max: usize,
+    ) -> Result<SlotOrQueue, AdmissionRefused> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        self.hand_out(&mut state, now);
+        state.note_contention(client, now);
+        let id = state.number();
+        if state.all.taken < state.max && state.may_take(client, now) {
+            state.take(client, id, self.begins, now);
+            return Ok(SlotOrQueue::Place(self.slot(client, id)));
+        }
+        match state.make_room(client, queue_max) {
+            QueueRoom::Free => {}
+            QueueRoom::Given => self.refusals.increment(self.share),
+            QueueRoom::None(busy) => {
+                if busy == AdmissionRefused::ShareTaken {
+                    self.refusals.increment(self.share);
+                }
+                return Err(busy);
+            }
+        }
+        let (tell, told) = oneshot::channel();
+        state.queue.push_back(QueueEntry { id, client, tell });
+        state.count(client, |counts| counts.waiting += 1);
+        Ok(SlotOrQueue::Queue(QueueGuard {
+            slots: Arc::clone(self),
+            client,
+            id,
+            told,
+            is_over: false,
+        }))
+    }
+
+    fn slot(self: &Arc<Self>, client: ClientNetwork, id: u64) -> CallSlot {
+        CallSlot {
+            slots: Arc::clone(self),
+            client,
+            id,
+            has_begun: self.begins == WorkStart::AtOnce,
+            is_slow: false,
+            is_leaving: false,
+        }
+    }
+
+    /// Gives free places to waiting calls.
+    fn hand_out(&self, state: &mut AdmissionState, now: Instant) {
+        while state.all.taken < state.max
+            && let Some(waiter) = state.next(now)
+        {
+            state.take(waiter.client, waiter.id, self.begins, now);
+            // Where the call no longer waits, the guard of the call frees the place.
+            let _ = waiter.tell.send(Ok(()));
+        }
+    }
+}
+
+/// Interval at which a waiting call checks the places again.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Result of asking for a place.
+enum SlotOrQueue {
+    Place(CallSlot),
+    Queue(QueueGuard),
+}
+
+/// A call in the queue. Dropping the guard leaves the queue.
+struct QueueGuard {
+    slots: Arc<AdmissionControl>,
+    client: ClientNetwork,
+    id: u64,
+    told: oneshot::Receiver<Result<(), AdmissionRefused>>,
+    is_over: bool,
+}
+
+impl QueueGuard {
+    /// Converts a waiting call that was told of a place into the slot.
+    fn into_slot(mut self) -> CallSlot {
+        self.is_over = true;
+        self.slots.slot(self.client, self.id)
+    }
+
+    /// Returns the reason of a wait in vain. A place that is still free is kept for other clients.
+    fn late(self) -> AdmissionRefused {
+        let state = self.slots.lock();
+        let is_kept = state.all.taken < state.max;
+        drop(state);
+        if !is_kept {
+            return AdmissionRefused::Full;
+        }
+        self.slots.refusals.increment(self.slots.share);
+        AdmissionRefused::ShareTaken
+    }
+}
+
+impl Drop for QueueGuard {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let mut state = self.slots.lock();
+        if let Some(at) = state.queue.iter().position(|it| it.id == self.id) {
+            state.queue.remove(at);
+            state.count(self.client, |counts| counts.waiting -= 1);
+        } else if self.told.try_recv() == Ok(Ok(())) {
+            // The call got a place, and was dropped before hearing of the place.
+            let has_begun = self.slots.begins == WorkStart::AtOnce;
+            state.give_back(self.client, self.id, has_begun);
+            self.slots.hand_out(&mut state, Instant::now());
+        }
+    }
+}
+
+impl CallSlot {
+    /// Records that the call's backend begins to answer.
+    pub fn begins(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.slots.lock().begins(self.client, self.id);
+        }
+    }
+
+    /// Promises the place to a waiting call of any client. Returns true if a call waits without a
+    /// promised place. No place is given up while restoring the missing places would be enough.
+    pub fn give_way(&mut self) -> bool {
+        if !self.is_leaving {
+            let mut state = self.slots.lock();
+            self.is_leaving = !state.would_do() && state.leaving < state.all.waiting;
+            state.leaving += usize::from(self.is_leaving);
+        }
+        self.is_leaving
+    }
+
+    /// Promises the place to a call of another client, if the slot's client takes the response at a slow
+    /// `pace`. Returns true if the place is promised to a waiting call.
+    ///
+    /// A client over its share of the places has to take responses faster than a client within the share,
+    /// and the client with the most places gives way first.
+    pub fn yield_to_other_clients(&mut self, pace: ClientPace) -> bool {
+        let is_slow = pace > ClientPace::Fast;
+        if self.is_leaving || !(is_slow || self.is_slow) {
+            return self.is_leaving;
+        }
+        let mut state = self.slots.lock();
+        if std::mem::replace(&mut self.is_slow, is_slow) != is_slow {
+            state.count(self.client, |counts| match is_slow {
+                true => counts.slow += 1,
+                false => counts.slow -= 1,
+            });
+        }
+        let now = Instant::now();
+        if state.is_to_leave(self.client, pace, now) {
+            self.is_leaving = true;
+            state.leaving += 1;
+            state.ended_at = Some(now);
+            self.slots.refusals.increment(self.slots.share);
+        }
+        self.is_leaving
+    }
+}
+
+impl Drop for CallSlot {
+    fn drop(&mut self) {
+        let mut state = self.slots.lock();
+        if self.is_slow {
+            state.count(self.client, |counts| counts.slow -= 1);
+        }
+        state.give_back(self.client, self.id, self.has_begun);
+        // A waiting call has the place before the promise is forgotten.
+        self.slots.hand_out(&mut state, Instant::now());
+        state.leaving -= usize::from(self.is_leaving);
+    }
+}
+
+/// State of the places and the queue.
+struct AdmissionState {
+    /// Full number of places.
+    full: usize,
+    /// Number of places for now. Calls may hold more: surplus places vanish when freed.
+    max: usize,
+    /// Counts of all clients together.
+    all: CallCounts,
+    /// Counts of each client that has a place or waits for a place.
+    clients: HashMap<ClientNetwork, CallCounts>,
+    /// Waiting calls in order of arrival.
+    queue: VecDeque<QueueEntry>,
+    /// Places with a backend that hasn't begun to answer.
+    silent: Vec<UnansweredCall>,
+    /// Promised places that aren't free yet.
+    leaving: usize,
+    /// End of the time for which the last places are kept for clients with few.
+    contended_until: Option<Instant>,
+    /// Time at which a slow call was last ended.
+    ended_at: Option<Instant>,
+    numbers: u64,
+}
+
+/// Counts of calls of a client, or of all clients.
+#[derive(Clone, Copy, Default)]
+struct CallCounts {
+    /// Calls with a place.
+    taken: usize,
+    /// Calls that wait for a place.
+    waiting: usize,
+    /// Calls with a place that are at work.
+    begun: usize,
+    /// Calls with a client that takes the response too slowly.
+    slow: usize,
+    /// Turn number of the client's last place; the turn grows with each place given to any client.
+    last_place: u64,
+}
+
+impl CallCounts {
+    fn is_none(self) -> bool {
+        self.taken + self.waiting + self.begun + self.slow == 0
+    }
+}
+
+/// A call that waits for a place.
+struct QueueEntry {
+    id: u64,
+    client: ClientNetwork,
+    tell: oneshot::Sender<Result<(), AdmissionRefused>>,
+}
+
+/// A call with a place and without an answer.
+struct UnansweredCall {
+    id: u64,
+    client: ClientNetwork,
+    since: Instant,
+}
+
+/// Result of making room in the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum QueueRoom {
+    Free,
+    /// A call of another client was refused to make room.
+    Given,
+    None(AdmissionRefused),
+}
+
+impl AdmissionState {
+    fn new(max: usize) -> AdmissionState {
+        AdmissionState {
+            full: max,
+            max,
+            all: CallCounts::default(),
+            clients: HashMap::new(),
+            queue: VecDeque::new(),
+            silent: Vec::new(),
+            leaving: 0,
+            contended_until: None,
+            ended_at: None,
+            numbers: 0,
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn of(&self, client: ClientNetwork) -> CallCounts {
+        self.clients.get(&client).copied().unwrap_or_default()
+    }
+
+    /// Changes the counts of a client and of all clients.
+    fn count(&mut self, client: ClientNetwork, change: impl Fn(&mut CallCounts)) {
+        change(&mut self.all);
+        let counts = self.clients.entry(client).or_default();
+        change(counts);
+        if counts.is_none() {
+            self.clients.remove(&client);
+        }
+    }
+
+    fn take(&mut self, client: ClientNetwork, id: u64, begins: WorkStart, since: Instant) {
+        let has_begun = begins == WorkStart::AtOnce;
+        let turn = self.number();
+        self.count(client, |counts| {
+            counts.taken += 1;
+            counts.begun += usize::from(has_begun);
+            counts.last_place = turn;
+        });
+        if !has_begun {
+            self.silent.push(UnansweredCall { id, client, since });
+        }
+    }
+
+    fn begins(&mut self, client: ClientNetwork, id: u64) {
+        self.silent.retain(|it| it.id != id);
+        self.count(client, |counts| counts.begun += 1);
+    }
+
+    fn give_back(&mut self, client: ClientNetwork, id: u64, has_begun: bool) {
+        if !has_begun {
+            self.silent.retain(|it| it.id != id);
+        }
+        self.count(client, |counts| {
+            counts.taken -= 1;
+            counts.begun -= usize::from(has_begun);
+        });
+    }
+
+    /// Takes the call that gets the next place out of the queue: the oldest call of the client with the
+    /// fewest places. Between equals, the client with the oldest last place goes first.
+    fn next(&mut self, now: Instant) -> Option<QueueEntry> {
+        let mut best = None;
+        let mut last = None;
+        for (at, waiter) in self.queue.iter().enumerate() {
+            // Calls of a client often follow each other, and only the first counts.
+            if last.replace(waiter.client) == Some(waiter.client) {
+                continue;
+            }
+            let counts = self.of(waiter.client);
+            let rank = (counts.taken, counts.last_place);
+            let is_better = best.is_none_or(|(_, least)| rank < least);
+            if is_better && self.may_take(waiter.client, now) {
+                best = Some((at, rank));
+            }
+            if best.is_some_and(|(_, least)| least == (0, 0)) {
+                break;
+            }
+        }
+        let waiter = self.queue.remove(best?.0)?;
+        self.count(waiter.client, |counts| counts.waiting -= 1);
+        Some(waiter)
+    }
+
+    /// Whether `client` may have a free place.
+    fn may_take(&self, client: ClientNetwork, now: Instant) -> bool {
+        let is_contended = self.contended_until.is_some_and(|until| now < until);
+        !is_contended || may_take(self.of(client).taken, self.all.taken, self.full)
+    }
+
+    /// Records contention when a call of `client` comes: another client holds more than a fair share, and
+    /// `client` has to wait or would have to wait if no places were kept.
+    fn note_contention(&mut self, client: ClientNetwork, now: Instant) {
+        let is_scarce = self.all.taken >= self.full - self.full / 4;
+        let is_contended = self.contended_until.is_some_and(|until| now < until);
+        if !is_scarce || !(is_contended || self.all.taken >= self.max) {
+            return;
+        }
+        let is_new = !self.clients.contains_key(&client);
+        let share = self.all.taken / (self.clients.len() + usize::from(is_new));
+        let has_much = |counts: &CallCounts| counts.taken > share.max(1);
+        let mut others = self.clients.iter().filter(|(other, _)| **other != client);
+        if others.any(|(_, counts)| has_much(counts)) {
+            self.contended_until = Some(now + Duration::from_secs(CALL_SHARE_SECONDS));
+        }
+    }
+
+    /// Whether `own` is more than an equal part of `all` for each client.
+    fn is_over_share(&self, own: usize, all: usize) -> bool {
+        own > (all / self.clients.len().max(1)).max(1)
+    }
+
+    /// Makes room in the queue for another call of `client`. A full queue makes room at the cost of a
+    /// client with more calls in the queue.
+    fn make_room(&mut self, client: ClientNetwork, queue_max: usize) -> QueueRoom {
+        let most = self.full.max(self.all.taken).saturating_add(queue_max);
+        if self.all.taken + self.all.waiting < most {
+            return QueueRoom::Free;
+        }
+        let own = self.of(client).waiting;
+        let waiting = self
+            .clients
+            .iter()
+            .map(|(it, counts)| (counts.waiting, *it));
+        if let Some((largest, its)) = waiting.max()
+            && largest > own + 1
+            && let Some(at) = self.queue.iter().rposition(|it| it.client == its)
+            && let Some(newest) = self.queue.remove(at)
+        {
+            self.count(its, |counts| counts.waiting -= 1);
+            let _ = newest.tell.send(Err(AdmissionRefused::ShareTaken));
+            return QueueRoom::Given;
+        }
+        match own > 0 && own < self.all.waiting {
+            true => QueueRoom::None(AdmissionRefused::ShareTaken),
+            false => QueueRoom::None(AdmissionRefused::Full),
+        }
+    }
+
+    /// Whether the places missing for now would be enough for all waiting calls.
+    fn would_do(&self) -> bool {
+        let inside = self.all.taken + self.all.waiting;
+        self.full > self.max && inside <= self.full.max(self.all.taken)
+    }
+
+    /// Whether a call of `client` has to end when the client takes the response at `pace`.
+    fn is_to_leave(&self, client: ClientNetwork, pace: ClientPace, now: Instant) -> bool {
+        let own = self.of(client);
+        let is_enough = match self.is_over_share(own.begun, self.all.begun) {
+            true => ClientPace::SlowForMany,
+            false => ClientPace::Slow,
+        };
+        let has_more = |it: &CallCounts| it.slow > 0 && it.begun > own.begun;
+        pace >= is_enough
+            && self.is_wanted_by_others(client, own, now)
+            && !self.clients.values().any(has_more)
+    }
+
+    /// Whether a call of another client waits, here or in the backend's own queue, and the other client
+    /// holds much less than `client`. A waiting client with more places than `client` has its share
+    /// already.
+    fn is_wanted_by_others(&self, client: ClientNetwork, own: CallCounts, now: Instant) -> bool {
+        let entitled = |(other, it): &(&ClientNetwork, &CallCounts)| {
+            **other != client && is_far_below(it.taken, own.taken)
+        };
+        let waiting = self.clients.iter().filter(entitled);
+        let waiting: usize = waiting.map(|(_, counts)| counts.waiting).sum();
+        if !self.would_do() && self.leaving < waiting {
+            return true;
+        }
+        // The number of calls in the backend's queue isn't known, so slow calls end one after the other.
+        let after = |then: Instant, pause| now.saturating_duration_since(then) >= pause;
+        let is_entitled = |it: &UnansweredCall| {
+            it.client != client
+                && after(it.since, UNANSWERED)
+                && is_far_below(self.of(it.client).begun, own.begun)
+        };
+        self.ended_at.is_none_or(|then| after(then, END_PAUSE))
+            && self.silent.iter().any(is_entitled)
+    }
+}
+
+/// Whether a client with `less` places would still hold less than the client with `more` after a place
+/// moved from the second client to the first. A client without places is always far below: many addresses
+/// with a slow response each don't keep a new client out.
+fn is_far_below(less: usize, more: usize) -> bool {
+    less == 0 || less + 1 < more
+}
+
+const UNANSWERED: Duration = Duration::from_millis(CALL_UNANSWERED_MILLISECONDS);
+const END_PAUSE: Duration = Duration::from_millis(CALL_END_PAUSE_MILLISECONDS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    fn wait<F: Future>(future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        runtime.unwrap().block_on(future)
+    }
+
+    const NONE: Duration = Duration::from_millis(1);
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn client(nth: u8) -> ClientNetwork {
+        IpAddr::from([192, 0, 2, nth]).into()
+    }
+
+    fn slots(max: usize) -> Arc<AdmissionControl> {
+        begun(max, WorkStart::AtOnce)
+    }
+
+    fn begun(max: usize, begins: WorkStart) -> Arc<AdmissionControl> {
+        Arc::new(AdmissionControl::new(
+            max,
+            begins,
+            SharedLimit::Calls,
+            &Arc::default(),
+        ))
+    }
+
+    fn refused(slots: &AdmissionControl) -> u64 {
+        slots.refusals.each().map(|(_, count)| count).sum()
+    }
+
+    /// Takes a place at once for a call.
+    fn place(slots: &Arc<AdmissionControl>, nth: u8) -> CallSlot {
+        match slots.begin(client(nth), 0) {
+            Ok(SlotOrQueue::Place(slot)) => slot,
+            _ => panic!("no place for {nth}"),
+        }
+    }
+
+    /// Queues a call.
+    fn queued(slots: &Arc<AdmissionControl>, nth: u8, queue_max: usize) -> QueueGuard {
+        match slots.begin(client(nth), queue_max) {
+            Ok(SlotOrQueue::Queue(waiting)) => waiting,
+            Ok(SlotOrQueue::Place(_)) => panic!("a place for {nth}"),
+            Err(busy) => panic!("{busy:?} for {nth}"),
+        }
+    }
+
+    /// Returns the message that a waiting call has received.
+    fn told(waiting: &mut QueueGuard) -> Option<Result<(), AdmissionRefused>> {
+        waiting.told.try_recv().ok()
+    }
+
+    #[test]
+    fn places_are_given_on_in_order_and_the_queue_is_short() {
+        wait(async {
+            let slots = slots(1);
+            let first = slots.enter(client(1), 1, NONE).await.unwrap();
+            let none = slots.enter(client(1), 0, NONE).await;
+            assert_eq!(none.err(), Some(AdmissionRefused::Full));
+            // The call enters the queue and waits only 1 ms.
+            let none = slots.enter(client(1), 1, NONE).await;
+            assert_eq!(none.err(), Some(AdmissionRefused::Full));
+            let second = slots.enter(client(1), 1, LONG);
+            let (second, ()) = tokio::join!(second, async { drop(first) });
+            assert!(second.is_ok());
+            assert_eq!(refused(&slots), 0);
+        });
+    }
+
+    #[test]
+    fn as_many_give_way_as_wait() {
+        let slots = slots(2);
+        let [mut first, mut other] = [place(&slots, 1), place(&slots, 1)];
+        assert!(!first.give_way());
+        let third = queued(&slots, 1, 1);
+        assert!(first.give_way());
+        assert!(!other.give_way(), "one waits, and one goes already");
+        assert!(first.give_way());
+        drop(first);
+        let third = third.into_slot();
+        assert!(!other.give_way(), "no call waits any more");
+        let _fourth = queued(&slots, 1, 1);
+        assert!(other.give_way());
+        drop((third, other));
+    }
+
+    #[test]
+    fn more_and_fewer_places() {
+        let slots = slots(3);
+        let mut held: Vec<_> = (0..3).map(|_| place(&slots, 1)).collect();
+        slots.resize(1);
+        for _ in 0..2 {
+            assert!(slots.begin(client(1), 0).is_err());
+            held.pop();
+        }
+        assert!(slots.begin(client(1), 0).is_err());
+        held.pop();
+        held.push(place(&slots, 1));
+        let mut waits = queued(&slots, 1, 1);
+        assert_eq!(told(&mut waits), None);
+        slots.resize(2);
+        assert_eq!(told(&mut waits), Some(Ok(())));
+        drop(waits.into_slot());
+        drop(held);
+        assert_eq!(slots.taken(), 0);
+        assert!(slots.lock().clients.is_empty());
+    }
+
+    #[test]
+    fn one_client_has_all_places_while_no_other_comes() {
+        let slots = slots(16);
+        let held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
+        let waits: Vec<_> = (0..128).map(|_| queued(&slots, 1, 128)).collect();
+        assert_eq!(
+            slots.begin(client(1), 128).err(),
+            Some(AdmissionRefused::Full)
+        );
+        drop((held, waits));
+        assert_eq!(refused(&slots), 0);
+    }
+
+    #[test]
+    fn a_free_place_goes_to_the_client_with_the_fewest() {
+        let slots = slots(3);
+        let mut held = [1, 1, 2].map(|nth| Some(place(&slots, nth)));
+        let mut own = [1, 1].map(|nth| queued(&slots, nth, 9));
+        let [mut one, mut two, mut new] = [2, 2, 3].map(|nth| queued(&slots, nth, 9));
+        held[0] = None;
+        assert_eq!((told(&mut own[0]), told(&mut one)), (None, None));
+        assert_eq!(told(&mut new), Some(Ok(())));
+        // Client 1 has no place now, and the client's oldest call comes first.
+        held[1] = None;
+        assert_eq!((told(&mut own[1]), told(&mut one)), (None, None));
+        assert_eq!(told(&mut own[0]), Some(Ok(())));
+        held[2] = None;
+        assert_eq!((told(&mut one), told(&mut two)), (Some(Ok(())), None));
+        let [own, other] = own;
+        drop(other);
+        for got in [one, new, own] {
+            drop(got.into_slot());
+        }
+        assert_eq!(told(&mut two), Some(Ok(())));
+        drop(two.into_slot());
+        assert_eq!(slots.taken(), 0);
+    }
+
+    #[test]
+    fn a_call_that_left_before_it_heard_of_its_place_gives_it_back() {
+        let slots = slots(1);
+        let first = place(&slots, 1);
+        let [second, mut third] = [1, 1].map(|nth| queued(&slots, nth, 2));
+        drop(first);
+        drop(second);
+        assert_eq!(told(&mut third), Some(Ok(())));
+        drop(third.into_slot());
+        assert_eq!(slots.taken(), 0);
+    }
+
+    #[test]
+    fn a_full_queue_makes_room_for_clients_with_fewer_calls_in_it() {
+        let slots = slots(1);
+        let _held = place(&slots, 1);
+        let mut greedy: Vec<_> = (0..4).map(|_| queued(&slots, 1, 4)).collect();
+        let mut others = vec![queued(&slots, 2, 4)];
+        assert_eq!(
+            told(&mut greedy[3]),
+            Some(Err(AdmissionRefused::ShareTaken)),
+            "newest"
+        );
+        others.push(queued(&slots, 2, 4));
+        assert_eq!(
+            told(&mut greedy[2]),
+            Some(Err(AdmissionRefused::ShareTaken))
+        );
+        // Now both clients have 2 calls in the queue.
+        for nth in [1, 2] {
+            let none = slots.begin(client(nth), 4).err();
+            assert_eq!(none, Some(AdmissionRefused::ShareTaken));
+        }
+        others.push(queued(&slots, 3, 4));
+        others.push(queued(&slots, 4, 4));
+        assert_eq!(
+            slots.begin(client(5), 4).err(),
+            Some(AdmissionRefused::Full)
+        );
+        assert_eq!(refused(&slots), 6);
+        assert_eq!(told(&mut greedy[0]), None, "the oldest");
+    }
+
+    #[test]
+    fn slow_calls_of_a_client_over_its_share_give_way_to_others() {
+        let slots = slots(3);
+        let mut held = [1, 1, 1].map(|nth| Some(place(&slots, nth)));
+        let mut gives_way = |nth: usize, pace| {
+            let slot: &mut CallSlot = held[nth].as_mut().unwrap();
+            let gives_way = slot.yield_to_other_clients(pace);
+            if gives_way {
+                held[nth] = None;
+            }
+            gives_way
+        };
+        assert!(!gives_way(0, ClientPace::Slow), "no call waits");
+        let own = queued(&slots, 1, 9);
+        assert!(
+            !gives_way(0, ClientPace::Slow),
+            "no other client's call waits"
+        );
+        let mut other = queued(&slots, 2, 9);
+        assert!(!gives_way(1, ClientPace::Fast));
+        assert!(gives_way(1, ClientPace::SlowForMany));
+        assert_eq!(told(&mut other), Some(Ok(())));
+        assert!(
+            !gives_way(0, ClientPace::Slow),
+            "no other client's call waits any more"
+        );
+        drop(own);
+        let next = queued(&slots, 2, 9);
+        assert!(
+            !gives_way(2, ClientPace::Slow),
+            "client 2 would have more then"
+        );
+        let mut new = queued(&slots, 3, 9);
+        assert!(gives_way(2, ClientPace::SlowForMany), "client 3 has none");
+        assert_eq!(told(&mut new), Some(Ok(())));
+        let mut last = queued(&slots, 4, 9);
+        assert!(
+            !gives_way(0, ClientPace::SlowForMany),
+            "client 1 has its share"
+        );
+        assert!(gives_way(0, ClientPace::Slow), "too slow for any client");
+        assert_eq!(told(&mut last), Some(Ok(())));
+        assert_eq!(refused(&slots), 3);
+        drop(next);
+        drop([other, new, last].map(QueueGuard::into_slot));
+        assert!(slots.lock().clients.is_empty());
+        assert_eq!(slots.lock().leaving, 0);
+    }
+
+    #[test]
+    fn one_place_is_given_up_for_one_call_that_waits() {
+        let slots = slots(4);
+        let mut held = [1; 4].map(|nth| place(&slots, nth));
+        let _waits = queued(&slots, 2, 9);
+        assert!(held[0].yield_to_other_clients(ClientPace::Slow));
+        assert!(!held[1].yield_to_other_clients(ClientPace::Slow));
+        assert!(
+            held[0].yield_to_other_clients(ClientPace::Fast),
+            "it was promised"
+        );
+    }
+
+    #[test]
+    fn the_client_with_the_most_places_gives_way_first() {
+        let slots = slots(5);
+        let mut most: Vec<_> = (0..3).map(|_| place(&slots, 1)).collect();
+        let mut some: Vec<_> = (0..2).map(|_| place(&slots, 2)).collect();
+        assert!(!most[0].yield_to_other_clients(ClientPace::SlowForMany));
+        let _waits = queued(&slots, 3, 9);
+        assert!(!some[0].yield_to_other_clients(ClientPace::Slow));
+        assert!(most[0].yield_to_other_clients(ClientPace::SlowForMany));
+        drop(most);
+    }
+
+    #[test]
+    fn a_waiting_client_with_more_places_takes_none_from_a_slow_one() {
+        let slots = slots(16);
+        let mut slow = place(&slots, 1);
+        let held: Vec<_> = (0..15).map(|_| place(&slots, 2)).collect();
+        let waits = queued(&slots, 2, 9);
+        assert!(!slow.yield_to_other_clients(ClientPace::Slow));
+        let _new = queued(&slots, 3, 9);
+        assert!(
+            slow.yield_to_other_clients(ClientPace::Slow),
+            "client 3 has none"
+        );
+        drop((waits, held));
+    }
+
+    #[test]
+    fn a_client_gives_way_while_it_still_has_more_afterwards() {
+        // (places of the slow client, places of the waiting client, gives way)
+        let table = [
+            (1, 0, true),
+            (1, 1, false),
+            (2, 1, false),
+            (3, 1, true),
+            (3, 2, false),
+            (4, 2, true),
+        ];
+        for (own, waiting, expected) in table {
+            let slots = slots(own + waiting);
+            let mut slow: Vec<_> = (0..own).map(|_| place(&slots, 1)).collect();
+            let _held: Vec<_> = (0..waiting).map(|_| place(&slots, 2)).collect();
+            let _waits = queued(&slots, 2, 9);
+            let gives_way = slow[0].yield_to_other_clients(ClientPace::Slow);
+            assert_eq!(gives_way, expected, "{own} {waiting}");
+        }
+    }
+
+    #[test]
+    fn many_addresses_with_one_slow_response_each_give_way_to_a_new_client() {
+        let slots = slots(4);
+        let mut slow: Vec<_> = (1..5).map(|nth| place(&slots, nth)).collect();
+        let again = queued(&slots, 1, 9);
+        assert!(
+            !slow[3].yield_to_other_clients(ClientPace::Slow),
+            "client 1 has one"
+        );
+        let mut new = queued(&slots, 5, 9);
+        assert!(slow[3].yield_to_other_clients(ClientPace::Slow));
+        slow.pop();
+        assert_eq!(told(&mut new), Some(Ok(())));
+        drop((again, new.into_slot()));
+    }
+
+    #[test]
+    fn after_a_client_had_to_wait_the_last_places_are_kept_for_a_while() {
+        let slots = slots(16);
+        let mut held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
+        let other = queued(&slots, 2, 9);
+        held.truncate(12);
+        let mut own = queued(&slots, 1, 9);
+        drop(other.into_slot());
+        assert_eq!(slots.taken(), 12);
+        assert_eq!(told(&mut own), None);
+        let _others = [place(&slots, 2), place(&slots, 3)];
+        let until = slots.lock().contended_until.unwrap();
+        slots.hand_out(&mut slots.lock(), until - NONE);
+        assert_eq!(told(&mut own), None);
+        slots.hand_out(&mut slots.lock(), until);
+        assert_eq!(told(&mut own), Some(Ok(())));
+        own.is_over = true;
+    }
+
+    #[test]
+    fn calls_that_a_backend_has_not_answered_wait_in_its_queue() {
+        let slots = begun(128, WorkStart::WithAnswer);
+        let mut slow: Vec<_> = (0..4).map(|_| place(&slots, 1)).collect();
+        slow.iter_mut().for_each(CallSlot::begins);
+        let mut other = place(&slots, 2);
+        assert!(
+            !slow[0].yield_to_other_clients(ClientPace::Slow),
+            "it has just begun"
+        );
+        let is_to_leave = |slots: &AdmissionControl, after| {
+            let state = slots.lock();
+            let then = Instant::now() + after;
+            state.is_to_leave(client(1), ClientPace::SlowForMany, then)
+        };
+        assert!(is_to_leave(&slots, UNANSWERED));
+        let mut served: Vec<_> = (0..3).map(|_| place(&slots, 2)).collect();
+        served.iter_mut().for_each(CallSlot::begins);
+        assert!(
+            !is_to_leave(&slots, UNANSWERED),
+            "client 2 has 3 at work, and 1 waits"
+        );
+        drop(served);
+        slots.lock().ended_at = Some(Instant::now() + UNANSWERED);
+        assert!(!is_to_leave(&slots, UNANSWERED), "one has just ended");
+        assert!(is_to_leave(&slots, UNANSWERED + END_PAUSE));
+        other.begins();
+        assert!(!is_to_leave(&slots, UNANSWERED + END_PAUSE));
+        drop((slow, other));
+        assert!(slots.lock().silent.is_empty() && slots.lock().clients.is_empty());
+    }
+}

@@ -1,0 +1,262 @@
+//! Fair shares: the key by which clients are counted, the rule for how much one client may take of a
+//! shared bound, and for each bound a counter of refusals to clients over their share.
+//!
+//! [`SharedLimit`] lists every bound of the process or of a worker for which clients compete.
+//! docs/src/limits.md has the same table for operators.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::base::stats::Counter;
+
+/// The key by which a client is counted: an IPv4 address, or the /64 network of an IPv6 address.
+///
+/// A host with IPv6 usually has a /64 network of its own and may use any address in the network, so the
+/// number of IPv6 addresses says nothing about the number of clients.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ClientNetwork(IpAddr);
+
+impl From<IpAddr> for ClientNetwork {
+    /// Converts an address. An IPv4 address mapped into IPv6 (`::ffff:192.0.2.1`) counts as IPv4.
+    fn from(address: IpAddr) -> ClientNetwork {
+        ClientNetwork(match address.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+        })
+    }
+}
+
+impl ClientNetwork {
+    /// Bytes of the key; an IPv4 address is written as an address mapped into IPv6.
+    pub fn octets(self) -> [u8; 16] {
+        match self.0 {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        }
+    }
+}
+
+/// Whether a client that holds `own` units of a bound may take one more, while all clients together
+/// hold `all` of `bound`. See [`may_take_more`].
+pub fn may_take(own: usize, all: usize, bound: usize) -> bool {
+    may_take_more(own, all, 1, bound)
+}
+
+/// Whether a client that holds `own` units of a bound may take `more` units, while all clients together
+/// hold `all` of `bound`.
+///
+/// A share binds only when the bound is nearly taken. Any client may use the first three quarters of the
+/// bound, so a household behind one address loses nothing on a quiet server. The last quarter is for
+/// clients that hold at most an eighth of the bound, and at least one unit.
+pub fn may_take_more(own: usize, all: usize, more: usize, bound: usize) -> bool {
+    let [own, all] = [own, all].map(|held| held.saturating_add(more));
+    all <= bound && (all <= bound - bound / 4 || own <= (bound / 8).max(1))
+}
+
+macro_rules! shares {
+    ($( $share:ident $name:literal $doc:literal; )*) => {
+        /// A bound that clients share.
+        #[derive(Copy, Clone, PartialEq, Eq, Debug)]
+        pub enum SharedLimit {
+            $( #[doc = $doc] $share, )*
+        }
+
+        impl SharedLimit {
+            /// All shares, in the order of the table in docs/src/limits.md.
+            pub const ALL: &'static [SharedLimit] = &[$( SharedLimit::$share, )*];
+
+            /// The name of the counter in `anthill status`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $( SharedLimit::$share => $name, )*
+                }
+            }
+        }
+    };
+}
+
+shares! {
+    Connections "connections_given_up" "Open connections: an idle connection of the largest holder is closed.";
+    Streams "streams_refused" "Requests under way by HTTP/2 and 3: refused, or reset for another client.";
+    HeadBytes "heads_refused" "Bytes of request heads that are kept while their requests wait.";
+    Calls "calls_refused" "Calls of scripts and git: refused, or ended for another client.";
+    Logins "logins_refused" "Failed logins: 429.";
+    SpooledBytes "bodies_refused" "Request bodies on the disk: 503.";
+    GitPages "git_pages_refused" "Pages of repositories, their rate, downloads and bytes: 429 or 503.";
+}
+
+/// Counters of refusals and losses because a share was taken, one counter for each [`SharedLimit`]. The process
+/// has one set of counters, written by any thread.
+#[derive(Default, Debug)]
+pub struct RefusalCounters([Counter; SharedLimit::ALL.len()]);
+
+impl RefusalCounters {
+    /// Counts one refusal.
+    pub fn increment(&self, share: SharedLimit) {
+        self.add(share, 1);
+    }
+
+    /// Counts `n` refusals.
+    pub fn add(&self, share: SharedLimit, n: u64) {
+        self.0[share as usize].add_shared(n);
+    }
+
+    /// Every share with its count.
+    pub fn each(&self) -> impl Iterator<Item = (SharedLimit, u64)> {
+        let share = |(share, counter): (&SharedLimit, &Counter)| (*share, counter.value());
+        SharedLimit::ALL.iter().zip(&self.0).map(share)
+    }
+}
+
+/// How many units of one bound each client holds.
+#[derive(Default, Debug)]
+pub struct ClientHoldings {
+    all: usize,
+    by_client: HashMap<ClientNetwork, usize>,
+}
+
+impl ClientHoldings {
+    /// Units that all clients hold together.
+    pub fn all(&self) -> usize {
+        self.all
+    }
+
+    /// Units that `client` holds.
+    pub fn of(&self, client: ClientNetwork) -> usize {
+        self.by_client.get(&client).copied().unwrap_or(0)
+    }
+
+    /// The number of clients that hold units.
+    pub fn clients(&self) -> usize {
+        self.by_client.len()
+    }
+
+    /// The client that holds most units, with the number of units.
+    pub fn largest(&self) -> Option<(ClientNetwork, usize)> {
+        let held = self.by_client.iter().map(|(client, own)| (*client, *own));
+        held.max_by_key(|(client, own)| (*own, *client))
+    }
+
+    /// Adds `units` to the account of `client`.
+    pub fn add(&mut self, client: ClientNetwork, units: usize) {
+        if units > 0 {
+            self.all += units;
+            *self.by_client.entry(client).or_default() += units;
+        }
+    }
+
+    /// Adds `units` to the account of `client`, or as many as [`may_take_more`] allows of `bound`.
+    /// Returns the number of units added.
+    pub fn add_up_to(&mut self, client: ClientNetwork, units: usize, bound: usize) -> usize {
+        let (own, all) = (self.of(client), self.all);
+        let for_any = (bound - bound / 4).saturating_sub(all);
+        let for_small = (bound / 8).max(1).saturating_sub(own);
+        let free = for_any.max(for_small).min(bound.saturating_sub(all));
+        let units = units.min(free);
+        self.add(client, units);
+        units
+    }
+
+    /// Takes `units` from the account of `client`. A client without units leaves the table.
+    pub fn remove(&mut self, client: ClientNetwork, units: usize) {
+        let Some(own) = self.by_client.get_mut(&client) else {
+            return;
+        };
+        let units = units.min(*own);
+        *own -= units;
+        self.all -= units;
+        if *own == 0 {
+            self.by_client.remove(&client);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(text: &str) -> ClientNetwork {
+        let address: IpAddr = text.parse().expect("an address");
+        address.into()
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        assert_eq!(client("2001:db8::1"), client("2001:db8::ffff:1"));
+        assert_ne!(client("2001:db8::1"), client("2001:db8:0:1::1"));
+        assert_ne!(client("192.0.2.1"), client("192.0.2.2"));
+        assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
+    }
+
+    #[test]
+    fn a_share_binds_when_the_bound_is_nearly_taken() {
+        // (own, all, bound, allowed)
+        let table = [
+            (0, 0, 16, true),
+            (11, 11, 16, true),
+            (12, 12, 16, false),
+            (1, 12, 16, true),
+            (2, 12, 16, false),
+            (0, 15, 16, true),
+            (0, 16, 16, false),
+            (0, 0, 1, true),
+            (0, 1, 1, false),
+            (1, 1, 2, true),
+        ];
+        for (own, all, bound, allowed) in table {
+            assert_eq!(may_take(own, all, bound), allowed, "{own} {all} {bound}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_holds_nothing_leaves_the_table() {
+        let mut held = ClientHoldings::default();
+        let [one, other] = [client("192.0.2.1"), client("192.0.2.2")];
+        held.add(one, 3);
+        held.add(other, 2);
+        held.add(other, 2);
+        assert_eq!((held.all(), held.largest()), (7, Some((other, 4))));
+        held.remove(other, 3);
+        assert_eq!(held.largest(), Some((one, 3)));
+        held.remove(other, 5);
+        assert_eq!((held.all(), held.clients(), held.of(other)), (3, 1, 0));
+    }
+
+    #[test]
+    fn a_client_is_given_what_its_share_leaves() {
+        let [one, other] = [client("192.0.2.1"), client("192.0.2.2")];
+        let mut held = ClientHoldings::default();
+        assert_eq!(held.add_up_to(one, 5, 16), 5);
+        assert_eq!(held.add_up_to(one, 20, 16), 7, "three quarters");
+        assert_eq!(held.add_up_to(one, 1, 16), 0);
+        assert_eq!(held.add_up_to(other, 20, 16), 2, "an eighth");
+        assert_eq!(held.add_up_to(other, 1, 16), 0);
+        for nth in 3..9 {
+            held.add_up_to(client(&format!("192.0.2.{nth}")), 20, 16);
+        }
+        assert_eq!(held.all(), 16);
+        for own in 0..=16 {
+            for foreign in 0..=16 - own {
+                let mut held = ClientHoldings::default();
+                held.add(one, own);
+                held.add(other, foreign);
+                let given = held.add_up_to(one, 20, 16);
+                let all = own + foreign;
+                assert!(given == 0 || may_take_more(own, all, given, 16));
+                assert!(!may_take_more(own, all, given + 1, 16));
+            }
+        }
+    }
+
+    #[test]
+    fn refusals_are_counted_by_share() {
+        let refusals = RefusalCounters::default();
+        refusals.increment(SharedLimit::Logins);
+        refusals.add(SharedLimit::Logins, 2);
+        let counted: Vec<_> = refusals.each().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [(SharedLimit::Logins, 3)]);
+    }
+}

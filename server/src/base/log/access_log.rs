@@ -1,0 +1,235 @@
+//! One line of the access log, combined or JSON.
+//!
+//! The formatting machinery of the standard library would cost more than finding the page, so
+//! numbers and escapes are done here: clean spans are copied whole, and a table finds their ends.
+//! Whatever a peer sends, a line is one line, and no byte of it can steer a terminal.
+
+use std::net::IpAddr;
+
+use crate::base::clock::rfc3339_ms;
+use crate::base::number_text::{push_address, push_number};
+
+/// How lines are written.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum AccessLogFormat {
+    /// Apache's `combined`.
+    Combined,
+    /// One JSON object (RFC 8259) on each line.
+    Json,
+}
+
+/// What the log tells of one request. Fields that the peer didn't send are `None`.
+#[derive(Copy, Clone, Debug)]
+pub struct AccessLogLine<'a> {
+    /// The client's address.
+    pub peer: IpAddr,
+    /// The user, once the password was right.
+    pub user: Option<&'a str>,
+    /// When, milliseconds since 1970.
+    pub unix_ms: u64,
+    /// The request line, without its CRLF, as it was sent.
+    pub request: &'a [u8],
+    /// The response's status.
+    pub status: u16,
+    /// Bytes of the response's body.
+    pub bytes: u64,
+    /// The field Referer.
+    pub referer: Option<&'a [u8]>,
+    /// The field User-Agent.
+    pub agent: Option<&'a [u8]>,
+    /// The field Host, or the target's authority.
+    pub host: Option<&'a [u8]>,
+    /// The number of the rule that refused the request; 0 if none did.
+    pub rule: u16,
+    /// The version of TLS, as `TLSv1.3`; `None` on a plain connection.
+    pub tls: Option<&'static str>,
+    /// How long it took, microseconds.
+    pub micros: u64,
+}
+
+impl AccessLogLine<'_> {
+    /// Appends the line in `format`, with its newline. `log_time` is the time as the combined log
+    /// has it, brackets included (the worker's clock keeps it ready).
+    pub fn append(&self, format: AccessLogFormat, log_time: &[u8], out: &mut Vec<u8>) {
+        match format {
+            AccessLogFormat::Combined => self.combined(out, log_time),
+            AccessLogFormat::Json => self.json(out),
+        }
+    }
+
+    /// Apache's `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"`; a refused request has
+    /// ` rule=NUMBER` after it. Control characters and bytes that are no UTF-8 become `\xHH`, quotes
+    /// and backslashes get a backslash.
+    pub fn combined(&self, out: &mut Vec<u8>, log_time: &[u8]) {
+        push_address(out, self.peer);
+        out.extend_from_slice(b" - ");
+        match self.user {
+            Some("") => out.extend_from_slice(b"\"\""),
+            Some(user) => push_word(out, user),
+            None => out.push(b'-'),
+        }
+        out.push(b' ');
+        out.extend_from_slice(log_time);
+        out.extend_from_slice(b" \"");
+        push_escaped(out, self.request);
+        out.extend_from_slice(b"\" ");
+        push_number(out, self.status.into());
+        out.push(b' ');
+        match self.bytes {
+            0 => out.push(b'-'),
+            bytes => push_number(out, bytes),
+        }
+        for field in [self.referer, self.agent] {
+            out.extend_from_slice(b" \"");
+            push_escaped(out, field.unwrap_or(b"-"));
+            out.push(b'"');
+        }
+        if self.rule != 0 {
+            out.extend_from_slice(b" rule=");
+            push_number(out, self.rule.into());
+        }
+        out.push(b'\n');
+    }
+
+    /// An object with `time` (RFC 3339, UTC), `remote`, `user`, `host`, `request`, `status`,
+    /// `bytes`, `referer`, `agent`, `rule`, `tls` and `us` (microseconds), in this order; what there
+    /// isn't is left out. Bytes that are no UTF-8 become U+FFFD.
+    pub fn json(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"time\":\"");
+        out.extend_from_slice(&rfc3339_ms(self.unix_ms));
+        out.extend_from_slice(b"\",\"remote\":\"");
+        push_address(out, self.peer);
+        out.push(b'"');
+        push_member(out, b",\"user\":\"", self.user.map(str::as_bytes));
+        push_member(out, b",\"host\":\"", self.host);
+        push_member(out, b",\"request\":\"", Some(self.request));
+        out.extend_from_slice(b",\"status\":");
+        push_number(out, self.status.into());
+        out.extend_from_slice(b",\"bytes\":");
+        push_number(out, self.bytes);
+        push_member(out, b",\"referer\":\"", self.referer);
+        push_member(out, b",\"agent\":\"", self.agent);
+        if self.rule != 0 {
+            out.extend_from_slice(b",\"rule\":");
+            push_number(out, self.rule.into());
+        }
+        push_member(out, b",\"tls\":\"", self.tls.map(str::as_bytes));
+        out.extend_from_slice(b",\"us\":");
+        push_number(out, self.micros);
+        out.extend_from_slice(b"}\n");
+    }
+}
+
+/// Appends `text` so that it is one line of visible characters, quotes and all.
+pub(super) fn push_message(out: &mut Vec<u8>, text: &[u8]) {
+    push_spans(out, text, |out, odd| match odd {
+        [byte @ (b'"' | b'\\')] => out.push(*byte),
+        bytes => bytes.iter().for_each(|&byte| push_hex_escape(out, byte)),
+    });
+}
+
+/// The same for between quotes: those within, and backslashes, get a backslash.
+fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
+    push_spans(out, text, |out, odd| match odd {
+        [byte @ (b'"' | b'\\')] => out.extend_from_slice(&[b'\\', *byte]),
+        bytes => bytes.iter().for_each(|&byte| push_hex_escape(out, byte)),
+    });
+}
+
+/// Like [`push_escaped`] for a field without quotes around it: a space would end it.
+fn push_word(out: &mut Vec<u8>, text: &str) {
+    for (nth, word) in text.as_bytes().split(|&byte| byte == b' ').enumerate() {
+        if nth > 0 {
+            push_hex_escape(out, b' ');
+        }
+        push_escaped(out, word);
+    }
+}
+
+fn push_member(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
+    let Some(value) = value else { return };
+    out.extend_from_slice(name);
+    push_spans(out, value, |out, odd| match odd {
+        [byte @ (b'"' | b'\\')] => out.extend_from_slice(&[b'\\', *byte]),
+        [byte] if byte.is_ascii() => push_unicode_escape(out, *byte),
+        // The two bytes of a control character from U+0080 to U+009F.
+        [0xc2, low] => push_unicode_escape(out, *low),
+        _ => out.extend_from_slice("\u{fffd}".as_bytes()),
+    });
+    out.push(b'"');
+}
+
+/// Copies the clean spans of `text` and gives `escape` what lies between: one ASCII character that
+/// needs it, one control character beyond ASCII (two bytes), or one sequence that is no UTF-8.
+fn push_spans(out: &mut Vec<u8>, text: &[u8], escape: impl Fn(&mut Vec<u8>, &[u8])) {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let clean = clean_bytes(rest);
+        out.extend_from_slice(&rest[..clean]);
+        rest = &rest[clean..];
+        let Some(&first) = rest.first() else { return };
+        let (len, is_clean) = if first.is_ascii() {
+            (1, false)
+        } else {
+            character(rest)
+        };
+        let (piece, after) = rest.split_at(len);
+        if is_clean {
+            out.extend_from_slice(piece);
+        } else {
+            escape(out, piece);
+        }
+        rest = after;
+    }
+}
+
+/// How many bytes from the start are visible ASCII without `"` and `\`.
+fn clean_bytes(text: &[u8]) -> usize {
+    text.iter()
+        .position(|&byte| !CLEAN[usize::from(byte)])
+        .unwrap_or(text.len())
+}
+
+const CLEAN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0x20;
+    while byte < 0x7f {
+        table[byte] = byte != b'"' as usize && byte != b'\\' as usize;
+        byte += 1;
+    }
+    table
+};
+
+/// The length of the first character beyond ASCII, and whether it may stay: no if it is no UTF-8
+/// (then the length is that of the sequence that a decoder would replace), nor if it is a control
+/// character (which terminals obey).
+fn character(text: &[u8]) -> (usize, bool) {
+    let longest = &text[..text.len().min(4)];
+    let valid = match std::str::from_utf8(longest) {
+        Ok(valid) => valid,
+        Err(error) if error.valid_up_to() == 0 => {
+            return (error.error_len().unwrap_or(longest.len()), false);
+        }
+        Err(error) => std::str::from_utf8(&longest[..error.valid_up_to()]).unwrap_or_default(),
+    };
+    match valid.chars().next() {
+        Some(first) => (first.len_utf8(), !first.is_control()),
+        None => (1, false),
+    }
+}
+
+fn push_hex_escape(out: &mut Vec<u8>, byte: u8) {
+    out.extend_from_slice(&[b'\\', b'x', hex(byte >> 4), hex(byte & 15)]);
+}
+
+fn push_unicode_escape(out: &mut Vec<u8>, byte: u8) {
+    out.extend_from_slice(b"\\u00");
+    out.extend_from_slice(&[hex(byte >> 4), hex(byte & 15)]);
+}
+
+fn hex(nibble: u8) -> u8 {
+    b"0123456789abcdef"[usize::from(nibble & 15)]
+}
+
+#[cfg(test)]
+mod tests;

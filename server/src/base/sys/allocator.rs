@@ -1,0 +1,393 @@
+//! Global allocator: dlmalloc, with a small cache of free blocks for each worker thread. dlmalloc wastes
+//! the least memory beside the blocks that a TLS connection keeps.
+//!
+//! A request over TLS takes and returns the same three blocks each time. A worker that finds the blocks
+//! again without the lock of all threads saves a twentieth of the time, and two workers don't wait for
+//! each other. A thread has a cache only on request, and no block larger than a TLS record is cached.
+//!
+//! dlmalloc returns memory to the system by whole segments. By default dlmalloc joins each new mapping to
+//! the mapping above, and a single block in use keeps the joined segment for ever. So segments are
+//! separate here, and free segments are returned every few seconds: when 9,000 connections with heads of
+//! 15 KB have gone, the memory of the connections has gone too.
+
+use crate::base::sys::segments::{SEGMENT_BYTES, Segments};
+use dlmalloc::Dlmalloc;
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::{Cell, UnsafeCell};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The program's allocator.
+pub struct Heap;
+
+/// dlmalloc with all blocks of all threads, behind a lock.
+static SHARED: Mutex<HeapState> = Mutex::new(HeapState {
+    blocks: Dlmalloc::new_with_allocator(Segments::new()),
+    used: 0,
+});
+
+struct HeapState {
+    blocks: Dlmalloc<Segments>,
+    /// Bytes that callers hold.
+    used: usize,
+}
+
+/// Free memory in bytes from which memory is returned to the system. Mapping memory again costs a page
+/// fault for each 4 KiB.
+const SLACK_BYTES_MAX: usize = 1 << 20;
+
+/// Access to dlmalloc under the lock.
+struct LockedHeap;
+
+impl LockedHeap {
+    fn lock() -> MutexGuard<'static, HeapState> {
+        // No code that runs under the lock panics half-way.
+        SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    unsafe fn alloc(layout: Layout) -> *mut u8 {
+        let mut shared = LockedHeap::lock();
+        // SAFETY: the caller keeps the promises of `alloc`.
+        let block = unsafe { shared.blocks.malloc(layout.size(), layout.align()) };
+        shared.count(block, layout.size(), 0);
+        block
+    }
+
+    unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+        let mut shared = LockedHeap::lock();
+        // SAFETY: the caller keeps the promises of `alloc_zeroed`.
+        let block = unsafe { shared.blocks.calloc(layout.size(), layout.align()) };
+        shared.count(block, layout.size(), 0);
+        block
+    }
+
+    unsafe fn dealloc(block: *mut u8, layout: Layout) {
+        let mut shared = LockedHeap::lock();
+        shared.used -= layout.size();
+        // SAFETY: the caller keeps the promises of `dealloc`.
+        unsafe { shared.blocks.free(block, layout.size(), layout.align()) }
+    }
+
+    unsafe fn realloc(block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let (size, align) = (layout.size(), layout.align());
+        let mut shared = LockedHeap::lock();
+        // SAFETY: the caller keeps the promises of `realloc`.
+        let block = unsafe { shared.blocks.realloc(block, size, align, new_size) };
+        shared.count(block, new_size, size);
+        block
+    }
+}
+
+impl HeapState {
+    /// Counts a block of `size` bytes that replaces a block of `before` bytes, unless the allocation
+    /// failed.
+    fn count(&mut self, block: *mut u8, size: usize, before: usize) {
+        if !block.is_null() {
+            self.used += size;
+            self.used -= before;
+        }
+    }
+}
+
+impl Heap {
+    /// Turns the block cache of the calling thread on.
+    pub fn enable_thread_cache() {
+        CACHE.with(|cache| cache.bytes_left.set(CACHE_BYTES));
+    }
+
+    /// Returns free memory to the system, where at least `SLACK_BYTES_MAX` bytes are free. The call takes
+    /// some microseconds for each 100 MiB of mapped memory. The blocks in the calling thread's cache are
+    /// returned first: cached blocks are spread over all segments, and one block keeps a whole segment.
+    /// Returns the bytes that the system got.
+    pub fn trim() -> usize {
+        let mapped = |shared: &HeapState| shared.blocks.allocator().mapped();
+        let before = {
+            let shared = LockedHeap::lock();
+            if mapped(&shared).saturating_sub(shared.used) < SLACK_BYTES_MAX {
+                return 0;
+            }
+            mapped(&shared)
+        };
+        let keeps_blocks = CACHE.with(ThreadCache::release);
+        let after = {
+            let mut shared = LockedHeap::lock();
+            // SAFETY: the lock is held, and only free blocks are touched. The newest segment keeps the
+            // free end for the next blocks.
+            unsafe { shared.blocks.trim(SEGMENT_BYTES) };
+            mapped(&shared)
+        };
+        if keeps_blocks {
+            Heap::enable_thread_cache();
+        }
+        before.saturating_sub(after)
+    }
+
+    /// Returns all blocks in the calling thread's cache and turns the cache off.
+    pub fn disable_thread_cache() {
+        let _ = CACHE.with(ThreadCache::release);
+    }
+}
+
+/// Free blocks that one thread keeps.
+struct ThreadCache {
+    bins: [UnsafeCell<Bin>; BINS],
+    bytes_left: Cell<usize>,
+}
+
+/// Linked list of free blocks of one size; each block holds the address of the next.
+#[derive(Copy, Clone)]
+struct Bin {
+    first: *mut u8,
+    size: usize,
+}
+
+/// Step between the sizes of cached blocks, in bytes. Sizes are rounded as in dlmalloc, less dlmalloc's
+/// own word, so each block of a bin fits every request for the bin.
+const GRAIN: usize = 2 * size_of::<usize>();
+const OVERHEAD: usize = size_of::<usize>();
+const BINS: usize = 128;
+/// Largest cached block in bytes: a whole TLS record and the bytes before the record.
+const BLOCK_BYTES_MAX: usize = 20 * 1024;
+/// Most bytes in the cache of one thread.
+const CACHE_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    // Initialized at compile time and without a destructor, so access to the cache allocates nothing.
+    static CACHE: ThreadCache = const {
+        ThreadCache {
+            bins: [const { UnsafeCell::new(Bin { first: ptr::null_mut(), size: 0 }) }; BINS],
+            bytes_left: Cell::new(0),
+        }
+    };
+}
+
+/// Returns the size of the block for `layout`, or `None` where blocks for `layout` are not cached.
+fn kept_size(layout: Layout) -> Option<usize> {
+    (layout.size() <= BLOCK_BYTES_MAX && layout.align() <= GRAIN).then(|| rounded(layout.size()))
+}
+
+fn rounded(size: usize) -> usize {
+    (size.max(GRAIN) + OVERHEAD).next_multiple_of(GRAIN) - OVERHEAD
+}
+
+fn with_size(layout: Layout, size: usize) -> Layout {
+    // SAFETY: the alignment comes from a layout, and the size is at most twice BLOCK_BYTES_MAX.
+    unsafe { Layout::from_size_align_unchecked(size, layout.align()) }
+}
+
+impl ThreadCache {
+    fn bin(&self, size: usize) -> &UnsafeCell<Bin> {
+        &self.bins[size / GRAIN % BINS]
+    }
+
+    /// Takes a block of `size` bytes out of the cache.
+    fn take(&self, size: usize) -> Option<*mut u8> {
+        let bin = self.bin(size).get();
+        // SAFETY: the cache belongs to the calling thread alone, and no call below re-enters the cache. A
+        // block in a bin is free and at least two words long, and the first word was written by `put`.
+        unsafe {
+            let block = (*bin).first;
+            if block.is_null() || (*bin).size != size {
+                return None;
+            }
+            (*bin).first = block.cast::<*mut u8>().read();
+            self.bytes_left.set(self.bytes_left.get() + size);
+            Some(block)
+        }
+    }
+
+    /// Puts a free block of `size` bytes into the cache. Returns false if the cache has no room.
+    fn put(&self, block: *mut u8, size: usize) -> bool {
+        let bin = self.bin(size).get();
+        let Some(left) = self.bytes_left.get().checked_sub(size) else {
+            return false;
+        };
+        // SAFETY: the cache belongs to the calling thread alone, as in `take`. The caller owns the block,
+        // and the block is aligned for a word.
+        unsafe {
+            if (*bin).first.is_null() {
+                (*bin).size = size;
+            } else if (*bin).size != size {
+                return false;
+            }
+            block.cast::<*mut u8>().write((*bin).first);
+            (*bin).first = block;
+        }
+        self.bytes_left.set(left);
+        true
+    }
+
+    /// Returns all cached blocks to dlmalloc and turns the cache off. Returns whether the cache was on or
+    /// held blocks.
+    fn release(&self) -> bool {
+        let mut kept = self.bytes_left.replace(0);
+        for bin in &self.bins {
+            // SAFETY: the cache belongs to the calling thread alone, as in `take`.
+            while let size = unsafe { (*bin.get()).size }
+                && let Some(block) = self.take(size)
+            {
+                kept += size;
+                // SAFETY: the block came from dlmalloc with the given size and an alignment of at most
+                // GRAIN, and dlmalloc aligns every block to GRAIN.
+                unsafe {
+                    LockedHeap::dealloc(block, Layout::from_size_align_unchecked(size, GRAIN));
+                }
+            }
+        }
+        self.bytes_left.set(0);
+        kept > 0
+    }
+}
+
+// SAFETY: every block comes from dlmalloc, and the size is rounded in the same way when a block is
+// allocated, freed and resized. So a cached block is large enough for every layout of the bin. A block is
+// in one place only: cached, or in use.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let Some(size) = kept_size(layout) else {
+            // SAFETY: the caller keeps the promises of `alloc`.
+            return unsafe { LockedHeap::alloc(layout) };
+        };
+        match CACHE.with(|cache| cache.take(size)) {
+            Some(block) => block,
+            // SAFETY: the caller keeps the promises of `alloc`, and rounding never makes a size smaller.
+            None => unsafe { LockedHeap::alloc(with_size(layout, size)) },
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let Some(size) = kept_size(layout) else {
+            // SAFETY: the caller keeps the promises of `dealloc`.
+            return unsafe { LockedHeap::dealloc(block, layout) };
+        };
+        if !CACHE.with(|cache| cache.put(block, size)) {
+            // SAFETY: the block was allocated with the rounded size.
+            unsafe { LockedHeap::dealloc(block, with_size(layout, size)) }
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // The kernel has cleared the memory of large blocks.
+        if kept_size(layout).is_none() {
+            // SAFETY: the caller keeps the promises of `alloc_zeroed`.
+            return unsafe { LockedHeap::alloc_zeroed(layout) };
+        }
+        // SAFETY: the caller keeps the promises of `alloc_zeroed`; a block that isn't null has the size
+        // of `layout`.
+        unsafe {
+            let block = self.alloc(layout);
+            if !block.is_null() {
+                block.write_bytes(0, layout.size());
+            }
+            block
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let old = kept_size(layout);
+        let new = kept_size(with_new_size(layout, new_size));
+        match (old, new) {
+            (Some(old), Some(new)) if old == new => block,
+            (old, new) => {
+                let old = old.map_or(layout, |size| with_size(layout, size));
+                // SAFETY: the block was allocated with the layout `old`. The caller promises that the new
+                // size is sound, and rounding keeps the size sound.
+                unsafe { LockedHeap::realloc(block, old, new.unwrap_or(new_size)) }
+            }
+        }
+    }
+}
+
+fn with_new_size(layout: Layout, size: usize) -> Layout {
+    // SAFETY: the caller of `realloc` promises that the new size makes a sound layout.
+    unsafe { Layout::from_size_align_unchecked(size, layout.align()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(size: usize) -> Layout {
+        Layout::from_size_align(size, 8).unwrap()
+    }
+
+    #[test]
+    fn free_memory_goes_back_to_the_system() {
+        let mapped = || LockedHeap::lock().blocks.allocator().mapped();
+        let layout = layout(15_000);
+        // SAFETY: each block is freed once, with the layout of the allocation.
+        unsafe {
+            let mut blocks: Vec<_> = (0..4_096).map(|_| Heap.alloc(layout)).collect();
+            assert!(mapped() >= 60 << 20);
+            let stays = blocks.split_off(4_095);
+            blocks.iter().for_each(|block| Heap.dealloc(*block, layout));
+            Heap::trim();
+            assert!(mapped() <= 8 << 20, "{}", mapped());
+            Heap.dealloc(stays[0], layout);
+        }
+    }
+
+    #[test]
+    fn blocks_come_back_to_who_asks_for_their_size() {
+        Heap::enable_thread_cache();
+        // SAFETY: each block is freed once, with the layout of the allocation.
+        unsafe {
+            let first = Heap.alloc(layout(5_200));
+            Heap.dealloc(first, layout(5_200));
+            let again = Heap.alloc_zeroed(layout(5_198));
+            assert_eq!(first, again);
+            let bytes = std::slice::from_raw_parts(again, 5_198);
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            let other = Heap.alloc(layout(5_200));
+            assert_ne!(other, again);
+            Heap.dealloc(other, layout(5_200));
+            Heap.dealloc(again, layout(5_198));
+        }
+        Heap::disable_thread_cache();
+        assert!(CACHE.with(|cache| cache.take(rounded(5_200))).is_none());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        Heap::enable_thread_cache();
+        let layout = layout(16_384);
+        // SAFETY: each block is freed once, with the layout of the allocation.
+        unsafe {
+            let blocks: Vec<_> = (0..8).map(|_| Heap.alloc(layout)).collect();
+            blocks.iter().for_each(|block| Heap.dealloc(*block, layout));
+        }
+        let left = CACHE.with(|cache| cache.bytes_left.get());
+        assert!(left < CACHE_BYTES / 2, "{left}");
+        Heap::disable_thread_cache();
+    }
+
+    #[test]
+    fn resizing_keeps_what_is_in_it() {
+        Heap::enable_thread_cache();
+        // SAFETY: each block is freed once with the layout of the allocation, and only written bytes are
+        // read.
+        unsafe {
+            let mut size = 1;
+            let mut block = Heap.alloc(layout(size));
+            block.write(7);
+            for next in [
+                2,
+                24,
+                25,
+                4_000,
+                20 * 1024,
+                20 * 1024 + 1,
+                1 << 20,
+                3_000,
+                9,
+            ] {
+                block = Heap.realloc(block, layout(size), next);
+                size = next;
+                assert_eq!(block.read(), 7);
+                block.add(size - 1).write(if size == 1 { 7 } else { 1 });
+            }
+            Heap.dealloc(block, layout(size));
+        }
+        Heap::disable_thread_cache();
+    }
+}

@@ -1,0 +1,566 @@
+//! The work of a call for all: it asks the handler, decides what may become of the response, and
+//! gathers it. A task of its own on the worker of who asked first, so that no client's leaving ends it.
+
+use crate::base::clock;
+use crate::cache::PageCache;
+use crate::cache::fill::{CacheFill, FillHead, FillPhase};
+use crate::cache::handler::CachedHandler;
+use crate::cache::key::{PresentedRequest, VaryFields};
+use crate::cache::page::CachedPage;
+use crate::cache::policy;
+use crate::cache::policy::{
+    Freshness, Lifetime, RequestFacts, ResponseTimes, StorageTerms, StoreDecision,
+};
+use crate::handler::pipe::{self, PipeRead};
+use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
+use crate::limits::{
+    CACHE_CHUNK_BYTES, CACHE_FAILED_SECONDS, CACHE_FILL_ABANDONED_LATE_SECONDS_MAX,
+    CACHE_FILL_ABANDONED_SECONDS_MAX, CACHE_FILL_UNKNOWN_LENGTH_SECONDS_MAX,
+    CACHE_REFRESH_UNATTENDED_SECONDS_MAX,
+};
+use crate::wire::fields::Fields;
+use crate::wire::reject::Reject;
+use crate::wire::request_head::Method;
+use crate::wire::status::{Status, StatusLine};
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+
+/// What who began a call gets of it by hand, since it can't be shared.
+pub(super) enum PrivateOutcome {
+    /// All of it.
+    Answer(Result<Response, HandlerError>),
+    /// What follows the bytes that were gathered.
+    Rest(ContentRest),
+}
+
+/// The rest of a content, with what makes it.
+pub(super) struct ContentRest {
+    reader: pipe::PipeReader,
+    work: Option<LocalBoxFuture<()>>,
+}
+
+/// The hand that it is put into; on one thread.
+pub(super) struct PrivateReceiver(Rc<RefCell<Option<PrivateOutcome>>>);
+
+/// Where to put it, if anybody is there.
+pub(super) struct PrivateSender(Weak<RefCell<Option<PrivateOutcome>>>);
+
+impl PrivateReceiver {
+    pub(super) fn new() -> PrivateReceiver {
+        PrivateReceiver(Rc::default())
+    }
+
+    pub(super) fn weak(&self) -> PrivateSender {
+        PrivateSender(Rc::downgrade(&self.0))
+    }
+
+    /// For a call that nobody waits for.
+    pub(super) fn nobody() -> PrivateSender {
+        PrivateSender(Weak::new())
+    }
+
+    pub(super) fn take(&self) -> Option<PrivateOutcome> {
+        self.0.borrow_mut().take()
+    }
+}
+
+impl PrivateSender {
+    /// What nobody takes is dropped, and with it the call.
+    fn give(&self, handed: PrivateOutcome) {
+        if let Some(hand) = self.0.upgrade() {
+            hand.replace(Some(handed));
+        }
+    }
+}
+
+impl ContentRest {
+    /// Takes the next part.
+    fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Poll<Result<PipeRead, pipe::PipeBroken>> {
+        if let Some(work) = &mut self.work
+            && work.as_mut().poll(cx).is_ready()
+        {
+            self.work = None;
+        }
+        self.reader.poll_take(cx, out, CACHE_CHUNK_BYTES)
+    }
+
+    /// Copies all of it.
+    pub(super) async fn copy(mut self, mut to: pipe::PipeWriter) {
+        let mut chunk = Vec::new();
+        loop {
+            chunk.clear();
+            match poll_fn(|cx| self.poll_take(cx, &mut chunk)).await {
+                Ok(PipeRead::End) => return to.finish(),
+                Err(_) => return to.break_off(self.reader.break_reason()),
+                Ok(PipeRead::Bytes(_)) => {}
+            }
+            // What makes the rest goes on while its reader is slow.
+            let mut writing = pin!(to.write_all(&chunk));
+            let written = poll_fn(|cx| {
+                if let Some(work) = &mut self.work
+                    && work.as_mut().poll(cx).is_ready()
+                {
+                    self.work = None;
+                }
+                writing.as_mut().poll(cx)
+            });
+            if written.await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// One call.
+pub(super) struct FillTask {
+    cached: Arc<CachedHandler>,
+    fill: Arc<CacheFill>,
+    /// What there was before: it may be good still, or do if the handler fails.
+    old: Option<Arc<CachedPage>>,
+    asked: RequestFacts,
+    begun_ms: u64,
+    /// With nobody waiting it goes on for so long.
+    alone_seconds: u32,
+    is_settled: bool,
+}
+
+impl Drop for FillTask {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.settle(None, FillPhase::Abandoned);
+        }
+    }
+}
+
+impl FillTask {
+    pub(super) fn new(
+        cached: Arc<CachedHandler>,
+        fill: Arc<CacheFill>,
+        old: Option<Arc<CachedPage>>,
+        asker: &PresentedRequest<'_>,
+    ) -> FillTask {
+        FillTask {
+            begun_ms: cached.cache.now_ms(),
+            cached,
+            fill,
+            old,
+            asked: asker.asked(),
+            alone_seconds: CACHE_FILL_ABANDONED_SECONDS_MAX,
+            is_settled: false,
+        }
+    }
+
+    /// The same where an old page is served meanwhile, so that nobody waits from the beginning.
+    pub(super) fn unawaited(mut self) -> FillTask {
+        self.alone_seconds = CACHE_REFRESH_UNATTENDED_SECONDS_MAX;
+        self
+    }
+
+    /// Asks the handler; runs to the end of its answer, unless everybody who waited for it leaves and
+    /// it doesn't come to its end soon: else whoever asks and leaves would have scripts run for nobody.
+    pub(super) async fn run(mut self, mut request: Request, giving: PrivateSender) {
+        let asked_fields = std::mem::take(&mut request.fields);
+        request.method = Method::Get;
+        request.fields = self.unconditional(&asked_fields);
+        // What the server itself adds to the page is for others only if it isn't guarded.
+        let guarded = Rc::new(Cell::new(false));
+        let inside = request.subrequests.take();
+        request.subrequests = inside.map(|inside| inside.with_guard_flag(guarded.clone()));
+        let answering = self.cached.inner.handle(request);
+        let Some(answered) = self.while_wanted(answering, || false).await else {
+            return;
+        };
+        match answered {
+            answer if guarded.get() => self.pass(answer, &giving),
+            Err(fault) => self.failed(fault, &giving),
+            Ok(response) => self.answered(response, &asked_fields, &giving).await,
+        }
+    }
+
+    /// The field lines of a request for the whole page: its client's conditions are judged here, and
+    /// if there was a page before, its handler may say that it is good still.
+    fn unconditional(&self, fields: &[u8]) -> Vec<u8> {
+        let mut lines = Vec::with_capacity(fields.len());
+        for (name, value) in Fields(fields) {
+            let is_condition = CONDITIONS
+                .iter()
+                .any(|condition| name.eq_ignore_ascii_case(condition.as_bytes()));
+            let is_hidden =
+                self.cached.rule.ignores_cookies && name.eq_ignore_ascii_case(b"cookie");
+            if !is_condition && !is_hidden {
+                for part in [name, b": ", value, b"\r\n"] {
+                    lines.extend_from_slice(part);
+                }
+            }
+        }
+        if let Some(old) = &self.old {
+            lines.extend_from_slice(&old.conditions());
+        }
+        lines
+    }
+
+    /// Waits; None if for too long nobody else did. What is nearly there is given longer.
+    async fn while_wanted<T>(
+        &self,
+        future: impl Future<Output = T>,
+        is_nearly_there: impl Fn() -> bool,
+    ) -> Option<T> {
+        let mut future = pin!(future);
+        let mut alone = 0;
+        loop {
+            match timeout(Duration::from_secs(1), future.as_mut()).await {
+                Ok(done) => return Some(done),
+                Err(_) if self.fill.is_wanted() => alone = 0,
+                Err(_) => alone += 1,
+            }
+            let patience = match is_nearly_there() {
+                true => self
+                    .alone_seconds
+                    .max(CACHE_FILL_ABANDONED_LATE_SECONDS_MAX),
+                false => self.alone_seconds,
+            };
+            if alone > patience {
+                return None;
+            }
+        }
+    }
+
+    fn settle(&mut self, page: Option<&Arc<CachedPage>>, phase: FillPhase) {
+        self.is_settled = true;
+        self.cache().settle(&self.fill, page, phase);
+    }
+
+    fn cache(&self) -> &Arc<PageCache> {
+        &self.cached.cache
+    }
+
+    /// The old page, if it may be used while the handler fails.
+    fn resort(&self) -> Option<&Arc<CachedPage>> {
+        let now_ms = self.cache().now_ms();
+        let old = self.old.as_ref();
+        old.filter(|page| page.good_for(now_ms) != Freshness::Dead)
+    }
+
+    fn failed(&mut self, fault: HandlerError, giving: &PrivateSender) {
+        let reject = fault.reject;
+        // That something isn't there, or isn't for this client, is an answer (RFC 5861 §4).
+        let is_failure = reject.status.0 >= 500 && !reject.is_of_one_client();
+        match self.resort().filter(|_| is_failure) {
+            Some(old) => {
+                old.spare(self.cache().now_ms() + CACHE_FAILED_SECONDS * 1_000);
+                log::error!("{fault}; an old page is served meanwhile");
+            }
+            None => giving.give(PrivateOutcome::Answer(Err(fault))),
+        }
+        self.settle(None, FillPhase::Failed(reject));
+    }
+
+    async fn answered(&mut self, response: Response, asked: &[u8], giving: &PrivateSender) {
+        let status = *response.status;
+        let times = ResponseTimes {
+            now: clock::unix_seconds_now(),
+            call_seconds: (self.cache().now_ms() - self.begun_ms) / 1_000,
+        };
+        if status == Status::NOT_MODIFIED
+            && let Some(old) = self.old.clone()
+        {
+            return self.freshened(&old, &response, asked, times);
+        }
+        if status.0 >= 500
+            && let Some(old) = self.resort()
+        {
+            old.spare(self.cache().now_ms() + CACHE_FAILED_SECONDS * 1_000);
+            let place = &self.fill.place;
+            let path = place.path.escape_ascii();
+            let (site, code) = (&place.site, status.0);
+            log::error!(
+                "{site}{path}: the handler answered {code}; an old page is served meanwhile"
+            );
+            let reject = Reject {
+                status,
+                ..Reject::HANDLER_FAILED
+            };
+            return self.settle(None, FillPhase::Failed(reject));
+        }
+        let rule = &self.cached.rule;
+        let terms = match policy::judge(rule, self.asked, status, &response.fields, times) {
+            StoreDecision::Keep(terms) => Some(terms),
+            StoreDecision::Share => {
+                // Requests that come from now on make a call of their own: their clients may have had
+                // this failure already, before the end of the call is known here.
+                self.fill.doom();
+                None
+            }
+            StoreDecision::Pass => return self.pass(Ok(response), giving),
+        };
+        self.gather(response, asked, terms, giving).await;
+    }
+
+    /// For who asked, and nobody else.
+    fn pass(&mut self, answer: Result<Response, HandlerError>, giving: &PrivateSender) {
+        giving.give(PrivateOutcome::Answer(answer));
+        self.settle_passed();
+    }
+
+    fn settle_passed(&mut self) {
+        let now_ms = self.cache().now_ms();
+        let fill = self.fill.clone();
+        // The response for one login says nothing about the page for all clients.
+        if let Some(old) = &self.old
+            && !fill.kind.authorized
+        {
+            self.cache().drop_page(old);
+        }
+        self.cache()
+            .remember_pass(&fill.place.key, &fill.kind, now_ms);
+        self.settle(None, FillPhase::Passed);
+    }
+
+    /// The old page is good still.
+    fn freshened(
+        &mut self,
+        old: &Arc<CachedPage>,
+        response: &Response,
+        asked: &[u8],
+        times: ResponseTimes,
+    ) {
+        let mut fields = old.freshened(response);
+        let status = old.variant.status_line();
+        let verdict = policy::judge(&self.cached.rule, self.asked, *status, &fields, times);
+        let terms = match verdict {
+            StoreDecision::Keep(terms) => Some(terms),
+            StoreDecision::Share | StoreDecision::Pass => {
+                // Its new fields are for one client alone; the old ones were for all.
+                fields = old.fields();
+                self.cache().drop_page(old);
+                None
+            }
+        };
+        let content = old.variant.bytes().into();
+        self.done(&status, &fields, content, asked, terms);
+    }
+
+    /// Takes the content in, as far as it may become a page.
+    async fn gather(
+        &mut self,
+        response: Response,
+        asked: &[u8],
+        terms: Option<StorageTerms>,
+        giving: &PrivateSender,
+    ) {
+        let bytes_max = self.bytes_max();
+        let (length, known) = match &response.body {
+            ResponseBody::Empty => (0, true),
+            ResponseBody::Whole(bytes) => (bytes.len() as u64, true),
+            ResponseBody::Stream { length, .. } => (length.unwrap_or(0), length.is_some()),
+        };
+        if length > bytes_max as u64 || !self.fill.grow(self.cache(), length as usize) {
+            return self.pass(Ok(response), giving);
+        }
+        let Response {
+            status,
+            fields,
+            body,
+        } = response;
+        let (reader, work) = match body {
+            ResponseBody::Empty => {
+                return self.done(&status, &fields, Box::default(), asked, terms);
+            }
+            ResponseBody::Whole(bytes) => {
+                return self.done(&status, &fields, bytes.into(), asked, terms);
+            }
+            ResponseBody::Stream { reader, work, .. } => (reader, work),
+        };
+        let said = known.then_some(length as usize);
+        let is_added = terms.is_some()
+            && crate::cache::page::adds_vary(*status, &self.fill.kind, &fields, said);
+        let vary = is_added.then(crate::cache::page::our_vary);
+        self.fill.begin(FillHead {
+            status: status.clone(),
+            fields: fields.iter().cloned().chain(vary).collect(),
+            length: known.then_some(length),
+            varied: VaryFields::of(&fields, Fields(asked)),
+            is_kept: terms.is_some(),
+        });
+        let rest = ContentRest {
+            reader,
+            work: Some(work),
+        };
+        let gathering = ContentCollector {
+            fill: &self.fill,
+            rest,
+            cache: self.cache(),
+            length: known.then_some(length),
+            bytes_max,
+            since: Instant::now(),
+        };
+        let half = known.then_some(length / 2);
+        let is_nearly_there = || half.is_some_and(|half| self.fill.length() as u64 > half);
+        let gathered = self.while_wanted(gathering.run(), is_nearly_there).await;
+        match gathered {
+            None => {}
+            Some(CollectOutcome::Whole { is_doubtful }) => {
+                let content = self.fill.content().into();
+                let terms = terms.filter(|_| !is_doubtful);
+                self.done(&status, &fields, content, asked, terms);
+            }
+            Some(CollectOutcome::Broken(why)) => self.settle(None, FillPhase::Broken(why)),
+            Some(CollectOutcome::TooMuch(rest)) => {
+                giving.give(PrivateOutcome::Rest(rest));
+                self.settle_passed();
+            }
+        }
+    }
+
+    fn bytes_max(&self) -> usize {
+        let rule = self.cached.rule.page_bytes;
+        rule.min(self.cache().page_bytes_max())
+    }
+
+    /// It is whole. Without terms it is for those alone who wait for it now.
+    fn done(
+        &mut self,
+        status: &StatusLine,
+        fields: &policy::ResponseFields,
+        content: Box<[u8]>,
+        asked: &[u8],
+        terms: Option<StorageTerms>,
+    ) {
+        let mut kind = self.fill.kind.clone();
+        kind.authorized = false;
+        let age = || {
+            policy::age(
+                fields,
+                ResponseTimes {
+                    now: clock::unix_seconds_now(),
+                    call_seconds: 0,
+                },
+            )
+        };
+        let page = Arc::new(CachedPage::new(
+            self.fill.place.clone(),
+            kind,
+            VaryFields::of(fields, Fields(asked)),
+            terms.unwrap_or_else(|| StorageTerms {
+                age: age(),
+                ..FOR_NOW
+            }),
+            status,
+            fields,
+            content,
+            self.cached.rule.disk,
+            self.cache().now_ms(),
+            clock::unix_seconds_now(),
+            &self.cache().bytes,
+        ));
+        let kept = terms.is_some().then(|| page.clone());
+        self.settle(kept.as_ref(), FillPhase::Done(page));
+        // What is the same as before needn't be compressed anew.
+        if let (Some(page), Some(old)) = (kept, &self.old)
+            && let Some(made) = old.gzip()
+            && old.variant.bytes() == page.variant.bytes()
+            && page.is_text()
+        {
+            self.cache().hang_gzip(&page, made.bytes().into());
+        }
+    }
+}
+
+/// Terms of what isn't kept.
+const FOR_NOW: StorageTerms = StorageTerms {
+    lifetime: Lifetime {
+        fresh: 0,
+        while_revalidate: 0,
+        if_error: 0,
+    },
+    age: 0,
+    explicit: false,
+    for_authorized: false,
+};
+
+/// What a client wants to hear alone of a page, and whether it has it already.
+const CONDITIONS: [&str; 6] = [
+    "If-Match",
+    "If-None-Match",
+    "If-Modified-Since",
+    "If-Unmodified-Since",
+    "If-Range",
+    "Range",
+];
+
+/// A content on its way into memory.
+struct ContentCollector<'w> {
+    fill: &'w CacheFill,
+    rest: ContentRest,
+    cache: &'w Arc<PageCache>,
+    length: Option<u64>,
+    bytes_max: usize,
+    since: Instant,
+}
+
+/// What became of it.
+enum CollectOutcome {
+    Whole {
+        /// As far as anybody knows: it is for those who wait for it, and nobody later.
+        is_doubtful: bool,
+    },
+    /// By this rule, if one is known.
+    Broken(Option<Reject>),
+    /// It is too large, or comes too slowly, for anybody to wait for it.
+    TooMuch(ContentRest),
+}
+
+impl ContentCollector<'_> {
+    async fn run(mut self) -> CollectOutcome {
+        let mut chunk = Vec::new();
+        let mut so_far = 0;
+        loop {
+            chunk.clear();
+            let part = poll_fn(|cx| {
+                let taken = ready!(self.rest.poll_take(cx, &mut chunk));
+                Poll::Ready(taken)
+            });
+            // While the length is unknown all others wait for the end: not for ever.
+            let patience = match self.length {
+                Some(_) => Duration::MAX,
+                None => Duration::from_secs(CACHE_FILL_UNKNOWN_LENGTH_SECONDS_MAX)
+                    .saturating_sub(self.since.elapsed()),
+            };
+            match timeout(patience, part).await {
+                Err(_) => return CollectOutcome::TooMuch(self.rest),
+                Ok(Err(_)) => return CollectOutcome::Broken(self.rest.reader.break_reason()),
+                Ok(Ok(PipeRead::End)) => {
+                    let is_whole = self.length.is_none_or(|length| length == so_far as u64);
+                    return match is_whole {
+                        true => CollectOutcome::Whole {
+                            is_doubtful: self.rest.reader.may_be_truncated(),
+                        },
+                        false => CollectOutcome::Broken(None),
+                    };
+                }
+                Ok(Ok(PipeRead::Bytes(_))) => {}
+            }
+            if self
+                .length
+                .is_some_and(|length| (so_far + chunk.len()) as u64 > length)
+            {
+                return CollectOutcome::Broken(None);
+            }
+            so_far = self.fill.push(&chunk);
+            let has_room = self.length.is_some() || self.fill.grow(self.cache, chunk.len());
+            if so_far > self.bytes_max || !has_room {
+                return CollectOutcome::TooMuch(self.rest);
+            }
+        }
+    }
+}

@@ -1,0 +1,569 @@
+//! A route's handler with the page cache before it: what is answered from the ledger on the spot, and
+//! what becomes a call, for one client or for all who ask the same meanwhile.
+
+use crate::base::task::spawn_local;
+use crate::cache::fill::{FillPhase, FillRead, FillReader, HeadWait};
+use crate::cache::fill_task::{FillTask, PrivateOutcome, PrivateReceiver};
+use crate::cache::key::{CacheKey, PresentedRequest, VaryFields};
+use crate::cache::page::{CachedPage, CachedPageId, of_the_bytes};
+use crate::cache::policy::{Freshness, PageCacheRule};
+use crate::cache::{JoinOutcome, PageCache};
+use crate::handler::pipe::{self, pipe};
+use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
+use crate::limits::{CACHE_CHUNK_BYTES, PIPE_BYTES};
+use crate::site::{PreconditionResult, VariantResponse, evaluate_with};
+use crate::wire::date::parse_http_date;
+use crate::wire::fields::{ETag, FieldValues, Fields};
+use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::reject::Reject;
+use crate::wire::request_head::{KnownFields, Method, RequestHead};
+use crate::wire::status::{Status, StatusLine};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What a route says of keeping.
+#[derive(Clone)]
+pub struct CacheLayer {
+    /// Where pages are kept.
+    pub cache: Arc<PageCache>,
+    /// Which, and for how long.
+    pub rule: PageCacheRule,
+    /// The site's first name.
+    pub site: Arc<str>,
+    /// Of what is kept here; another route, or another handler under it, has another.
+    pub route: u64,
+}
+
+impl CacheLayer {
+    /// `inner` with the cache before it.
+    pub fn wrap(&self, inner: Arc<dyn Handler>) -> CachedHandler {
+        let CacheLayer {
+            cache,
+            rule,
+            site,
+            route,
+        } = self.clone();
+        CachedHandler {
+            cache,
+            rule,
+            inner,
+            site,
+            route,
+        }
+    }
+}
+
+/// A handler whose responses are kept.
+pub struct CachedHandler {
+    pub(super) cache: Arc<PageCache>,
+    pub(super) rule: PageCacheRule,
+    pub(super) inner: Arc<dyn Handler>,
+    /// The site's first name.
+    site: Arc<str>,
+    /// Of what is kept here; another route, or another handler under it, has another.
+    route: u64,
+}
+
+/// What becomes of a request.
+pub enum CacheLookup {
+    /// It is answered with what was kept.
+    Kept(VariantResponse),
+    /// It is a call of this.
+    Call(Arc<dyn Handler>),
+}
+
+/// Who asks, beside what the head says.
+pub struct LookupContext<'a> {
+    /// Who logged in here.
+    pub user: Option<&'a str>,
+    /// Over TLS.
+    pub secure: bool,
+    /// The workers' clock.
+    pub now_ms: u64,
+}
+
+impl CachedHandler {
+    /// Answers from the ledger, or says who is to be called. A page that is to be made anew meanwhile
+    /// is begun, with the request that `call` makes. On a thread of a worker.
+    pub fn lookup(
+        self: &Arc<Self>,
+        head: &RequestHead<'_>,
+        caller: &LookupContext<'_>,
+        call: impl FnOnce() -> Request,
+    ) -> CacheLookup {
+        let why = match head.method {
+            Method::Get | Method::Head if head.body == BodyLength::None => "uri-miss",
+            Method::Get | Method::Head => "request",
+            _ => return self.pass_by("method"),
+        };
+        let asker = PresentedRequest {
+            fields: head.fields,
+            secure: caller.secure,
+            user: caller.user,
+            authorized: head.known_fields.authorization.is_some() && caller.user.is_none(),
+            personal: head.known_fields.cookie && !self.rule.ignores_cookies,
+        };
+        let key = CacheKey::of(self.route, head);
+        let mut shard = self.cache.shard(key.bytes());
+        let found = shard.slots.get_mut(key.bytes()).map(|slot| {
+            let page = slot.pages.iter().find(|page| page.suits(&asker));
+            (page.cloned(), slot)
+        });
+        let why = match found {
+            Some((Some(page), slot)) => match page.good_for(caller.now_ms) {
+                Freshness::Fresh => {
+                    drop(shard);
+                    return CacheLookup::Kept(self.stored(&page, head, caller.now_ms));
+                }
+                Freshness::WhileRevalidate => {
+                    let is_begun = slot.fills.iter().any(|fill| fill.covers(&asker));
+                    let fill = (!is_begun && !page.is_spared(caller.now_ms))
+                        .then(|| self.cache.begin(slot, page.place.clone(), &asker));
+                    drop(shard);
+                    if let Some(fill) = fill {
+                        let work = FillTask::new(self.clone(), fill, Some(page.clone()), &asker);
+                        spawn_local(work.unawaited().run(call(), PrivateReceiver::nobody()));
+                    }
+                    return CacheLookup::Kept(self.stored(&page, head, caller.now_ms));
+                }
+                Freshness::IfError | Freshness::Dead => "stale",
+            },
+            Some((None, slot)) if !slot.pages.is_empty() => "vary-miss",
+            _ => why,
+        };
+        drop(shard);
+        // The handler alone can judge conditions and ranges of a request with Authorization: its
+        // response is mostly for that client alone. So the handler gets such a request unchanged,
+        // unless the client asks for a whole page.
+        let asks = &head.known_fields;
+        let is_whole = head.method == Method::Get
+            && asks.if_none_match.is_none()
+            && asks.if_modified_since.is_none()
+            && asks.range.is_none();
+        let is_own = (asker.authorized && !is_whole)
+            || why == "request"
+            || !asks.if_match.is_none()
+            || asks.if_unmodified_since.is_some();
+        if is_own {
+            return self.pass_by("request");
+        }
+        let cached = self.clone();
+        CacheLookup::Call(Arc::new(SharedCall { cached, why }))
+    }
+
+    /// A page on the spot.
+    fn stored(
+        &self,
+        page: &Arc<CachedPage>,
+        head: &RequestHead<'_>,
+        now_ms: u64,
+    ) -> VariantResponse {
+        page.variant.touch();
+        let choice = page.choose(&head.known_fields);
+        if choice.wants_gzip {
+            self.cache.want_gzip(page);
+        }
+        VariantResponse::from_cache(choice.variant, head, page.kept(now_ms))
+    }
+
+    fn pass_by(self: &Arc<Self>, why: &'static str) -> CacheLookup {
+        let cached = self.clone();
+        CacheLookup::Call(Arc::new(BypassCall { cached, why }))
+    }
+
+    fn asker<'r>(&self, request: &'r Request) -> PresentedRequest<'r> {
+        let fields = Fields(&request.fields);
+        let has = |name| fields.first(name).is_some();
+        PresentedRequest {
+            fields,
+            secure: request.secure,
+            user: request.user.as_deref(),
+            authorized: request.user.is_none() && has("authorization"),
+            personal: !self.rule.ignores_cookies && has("cookie"),
+        }
+    }
+
+    fn place(&self, request: &Request) -> CachedPageId {
+        let host = Fields(&request.fields).first("host");
+        let host = host.unwrap_or(&request.host);
+        let key = CacheKey::new(
+            self.route,
+            host,
+            &request.raw_path,
+            request.query.as_deref(),
+        );
+        let asked_path = request.original_path.as_ref().unwrap_or(&request.path);
+        CachedPageId {
+            site: self.site.clone(),
+            // What is purged is named as it was asked for.
+            path: asked_path.as_slice().into(),
+            key: key.bytes().into(),
+        }
+    }
+
+    /// A request for a page that there isn't: one calls, all others wait.
+    async fn answer(
+        self: Arc<Self>,
+        request: Request,
+        why: &'static str,
+    ) -> Result<Response, HandlerError> {
+        let place = Arc::new(self.place(&request));
+        loop {
+            let asker = self.asker(&request);
+            let joined = self.cache.join(&place, &asker, self.cache.now_ms());
+            let (fill, old) = match joined {
+                JoinOutcome::Page(page) => return Ok(self.of_old_page(&page, &request, "hit")),
+                JoinOutcome::Pass => return self.pass(request, "bypass").await,
+                JoinOutcome::Lead(fill, old) => {
+                    let lead = LeadingCall {
+                        cached: &self,
+                        why,
+                        old,
+                    };
+                    return lead.run(request, fill).await;
+                }
+                JoinOutcome::Follow(fill, old) => (fill, old),
+            };
+            let mut reader = FillReader::new(fill);
+            let told = reader.wait(false).await;
+            let is_same = |varied: &VaryFields| varied.is(asker.fields);
+            match told {
+                HeadWait::Head(head) if is_same(&head.varied) => {
+                    let status = format!("fwd={why}; collapsed");
+                    let body = |length| streamed(length, reader, None);
+                    return Ok(of_head(
+                        &head.status,
+                        &head.fields,
+                        &request,
+                        &status,
+                        || body(head.length),
+                    ));
+                }
+                HeadWait::Over(FillPhase::Done(page)) if is_same(&page.varied) => {
+                    let status = format!("fwd={why}; collapsed");
+                    return Ok(of_page(&page, &request, &status, None));
+                }
+                HeadWait::Over(FillPhase::Passed) => return self.pass(request, why).await,
+                // That was said to who began the call, and to nobody else.
+                HeadWait::Over(FillPhase::Failed(reject)) if reject.is_of_one_client() => {}
+                HeadWait::Over(FillPhase::Failed(reject)) => {
+                    return self.failed(old.as_ref(), &request, reject);
+                }
+                HeadWait::Over(FillPhase::Broken(why)) => {
+                    let reject = why.unwrap_or(Reject::HANDLER_FAILED);
+                    return self.failed(old.as_ref(), &request, reject);
+                }
+                // Another of its kind, or nobody's any more: join anew.
+                HeadWait::Head(_) | HeadWait::Over(_) => {}
+            }
+        }
+    }
+
+    /// Calls for this client alone.
+    async fn pass(&self, request: Request, why: &str) -> Result<Response, HandlerError> {
+        let mut response = self.inner.handle(request).await?;
+        push_cache_status(&mut response.fields, &format!("fwd={why}"));
+        Ok(response)
+    }
+
+    /// The call that this request waited for has failed; an old page may do instead.
+    fn failed(
+        &self,
+        old: Option<&Arc<CachedPage>>,
+        request: &Request,
+        reject: Reject,
+    ) -> Result<Response, HandlerError> {
+        let old = old.filter(|_| reject.status.0 >= 500);
+        match old.filter(|page| page.good_for(self.cache.now_ms()) != Freshness::Dead) {
+            Some(page) => {
+                let status = format!("fwd=stale; fwd-status={}", reject.status.0);
+                Ok(self.of_old_page(page, request, &status))
+            }
+            None => Err(HandlerError::new(
+                "the call that a page was waited for",
+                reject,
+            )),
+        }
+    }
+
+    /// A page that was there before, as a live response.
+    fn of_old_page(&self, page: &Arc<CachedPage>, request: &Request, status: &str) -> Response {
+        let kept = page.kept(self.cache.now_ms());
+        let status = format!("{status}; ttl={}", kept.ttl_seconds);
+        of_page(page, request, &status, Some(kept.age_seconds))
+    }
+
+    /// A handler changed something: what was kept of it counts no more (RFC 9111 §4.4), nor of where
+    /// its response leads, or what was asked was to go, if that is here.
+    fn invalidate(&self, target: &InvalidationTarget, response: &Response) {
+        self.cache.invalidate(&target.place.key);
+        let values = |name| crate::cache::policy::values(&response.fields, name);
+        let values = values("Location").chain(values("Content-Location"));
+        let values = values.chain(target.destination.as_deref());
+        for place in values.filter_map(|value| target.led_to(value)) {
+            let (path, query) = match place.iter().position(|byte| *byte == b'?') {
+                Some(at) => (&place[..at], Some(&place[at + 1..])),
+                None => (place, None),
+            };
+            let key = CacheKey::new(self.route, &target.host, path, query);
+            self.cache.invalidate(key.bytes());
+        }
+    }
+}
+
+/// Makes a live response of a page. A page that was made for this request has an Age only if the
+/// handler sent one.
+fn of_page(page: &Arc<CachedPage>, request: &Request, status: &str, age: Option<u64>) -> Response {
+    let page = page.clone();
+    let own = page.variant.status_line();
+    let mut fields = page.fields();
+    fields.extend(page.vary());
+    if let Some(age) = age.or(Some(page.terms.age).filter(|age| *age > 0)) {
+        fields.push((Cow::Borrowed("Age"), age.to_string().into_bytes()));
+    }
+    of_head(&own, &fields, request, status, move || content(page))
+}
+
+/// What a request was for, kept while it is called.
+struct InvalidationTarget {
+    place: CachedPageId,
+    host: Vec<u8>,
+    /// Where COPY and MOVE put it.
+    destination: Option<Vec<u8>>,
+}
+
+impl InvalidationTarget {
+    /// Path and query of a reference, if it is one of this very origin.
+    fn led_to<'v>(&self, value: &'v [u8]) -> Option<&'v [u8]> {
+        let rest = [&b"https://"[..], b"http://"]
+            .iter()
+            .find_map(|scheme| value.strip_prefix(*scheme));
+        let path = match rest {
+            Some(rest) => rest.strip_prefix(self.host.as_slice())?,
+            None => value,
+        };
+        let path = path.split(|byte| *byte == b'#').next()?;
+        (path.starts_with(b"/") && !path.starts_with(b"//")).then_some(path)
+    }
+}
+
+/// Does `Destination` mean anything with this method (RFC 4918 §10.3)? With others it is only something
+/// that a client says.
+fn has_destination(method: Method) -> bool {
+    matches!(method.name(), "COPY" | "MOVE")
+}
+
+/// Calls for all who ask the same.
+struct SharedCall {
+    cached: Arc<CachedHandler>,
+    why: &'static str,
+}
+
+impl Handler for SharedCall {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
+        if request.hops > 0 {
+            // Asked by a call that others may wait for already: it would wait for itself.
+            let cached = self.cached.clone();
+            return Box::pin(async move { cached.pass(request, "bypass").await });
+        }
+        Box::pin(self.cached.clone().answer(request, self.why))
+    }
+}
+
+/// Calls past the cache.
+struct BypassCall {
+    cached: Arc<CachedHandler>,
+    why: &'static str,
+}
+
+impl Handler for BypassCall {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
+        let (cached, why) = (self.cached.clone(), self.why);
+        let target = (!request.method.is_safe()).then(|| {
+            let fields = Fields(&request.fields);
+            InvalidationTarget {
+                place: cached.place(&request),
+                host: fields.first("host").unwrap_or(&request.host).to_vec(),
+                destination: fields
+                    .first("destination")
+                    .filter(|_| has_destination(request.method))
+                    .map(<[u8]>::to_vec),
+            }
+        });
+        Box::pin(async move {
+            let response = cached.pass(request, why).await?;
+            if let Some(target) = target
+                && (200..400).contains(&response.status.0)
+            {
+                cached.invalidate(&target, &response);
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// Who begins a call for all.
+struct LeadingCall<'c> {
+    cached: &'c Arc<CachedHandler>,
+    why: &'static str,
+    old: Option<Arc<CachedPage>>,
+}
+
+impl LeadingCall<'_> {
+    async fn run(
+        self,
+        mut request: Request,
+        fill: Arc<crate::cache::fill::CacheFill>,
+    ) -> Result<Response, HandlerError> {
+        let LeadingCall { cached, why, old } = self;
+        let asker = cached.asker(&request);
+        let work = FillTask::new(cached.clone(), fill.clone(), old.clone(), &asker);
+        let mut reader = FillReader::new(fill);
+        let (_, nothing) = pipe(1);
+        let own = Request {
+            subrequests: request.subrequests.take(),
+            fields: request.fields.clone(),
+            body: std::mem::replace(&mut request.body, nothing),
+            host: request.host.clone(),
+            raw_path: request.raw_path.clone(),
+            path: request.path.clone(),
+            original_path: request.original_path.clone(),
+            query: request.query.clone(),
+            rewritten_query: request.rewritten_query.clone(),
+            user: request.user.clone(),
+            ..request
+        };
+        let hand = PrivateReceiver::new();
+        spawn_local(work.run(own, hand.weak()));
+        let status = |is_kept| {
+            let stored = if is_kept { "; stored" } else { "" };
+            format!("fwd={why}{stored}")
+        };
+        match reader.wait(true).await {
+            HeadWait::Head(head) => {
+                let body = || streamed(head.length, reader, Some(hand));
+                // Where its length isn't known, it may be too long in the end.
+                let status = status(head.is_kept && head.length.is_some());
+                Ok(of_head(&head.status, &head.fields, &request, &status, body))
+            }
+            HeadWait::Over(FillPhase::Done(page)) => {
+                let is_kept = page.terms.lifetime.end() > 0;
+                Ok(of_page(&page, &request, &status(is_kept), None))
+            }
+            HeadWait::Over(FillPhase::Failed(reject)) => match hand.take() {
+                Some(PrivateOutcome::Answer(Err(fault))) => Err(fault),
+                _ => cached.failed(old.as_ref(), &request, reject),
+            },
+            HeadWait::Over(_) => match hand.take() {
+                Some(PrivateOutcome::Answer(answer)) => {
+                    let mut response = answer?;
+                    push_cache_status(&mut response.fields, &format!("fwd={why}"));
+                    Ok(response)
+                }
+                _ => cached.failed(old.as_ref(), &request, Reject::HANDLER_FAILED),
+            },
+        }
+    }
+}
+
+/// Adds Cache-Status (RFC 9211).
+fn push_cache_status(fields: &mut Vec<(Cow<'static, str>, Vec<u8>)>, status: &str) {
+    let value = format!("anthill; {status}").into_bytes();
+    fields.push((Cow::Borrowed("Cache-Status"), value));
+}
+
+/// A response with this head; 304 for who has it already.
+fn of_head(
+    status: &StatusLine,
+    fields: &[(Cow<'static, str>, Vec<u8>)],
+    request: &Request,
+    said: &str,
+    body: impl FnOnce() -> ResponseBody,
+) -> Response {
+    let mut fields = fields.to_vec();
+    push_cache_status(&mut fields, said);
+    if **status == Status::OK && is_known(&fields, request) {
+        fields.retain(|(name, _)| !of_the_bytes(name));
+        return Response {
+            status: Status::NOT_MODIFIED.into(),
+            fields,
+            body: ResponseBody::Empty,
+        };
+    }
+    Response {
+        status: status.clone(),
+        fields,
+        body: body(),
+    }
+}
+
+/// Does who asks have it already?
+fn is_known(fields: &[(Cow<'static, str>, Vec<u8>)], request: &Request) -> bool {
+    let asked = Fields(&request.fields);
+    let mut tags = asked.all("if-none-match");
+    let asks = KnownFields {
+        if_none_match: match (tags.next(), tags.next()) {
+            (None, _) => FieldValues::None,
+            (Some(one), None) => FieldValues::One(one),
+            _ => FieldValues::Many(asked, "if-none-match"),
+        },
+        if_modified_since: asked.first("if-modified-since"),
+        ..KnownFields::default()
+    };
+    let value = |name| crate::cache::policy::values(fields, name).next();
+    let tag = value("ETag").and_then(ETag::parse);
+    // RFC 9111 §4.3.2.
+    let modified = || parse_http_date(value("Last-Modified").or_else(|| value("Date"))?);
+    evaluate_with(&asks, tag, modified) == PreconditionResult::NotModified
+}
+
+/// The content of a page, at the client's pace.
+fn content(page: Arc<CachedPage>) -> ResponseBody {
+    let length = page.variant.size();
+    if length <= CACHE_CHUNK_BYTES as u64 {
+        return ResponseBody::Whole(page.variant.bytes().to_vec());
+    }
+    let (mut writer, reader) = pipe(PIPE_BYTES);
+    let work = async move {
+        if writer.write_all(page.variant.bytes()).await.is_ok() {
+            writer.finish();
+        }
+    };
+    ResponseBody::Stream {
+        length: Some(length),
+        reader,
+        work: Box::pin(work),
+    }
+}
+
+/// What comes of a call, at the client's pace.
+fn streamed(length: Option<u64>, from: FillReader, hand: Option<PrivateReceiver>) -> ResponseBody {
+    let (writer, reader) = pipe(PIPE_BYTES);
+    ResponseBody::Stream {
+        length,
+        reader,
+        work: Box::pin(copy(from, writer, hand)),
+    }
+}
+
+async fn copy(mut from: FillReader, mut to: pipe::PipeWriter, hand: Option<PrivateReceiver>) {
+    let mut chunk = Vec::new();
+    loop {
+        chunk.clear();
+        match from.take(&mut chunk, CACHE_CHUNK_BYTES).await {
+            FillRead::Bytes(_) => {
+                if to.write_all(&chunk).await.is_err() {
+                    return;
+                }
+            }
+            FillRead::End => return to.finish(),
+            FillRead::Broken(why) => return to.break_off(why),
+            FillRead::Rest => break,
+        }
+    }
+    // What was gathered is sent; others may have its room while the rest goes on.
+    drop(from);
+    if let Some(PrivateOutcome::Rest(rest)) = hand.and_then(|hand| hand.take()) {
+        rest.copy(to).await;
+    }
+}

@@ -1,0 +1,401 @@
+//! Which configuration is meant, and where things lie that it doesn't name: the state folder, the
+//! control socket.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use toml::Spanned;
+
+use crate::base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
+use crate::config::values::{ListenAddress, share_ports};
+use crate::config::{Config, FILE_NAME, LogTarget, OperatorError};
+
+/// What `anthill serve` was asked to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigSource {
+    /// A configuration file.
+    File(PathBuf),
+    /// A folder without one.
+    Folder(PathBuf),
+}
+
+impl ConfigSource {
+    /// `None` = the current folder; a folder that has an `anthill.toml` means this file.
+    pub fn of(argument: Option<&Path>) -> Result<ConfigSource, OperatorError> {
+        let path = argument.unwrap_or(Path::new("."));
+        let metadata = std::fs::metadata(path).map_err(|error| {
+            OperatorError::new(format!("{}: {}", path.display(), reason(&error)))
+                .help("a folder to serve, or a configuration file such as anthill.toml")
+        })?;
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if let (false, Some("html" | "htm")) = (metadata.is_dir(), ending) {
+            let folder = path.parent().filter(|parent| *parent != Path::new(""));
+            let folder = folder.unwrap_or(Path::new(".")).display();
+            let what = format!("{} is a page, not a configuration", path.display());
+            let help = format!("to serve the folder it lies in: anthill serve {folder}");
+            return Err(OperatorError::new(what).help(help));
+        }
+        if !metadata.is_dir() {
+            return Ok(ConfigSource::File(path.to_owned()));
+        }
+        let file = match argument {
+            Some(folder) => folder.join(FILE_NAME),
+            None => PathBuf::from(FILE_NAME),
+        };
+        match std::fs::metadata(&file) {
+            Ok(_) => Ok(ConfigSource::File(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(ConfigSource::Folder(path.to_owned()))
+            }
+            Err(error) => Err(OperatorError::new(format!(
+                "{}: {}",
+                file.display(),
+                reason(&error)
+            ))),
+        }
+    }
+
+    /// Reads the configuration, with what the command line overrides.
+    pub fn read(&self, overrides: &Overrides) -> Result<Config, OperatorError> {
+        let mut config = match self {
+            ConfigSource::File(path) => crate::config::load(path)?,
+            ConfigSource::Folder(path) => crate::config::guess(path)?,
+        };
+        overrides.apply(&mut config)?;
+        Ok(config)
+    }
+}
+
+/// What options of the command line change in a configuration; kept, so that a reload changes the
+/// same again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// Addresses for HTTPS; `off` = none.
+    pub https: Vec<String>,
+    /// Addresses for plain HTTP; `off` = none.
+    pub http: Vec<String>,
+    /// The state folder.
+    pub state: Option<PathBuf>,
+    /// The control socket.
+    pub control: Option<PathBuf>,
+    /// Worker threads.
+    pub workers: Option<usize>,
+    /// The access log: `-`, `stderr`, `off` or a file.
+    pub log: Option<OsString>,
+    /// The account to drop to.
+    pub user: Option<String>,
+    /// State folder and control socket as they were settled at the start: without privileges the
+    /// defaults would be others.
+    pub settled: Option<(PathBuf, PathBuf)>,
+}
+
+impl Overrides {
+    /// Keeps the places that this configuration has by default, for readings after privileges
+    /// were dropped. What the file itself says still counts.
+    pub fn settle(&mut self, config: &Config) {
+        let server = &config.server;
+        self.settled = Some((
+            server.state.get_ref().clone(),
+            server.control.get_ref().clone(),
+        ));
+    }
+
+    fn apply(&self, config: &mut Config) -> Result<(), OperatorError> {
+        let server = &mut config.server;
+        if let Some((state, control)) = &self.settled {
+            let by_default = |span: std::ops::Range<usize>| span.is_empty();
+            if by_default(server.control.span()) && by_default(server.state.span()) {
+                server.control = Spanned::new(0..0, control.clone());
+            }
+            if by_default(server.state.span()) {
+                server.state = Spanned::new(0..0, state.clone());
+            }
+        }
+        for (option, typed, addresses) in [
+            ("https", &self.https, &mut server.https),
+            ("http", &self.http, &mut server.http),
+        ] {
+            if !typed.is_empty() {
+                *addresses = listen(option, typed)?;
+            }
+        }
+        if server.https.is_empty() && server.http.is_empty() {
+            return Err(OperatorError::new("there is no address to listen on")
+                .help("--https or --http with an address such as :8443"));
+        }
+        let mut addresses: Vec<_> = server.https.iter_mut().chain(&mut server.http).collect();
+        if let Err((_, later)) = share_ports(&mut addresses) {
+            let address = addresses[later].get_ref();
+            return Err(
+                OperatorError::new(format!("`{address}` is listened on twice"))
+                    .help("another port: --https and --http choose them, off for none"),
+            );
+        }
+        if let Some(workers) = self.workers {
+            server.workers = Some(Spanned::new(0..0, workers));
+        }
+        if let Some(user) = &self.user {
+            server.user = Some(Spanned::new(0..0, user.clone()));
+        }
+        if let Some(state) = &self.state {
+            let state = absolute(state)?;
+            if server.control.span().is_empty() {
+                let key = config.path.as_deref().unwrap_or(&config.folder);
+                let control = DefaultPaths::of(key).control(&state);
+                server.control = Spanned::new(0..0, control);
+            }
+            server.state = Spanned::new(0..0, state);
+        }
+        if let Some(control) = &self.control {
+            let control = absolute(control)?;
+            if !fits_socket(&control) {
+                let what =
+                    format!("the control socket's path is longer than {SOCKET_PATH_MAX} bytes");
+                return Err(OperatorError::new(what).help("--control with a shorter path"));
+            }
+            server.control = Spanned::new(0..0, control);
+        }
+        if let Some(log) = &self.log {
+            let to = match log.to_str() {
+                Some("-" | "stdout") => LogTarget::Stdout,
+                Some("stderr") => LogTarget::Stderr,
+                Some("off") => LogTarget::Off,
+                _ => LogTarget::File(absolute(Path::new(log))?),
+            };
+            config.log.access = Spanned::new(0..0, to);
+        }
+        Ok(())
+    }
+}
+
+fn listen(option: &str, typed: &[String]) -> Result<Vec<Spanned<ListenAddress>>, OperatorError> {
+    if typed.iter().any(|address| address == "off") {
+        return Ok(Vec::new());
+    }
+    let parse = |address: &String| {
+        let listen = ListenAddress::parse(address).map_err(|wrong| {
+            OperatorError::new(format!("--{option}: {}", wrong.what)).help(wrong.help)
+        })?;
+        Ok(Spanned::new(0..0, listen))
+    };
+    typed.iter().map(parse).collect()
+}
+
+/// Where the control socket of a running server may be, most likely first: as configured, else where
+/// we and where a server of the machine (started by root) would have it. Reads what it can of a
+/// broken file, since its server may run all the same.
+pub fn control_sockets(
+    chosen: &ConfigSource,
+    overrides: &Overrides,
+) -> Result<Vec<PathBuf>, OperatorError> {
+    let (path, text) = match chosen {
+        ConfigSource::File(path) => (absolute(path)?, read_text(path)?),
+        ConfigSource::Folder(path) => (absolute(path)?, String::new()),
+    };
+    let (document, _errors) = toml::de::DeTable::parse_recoverable(&text);
+    let server = document
+        .get_ref()
+        .get("server")
+        .map(|value| value.get_ref());
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let configured = |key: &str| {
+        let value = server?.as_table()?.get(key)?.get_ref().as_str()?;
+        Some(join(folder, value))
+    };
+    let typed = |path: &Option<PathBuf>| path.as_deref().map(absolute).transpose();
+    if let Some(control) = typed(&overrides.control)?.or_else(|| configured("control")) {
+        return Ok(vec![control]);
+    }
+    let defaults = DefaultPaths::of(&path);
+    if let Some(state) = typed(&overrides.state)?.or_else(|| configured("state")) {
+        return Ok(vec![defaults.control(&state)]);
+    }
+    let mut sockets = vec![defaults.control(&defaults.state())];
+    for folder in [
+        PathBuf::from(MACHINE_STATE),
+        shared_folder(),
+        private_folder(),
+    ] {
+        let socket = folder.join(defaults.socket_name());
+        if !sockets.contains(&socket) {
+            sockets.push(socket);
+        }
+    }
+    Ok(sockets)
+}
+
+/// Makes a folder that only we may enter (parents as usual), or makes sure that one that is there
+/// is ours: in `/tmp` somebody else may have been faster. Root gives one that it makes to `owner`.
+pub fn prepare_folder(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+    let way = TrustedPath::resolve(folder, LastLink::Follow, MissingFolder::Make)?;
+    if way.stat()?.is_none() {
+        match trusted_path::make_private_folder(&way, owner) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made,
+        }
+    }
+    let metadata = std::fs::metadata(folder)?;
+    let us = rustix::process::geteuid().as_raw();
+    if metadata.is_dir() && (metadata.uid() == us || us == 0) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "it belongs to somebody else",
+    ))
+}
+
+/// What lies where if nothing says so.
+pub(super) struct DefaultPaths {
+    /// Tells one configuration from another.
+    key: u64,
+}
+
+impl DefaultPaths {
+    /// For the configuration file at this path, or the folder.
+    pub(super) fn of(path: &Path) -> DefaultPaths {
+        let named = match path.file_name() {
+            // So the socket stays where it is when a folder gets its first anthill.toml.
+            Some(name) if name == FILE_NAME => path.parent().unwrap_or(path),
+            _ => path,
+        };
+        let real = named.canonicalize().unwrap_or_else(|_| named.to_owned());
+        DefaultPaths {
+            key: fnv1a(real.as_os_str().as_bytes()),
+        }
+    }
+
+    fn socket_name(&self) -> String {
+        format!("{:016x}.sock", self.key)
+    }
+
+    /// The state folder: given by systemd, of the machine, or of the user.
+    pub(super) fn state(&self) -> PathBuf {
+        let absolute = |name: &str| {
+            let path = PathBuf::from(std::env::var_os(name)?);
+            path.is_absolute().then_some(path)
+        };
+        if let Some(given) = absolute("STATE_DIRECTORY") {
+            return given;
+        }
+        if rustix::process::geteuid().is_root() {
+            return PathBuf::from(MACHINE_STATE);
+        }
+        if let Some(folder) = absolute("XDG_STATE_HOME") {
+            return folder.join("anthill");
+        }
+        match absolute("HOME") {
+            Some(home) => home.join(".local/state/anthill"),
+            None => private_folder().join("state"),
+        }
+    }
+
+    /// The control socket: in the state folder, or where its path is short enough.
+    pub(super) fn control(&self, state: &Path) -> PathBuf {
+        let name = self.socket_name();
+        let usual = state.join(&name);
+        if fits_socket(&usual) {
+            return usual;
+        }
+        let shared = shared_folder().join(&name);
+        if fits_socket(&shared) {
+            shared
+        } else {
+            private_folder().join(&name)
+        }
+    }
+}
+
+/// A user's folder for sockets.
+fn shared_folder() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+        Some(folder) if folder.is_absolute() => folder.join("anthill"),
+        _ => private_folder(),
+    }
+}
+
+fn private_folder() -> PathBuf {
+    PathBuf::from(format!(
+        "/tmp/anthill-{}",
+        rustix::process::geteuid().as_raw()
+    ))
+}
+
+/// Whether a path fits into a socket address (unix(7): 108 bytes with the closing NUL).
+pub(super) fn fits_socket(path: &Path) -> bool {
+    path.as_os_str().len() <= SOCKET_PATH_MAX
+}
+
+/// FNV-1a: the same in every version of this program, which std's hasher does not promise.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// The text of a configuration file.
+pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
+    let failed = |why: String| OperatorError::new(format!("{}: {why}", path.display()));
+    let metadata = std::fs::metadata(path).map_err(|error| failed(reason(&error)))?;
+    if metadata.is_dir() {
+        return Err(failed("this is a folder".to_owned()).help("name the file in it"));
+    }
+    if metadata.len() > FILE_BYTES_MAX {
+        return Err(failed("too large for a configuration file".to_owned()));
+    }
+    let bytes = std::fs::read(path).map_err(|error| failed(reason(&error)))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..valid]
+            .iter()
+            .filter(|&&b| b == b'\n')
+            .count()
+            + 1;
+        failed(format!("line {line} is not UTF-8")).help("save the file as UTF-8")
+    })
+}
+
+/// What the operating system said, without its number.
+pub fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => {
+            let text = error.to_string();
+            text.split(" (os error")
+                .next()
+                .unwrap_or_default()
+                .to_lowercase()
+        }
+    }
+}
+
+/// The absolute, lexically tidy form of a path; links stay links.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, OperatorError> {
+    let path = std::path::absolute(path).map_err(|error| {
+        OperatorError::failure(format!("the current folder: {}", reason(&error)))
+    })?;
+    Ok(tidy(&path))
+}
+
+/// A path of the file, relative to the file's folder.
+pub(super) fn join(folder: &Path, path: &str) -> PathBuf {
+    tidy(&folder.join(path))
+}
+
+/// Without `.` parts; `..` stays, since what it means depends on links.
+fn tidy(path: &Path) -> PathBuf {
+    path.components()
+        .filter(|part| *part != Component::CurDir)
+        .collect()
+}
+
+/// The state folder of a server that root starts.
+const MACHINE_STATE: &str = "/var/lib/anthill";
+/// Bytes of a socket's path.
+pub(super) const SOCKET_PATH_MAX: usize = 107;
+/// A configuration is read whole; a device or a disk image isn't one.
+const FILE_BYTES_MAX: u64 = 4 << 20;

@@ -1,0 +1,55 @@
+//! Secrets of a configuration: the server's own files, which no client may have, in any folder.
+
+use std::path::PathBuf;
+
+use toml::Spanned;
+
+use crate::config::{Config, LogTarget, SiteConfig, TargetConfig};
+
+impl Config {
+    /// Returns the paths of the secrets, files and whole folders: the configuration itself, user files,
+    /// keys, ticket keys, the program that publishes DNS records, logs, the control socket, the state
+    /// folder, and the folders of repositories, which clients read only through the routes of the
+    /// repositories.
+    ///
+    /// Certificates without a key and `client_ca` are public and not included.
+    pub fn secret_paths(&self) -> Vec<PathBuf> {
+        let all = self.secrets_by_key().into_iter();
+        all.map(|(_, path)| path).collect()
+    }
+
+    /// Returns the paths of [`Config::secret_paths`] with their keys in the configuration; the configuration
+    /// itself has an empty key.
+    pub(super) fn secrets_by_key(&self) -> Vec<(&'static str, PathBuf)> {
+        let hook = self.tls.acme.as_ref().and_then(|acme| acme.hook.as_ref());
+        let named = self.sites.iter().flat_map(of_site);
+        let named = named.chain(self.tls.tickets.iter().map(|path| ("tickets", path)));
+        let named = named.chain(hook.map(|path| ("hook", path)));
+        let server = &self.server;
+        let named = named.chain([("state", &server.state), ("control", &server.control)]);
+        let named = named.map(|(key, path)| (key, path.get_ref().clone()));
+        let logs = self.sites.iter().filter_map(|site| site.log.as_ref());
+        let logs = logs.map(|log| ("log", log));
+        let logs = logs.chain([("access", &self.log.access), ("errors", &self.log.errors)]);
+        let logs = logs.filter_map(|(key, log)| match log.get_ref() {
+            LogTarget::File(path) => Some((key, path.clone())),
+            _ => None,
+        });
+        let own = self.path.iter().map(|path| ("", path.clone()));
+        named.chain(logs).chain(own).collect()
+    }
+}
+
+fn of_site(site: &SiteConfig) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
+    let users = site.routes.iter().filter_map(|route| route.users.as_ref());
+    let repositories = site.routes.iter().filter_map(|route| match &route.target {
+        Some(TargetConfig::Git(git)) => Some(&git.folder),
+        _ => None,
+    });
+    // A certificate without a separate key file contains the key.
+    let combined = site.certificate.iter().filter(|_| site.key.is_none());
+    let users = users.map(|path| ("users", path));
+    let named = users.chain(repositories.map(|path| ("git", path)));
+    let named = named.chain(site.key.iter().map(|path| ("key", path)));
+    named.chain(combined.map(|path| ("certificate", path)))
+}

@@ -1,0 +1,44 @@
+//! "Did you mean": the known word nearest to what was typed.
+
+/// The word of `known` that `typed` most likely meant, if any is near enough.
+pub fn suggest<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let plain = |word: &str| word.to_ascii_lowercase().replace('-', "_");
+    let typed: Vec<char> = plain(typed).chars().collect();
+    if typed.len() > WORD_MAX {
+        return None;
+    }
+    known
+        .into_iter()
+        .map(|word| {
+            (
+                distance(&typed, &plain(word).chars().collect::<Vec<_>>()),
+                word,
+            )
+        })
+        .filter(|&(distance, word)| {
+            distance <= (word.len().min(typed.len()) / 3).max(1) && distance < typed.len()
+        })
+        .min_by_key(|&(distance, _)| distance)
+        .map(|(_, word)| word)
+}
+
+/// Edits between two words; two neighbours swapped are one edit (optimal string alignment).
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut before_last: Vec<usize> = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let changed = usize::from(a[i - 1] != b[j - 1]);
+            row[j] = (last[j] + 1).min(row[j - 1] + 1).min(last[j - 1] + changed);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before_last[j - 2] + 1);
+            }
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+/// Longer words are no typing mistakes of ours, and the comparison is quadratic.
+const WORD_MAX: usize = 40;

@@ -1,0 +1,500 @@
+//! Walks a parsed TOML document table by table.
+//!
+//! A table is emptied key by key, each with the type that is expected there; what is left over in
+//! the end is unknown. It is read by hand and not derived, because what an operator needs to hear
+//! of a mistake (the table it stands in, the word that was meant, an example that would be right)
+//! is more than a deserializer knows.
+
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::config::error::OperatorError;
+use crate::config::suggestion::suggest;
+use crate::config::values::{InvalidValue, ListenAddress, parse_bytes, parse_seconds};
+
+/// The text being read, and what its paths are relative to.
+pub(super) struct SourceText<'s> {
+    pub(super) text: &'s str,
+    pub(super) shown: &'s str,
+    pub(super) folder: &'s Path,
+}
+
+impl SourceText<'_> {
+    pub(super) fn error(
+        &self,
+        span: Range<usize>,
+        what: impl Into<String>,
+        help: impl Into<String>,
+    ) -> OperatorError {
+        OperatorError::new(what)
+            .help(help)
+            .at(self.shown, self.text, span)
+    }
+}
+
+/// What may stand in one kind of table.
+pub(super) struct TableSchema {
+    /// As it is written in the file: `[server]`.
+    pub(super) name: &'static str,
+    /// Keys that work.
+    pub(super) keys: &'static [&'static str],
+    /// Keys that a later version will know.
+    pub(super) later: &'static [&'static str],
+}
+
+/// A table of the file on its way into a typed struct.
+pub(super) struct TableReader<'s, 'i> {
+    source: &'s SourceText<'s>,
+    shape: &'static TableSchema,
+    /// Where the table's header (or its braces) stands.
+    pub(super) span: Range<usize>,
+    entries: DeTable<'i>,
+}
+
+impl<'s, 'i> TableReader<'s, 'i> {
+    pub(super) fn new(
+        source: &'s SourceText<'s>,
+        shape: &'static TableSchema,
+        span: Range<usize>,
+        entries: DeTable<'i>,
+    ) -> TableReader<'s, 'i> {
+        TableReader {
+            source,
+            shape,
+            span,
+            entries,
+        }
+    }
+
+    /// Takes a key out and reads it; `None` if it isn't there.
+    pub(super) fn take<T: FromToml>(
+        &mut self,
+        key: &'static str,
+    ) -> Result<Option<T>, OperatorError> {
+        match self.item(key) {
+            Some(item) => T::read(item).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes out a number of at least and at most this.
+    pub(super) fn within<T: FromToml + TryInto<u64> + Copy>(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<T>, OperatorError> {
+        let Some(value) = self.take::<Spanned<T>>(key)? else {
+            return Ok(None);
+        };
+        let number: u64 = (*value.get_ref()).try_into().unwrap_or(u64::MAX);
+        if range.contains(&number) {
+            return Ok(Some(value.into_inner()));
+        }
+        let (low, high) = (range.start(), range.end());
+        let help = match *high {
+            u64::MAX => format!("at least {low}"),
+            _ => format!("between {low} and {high}"),
+        };
+        Err(self
+            .source
+            .error(value.span(), format!("`{key}` is out of bounds"), help))
+    }
+
+    /// Takes out one of a few words; the list is of words and what they mean.
+    pub(super) fn word<T: Copy>(
+        &mut self,
+        key: &'static str,
+        words: &[(&str, T)],
+    ) -> Result<Option<T>, OperatorError> {
+        let word = self.spanned_word(key, words)?;
+        Ok(word.map(Spanned::into_inner))
+    }
+
+    /// The same, with its place in the file.
+    pub(super) fn spanned_word<T: Copy>(
+        &mut self,
+        key: &'static str,
+        words: &[(&str, T)],
+    ) -> Result<Option<Spanned<T>>, OperatorError> {
+        let Some(item) = self.item(key) else {
+            return Ok(None);
+        };
+        let choice = words
+            .iter()
+            .map(|(word, _)| format!("\"{word}\""))
+            .collect::<Vec<_>>();
+        let choice = choice.join(" or ");
+        let DeValue::String(typed) = item.value.get_ref() else {
+            return Err(item.mistyped(&choice, &format!("\"{}\"", words[0].0)));
+        };
+        match words.iter().find(|(word, _)| word == typed) {
+            Some((_, meaning)) => Ok(Some(Spanned::new(item.value.span(), *meaning))),
+            None => {
+                let help = match suggest(typed, words.iter().map(|(word, _)| *word)) {
+                    Some(meant) => format!("did you mean \"{meant}\"?"),
+                    None => choice,
+                };
+                Err(item.refuse(format!("`{key}` can't be \"{typed}\""), help))
+            }
+        }
+    }
+
+    /// Takes a key out with the key itself, for values that mean different things by their type.
+    pub(super) fn item(&mut self, key: &'static str) -> Option<KeyedValue<'s, 'i>> {
+        debug_assert!(
+            self.shape.keys.contains(&key),
+            "{key} in {}",
+            self.shape.name
+        );
+        let (_, value) = self.entries.remove_entry(key)?;
+        Some(KeyedValue {
+            source: self.source,
+            key: key.to_owned(),
+            value,
+        })
+    }
+
+    /// Everything that is left, in the order of the file: for tables whose keys are data.
+    pub(super) fn rest(self) -> Vec<(Spanned<String>, KeyedValue<'s, 'i>)> {
+        let mut rest: Vec<(Spanned<String>, KeyedValue<'s, 'i>)> = Vec::new();
+        for (key, value) in self.entries {
+            let span = key.span();
+            let name = key.get_ref().to_string();
+            let place = rest.partition_point(|(other, _)| other.span().start < span.start);
+            let item = KeyedValue {
+                source: self.source,
+                key: name.clone(),
+                value,
+            };
+            rest.insert(place, (Spanned::new(span, name), item));
+        }
+        rest
+    }
+
+    /// An error at this table's header.
+    pub(super) fn refuse(&self, what: impl Into<String>, help: impl Into<String>) -> OperatorError {
+        self.source.error(self.span.clone(), what, help)
+    }
+
+    pub(super) fn source(&self) -> &'s SourceText<'s> {
+        self.source
+    }
+
+    /// Says that all was taken out, and refuses what couldn't be.
+    pub(super) fn finish(self) -> Result<(), OperatorError> {
+        self.refuse_unknown()?;
+        debug_assert!(
+            self.entries.is_empty(),
+            "a key of {} is never read",
+            self.shape.name
+        );
+        Ok(())
+    }
+
+    /// An error at this table's header for keys that it lacks, unless a key of it is unknown,
+    /// which then is the likelier mistake.
+    pub(super) fn lacks(&self, what: &str, help: &str) -> OperatorError {
+        match self.refuse_unknown() {
+            Err(unknown) => unknown,
+            Ok(()) => self.refuse(what, help),
+        }
+    }
+
+    /// Refuses what this table can't have, first in the file first.
+    fn refuse_unknown(&self) -> Result<(), OperatorError> {
+        let shape = self.shape;
+        let unknown = self
+            .entries
+            .keys()
+            .filter(|key| !shape.keys.contains(&key.get_ref().as_ref()));
+        let first = unknown.min_by_key(|key| key.span().start);
+        let Some(key) = first else { return Ok(()) };
+        let word = key.get_ref().as_ref();
+        if shape.later.contains(&word) {
+            let what = format!("`{word}` is not yet supported");
+            let help = "leave it out: a later version of anthill will know it";
+            return Err(self.source.error(key.span(), what, help));
+        }
+        let known = shape.keys.iter().chain(shape.later).copied();
+        let help = if let Some(meant) = suggest(word, known) {
+            format!("did you mean `{meant}`?")
+        } else if let Some(home) = crate::config::schema::home_of(word) {
+            format!("`{word}` belongs in {home}")
+        } else {
+            format!("{} knows {}", shape.name, shape.keys.join(", "))
+        };
+        let what = format!("unknown key `{word}` in {}", shape.name);
+        Err(self.source.error(key.span(), what, help))
+    }
+}
+
+/// One value of the file, with the key it was found under.
+pub(super) struct KeyedValue<'s, 'i> {
+    pub(super) source: &'s SourceText<'s>,
+    pub(super) key: String,
+    pub(super) value: Spanned<DeValue<'i>>,
+}
+
+impl<'s, 'i> KeyedValue<'s, 'i> {
+    /// "`key` must be EXPECTED, not a TYPE"
+    pub(super) fn mistyped(&self, expected: &str, example: &str) -> OperatorError {
+        let found = match self.value.get_ref() {
+            DeValue::String(_) => "text",
+            DeValue::Integer(_) => "a number",
+            DeValue::Float(_) => "a number with a fraction",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        let what = format!("`{}` must be {expected}, not {found}", self.key);
+        self.refuse(what, format!("for example {} = {example}", self.key))
+    }
+
+    /// An error at this value.
+    pub(super) fn refuse(&self, what: impl Into<String>, help: impl Into<String>) -> OperatorError {
+        self.source.error(self.value.span(), what, help)
+    }
+
+    fn wrong(&self, wrong: InvalidValue) -> OperatorError {
+        self.refuse(wrong.what, wrong.help)
+    }
+
+    /// The text of the value, if it is text.
+    pub(super) fn text(&self) -> Option<&str> {
+        self.value.get_ref().as_str()
+    }
+
+    fn into_text(self, expected: &str, example: &str) -> Result<String, OperatorError> {
+        match self.text() {
+            Some(text) => Ok(text.to_owned()),
+            None => Err(self.mistyped(expected, example)),
+        }
+    }
+
+    /// Opens a table.
+    pub(super) fn table(
+        self,
+        shape: &'static TableSchema,
+    ) -> Result<TableReader<'s, 'i>, OperatorError> {
+        if !self.value.get_ref().is_table() {
+            if self.value.get_ref().is_array() {
+                let what = format!("there is only one {}", shape.name);
+                return Err(self.refuse(what, format!("in single brackets: {}", shape.name)));
+            }
+            return Err(self.mistyped("a table", "{ … }"));
+        }
+        let span = self.value.span();
+        match self.value.into_inner() {
+            DeValue::Table(entries) => Ok(TableReader::new(self.source, shape, span, entries)),
+            // Told apart above, where the value could still be borrowed for the message.
+            _ => Ok(TableReader::new(self.source, shape, span, DeTable::new())),
+        }
+    }
+
+    /// Opens a list of tables; `header` is how each is written.
+    pub(super) fn tables(
+        self,
+        shape: &'static TableSchema,
+    ) -> Result<Vec<TableReader<'s, 'i>>, OperatorError> {
+        if self.value.get_ref().is_table() && shape.name.starts_with("[[") {
+            let what = format!("there can be several {}", shape.name);
+            return Err(self.refuse(what, format!("in double brackets: {}", shape.name)));
+        }
+        if !self.value.get_ref().is_array() {
+            return Err(self.mistyped("a list of tables", "[{ … }]"));
+        }
+        self.items()
+            .into_iter()
+            .map(|item| item.table(shape))
+            .collect()
+    }
+
+    /// The items of a list; a value that is no list counts as a list of one.
+    pub(super) fn items(self) -> Vec<KeyedValue<'s, 'i>> {
+        let KeyedValue { source, key, value } = self;
+        let span = value.span();
+        match value.into_inner() {
+            DeValue::Array(values) => values
+                .into_iter()
+                .map(|value| KeyedValue {
+                    source,
+                    key: key.clone(),
+                    value,
+                })
+                .collect(),
+            one => vec![KeyedValue {
+                source,
+                key,
+                value: Spanned::new(span, one),
+            }],
+        }
+    }
+}
+
+/// A type that a value of the file can be read as.
+pub(super) trait FromToml: Sized {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError>;
+}
+
+impl<T: FromToml> FromToml for Spanned<T> {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let span = item.value.span();
+        T::read(item).map(|value| Spanned::new(span, value))
+    }
+}
+
+impl<T: FromToml> FromToml for Vec<T> {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        item.items().into_iter().map(T::read).collect()
+    }
+}
+
+impl FromToml for bool {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        match item.value.get_ref() {
+            DeValue::Boolean(value) => Ok(*value),
+            _ => Err(item.mistyped("true or false", "true")),
+        }
+    }
+}
+
+impl FromToml for String {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        item.into_text("text in quotes", "\"…\"")
+    }
+}
+
+impl FromToml for PathBuf {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let folder = item.source.folder;
+        match item.text() {
+            Some("") => Err(item.refuse(
+                format!("`{}` is empty", item.key),
+                "name a file or a folder",
+            )),
+            Some(path) if path.contains('\0') => {
+                Err(item.refuse("a path can't contain a NUL", "leave it out"))
+            }
+            Some(path) => Ok(crate::config::paths::join(folder, path)),
+            None => Err(item.mistyped("a path in quotes", "\"…\"")),
+        }
+    }
+}
+
+impl FromToml for u64 {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let DeValue::Integer(number) = item.value.get_ref() else {
+            return Err(item.mistyped("a whole number", "8"));
+        };
+        match u64::from_str_radix(number.as_str().trim_start_matches('+'), number.radix()) {
+            Ok(number) => Ok(number),
+            Err(_) if number.as_str().starts_with('-') => Err(item.refuse(
+                format!("`{}` can't be negative", item.key),
+                "a number from 0 up",
+            )),
+            Err(_) => Err(item.refuse(format!("`{}` is too large", item.key), "a smaller number")),
+        }
+    }
+}
+
+macro_rules! smaller_number {
+    ($($number:ty),*) => {$(
+        impl FromToml for $number {
+            fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+                let (source, key, span) = (item.source, item.key.clone(), item.value.span());
+                u64::read(item)?.try_into().map_err(|_| {
+                    let help = format!("at most {}", <$number>::MAX);
+                    source.error(span, format!("`{key}` is too large"), help)
+                })
+            }
+        }
+    )*};
+}
+smaller_number!(u16, u32, usize);
+
+/// A duration: text such as `"30d"`, or a number of seconds.
+#[derive(Clone, Copy)]
+pub(super) struct Seconds(pub(super) u64);
+
+impl FromToml for Seconds {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        if item.value.get_ref().is_integer() {
+            return u64::read(item).map(Seconds);
+        }
+        let Some(text) = item.text() else {
+            return Err(item.mistyped("a duration", "\"30d\""));
+        };
+        match parse_seconds(text) {
+            Some(seconds) => Ok(Seconds(seconds)),
+            None => Err(item.refuse(
+                format!("`{text}` is no duration"),
+                "a number and its unit, s m h d or w: \"10m\", \"30d\", \"1h30m\"",
+            )),
+        }
+    }
+}
+
+impl From<Seconds> for u64 {
+    fn from(value: Seconds) -> u64 {
+        value.0
+    }
+}
+
+/// A size: text such as `"64MiB"`, or a number of bytes.
+#[derive(Clone, Copy)]
+pub(super) struct ByteSize(pub(super) u64);
+
+impl FromToml for ByteSize {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        if item.value.get_ref().is_integer() {
+            return u64::read(item).map(ByteSize);
+        }
+        let Some(text) = item.text() else {
+            return Err(item.mistyped("a size", "\"64MiB\""));
+        };
+        match parse_bytes(text) {
+            Some(bytes) => Ok(ByteSize(bytes)),
+            None => Err(item.refuse(
+                format!("`{text}` is no size"),
+                "a number and its unit, KiB MiB or GiB: \"64MiB\"",
+            )),
+        }
+    }
+}
+
+impl From<ByteSize> for u64 {
+    fn from(value: ByteSize) -> u64 {
+        value.0
+    }
+}
+
+impl FromToml for ListenAddress {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        if item.value.get_ref().is_integer() {
+            return u16::read(item).map(ListenAddress::all);
+        }
+        match item.text() {
+            Some(text) => ListenAddress::parse(text).map_err(|wrong| item.wrong(wrong)),
+            None => Err(item.mistyped("an address to listen on", "[\":8443\"]")),
+        }
+    }
+}
+
+/// The name of a site.
+pub(super) struct SiteName(pub(super) String);
+
+impl FromToml for SiteName {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        match item.text() {
+            Some(text) => match crate::config::values::site_name(text) {
+                Ok(name) => Ok(SiteName(name)),
+                Err(wrong) => Err(item.wrong(wrong)),
+            },
+            None => Err(item.mistyped("a host name in quotes", "[\"example.org\"]")),
+        }
+    }
+}

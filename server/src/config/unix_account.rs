@@ -1,0 +1,123 @@
+//! Accounts of the machine, and the rights that mode bits give to an account.
+//!
+//! `/etc/passwd` and `/etc/group` are read directly: a static binary has no name service, and the
+//! accounts that servers run under are local.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// An account that the server can drop to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixAccount {
+    /// Name as configured: a name or a number.
+    pub name: String,
+    /// The user's number.
+    pub uid: u32,
+    /// The user's first group.
+    pub gid: u32,
+    /// Name of the first group, or the number of a group without a name.
+    pub group: String,
+    /// All groups, the first included.
+    pub groups: Vec<u32>,
+}
+
+impl UnixAccount {
+    /// Looks up a name, a uid or `uid:gid`; `None` if the account doesn't exist.
+    pub fn find(name: &str) -> Option<UnixAccount> {
+        let read = |path| std::fs::read(path).unwrap_or_default();
+        let passwd = String::from_utf8_lossy(&read("/etc/passwd")).into_owned();
+        let group = String::from_utf8_lossy(&read("/etc/group")).into_owned();
+        UnixAccount::find_in(name, &passwd, &group)
+    }
+
+    pub(super) fn find_in(name: &str, passwd: &str, group: &str) -> Option<UnixAccount> {
+        let numbers = match name.split_once(':') {
+            Some((uid, gid)) => Some((uid.parse::<u32>().ok()?, Some(gid.parse::<u32>().ok()?))),
+            None => name.parse::<u32>().ok().map(|uid| (uid, None)),
+        };
+        // passwd(5): name:password:UID:GID:GECOS:directory:shell
+        let line = passwd
+            .lines()
+            .map(|line| line.split(':').collect::<Vec<_>>())
+            .find(|fields| {
+                let uid = fields.get(2).and_then(|uid| uid.parse::<u32>().ok());
+                match numbers {
+                    Some((number, _)) => uid == Some(number),
+                    None => fields[0] == name && uid.is_some(),
+                }
+            });
+        let (login, uid, gid) = match (line, numbers) {
+            (Some(line), numbers) => {
+                let gid = numbers.and_then(|(_, gid)| gid);
+                let own = line.get(3).and_then(|gid| gid.parse().ok());
+                (line[0].to_owned(), line.get(2)?.parse().ok()?, gid.or(own)?)
+            }
+            // A container may have no passwd at all: numbers are enough.
+            (None, Some((uid, gid))) => (String::new(), uid, gid.unwrap_or(uid)),
+            (None, None) => return None,
+        };
+        let mut groups = vec![gid];
+        let mut group_name = gid.to_string();
+        // group(5): name:password:GID:members
+        for fields in group
+            .lines()
+            .map(|line| line.split(':').collect::<Vec<_>>())
+        {
+            let [name, _, number, members, ..] = fields.as_slice() else {
+                continue;
+            };
+            let Ok(number) = number.parse() else { continue };
+            if number == gid {
+                group_name = (*name).to_owned();
+            }
+            if !login.is_empty()
+                && members.split(',').any(|member| member == login)
+                && !groups.contains(&number)
+            {
+                groups.push(number);
+            }
+        }
+        Some(UnixAccount {
+            name: name.to_owned(),
+            uid,
+            gid,
+            group: group_name,
+            groups,
+        })
+    }
+
+    /// Whether owner, group and mode give the account the rights in `bits` (4 read, 2 write, 1 enter).
+    fn may(&self, metadata: &std::fs::Metadata, bits: u32) -> bool {
+        if self.uid == 0 {
+            return true;
+        }
+        let shift = if metadata.uid() == self.uid {
+            6
+        } else if self.groups.contains(&metadata.gid()) {
+            3
+        } else {
+            0
+        };
+        (metadata.mode() >> shift) & bits == bits
+    }
+
+    /// Returns the first part of a path where the account lacks the rights, if any: a folder above that
+    /// the account can't enter, or the file itself without `bits` (4 read, 2 write, 1 enter or run).
+    pub fn stopped_at(&self, path: &Path, bits: u32) -> Option<PathBuf> {
+        // Links are resolved as by the kernel, unless the process may not enter the path.
+        let real = match path.canonicalize() {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => path.to_owned(),
+            real => real.ok()?,
+        };
+        let mut above: Vec<&Path> = real.ancestors().skip(1).collect();
+        above.reverse();
+        for folder in above {
+            let metadata = std::fs::metadata(folder).ok()?;
+            if !self.may(&metadata, 1) {
+                return Some(folder.to_owned());
+            }
+        }
+        let metadata = std::fs::metadata(&real).ok()?;
+        (!self.may(&metadata, bits)).then(|| path.to_owned())
+    }
+}

@@ -1,0 +1,160 @@
+//! The first lines on the terminal: what is served, and the addresses that work from here and from
+//! the network.
+
+use crate::base::sys;
+use crate::config::{Config, PlainHttp, SiteConfig};
+use crate::control::plane::ControlPlane;
+use std::net::{IpAddr, SocketAddr};
+
+/// Prints the start-up message to standard error, for standard output is the access log's.
+pub(super) fn print(plane: &ControlPlane) {
+    let config = &plane.config;
+    let mut text = format!(
+        "anthill {} serves {}\n",
+        env!("CARGO_PKG_VERSION"),
+        what(config)
+    );
+    let all_redirect = config
+        .sites
+        .iter()
+        .all(|site| site.http == PlainHttp::Redirect);
+    let has_https = plane.listeners.bound().any(|(_, secure)| secure);
+    for (address, secure) in plane.listeners.bound() {
+        let scheme = if secure { "https" } else { "http" };
+        let note = if !secure && all_redirect && has_https {
+            "  (redirects to https)"
+        } else {
+            ""
+        };
+        let (hosts, more) = hosts(config, address);
+        for host in hosts {
+            text.push_str(&format!(
+                "  {scheme}://{host}{}{note}\n",
+                port(scheme, address.port())
+            ));
+        }
+        if more > 0 {
+            text.push_str(&format!("  and {more} more names\n"));
+        }
+    }
+    if let Some(self_signed) = &plane.supplies.self_signed
+        && config.sites.iter().any(|site| is_self_signed(config, site))
+    {
+        text.push_str("certificate: self-signed, browsers will ask once; SHA-256 fingerprint\n");
+        text.push_str(&format!("  {}\n", self_signed.fingerprint()));
+    }
+    if let Some(note) = nothing_at_the_top(config) {
+        text.push_str(&note);
+    }
+    text.push_str("ready; Ctrl-C stops\n");
+    // What was logged until now stands before it.
+    log::logger().flush();
+    eprint!("{text}");
+}
+
+/// Whoever tries it out in some folder should know why the first page isn't found.
+fn nothing_at_the_top(config: &Config) -> Option<String> {
+    let site = config.sites.first()?;
+    let root = site.root.as_ref()?.get_ref();
+    let is_there = |name: &String| root.join(name).exists();
+    if config.path.is_some() || site.listing || site.index.iter().any(is_there) {
+        return None;
+    }
+    let name = site.index.first().map_or("index.html", String::as_str);
+    Some(format!(
+        "note: there is no {name} in this folder, so its first page is \"not found\" until there is\n"
+    ))
+}
+
+/// Neither has it a certificate, nor does one come by itself.
+fn is_self_signed(config: &Config, site: &SiteConfig) -> bool {
+    site.certificate.is_none() && config.acme_file(site).is_none()
+}
+
+fn what(config: &Config) -> String {
+    let names: Vec<&str> = config
+        .sites
+        .iter()
+        .flat_map(|site| site.names.first())
+        .map(|name| name.get_ref().as_str())
+        .filter(|name| *name != "*")
+        .collect();
+    match (
+        names.as_slice(),
+        config.sites.first().and_then(|site| site.root.as_ref()),
+    ) {
+        ([], Some(root)) => root.get_ref().display().to_string(),
+        ([], None) => config.shown.clone(),
+        (names, _) => names.join(", "),
+    }
+}
+
+fn port(scheme: &str, port: u16) -> String {
+    match (scheme, port) {
+        ("https", 443) | ("http", 80) => String::new(),
+        _ => format!(":{port}"),
+    }
+}
+
+/// What to go to, and how many more there are. Where no site answers to any name, an address of
+/// this machine would be refused: then the sites' own names are what works.
+fn hosts(config: &Config, address: SocketAddr) -> (Vec<String>, usize) {
+    let names = |site: &SiteConfig| -> Vec<String> {
+        let names = site.names.iter().map(|name| name.get_ref().clone());
+        names.collect()
+    };
+    if config
+        .sites
+        .iter()
+        .any(|site| names(site).contains(&"*".into()))
+    {
+        return (reachable(address), 0);
+    }
+    let shown = |site: &SiteConfig| {
+        let names = names(site);
+        let exact = names.iter().find(|name| !name.starts_with('*'));
+        exact.or(names.first()).cloned()
+    };
+    let mut hosts: Vec<String> = config.sites.iter().filter_map(shown).collect();
+    let more = hosts.len().saturating_sub(NAMES_SHOWN_MAX);
+    hosts.truncate(NAMES_SHOWN_MAX);
+    (hosts, more)
+}
+
+/// More would push the rest of the message off the screen.
+const NAMES_SHOWN_MAX: usize = 5;
+
+/// Names and addresses under which `address` is reached: this machine's own first.
+fn reachable(address: SocketAddr) -> Vec<String> {
+    let show = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    if !address.ip().is_unspecified() {
+        return vec![if address.ip().is_loopback() {
+            "localhost".into()
+        } else {
+            show(address.ip())
+        }];
+    }
+    let families = |ip: &IpAddr| address.is_ipv6() || ip.is_ipv4();
+    let others = sys::local_addresses()
+        .into_iter()
+        .filter(|ip| !ip.is_loopback())
+        .filter(families);
+    std::iter::once("localhost".to_owned())
+        .chain(others.map(show))
+        .collect()
+}
+
+/// Names for the self-signed certificate: those of the sites, and the addresses of this machine.
+pub(super) fn self_signed_names(config: &Config) -> Vec<String> {
+    let names = config
+        .sites
+        .iter()
+        .flat_map(|site| &site.names)
+        .map(|name| name.get_ref().clone());
+    let mut names: Vec<String> = names.filter(|name| name != "*").collect();
+    names.extend(sys::local_addresses().iter().map(IpAddr::to_string));
+    names
+}

@@ -1,0 +1,404 @@
+//! From what the watch tells to the next World.
+//!
+//! A file is taken when its writer has closed it. Where nobody could tell (a folder was read before
+//! its watch stood, or the watch was lost), it is taken when nothing happened to it for a moment.
+
+use crate::base::clock;
+use crate::base::sys::OpenWriters;
+use crate::config::{self, Config};
+use crate::control::plane::{ControlPlane, RESCAN};
+use crate::control::watch::{Changes, SiteId, Watch};
+use crate::site::{ContentBudget, Site, SiteError};
+use crate::world::build;
+use crate::world::{Host, Hosts, RouteTarget, World};
+use std::collections::{BTreeSet, HashMap};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// A file that is met in a folder, and nobody told of its writer's end, may be half written: it is
+/// taken once nothing happened to it for this long.
+pub(super) const QUIET: Duration = Duration::from_millis(400);
+/// The clock that file systems stamp with lags behind the other one by up to this.
+const TICK: Duration = Duration::from_millis(20);
+/// Files that a request found other than expected are taken once nobody has written to them for this
+/// long: where watching works, their writer would have been heard, and may be at it still.
+const STALE_QUIET: Duration = RESCAN;
+
+/// What tells one state of a file from another: device, inode, size, both times.
+pub(super) type FileStamp = (u64, u64, u64, i64, i64, i64, i64);
+
+impl ControlPlane {
+    /// Every site of the World and its place.
+    pub(super) fn places(&self) -> impl Iterator<Item = (SiteId, Arc<Site>)> + use<'_> {
+        self.world.hosts.iter().enumerate().flat_map(|(host, its)| {
+            let routes = its
+                .routes
+                .iter()
+                .enumerate()
+                .filter_map(move |(route, of)| match &of.target {
+                    Some(RouteTarget::Site(site)) => Some((
+                        SiteId {
+                            host,
+                            route: Some(route),
+                        },
+                        site.clone(),
+                    )),
+                    _ => None,
+                });
+            let own = its
+                .site
+                .iter()
+                .map(move |site| (SiteId { host, route: None }, site.clone()));
+            own.chain(routes)
+        })
+    }
+
+    pub(super) fn all_places(&self) -> BTreeSet<SiteId> {
+        // One by one, as sets are filled elsewhere: to collect one brings the code of a sort.
+        let mut all = BTreeSet::new();
+        all.extend(self.places().map(|(place, _)| place));
+        all
+    }
+
+    /// Everything that is served is watched.
+    pub(super) fn is_watching(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| !watch.exhausted)
+    }
+
+    /// Watches the folders of this World, and nothing else. All of them are to be looked at once
+    /// more: something may have changed between the scan of a folder and its watch.
+    pub(super) fn rebuild_watches(&mut self) {
+        self.watch = match Watch::new() {
+            Ok(mut watch) => {
+                for (place, site) in self.places() {
+                    watch.root(place, &site.rules().root);
+                    watch.grow(place, &site);
+                }
+                watch.files(self.file_stamps.iter().map(|(file, _)| file.as_path()));
+                watch.branches(&self.deployments.refs());
+                Some(watch)
+            }
+            Err(error) => {
+                log::warn!(
+                    "files can't be watched ({error}): changes are looked for every {} s",
+                    RESCAN.as_secs()
+                );
+                None
+            }
+        };
+        self.changes = Changes {
+            rescan: self.all_places(),
+            files: self.file_stamps != stamp_config_files(&self.config),
+            branches: true,
+            is_watched_anew: true,
+            ..Changes::default()
+        };
+        self.note_lag();
+        let told = self.watch.as_ref().map(Watch::inotify);
+        self.supplies.lag.set_inotify(told);
+    }
+
+    /// Hears what changed on disk.
+    pub(super) fn hear_of_files(&mut self) {
+        let Some(watch) = &mut self.watch else { return };
+        self.supplies.lag.begin_read();
+        if let Err(error) = watch.read(&mut self.changes) {
+            log::error!("watching files: {error}");
+        }
+        self.note_lag();
+        self.supplies.lag.finish_read();
+    }
+
+    /// Notes which sites lag behind what was read.
+    fn note_lag(&mut self) {
+        let read = std::mem::take(&mut self.changes.read);
+        for place in read.iter().chain(&self.changes.rescan) {
+            if let Some(host) = self.world.hosts.iter().nth(place.host) {
+                host.lag.mark_pending();
+            }
+        }
+    }
+
+    /// What was read is served, or came to nothing.
+    pub(super) fn caught_up(&self) {
+        self.world.hosts.iter().for_each(|host| host.lag.clear());
+        self.supplies.lag.mark_served();
+    }
+
+    /// Brings the World up to date with what requests found, and leaves for later what was told beside
+    /// it: a storm of changes doesn't keep a changed page from the requests for it.
+    pub(super) async fn apply_stale_paths(&mut self) {
+        self.supplies.lag.begin_recheck();
+        self.hear_of_files();
+        let later = std::mem::take(&mut self.changes);
+        self.find_stale(&later);
+        self.renew_all().await;
+        self.changes = later;
+        self.supplies.lag.finish_recheck();
+    }
+
+    /// Brings the World up to date with what changed on disk, all that was told until now included.
+    pub(super) async fn apply(&mut self) {
+        self.hear_of_files();
+        self.renew_all().await;
+        self.caught_up();
+    }
+
+    /// Brings the World up to date with the changes that are known. Folders that came with a change
+    /// are watched, and then looked at once more: something may have happened before the watch stood.
+    async fn renew_all(&mut self) {
+        while !self.changes.is_empty() {
+            let changes = std::mem::take(&mut self.changes);
+            if changes.branches {
+                // The way to a branch may be another one now. What comes of it is heard later.
+                let refs = self.deployments.refs();
+                if let Some(watch) = &mut self.watch {
+                    watch.branches(&refs);
+                }
+                self.deployments.look();
+            }
+            let looked_at = self.renew(changes).await;
+            let Some(watch) = &mut self.watch else { return };
+            // A folder that went and came back is the same, but its watch is gone.
+            for (place, site) in looked_at {
+                let new = watch.grow(place, &site);
+                if !new.is_empty() {
+                    self.changes.sites.entry(place).or_default().extend(new);
+                }
+            }
+        }
+    }
+
+    /// Publishes a World with these changes; returns the sites that were looked at, as they are now.
+    async fn renew(&mut self, changes: Changes) -> Vec<(SiteId, Arc<Site>)> {
+        let mut world = World::clone(&self.world);
+        let mut changed = false;
+        if changes.files {
+            self.rotate_tickets();
+            // A link on the way to one of them may lead elsewhere now.
+            if let Some(watch) = &mut self.watch {
+                watch.files(self.file_stamps.iter().map(|(file, _)| file.as_path()));
+            }
+            self.file_stamps = stamp_config_files(&self.config);
+            let now = clock::unix_seconds_now();
+            match build::build(&self.config, &self.supplies, Some(&self.world), now) {
+                Ok(built) => {
+                    world = built;
+                    changed = true;
+                }
+                Err(error) => {
+                    log::error!("a changed file is not taken over: {}", error.in_one_line());
+                }
+            }
+        }
+        let mut hosts: Vec<Arc<Host>> = world.hosts.iter().cloned().collect();
+        let mut looked_at = Vec::new();
+        let mut has_moved = false;
+        let places: Vec<_> = self.places().collect();
+        for (place, site) in places {
+            let paths = changes.sites.get(&place);
+            let whole = changes.rescan.contains(&place);
+            if paths.is_none() && !whole {
+                continue;
+            }
+            if let (Some(watch), true) = (&mut self.watch, whole) {
+                // Before the root is looked at, or a turn of it would be missed.
+                watch.root(place, &site.rules().root);
+            }
+            let is_unsure = |path: &PathBuf| changes.is_unsure(&(place, path.clone()));
+            let paths = paths.into_iter().flatten().cloned();
+            let (unsure, paths): (Vec<_>, Vec<_>) = paths.partition(is_unsure);
+            let budget = self.supplies.budget.clone();
+            let old = site.clone();
+            let renewed = match self
+                .scans
+                .run(move || renew(&old, whole, &paths, &unsure, budget))
+                .await
+            {
+                Ok(Ok((renewed, unsettled))) => {
+                    for path in unsettled {
+                        let at = (place, path);
+                        *self.unsettled.entry(at.clone()).or_default() |= changes.is_told(&at);
+                    }
+                    renewed
+                }
+                Ok(Err(error)) => {
+                    // It is tried again and again; once is enough to say so.
+                    if self.missed.insert(place) {
+                        log::error!("a changed folder is not taken over: {error}");
+                    }
+                    continue;
+                }
+                Err(error) => {
+                    if self.missed.insert(place) {
+                        log::error!("{}: not scanned: {error}", site.root().display());
+                    }
+                    continue;
+                }
+            };
+            if whole {
+                self.missed.remove(&place);
+            }
+            if !renewed.same_root(&site) {
+                has_moved = true;
+                if let Some(watch) = &mut self.watch {
+                    watch.leave(place);
+                }
+            }
+            let is_same = renewed.same_tree(&site);
+            let renewed = Arc::new(renewed);
+            looked_at.push((place, renewed.clone()));
+            if is_same {
+                continue;
+            }
+            changed = true;
+            let mut host = Host::clone(&hosts[place.host]);
+            match place.route {
+                None => host.site = Some(renewed),
+                Some(route) => host.routes[route].target = Some(RouteTarget::Site(renewed)),
+            }
+            hosts[place.host] = Arc::new(host);
+        }
+        if changed || has_moved || changes.is_watched_anew {
+            world.hosts = Hosts::new(hosts);
+            // What runs a site's scripts knows where its root lies.
+            if has_moved {
+                let now = clock::unix_seconds_now();
+                match build::build(&self.config, &self.supplies, Some(&world), now) {
+                    Ok(built) => world = built,
+                    Err(error) => {
+                        log::error!("scripts are where they were: {}", error.in_one_line());
+                    }
+                }
+            }
+            world.generation = self.world.generation + u64::from(changed || has_moved);
+            self.publish(world).await;
+        }
+        looked_at
+    }
+
+    /// Notes files that requests found other than their site says. Files that a process writes to, and
+    /// those of which that can't be known, are taken once they are quiet.
+    fn find_stale(&mut self, told: &Changes) {
+        let places: Vec<_> = self.places().collect();
+        for (place, site) in places {
+            for path in site.take_stale() {
+                if path == Path::new("") {
+                    self.changes.rescan.insert(place);
+                } else if let Some(first) = site.first_unknown(&path) {
+                    let at = (place, first);
+                    let is_told = told.is_told(&at) && !told.is_unsure(&at);
+                    match is_told || is_whole(&site, &at.1) {
+                        true => self.changes.found(at, is_told),
+                        false => site.note_stale(&path),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the files that nothing happened to for a while.
+    pub(super) fn find_settled(&mut self) {
+        let sites: HashMap<SiteId, Arc<Site>> = self.places().collect();
+        let since = self.watch.as_ref().map(Watch::since).unwrap_or_default();
+        let changes = &mut self.changes;
+        self.unsettled.retain(|(place, path), is_told| {
+            let Some(site) = sites.get(place) else {
+                return false;
+            };
+            let changed = changed_at(&site.root().join(path));
+            let folder = path.parent().unwrap_or(Path::new(""));
+            let watched = since.get(&(*place, folder)).map(|since| *since + TICK);
+            if !*is_told && changed > watched && watched.is_some() {
+                // Its writer is at it, and will be heard, or was heard already. Of what was told already
+                // nothing more may come.
+                return false;
+            }
+            let settled = is_past(changed, QUIET);
+            // Who has it open still, or again, will be heard.
+            let is_written = || matches!(site.writers(path), OpenWriters::Some);
+            if settled && !(watched.is_some() && is_written()) {
+                let paths = changes.sites.entry(*place).or_default();
+                paths.insert(path.clone());
+            }
+            !settled
+        });
+    }
+}
+
+/// The site after a change, and the files in it that may be half written.
+fn renew(
+    site: &Site,
+    whole: bool,
+    paths: &[PathBuf],
+    unsure: &[PathBuf],
+    budget: Arc<ContentBudget>,
+) -> Result<(Site, Vec<PathBuf>), SiteError> {
+    if whole && site.root_moved() {
+        return Site::open(site.rules().clone(), budget).map(|site| (site, Vec::new()));
+    }
+    let settled = SystemTime::now() - QUIET;
+    let settled = settled
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let settled_ns = i64::try_from(settled.as_nanos()).unwrap_or(i64::MAX);
+    let mut paths = paths.to_vec();
+    if whole {
+        // All of it; and still, what was told is known to be whole.
+        paths.push(PathBuf::new());
+    }
+    Ok(site.with_settled_changes(&paths, unsure, settled_ns))
+}
+
+/// Files that the configuration names and that are read when a World is built, as they are now.
+pub(super) fn stamp_config_files(config: &Config) -> Vec<(PathBuf, Option<FileStamp>)> {
+    let of_site = |site: &config::SiteConfig| {
+        let users = site.routes.iter().map(|route| &route.users);
+        let files = [&site.certificate, &site.key, &site.client_ca];
+        let files = files.into_iter().chain(users).flatten();
+        let files = files.map(|file| file.get_ref().clone());
+        files.chain(config.acme_file(site)).collect::<Vec<_>>()
+    };
+    let tickets = config.tls.tickets.iter().map(|file| file.get_ref().clone());
+    let files = config.sites.iter().flat_map(of_site).chain(tickets);
+    files.map(|file| (file.clone(), look_at(&file))).collect()
+}
+
+fn look_at(file: &Path) -> Option<FileStamp> {
+    let is = std::fs::metadata(file).ok()?;
+    let (written, changed) = ((is.mtime(), is.mtime_nsec()), (is.ctime(), is.ctime_nsec()));
+    let (dev, ino, size) = (is.dev(), is.ino(), is.size());
+    Some((dev, ino, size, written.0, written.1, changed.0, changed.1))
+}
+
+/// When anything happened to a file last; None if it is gone.
+fn changed_at(file: &Path) -> Option<SystemTime> {
+    let is = std::fs::metadata(file).ok()?;
+    let seconds = Duration::from_secs(is.ctime().try_into().unwrap_or(0));
+    let nanos = Duration::from_nanos(is.ctime_nsec().try_into().unwrap_or(0));
+    Some(SystemTime::UNIX_EPOCH + seconds + nanos)
+}
+
+/// Whether what a request found at this path can be taken: no file, or one that is whole.
+fn is_whole(site: &Site, path: &Path) -> bool {
+    let real = site.root().join(path);
+    let is_file = std::fs::symlink_metadata(&real).is_ok_and(|is| is.is_file());
+    let changed = changed_at(&real);
+    !is_file
+        || is_past(changed, STALE_QUIET)
+        || match site.writers(path) {
+            // The writer of a file that has just been made isn't counted yet.
+            OpenWriters::None(stat) => stat.st_size > 0 || is_past(changed, QUIET),
+            OpenWriters::Some => false,
+            // Clients wait for a new file. Of a known file they have the content from before meanwhile.
+            OpenWriters::Unknown => is_past(changed, QUIET) && !site.has_file(path),
+        }
+}
+
+/// It was so long ago, or will be in the future, which is taken as it is; or there is nothing.
+fn is_past(time: Option<SystemTime>, least: Duration) -> bool {
+    let age = time.map(|time| SystemTime::now().duration_since(time));
+    !matches!(age, Some(Ok(age)) if age < least)
+}

@@ -1,0 +1,207 @@
+//! What happens once, before anybody is served: addresses, the state folder, privileges, logs and
+//! what all Worlds share.
+
+use crate::base::clock;
+use crate::base::fair_share::RefusalCounters;
+use crate::base::log::{ErrorLog, LogDestination, Sinks};
+use crate::base::sys;
+use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
+use crate::cache::PageCache;
+use crate::config::{self, Config, OperatorError};
+use crate::control::banner;
+use crate::control::listeners::Listeners;
+use crate::hits::Hits;
+use crate::limits;
+use crate::site::ContentBudget;
+use crate::tls::{SelfSigned, TicketKeys};
+use crate::world::build;
+use crate::world::users::Logins;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, OperatorError> {
+    let mut listeners = Listeners::default();
+    let passed = sys::systemd_listen_fds()
+        .and_then(|passed| listeners.adopt(config, passed))
+        .map_err(|error| {
+            OperatorError::failure(format!("sockets passed in by the service manager: {error}"))
+        });
+    passed?;
+    listeners.bind(config, workers)?;
+    Ok(listeners)
+}
+
+/// The state folder is made while we may, and given to who will use it. One that was there is left
+/// as it is: it may be anybody's, and its owner was found fit when the configuration was checked.
+pub(super) fn prepare_state(
+    config: &Config,
+    user: Option<&sys::UserIds>,
+) -> Result<(), OperatorError> {
+    let state = &config.server.state;
+    let folder: &Path = state.get_ref();
+    let failed = |error: io::Error| {
+        let what = format!(
+            "the state folder {} can't be used: {error}",
+            folder.display()
+        );
+        config.point(state.span(), what, "a folder that the server may write to")
+    };
+    config::prepare_folder(folder, user.map(|user| (user.uid, user.gid))).map_err(failed)?;
+    if user.is_none() {
+        let inside = folder.join("git");
+        let way =
+            TrustedPath::resolve(&inside, LastLink::Keep, MissingFolder::Fail).map_err(failed)?;
+        if let Err(error) = way.must_be_controlled_by(0) {
+            log::warn!("the state folder: {error}; name an account to become with `user`");
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn user_ids(config: &Config) -> Result<Option<sys::UserIds>, OperatorError> {
+    let Some(user) = &config.server.user else {
+        return Ok(None);
+    };
+    if !sys::is_root() {
+        return Ok(None);
+    }
+    match sys::lookup_user(user.get_ref()) {
+        Ok(Some(ids)) => Ok(Some(ids)),
+        Ok(None) => Err(config.point(
+            user.span(),
+            format!("there is no user `{}`", user.get_ref()),
+            "",
+        )),
+        Err(error) => Err(OperatorError::failure(format!(
+            "looking up user `{}`: {error}",
+            user.get_ref()
+        ))),
+    }
+}
+
+pub(super) fn drop_privileges(
+    config: &Config,
+    user: Option<&sys::UserIds>,
+) -> Result<(), OperatorError> {
+    if let (Some(ids), Some(name)) = (user, &config.server.user) {
+        sys::drop_privileges(ids).map_err(|error| {
+            let what = format!("can't become `{}`: {error}", name.get_ref());
+            config.point(name.span(), what, "")
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn direct_errors(
+    config: &Config,
+    sinks: &Arc<Sinks>,
+    error_log: &ErrorLog,
+) -> Result<(), OperatorError> {
+    let to = &config.log.errors;
+    // Standard error is no exception: a pipe that nobody reads must not hold up who has an error.
+    let sink = build::open(config, to, &build::destination(to.get_ref()), sinks)?;
+    let fallback = sinks.open(&LogDestination::Stderr);
+    let fallback =
+        fallback.map_err(|error| OperatorError::failure(format!("standard error: {error}")))?;
+    error_log.direct_to(sink, fallback);
+    Ok(())
+}
+
+pub(super) type TlsResources = (Option<Arc<TicketKeys>>, Option<Arc<SelfSigned>>);
+
+pub(super) fn tls_supplies(config: &Config) -> Result<TlsResources, OperatorError> {
+    if config.server.https.is_empty() {
+        return Ok((None, None));
+    }
+    let now = clock::unix_seconds_now();
+    let state: &Path = config.server.state.get_ref();
+    let (tickets, span) = match &config.tls.tickets {
+        Some(file) => (TicketKeys::from_file(file.get_ref()), file.span()),
+        None => (
+            TicketKeys::from_state(state, now),
+            config.server.state.span(),
+        ),
+    };
+    let tickets =
+        tickets.map_err(|error| config.point(span, error.to_string(), error.hint.clone()))?;
+    let names = banner::self_signed_names(config);
+    let self_signed = SelfSigned::load_or_make(state, &names, now).map_err(|error| {
+        config.point(
+            config.server.state.span(),
+            error.to_string(),
+            error.hint.clone(),
+        )
+    })?;
+    Ok((Some(Arc::new(tickets)), Some(Arc::new(self_signed))))
+}
+
+/// The page cache, with what the last server on this state folder left for it.
+pub(super) fn load_pages(
+    config: &Config,
+    origin: Instant,
+    budget: &Arc<ContentBudget>,
+) -> Arc<PageCache> {
+    let cache = PageCache::new(origin, budget.clone());
+    match cache.load(config.server.state.get_ref()) {
+        Ok(0) => {}
+        Ok(count) => log::info!("{count} pages were kept over the restart"),
+        Err(error) => log::warn!("the pages that were kept can't be read: {error}"),
+    }
+    Arc::new(cache)
+}
+
+/// The counts of views, as the last server on this state folder left them.
+pub(super) fn load_hits(config: &Config) -> Arc<Hits> {
+    let hits = Hits::default();
+    if let Err(error) = hits.load(config.server.state.get_ref()) {
+        log::warn!("the hit counts can't be read: {error}");
+    }
+    Arc::new(hits)
+}
+
+/// The ledger of logins.
+pub(super) fn logins(refusals: &Arc<RefusalCounters>) -> Result<Arc<Logins>, OperatorError> {
+    Logins::new(refusals).map_err(|error| OperatorError::failure(format!("logins: {error}")))
+}
+
+/// An eighth of what this machine, or our cgroup, has; at most 256 MiB.
+pub(super) fn memory_auto() -> u64 {
+    let all = sys::memory_limit_bytes().unwrap_or(512 << 20);
+    (all / 8).min(limits::MEMORY_BYTES_MAX)
+}
+
+/// The part of `memory_max` that heads of waiting requests may take, bytes.
+pub(super) fn pending_head_bytes(memory_max: u64) -> usize {
+    let bytes = memory_max / limits::PENDING_HEAD_MEMORY_PARTS;
+    bytes.min(limits::PENDING_HEAD_BYTES_MAX as u64) as usize
+}
+
+/// The port that redirects name.
+pub(super) fn https_port(config: &Config, listeners: &Listeners) -> Option<u16> {
+    let public = config.server.public_port;
+    public.or_else(|| listeners.https_port(config))
+}
+
+/// The port at which HTTP/3 is announced.
+pub(super) fn h3_port(config: &Config, listeners: &Listeners) -> Option<u16> {
+    let bound = listeners.quic_port(config)?;
+    Some(config.server.public_port.unwrap_or(bound))
+}
+
+/// One thread at the lowest priority makes gzip of text as it is loaded.
+pub(super) fn compress_in_background(budget: Arc<ContentBudget>) {
+    let started = thread::Builder::new()
+        .name("anthill-gzip".into())
+        .spawn(move || {
+            sys::lowest_priority_thread();
+            while let Some(job) = budget.gzip().wait() {
+                job.run();
+            }
+        });
+    if let Err(error) = started {
+        log::warn!("text is not compressed: {error}");
+    }
+}

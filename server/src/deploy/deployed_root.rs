@@ -1,0 +1,393 @@
+//! Where deployed trees lie: beside the root, in a hidden folder, each named after its commit. The root
+//! is a link to one of them, and is replaced by a link to another one in one step.
+
+use crate::base::heap_sort::sort;
+use crate::base::trusted_path::{FOLDER, LastLink, MissingFolder, TrustedPath};
+use crate::config::{RootState, deployed_folder, inspect_root};
+use crate::deploy::DeployError;
+use crate::limits::DEPLOYED_TREES_KEPT;
+use rustix::fs::{Mode, fchmod, mkdirat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// The place of a root.
+#[derive(Clone, Debug)]
+pub(super) struct DeployedRoot {
+    root: PathBuf,
+    /// Where the trees lie.
+    trees: PathBuf,
+    found: RootState,
+}
+
+/// A tree on its way. Dropping it takes it away.
+pub(super) struct TreeDraft(PathBuf);
+
+impl TreeDraft {
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TreeDraft {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0); // after a success it isn't there any more
+    }
+}
+
+/// The tree that stands in until there is one.
+const EMPTY: &str = "empty";
+/// What the site's root is called to who pushed, and the folder of the trees.
+const ROOT: &str = "the site's folder";
+const TREES: &str = "the folder of deployed trees beside the site's";
+/// How drafts begin.
+const DRAFT: &str = "draft-";
+/// And links before they are moved to the root.
+const LINK: &str = "link-";
+
+/// One that no other thread has, of whichever process.
+fn own_name(begin: &str) -> String {
+    format!("{begin}{}", rustix::thread::gettid().as_raw_nonzero())
+}
+
+fn refuse_foreign(root: &Path, found: &RootState) -> Result<(), DeployError> {
+    let foreign = match found {
+        RootState::Foreign => "it holds files that no deployment has put there: move it away",
+        RootState::Link(_) => "it is a link, and not one of ours: remove it",
+        RootState::Nothing | RootState::EmptyFolder | RootState::Deployed(_) => return Ok(()),
+    };
+    let logged = format!("{}: {foreign}", root.display());
+    Err(DeployError::new(format!("{ROOT}: {foreign}")).logged_as(logged))
+}
+
+impl DeployedRoot {
+    /// Refused where there is something that isn't ours.
+    pub(super) fn of(root: &Path) -> Result<DeployedRoot, DeployError> {
+        let at = |error: io::Error| DeployError::on_disk(ROOT, root, &error);
+        let found = inspect_root(root).map_err(at)?;
+        refuse_foreign(root, &found)?;
+        let trees = deployed_folder(root).ok_or_else(|| at(io::ErrorKind::InvalidInput.into()))?;
+        Ok(DeployedRoot {
+            root: root.to_owned(),
+            trees,
+            found,
+        })
+    }
+
+    /// There is nothing yet that could be served.
+    pub(super) fn is_to_be_made(&self) -> bool {
+        !matches!(self.found, RootState::Deployed(_)) || !self.root.exists()
+    }
+
+    /// Of the tree that the root leads to.
+    pub(super) fn commit(&self) -> Option<String> {
+        match &self.found {
+            RootState::Deployed(name) => commit_of(name),
+            _ => None,
+        }
+    }
+
+    /// An empty folder for a new tree; what another one has left behind is taken away.
+    pub(super) fn draft(&self) -> Result<TreeDraft, DeployError> {
+        self.make_trees()?;
+        for (name, path) in self.names() {
+            if name.as_encoded_bytes().starts_with(DRAFT.as_bytes()) {
+                let _ = fs::remove_dir_all(&path);
+            }
+        }
+        // One that was given up may still wait for the disk in another thread, and clean up after that.
+        let draft = self.trees.join(own_name(DRAFT));
+        let made = DirBuilder::new().mode(0o700).create(&draft);
+        made.map_err(|error| DeployError::on_disk(TREES, &draft, &error))?;
+        Ok(TreeDraft(draft))
+    }
+
+    /// The folder of the trees, which must be ours: who can write to it says what is served. A server
+    /// that stays root deploys only where no other user can change the way there, for that user could
+    /// have what is pushed unpacked anywhere.
+    fn make_trees(&self) -> Result<(), DeployError> {
+        let at = |error: io::Error| DeployError::on_disk(TREES, &self.trees, &error);
+        let way =
+            TrustedPath::resolve(&self.trees, LastLink::Keep, MissingFolder::Fail).map_err(at)?;
+        way.must_be_controlled_by(0).map_err(|error| {
+            let logged = format!("{error}; name an account to become with `user`");
+            DeployError::new(format!("{TREES}: another user can change it")).logged_as(logged)
+        })?;
+        match mkdirat(way.folder(), way.name(), Mode::RWXU) {
+            Ok(()) => {
+                let made = way.open(FOLDER, Mode::empty()).map_err(at)?;
+                return fchmod(&made, Mode::from_raw_mode(0o755)).map_err(|error| at(error.into()));
+            }
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(at(error.into())),
+        }
+        let metadata = fs::symlink_metadata(&self.trees).map_err(at)?;
+        let us = rustix::process::geteuid().as_raw();
+        match metadata.is_dir() && metadata.uid() == us {
+            true => Ok(()),
+            false => Err(at(io::Error::other("it is no folder, or somebody else's"))),
+        }
+    }
+
+    /// The draft becomes a tree of its own, and the root a link to it. Returns where it really lies.
+    pub(super) fn turn(&self, draft: TreeDraft, commit: &str) -> Result<PathBuf, DeployError> {
+        let names = (1..=NAMES_MAX).map(|nth| match nth {
+            1 => commit.to_owned(),
+            nth => format!("{commit}.{nth}"),
+        });
+        // One that was deployed before may be in use, or changed by somebody.
+        let mut free = names.filter(|name| fs::symlink_metadata(self.trees.join(name)).is_err());
+        let name = free
+            .next()
+            .ok_or_else(|| DeployError::new("too many trees of one commit"))?;
+        let tree = self.trees.join(&name);
+        let at = |error: io::Error| DeployError::on_disk(TREES, &tree, &error);
+        fs::rename(draft.path(), &tree).map_err(at)?;
+        sync(&self.trees);
+        if let Err(failure) = self.link(OsStr::new(&name)) {
+            let leads_here = |found| matches!(found, RootState::Deployed(now) if now == *name);
+            if !inspect_root(&self.root).is_ok_and(leads_here) {
+                let _ = fs::remove_dir_all(&tree);
+            }
+            return Err(failure);
+        }
+        tree.canonicalize().map_err(at)
+    }
+
+    /// Turns the root.
+    fn link(&self, name: &OsStr) -> Result<(), DeployError> {
+        let at = |error: io::Error| DeployError::on_disk(ROOT, &self.root, &error);
+        let trees = Path::new(self.trees.file_name().unwrap_or_default());
+        let draft = self.trees.join(own_name(LINK));
+        let _ = fs::remove_file(&draft); // of one who was cut off
+        // As it stands beside the root, where it is moved to.
+        symlink(trees.join(name), &draft)
+            .map_err(|error| DeployError::on_disk(TREES, &draft, &error))?;
+        let turned = self
+            .make_way()
+            .and_then(|()| fs::rename(&draft, &self.root).map_err(at));
+        if turned.is_err() {
+            let _ = fs::remove_file(&draft); // the first error is the one to tell
+        }
+        turned?;
+        if let Some(above) = self.root.parent() {
+            sync(above);
+        }
+        Ok(())
+    }
+
+    /// Somebody may have put something there since it was looked.
+    fn make_way(&self) -> Result<(), DeployError> {
+        let at = |error: io::Error| DeployError::on_disk(ROOT, &self.root, &error);
+        let found = inspect_root(&self.root).map_err(at)?;
+        refuse_foreign(&self.root, &found)?;
+        match found {
+            RootState::EmptyFolder => fs::remove_dir(&self.root).map_err(at),
+            _ => Ok(()),
+        }
+    }
+
+    /// A root without anything in it, until something comes.
+    pub(super) fn make_empty(&self) -> Result<(), DeployError> {
+        self.make_trees()?;
+        let tree = self.trees.join(EMPTY);
+        match DirBuilder::new().mode(0o755).create(&tree) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(DeployError::on_disk(TREES, &tree, &error));
+            }
+            _ => {}
+        }
+        self.link(OsStr::new(EMPTY))
+    }
+
+    /// Takes away all trees but the new one, the one that was served until now, and those before
+    /// that are to be kept. What isn't ours stays.
+    pub(super) fn clean(&self) {
+        let Ok(RootState::Deployed(now)) = inspect_root(&self.root) else {
+            return;
+        };
+        let before = match &self.found {
+            RootState::Deployed(before) => before.as_os_str(),
+            _ => OsStr::new(""),
+        };
+        let mut old: Vec<(SystemTime, PathBuf)> = Vec::new();
+        for (name, path) in self.names() {
+            let is_ours = commit_of(&name).is_some() || name == EMPTY;
+            if is_ours && name != now && name != before {
+                let time = fs::symlink_metadata(&path).and_then(|it| it.modified());
+                old.push((time.unwrap_or(SystemTime::UNIX_EPOCH), path));
+            }
+        }
+        for (name, path) in self.names() {
+            // Of one who was cut off before it was moved.
+            if name.as_encoded_bytes().starts_with(LINK.as_bytes()) {
+                let _ = fs::remove_file(&path);
+            }
+        }
+        sort(&mut old);
+        let kept = DEPLOYED_TREES_KEPT.saturating_sub(1);
+        let away = old.len().saturating_sub(kept);
+        for (_, path) in old.into_iter().take(away) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            // Half of a tree isn't to pass for one.
+            let draft = self.trees.join(format!("{DRAFT}{name}"));
+            let removed = fs::rename(&path, &draft).and_then(|()| fs::remove_dir_all(&draft));
+            if let Err(error) = removed {
+                log::warn!("an old tree can't be removed: {}: {error}", path.display());
+            }
+        }
+    }
+
+    fn names(&self) -> Vec<(OsString, PathBuf)> {
+        let Ok(all) = fs::read_dir(&self.trees) else {
+            return Vec::new();
+        };
+        let both = |entry: io::Result<fs::DirEntry>| {
+            let entry = entry.ok()?;
+            Some((entry.file_name(), entry.path()))
+        };
+        all.filter_map(both).collect()
+    }
+}
+
+/// Trees of one commit that may lie beside each other: who pushes back and forth makes new ones, and
+/// old ones go.
+const NAMES_MAX: u32 = 1_000;
+
+/// The commit of a tree of this name: `id` or `id.2`.
+fn commit_of(name: &OsStr) -> Option<String> {
+    let name = name.to_str()?;
+    let (id, nth) = name.split_once('.').unwrap_or((name, "1"));
+    let is_id = matches!(id.len(), 40 | 64) && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_nth = !nth.is_empty() && nth.bytes().all(|byte| byte.is_ascii_digit());
+    (is_id && is_nth).then(|| id.to_owned())
+}
+
+/// Brings names to the disk; file systems that can't do without.
+fn sync(folder: &Path) {
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const IDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+    fn deploy(root: &Path, id: &str) -> PathBuf {
+        let place = DeployedRoot::of(root).unwrap();
+        let draft = place.draft().unwrap();
+        fs::write(draft.path().join("page"), id).unwrap();
+        let tree = place.turn(draft, &id.repeat(40)).unwrap();
+        place.clean();
+        assert_eq!(fs::read_to_string(root.join("page")).unwrap(), id);
+        tree
+    }
+
+    fn trees(root: &Path) -> Vec<String> {
+        let all = fs::read_dir(deployed_folder(root).unwrap()).unwrap();
+        let mut names: Vec<String> = all
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn the_root_is_turned_and_few_trees_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("www");
+        DeployedRoot::of(&root).unwrap().make_empty().unwrap();
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
+        assert_eq!(DeployedRoot::of(&root).unwrap().commit(), None);
+        for id in IDS {
+            let tree = deploy(&root, id);
+            assert_eq!(
+                DeployedRoot::of(&root).unwrap().commit(),
+                Some(id.repeat(40))
+            );
+            assert_eq!(tree, root.canonicalize().unwrap());
+            assert!(trees(&root).len() <= 1 + DEPLOYED_TREES_KEPT);
+        }
+        assert_eq!(trees(&root), ["d", "e", "f"].map(|id| id.repeat(40)));
+        // An old one again is a new tree, and the one before is there.
+        deploy(&root, "e");
+        assert!(trees(&root).contains(&format!("{}.2", "e".repeat(40))));
+        assert!(trees(&root).contains(&"f".repeat(40)));
+        assert_eq!(
+            DeployedRoot::of(&root).unwrap().commit(),
+            Some("e".repeat(40))
+        );
+    }
+
+    #[test]
+    fn what_is_not_ours_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("www");
+        fs::create_dir(&root).unwrap();
+        deploy(&root, "a");
+        let trees = deployed_folder(&root).unwrap();
+        fs::write(trees.join("notes"), "mine").unwrap();
+        fs::create_dir(trees.join("draft-1")).unwrap();
+        for id in IDS {
+            deploy(&root, id);
+        }
+        assert!(trees.join("notes").is_file() && !trees.join("draft-1").exists());
+        fs::remove_file(&root).unwrap();
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("page"), "mine").unwrap();
+        assert!(DeployedRoot::of(&root).is_err());
+        fs::remove_dir_all(&root).unwrap();
+        symlink("elsewhere", &root).unwrap();
+        assert!(DeployedRoot::of(&root).is_err());
+        fs::remove_file(&root).unwrap();
+        // The folder of the trees is somebody's file.
+        fs::rename(&trees, folder.path().join("away")).unwrap();
+        fs::write(&trees, "").unwrap();
+        assert!(DeployedRoot::of(&root).unwrap().draft().is_err());
+        assert!(fs::symlink_metadata(&root).is_err());
+    }
+
+    /// Needs root, which alone can give a folder away.
+    #[test]
+    fn root_deploys_nothing_where_another_user_can_lead_it() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let above = folder.path().join("home");
+        fs::create_dir(&above).unwrap();
+        std::os::unix::fs::chown(&above, Some(12_345), None).unwrap();
+        let place = DeployedRoot::of(&above.join("www")).unwrap();
+        let failure = place.make_empty().unwrap_err();
+        assert!(failure.to_string().contains("name an account"), "{failure}");
+        assert!(
+            !failure.client_message().contains("home"),
+            "{}",
+            failure.client_message()
+        );
+        assert_eq!(fs::read_dir(&above).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn names_of_trees() {
+        let id = "0123456789".repeat(4);
+        assert_eq!(commit_of(OsStr::new(&id)), Some(id.clone()));
+        assert_eq!(commit_of(OsStr::new(&format!("{id}.17"))), Some(id.clone()));
+        for name in [
+            "empty",
+            "draft-1",
+            "link",
+            "0123",
+            &format!("{id}.x"),
+            &format!("{id}."),
+        ] {
+            assert_eq!(commit_of(OsStr::new(name)), None, "{name}");
+        }
+    }
+}

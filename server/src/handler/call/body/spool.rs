@@ -1,0 +1,585 @@
+//! Request bodies that came without their length and are too long for memory. They are kept in files
+//! without a name until they are whole: a script is told their length then (RFC 3875 §4.1.2), and who
+//! is slow with one keeps no script waiting.
+//!
+//! A file without a name is gone with its descriptor, however the server ends. The disk is written,
+//! read and freed by a pool, for a worker must not wait for it; what is in the kernel's memory still, as
+//! most is, is read at once. One ledger for all workers bounds how many there are, and their bytes: in
+//! all, and for each client, so that none can keep the others out.
+
+use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
+use crate::base::sys;
+use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
+use crate::handler::call::body::rate::RatedBody;
+use crate::handler::call::request::{BodyError, BodyRest};
+use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader};
+use crate::limits::{
+    BODY_BUFFER_BYTES, SPOOL_PEER_PARTS, SPOOL_QUEUE_MAX, SPOOL_THREADS, SPOOLS_MAX,
+};
+use crate::wire::reject::Reject;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::fs::File;
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// The ledger of such bodies.
+pub struct BodySpool {
+    folder: PathBuf,
+    pool: ThreadPool,
+    ledger: Mutex<SpoolLedger>,
+    refusals: Arc<RefusalCounters>,
+}
+
+#[derive(Default)]
+struct SpoolLedger {
+    all: SpoolUsage,
+    /// Of each client that has any.
+    peers: HashMap<ClientNetwork, SpoolUsage>,
+}
+
+/// Bodies, and bytes of them.
+#[derive(Copy, Clone, Default)]
+struct SpoolUsage {
+    count: usize,
+    bytes: u64,
+}
+
+/// One body in its file, whole.
+pub struct SpooledBody {
+    place: SpoolSlot,
+    length: u64,
+    at: u64,
+    reading: Option<PendingRead>,
+}
+
+/// A part that the pool reads.
+type PendingRead = Pin<Box<dyn Future<Output = Result<io::Result<Vec<u8>>, ThreadPoolError>>>>;
+
+impl BodySpool {
+    /// With files in this folder, which needs to be there once there is such a body. What clients are
+    /// refused for their shares is counted in `refusals`.
+    pub fn new(folder: &Path, refusals: &Arc<RefusalCounters>) -> BodySpool {
+        sweep(folder);
+        BodySpool {
+            folder: folder.to_owned(),
+            pool: ThreadPool::new("anthill-spool", SPOOL_THREADS, SPOOL_QUEUE_MAX),
+            ledger: Mutex::default(),
+            refusals: Arc::clone(refusals),
+        }
+    }
+
+    /// Bytes in files, of all bodies.
+    pub fn bytes(&self) -> u64 {
+        self.ledger().all.bytes
+    }
+
+    /// Takes a body of this client to its end, of which `ahead` is here. All bodies together may have
+    /// `bytes_max`.
+    pub async fn keep(
+        self: &Arc<Self>,
+        peer: IpAddr,
+        body: PipeReader,
+        ahead: Vec<u8>,
+        bytes_max: u64,
+    ) -> Result<SpooledBody, BodyError> {
+        let mut place = SpoolSlot::enter(self, peer).ok_or(BodyError::SpoolFull)?;
+        let spools = Arc::clone(self);
+        let open = move |file: &mut Option<File>| {
+            *file = Some(unnamed(&spools.folder)?);
+            Ok(())
+        };
+        place.run(open).await?;
+        let mut body = RatedBody::new(BodyRest::Coming(body), Duration::ZERO);
+        let (mut part, mut length) = (ahead, 0);
+        let mut is_all = false;
+        loop {
+            if !place.grow(part.len() as u64, bytes_max) {
+                return Err(BodyError::SpoolFull);
+            }
+            length += part.len() as u64;
+            let write = move |file: &mut Option<File>| {
+                there(file)?.write_all(&part)?;
+                Ok(part)
+            };
+            part = place.run(write).await?;
+            part.clear();
+            if is_all {
+                break;
+            }
+            let filled = poll_fn(|cx| fill(&mut body, &mut part, &place, bytes_max, cx));
+            is_all = filled.await?;
+            if is_all && part.is_empty() {
+                break;
+            }
+        }
+        Ok(SpooledBody {
+            place,
+            length,
+            at: 0,
+            reading: None,
+        })
+    }
+
+    /// Has this client no room for another part, be it because all have none?
+    fn is_full(&self, peer: ClientNetwork, bytes_max: u64) -> bool {
+        let ledger = self.ledger();
+        let own = ledger.peers.get(&peer).copied().unwrap_or_default();
+        let is_full = |sum: SpoolUsage, parts: u64| {
+            sum.count >= SPOOLS_MAX / parts as usize
+                || sum.bytes + BODY_BUFFER_BYTES as u64 > bytes_max / parts
+        };
+        is_full(ledger.all, 1) || is_full(own, SPOOL_PEER_PARTS)
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, SpoolLedger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The operator is to know, for it is the disk; but who has no descriptor left may soon have one.
+    fn failed(&self, why: &io::Error) -> BodyError {
+        let folder = self.folder.display();
+        let what = |rule| {
+            format!("its body can't be kept in {folder} until it is whole: {why} (rule {rule})")
+        };
+        match why.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => {
+                BodyError::NoDescriptor(what(Reject::BODIES_FULL.rule))
+            }
+            _ => BodyError::DiskFailed(what(Reject::BODY_NOT_KEPT.rule)),
+        }
+    }
+}
+
+/// As much as is written at once, or the rest, if true. Where there is no room for others, who sends next
+/// to nothing makes some.
+fn fill(
+    body: &mut RatedBody,
+    part: &mut Vec<u8>,
+    place: &SpoolSlot,
+    bytes_max: u64,
+    cx: &mut Context<'_>,
+) -> Poll<Result<bool, BodyError>> {
+    while part.len() < BODY_BUFFER_BYTES {
+        let left = BODY_BUFFER_BYTES - part.len();
+        let taken = body.poll_take(cx, part, left);
+        if taken.is_pending()
+            && body.is_dripping()
+            && place.held.spools.is_full(place.held.peer, bytes_max)
+        {
+            return Poll::Ready(Err(BodyError::TooSlow));
+        }
+        match ready!(taken) {
+            Ok(PipeRead::Bytes(_)) => {}
+            Ok(PipeRead::End) => return Poll::Ready(Ok(true)),
+            Err(PipeBroken) => return Poll::Ready(Err(BodyError::Broken)),
+        }
+    }
+    Poll::Ready(Ok(false))
+}
+
+/// A file in this folder that has no name, or none any more.
+fn unnamed(folder: &Path) -> io::Result<File> {
+    let own = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::openat(CWD, folder, flags | OFlags::TMPFILE, own) {
+        // Some network and stacked file systems don't know it, and older kernels take it for a folder
+        // that is to be written.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => named(folder),
+        made => Ok(made?.into()),
+    }
+}
+
+/// The same where every file has a name at first. It is random, for another server may have the folder.
+fn named(folder: &Path) -> io::Result<File> {
+    let own = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
+    let random = RandomState::new().build_hasher().finish();
+    let name = folder.join(format!("{NAMED}{random:016x}"));
+    let made = rustix::fs::openat(CWD, &name, flags, own)?;
+    match std::fs::remove_file(&name) {
+        // Another server that starts has swept it away.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(made.into()),
+    }
+}
+
+/// Takes away what a server has left that was killed before it could.
+fn sweep(folder: &Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    for entry in entries.filter_map(Result::ok) {
+        if entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(NAMED.as_bytes())
+        {
+            // Who can't will not be able to make one either, and says so then.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+const NAMED: &str = ".body.";
+
+impl SpooledBody {
+    /// Bytes in all.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// As [`PipeReader::poll_take`]; it is broken if the disk is.
+    pub fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        max: usize,
+    ) -> Poll<Result<PipeRead, PipeBroken>> {
+        let left = usize::try_from(self.length - self.at).unwrap_or(usize::MAX);
+        if left == 0 {
+            return Poll::Ready(Ok(PipeRead::End));
+        }
+        let read = match &mut self.reading {
+            Some(reading) => match reading.as_mut().poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(read) => {
+                    self.reading = None;
+                    read.unwrap_or_else(|gone| Err(io::Error::other(gone)))
+                }
+            },
+            None => match self.read_now(left.min(max)) {
+                Ok(Some(bytes)) => Ok(bytes),
+                Ok(None) => {
+                    self.reading = Some(self.read_later(left.min(max)));
+                    return self.poll_take(cx, out, max);
+                }
+                Err(error) => Err(error),
+            },
+        };
+        match read {
+            Ok(bytes) if !bytes.is_empty() => {
+                self.at += bytes.len() as u64;
+                out.extend_from_slice(&bytes);
+                Poll::Ready(Ok(PipeRead::Bytes(bytes.len())))
+            }
+            other => {
+                let why = other.err().unwrap_or(io::ErrorKind::UnexpectedEof.into());
+                log::error!("a request's body can't be read back from the disk: {why}");
+                Poll::Ready(Err(PipeBroken))
+            }
+        }
+    }
+
+    /// What is in memory.
+    fn read_now(&self, max: usize) -> io::Result<Option<Vec<u8>>> {
+        let mut bytes = vec![0; max];
+        let file = self.place.held.file();
+        let read = sys::pread_nowait(there(&file)?.as_fd(), &mut bytes, self.at)?;
+        Ok(read.map(|read| {
+            bytes.truncate(read);
+            bytes
+        }))
+    }
+
+    fn read_later(&self, max: usize) -> PendingRead {
+        let (held, at) = (Arc::clone(&self.place.held), self.at);
+        Box::pin(self.place.held.spools.pool.run(move || {
+            let mut bytes = vec![0; max];
+            let read = sys::pread(there(&held.file())?.as_fd(), &mut bytes, at)?;
+            bytes.truncate(read);
+            Ok(bytes)
+        }))
+    }
+}
+
+/// One of so many, with its file. Dropping it frees both, which the pool does, after what it is at for
+/// it: the system may take long to free a large file.
+struct SpoolSlot {
+    held: Arc<SpoolFile>,
+}
+
+impl SpoolSlot {
+    fn enter(spools: &Arc<BodySpool>, peer: IpAddr) -> Option<SpoolSlot> {
+        let peer = peer.into();
+        let mut ledger = spools.ledger();
+        let own = ledger.peers.get(&peer).map_or(0, |own| own.count);
+        if own >= SPOOLS_MAX / SPOOL_PEER_PARTS as usize {
+            spools.refusals.increment(SharedLimit::SpooledBytes);
+            return None;
+        }
+        if ledger.all.count >= SPOOLS_MAX {
+            return None;
+        }
+        ledger.all.count += 1;
+        ledger.peers.entry(peer).or_default().count += 1;
+        drop(ledger);
+        let spools = Arc::clone(spools);
+        let held = SpoolFile {
+            file: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            peer,
+            spools,
+        };
+        Some(SpoolSlot {
+            held: Arc::new(held),
+        })
+    }
+
+    /// Does this on the pool.
+    async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Option<File>) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, BodyError> {
+        let (held, spools) = (Arc::clone(&self.held), &self.held.spools);
+        let done = spools.pool.run(move || job(&mut held.file())).await;
+        let done = done.map_err(|_| BodyError::SpoolFull)?;
+        done.map_err(|why| spools.failed(&why))
+    }
+
+    /// So many more; false where there is no room for them.
+    fn grow(&mut self, bytes: u64, bytes_max: u64) -> bool {
+        let mut ledger = self.held.spools.ledger();
+        let SpoolLedger { all, peers } = &mut *ledger;
+        let own = peers.entry(self.held.peer).or_default();
+        let fits =
+            |sum: &SpoolUsage, max| sum.bytes.checked_add(bytes).is_some_and(|sum| sum <= max);
+        let fits_share = fits(own, bytes_max / SPOOL_PEER_PARTS);
+        if !fits_share {
+            self.held
+                .spools
+                .refusals
+                .increment(SharedLimit::SpooledBytes);
+        }
+        let has_room = fits_share && fits(all, bytes_max);
+        if has_room {
+            all.bytes += bytes;
+            own.bytes += bytes;
+            self.held.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        has_room
+    }
+}
+
+impl Drop for SpoolSlot {
+    fn drop(&mut self) {
+        let leaving = SpoolRelease(Arc::clone(&self.held));
+        // There is room in the queue for one of each place; if not, it is freed here.
+        let _ = self.held.spools.pool.spawn(move || drop(leaving));
+    }
+}
+
+/// What the pool works with.
+struct SpoolFile {
+    /// None before it is made, and when it has been freed.
+    file: Mutex<Option<File>>,
+    bytes: AtomicU64,
+    peer: ClientNetwork,
+    spools: Arc<BodySpool>,
+}
+
+impl SpoolFile {
+    /// Only one has to do with it at a time, so that nobody waits.
+    fn file(&self) -> MutexGuard<'_, Option<File>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn there(file: &Option<File>) -> io::Result<&File> {
+    file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// A place that is given back: first its file, then what the ledger has of it.
+struct SpoolRelease(Arc<SpoolFile>);
+
+impl Drop for SpoolRelease {
+    fn drop(&mut self) {
+        drop(self.0.file().take());
+        let bytes = self.0.bytes.load(Ordering::Relaxed);
+        let mut ledger = self.0.spools.ledger();
+        ledger.all.count -= 1;
+        ledger.all.bytes -= bytes;
+        if let Some(own) = ledger.peers.get_mut(&self.0.peer) {
+            own.count -= 1;
+            own.bytes -= bytes;
+            if own.count == 0 {
+                ledger.peers.remove(&self.0.peer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::pipe::pipe;
+
+    const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn wait<F: Future>(future: F) -> F::Output {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().build();
+        runtime.unwrap().block_on(future)
+    }
+
+    fn body(bytes: &[u8]) -> PipeReader {
+        let (mut writer, reader) = pipe(bytes.len());
+        writer.write_some(bytes).unwrap();
+        writer.finish();
+        reader
+    }
+
+    fn spools() -> (tempfile::TempDir, Arc<BodySpool>) {
+        let folder = tempfile::tempdir().unwrap();
+        let spools = Arc::new(BodySpool::new(folder.path(), &Arc::default()));
+        (folder, spools)
+    }
+
+    fn read(mut spooled: SpooledBody) -> Vec<u8> {
+        let mut all = Vec::new();
+        while wait(poll_fn(|cx| spooled.poll_take(cx, &mut all, 10_000))) != Ok(PipeRead::End) {}
+        all
+    }
+
+    /// The pool frees what was dropped.
+    fn settled(spools: &BodySpool, count: usize) {
+        while spools.ledger().all.count > count {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_body_comes_back_as_it_was_and_leaves_nothing() {
+        let (folder, spools) = spools();
+        let bytes: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
+        for ahead in [0, 1, 70_000, bytes.len()] {
+            let rest = body(&bytes[ahead..]);
+            let kept = spools.keep(ONE, rest, bytes[..ahead].to_vec(), u64::MAX);
+            let spooled = wait(kept).ok().unwrap();
+            assert_eq!(spooled.length(), bytes.len() as u64);
+            assert_eq!(spools.bytes(), bytes.len() as u64);
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+            assert!(read(spooled) == bytes);
+            settled(&spools, 0);
+            assert_eq!(spools.bytes(), 0);
+            assert!(spools.ledger().peers.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_read_by_the_pool_is_the_same() {
+        let (_folder, spools) = spools();
+        let kept = spools.keep(ONE, body(b"lo"), b"hel".to_vec(), 20);
+        let mut spooled = wait(kept).ok().unwrap();
+        spooled.reading = Some(spooled.read_later(4));
+        assert_eq!(read(spooled), b"hello");
+    }
+
+    #[test]
+    fn there_is_room_for_so_much_and_for_so_many() {
+        let (_folder, spools) = spools();
+        let peers = [
+            "127.0.0.1",
+            "127.0.0.2",
+            "2001:db8::1",
+            "2001:db8:0:1::1",
+            "127.0.0.5",
+        ];
+        let peers = peers.map(|peer| peer.parse().unwrap());
+        let kept = |peer, bytes: &[u8]| wait(spools.keep(peer, body(bytes), Vec::new(), 400));
+        let first = kept(peers[0], &[b'x'; 60]).ok().unwrap();
+        assert_eq!(
+            kept(peers[0], &[b'x'; 41]).err(),
+            Some(BodyError::SpoolFull)
+        );
+        settled(&spools, 1);
+        assert_eq!(spools.bytes(), 60);
+        let others = peers[1..4].iter().map(|peer| kept(*peer, &[b'x'; 100]));
+        let others: Vec<_> = others.map(Result::ok).map(Option::unwrap).collect();
+        assert_eq!(
+            kept(peers[4], &[b'x'; 41]).err(),
+            Some(BodyError::SpoolFull)
+        );
+        drop((first, others));
+        settled(&spools, 0);
+        let mut all = Vec::new();
+        for peer in &peers[..4] {
+            all.extend((0..SPOOLS_MAX / 4).map(|_| kept(*peer, b"").ok().unwrap()));
+            if peers[2] == *peer {
+                let neighbour = "2001:db8::2".parse().unwrap();
+                assert_eq!(kept(neighbour, b"").err(), Some(BodyError::SpoolFull));
+            }
+        }
+        assert_eq!(kept(peers[4], b"").err(), Some(BodyError::SpoolFull));
+        drop(all);
+        settled(&spools, 0);
+        assert!(kept(peers[0], &[b'x'; 100]).is_ok());
+    }
+
+    #[test]
+    fn half_a_body_is_none_and_a_folder_that_is_missing_is_told() {
+        let (folder, spools) = spools();
+        let (writer, reader) = pipe(10);
+        drop(writer);
+        let kept = wait(spools.keep(ONE, reader, b"ab".to_vec(), 100));
+        assert_eq!(kept.err(), Some(BodyError::Broken));
+        let spools = Arc::new(BodySpool::new(&folder.path().join("gone"), &Arc::default()));
+        let kept = wait(spools.keep(ONE, body(b"a"), Vec::new(), 100));
+        let Some(BodyError::DiskFailed(why)) = kept.err() else {
+            panic!("no word of the disk");
+        };
+        assert!(
+            why.contains("gone until it is whole: No such file"),
+            "{why}"
+        );
+        settled(&spools, 0);
+        assert_eq!(spools.bytes(), 0);
+        let why = io::Error::from_raw_os_error(libc::EMFILE);
+        assert_eq!(spools.failed(&why).reject(), Reject::BODIES_FULL);
+    }
+
+    #[test]
+    fn who_drips_makes_room_once_there_is_none() {
+        let (_folder, spools) = spools();
+        let (_one, slow) = pipe(10);
+        let (_two, other) = pipe(10);
+        let most = SPOOLS_MAX / SPOOL_PEER_PARTS as usize;
+        let all: Vec<_> = (1..most).map(|_| SpoolSlot::enter(&spools, ONE)).collect();
+        let two = [127, 0, 0, 2].into();
+        wait(async {
+            let mut other = Box::pin(spools.keep(two, other, b"ab".to_vec(), 1 << 20));
+            let mut slow = Box::pin(spools.keep(ONE, slow, b"ab".to_vec(), 1 << 20));
+            let ended = poll_fn(|cx| {
+                assert!(other.as_mut().poll(cx).is_pending());
+                slow.as_mut().poll(cx)
+            });
+            assert_eq!(ended.await.err(), Some(BodyError::TooSlow));
+        });
+        drop(all);
+    }
+
+    #[test]
+    fn where_files_have_names_none_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join(".body.0123456789abcdef");
+        std::fs::write(&name, "left behind").unwrap();
+        std::fs::write(folder.path().join("other"), "").unwrap();
+        let names = || std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(names(), 2);
+        let _spools = BodySpool::new(folder.path(), &Arc::default());
+        assert_eq!(names(), 1);
+        let files: Vec<File> = (0..3).map(|_| named(folder.path()).unwrap()).collect();
+        assert_eq!(names(), 1);
+        for mut file in files {
+            file.write_all(b"whole").unwrap();
+        }
+    }
+}

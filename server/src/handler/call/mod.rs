@@ -1,0 +1,9 @@
+//! One call of a script or of git: the request, the transport (a process or a backend connection), its
+//! standard error and its end.
+
+pub mod request;
+pub mod script_call;
+pub mod body;
+pub mod process;
+pub mod reaper;
+pub(in crate::handler) mod stderr;

@@ -1,0 +1,163 @@
+//! What must hold whatever git says, for the fuzz target and the tests: it is read without a panic, and
+//! what is made of it is a page with nothing in it that a browser would run.
+
+use crate::handler::git::browse::page_location::PageLocation;
+use crate::handler::git::browse::parse as said;
+use crate::handler::git::browse::render::diff::DiffOutput;
+use crate::handler::git::browse::render::history::{LogPage, SummaryPage, about, atom, refs};
+use crate::handler::git::browse::render::{diff, readme, tree};
+use crate::handler::git::browse::url::{ObjectId, PageUrl};
+use crate::limits::GIT_HTML_BYTES_MAX;
+
+/// The same bytes as whatever git could say, and as what a client could ask for.
+pub fn pages(bytes: &[u8]) {
+    let cut = bytes.len() / 2;
+    if let Some(wanted) = PageUrl::read(bytes, Some(&bytes[cut..])) {
+        assert!(wanted.head.is_none_or(|name| !name.starts_with(b"-")));
+    }
+    let Some(id) = ObjectId::parse(b"0123456789abcdef0123456789abcdef01234567") else {
+        return;
+    };
+    let place = PageLocation {
+        prefix: bytes[..cut].to_vec(),
+        name: bytes.to_vec(),
+        head: Some(bytes.to_vec()),
+        id: Some(id.clone()),
+        origin: b"https://example.org".to_vec(),
+        description: bytes.to_vec(),
+        is_repository: true,
+    };
+    let all_refs = said::refs(bytes);
+    let commits = said::commits(bytes);
+    let entries = said::entries(bytes);
+    said::parse_batch_check(bytes);
+    said::contents(bytes);
+    let text = readme::rendered(&place, &id, "README", bytes);
+    let markdown = readme::rendered(&place, &id, "README.md", bytes);
+    let log = LogPage {
+        place: &place,
+        path: bytes,
+        offset: 50,
+        commits: &commits,
+    };
+    let summary = SummaryPage {
+        place: &place,
+        refs: &all_refs,
+        commits: &commits,
+        readme: Some(markdown),
+        at: Some(&id),
+    };
+    let difference = DiffOutput {
+        patch: bytes,
+        counted: bytes,
+        ..DiffOutput::default()
+    };
+    let mut made = vec![
+        summary.page(),
+        about(&place, Some(text)),
+        refs(&place, &all_refs, false),
+        log.page(),
+        atom(&place, bytes, &commits),
+        tree::folder(&place, &bytes[..cut], &entries, true),
+        diff::between(&place, &id, &id, bytes, &difference),
+    ];
+    for entry in &entries {
+        made.push(tree::file(&place, entry, bytes, false));
+    }
+    if let Some(commit) = said::commit(bytes) {
+        made.push(diff::commit(&place, &commit, &difference));
+    }
+    for page in &made {
+        is_harmless(page);
+    }
+}
+
+fn is_harmless(page: &str) {
+    // Of one bound for each of its parts.
+    assert!(page.len() <= 4 * GIT_HTML_BYTES_MAX);
+    let page = page.to_ascii_lowercase();
+    for word in [
+        "<script", "<style", "<iframe", "<object", "<embed", "<svg", "<base", "<form", "<!--",
+    ] {
+        assert!(!page.contains(word), "{word}: {page}");
+    }
+    for scheme in ["\"javascript:", "\"data:", "\"vbscript:"] {
+        assert!(!page.contains(&format!("href={scheme}")), "{page}");
+        assert!(!page.contains(&format!("src={scheme}")), "{page}");
+    }
+    // An attribute that runs something begins with a space and such a name, within a tag.
+    for tag in page
+        .split('<')
+        .skip(1)
+        .filter_map(|rest| rest.split('>').next())
+    {
+        let mut outside = tag.split('"').step_by(2);
+        assert!(!outside.any(|part| part.contains(" on")), "{tag}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whatever_git_says(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            pages(&bytes);
+        }
+
+        #[test]
+        fn whatever_it_says_of_words(words in proptest::collection::vec(0..WORDS.len(), 0..80)) {
+            let bytes: Vec<u8> = words.iter().flat_map(|nth| WORDS[*nth].iter().copied()).collect();
+            pages(&bytes);
+        }
+    }
+
+    const WORDS: [&[u8]; 44] = [
+        b"\0",
+        b"\0",
+        b"\0",
+        b"\n",
+        b"\n",
+        b" ",
+        b"\t",
+        b"/",
+        b"refs/heads/",
+        b"refs/tags/",
+        b"commit",
+        b"tag",
+        b"blob",
+        b"0123456789abcdef0123456789abcdef01234567",
+        b"100644 blob ",
+        b"120000 blob ",
+        b"160000 commit ",
+        b"040000 tree ",
+        b"diff --git a/x b/x\n",
+        b"diff --git \"a/\\303\" \"b/",
+        b"@@ -1,2 +1,3 @@ x\n",
+        b"+<script>\n",
+        b"-x\n",
+        b"--- a/x\n",
+        b"+++ b/y\n",
+        b"rename from ",
+        b"rename to ",
+        b"Binary files ",
+        b"<script>alert(1)</script>",
+        b"<img src=x onerror=y>",
+        b"\"",
+        b"'",
+        b"[a](javascript:x)",
+        b"![b](data:x)",
+        b"[c](<d e>\"f\")",
+        b"# ",
+        b"* ",
+        b"> ",
+        b"`",
+        b"|a|b|\n|-|-|\n",
+        b"[^1]",
+        b"[^1]: ",
+        b"&lt;",
+        b"\xff\xe2\x80\xae",
+    ];
+}

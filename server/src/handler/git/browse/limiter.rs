@@ -1,0 +1,554 @@
+//! The ledger of those who read repositories in a browser: how many pages are made at a time, apart
+//! from clones, and how often one address asks for what is much work. One for all workers.
+
+use crate::base::admission::{AdmissionControl, AdmissionRefused, CallSlot, WorkStart};
+use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
+use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
+use crate::handler::HandlerError;
+use crate::handler::git::browse::locate::RepositoryList;
+use crate::handler::git::http::GitSettings;
+use crate::limits::{
+    CALL_QUEUE_SECONDS, GIT_HEAVY_PAGES_AT_ONCE_MAX, GIT_LIST_CACHE_MILLISECONDS,
+    GIT_LISTS_CACHED_MAX, GIT_LOOKUP_QUEUE_MAX, GIT_LOOKUP_THREADS, GIT_PAGES_AT_ONCE_MAX,
+    GIT_PAGES_SENDING_BYTES_MAX, GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX, GIT_RATED_ADDRESSES_MAX,
+    GIT_WALK_THREADS,
+};
+use crate::wire::reject::Reject;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// The ledger.
+pub struct BrowseLimiter {
+    refusals: Arc<RefusalCounters>,
+    light: Arc<AdmissionControl>,
+    heavy: Arc<AdmissionControl>,
+    files: DownloadSlots,
+    snapshots: DownloadSlots,
+    held: Arc<Mutex<PageBytesLedger>>,
+    looks: ThreadPool,
+    walks: ThreadPool,
+    lists: Mutex<HashMap<ListKey, (Instant, Arc<RepositoryList>)>>,
+    origin: Instant,
+    heavy_askers: Mutex<HashMap<ClientNetwork, u64>>,
+    askers: Mutex<HashMap<ClientNetwork, u64>>,
+}
+
+/// The folder of a route, whether all in it are exported and whether guards need their names, and a folder
+/// below it.
+type ListKey = (PathBuf, [bool; 2], Vec<u8>);
+
+/// Places for what is on its way for as long as the client takes it; one address has half of them.
+struct DownloadSlots {
+    refusals: Arc<RefusalCounters>,
+    all: Arc<AdmissionControl>,
+    each_max: AtomicUsize,
+    by_address: Mutex<HashMap<ClientNetwork, Weak<AdmissionControl>>>,
+}
+
+/// Bytes of pages on their way to clients.
+#[derive(Default)]
+struct PageBytesLedger {
+    all: usize,
+    by_address: HashMap<ClientNetwork, usize>,
+}
+
+/// Room for a page on its way; dropping it makes room for others.
+pub struct PageBytesReservation {
+    all: Arc<Mutex<PageBytesLedger>>,
+    peer: ClientNetwork,
+    bytes: usize,
+}
+
+impl PageBytesLedger {
+    /// So many more. Errors: there is no room for them, for this address or for anybody.
+    fn take(&mut self, peer: ClientNetwork, bytes: usize) -> Result<(), Reject> {
+        let all = self.all + bytes;
+        let own = self.by_address.get(&peer).copied().unwrap_or(0) + bytes;
+        if own > GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX {
+            return Err(Reject::SHARE_TAKEN);
+        }
+        if all > GIT_PAGES_SENDING_BYTES_MAX {
+            return Err(Reject::CALLS_BUSY);
+        }
+        self.all = all;
+        self.by_address.insert(peer, own);
+        Ok(())
+    }
+}
+
+impl Drop for PageBytesReservation {
+    fn drop(&mut self) {
+        let mut held = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        held.all -= self.bytes;
+        if let Some(own) = held.by_address.get_mut(&self.peer) {
+            *own -= self.bytes;
+            if *own == 0 {
+                held.by_address.remove(&self.peer);
+            }
+        }
+    }
+}
+
+/// A place for a download: one of its client's, and one of all. Dropping them gives them back.
+pub type DownloadSlot = [CallSlot; 2];
+
+/// `max` places for what git does for pages.
+fn slots(max: usize, refusals: &Arc<RefusalCounters>) -> Arc<AdmissionControl> {
+    let slots = AdmissionControl::new(max, WorkStart::AtOnce, SharedLimit::GitPages, refusals);
+    Arc::new(slots)
+}
+
+impl DownloadSlots {
+    fn new(refusals: &Arc<RefusalCounters>) -> DownloadSlots {
+        DownloadSlots {
+            refusals: Arc::clone(refusals),
+            all: slots(1, refusals),
+            each_max: AtomicUsize::new(1),
+            by_address: Mutex::default(),
+        }
+    }
+
+    fn resize(&self, max: usize) {
+        self.all.resize(max);
+        self.each_max.store(max / 2, Ordering::Relaxed);
+    }
+
+    /// The places of this client. They are gone with the last call that has or wants one.
+    fn of(&self, client: ClientNetwork) -> Arc<AdmissionControl> {
+        let mut all = self
+            .by_address
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(slots) = all.get(&client).and_then(Weak::upgrade) {
+            return slots;
+        }
+        all.retain(|_, slots| slots.strong_count() > 0);
+        let slots = slots(self.each_max.load(Ordering::Relaxed), &self.refusals);
+        all.insert(client, Arc::downgrade(&slots));
+        slots
+    }
+
+    async fn enter(
+        &self,
+        client: ClientNetwork,
+        queue_max: usize,
+    ) -> Result<DownloadSlot, AdmissionRefused> {
+        let patience = Duration::from_secs(CALL_QUEUE_SECONDS);
+        let own = self.of(client).enter(client, queue_max, patience).await;
+        let own = own.map_err(|_| {
+            self.refusals.increment(SharedLimit::GitPages);
+            AdmissionRefused::ShareTaken
+        })?;
+        let slot = self.all.enter(client, queue_max, patience).await?;
+        Ok([own, slot])
+    }
+}
+
+/// What a place is needed for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageCost {
+    /// A page that git is done with in a moment.
+    Light,
+    /// One that takes longer.
+    Heavy,
+}
+
+/// What is sent for as long as the client takes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DownloadKind {
+    /// A file.
+    File,
+    /// An archive, which git makes meanwhile.
+    Snapshot,
+}
+
+/// An address asks more often than it may.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct RateExceeded {
+    /// Then it may ask once more, if it doesn't ask for anything else; at least 1, at most 60.
+    pub after_seconds: u64,
+}
+
+impl BrowseLimiter {
+    /// Beside so many scripts. What clients are refused for their shares is counted in `refusals`.
+    pub fn new(scripts: usize, refusals: &Arc<RefusalCounters>) -> BrowseLimiter {
+        let readers = BrowseLimiter {
+            refusals: Arc::clone(refusals),
+            light: slots(1, refusals),
+            heavy: slots(1, refusals),
+            files: DownloadSlots::new(refusals),
+            snapshots: DownloadSlots::new(refusals),
+            held: Arc::default(),
+            looks: ThreadPool::new("anthill-git", GIT_LOOKUP_THREADS, GIT_LOOKUP_QUEUE_MAX),
+            walks: ThreadPool::new("anthill-git-walk", GIT_WALK_THREADS, GIT_LOOKUP_QUEUE_MAX),
+            lists: Mutex::default(),
+            origin: Instant::now(),
+            heavy_askers: Mutex::default(),
+            askers: Mutex::default(),
+        };
+        readers.resize(scripts);
+        readers
+    }
+
+    /// From now on beside so many.
+    pub fn resize(&self, scripts: usize) {
+        self.light.resize((scripts / 4).min(GIT_PAGES_AT_ONCE_MAX));
+        self.heavy
+            .resize((scripts / 8).min(GIT_HEAVY_PAGES_AT_ONCE_MAX));
+        self.files.resize((scripts / 4).min(GIT_PAGES_AT_ONCE_MAX));
+        self.snapshots
+            .resize((scripts / 8).min(GIT_HEAVY_PAGES_AT_ONCE_MAX));
+    }
+
+    /// Takes a place, waiting for it for a while.
+    pub async fn enter(
+        &self,
+        work: PageCost,
+        peer: IpAddr,
+        queue_max: usize,
+    ) -> Result<CallSlot, HandlerError> {
+        let slots = match work {
+            PageCost::Light => &self.light,
+            PageCost::Heavy => &self.heavy,
+        };
+        let patience = Duration::from_secs(CALL_QUEUE_SECONDS);
+        let slot = slots.enter(peer.into(), queue_max, patience).await;
+        slot.map_err(|busy| HandlerError::new("git page", busy.into()))
+    }
+
+    /// Takes a place for a download, waiting for it for a while.
+    pub async fn download(
+        &self,
+        what: DownloadKind,
+        peer: IpAddr,
+        queue_max: usize,
+    ) -> Result<DownloadSlot, HandlerError> {
+        let downloads = match what {
+            DownloadKind::File => &self.files,
+            DownloadKind::Snapshot => &self.snapshots,
+        };
+        let place = downloads.enter(peer.into(), queue_max).await;
+        place.map_err(|busy| HandlerError::new("git page", busy.into()))
+    }
+
+    /// Room for a page of so many bytes until it has been sent to this address.
+    pub fn hold(&self, peer: IpAddr, bytes: usize) -> Result<PageBytesReservation, HandlerError> {
+        let client = peer.into();
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.take(client, bytes) {
+            Ok(()) => Ok(PageBytesReservation {
+                all: Arc::clone(&self.held),
+                peer: client,
+                bytes,
+            }),
+            Err(reject) => {
+                if reject == Reject::SHARE_TAKEN {
+                    self.refusals.increment(SharedLimit::GitPages);
+                }
+                Err(HandlerError::new("git page", reject))
+            }
+        }
+    }
+
+    /// Looks at the disk, which may block for a moment.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> Result<T, HandlerError> + Send + 'static,
+    ) -> Result<T, HandlerError> {
+        done(self.looks.run(job).await)
+    }
+
+    /// Does what takes longer.
+    pub async fn work<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> Result<T, HandlerError> + Send + 'static,
+    ) -> Result<T, HandlerError> {
+        done(self.walks.run(job).await)
+    }
+
+    /// The repositories below a folder, as they were a moment ago.
+    pub(in crate::handler::git) async fn list(
+        self: &Arc<Self>,
+        settings: &Arc<GitSettings>,
+        folder: Vec<u8>,
+    ) -> Result<Arc<RepositoryList>, HandlerError> {
+        let of = (
+            settings.root.path().to_owned(),
+            [settings.exports_all, settings.is_guarded],
+            folder,
+        );
+        if let Some(list) = self.kept_list(&of) {
+            return Ok(list);
+        }
+        let (readers, settings) = (Arc::clone(self), Arc::clone(settings));
+        let walk = move || {
+            // Who was before us in the queue may have walked there.
+            if let Some(list) = readers.kept_list(&of) {
+                return Ok(list);
+            }
+            let list = Arc::new(settings.list(&of.2));
+            readers.keep_list(of, Arc::clone(&list));
+            Ok(list)
+        };
+        self.work(walk).await
+    }
+
+    /// Is there a repository below this folder for who asks?
+    pub(in crate::handler::git) async fn has_any(
+        self: &Arc<Self>,
+        settings: &Arc<GitSettings>,
+        folder: Vec<u8>,
+    ) -> Result<bool, HandlerError> {
+        let of = (
+            settings.root.path().to_owned(),
+            [settings.exports_all, settings.is_guarded],
+            folder,
+        );
+        if let Some(list) = self.kept_list(&of) {
+            return Ok(!list.all.is_empty());
+        }
+        let settings = Arc::clone(settings);
+        self.work(move || Ok(settings.has_any(&of.2))).await
+    }
+
+    fn kept_list(&self, of: &ListKey) -> Option<Arc<RepositoryList>> {
+        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, list) = lists.get(of)?;
+        (at.elapsed() < LIST_KEPT).then(|| Arc::clone(list))
+    }
+
+    fn keep_list(&self, of: ListKey, list: Arc<RepositoryList>) {
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.retain(|_, (at, _)| at.elapsed() < LIST_KEPT);
+        if lists.len() < GIT_LISTS_CACHED_MAX {
+            lists.insert(of, (Instant::now(), list));
+        }
+    }
+
+    /// This address asks for a page once more. It may do so `per_minute` times in a minute, all at once
+    /// or not.
+    pub fn count_request(
+        &self,
+        peer: IpAddr,
+        work: PageCost,
+        per_minute: u32,
+    ) -> Result<(), RateExceeded> {
+        let now = self.origin.elapsed().as_micros() as u64;
+        let mut askers = self.askers_of(work);
+        ask(&mut askers, peer.into(), per_minute, now)
+    }
+
+    /// The answer to a request that is refused for this.
+    pub fn refused(&self, why: RateExceeded) -> HandlerError {
+        self.refusals.increment(SharedLimit::GitPages);
+        HandlerError {
+            after_seconds: Some(why.after_seconds),
+            ..HandlerError::new("git page", Reject::ASKED_TOO_OFTEN)
+        }
+    }
+
+    /// Might it ask for one?
+    pub fn check_rate(
+        &self,
+        peer: IpAddr,
+        work: PageCost,
+        per_minute: u32,
+    ) -> Result<(), RateExceeded> {
+        let now = self.origin.elapsed().as_micros() as u64;
+        let askers = self.askers_of(work);
+        after(&askers, peer.into(), per_minute, now).map(drop)
+    }
+
+    fn askers_of(&self, work: PageCost) -> MutexGuard<'_, HashMap<ClientNetwork, u64>> {
+        let askers = match work {
+            PageCost::Light => &self.askers,
+            PageCost::Heavy => &self.heavy_askers,
+        };
+        askers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn done<T>(done: Result<Result<T, HandlerError>, ThreadPoolError>) -> Result<T, HandlerError> {
+    match done {
+        Ok(found) => found,
+        Err(ThreadPoolError::Busy) => Err(HandlerError::new("git page", Reject::CALLS_BUSY)),
+        Err(ThreadPoolError::Failed) => Err(HandlerError::new("git page", Reject::HANDLER_FAILED)),
+    }
+}
+
+const LIST_KEPT: Duration = Duration::from_millis(GIT_LIST_CACHE_MILLISECONDS);
+
+/// Of each address is known until when its work so far would take, were it done at the pace that is
+/// allowed, in microseconds: a minute's worth may be taken in advance.
+fn ask(
+    askers: &mut HashMap<ClientNetwork, u64>,
+    peer: ClientNetwork,
+    per_minute: u32,
+    now: u64,
+) -> Result<(), RateExceeded> {
+    let after = after(askers, peer, per_minute, now)?;
+    if askers.len() >= GIT_RATED_ADDRESSES_MAX && !askers.contains_key(&peer) {
+        askers.retain(|_, until| *until > now);
+        let least = askers.iter().min_by_key(|(_, until)| **until);
+        if let (true, Some(least)) = (
+            askers.len() >= GIT_RATED_ADDRESSES_MAX,
+            least.map(|(it, _)| *it),
+        ) {
+            askers.remove(&least);
+        }
+    }
+    askers.insert(peer, after);
+    Ok(())
+}
+
+/// What would be known of this address then.
+fn after(
+    askers: &HashMap<ClientNetwork, u64>,
+    peer: ClientNetwork,
+    per_minute: u32,
+    now: u64,
+) -> Result<u64, RateExceeded> {
+    let before = askers.get(&peer).copied().unwrap_or(0).max(now);
+    let after = before + MINUTE_US / u64::from(per_minute.max(1));
+    match (after - now).saturating_sub(MINUTE_US) {
+        0 => Ok(after),
+        wait_us => Err(RateExceeded {
+            // A reload may have made the pace slower since.
+            after_seconds: wait_us.div_ceil(1_000_000).min(60),
+        }),
+    }
+}
+
+const MINUTE_US: u64 = 60_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(nth: usize) -> IpAddr {
+        IpAddr::from([10, (nth >> 16) as u8, (nth >> 8) as u8, nth as u8])
+    }
+
+    #[test]
+    fn a_minutes_worth_at_once_and_then_by_and_by() {
+        let mut askers = HashMap::new();
+        let peer = address(1).into();
+        // The seconds to wait for each, 0 for what is allowed.
+        let mut waits = |at: [u64; 4]| {
+            at.map(|second| {
+                let asked = ask(&mut askers, peer, 3, second * 1_000_000 + 5);
+                asked.map_or_else(|why| why.after_seconds, |()| 0)
+            })
+        };
+        assert_eq!(waits([0, 0, 0, 0]), [0, 0, 0, 20]);
+        assert_eq!(waits([1, 19, 20, 20]), [19, 1, 0, 20]);
+        assert_eq!(waits([39, 40, 40, 41]), [1, 0, 20, 19]);
+        assert_eq!(waits([200, 200, 200, 200]), [0, 0, 0, 20]);
+    }
+
+    #[test]
+    fn parts_of_a_second_are_waited_for_whole() {
+        let mut askers = HashMap::new();
+        let wait = |askers: &mut _, per_minute, now| {
+            let asked = ask(askers, address(1).into(), per_minute, now);
+            asked.map_or_else(|why| why.after_seconds, |()| 0)
+        };
+        assert_eq!(wait(&mut askers, 1, 0), 0);
+        assert_eq!(wait(&mut askers, 1, 0), 60);
+        assert_eq!(wait(&mut askers, 1, 1), 60);
+        assert_eq!(wait(&mut askers, 1, 1_000_000), 59);
+        assert_eq!(wait(&mut askers, 1, 59_999_999), 1);
+        // With a pace of many in a second there is no shorter time to name.
+        assert_eq!(wait(&mut askers, 60_000, 0), 1);
+        assert_eq!(wait(&mut askers, 1, 60_000_000), 0);
+    }
+
+    #[test]
+    fn the_ledger_is_bounded_and_forgets_those_who_asked_least() {
+        let mut askers = HashMap::new();
+        let greedy = address(usize::MAX & 0xff_ffff).into();
+        for _ in 0..10 {
+            assert!(ask(&mut askers, greedy, 10, 0).is_ok());
+        }
+        for nth in 0..3 * GIT_RATED_ADDRESSES_MAX {
+            assert!(ask(&mut askers, address(nth).into(), 10, 0).is_ok());
+            assert!(askers.len() <= GIT_RATED_ADDRESSES_MAX);
+        }
+        assert!(ask(&mut askers, greedy, 10, 0).is_err());
+        assert!(ask(&mut askers, address(0x50_0000).into(), 10, MINUTE_US).is_ok());
+        assert_eq!(askers.len(), 1);
+    }
+
+    fn wait<F: Future>(future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        runtime.expect("a runtime").block_on(future)
+    }
+
+    #[test]
+    fn one_address_has_half_of_the_downloads() {
+        wait(async {
+            let readers = BrowseLimiter::new(16, &Arc::default());
+            let take = |nth| readers.download(DownloadKind::File, address(nth), 0);
+            let mut one = vec![take(1).await.unwrap(), take(1).await.unwrap()];
+            assert!(take(1).await.is_err());
+            let _other = [take(2).await.unwrap(), take(2).await.unwrap()];
+            assert!(take(3).await.is_err());
+            one.pop();
+            let third = take(3).await.unwrap();
+            drop((third, one));
+            take(1).await.unwrap();
+            // Archives have places of their own.
+            let take = |nth| readers.download(DownloadKind::Snapshot, address(nth), 0);
+            let _one = take(1).await.unwrap();
+            assert!(take(1).await.is_err());
+            let _two = take(2).await.unwrap();
+            assert!(readers.files.by_address.lock().unwrap().len() <= 3);
+        });
+    }
+
+    #[test]
+    fn pages_under_way_have_so_much_memory() {
+        let readers = BrowseLimiter::new(16, &Arc::default());
+        let each = GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX;
+        let all: Vec<_> = (0..GIT_PAGES_SENDING_BYTES_MAX / each)
+            .map(|nth| readers.hold(address(nth), each).unwrap())
+            .collect();
+        let refused = readers.hold(address(100), 1).err();
+        assert_eq!(refused.map(|fault| fault.reject), Some(Reject::CALLS_BUSY));
+        drop(all);
+        drop(readers.hold(address(100), 1).unwrap());
+        assert!(readers.held.lock().unwrap().by_address.is_empty());
+    }
+
+    #[test]
+    fn one_address_has_a_share_of_that_memory() {
+        let readers = BrowseLimiter::new(16, &Arc::default());
+        let one = readers
+            .hold(address(1), GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX - 1)
+            .unwrap();
+        let refused = readers.hold(address(1), 2).err();
+        assert_eq!(refused.map(|fault| fault.reject), Some(Reject::SHARE_TAKEN));
+        let last = readers.hold(address(1), 1).unwrap();
+        let _other = readers
+            .hold(address(2), GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX)
+            .unwrap();
+        drop(one);
+        assert!(
+            readers
+                .hold(address(1), GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX)
+                .is_err()
+        );
+        drop(last);
+        assert!(
+            readers
+                .hold(address(1), GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX)
+                .is_ok()
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! Where a page is: the repository, and the branch or commit that is looked at. Makes the addresses of
+//! other pages, so that who follows them stays at that branch or commit.
+
+use crate::handler::git::browse::render::html::{Html, style_name};
+use crate::handler::git::browse::url::ObjectId;
+use crate::wire::request_target::encode_path;
+
+/// Where a page is.
+#[derive(Clone, Debug)]
+pub struct PageLocation {
+    /// The path of the route, without a slash at its end.
+    pub prefix: Vec<u8>,
+    /// The repository below it, as it was asked for, without slashes around it; a folder of them, or
+    /// nothing, for a list.
+    pub name: Vec<u8>,
+    /// `h=` as it was asked for.
+    pub head: Option<Vec<u8>>,
+    /// `id=` as it was asked for.
+    pub id: Option<ObjectId>,
+    /// Scheme and host, to be copied: `https://example.org`.
+    pub origin: Vec<u8>,
+    /// What the repository says of itself.
+    pub description: Vec<u8>,
+    /// It is a page of a repository, not a list of them.
+    pub is_repository: bool,
+}
+
+/// The parts of a repository that one can turn to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tab {
+    /// Where it begins.
+    Summary,
+    /// Files.
+    Tree,
+    /// Commits.
+    Log,
+    /// Branches and tags.
+    Refs,
+    /// One of its commits.
+    Commit,
+}
+
+impl PageLocation {
+    /// The address of a page at the same branch or commit.
+    pub fn url(&self, view: &str, path: &[u8], more: &[(&str, &str)]) -> String {
+        let id = self.id.as_ref().map(ObjectId::digits);
+        let id = id.filter(|_| more.iter().all(|(name, _)| *name != "id"));
+        self.address(view, path, self.head.as_deref(), id, more)
+    }
+
+    /// The same without the commit.
+    pub fn url_of_branch(&self, view: &str, path: &[u8], more: &[(&str, &str)]) -> String {
+        self.address(view, path, self.head.as_deref(), None, more)
+    }
+
+    /// The address of a page of another branch.
+    pub fn url_at(&self, view: &str, branch: &[u8]) -> String {
+        self.address(view, b"", Some(branch), None, &[])
+    }
+
+    /// Without any branch or commit but those of `more`.
+    pub fn plain_url(&self, view: &str, path: &[u8], more: &[(&str, &str)]) -> String {
+        self.address(view, path, None, None, more)
+    }
+
+    fn address(
+        &self,
+        view: &str,
+        path: &[u8],
+        head: Option<&[u8]>,
+        id: Option<&str>,
+        more: &[(&str, &str)],
+    ) -> String {
+        let mut url = self.root();
+        if !view.is_empty() {
+            url.extend_from_slice(view.as_bytes());
+            url.push(b'/');
+        }
+        encode_path(path, &mut url);
+        let mut query = Vec::new();
+        if let Some(head) = head {
+            query.extend_from_slice(b"h=");
+            encode_path(head, &mut query);
+        }
+        for (name, value) in id.iter().map(|id| ("id", *id)).chain(more.iter().copied()) {
+            if !query.is_empty() {
+                query.push(b'&');
+            }
+            query.extend_from_slice(name.as_bytes());
+            query.push(b'=');
+            query.extend_from_slice(value.as_bytes());
+        }
+        if !query.is_empty() {
+            url.push(b'?');
+            // As they stand in a path, but for what would end or part them.
+            for byte in query {
+                match byte {
+                    b'+' => url.extend_from_slice(b"%2B"),
+                    b';' => url.extend_from_slice(b"%3B"),
+                    _ => url.push(byte),
+                }
+            }
+        }
+        String::from_utf8_lossy(&url).into_owned()
+    }
+
+    /// `/git/tools/hammer/`, encoded.
+    fn root(&self) -> Vec<u8> {
+        let mut url = Vec::new();
+        encode_path(&self.prefix, &mut url);
+        url.push(b'/');
+        if !self.name.is_empty() {
+            encode_path(&self.name, &mut url);
+            url.push(b'/');
+        }
+        url
+    }
+
+    /// The address of another name below the route.
+    pub fn url_of(&self, name: &[u8]) -> String {
+        let of = PageLocation {
+            name: name.to_vec(),
+            ..self.clone()
+        };
+        String::from_utf8_lossy(&of.root()).into_owned()
+    }
+
+    /// Where the style sheet is.
+    pub fn style(&self) -> String {
+        let mut url = Vec::new();
+        encode_path(&self.prefix, &mut url);
+        format!("{}/{}", String::from_utf8_lossy(&url), style_name())
+    }
+
+    /// What git is given to clone it.
+    pub fn clone_url(&self) -> Vec<u8> {
+        let root = self.root();
+        let root = root.strip_suffix(b"/").unwrap_or(&root);
+        [self.origin.as_slice(), root].concat()
+    }
+
+    /// The name of a repository as people say it: its last part, without `.git`.
+    pub fn short_name(&self) -> &[u8] {
+        let last = self.name.rsplit(|byte| *byte == b'/').next();
+        let last = last.unwrap_or_default();
+        last.strip_suffix(b".git").unwrap_or(last)
+    }
+
+    pub(in crate::handler::git) fn push_path(&self, page: &mut Html) {
+        page.markup("<nav class=path>");
+        match self.name.is_empty() {
+            true => page.text("Repositories"),
+            false => page.link(&self.url_of(b""), "Repositories"),
+        };
+        let mut end = 0;
+        for part in self.name.split(|byte| *byte == b'/') {
+            end += part.len();
+            let so_far = &self.name[..end];
+            let shown = match end == self.name.len() && self.is_repository {
+                true => self.short_name(),
+                false => part,
+            };
+            if !part.is_empty() {
+                page.markup("<i>/</i>").link(&self.url_of(so_far), shown);
+            }
+            end += 1;
+        }
+        page.markup("</nav>");
+        if !self.description.is_empty() {
+            page.markup("<p class=about>")
+                .text(&self.description)
+                .markup("</p>");
+        }
+    }
+
+    pub(in crate::handler::git) fn push_tabs(&self, now: Tab, page: &mut Html) {
+        page.markup("<nav class=tabs>");
+        for (tab, name, url) in [
+            (Tab::Summary, "Summary", self.url_of_branch("", b"", &[])),
+            (Tab::Tree, "Files", self.url("tree", b"", &[])),
+            (Tab::Log, "Log", self.url("log", b"", &[])),
+            (
+                Tab::Refs,
+                "Branches and tags",
+                self.url_of_branch("refs", b"", &[]),
+            ),
+        ] {
+            page.markup("<a href=\"").text(url).markup("\"");
+            if tab == now {
+                page.markup(" aria-current=page");
+            }
+            page.markup(">").text(name).markup("</a>");
+        }
+        let id = self.id.as_ref().map(ObjectId::short);
+        if self.head.is_some() || id.is_some() {
+            page.markup("<span class=at>at <b>")
+                .text(self.head.as_deref().unwrap_or_default());
+            if let Some(id) = id {
+                let gap = if self.head.is_some() { " " } else { "" };
+                page.text(gap)
+                    .markup("<span class=id>")
+                    .text(id)
+                    .markup("</span>");
+            }
+            page.markup("</b></span>");
+        }
+        page.markup("</nav>");
+    }
+}
+
+/// `2026-11-21 06:53:15 +0100` as a day, with the rest of it for who wants to know.
+pub fn push_day(date: &[u8], page: &mut Html) {
+    let day = date.get(..10).unwrap_or(date);
+    page.markup("<time title=\"").text(date).markup("\">");
+    page.text(day).markup("</time>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        const ID: &str = "0123456789abcdef0123456789abcdef01234567";
+        let place = PageLocation {
+            prefix: b"/git".to_vec(),
+            name: b"to ols/ham&mer.git".to_vec(),
+            head: Some(b"a/b+c&d".to_vec()),
+            id: ObjectId::parse(ID.as_bytes()),
+            origin: b"https://example.org".to_vec(),
+            description: Vec::new(),
+            is_repository: true,
+        };
+        let url = place.url("tree", b"x/y?z#\xff", &[]);
+        assert!(url.starts_with("/git/to%20ols/ham"), "{url}");
+        assert!(url.ends_with(&format!("&id={ID}")), "{url}");
+        assert!(url.contains("/tree/x/y%3Fz%23%FF?h=a/b%2Bc%26d&"), "{url}");
+        let url = place.url("commit", b"", &[("id", "ef012345")]);
+        assert!(url.ends_with("/commit/?h=a/b%2Bc%26d&id=ef012345"), "{url}");
+        assert!(place.url_of(b"").ends_with("/git/"));
+        assert_eq!(place.short_name(), b"ham&mer");
+    }
+}

@@ -1,0 +1,307 @@
+//! Pages of commits and refs: what git said in, HTML out.
+
+use crate::handler::git::browse::page_location::{PageLocation, Tab, push_day};
+use crate::handler::git::browse::parse::{Commit, Ref};
+use crate::handler::git::browse::render::html::{Html, PageFrame};
+use crate::handler::git::browse::url::ObjectId;
+use crate::limits::{GIT_FEED_ENTRIES, GIT_LOG_COMMITS, GIT_PATH_LINKS_MAX, GIT_SUMMARY_LINES};
+
+/// The summary of a repository.
+pub struct SummaryPage<'s> {
+    /// Where it is.
+    pub place: &'s PageLocation,
+    /// The newest first.
+    pub refs: &'s [Ref<'s>],
+    /// The newest commits; empty where there is none.
+    pub commits: &'s [Commit<'s>],
+    /// Its README, rendered.
+    pub readme: Option<Html>,
+    /// The commit that is shown.
+    pub at: Option<&'s ObjectId>,
+}
+
+impl SummaryPage<'_> {
+    /// The page.
+    pub fn page(self) -> String {
+        let place = self.place;
+        let mut page = Html::default();
+        page.markup("<div class=clone><span class=soft>git clone</span><code>")
+            .text(place.clone_url())
+            .markup("</code></div>\n");
+        if self.at.is_none() {
+            page.markup("<p class=note>There is nothing in it yet.</p>\n");
+        }
+        if !self.commits.is_empty() {
+            let more = place.url("log", b"", &[]);
+            heading("Newest commits", Some((&more, "all of them")), &mut page);
+            push_commits(
+                place,
+                self.commits.iter().take(GIT_SUMMARY_LINES),
+                &mut page,
+            );
+        }
+        let branches: Vec<_> = self
+            .refs
+            .iter()
+            .filter(|it| it.branch().is_some())
+            .collect();
+        let tags: Vec<_> = self.refs.iter().filter(|it| it.tag().is_some()).collect();
+        for (name, all) in [("Branches", branches), ("Tags", tags)] {
+            if all.is_empty() {
+                continue;
+            }
+            let refs = place.url_of_branch("refs", b"", &[]);
+            let more = (all.len() > GIT_SUMMARY_LINES).then_some((refs.as_str(), "all of them"));
+            heading(name, more, &mut page);
+            push_refs(place, all.into_iter().take(GIT_SUMMARY_LINES), &mut page);
+        }
+        if let Some(readme) = self.readme {
+            page.markup("<h2>README</h2>\n")
+                .markup(&readme.into_string());
+        }
+        framed(place, Tab::Summary, b"", false, &page)
+    }
+}
+
+/// Only the README.
+pub fn about(place: &PageLocation, readme: Option<Html>) -> String {
+    let mut page = Html::default();
+    match readme {
+        Some(readme) => page.markup(&readme.into_string()),
+        None => page.markup("<p class=note>There is no README.</p>\n"),
+    };
+    framed(place, Tab::Summary, b"README", false, &page)
+}
+
+/// All branches and tags.
+pub fn refs(place: &PageLocation, refs: &[Ref<'_>], is_cut: bool) -> String {
+    let mut page = Html::default();
+    let branches: Vec<_> = refs.iter().filter(|it| it.branch().is_some()).collect();
+    let tags: Vec<_> = refs.iter().filter(|it| it.tag().is_some()).collect();
+    for (name, all) in [("Branches", branches), ("Tags", tags)] {
+        heading(name, None, &mut page);
+        match all.is_empty() {
+            true => {
+                page.markup("<p class=soft>None.</p>\n");
+            }
+            false => push_refs(place, all.into_iter(), &mut page),
+        }
+    }
+    if is_cut {
+        page.markup("<p class=note>There are more: the newest are shown.</p>\n");
+    }
+    framed(place, Tab::Refs, b"branches and tags", false, &page)
+}
+
+/// A page of a log.
+pub struct LogPage<'l> {
+    /// Where it is.
+    pub place: &'l PageLocation,
+    /// Of this file or folder; empty for all.
+    pub path: &'l [u8],
+    /// Commits that come before these.
+    pub offset: u64,
+    /// One more than the page has, if there are more.
+    pub commits: &'l [Commit<'l>],
+}
+
+impl LogPage<'_> {
+    /// The page.
+    pub fn page(&self) -> String {
+        let (place, path) = (self.place, self.path);
+        let mut page = Html::default();
+        if !path.is_empty() {
+            page.markup("<div class=bar><span>Commits that changed ");
+            push_path_links(place, path, &mut page);
+            page.markup("</span></div>\n");
+        }
+        if self.commits.is_empty() {
+            page.markup("<p class=note>There are no commits here.</p>\n");
+        } else {
+            let shown = self.commits.iter().take(GIT_LOG_COMMITS);
+            push_commits(place, shown, &mut page);
+        }
+        page.markup("<nav class=pages>");
+        let step = GIT_LOG_COMMITS as u64;
+        for (name, rel, there, offset) in [
+            (
+                "Newer",
+                "prev",
+                self.offset > 0,
+                self.offset.saturating_sub(step),
+            ),
+            (
+                "Older",
+                "next",
+                self.commits.len() > GIT_LOG_COMMITS,
+                self.offset + step,
+            ),
+        ] {
+            page.markup("<span>");
+            if there {
+                let offset = offset.to_string();
+                let more: &[(&str, &str)] = match offset.as_str() {
+                    "0" => &[],
+                    offset => &[("ofs", offset)],
+                };
+                let nofollow = if path.is_empty() { "" } else { " nofollow" };
+                page.markup("<a rel=\"")
+                    .markup(rel)
+                    .markup(nofollow)
+                    .markup("\" href=\"");
+                page.text(place.url("log", path, more)).markup("\">");
+                page.markup(name).markup("</a>");
+            }
+            page.markup("</span>");
+        }
+        page.markup("</nav>\n");
+        framed(place, Tab::Log, b"log", !path.is_empty(), &page)
+    }
+}
+
+pub(in crate::handler::git) fn heading(name: &str, more: Option<(&str, &str)>, page: &mut Html) {
+    page.markup("<h2>").markup(name);
+    if let Some((url, words)) = more {
+        page.markup(" <a class=more href=\"")
+            .text(url)
+            .markup("\">");
+        page.markup(words).markup("</a>");
+    }
+    page.markup("</h2>\n");
+}
+
+pub(in crate::handler::git) fn framed(
+    place: &PageLocation,
+    tab: Tab,
+    what: &[u8],
+    is_heavy: bool,
+    page: &Html,
+) -> String {
+    let name = place.short_name();
+    let title = match what.is_empty() {
+        true => name.to_vec(),
+        false => [what, b" \xc2\xb7 ", name].concat(),
+    };
+    let frame = PageFrame {
+        place,
+        title: &title,
+        tab: Some(tab),
+        is_heavy,
+    };
+    frame.around(page)
+}
+
+fn push_commits<'c>(
+    place: &PageLocation,
+    commits: impl Iterator<Item = &'c Commit<'c>>,
+    page: &mut Html,
+) {
+    page.markup("<ul class=rows>\n");
+    for commit in commits {
+        let url = place.url("commit", b"", &[("id", commit.id.digits())]);
+        let subject = match commit.subject.trim_ascii().is_empty() {
+            true => b"(no message)",
+            false => commit.subject,
+        };
+        page.markup("<li><span class=main>")
+            .heavy_link(&url, subject);
+        page.markup("</span><span class=side><span>")
+            .text(commit.author);
+        page.markup("</span>");
+        push_day(commit.date, page);
+        page.markup("<span class=id>").text(commit.id.short());
+        page.markup("</span></span>\n");
+    }
+    page.markup("</ul>\n");
+}
+
+fn push_refs<'r>(place: &PageLocation, refs: impl Iterator<Item = &'r Ref<'r>>, page: &mut Html) {
+    page.markup("<ul class=rows>\n");
+    for it in refs {
+        push_ref(place, it, page);
+    }
+    page.markup("</ul>\n");
+}
+
+fn push_ref(place: &PageLocation, it: &Ref<'_>, page: &mut Html) {
+    let (branch, tag) = (it.branch(), it.tag());
+    let name = branch.or(tag).unwrap_or(it.name);
+    page.markup("<li><span class=main>");
+    match it.may_be_commit {
+        true => page.link(&place.url_at("log", name), name),
+        false => page.text(name),
+    };
+    if it.is_head {
+        page.markup(" <span class=mark>default</span>");
+    }
+    page.markup(" <span class=soft>")
+        .text(it.subject)
+        .markup("</span></span>");
+    page.markup("<span class=side>");
+    if it.may_be_commit {
+        page.link(&place.url_at("tree", name), "files");
+        let archive = [place.short_name(), b"-", name, b".tar.gz"].concat();
+        page.heavy_link(&place.plain_url("snapshot", &archive, &[]), "tar.gz");
+    }
+    push_day(it.date, page);
+    page.markup("</span>\n");
+}
+
+/// A path whose parts lead to what they name.
+pub(in crate::handler::git) fn push_path_links(place: &PageLocation, path: &[u8], page: &mut Html) {
+    page.markup("<code>")
+        .link(&place.url("tree", b"", &[]), place.short_name());
+    let mut end = 0;
+    let may_link = !path.contains(&b'\\');
+    for (nth, part) in path.split(|byte| *byte == b'/').enumerate() {
+        end += part.len();
+        page.markup(" / ");
+        match may_link && nth < GIT_PATH_LINKS_MAX {
+            false => page.text(part),
+            true => page.link(&place.url("tree", &path[..end], &[]), part),
+        };
+        end += 1;
+    }
+    page.markup("</code>");
+}
+
+/// A feed of commits (RFC 4287).
+pub fn atom(place: &PageLocation, branch: &[u8], commits: &[Commit<'_>]) -> String {
+    let mut feed = Html::default();
+    let page = |view: &str, more: &[(&str, &str)]| {
+        let url = match more.is_empty() {
+            true => place.url_of_branch(view, b"", &[]),
+            false => place.plain_url(view, b"", more),
+        };
+        [place.origin.as_slice(), url.as_bytes()].concat()
+    };
+    feed.markup("<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<feed xmlns=\"http://www.w3.org/2005/Atom\">\n<title>")
+        .text(place.short_name());
+    if !branch.is_empty() {
+        feed.text(", ").text(branch);
+    }
+    feed.markup("</title>\n<id>").text(page("atom", &[]));
+    feed.markup("</id>\n<link rel=\"self\" href=\"")
+        .text(page("atom", &[]));
+    feed.markup("\"/>\n<link rel=\"alternate\" href=\"")
+        .text(page("log", &[]));
+    let newest = commits
+        .first()
+        .map_or(&b"1970-01-01T00:00:00Z"[..], |it| it.strict_date);
+    feed.markup("\"/>\n<updated>")
+        .text(newest)
+        .markup("</updated>\n");
+    for commit in commits.iter().take(GIT_FEED_ENTRIES) {
+        let url = page("commit", &[("id", commit.id.digits())]);
+        feed.markup("<entry>\n<title>").text(commit.subject);
+        feed.markup("</title>\n<id>").text(&url);
+        feed.markup("</id>\n<link rel=\"alternate\" href=\"")
+            .text(&url);
+        feed.markup("\"/>\n<updated>").text(commit.strict_date);
+        feed.markup("</updated>\n<author><name>")
+            .text(commit.author);
+        feed.markup("</name></author>\n</entry>\n");
+    }
+    feed.markup("</feed>\n");
+    feed.into_string()
+}

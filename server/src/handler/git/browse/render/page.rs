@@ -1,0 +1,576 @@
+//! A page under making: git is asked for what it shows, in a place among those that are made at a time.
+
+use crate::base::admission::CallSlot;
+use crate::handler::call::script_call::CollectedOutput;
+use crate::handler::git::browse::etag::EtagBuilder;
+use crate::handler::git::browse::handler::BrowseSettings;
+use crate::handler::git::browse::limiter::{DownloadKind, DownloadSlot as DownloadPlace, PageCost};
+use crate::handler::git::browse::page_location::PageLocation;
+use crate::handler::git::browse::parse as said;
+use crate::handler::git::browse::parse::{EntryKind, HiddenRefs, Ref};
+use crate::handler::git::browse::render::diff::DiffOutput;
+use crate::handler::git::browse::render::history::{LogPage, SummaryPage, about, atom, refs};
+use crate::handler::git::browse::render::html::Html;
+use crate::handler::git::browse::render::{content_type, diff, readme, tree};
+use crate::handler::git::browse::response::{
+    FILE_POLICY, PAGE_POLICY, README_POLICY, fields, html, owned, refused, whole,
+};
+use crate::handler::git::browse::rev_parse::{ARCHIVE_ENDING, ResolvedRevisions};
+use crate::handler::git::browse::run::{GitCommand, GitRunner, GitSource, OutputUse};
+use crate::handler::git::browse::url::{ObjectId, PageKind, PageUrl};
+use crate::handler::{HandlerError, Response};
+use crate::limits::{
+    GIT_FEED_ENTRIES, GIT_FILE_BYTES_MAX, GIT_LOG_COMMITS, GIT_PAGE_BYTES_MAX,
+    GIT_README_BYTES_MAX, GIT_REFS_MAX, GIT_SUMMARY_LINES,
+};
+use crate::wire::cgi::CgiDocument;
+use crate::wire::reject::Reject;
+use crate::wire::status::Status;
+use std::sync::Arc;
+
+/// A page under making.
+pub(in crate::handler::git) struct PageBuilder {
+    pub(in crate::handler::git) reading: GitRunner,
+    pub(in crate::handler::git) own: Arc<BrowseSettings>,
+    pub(in crate::handler::git) wanted: PageUrl,
+    pub(in crate::handler::git) place: PageLocation,
+    /// What the repository's configuration hides.
+    pub(in crate::handler::git) hidden: HiddenRefs,
+}
+
+impl PageBuilder {
+    /// The response.
+    pub(in crate::handler::git) async fn answer(
+        mut self,
+        tag: EtagBuilder,
+    ) -> Result<Response, HandlerError> {
+        if self.wanted.is_immutable() {
+            // Its address says which state it has.
+            let tagged = tag.done().for_ever();
+            let is_known = tagged.is_known(&self.reading.asked.fields);
+            if is_known && !self.reading.repository.may_hide {
+                return Ok(tagged.not_modified());
+            }
+            let slot = self.begin().await?;
+            if is_known {
+                return Ok(tagged.not_modified());
+            }
+            let meant = self.meant().await?;
+            let response = self.made(meant, slot).await?;
+            return Ok(tagged.on(response));
+        }
+        let slot = self.begin().await?;
+        if matches!(self.wanted.aspect, PageKind::Summary | PageKind::Refs) {
+            return self.of_refs(tag, slot).await;
+        }
+        let meant = self.meant().await?;
+        let digits = |id: &Option<ObjectId>| id.as_ref().map_or("", ObjectId::digits).to_owned();
+        let tag = tag.with(digits(&meant.commit).as_bytes());
+        let tag = tag.with(digits(&meant.other).as_bytes());
+        let tagged = tag.with(&self.place.description).done();
+        if tagged.is_known(&self.reading.asked.fields) {
+            return Ok(tagged.not_modified());
+        }
+        Ok(tagged.on(self.made(meant, slot).await?))
+    }
+
+    /// Is git to be asked for this address? Then it has a place, and it is known what is hidden.
+    async fn begin(&mut self) -> Result<CallSlot, HandlerError> {
+        let peer = self.reading.asked.peer;
+        let (readers, own) = (&self.own.readers, &self.own);
+        let light = readers.count_request(peer, PageCost::Light, own.pages_per_minute);
+        let heavy = match self.wanted.is_heavy() {
+            true => readers.check_rate(peer, PageCost::Heavy, own.heavy_per_minute),
+            false => Ok(()),
+        };
+        // Of both it is the longer time that counts.
+        if let Some(why) = light.err().max(heavy.err()) {
+            return Err(readers.refused(why));
+        }
+        let slot = self.enter(PageCost::Light).await?;
+        self.hidden = self.hidden().await?;
+        Ok(slot)
+    }
+
+    async fn enter(&self, work: PageCost) -> Result<CallSlot, HandlerError> {
+        let reading = &self.reading;
+        let queue = reading.settings.bounds.queue;
+        let readers = &self.own.readers;
+        readers.enter(work, reading.asked.peer, queue).await
+    }
+
+    async fn download(&self, what: DownloadKind) -> Result<DownloadPlace, HandlerError> {
+        let reading = &self.reading;
+        let queue = reading.settings.bounds.queue;
+        let readers = &self.own.readers;
+        readers.download(what, reading.asked.peer, queue).await
+    }
+
+    /// The pages that show what branches and tags there are.
+    async fn of_refs(&self, tag: EtagBuilder, _slot: CallSlot) -> Result<Response, HandlerError> {
+        let said = self
+            .refs(&[b"refs/heads/", b"refs/tags/"], Some(GIT_REFS_MAX))
+            .await?;
+        let all = said.all();
+        let commit = match (&self.wanted.aspect, &self.wanted.id, &self.wanted.head) {
+            (PageKind::Refs, _, _) => None,
+            (_, Some(id), _) => Some(self.commit(id).await?),
+            (_, None, Some(name)) => Some(self.of_name(name).await?),
+            (_, None, None) => self.head_among(&all).await?,
+        };
+        let digits = commit.as_ref().map_or("", ObjectId::digits);
+        let is_cut = said.is_cut(GIT_REFS_MAX);
+        // What is shown, and not what git said: that has what is hidden.
+        let tag = all.iter().fold(tag, tagged_by);
+        let tag = tag.with(&[u8::from(is_cut)]).with(digits.as_bytes());
+        let tagged = tag.with(&self.place.description).done();
+        if tagged.is_known(&self.reading.asked.fields) {
+            return Ok(tagged.not_modified());
+        }
+        if self.wanted.aspect == PageKind::Refs {
+            return Ok(tagged.on(html(refs(&self.place, &all, is_cut), PAGE_POLICY)));
+        }
+        let mut listed = Vec::new();
+        let mut readme = None;
+        if let Some(commit) = &commit {
+            listed = self.log(commit, b"", 0, GIT_SUMMARY_LINES).await?.bytes;
+            readme = self.readme(commit).await?;
+        }
+        let commits = said::commits(&listed);
+        let summary = SummaryPage {
+            place: &self.place,
+            refs: &all,
+            commits: &commits,
+            readme,
+            at: commit.as_ref(),
+        };
+        Ok(tagged.on(html(summary.page(), README_POLICY)))
+    }
+
+    /// The page, once it is known which commits it is of.
+    async fn made(
+        &self,
+        meant: ResolvedRevisions,
+        slot: CallSlot,
+    ) -> Result<Response, HandlerError> {
+        let Some(commit) = &meant.commit else {
+            return Ok(self.empty());
+        };
+        let is_heavy = self.wanted.is_heavy();
+        let peer = self.reading.asked.peer;
+        let per_minute = self.own.heavy_per_minute;
+        if is_heavy {
+            let readers = &self.own.readers;
+            let asked = readers.count_request(peer, PageCost::Heavy, per_minute);
+            asked.map_err(|why| readers.refused(why))?;
+        }
+        let _slot = match &self.wanted.aspect {
+            PageKind::Plain(path) => return self.plain(commit, path, slot).await,
+            PageKind::Snapshot(name) => {
+                drop(slot);
+                return self.snapshot(commit, name).await;
+            }
+            _ if is_heavy => {
+                drop(slot);
+                self.enter(PageCost::Heavy).await?
+            }
+            _ => slot,
+        };
+        self.shown(commit, meant.other.as_ref()).await
+    }
+
+    /// The same, where there is a place for it.
+    async fn shown(
+        &self,
+        commit: &ObjectId,
+        other: Option<&ObjectId>,
+    ) -> Result<Response, HandlerError> {
+        let place = &self.place;
+        match &self.wanted.aspect {
+            PageKind::Log(path) => {
+                let offset = self.wanted.offset;
+                let said = self.log(commit, path, offset, GIT_LOG_COMMITS + 1).await?;
+                let commits = said::commits(&said.bytes);
+                let log = LogPage {
+                    place,
+                    path,
+                    offset,
+                    commits: &commits,
+                };
+                Ok(html(log.page(), PAGE_POLICY))
+            }
+            PageKind::About => {
+                let readme = self.readme(commit).await?;
+                Ok(html(about(place, readme), README_POLICY))
+            }
+            PageKind::Atom => {
+                let said = self.log(commit, b"", 0, GIT_FEED_ENTRIES).await?;
+                let commits = said::commits(&said.bytes);
+                let branch = place.head.as_deref().unwrap_or_default();
+                let feed = atom(place, branch, &commits).into_bytes();
+                Ok(whole(
+                    "application/atom+xml; charset=utf-8",
+                    feed,
+                    FILE_POLICY,
+                ))
+            }
+            PageKind::Tree(path) => self.tree(commit, path).await,
+            PageKind::Commit => self.of_commit(commit).await,
+            PageKind::Diff(path) => self.diff(commit, other, path).await,
+            PageKind::Plain(_) | PageKind::Snapshot(_) | PageKind::Summary | PageKind::Refs => {
+                Err(refused(Reject::NOT_FOUND))
+            }
+        }
+    }
+
+    /// A page of a repository without commits.
+    fn empty(&self) -> Response {
+        let place = &self.place;
+        match &self.wanted.aspect {
+            PageKind::Tree(_) => html(tree::folder(place, b"", &[], false), PAGE_POLICY),
+            PageKind::Atom => {
+                let feed = atom(place, b"", &[]).into_bytes();
+                whole("application/atom+xml; charset=utf-8", feed, FILE_POLICY)
+            }
+            PageKind::About => html(about(place, None), PAGE_POLICY),
+            _ => {
+                let log = LogPage {
+                    place,
+                    path: b"",
+                    offset: 0,
+                    commits: &[],
+                };
+                html(log.page(), PAGE_POLICY)
+            }
+        }
+    }
+
+    async fn log(
+        &self,
+        commit: &ObjectId,
+        path: &[u8],
+        offset: u64,
+        count: usize,
+    ) -> Result<CollectedOutput, HandlerError> {
+        let (count, skip) = (format!("--max-count={count}"), format!("--skip={offset}"));
+        let mut command = GitCommand::new(&["log"]);
+        for option in
+            LOG_OPTIONS
+                .iter()
+                .chain(&[said::COMMIT_FORMAT, &count, &skip, commit.digits(), "--"])
+        {
+            command = command.with(option.as_bytes());
+        }
+        if !path.is_empty() {
+            command = command.with(path);
+        }
+        let from = GitSource::objects_of(commit);
+        self.reading
+            .collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX)
+            .await
+    }
+
+    async fn readme(&self, commit: &ObjectId) -> Result<Option<Html>, HandlerError> {
+        let question = readme::NAMES.map(|name| format!("{}:{name}\n", commit.digits()));
+        let command = GitCommand::new(&["cat-file", "--batch"]);
+        let question = question.concat().into_bytes();
+        let from = GitSource::objects_of(commit);
+        // Of the others, as much as the first leaves.
+        let said = self
+            .reading
+            .collect(from, command, question, GIT_README_BYTES_MAX + 4_096)
+            .await?;
+        let (place, commit) = (self.place.clone(), commit.clone());
+        // Off the worker: a text may be made to take long.
+        let render = move || {
+            let all = said::contents(&said.bytes);
+            Ok(all.first().map(|(nth, content)| {
+                let name = readme::NAMES[(*nth).min(readme::NAMES.len() - 1)];
+                readme::rendered(&place, &commit, name, content)
+            }))
+        };
+        self.own.readers.work(render).await
+    }
+
+    /// What lies at a path, and what is in it if that is a folder.
+    async fn entries(
+        &self,
+        commit: &ObjectId,
+        path: &[u8],
+    ) -> Result<CollectedOutput, HandlerError> {
+        let mut command =
+            GitCommand::new(&["ls-tree", "-z", "-l", "-t", "--full-tree", commit.digits()]);
+        if !path.is_empty() {
+            command = command.with(b"--").with(path).with(&[path, b"/"].concat());
+        }
+        let from = GitSource::objects_of(commit);
+        self.reading
+            .collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX)
+            .await
+    }
+
+    async fn tree(&self, commit: &ObjectId, path: &[u8]) -> Result<Response, HandlerError> {
+        let said = self.entries(commit, path).await?;
+        let all = said::entries(&said.bytes);
+        let own = all.iter().find(|entry| entry.path == path);
+        let Some(entry) = own.filter(|_| !path.is_empty()) else {
+            return match path.is_empty() {
+                true => Ok(html(
+                    tree::folder(&self.place, b"", &all, said.is_cut),
+                    PAGE_POLICY,
+                )),
+                false => Err(refused(Reject::NOT_FOUND)),
+            };
+        };
+        match entry.kind {
+            EntryKind::Submodule => {
+                let page = tree::file(&self.place, entry, b"", false);
+                Ok(html(page, PAGE_POLICY))
+            }
+            EntryKind::Tree => {
+                let is_in = |it: &said::TreeEntry<'_>| {
+                    let name = it
+                        .path
+                        .strip_prefix(path)
+                        .and_then(|it| it.strip_prefix(b"/"));
+                    name.is_some_and(|name| !name.contains(&b'/'))
+                };
+                let inner: Vec<_> = all.iter().filter(|it| is_in(it)).cloned().collect();
+                Ok(html(
+                    tree::folder(&self.place, path, &inner, said.is_cut),
+                    PAGE_POLICY,
+                ))
+            }
+            EntryKind::File { .. } | EntryKind::Link => {
+                let command = GitCommand::new(&["cat-file", "blob", entry.id.digits()]);
+                let from = GitSource::objects_of(commit);
+                let content = match content_type::image(path) {
+                    Some(_) if entry.kind != EntryKind::Link => CollectedOutput {
+                        bytes: Vec::new(),
+                        is_cut: false,
+                    },
+                    _ => {
+                        self.reading
+                            .collect(from, command, Vec::new(), GIT_FILE_BYTES_MAX)
+                            .await?
+                    }
+                };
+                let page = tree::file(&self.place, entry, &content.bytes, content.is_cut);
+                Ok(html(page, PAGE_POLICY))
+            }
+        }
+    }
+
+    async fn plain(
+        &self,
+        commit: &ObjectId,
+        path: &[u8],
+        slot: CallSlot,
+    ) -> Result<Response, HandlerError> {
+        let said = self.entries(commit, path).await?;
+        let all = said::entries(&said.bytes);
+        let own = all
+            .iter()
+            .find(|entry| entry.path == path && !path.is_empty());
+        let is_file = |kind| matches!(kind, EntryKind::File { .. } | EntryKind::Link);
+        let entry = own.filter(|entry| is_file(entry.kind));
+        let entry = entry.ok_or(refused(Reject::NOT_FOUND))?;
+        drop(slot);
+        let slots = self.download(DownloadKind::File).await?;
+        let command = GitCommand::new(&["cat-file", "blob", entry.id.digits()]);
+        let from = GitSource::objects_of(commit);
+        let reading = &self.reading;
+        let exchange = reading
+            .start(from, command, Vec::new(), OutputUse::File)
+            .await?;
+        let exchange = exchange.with_slots(slots);
+        let head = |beginning: &[u8]| CgiDocument {
+            status: Status::OK.into(),
+            fields: owned(fields(
+                content_type::content_type(path, beginning),
+                FILE_POLICY,
+            )),
+            length: entry.size,
+        };
+        exchange.send_on(head).await
+    }
+
+    async fn of_commit(&self, commit: &ObjectId) -> Result<Response, HandlerError> {
+        let mut command = GitCommand::new(&["log", "--no-walk", "-m", "--first-parent"]);
+        for option in LOG_OPTIONS.iter().chain(&PATCH_OPTIONS).chain(&[
+            said::WHOLE_COMMIT_FORMAT,
+            commit.digits(),
+            "--",
+        ]) {
+            command = command.with(option.as_bytes());
+        }
+        let all = self.patch(command, None, commit, b"").await?;
+        let whole = said::commit(&all[0].bytes).ok_or(refused(Reject::SCRIPT_FAILED))?;
+        let difference = difference(whole.patch, &all);
+        let page = diff::commit(&self.place, &whole, &difference);
+        Ok(html(page, PAGE_POLICY))
+    }
+
+    async fn diff(
+        &self,
+        commit: &ObjectId,
+        other: Option<&ObjectId>,
+        path: &[u8],
+    ) -> Result<Response, HandlerError> {
+        let parent;
+        let other = match other {
+            Some(other) => other,
+            None => {
+                let said = self.log(commit, b"", 0, 1).await?;
+                let parents = said::commits(&said.bytes).into_iter().next();
+                let first = parents.and_then(|it| it.parents.into_iter().next());
+                let Some(first) = first else {
+                    return self.of_commit(commit).await;
+                };
+                parent = first;
+                &parent
+            }
+        };
+        let command = diff_tree(&[], &PATCH_OPTIONS, Some(other), commit, path);
+        let all = self.patch(command, Some(other), commit, path).await?;
+        let difference = difference(&all[0].bytes, &all);
+        let page = diff::between(&self.place, other, commit, path, &difference);
+        Ok(html(page, PAGE_POLICY))
+    }
+
+    /// Runs a git command that prints a patch at its end. If a page cannot show the whole patch, a
+    /// second run of git, within the same bounds of time and memory, counts the changed lines of each
+    /// file; the counts are empty where the second run fails. Without `before` the command is a `log`
+    /// of the commit `after`.
+    async fn patch(
+        &self,
+        command: GitCommand,
+        before: Option<&ObjectId>,
+        after: &ObjectId,
+        path: &[u8],
+    ) -> Result<[CollectedOutput; 2], HandlerError> {
+        let from = GitSource::objects_of(after);
+        let collect = |command| {
+            let reading = &self.reading;
+            reading.collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX)
+        };
+        let said = collect(command).await?;
+        let mut counted = CollectedOutput {
+            bytes: Vec::new(),
+            is_cut: false,
+        };
+        if said.is_cut || said::is_too_long(&said.bytes) {
+            let parent = match before {
+                Some(_) => None,
+                None => said::commit(&said.bytes).and_then(|it| it.parents.into_iter().next()),
+            };
+            let numbers = ["-z", "--numstat", "--no-commit-id"];
+            let before = before.or(parent.as_ref());
+            // The first option of PATCH_OPTIONS is `-p`; the count needs no patch.
+            let command = diff_tree(&numbers, &PATCH_OPTIONS[1..], before, after, path);
+            match collect(command).await {
+                Ok(numbers) => counted = numbers,
+                Err(fault) => fault.log(),
+            }
+        }
+        Ok([said, counted])
+    }
+
+    async fn snapshot(&self, commit: &ObjectId, name: &[u8]) -> Result<Response, HandlerError> {
+        let base = name.strip_suffix(ARCHIVE_ENDING).unwrap_or(name);
+        let base: String = String::from_utf8_lossy(base)
+            .chars()
+            .map(|it| {
+                if it == '/' || it.is_control() {
+                    '-'
+                } else {
+                    it
+                }
+            })
+            .collect();
+        let slots = self.download(DownloadKind::Snapshot).await?;
+        let prefix = format!("--prefix={base}/");
+        let command = GitCommand::new(&["archive", "--format=tar.gz", &prefix, commit.digits()]);
+        let from = GitSource::objects_of(commit);
+        let reading = &self.reading;
+        let exchange = reading
+            .start(from, command, Vec::new(), OutputUse::Snapshot)
+            .await?
+            .with_slots(slots);
+        let is_plain = |it: &char| it.is_ascii_alphanumeric() || "._-+".contains(*it);
+        let file: String = base.chars().filter(is_plain).collect();
+        let mut fields = owned(fields("application/gzip", FILE_POLICY));
+        let disposition = format!("attachment; filename=\"{file}.tar.gz\"").into_bytes();
+        fields.push(("Content-Disposition".to_owned(), disposition));
+        let head = |_: &[u8]| CgiDocument {
+            status: Status::OK.into(),
+            fields,
+            length: None,
+        };
+        exchange.send_on(head).await
+    }
+}
+
+/// The command `git diff-tree` for the commits `before` and `after`; without `before`, for `after` and
+/// an empty tree.
+fn diff_tree(
+    first: &[&str],
+    options: &[&str],
+    before: Option<&ObjectId>,
+    after: &ObjectId,
+    path: &[u8],
+) -> GitCommand {
+    let mut command = GitCommand::new(&["diff-tree", "-r"]);
+    for option in first.iter().chain(options) {
+        command = command.with(option.as_bytes());
+    }
+    for id in before.into_iter().chain([after]) {
+        command = command.with(id.digits().as_bytes());
+    }
+    command = command.with(b"--");
+    match path.is_empty() {
+        true => command,
+        false => command.with(path),
+    }
+}
+
+fn difference<'d>(patch: &'d [u8], [said, counted]: &'d [CollectedOutput; 2]) -> DiffOutput<'d> {
+    DiffOutput {
+        patch,
+        is_cut: said.is_cut,
+        counted: &counted.bytes,
+        is_counted_in_part: counted.is_cut,
+    }
+}
+
+/// All that a page says of a branch or tag.
+fn tagged_by(tag: EtagBuilder, it: &Ref<'_>) -> EtagBuilder {
+    let (is_head, may_be_commit) = (u8::from(it.is_head), u8::from(it.may_be_commit));
+    tag.with(it.name)
+        .with(it.id.digits().as_bytes())
+        .with(&[is_head, may_be_commit])
+        .with(it.date)
+        .with(it.subject)
+}
+
+/// For `log`, in any version of git.
+const LOG_OPTIONS: [&str; 6] = [
+    "--no-color",
+    "--no-decorate",
+    "--no-notes",
+    "--no-mailmap",
+    "--no-show-signature",
+    "--encoding=UTF-8",
+];
+/// For whatever shows a difference.
+const PATCH_OPTIONS: [&str; 9] = [
+    "-p",
+    "-M",
+    "-l200",
+    "--root",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+    "--submodule=short",
+];

@@ -1,0 +1,122 @@
+//! How pages and files are sent: their fields, and what a browser may do with them.
+
+use crate::handler::git::browse::limiter::BrowseLimiter;
+use crate::handler::git::browse::render::html::{STYLE, style_name};
+use crate::handler::pipe::pipe;
+use crate::handler::{HandlerError, Request, Response, ResponseBody};
+use crate::limits::{GIT_PAGE_WHOLE_BYTES, PIPE_BYTES};
+use crate::wire::reject::Reject;
+use crate::wire::request_target::encode_path;
+use crate::wire::status::Status;
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+pub(in crate::handler::git) fn refused(reject: Reject) -> HandlerError {
+    HandlerError::new("git page", reject)
+}
+
+/// The same address with a slash at its end.
+pub(in crate::handler::git) fn with_slash(request: &Request) -> Response {
+    let mut location = Vec::new();
+    encode_path(&request.path, &mut location);
+    location.push(b'/');
+    if let Some(query) = &request.query {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    Response {
+        status: Status::MOVED_PERMANENTLY.into(),
+        fields: vec![(Cow::Borrowed("Location"), location)],
+        body: ResponseBody::Empty,
+    }
+}
+
+pub(in crate::handler::git) fn style(path: &[u8]) -> Result<Response, HandlerError> {
+    let is_name = path[1..].iter().all(|byte| *byte != b'/') && path.ends_with(b".css");
+    if !is_name {
+        return Err(refused(Reject::NOT_FOUND));
+    }
+    // A page that is kept since before an update asks for the one of then.
+    let keep = match path[1..] == *style_name().as_bytes() {
+        true => &b"public, max-age=31536000, immutable"[..],
+        false => b"public, max-age=60",
+    };
+    let mut response = whole("text/css; charset=utf-8", STYLE.into(), FILE_POLICY);
+    response
+        .fields
+        .push((Cow::Borrowed("Cache-Control"), keep.to_vec()));
+    Ok(response)
+}
+
+pub(in crate::handler::git) fn html(page: String, policy: &str) -> Response {
+    whole("text/html; charset=utf-8", page.into_bytes(), policy)
+}
+
+pub(in crate::handler::git) fn whole(kind: &str, body: Vec<u8>, policy: &str) -> Response {
+    Response {
+        status: Status::OK.into(),
+        fields: fields(kind, policy),
+        body: ResponseBody::Whole(body),
+    }
+}
+
+pub(in crate::handler::git) fn fields(
+    kind: &str,
+    policy: &str,
+) -> Vec<(Cow<'static, str>, Vec<u8>)> {
+    let field = |name, value: &str| (Cow::Borrowed(name), value.as_bytes().to_vec());
+    vec![
+        field("Content-Type", kind),
+        field("Content-Security-Policy", policy),
+        field("X-Content-Type-Options", "nosniff"),
+        field("Referrer-Policy", "same-origin"),
+    ]
+}
+
+/// A page runs nothing and asks nobody but this server.
+pub(in crate::handler::git) const PAGE_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; \
+    form-action 'none'; frame-ancestors 'none'";
+
+/// A README may have images of others.
+pub(in crate::handler::git) const README_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' https: http:; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What a file is when somebody opens it: nobody's.
+pub(in crate::handler::git) const FILE_POLICY: &str =
+    "default-src 'none'; sandbox; frame-ancestors 'none'";
+
+pub(in crate::handler::git) fn owned(
+    fields: Vec<(Cow<'static, str>, Vec<u8>)>,
+) -> Vec<(String, Vec<u8>)> {
+    let name = |(name, value): (Cow<'static, str>, _)| (name.into_owned(), value);
+    fields.into_iter().map(name).collect()
+}
+
+/// A page that is large is sent from memory that is counted until it has been taken, for its client may
+/// take its time. One of no content is gone at once.
+pub(in crate::handler::git) fn counted(
+    mut response: Response,
+    readers: &BrowseLimiter,
+    peer: IpAddr,
+) -> Result<Response, HandlerError> {
+    let bytes = match response.body {
+        ResponseBody::Whole(bytes) if bytes.len() > GIT_PAGE_WHOLE_BYTES => bytes,
+        body => {
+            response.body = body;
+            return Ok(response);
+        }
+    };
+    let held = readers.hold(peer, bytes.len())?;
+    let (mut writer, reader) = pipe(PIPE_BYTES);
+    response.body = ResponseBody::Stream {
+        length: Some(bytes.len() as u64),
+        reader,
+        work: Box::pin(async move {
+            if writer.write_all(&bytes).await.is_ok() {
+                writer.finish();
+            }
+            drop((bytes, held));
+        }),
+    };
+    Ok(response)
+}

@@ -1,0 +1,217 @@
+//! Which commits an address means, as far as they may be shown.
+
+use crate::handler::HandlerError;
+use crate::handler::call::script_call::CollectedOutput;
+use crate::handler::git::browse::locate::RepositoryHead;
+use crate::handler::git::browse::page_location::PageLocation;
+use crate::handler::git::browse::parse as said;
+use crate::handler::git::browse::parse::{HiddenRefs, Ref};
+use crate::handler::git::browse::render::page::PageBuilder;
+use crate::handler::git::browse::response::refused;
+use crate::handler::git::browse::run::{GitCommand, GitSource};
+use crate::handler::git::browse::url::{ObjectId, PageKind, PageUrl, is_ref_name};
+use crate::limits::{GIT_PAGE_BYTES_MAX, GIT_REFS_MAX};
+use crate::wire::reject::Reject;
+
+/// The commits that a page is of.
+pub(in crate::handler::git) struct ResolvedRevisions {
+    /// None where there is none in the repository.
+    pub(in crate::handler::git) commit: Option<ObjectId>,
+    /// The one that it is compared with, if the address names it.
+    pub(in crate::handler::git) other: Option<ObjectId>,
+}
+
+/// Refs, as git listed them.
+pub(in crate::handler::git) struct RefList {
+    pub(in crate::handler::git) said: CollectedOutput,
+    hidden: HiddenRefs,
+}
+
+impl RefList {
+    /// Those that are shown.
+    pub(in crate::handler::git) fn all(&self) -> Vec<Ref<'_>> {
+        let mut all = said::refs(&self.said.bytes);
+        all.retain(|it| !self.hidden.is(it.name));
+        all
+    }
+
+    /// Are there more than were asked for?
+    pub(in crate::handler::git) fn is_cut(&self, count: usize) -> bool {
+        self.said.is_cut || said::refs(&self.said.bytes).len() >= count
+    }
+}
+
+impl PageBuilder {
+    /// Which commits the address means.
+    pub(in crate::handler::git) async fn meant(&self) -> Result<ResolvedRevisions, HandlerError> {
+        let wanted = &self.wanted;
+        let other = match &wanted.other {
+            Some(id) => Some(self.commit(id).await?),
+            None => None,
+        };
+        let commit = match (&wanted.id, &wanted.head) {
+            (Some(id), _) => Some(self.commit(id).await?),
+            (None, Some(name)) => Some(self.of_name(name).await?),
+            (None, None) => self.of_head().await?,
+        };
+        // Where there is nothing, nothing of it is there.
+        let is_there = commit.is_some()
+            || matches!(&wanted.aspect, PageKind::Log(path) | PageKind::Tree(path) if path.is_empty())
+            || matches!(wanted.aspect, PageKind::About | PageKind::Atom);
+        is_there
+            .then_some(ResolvedRevisions { commit, other })
+            .ok_or(refused(Reject::NOT_FOUND))
+    }
+
+    /// The commit that this object is or leads to.
+    pub(in crate::handler::git) async fn commit(
+        &self,
+        id: &ObjectId,
+    ) -> Result<ObjectId, HandlerError> {
+        let check = GitCommand::new(&["cat-file", "--batch-check"]);
+        let from = GitSource::objects_of(id);
+        let question = format!("{}^{{commit}}\n", id.digits()).into_bytes();
+        let said = self
+            .reading
+            .collect(from, check, question, GIT_PAGE_BYTES_MAX)
+            .await?;
+        let found = said::parse_batch_check(&said.bytes).pop().flatten();
+        found.ok_or(refused(Reject::NOT_FOUND))
+    }
+
+    /// The commit that a branch or tag leads to.
+    pub(in crate::handler::git) async fn of_name(
+        &self,
+        name: &[u8],
+    ) -> Result<ObjectId, HandlerError> {
+        let branch = [b"refs/heads/", name].concat();
+        let tag = [b"refs/tags/", name].concat();
+        let versioned = [b"refs/tags/v", name].concat();
+        let mut names = vec![&*branch, &*tag];
+        if matches!(self.wanted.aspect, PageKind::Snapshot(_)) {
+            names.push(&versioned);
+        }
+        // Of what lies below a name, such as `main/a`, there may be any number before it.
+        let said = self.refs(&names, None).await?;
+        let all = said.all();
+        let found = names
+            .iter()
+            .find_map(|name| all.iter().find(|it| it.name == *name));
+        match found {
+            Some(found) => self.of_ref(found).await,
+            None => Err(refused(Reject::NOT_FOUND)),
+        }
+    }
+
+    async fn of_ref(&self, found: &Ref<'_>) -> Result<ObjectId, HandlerError> {
+        match &found.commit {
+            Some(commit) => Ok(commit.clone()),
+            None if found.may_be_commit => self.commit(&found.id).await,
+            None => Err(refused(Reject::NOT_FOUND)),
+        }
+    }
+
+    /// The commit that a repository shows by itself.
+    async fn of_head(&self) -> Result<Option<ObjectId>, HandlerError> {
+        if let RepositoryHead::Detached(id) = &self.reading.repository.head {
+            return self.commit(id).await.map(Some);
+        }
+        if let RepositoryHead::Branch(branch) = &self.reading.repository.head {
+            let name = [b"refs/heads/", branch.as_slice()].concat();
+            let said = self.refs(&[&name], None).await?;
+            let all = said.all();
+            if let Some(found) = all.iter().find(|it| it.name == name) {
+                return self.of_ref(found).await.map(Some);
+            }
+        }
+        // It names a branch that isn't there: another will do.
+        let said = self.refs(&[b"refs/heads/"], Some(GIT_REFS_MAX)).await?;
+        let all = said.all();
+        let named = |name: &[u8]| all.iter().find(|it| it.branch() == Some(name));
+        let usual = || named(b"main").or_else(|| named(b"master"));
+        let head = all.iter().find(|it| it.is_head);
+        match head.or_else(usual).or(all.first()) {
+            Some(found) => self.of_ref(found).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The commit that a repository shows by itself, where all its branches are known.
+    pub(in crate::handler::git) async fn head_among(
+        &self,
+        all: &[Ref<'_>],
+    ) -> Result<Option<ObjectId>, HandlerError> {
+        if let RepositoryHead::Detached(id) = &self.reading.repository.head {
+            return self.commit(id).await.map(Some);
+        }
+        match all.iter().find(|it| it.is_head) {
+            Some(found) => self.of_ref(found).await.map(Some),
+            None => self.of_head().await,
+        }
+    }
+
+    /// What the repository's configuration hides; a 404 where that is all of it.
+    pub(in crate::handler::git) async fn hidden(&self) -> Result<HiddenRefs, HandlerError> {
+        if !self.reading.repository.may_hide {
+            return Ok(HiddenRefs::default());
+        }
+        let command = GitCommand::new(&["config", "--list", "--null"]);
+        let reading = &self.reading;
+        let said = reading.collect(GitSource::Refs, command, Vec::new(), GIT_PAGE_BYTES_MAX);
+        let said = said.await?;
+        // Of what is longer nobody knows what it hides.
+        if said.is_cut || said::refuses_fetches(&said.bytes) {
+            let why = "http.uploadpack is false in its configuration, or that is too long";
+            return Err(HandlerError::because("git page", Reject::NOT_FOUND, why));
+        }
+        Ok(HiddenRefs::read(&said.bytes))
+    }
+
+    /// Branches and tags that fit, as far as they are shown; the newest so many, if that is said.
+    pub(in crate::handler::git) async fn refs(
+        &self,
+        patterns: &[&[u8]],
+        count: Option<usize>,
+    ) -> Result<RefList, HandlerError> {
+        let mut command =
+            GitCommand::new(&["for-each-ref", "--sort=-creatordate", said::REF_FORMAT]);
+        if let Some(count) = count {
+            command = command.with(format!("--count={count}").as_bytes());
+        }
+        for pattern in patterns {
+            command = command.with(pattern);
+        }
+        let reading = &self.reading;
+        let said = reading.collect(GitSource::Refs, command, Vec::new(), GIT_PAGE_BYTES_MAX);
+        Ok(RefList {
+            said: said.await?,
+            hidden: self.hidden.clone(),
+        })
+    }
+}
+
+impl PageUrl {
+    /// What a snapshot's name says: `hammer-v1.0.tar.gz` is of `v1.0`.
+    pub(in crate::handler::git) fn name_snapshot(
+        &mut self,
+        place: &PageLocation,
+    ) -> Result<(), HandlerError> {
+        let PageKind::Snapshot(name) = &self.aspect else {
+            return Ok(());
+        };
+        let rest = name.strip_suffix(ARCHIVE_ENDING);
+        let rest = rest.and_then(|it| it.strip_prefix(place.short_name())?.strip_prefix(b"-"));
+        let rest = rest.ok_or(refused(Reject::NOT_FOUND))?;
+        self.head = None;
+        self.other = None;
+        self.id = ObjectId::parse(rest);
+        if self.id.is_none() {
+            let name = Some(rest.to_vec()).filter(|name| is_ref_name(name));
+            self.head = Some(name.ok_or(refused(Reject::NOT_FOUND))?);
+        }
+        Ok(())
+    }
+}
+
+/// Of the names of snapshots.
+pub(in crate::handler::git) const ARCHIVE_ENDING: &[u8] = b".tar.gz";

@@ -1,0 +1,231 @@
+//! How git is run for pages. What belongs to a commit is read in a repository of our own that has
+//! nothing but the other's objects: so there is no configuration of it, no hook, filter, driver or
+//! remote that git could be made to run or ask by whoever made the repository. The refs alone are read
+//! where they are, by a command that runs nothing.
+
+use crate::handler::HandlerError;
+use crate::handler::call::process::{ProcessSpec, ProcessTransport, search_path};
+use crate::handler::call::request::{RequestBody, ScriptRequest};
+use crate::handler::call::script_call::{CallLimits, CollectedOutput, ScriptCall};
+use crate::handler::git::browse::locate::Repository;
+use crate::handler::git::browse::url::ObjectId;
+use crate::handler::git::http::GitSettings;
+use crate::handler::git::sandbox_repository;
+use crate::limits;
+use crate::wire::cgi::Environment;
+use crate::wire::reject::Reject;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Arguments of git, each with a NUL behind it.
+pub struct GitCommand(Vec<u8>);
+
+impl GitCommand {
+    /// `git` with these.
+    pub fn new(arguments: &[&str]) -> GitCommand {
+        let mut command = GitCommand(b"git\0".to_vec());
+        for argument in arguments {
+            command = command.with(argument.as_bytes());
+        }
+        command
+    }
+
+    /// One more. What comes from outside is a whole name of an object, of a ref below `refs/`, or
+    /// stands behind `--`, so none is an option.
+    pub fn with(mut self, argument: &[u8]) -> GitCommand {
+        self.0.extend_from_slice(argument);
+        self.0.push(0);
+        self
+    }
+}
+
+/// Where git reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GitSource {
+    /// The repository: its refs.
+    Refs,
+    /// Its objects, which have such names.
+    Objects {
+        /// SHA-256 instead of SHA-1.
+        sha256: bool,
+    },
+}
+
+impl GitSource {
+    /// The objects that one with this name is among.
+    pub fn objects_of(id: &ObjectId) -> GitSource {
+        GitSource::Objects {
+            sha256: id.is_sha256(),
+        }
+    }
+}
+
+/// What is made of that which git says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OutputUse {
+    /// A page, or a part of one, of so many bytes at most.
+    Page(usize),
+    /// A file on its way to the client.
+    File,
+    /// An archive on its way.
+    Snapshot,
+}
+
+/// One request's reading of a repository.
+pub struct GitRunner {
+    /// What holds for all.
+    pub settings: Arc<GitSettings>,
+    /// Who reads.
+    pub asked: Arc<ScriptRequest>,
+    /// What is read.
+    pub repository: Repository,
+    /// Where our own repositories without objects are.
+    pub bare: PathBuf,
+    /// The program.
+    pub git: PathBuf,
+}
+
+impl GitRunner {
+    /// What git says, which must come to its end as it should; `bytes_max` of it.
+    pub async fn collect(
+        &self,
+        from: GitSource,
+        command: GitCommand,
+        input: Vec<u8>,
+        bytes_max: usize,
+    ) -> Result<CollectedOutput, HandlerError> {
+        let exchange = self.start(from, command, input, OutputUse::Page(bytes_max));
+        let exchange = exchange.await?;
+        exchange.collect(bytes_max).await
+    }
+
+    /// git under way.
+    pub async fn start(
+        &self,
+        from: GitSource,
+        command: GitCommand,
+        input: Vec<u8>,
+        what_for: OutputUse,
+    ) -> Result<ScriptCall<ProcessTransport>, HandlerError> {
+        let (whole, held_bytes) = match what_for {
+            OutputUse::Page(bytes) => (Duration::from_secs(limits::GIT_PAGE_SECONDS), bytes),
+            // As long as the client takes.
+            OutputUse::File => (self.settings.bounds.whole, limits::GIT_STREAM_BUFFER_BYTES),
+            OutputUse::Snapshot => (
+                Duration::from_secs(limits::GIT_SNAPSHOT_SECONDS),
+                limits::GIT_STREAM_BUFFER_BYTES,
+            ),
+        };
+        let bounds = CallLimits {
+            whole,
+            held_bytes,
+            ..self.settings.bounds.clone()
+        };
+        let body = (!input.is_empty()).then_some(RequestBody {
+            ahead: input,
+            share: None,
+            rest: None,
+        });
+        let order = self.order(from, command)?;
+        let programs = &self.settings.programs;
+        programs
+            .start(&self.asked, body, bounds, Box::new(move |_| Ok(order)))
+            .await
+    }
+
+    fn order(&self, from: GitSource, command: GitCommand) -> Result<ProcessSpec, HandlerError> {
+        let c_string = |path: &Path| {
+            let string = CString::new(path.as_os_str().as_bytes());
+            string.map_err(|_| HandlerError::new("git page", Reject::NOT_FOUND))
+        };
+        Ok(ProcessSpec {
+            file: c_string(&self.git)?,
+            arguments: command.0,
+            variables: self.variables(from),
+            folder: c_string(&self.repository.folder)?,
+            grace: Duration::ZERO,
+            memory_bytes: Some(limits::GIT_PAGE_MEMORY_BYTES),
+            processor_seconds: Some(limits::GIT_CPU_SECONDS),
+        })
+    }
+
+    fn variables(&self, from: GitSource) -> Environment {
+        let folder = &self.repository.folder;
+        let mut all = Environment::default();
+        all.push("PATH", search_path().as_bytes());
+        match from {
+            GitSource::Refs => all.push("GIT_DIR", folder.as_os_str().as_bytes()),
+            GitSource::Objects { sha256 } => {
+                let bare = sandbox_repository::folder(&self.bare, sha256);
+                all.push("GIT_DIR", bare.as_os_str().as_bytes());
+                let objects = folder.join("objects");
+                all.push("GIT_OBJECT_DIRECTORY", objects.as_os_str().as_bytes());
+                if let Some(shallow) = &self.repository.shallow {
+                    all.push("GIT_SHALLOW_FILE", shallow.as_os_str().as_bytes());
+                }
+            }
+        }
+        for (name, value) in VARIABLES {
+            all.push(name, value.as_bytes());
+        }
+        let safe = folder.to_string_lossy();
+        let config = [("safe.directory", &*safe)];
+        let config = config.into_iter().chain(CONFIG);
+        let count = CONFIG.len() + 1;
+        all.push("GIT_CONFIG_COUNT", count.to_string().as_bytes());
+        for (nth, (key, value)) in config.enumerate() {
+            all.push(&format!("GIT_CONFIG_KEY_{nth}"), key.as_bytes());
+            all.push(&format!("GIT_CONFIG_VALUE_{nth}"), value.as_bytes());
+        }
+        all
+    }
+}
+
+/// What git is told beside where to read.
+const VARIABLES: [(&str, &str); 12] = [
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_ATTR_NOSYSTEM", "1"),
+    // It writes nothing.
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    // What a partial clone lacks isn't fetched; older versions have nobody to fetch it from.
+    ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_ALLOW_PROTOCOL", "none"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    // An object is what its name says.
+    ("GIT_NO_REPLACE_OBJECTS", "1"),
+    // A path is a path and no pattern.
+    ("GIT_LITERAL_PATHSPECS", "1"),
+    ("GIT_PAGER", "cat"),
+    ("LC_ALL", "C"),
+    ("HOME", "/nonexistent"),
+];
+
+/// Settings of git that hold whatever a repository says.
+const CONFIG: [(&str, &str); 12] = [
+    ("core.fsmonitor", "false"),
+    ("core.hooksPath", "/dev/null"),
+    ("core.attributesFile", "/dev/null"),
+    ("core.quotePath", "false"),
+    // Larger files aren't taken into memory to be compared.
+    ("core.bigFileThreshold", "8m"),
+    ("core.deltaBaseCacheLimit", "32m"),
+    ("diff.renameLimit", "200"),
+    ("core.commitGraph", "true"),
+    // Nobody asks for signatures, and if git looked at one, it would do it by nothing.
+    ("gpg.program", "/nonexistent"),
+    ("gpg.openpgp.program", "/nonexistent"),
+    ("gpg.x509.program", "/nonexistent"),
+    ("gpg.ssh.program", "/nonexistent"),
+];
+
+/// Makes our own repositories, where they aren't there.
+pub fn prepare(bare: &Path) -> Result<(), HandlerError> {
+    sandbox_repository::prepare(bare).map_err(|error| {
+        let why = format!("{}: {error}: the server has to write there", bare.display());
+        HandlerError::because("git page", Reject::HANDLER_FAILED, why)
+    })
+}

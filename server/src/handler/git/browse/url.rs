@@ -1,0 +1,317 @@
+//! Which page of a repository a request is for: what its path goes on with behind the repository, and
+//! its query. The same as cgit's, so that links to one keep working. Pure.
+
+use crate::limits::{GIT_LOG_OFFSET_MAX, GIT_PATH_BYTES_MAX, GIT_REF_BYTES_MAX};
+
+/// A page of one repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageUrl {
+    /// Which kind.
+    pub aspect: PageKind,
+    /// The branch or tag (`h=`).
+    pub head: Option<Vec<u8>>,
+    /// The commit (`id=`): hexadecimal digits, all of them.
+    pub id: Option<ObjectId>,
+    /// The commit that it is compared with (`id2=`).
+    pub other: Option<ObjectId>,
+    /// Commits of a log that come before (`ofs=`).
+    pub offset: u64,
+}
+
+/// The kinds of pages, with the path within the repository where they have one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PageKind {
+    /// Branches, tags, the newest commits, README.
+    Summary,
+    /// README alone.
+    About,
+    /// Commits, of a path if it isn't empty.
+    Log(Vec<u8>),
+    /// A folder, or a file with line numbers.
+    Tree(Vec<u8>),
+    /// A file as it is.
+    Plain(Vec<u8>),
+    /// A commit and what it changed.
+    Commit,
+    /// What lies between two commits, or a commit and its parent.
+    Diff(Vec<u8>),
+    /// All branches and tags.
+    Refs,
+    /// A feed of commits.
+    Atom,
+    /// An archive, by its name.
+    Snapshot(Vec<u8>),
+}
+
+/// The name of an object, whole: by parts of names one could find objects that nobody told of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectId(Box<str>);
+
+impl ObjectId {
+    /// From its digits.
+    pub fn parse(text: &[u8]) -> Option<ObjectId> {
+        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let is_whole = [SHA1_DIGITS, SHA256_DIGITS].contains(&text.len());
+        let is_id = is_whole && text.iter().all(is_digit);
+        let text = std::str::from_utf8(text).ok().filter(|_| is_id)?;
+        Some(ObjectId(text.into()))
+    }
+
+    /// All of it.
+    pub fn digits(&self) -> &str {
+        &self.0
+    }
+
+    /// Of an object by SHA-256.
+    pub fn is_sha256(&self) -> bool {
+        self.0.len() == SHA256_DIGITS
+    }
+
+    /// As people read it.
+    pub fn short(&self) -> &str {
+        &self.0[..self.0.len().min(SHORT_DIGITS)]
+    }
+}
+
+const SHA1_DIGITS: usize = 40;
+const SHA256_DIGITS: usize = 64;
+const SHORT_DIGITS: usize = 10;
+
+impl PageUrl {
+    /// From what follows the repository in the path, which begins with a slash, and the query. None
+    /// if there is no such page.
+    pub fn read(rest: &[u8], query: Option<&[u8]>) -> Option<PageUrl> {
+        let rest = rest.strip_prefix(b"/")?;
+        if rest.len() > GIT_PATH_BYTES_MAX {
+            return None;
+        }
+        let slash = rest.iter().position(|byte| *byte == b'/');
+        let (word, path) = match slash {
+            Some(slash) => (&rest[..slash], &rest[slash + 1..]),
+            None => (rest, &[][..]),
+        };
+        let within = || path.strip_suffix(b"/").unwrap_or(path).to_vec();
+        let aspect = match word {
+            b"" if slash.is_none() => PageKind::Summary,
+            b"log" => PageKind::Log(within()),
+            b"tree" => PageKind::Tree(within()),
+            b"plain" => PageKind::Plain(within()),
+            b"diff" => PageKind::Diff(within()),
+            b"snapshot" if !path.is_empty() => PageKind::Snapshot(path.to_vec()),
+            b"about" if path.is_empty() => PageKind::About,
+            b"refs" if path.is_empty() => PageKind::Refs,
+            b"summary" if path.is_empty() => PageKind::Summary,
+            // A path narrows them down elsewhere.
+            b"commit" => PageKind::Commit,
+            b"atom" => PageKind::Atom,
+            _ => return None,
+        };
+        let mut page = PageUrl {
+            aspect,
+            head: None,
+            id: None,
+            other: None,
+            offset: 0,
+        };
+        for (name, value) in pairs(query.unwrap_or_default()) {
+            match &*name {
+                b"h" if !value.is_empty() => page.head = Some(ref_name(value)?),
+                b"id" if !value.is_empty() => page.id = Some(ObjectId::parse(&value)?),
+                b"id2" if !value.is_empty() => page.other = Some(ObjectId::parse(&value)?),
+                b"ofs" => page.offset = offset(&value)?,
+                _ => {}
+            }
+        }
+        Some(page)
+    }
+
+    /// Does it take git long?
+    pub fn is_heavy(&self) -> bool {
+        match &self.aspect {
+            PageKind::Log(path) => !path.is_empty() || self.offset >= FAR_BACK,
+            PageKind::Commit | PageKind::Diff(_) | PageKind::Atom | PageKind::Snapshot(_) => true,
+            _ => false,
+        }
+    }
+
+    /// It can never be another one.
+    pub fn is_immutable(&self) -> bool {
+        match &self.aspect {
+            PageKind::Summary | PageKind::Refs => false,
+            _ => self.id.is_some(),
+        }
+    }
+}
+
+/// git walks over so many commits in a moment.
+const FAR_BACK: u64 = 1_000;
+
+fn offset(value: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(value).ok()?;
+    let number = if text.is_empty() {
+        0
+    } else {
+        text.parse().ok()?
+    };
+    (number <= GIT_LOG_OFFSET_MAX).then_some(number)
+}
+
+/// A name below `refs/heads` or `refs/tags`, by the rules of git-check-ref-format: nothing of what
+/// means more than a name to git passes, such as `main:secret`, `@{-1}` or `:/text`.
+fn ref_name(name: Vec<u8>) -> Option<Vec<u8>> {
+    let is_plain = |byte: &u8| *byte > b' ' && *byte != 0x7f && !b"~^:?*[\\".contains(byte);
+    let has = |part: &[u8]| name.windows(part.len()).any(|it| it == part);
+    let is_component = |part: &[u8]| {
+        !part.is_empty() && part[0] != b'.' && part[0] != b'-' && !part.ends_with(b".lock")
+    };
+    let is_name = name.len() <= GIT_REF_BYTES_MAX
+        && name.iter().all(is_plain)
+        && name.split(|byte| *byte == b'/').all(is_component)
+        && !has(b"..")
+        && !has(b"@{")
+        && !name.ends_with(b".")
+        && name != b"@";
+    is_name.then_some(name)
+}
+
+/// Is this the name of a branch or tag?
+pub fn is_ref_name(name: &[u8]) -> bool {
+    ref_name(name.to_vec()).is_some()
+}
+
+/// Names and values of a query, decoded (application/x-www-form-urlencoded).
+fn pairs(query: &[u8]) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    let parts = query.split(|byte| *byte == b'&' || *byte == b';');
+    parts.filter(|part| !part.is_empty()).map(|part| {
+        let equals = part.iter().position(|byte| *byte == b'=');
+        let (name, value) = match equals {
+            Some(at) => (&part[..at], &part[at + 1..]),
+            None => (part, &[][..]),
+        };
+        (decoded(name), decoded(value))
+    })
+}
+
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let mut all = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        match (first, after) {
+            (b'+', _) => all.push(b' '),
+            (b'%', [high, low, ..]) => match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => {
+                    all.push(high << 4 | low);
+                    rest = &after[2..];
+                }
+                _ => all.push(b'%'),
+            },
+            _ => all.push(first),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    fn read(rest: &str, query: &str) -> Option<PageUrl> {
+        PageUrl::read(rest.as_bytes(), Some(query.as_bytes()))
+    }
+
+    fn view(rest: &str) -> Option<PageKind> {
+        read(rest, "").map(|page| page.aspect)
+    }
+
+    #[test]
+    fn the_same_pages_as_cgit() {
+        for (rest, expected) in [
+            ("/", Some(PageKind::Summary)),
+            ("/summary/", Some(PageKind::Summary)),
+            ("/about/", Some(PageKind::About)),
+            ("/log/", Some(PageKind::Log(b"".to_vec()))),
+            ("/log", Some(PageKind::Log(b"".to_vec()))),
+            ("/log/a/b.c", Some(PageKind::Log(b"a/b.c".to_vec()))),
+            ("/tree/a/", Some(PageKind::Tree(b"a".to_vec()))),
+            ("/plain/.a", Some(PageKind::Plain(b".a".to_vec()))),
+            ("/commit/", Some(PageKind::Commit)),
+            ("/commit/a/b", Some(PageKind::Commit)),
+            ("/diff/a", Some(PageKind::Diff(b"a".to_vec()))),
+            ("/refs/", Some(PageKind::Refs)),
+            ("/atom/", Some(PageKind::Atom)),
+            (
+                "/snapshot/a-b/c.tar.gz",
+                Some(PageKind::Snapshot(b"a-b/c.tar.gz".to_vec())),
+            ),
+            ("/snapshot/", None),
+            ("", None),
+            ("/HEAD", None),
+            ("/config", None),
+            ("/refs/heads/main", None),
+            ("/objects/info/packs", None),
+            ("//", None),
+        ] {
+            assert_eq!(view(rest), expected, "{rest}");
+        }
+        assert!(view(&("/log/".to_owned() + &"a/".repeat(2_000))).is_some());
+        assert_eq!(view(&("/log/".to_owned() + &"a/".repeat(3_000))), None);
+    }
+
+    #[test]
+    fn queries() {
+        let page = read("/log/", &format!("h=a%2Fb&id={FULL}&ofs=50&x=y&z")).expect("a page");
+        assert_eq!(page.head.as_deref(), Some(&b"a/b"[..]));
+        assert_eq!(
+            page.id.map(|id| id.digits().to_owned()).as_deref(),
+            Some(FULL)
+        );
+        assert_eq!(page.offset, 50);
+        assert_eq!(read("/log/", "h=&id=&ofs=").expect("a page").head, None);
+        let names = [
+            "-x", "a:b", "a^", "a~1", "@{-1}", "a@{1}", ":/text", "a..b", "a%00b", "a+b", "%",
+            "a%", "@", "x/.y", "x//y", "/x", "x/", "x.lock", "x.lock/y", "a%0ab", "a*", "a?",
+            "a%5Bb", "a%5Cb", "--all", "x/-y", "a.",
+        ];
+        for name in names {
+            let is_right = matches!(name, "%" | "a%");
+            assert_eq!(
+                read("/log/", &format!("h={name}")).is_some(),
+                is_right,
+                "{name}"
+            );
+        }
+        for id in [
+            "HEAD",
+            "abc",
+            "ABCDEF12",
+            "abcd1234",
+            &FULL[..39],
+            "abcd^",
+            "abcd:x",
+            "--all",
+            &"a".repeat(65),
+        ] {
+            assert_eq!(read("/commit/", &format!("id={id}")), None, "{id}");
+        }
+        for ofs in ["-1", "x", "99999999999999999999"] {
+            assert_eq!(read("/log/", &format!("ofs={ofs}")), None, "{ofs}");
+        }
+    }
+
+    #[test]
+    fn what_never_changes() {
+        let is = |rest: &str, query: String| read(rest, &query).expect("a page").is_immutable();
+        assert!(is("/commit/", format!("id={FULL}")));
+        assert!(is("/tree/a", format!("h=main&id={FULL}")));
+        assert!(is("/tree/a", format!("id={FULL}{}", &FULL[..24])));
+        assert!(is("/diff/", format!("id={FULL}&id2={FULL}")));
+        assert!(!is("/commit/", "h=main".to_owned()));
+        assert!(!is("/tree/", String::new()));
+        assert!(!is("/", format!("id={FULL}")));
+        assert!(!is("/refs/", format!("id={FULL}")));
+    }
+}

@@ -1,0 +1,6 @@
+//! Git repositories: clone, fetch and push by the smart HTTP protocol, and pages for browsers.
+
+pub mod sandbox_repository;
+pub mod browse;
+pub mod http;
+pub mod post_receive;

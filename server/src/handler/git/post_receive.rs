@@ -1,0 +1,321 @@
+//! The end of a push, told to whoever deploys what was pushed. The client's answer is held back
+//! meanwhile: when `git push` returns, what it has pushed is served.
+
+use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader, PipeWriter, pipe};
+use crate::handler::{LocalBoxFuture, Response, ResponseBody};
+use crate::limits::{
+    PIPE_BYTES, PROGRAM_CHUNK_BYTES, PUSH_KEEP_ALIVE_SECONDS, PUSH_RESPONSE_WAIT_SECONDS_MAX,
+};
+use crate::wire::pkt_line::{KEEP_ALIVE, PushResponse};
+use std::future::{Future, poll_fn};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::timeout_at;
+
+/// Where pushes are told.
+#[derive(Clone)]
+pub struct PushNotifier(UnboundedSender<PushNotice>);
+
+/// A push has come to its end; whether it changed anything isn't known.
+pub struct PushNotice {
+    /// The repository, as the request named it.
+    pub repository: PathBuf,
+    /// What was done since then may have been done for it.
+    pub began: Instant,
+    /// Told when all is done, with words for who pushed.
+    pub done: oneshot::Sender<Vec<String>>,
+}
+
+impl PushNotifier {
+    /// With who listens.
+    pub fn new() -> (PushNotifier, UnboundedReceiver<PushNotice>) {
+        let (sender, receiver) = unbounded_channel();
+        (PushNotifier(sender), receiver)
+    }
+
+    /// A push to this repository begins. Its end is told, even if it is that nobody waits any more.
+    pub fn begin(&self, repository: PathBuf) -> ActivePush {
+        ActivePush {
+            pushes: self.clone(),
+            repository,
+            began: Instant::now(),
+            is_told: false,
+        }
+    }
+}
+
+/// For who has pushed while nothing is deployed any more.
+pub const STOPPING: &str =
+    "not deployed yet: the server is stopping, and will do so when it starts";
+
+/// How long an answer is held back.
+#[derive(Clone, Copy)]
+struct HoldTimes {
+    /// The client hears of us so often.
+    keep_alive: Duration,
+    whole: Duration,
+}
+
+const PATIENCE: HoldTimes = HoldTimes {
+    keep_alive: Duration::from_secs(PUSH_KEEP_ALIVE_SECONDS),
+    whole: Duration::from_secs(PUSH_RESPONSE_WAIT_SECONDS_MAX),
+};
+
+/// A push under way.
+pub struct ActivePush {
+    pushes: PushNotifier,
+    repository: PathBuf,
+    began: Instant,
+    is_told: bool,
+}
+
+impl ActivePush {
+    /// The same response, whose end waits until this push is deployed.
+    pub fn hold(self, response: Response) -> Response {
+        let ResponseBody::Stream {
+            length,
+            reader,
+            work,
+        } = response.body
+        else {
+            return response;
+        };
+        let (writer, held) = pipe(PIPE_BYTES);
+        let can_grow = length.is_none();
+        let body = ResponseBody::Stream {
+            length,
+            reader: held,
+            work: Box::pin(beside(work, self.pass(reader, writer, can_grow, PATIENCE))),
+        };
+        Response { body, ..response }
+    }
+
+    async fn pass(
+        mut self,
+        mut from: PipeReader,
+        mut to: PipeWriter,
+        can_grow: bool,
+        patience: HoldTimes,
+    ) {
+        // The one who reads has gone, or git has: there is nothing more to be sent.
+        let Ok(answer) = pass_on(&mut from, &mut to).await else {
+            return to.break_off(from.break_reason());
+        };
+        if answer.is_empty() {
+            // There is nothing to be told.
+            self.is_told = true;
+            return to.finish();
+        }
+        if let Ok(last) = self.last_words(answer, &mut to, can_grow, patience).await
+            && to.write_all(&last).await.is_ok()
+        {
+            to.finish();
+        }
+    }
+
+    /// Waits for the deployments; what the answer ends with.
+    async fn last_words(
+        &mut self,
+        answer: PushResponse,
+        to: &mut PipeWriter,
+        can_grow: bool,
+        patience: HoldTimes,
+    ) -> Result<Vec<u8>, PipeBroken> {
+        let mut done = pin!(self.tell());
+        let until = Instant::now() + patience.whole;
+        let can_speak = answer.can_insert_message() && can_grow;
+        loop {
+            let next = (Instant::now() + patience.keep_alive).min(until);
+            let words = match timeout_at(next.into(), done.as_mut()).await {
+                Ok(Ok(words)) => words,
+                // The server is stopping.
+                Ok(Err(_)) => vec![STOPPING.to_owned()],
+                Err(_) if Instant::now() >= until => {
+                    vec!["it takes longer than this to deploy, and goes on".to_owned()]
+                }
+                Err(_) if can_speak => {
+                    to.write_all(KEEP_ALIVE).await?;
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            let words = if can_speak { &words[..] } else { &[] };
+            return Ok(answer.end(words));
+        }
+    }
+
+    fn tell(&mut self) -> oneshot::Receiver<Vec<String>> {
+        let (done, receiver) = oneshot::channel();
+        self.is_told = true;
+        // Where nobody listens any more, the receiver learns it.
+        let _ = self.pushes.0.send(PushNotice {
+            repository: std::mem::take(&mut self.repository),
+            began: self.began,
+            done,
+        });
+        receiver
+    }
+}
+
+impl Drop for ActivePush {
+    /// The client has left: what it pushed may be there all the same.
+    fn drop(&mut self) {
+        if !self.is_told {
+            drop(self.tell());
+        }
+    }
+}
+
+/// Moves all but the last flush.
+async fn pass_on(from: &mut PipeReader, to: &mut PipeWriter) -> Result<PushResponse, PipeBroken> {
+    let mut answer = PushResponse::default();
+    let (mut chunk, mut out) = (Vec::new(), Vec::new());
+    loop {
+        if from.take(&mut chunk, PROGRAM_CHUNK_BYTES).await? == PipeRead::End {
+            return Ok(answer);
+        }
+        answer.take(&chunk, &mut out);
+        chunk.clear();
+        to.write_all(&out).await?;
+        out.clear();
+    }
+}
+
+/// Works at both until the second is done.
+async fn beside(work: LocalBoxFuture<()>, other: impl Future<Output = ()>) {
+    let mut work = Some(work);
+    let mut other = pin!(other);
+    poll_fn(|cx| {
+        if let Some(running) = &mut work
+            && running.as_mut().poll(cx).is_ready()
+        {
+            work = None;
+        }
+        other.as_mut().poll(cx)
+    })
+    .await;
+}
+
+/// Where git's own files of this repository are, bare or not. As everywhere with git, the ending
+/// `.git` of a name may be left out.
+pub fn git_folder(named: &Path) -> Option<PathBuf> {
+    let mut longer = named.as_os_str().to_owned();
+    longer.push(".git");
+    [named.to_owned(), PathBuf::from(longer)]
+        .iter()
+        .flat_map(|folder| [folder.join(".git"), folder.clone()])
+        .find(|it| {
+            it.join("HEAD").is_file() && it.join("objects").is_dir() && it.join("refs").is_dir()
+        })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const REPORT: &[u8] = b"0013\x01000eunpack ok\n00000000";
+    /// Longer than any test.
+    const LONG: Duration = Duration::from_secs(1_000);
+
+    fn wait<T>(work: impl Future<Output = T>) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().build().unwrap().block_on(work)
+    }
+
+    /// What the client gets of a report, and whether that is all.
+    async fn held(push: ActivePush, can_grow: bool, patience: HoldTimes) -> (Vec<u8>, bool) {
+        let (mut git, from) = pipe(PIPE_BYTES);
+        let (to, mut client) = pipe(PIPE_BYTES);
+        let work = Box::pin(async move {
+            git.write_all(REPORT).await.unwrap();
+            git.finish();
+        });
+        beside(work, push.pass(from, to, can_grow, patience)).await;
+        let mut all = Vec::new();
+        loop {
+            match client.take(&mut all, PIPE_BYTES).await {
+                Ok(PipeRead::Bytes(_)) => {}
+                end => return (all, end == Ok(PipeRead::End)),
+            }
+        }
+    }
+
+    fn with(keep_alive: Duration, whole: Duration) -> HoldTimes {
+        HoldTimes { keep_alive, whole }
+    }
+
+    #[test]
+    fn words_come_with_the_end() {
+        let (pushes, mut listener) = PushNotifier::new();
+        let answer = async {
+            let pushed = listener.recv().await.unwrap();
+            assert_eq!(pushed.repository, Path::new("/a"));
+            let _ = pushed.done.send(vec!["done".to_owned()]);
+        };
+        let push = pushes.begin("/a".into());
+        let ((all, is_whole), ()) =
+            wait(async { tokio::join!(held(push, true, with(LONG, LONG)), answer) });
+        assert!(is_whole);
+        assert!(all.ends_with(b"\n0000000a\x02done\n0000"), "{all:?}");
+        // Where a length was promised there is no room for them.
+        let answer = async {
+            let pushed = listener.recv().await.unwrap();
+            let _ = pushed.done.send(vec!["done".to_owned()]);
+        };
+        let push = pushes.begin("/a".into());
+        let ((all, is_whole), ()) =
+            wait(async { tokio::join!(held(push, false, with(LONG, LONG)), answer) });
+        assert!(is_whole && all == REPORT);
+    }
+
+    #[test]
+    fn patience_ends_and_until_then_the_client_hears_of_us() {
+        let (pushes, mut listener) = PushNotifier::new();
+        // Once in between at least, however late we are woken.
+        let patience = with(Duration::from_millis(100), Duration::from_secs(2));
+        let (all, is_whole) = wait(held(pushes.begin("/a".into()), true, patience));
+        let text = String::from_utf8_lossy(&all).into_owned();
+        assert!(is_whole && text.contains("0005\x01"), "{text}");
+        assert!(text.contains("\x02it takes longer"), "{text}");
+        assert!(listener.try_recv().is_ok());
+    }
+
+    #[test]
+    fn an_answer_without_anything_in_it_is_of_no_push() {
+        let (pushes, mut listener) = PushNotifier::new();
+        let push = pushes.begin("/a".into());
+        wait(async {
+            let (git, from) = pipe(PIPE_BYTES);
+            let (to, mut client) = pipe(PIPE_BYTES);
+            git.finish();
+            push.pass(from, to, true, with(LONG, LONG)).await;
+            let end = client.take(&mut Vec::new(), PIPE_BYTES).await;
+            assert_eq!(end, Ok(PipeRead::End));
+        });
+        assert!(listener.try_recv().is_err());
+    }
+
+    #[test]
+    fn nobody_listens_or_nobody_waits() {
+        let (pushes, mut listener) = PushNotifier::new();
+        // The client leaves: what it has pushed may be there.
+        drop(pushes.begin("/a".into()));
+        assert!(
+            listener
+                .try_recv()
+                .is_ok_and(|pushed| pushed.done.is_closed())
+        );
+        assert!(listener.try_recv().is_err(), "once");
+        drop(listener);
+        let (all, is_whole) = wait(held(pushes.begin("/a".into()), true, with(LONG, LONG)));
+        let text = String::from_utf8_lossy(&all).into_owned();
+        assert!(
+            is_whole && text.contains("the server is stopping"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! Handlers that show the live-call machinery at work, for tests and for trying a set-up out.
+//!
+//! `echo` sends the request's body back as it comes, `slow` makes a few lines with pauses between
+//! them, `endless` writes until the peer leaves, `page` answers as its query says and counts.
+
+use crate::handler::pipe::{PipeRead, pipe};
+use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
+use crate::limits;
+use crate::wire::fields::Fields;
+use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::reject::Reject;
+use crate::wire::request_head::Method;
+use crate::wire::status::Status;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Which of them.
+#[derive(Clone, Debug)]
+pub enum TestHandler {
+    /// The request's body, as it comes.
+    Echo,
+    /// `?lines=N&pause_ms=M` lines (10, 100 ms if not said).
+    Slow,
+    /// A line for ever.
+    Endless,
+    /// What its query says; see [`TestPages`].
+    Page(Arc<TestPages>),
+}
+
+/// What `page` remembers from call to call.
+///
+/// Its query is a list of `name=value`: `f=Name:value` is a field of the response, `status=200,500`
+/// the status of the first call to a path and that of all later ones (`fault` for a handler that
+/// fails), `gate=x` waits before it answers until POST with `open=x` came, `later=x` from the second call on, `mid=x` in the middle of
+/// the content, `end=x` behind all of it before its end is told, `cut` breaks off there, `size=n` makes the content that long, `open` leaves its
+/// length unsaid, and `revalidates` answers 304 to who has its ETag.
+#[derive(Default, Debug)]
+pub struct TestPages {
+    calls: Mutex<HashMap<Vec<u8>, u64>>,
+    gates: Mutex<HashSet<String>>,
+}
+
+impl Handler for TestHandler {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
+        let test = self.clone();
+        Box::pin(async move {
+            if let TestHandler::Page(pages) = test {
+                return page(pages, request).await;
+            }
+            let (writer, reader) = pipe(limits::PIPE_BYTES);
+            let length = match (&test, request.length) {
+                (TestHandler::Echo, BodyLength::Length(length)) => Some(length),
+                (TestHandler::Echo, BodyLength::None) => Some(0),
+                _ => None,
+            };
+            let work: LocalBoxFuture<()> = match test {
+                TestHandler::Echo => Box::pin(echo(request, writer)),
+                TestHandler::Slow => Box::pin(slow(request, writer)),
+                TestHandler::Endless | TestHandler::Page(_) => Box::pin(endless(writer)),
+            };
+            Ok(Response {
+                status: Status::OK.into(),
+                fields: vec![(
+                    Cow::Borrowed("Content-Type"),
+                    b"text/plain; charset=utf-8".to_vec(),
+                )],
+                body: ResponseBody::Stream {
+                    length,
+                    reader,
+                    work,
+                },
+            })
+        })
+    }
+}
+
+async fn echo(mut request: Request, mut writer: crate::handler::pipe::PipeWriter) {
+    let mut chunk = Vec::new();
+    loop {
+        chunk.clear();
+        match request.body.take(&mut chunk, limits::PIPE_BYTES / 4).await {
+            Ok(PipeRead::Bytes(_)) => {
+                if writer.write_all(&chunk).await.is_err() {
+                    return;
+                }
+            }
+            Ok(PipeRead::End) => return writer.finish(),
+            Err(_) => return,
+        }
+    }
+}
+
+async fn slow(request: Request, mut writer: crate::handler::pipe::PipeWriter) {
+    let query = request.query.as_deref().unwrap_or_default();
+    let lines = number(query, "lines").unwrap_or(10).min(10_000);
+    let pause = Duration::from_millis(number(query, "pause_ms").unwrap_or(100).min(60_000));
+    for line in 0..lines {
+        if line > 0 {
+            tokio::time::sleep(pause).await;
+        }
+        if writer
+            .write_all(format!("line {line}\n").as_bytes())
+            .await
+            .is_err()
+        {
+            return;
+        }
+    }
+    writer.finish();
+}
+
+async fn endless(mut writer: crate::handler::pipe::PipeWriter) {
+    let block = b"all work and no play makes an ant a dull insect\n".repeat(85);
+    while writer.write_all(&block).await.is_ok() {}
+}
+
+async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, HandlerError> {
+    let query = String::from_utf8_lossy(request.query.as_deref().unwrap_or_default()).into_owned();
+    let asked: Vec<(String, String)> = query.split('&').map(pair).collect();
+    let value = |name: &str| {
+        let found = asked.iter().find(|(its, _)| its == name);
+        found.map(|(_, value)| value.clone())
+    };
+    let fields = asked.iter().filter(|(name, _)| name == "f");
+    let fields = fields.filter_map(|(_, field)| field.split_once(':'));
+    let fields: Vec<(Cow<'static, str>, Vec<u8>)> = fields
+        .map(|(name, value)| (Cow::Owned(name.to_owned()), value.trim().into()))
+        .collect();
+    if let Some(gate) = value("open").filter(|_| request.method == Method::Post) {
+        lock(&pages.gates).insert(gate);
+    }
+    let call = {
+        let mut calls = lock(&pages.calls);
+        let count = calls.entry(request.path.clone()).or_default();
+        *count += 1;
+        *count
+    };
+    let later = value("later").filter(|_| call > 1);
+    if let Some(gate) = value("gate").or(later) {
+        pages.wait(&gate).await;
+    }
+    let statuses = value("status").unwrap_or_else(|| "200".into());
+    let mut statuses = statuses.split(',');
+    let status = statuses.clone().nth(call as usize - 1);
+    let status = status.or_else(|| statuses.next_back()).unwrap_or("200");
+    if status == "fault" {
+        return Err(HandlerError::new("the test's page", Reject::HANDLER_FAILED));
+    }
+    let asked_fields = Fields(&request.fields);
+    let tag = fields.iter().find(|(name, _)| name == "ETag");
+    let known = asked_fields.first("if-none-match");
+    let is_known = known.is_some() && known == tag.map(|(_, tag)| tag.as_slice());
+    let status = match value("revalidates").is_some() && is_known {
+        true => Status::NOT_MODIFIED,
+        false => Status(status.parse().unwrap_or(500)),
+    };
+    let known = String::from_utf8_lossy(known.unwrap_or(b"-"));
+    let mut content = format!("call {call} {} {known}\n", request.method.name()).into_bytes();
+    let size = value("size").and_then(|size| size.parse().ok());
+    content.resize(size.unwrap_or(content.len()), b'.');
+    let ask = |name| value(name).is_some();
+    let is_streamed = ask("mid") || ask("end") || ask("cut") || ask("open");
+    let length = (!ask("open")).then_some(content.len() as u64);
+    let body = match is_streamed && status != Status::NOT_MODIFIED {
+        false => ResponseBody::Whole(content),
+        true => {
+            let (writer, reader) = pipe(limits::PIPE_BYTES);
+            let gates = [value("mid"), value("end")];
+            let work = parts(pages, writer, content, gates, ask("cut"));
+            ResponseBody::Stream {
+                length,
+                reader,
+                work: Box::pin(work),
+            }
+        }
+    };
+    Ok(Response {
+        status: status.into(),
+        fields,
+        body,
+    })
+}
+
+/// Sends the content in two halves, with a gate behind each half.
+async fn parts(
+    pages: Arc<TestPages>,
+    mut writer: crate::handler::pipe::PipeWriter,
+    content: Vec<u8>,
+    [mid, end]: [Option<String>; 2],
+    is_cut: bool,
+) {
+    let (first, second) = content.split_at(content.len() / 2);
+    if writer.write_all(first).await.is_err() {
+        return;
+    }
+    if let Some(gate) = mid {
+        pages.wait(&gate).await;
+    }
+    if !is_cut && writer.write_all(second).await.is_ok() {
+        if let Some(gate) = end {
+            pages.wait(&gate).await;
+        }
+        writer.finish();
+    }
+}
+
+impl TestPages {
+    async fn wait(&self, gate: &str) {
+        while !lock(&self.gates).contains(gate) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `name=value`, percent-decoded.
+fn pair(text: &str) -> (String, String) {
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    let mut parts = value.split('%');
+    let mut decoded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part
+            .get(..2)
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match code {
+            Some(code) => {
+                decoded.push(char::from(code));
+                decoded.push_str(&part[2..]);
+            }
+            None => decoded.push_str(part),
+        }
+    }
+    (name.to_owned(), decoded)
+}
+
+/// The value of `name` in a query of `a=1&b=2`.
+fn number(query: &[u8], name: &str) -> Option<u64> {
+    let text = std::str::from_utf8(query).ok()?;
+    text.split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .find(|(key, _)| *key == name)
+        .and_then(|(_, value)| value.parse().ok())
+}

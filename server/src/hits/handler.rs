@@ -1,0 +1,58 @@
+//! What a page may read of its own counts: `/prefix/some/page` gives those of `/some/page`, as JSON.
+
+use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
+use crate::hits::table::PageHits;
+use crate::hits::{SiteHits, report, today};
+use crate::wire::reject::Reject;
+use crate::wire::request_head::Method;
+use crate::wire::status::Status;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Tells how often a page was seen.
+pub struct HitsHandler {
+    site: Arc<SiteHits>,
+    /// The route's path, without its last slash.
+    prefix: Box<[u8]>,
+}
+
+impl HitsHandler {
+    /// Of the pages of `site`, below `prefix`.
+    pub fn new(site: Arc<SiteHits>, prefix: &[u8]) -> HitsHandler {
+        site.table().leave_out(prefix);
+        HitsHandler {
+            site,
+            prefix: prefix.into(),
+        }
+    }
+
+    fn answer(&self, request: &Request) -> Result<Response, HandlerError> {
+        if !matches!(request.method, Method::Get | Method::Head) {
+            return Err(HandlerError::new("hit counts", Reject::METHOD_NOT_ALLOWED));
+        }
+        let path = request.path.strip_prefix(&*self.prefix);
+        let path = path.filter(|path| !path.is_empty()).unwrap_or(b"/");
+        let nothing = PageHits::default();
+        let table = self.site.table();
+        let page = table.pages.get(path).unwrap_or(&nothing);
+        let content = report::page_json(path, page, today()) + "\n";
+        let fields = [
+            ("Content-Type", "application/json"),
+            ("Cache-Control", "no-store"),
+        ];
+        Ok(Response {
+            status: Status::OK.into(),
+            fields: fields
+                .map(|(name, value)| (Cow::Borrowed(name), value.into()))
+                .into(),
+            body: ResponseBody::Whole(content.into_bytes()),
+        })
+    }
+}
+
+impl Handler for HitsHandler {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
+        let answer = self.answer(&request);
+        Box::pin(async move { answer })
+    }
+}

@@ -1,0 +1,226 @@
+use crate::serve::connection_ledger::*;
+use std::net::IpAddr;
+
+fn client(last: u8) -> ClientNetwork {
+    IpAddr::from([127, 0, 0, last]).into()
+}
+
+/// A ledger, and the orders of its only worker.
+struct Scene {
+    ledger: Arc<ConnectionLedger>,
+    orders: Arc<EvictionOrders>,
+    rows: usize,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene {
+            ledger: Arc::default(),
+            orders: Arc::default(),
+            rows: 0,
+        }
+    }
+
+    /// A connection over TCP that stands so.
+    fn open(&mut self, last: u8, standing: Activity) -> ConnectionEntryGuard {
+        self.rows += 1;
+        let owner = ConnectionOwner::Row(self.orders.clone(), self.rows);
+        let entered = self.ledger.enter(client(last), 0, owner, 0);
+        let entered = entered.expect("no limit for each address");
+        entered.set_activity(standing);
+        entered
+    }
+
+    /// Rows that are given up when this client wants a connection.
+    fn chosen_for(&self, last: u8) -> Vec<usize> {
+        rows(self.ledger.choose(Shortage::Connections(client(last))))
+    }
+}
+
+fn rows(chosen: Vec<Arc<ConnectionEntry>>) -> Vec<usize> {
+    let row = |entry: &Arc<ConnectionEntry>| match entry.owner() {
+        ConnectionOwner::Row(_, row) => *row,
+        ConnectionOwner::Task(_) => 0,
+    };
+    let mut rows: Vec<usize> = chosen.iter().map(row).collect();
+    rows.sort_unstable();
+    rows
+}
+
+use Activity::{Busy, Idle};
+
+#[test]
+fn a_closed_connection_makes_room_for_its_client() {
+    let ledger = Arc::new(ConnectionLedger::default());
+    let enter = |last| {
+        let owner = ConnectionOwner::Row(Arc::default(), 0);
+        ledger.enter(client(last), 2, owner, 0)
+    };
+    let (first, second) = (enter(1), enter(1));
+    assert!(first.is_some() && second.is_some());
+    assert!(!ledger.may_enter(client(1), 2) && enter(1).is_none());
+    assert!(ledger.may_enter(client(2), 2) && ledger.may_enter(client(1), 0));
+    drop(first);
+    let third = enter(1);
+    assert!(third.is_some());
+    drop((second, third));
+    assert!(ledger.lock().is_empty());
+}
+
+#[test]
+fn the_largest_holder_loses_its_longest_idle_connection() {
+    let mut scene = Scene::new();
+    let _small = scene.open(4, Idle(1));
+    let _large = [Idle(30), Idle(20), Busy(5)].map(|standing| scene.open(2, standing));
+    assert_eq!(scene.chosen_for(3), [3]);
+    // That one is on its way out: the other idle one is next. Then both clients hold one that counts,
+    // and only one of those is idle.
+    assert_eq!(scene.chosen_for(3), [2]);
+    assert_eq!(scene.chosen_for(3), [1]);
+    assert_eq!(scene.chosen_for(3), []);
+}
+
+#[test]
+fn of_holders_of_as_many_the_longest_idle_connection_goes() {
+    let mut scene = Scene::new();
+    let _open = [(5, 30), (4, 10), (6, 20)].map(|(last, ms)| scene.open(last, Idle(ms)));
+    assert_eq!(scene.chosen_for(3), [2]);
+    assert_eq!(scene.chosen_for(3), [3]);
+}
+
+#[test]
+fn a_connection_that_has_moved_on_stays() {
+    let mut scene = Scene::new();
+    let open = scene.open(2, Idle(10));
+    assert_eq!(scene.chosen_for(3), [1]);
+    open.set_activity(Busy(11));
+    assert!(!open.entry().is_evicted());
+    open.set_activity(Idle(12));
+    assert!(!open.entry().is_evicted());
+    assert_eq!(scene.chosen_for(3), [1]);
+    assert!(open.entry().is_evicted());
+}
+
+#[test]
+fn a_large_holder_loses_many_at_once() {
+    let mut scene = Scene::new();
+    let many = (0..64).map(|nth| scene.open(2, Idle(100 - nth)));
+    let _many: Vec<ConnectionEntryGuard> = many.collect();
+    // The last ones are idle for longest.
+    assert_eq!(scene.chosen_for(3), [61, 62, 63, 64]);
+}
+
+#[test]
+fn requests_under_way_are_given_up_by_a_client_that_holds_nearly_all() {
+    let mut scene = Scene::new();
+    let _large: Vec<ConnectionEntryGuard> =
+        (0..8).map(|nth| scene.open(2, Busy(20 - nth))).collect();
+    let _small = [4, 5].map(|last| scene.open(last, Busy(1)));
+    // Not for its own sake.
+    assert_eq!(scene.chosen_for(2), []);
+    assert_eq!(scene.chosen_for(3), [8]);
+    // One at a time.
+    assert_eq!(scene.chosen_for(3), []);
+    // A quarter belongs to other clients: it no longer holds nearly all, nor eight times as many as the
+    // newcomer will.
+    let mut scene = Scene::new();
+    let _large: Vec<ConnectionEntryGuard> = (0..6).map(|_| scene.open(2, Busy(20))).collect();
+    let _small = [4, 5].map(|last| scene.open(last, Busy(1)));
+    assert_eq!(scene.chosen_for(3), []);
+}
+
+#[test]
+fn a_client_loses_idle_connections_only_to_one_that_holds_fewer() {
+    let mut scene = Scene::new();
+    let _busy: Vec<ConnectionEntryGuard> = (0..6).map(|_| scene.open(2, Busy(20))).collect();
+    let _idle = [(4, 10), (5, 11), (5, 12)].map(|(last, ms)| scene.open(last, Idle(ms)));
+    // The largest holder, and one that holds as many as the client with idle connections.
+    assert_eq!(scene.chosen_for(2), []);
+    let _as_many = [Busy(1), Busy(2)].map(|standing| scene.open(6, standing));
+    assert_eq!(scene.chosen_for(6), []);
+    // Its own, where it has one.
+    let _own = scene.open(2, Idle(30));
+    assert_eq!(scene.chosen_for(2), [12]);
+    // A client with one connection takes that of a client with two.
+    assert_eq!(scene.chosen_for(4), [8]);
+}
+
+#[test]
+fn a_large_holder_loses_requests_before_a_small_one_loses_idle_connections() {
+    // It holds a half of all.
+    let mut scene = Scene::new();
+    let _large: Vec<ConnectionEntryGuard> =
+        (0..16).map(|nth| scene.open(2, Busy(50 - nth))).collect();
+    let _small: Vec<ConnectionEntryGuard> =
+        (0..16).map(|nth| scene.open(10 + nth, Idle(1))).collect();
+    assert_eq!(scene.chosen_for(3), [16]);
+    // As many as it may lose at once are on their way out: the newcomer waits for that one.
+    assert_eq!(scene.chosen_for(3), []);
+    // It holds no more than an eighth of all.
+    let mut scene = Scene::new();
+    let _large: Vec<ConnectionEntryGuard> = (0..16).map(|_| scene.open(2, Busy(20))).collect();
+    let _small: Vec<ConnectionEntryGuard> =
+        (0..112).map(|nth| scene.open(10 + nth, Idle(1))).collect();
+    let chosen = scene.chosen_for(3);
+    assert!(chosen.len() == 1 && chosen[0] > 16, "{chosen:?}");
+}
+
+#[test]
+fn connections_that_are_on_their_way_out_still_count() {
+    let mut scene = Scene::new();
+    let _large: Vec<ConnectionEntryGuard> = (0..16).map(|_| scene.open(2, Idle(50))).collect();
+    let _small = [4, 5].map(|last| scene.open(last, Idle(1)));
+    // All that it holds are chosen, and none has ended yet: other clients lose nothing meanwhile.
+    for _ in 0..16 {
+        let chosen = scene.chosen_for(3);
+        assert!(matches!(chosen[..], [1..=16]), "{chosen:?}");
+    }
+    assert_eq!(scene.chosen_for(3), []);
+}
+
+#[test]
+fn two_clients_with_half_of_all_lose_requests_to_a_client_with_far_less() {
+    let mut scene = Scene::new();
+    let _first: Vec<ConnectionEntryGuard> =
+        (0..16).map(|nth| scene.open(2, Busy(50 - nth))).collect();
+    let _second: Vec<ConnectionEntryGuard> = (0..15).map(|_| scene.open(3, Busy(1))).collect();
+    // Not to each other.
+    assert_eq!(scene.chosen_for(3), []);
+    assert_eq!(scene.chosen_for(4), [16]);
+    let wait = |clients: &[u8]| {
+        let clients = clients.iter().map(|last| client(*last));
+        scene.ledger.last_in_line(clients)
+    };
+    // Where too many wait, theirs are turned away, and those of a client that room can be made for stay.
+    assert_eq!(wait(&[4, 2, 3, 2, 4]), Some(3));
+    assert_eq!(wait(&[4, 3, 4]), Some(1));
+    assert_eq!(wait(&[4, 5]), None);
+    // A client with as many as an eighth waits for a connection to end by itself.
+    let mut scene = Scene::new();
+    let _large = [2, 3].map(|last| [20; 16].map(|ms| scene.open(last, Busy(ms))));
+    let _few = [Busy(1), Busy(1)].map(|standing| scene.open(4, standing));
+    assert_eq!(scene.chosen_for(4), []);
+}
+
+#[test]
+fn a_connection_without_a_descriptor_is_no_help_against_a_lack_of_them() {
+    let ledger = Arc::new(ConnectionLedger::default());
+    let task = ConnectionOwner::Task(Box::default());
+    let _quic = ledger.enter(client(2), 0, task, 0);
+    assert_eq!(ledger.choose(Shortage::Descriptors).len(), 0);
+    let wanted = Shortage::Connections(client(3));
+    assert_eq!(ledger.choose(wanted).len(), 1);
+}
+
+#[test]
+fn entries_keep_their_places_in_the_ledger() {
+    let mut scene = Scene::new();
+    let mut open: Vec<ConnectionEntryGuard> = (0..5).map(|nth| scene.open(2, Idle(nth))).collect();
+    drop(open.remove(1));
+    drop(open.remove(3));
+    drop(open.remove(0));
+    let left = open.len();
+    assert_eq!(scene.ledger.lock()[&client(2)].len(), left);
+    drop(open);
+    assert!(scene.ledger.lock().is_empty());
+}

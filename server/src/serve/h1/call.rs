@@ -1,0 +1,681 @@
+//! A live call over HTTP/1.1: the request's body goes to the handler while its response comes back,
+//! neither waiting for the other, each bounded by its pipe.
+//!
+//! The socket is read only while the handler takes, and the handler's pipe is emptied only while the
+//! peer takes. When the peer leaves, or a deadline ends it, the call is dropped and with it all that
+//! it started.
+
+use crate::base::number_text::push_number;
+use crate::handler::pipe::{self, PipeRead, pipe};
+use crate::handler::{
+    Endpoints, Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody, Subrequests,
+};
+use crate::limits;
+use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
+use crate::serve::dispatch::DispatchContext;
+use crate::serve::h1::session::{AfterResponse, H1Session, encode_chunk};
+use crate::serve::refusal::Refusal;
+use crate::serve::request_ledger::RequestReservation;
+use crate::serve::stall::StallClock;
+use crate::serve::subrequest::WorkerSubrequests;
+use crate::serve::synthetic_response::server_and_date_lines;
+use crate::serve::worker::ConnectionPhase;
+use crate::site::Site;
+use crate::wire::effective_host;
+use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
+use crate::wire::reject::Reject;
+use crate::wire::request_head::{Method, RequestHead, Version};
+use crate::wire::status::Status;
+use crate::world::{Host, SecureFields, World};
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// A request that became a live call, owned.
+pub(in crate::serve) struct H1Call {
+    answering: LocalBoxFuture<Result<Response, HandlerError>>,
+    upload: Option<H1Upload>,
+    /// `100 Continue` is still owed (RFC 9110 §10.1.1).
+    continue_owed: bool,
+    keep_alive: bool,
+    version: Version,
+    is_head: bool,
+    secure_fields: Option<Arc<SecureFields>>,
+    /// Whose error pages are sent.
+    site: Option<Arc<Site>>,
+    record: Option<Box<OwnedAccessLogEntry>>,
+    body_bytes_max: u64,
+    started_us: u64,
+    /// What its head holds in the ledger of requests under way, where that is much.
+    _held: Option<RequestReservation>,
+}
+
+/// The request's body on its way to the handler.
+struct H1Upload {
+    writer: pipe::PipeWriter,
+    decoder: BodyDecoder,
+    seen: u64,
+}
+
+impl H1Call {
+    pub(in crate::serve) fn new(
+        handler: Arc<dyn Handler>,
+        head: &RequestHead<'_>,
+        host: Option<&Host>,
+        user: Option<String>,
+        connection: &H1Session,
+        world: &World,
+        line: &AccessLogEntry<'_>,
+    ) -> H1Call {
+        let (writer, reader) = pipe(limits::PIPE_BYTES);
+        let upload = match head.body {
+            BodyLength::None | BodyLength::Length(0) => {
+                writer.finish();
+                None
+            }
+            length => Some(H1Upload {
+                writer,
+                decoder: BodyDecoder::new(length),
+                seen: 0,
+            }),
+        };
+        let facts = connection.facts();
+        let (ends, worker) = (facts.endpoints.resolve(), &connection.worker);
+        let view = WorkerSubrequests::of(worker, facts, ends);
+        let request = handler_request(head, user, &facts, ends, reader, Some(view));
+        H1Call {
+            answering: handler.handle(request),
+            upload,
+            continue_owed: head.expect_continue,
+            keep_alive: head.keep_alive,
+            version: head.version,
+            is_head: head.method == Method::Head,
+            secure_fields: host.map(|host| host.secure_fields.clone()),
+            site: host.and_then(|host| host.site.clone()),
+            record: line.keep(Status::OK, &connection.worker, connection.client_info()),
+            body_bytes_max: world.limits.body_bytes,
+            started_us: line.started_us,
+            _held: None,
+        }
+    }
+
+    /// The same call, with what its head holds in the ledger until it has ended.
+    pub(in crate::serve) fn holding(self, held: Option<RequestReservation>) -> H1Call {
+        H1Call {
+            _held: held,
+            ..self
+        }
+    }
+}
+
+/// The target names the host, and the field Host another: it counts for nothing (RFC 9112 §3.2.2), and
+/// no handler is to see it.
+fn has_own_host(head: &RequestHead<'_>) -> bool {
+    let field = head.fields.first("host");
+    field.is_some_and(|field| effective_host(head.fields, head.host) != field)
+}
+
+/// The field lines, with the host that counts.
+fn with_host(head: &RequestHead<'_>) -> Vec<u8> {
+    let mut lines = Vec::with_capacity(head.fields.0.len() + head.host.len());
+    for (name, value) in head.fields {
+        let value = match name.eq_ignore_ascii_case(b"host") {
+            true => head.host,
+            false => value,
+        };
+        for part in [name, b": ", value, b"\r\n"] {
+            lines.extend_from_slice(part);
+        }
+    }
+    lines
+}
+
+/// A request of its own, for a handler.
+pub(in crate::serve) fn handler_request(
+    head: &RequestHead<'_>,
+    user: Option<String>,
+    facts: &DispatchContext,
+    ends: Endpoints,
+    body: pipe::PipeReader,
+    inside: Option<Rc<dyn Subrequests>>,
+) -> Request {
+    let fields = match has_own_host(head) {
+        true => with_host(head),
+        false => head.fields.0.to_vec(),
+    };
+    Request {
+        method: head.method,
+        version: head.version,
+        host: head.host.to_vec(),
+        raw_path: head.raw_path.to_vec(),
+        path: head.path.to_vec(),
+        original_path: None,
+        query: head.query.map(<[u8]>::to_vec),
+        rewritten_query: None,
+        fields,
+        peer: facts.peer,
+        ends,
+        secure: facts.identity.is_some(),
+        user,
+        length: head.body,
+        body,
+        subrequests: inside,
+        hops: 0,
+    }
+}
+
+/// The response on its way to the peer.
+enum H1Download {
+    Waiting,
+    Streaming {
+        reader: pipe::PipeReader,
+        work: Option<LocalBoxFuture<()>>,
+        framing: ResponseFraming,
+    },
+    /// All is in `out`.
+    Last,
+    /// What came of it is in `out`, and the rest will not come.
+    Broken(ResponseFraming),
+}
+
+/// How a response's end is told (RFC 9112 §6.3).
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum ResponseFraming {
+    Chunked,
+    /// So many bytes are still owed.
+    Length(u64),
+    Close,
+}
+
+/// One live call under way on its connection.
+struct H1CallDriver<'c> {
+    connection: &'c mut H1Session,
+    call: H1Call,
+    download: H1Download,
+    out: Vec<u8>,
+    out_at: usize,
+    sent: u64,
+    /// Bytes of the head and of the framed body that the stream took.
+    taken: u64,
+    stall: StallClock,
+    status: Status,
+    /// What the response's head says of the connection, or after it what has to be.
+    end: AfterResponse,
+    /// More of the request's body is waited for.
+    wants_body: bool,
+    /// The request's body will not be read to its end.
+    is_cut: bool,
+}
+
+/// Runs `call` to its end.
+pub(in crate::serve) async fn run(connection: &mut H1Session, call: Box<H1Call>) -> AfterResponse {
+    let mut exchange = H1CallDriver {
+        connection,
+        call: *call,
+        download: H1Download::Waiting,
+        out: Vec::new(),
+        out_at: 0,
+        sent: 0,
+        taken: 0,
+        stall: StallClock::default(),
+        status: Status::OK,
+        end: AfterResponse::Close,
+        wants_body: false,
+        is_cut: false,
+    };
+    let end = poll_fn(|cx| exchange.poll(cx)).await;
+    let H1CallDriver {
+        connection,
+        call,
+        sent,
+        status,
+        ..
+    } = exchange;
+    let started_us = call.started_us;
+    connection.worker.stats.response(
+        status.0,
+        sent,
+        connection.worker.clock.micros() - started_us,
+    );
+    if let Some(mut record) = call.record {
+        record.status = status;
+        record.log(sent, &connection.worker);
+    }
+    end
+}
+
+impl H1CallDriver<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
+        self.connection.worker.clock.tick();
+        let reading = self.poll_upload(cx);
+        if let Poll::Ready(end) = reading {
+            return Poll::Ready(end);
+        }
+        match self.poll_download(cx) {
+            Poll::Ready(end) => Poll::Ready(end),
+            Poll::Pending => {
+                self.set_deadline();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Who is waited for decides which deadline counts.
+    fn set_deadline(&mut self) {
+        let worker = &self.connection.worker;
+        let is_held = !self.out.is_empty() || self.connection.stream.has_unsent();
+        let begins = self.stall.note(is_held, self.taken, worker.clock.millis());
+        if is_held {
+            // Progress sets it anew; standing still must not.
+            if begins {
+                worker.phase(self.connection.slot, ConnectionPhase::Write);
+            }
+            return;
+        }
+        match &self.call.upload {
+            Some(upload) if self.wants_body => {
+                let patience = upload.writer.patience();
+                worker.phase_body(self.connection.slot, upload.seen, patience);
+            }
+            _ => worker.phase(self.connection.slot, ConnectionPhase::Busy),
+        }
+    }
+
+    /// Moves the request's body; ready only when the connection can't go on.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
+        self.wants_body = false;
+        loop {
+            let room = match &mut self.call.upload {
+                // A refusal is on its way, and ends the connection; nothing more is read, not even
+                // that the peer has sent all it will.
+                None if self.is_cut => return Poll::Pending,
+                None => return self.poll_watch(cx),
+                Some(upload) => match upload.writer.poll_room(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(room)) => room,
+                    // The handler wants no more of it. What is still to come is not read, so the
+                    // connection ends after the response.
+                    Poll::Ready(Err(_)) => return Poll::Pending,
+                },
+            };
+            if self.connection.rest.is_empty() {
+                if self.call.continue_owed {
+                    self.call.continue_owed = false;
+                    if matches!(self.download, H1Download::Waiting) {
+                        self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                    }
+                }
+                match self.poll_read(cx, room.min(limits::READ_BUFFER_BYTES)) {
+                    Poll::Pending => {
+                        self.wants_body = true;
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(true) => {}
+                    Poll::Ready(false) => return self.left(),
+                }
+            }
+            if let Err(reject) = self.decode(room) {
+                return self.broken(reject);
+            }
+        }
+    }
+
+    /// Takes up to `room` bytes of what was read out of their framing.
+    fn decode(&mut self, room: usize) -> Result<(), Reject> {
+        let Some(upload) = &mut self.call.upload else {
+            return Ok(());
+        };
+        let rest = std::mem::take(&mut self.connection.rest);
+        let window = &rest[..rest.len().min(room)];
+        let mut at = 0;
+        let mut ended = false;
+        loop {
+            match upload.decoder.step(&window[at..])? {
+                BodyStep::Data { consumed, payload } => {
+                    let payload = &window[at..][payload];
+                    upload.seen += payload.len() as u64;
+                    if upload.seen > self.call.body_bytes_max {
+                        return Err(Reject::BODY_TOO_LARGE);
+                    }
+                    // There is room for it all: the window was no larger.
+                    let _ = upload.writer.write_some(payload);
+                    at += consumed;
+                }
+                BodyStep::More { consumed } => {
+                    at += consumed;
+                    break;
+                }
+                BodyStep::End { consumed } => {
+                    at += consumed;
+                    ended = true;
+                    break;
+                }
+            }
+        }
+        if at < rest.len() {
+            self.connection.rest = rest[at..].to_vec();
+        }
+        if ended && let Some(upload) = self.call.upload.take() {
+            upload.writer.finish();
+        }
+        Ok(())
+    }
+
+    /// With no body left to read: notices that the peer leaves. What it sends early waits.
+    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
+        while self.connection.rest.len() < limits::READ_BUFFER_BYTES / 2 {
+            match self.poll_read(cx, limits::READ_BUFFER_BYTES / 2) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => return Poll::Ready(AfterResponse::Close),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Reads up to `max` bytes to the end of `rest`; false when there will be none.
+    fn poll_read(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<bool> {
+        let worker = self.connection.worker.clone();
+        let mut scratch = worker.scratch.borrow_mut();
+        match self.connection.stream.poll_fill(cx, &mut scratch[..max]) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
+            Poll::Ready(Ok(read)) => {
+                worker.stats.bytes_received.add(read as u64);
+                self.connection.rest.extend_from_slice(&scratch[..read]);
+                Poll::Ready(true)
+            }
+        }
+    }
+
+    /// The peer ended its side in the middle of its body, or was too slow with it.
+    fn left(&mut self) -> Poll<AfterResponse> {
+        match self.connection.worker.expired(self.connection.slot) {
+            Some(ConnectionPhase::Body) => self.broken(Reject::BODY_SLOW),
+            _ => Poll::Ready(AfterResponse::Close),
+        }
+    }
+
+    /// The request's body is broken: say so if nothing was said yet.
+    fn broken(&mut self, reject: Reject) -> Poll<AfterResponse> {
+        if !matches!(self.download, H1Download::Waiting) {
+            if let Some(record) = &mut self.call.record {
+                record.rule = reject.rule;
+            }
+            return Poll::Ready(self.broken_off());
+        }
+        self.is_cut = true;
+        self.refuse(reject, None);
+        self.call.upload = None;
+        Poll::Pending
+    }
+
+    /// Makes `reject` the response, or asks for what makes it.
+    fn refuse(&mut self, reject: Reject, after_seconds: Option<u64>) {
+        if let Some(record) = &mut self.call.record {
+            record.rule = reject.rule;
+        }
+        let worker = &self.connection.worker;
+        match Refusal::new(
+            worker,
+            self.call.site.as_ref(),
+            self.call.is_head,
+            reject,
+            after_seconds,
+        ) {
+            Refusal::Now(response) => self.begin(response),
+            Refusal::Later(making) => self.call.answering = making,
+        }
+    }
+
+    /// Moves the response; ready when it is all with the kernel.
+    fn poll_download(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
+        loop {
+            let is_all = self.gather(cx);
+            match self.poll_out(cx) {
+                Poll::Pending => {
+                    self.poll_work(cx);
+                    return Poll::Pending;
+                }
+                Poll::Ready(false) => return Poll::Ready(AfterResponse::Close),
+                Poll::Ready(true) => {}
+            }
+            match &mut self.download {
+                H1Download::Last => return Poll::Ready(self.end),
+                H1Download::Broken(_) => return Poll::Ready(self.broken_off()),
+                H1Download::Waiting => match self.call.answering.as_mut().poll(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(response)) => self.begin(response),
+                    Poll::Ready(Err(fault)) => {
+                        fault.log();
+                        self.refuse(fault.reject, fault.after_seconds);
+                    }
+                },
+                H1Download::Streaming { .. } if is_all => return Poll::Pending,
+                H1Download::Streaming { .. } => {}
+            }
+        }
+    }
+
+    /// What makes the body goes on while the client takes nothing: it may have to give way to another
+    /// client's call.
+    fn poll_work(&mut self, cx: &mut Context<'_>) {
+        if let H1Download::Streaming { work, .. } = &mut self.download
+            && let Some(running) = work
+            && running.as_mut().poll(cx).is_ready()
+        {
+            *work = None;
+        }
+    }
+
+    /// Puts what is there of the body behind what waits to be sent: head and body, and often the end
+    /// of it too, then leave by one write. Is there no more of it now?
+    fn gather(&mut self, cx: &mut Context<'_>) -> bool {
+        while let H1Download::Streaming { framing, .. } = self.download
+            && self.out.len() - self.out_at <= limits::UNSENT_BYTES_MAX / 2
+        {
+            match self.poll_stream(cx) {
+                Poll::Pending => return true,
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => {
+                    self.note_why();
+                    self.download = H1Download::Broken(framing);
+                }
+            }
+        }
+        false
+    }
+
+    /// By which rule the response is broken off, for the log.
+    fn note_why(&mut self) {
+        if let H1Download::Streaming { reader, .. } = &self.download
+            && let (Some(record), Some(why)) = (&mut self.call.record, reader.break_reason())
+        {
+            record.rule = why.rule;
+        }
+    }
+
+    /// How a response ends that doesn't come to its end: a framing that is unfinished tells it,
+    /// and where the end of the connection is the end of the body, only a connection that breaks.
+    fn broken_off(&self) -> AfterResponse {
+        match self.download {
+            H1Download::Broken(ResponseFraming::Close)
+            | H1Download::Streaming {
+                framing: ResponseFraming::Close,
+                ..
+            } => AfterResponse::Reset,
+            _ => AfterResponse::Close,
+        }
+    }
+
+    /// What follows `response`. A request's body that nobody has read will not be read as a request
+    /// either; but what is streamed goes on, and most who answer so will have read it by then.
+    fn after(&self, response: &Response) -> AfterResponse {
+        let worker = &self.connection.worker;
+        let goes_on =
+            matches!(response.body, ResponseBody::Stream { .. }) && !self.is_bodiless(response);
+        if self.is_cut || self.call.upload.is_some() && !goes_on {
+            AfterResponse::Linger
+        } else if self.call.keep_alive && !worker.draining.get() {
+            AfterResponse::Keep
+        } else {
+            AfterResponse::Close
+        }
+    }
+
+    /// Writes the head of `response` and sets its body going.
+    fn begin(&mut self, response: Response) {
+        self.status = *response.status;
+        let mut end = self.after(&response);
+        let framing = match &response.body {
+            ResponseBody::Empty => ResponseFraming::Length(0),
+            ResponseBody::Whole(bytes) => ResponseFraming::Length(bytes.len() as u64),
+            ResponseBody::Stream {
+                length: Some(length),
+                ..
+            } => ResponseFraming::Length(*length),
+            ResponseBody::Stream { length: None, .. } if self.call.version == Version::Http11 => {
+                ResponseFraming::Chunked
+            }
+            ResponseBody::Stream { length: None, .. } => ResponseFraming::Close,
+        };
+        if framing == ResponseFraming::Close && end == AfterResponse::Keep {
+            end = AfterResponse::Close;
+        }
+        self.end = end;
+        self.write_head(&response, framing, end);
+        let bodiless = self.is_bodiless(&response);
+        self.download = match response.body {
+            _ if bodiless => H1Download::Last,
+            ResponseBody::Empty => H1Download::Last,
+            ResponseBody::Whole(bytes) => {
+                self.sent = bytes.len() as u64;
+                self.out.extend_from_slice(&bytes);
+                H1Download::Last
+            }
+            ResponseBody::Stream { reader, work, .. } => H1Download::Streaming {
+                reader,
+                work: Some(work),
+                framing,
+            },
+        };
+    }
+
+    fn is_bodiless(&self, response: &Response) -> bool {
+        self.call.is_head || matches!(response.status.0, 100..=199 | 204 | 304)
+    }
+
+    fn write_head(&mut self, response: &Response, framing: ResponseFraming, end: AfterResponse) {
+        let body = match &response.body {
+            ResponseBody::Whole(bytes) => bytes.len(),
+            _ => 0,
+        };
+        self.out.reserve(limits::SCRIPT_HEAD_BYTES_INITIAL + body);
+        response.status.push(&mut self.out);
+        let date = self.connection.worker.clock.date_field();
+        self.out
+            .extend_from_slice(&server_and_date_lines(response, &date));
+        for (name, value) in &response.fields {
+            self.out.extend_from_slice(name.as_bytes());
+            self.out.extend_from_slice(b": ");
+            self.out.extend_from_slice(value);
+            self.out.extend_from_slice(b"\r\n");
+        }
+        let bodiless = matches!(response.status.0, 100..=199 | 204 | 304);
+        match framing {
+            _ if bodiless => {}
+            ResponseFraming::Chunked => self
+                .out
+                .extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            ResponseFraming::Length(length) => {
+                self.out.extend_from_slice(b"Content-Length: ");
+                push_number(&mut self.out, length);
+                self.out.extend_from_slice(b"\r\n");
+            }
+            ResponseFraming::Close => {}
+        }
+        let secure_fields = self.call.secure_fields.as_deref();
+        self.connection
+            .own_fields(&mut self.out, self.call.version, end, secure_fields);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Takes a piece of the body from the handler; false when it broke off.
+    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let H1Download::Streaming {
+            reader,
+            work,
+            framing,
+        } = &mut self.download
+        else {
+            return Poll::Ready(true);
+        };
+        if let Some(future) = work
+            && future.as_mut().poll(cx).is_ready()
+        {
+            *work = None;
+        }
+        let mut chunk = Vec::new();
+        match reader.poll_take(cx, &mut chunk, limits::UNSENT_BYTES_MAX / 2) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(_)) => Poll::Ready(false),
+            Poll::Ready(Ok(PipeRead::Bytes(count))) => {
+                self.sent += count as u64;
+                match framing {
+                    ResponseFraming::Chunked => self.out.append(&mut encode_chunk(chunk)),
+                    ResponseFraming::Close => self.out.append(&mut chunk),
+                    ResponseFraming::Length(left) => {
+                        // More than was promised would be read as the next response.
+                        let Some(less) = left.checked_sub(count as u64) else {
+                            return Poll::Ready(false);
+                        };
+                        *left = less;
+                        self.out.append(&mut chunk);
+                    }
+                }
+                Poll::Ready(true)
+            }
+            Poll::Ready(Ok(PipeRead::End)) => {
+                match framing {
+                    ResponseFraming::Chunked => self.out.extend_from_slice(b"0\r\n\r\n"),
+                    ResponseFraming::Length(0) | ResponseFraming::Close => {}
+                    ResponseFraming::Length(_) => return Poll::Ready(false),
+                }
+                self.download = H1Download::Last;
+                if self.call.upload.is_some() && self.end == AfterResponse::Keep {
+                    // It was not read after all.
+                    self.end = AfterResponse::Linger;
+                }
+                Poll::Ready(true)
+            }
+        }
+    }
+
+    /// Sends what is in `out`; false when the peer has gone.
+    fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        loop {
+            // TLS takes only so much before it is flushed.
+            match self.connection.stream.poll_flush(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(_)) => return Poll::Ready(false),
+                Poll::Ready(Ok(())) => {}
+            }
+            if self.out_at == self.out.len() {
+                self.out.clear();
+                self.out_at = 0;
+                return Poll::Ready(true);
+            }
+            let waiting = IoSlice::new(&self.out[self.out_at..]);
+            match self.connection.stream.poll_write(cx, &[waiting]) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(_)) => return Poll::Ready(false),
+                Poll::Ready(Ok(taken)) => {
+                    self.out_at += taken;
+                    self.taken += taken as u64;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,924 @@
+//! From a request on a stream to its response: asks [`dispatch`](crate::serve::dispatch) and carries
+//! out what it replies, at once or when what has to be waited for is there.
+
+use crate::handler::pipe::pipe;
+use crate::handler::{self, Response};
+use crate::limits::{self, Limits};
+use crate::serve::access_log::AccessLogEntry;
+use crate::serve::body::BodyReader;
+use crate::serve::dispatch::{DispatchContext, DispatchOutcome, Dispatched, dispatch, too_large};
+use crate::serve::h1::call;
+use crate::serve::h2::exchange::{H2Exchange, H2ExchangeState, PendingRedispatch};
+use crate::serve::h2::{H2Session, OUT_BYTES_MAX};
+use crate::serve::refusal::Refusal;
+use crate::serve::request_ledger::RequestReservation;
+use crate::serve::stream_call::{StreamCall, WindowCredit};
+use crate::serve::subrequest::WorkerSubrequests;
+use crate::serve::synthetic_response::{
+    RETRY_AFTER, SyntheticResponse, refusal_fields, server_and_date_lines,
+};
+use crate::site::{Listing, VariantResponse};
+use crate::wire::field_section::FieldSection;
+use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::h2::connection::remote_state;
+use crate::wire::h2::{H2ConnectionError, H2ErrorCode, frame, hpack};
+use crate::wire::priority::Priority;
+use crate::wire::reject::Reject;
+use crate::wire::request_head::{Method, RequestHead};
+use crate::wire::status::Status;
+use crate::world::{Host, SecureFields, World};
+use std::task::{Context, Poll};
+
+/// At most this many errands to the pool for one request, as over HTTP/1.1.
+const ERRANDS_MAX: u8 = 16;
+/// What is less urgent than usual is queued even if it is small.
+const URGENCY_AT_ONCE: u8 = 3;
+
+/// A stream that is owed a response.
+#[derive(Copy, Clone)]
+struct OwedResponse {
+    id: u32,
+    /// The whole request is there.
+    ended: bool,
+    /// It isn't in the table (yet).
+    is_new: bool,
+    /// What it promises of its body.
+    body: BodyLength,
+    priority: Priority,
+    is_head: bool,
+    /// Its body is longer than may be.
+    is_too_large: bool,
+    /// Its body is read and thrown away, whatever the response.
+    is_drained: bool,
+    /// Some of its body came while it waited, and is to be given to its handler.
+    has_early_body: bool,
+}
+
+/// A request that is asked again, once what it waited for is there.
+pub(super) struct RedispatchedRequest {
+    pub(super) asked: Box<FieldSection>,
+    /// There was too much to do for that.
+    pub(super) is_overloaded: bool,
+    /// It was refused for the length of its body, and waited for the page that says so.
+    pub(super) is_too_large: bool,
+    /// What has come of its body.
+    pub(super) early: Vec<u8>,
+}
+
+impl H2Session<'_> {
+    /// A request has come.
+    pub(super) fn receive_request(
+        &mut self,
+        id: u32,
+        ended: bool,
+        request: &FieldSection,
+        world: &World,
+        cx: &mut Context<'_>,
+    ) -> Result<(), H2ConnectionError> {
+        let mut owed = OwedResponse {
+            id,
+            ended,
+            is_new: true,
+            body: BodyLength::None,
+            priority: self.h2.priority_of(id, request.priority()),
+            is_head: false,
+            is_too_large: false,
+            is_drained: false,
+            has_early_body: false,
+        };
+        let head = match request.head() {
+            Ok(head) => head,
+            Err(reject) => return self.refuse_request(owed, request, reject, cx),
+        };
+        owed.is_head = head.method == Method::Head;
+        owed.body = head.body;
+        let facts = DispatchContext {
+            may_wait: ended,
+            ..self.facts()
+        };
+        let dispatched = dispatch(world, &head, &facts);
+        if ended {
+            self.respond(owed, request, &head, dispatched, cx);
+            return Ok(());
+        }
+        // As over HTTP/1.1, a login is decided first, a live call reads the body itself, and a client
+        // that waits for 100 (Continue) gets the final response. Any other body is read and thrown
+        // away. The response doesn't wait for the end of the body, unlike that of HTTP/1.1, where the
+        // framing of the body must prove sound first: a waiting head could be many times larger than
+        // what the client sent for it (RFC 9113 §10.5.1).
+        owed.is_drained = match dispatched.reply {
+            DispatchOutcome::Call(_) | DispatchOutcome::Login(_) => false,
+            _ => !head.expect_continue,
+        };
+        let bytes_max = bytes_max(&dispatched.reply, &head, &world.limits);
+        match head.body {
+            BodyLength::Length(length) if length > bytes_max => {
+                let reply = too_large(&dispatched, &head);
+                self.worker.stats.rejects.increment();
+                let dispatched = Dispatched {
+                    reply,
+                    ..dispatched
+                };
+                owed.is_too_large = true;
+                owed.is_drained = false;
+                self.respond(owed, request, &head, dispatched, cx);
+            }
+            _ => self.respond(owed, request, &head, dispatched, cx),
+        }
+        Ok(())
+    }
+
+    /// A request that isn't one, or none that we answer.
+    fn refuse_request(
+        &mut self,
+        owed: OwedResponse,
+        request: &FieldSection,
+        reject: Reject,
+        cx: &mut Context<'_>,
+    ) -> Result<(), H2ConnectionError> {
+        if !reject.is_malformed() {
+            self.refuse(owed, request, reject, cx);
+            return Ok(());
+        }
+        self.worker.stats.rejects.increment();
+        let line = self.line_of(request, reject);
+        line.log(reject.status, 0, &self.worker, self.who);
+        let now_ms = self.worker.clock.millis();
+        self.h2.refuse(owed.id, H2ErrorCode::PROTOCOL_ERROR, now_ms)
+    }
+
+    fn line_of<'r>(&self, request: &'r FieldSection, reject: Reject) -> AccessLogEntry<'r> {
+        AccessLogEntry {
+            first: request.line(),
+            reject: Some(reject),
+            ..AccessLogEntry::new(&self.worker, None, None, None)
+        }
+    }
+
+    /// No, before anybody was asked.
+    fn refuse(
+        &mut self,
+        owed: OwedResponse,
+        request: &FieldSection,
+        reject: Reject,
+        cx: &mut Context<'_>,
+    ) {
+        self.worker.stats.rejects.increment();
+        let line = self.line_of(request, reject);
+        self.send_small(owed, SyntheticResponse::refusal(reject), &line, cx);
+    }
+
+    /// A part of a request's body has come.
+    pub(super) fn receive_body(&mut self, id: u32, bytes: &[u8], ended: bool, world: &World) {
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        if stream.work.is_drained {
+            return self.drain(id, bytes.len(), ended, world);
+        }
+        match &mut stream.work.state {
+            H2ExchangeState::Call(call) => {
+                let is_too_long = call.seen + bytes.len() as u64 > world.limits.body_bytes;
+                if is_too_long {
+                    self.cut_call(id, Reject::BODY_TOO_LARGE);
+                    self.h2.release_connection_capacity(bytes.len() as u32);
+                } else if !call.take(bytes, ended) {
+                    // Nobody wants it: the stream's window isn't opened again.
+                    self.h2.release_connection_capacity(bytes.len() as u32);
+                }
+                return;
+            }
+            H2ExchangeState::AwaitingRedispatch(errand) => {
+                errand.early.extend_from_slice(bytes);
+                let held = errand.asked.held_bytes() + errand.early.len();
+                if stream.work.held.resize(held).is_err() {
+                    self.break_off(id, H2ErrorCode::REFUSED_STREAM);
+                }
+                return;
+            }
+            _ => {}
+        }
+        self.h2.release_capacity(id, bytes.len());
+    }
+
+    /// A part of a body has come that is thrown away. After too much of it the rest isn't granted
+    /// while the response is on its way, and isn't waited for once the response is whole.
+    fn drain(&mut self, id: u32, bytes: usize, ended: bool, world: &World) {
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        stream.work.drained += bytes as u64;
+        let is_too_long = stream.work.drained > world.limits.body_discard_bytes;
+        let is_answered = matches!(stream.work.state, H2ExchangeState::Drain { .. });
+        match is_too_long {
+            true => self.h2.release_connection_capacity(bytes as u32),
+            false => self.h2.release_capacity(id, bytes),
+        }
+        if is_answered && ended {
+            if let Some(work) = self.h2.drained(id) {
+                self.forget(&work);
+            }
+        } else if is_answered && is_too_long {
+            self.end_drain(id);
+        }
+    }
+
+    /// The rest of the request isn't waited for: the response is whole (RFC 9113 §8.1).
+    pub(super) fn end_drain(&mut self, id: u32) {
+        if let Some(work) = self.h2.reset(id, H2ErrorCode::NO_ERROR) {
+            self.forget(&work);
+        }
+    }
+
+    fn owed(&mut self, id: u32) -> Option<OwedResponse> {
+        let stream = self.h2.stream(id)?;
+        Some(OwedResponse {
+            id,
+            ended: stream.remote == crate::wire::h2::stream::RemoteState::Ended,
+            is_new: false,
+            body: BodyLength::None,
+            priority: stream.priority,
+            is_head: false,
+            is_too_large: false,
+            is_drained: stream.work.is_drained,
+            has_early_body: false,
+        })
+    }
+
+    /// What was waited for is there: the same request again.
+    pub(super) fn ask_again(&mut self, id: u32, again: RedispatchedRequest, cx: &mut Context<'_>) {
+        let RedispatchedRequest {
+            asked,
+            is_overloaded,
+            is_too_large,
+            early,
+        } = again;
+        let Some(mut owed) = self.owed(id) else {
+            return;
+        };
+        let world = self.worker.world();
+        let stream = self.h2.stream(id);
+        let has_waited = stream.is_some_and(|stream| stream.work.has_waited);
+        let facts = DispatchContext {
+            may_wait: owed.ended && !has_waited,
+            ..self.facts()
+        };
+        let Ok(head) = asked.head() else {
+            return self.break_off(id, H2ErrorCode::INTERNAL_ERROR);
+        };
+        owed.is_head = head.method == Method::Head;
+        let mut dispatched = dispatch(&world, &head, &facts);
+        if is_overloaded && matches!(dispatched.reply, DispatchOutcome::Login(_)) {
+            dispatched.reply = no(Reject::LOGINS_BUSY);
+        }
+        let is_for_it = matches!(dispatched.reply, DispatchOutcome::Call(_));
+        let is_too_long = match head.body {
+            BodyLength::Length(length) => length > world.limits.body_bytes,
+            _ => false,
+        };
+        // Either the page that says so was loaded, or a login was right. One that was wrong is told
+        // whatever its body.
+        if is_too_large || is_for_it && is_too_long {
+            owed.is_too_large = true;
+            dispatched.reply = too_large(&dispatched, &head);
+        }
+        if matches!(dispatched.reply, DispatchOutcome::Call(_)) && owed.is_drained {
+            // A new World came while the body was thrown away, and would have wanted it.
+            dispatched.reply = no(Reject::CHANGING);
+        }
+        owed.has_early_body = !early.is_empty();
+        self.respond(owed, &asked, &head, dispatched, cx);
+        if owed.has_early_body {
+            self.give_early(owed, early);
+        }
+    }
+
+    /// Gives a handler what came of the body before the handler was called.
+    fn give_early(&mut self, owed: OwedResponse, early: Vec<u8>) {
+        let bytes = early.len();
+        let mut is_taken = false;
+        if let Some(stream) = self.h2.stream(owed.id) {
+            match &mut stream.work.state {
+                H2ExchangeState::Call(call) => is_taken = call.take(&early, owed.ended),
+                // It waits for something else first.
+                H2ExchangeState::AwaitingRedispatch(errand) => {
+                    let held = errand.asked.held_bytes() + bytes;
+                    errand.early = early;
+                    if stream.work.held.resize(held).is_err() {
+                        self.break_off(owed.id, H2ErrorCode::REFUSED_STREAM);
+                    }
+                    return;
+                }
+                _ => {}
+            }
+        }
+        if !is_taken {
+            self.h2.release_connection_capacity(bytes as u32);
+        }
+    }
+
+    /// Takes a request up, whose response needs more than one write: from now on it is in the table
+    /// of streams and in the ledger, with `head_bytes` of its head in memory. None where there is no
+    /// room for it: the client is told that it may send the request again.
+    fn take_up(&mut self, owed: OwedResponse, head_bytes: usize) -> Option<OwedResponse> {
+        if !owed.is_new {
+            let stream = self.h2.stream(owed.id)?;
+            if stream.work.held.resize(head_bytes).is_err() {
+                self.break_off(owed.id, H2ErrorCode::REFUSED_STREAM);
+                return None;
+            }
+            return Some(owed);
+        }
+        let requests_max = self.worker.world().limits.streams;
+        match self.holder.admit(head_bytes, requests_max) {
+            Ok(held) => Some(self.enter(owed, held)),
+            Err(_) => {
+                self.h2.refuse_for_load(owed.id, owed.ended);
+                None
+            }
+        }
+    }
+
+    /// Enters a new stream into the table.
+    fn enter(&mut self, owed: OwedResponse, held: RequestReservation) -> OwedResponse {
+        let remote = remote_state(owed.body, owed.ended);
+        let mut exchange = H2Exchange::new(&self.worker, held);
+        exchange.is_drained = owed.is_drained;
+        self.h2.accept(owed.id, remote, owed.priority, exchange);
+        OwedResponse {
+            is_new: false,
+            ..owed
+        }
+    }
+
+    /// Takes a request up whose response is to be queued: its log line is kept until then, and
+    /// `body_bytes` of memory for its body.
+    fn take_up_unless(
+        &mut self,
+        at_once: bool,
+        owed: OwedResponse,
+        line: &AccessLogEntry<'_>,
+        body_bytes: usize,
+    ) -> Option<OwedResponse> {
+        match at_once {
+            true => Some(owed),
+            false => self.take_up(owed, line.kept_bytes(&self.worker) + body_bytes),
+        }
+    }
+
+    /// What hangs on a stream that is in the table.
+    fn exchange(&mut self, owed: OwedResponse) -> Option<&mut H2Exchange> {
+        self.h2.stream(owed.id).map(|stream| &mut *stream.work)
+    }
+
+    /// Carries out a reply, or begins what has to be waited for first.
+    fn respond(
+        &mut self,
+        owed: OwedResponse,
+        request: &FieldSection,
+        head: &RequestHead<'_>,
+        dispatched: Dispatched<'_>,
+        cx: &mut Context<'_>,
+    ) {
+        let Dispatched {
+            host, user, reply, ..
+        } = dispatched;
+        let line = AccessLogEntry::new(&self.worker, Some(head), host, user.as_deref());
+        let mut has_waited = false;
+        let work: handler::LocalBoxFuture<bool> = match reply {
+            DispatchOutcome::Load(load) => {
+                let job = self.worker.pool.run(move || load.run());
+                Box::pin(async move {
+                    // Whatever came of it, asking again will tell.
+                    let _ = job.await;
+                    false
+                })
+            }
+            // Right or wrong, it is in the ledger then.
+            DispatchOutcome::Login(ask) => Box::pin(async move { ask.answer().await.is_err() }),
+            DispatchOutcome::AwaitCatchUp(catch_up) => {
+                has_waited = true;
+                Box::pin(async move {
+                    catch_up.wait().await;
+                    false
+                })
+            }
+            DispatchOutcome::Call(ref handler) => {
+                let handler = handler.clone();
+                // The handler has a copy of the head, and what it makes of it for a script.
+                let head_bytes = 2 * request.held_bytes() + line.kept_bytes(&self.worker);
+                let Some(owed) = self.take_up(owed, head_bytes) else {
+                    return;
+                };
+                return self.begin_call(owed, &*handler, head, host, user.clone(), &line);
+            }
+            reply => return self.send(owed, reply, &line, cx),
+        };
+        let Some(owed) = self.take_up(owed, request.held_bytes()) else {
+            return;
+        };
+        let Some(exchange) = self.exchange(owed) else {
+            return;
+        };
+        exchange.errands += 1;
+        exchange.has_waited |= has_waited;
+        if exchange.errands > ERRANDS_MAX {
+            let reject = Some(Reject::CHANGING);
+            let small = SyntheticResponse::refusal(Reject::CHANGING);
+            return self.send_small(owed, small, &AccessLogEntry { reject, ..line }, cx);
+        }
+        exchange.state = H2ExchangeState::AwaitingRedispatch(PendingRedispatch {
+            asked: Box::new(request.clone()),
+            is_too_large: owed.is_too_large,
+            early: Vec::new(),
+            work,
+        });
+    }
+
+    /// A reply that needs nothing more.
+    fn send(
+        &mut self,
+        owed: OwedResponse,
+        reply: DispatchOutcome,
+        line: &AccessLogEntry<'_>,
+        cx: &mut Context<'_>,
+    ) {
+        match reply {
+            DispatchOutcome::Stored(stored) => {
+                let mut fields = Vec::new();
+                match stored.status {
+                    Status::SERVICE_UNAVAILABLE | Status::TOO_MANY_REQUESTS => {
+                        fields.extend_from_slice(RETRY_AFTER)
+                    }
+                    _ => stored.push_changing(&mut fields),
+                }
+                if stored.is_from_cache() {
+                    self.worker.stats.cache_hits.increment();
+                }
+                self.send_stored(owed, stored, &fields, line, cx);
+            }
+            DispatchOutcome::Refuse { reject, page } => {
+                let line = AccessLogEntry {
+                    reject: Some(reject),
+                    ..*line
+                };
+                match page {
+                    Some(page) => self.send_stored(owed, page, refusal_fields(reject), &line, cx),
+                    None => self.send_small(owed, SyntheticResponse::refusal(reject), &line, cx),
+                }
+            }
+            DispatchOutcome::Redirect { status, location } => {
+                self.send_small(
+                    owed,
+                    SyntheticResponse::redirect(status, &location),
+                    line,
+                    cx,
+                );
+            }
+            DispatchOutcome::Options => {
+                self.send_small(owed, SyntheticResponse::options(), line, cx)
+            }
+            DispatchOutcome::Challenge(answer) => {
+                self.send_small(owed, SyntheticResponse::challenge(answer), line, cx)
+            }
+            DispatchOutcome::Listing(listing) => self.send_listing(owed, listing, line),
+            DispatchOutcome::Load(_)
+            | DispatchOutcome::Login(_)
+            | DispatchOutcome::AwaitCatchUp(_)
+            | DispatchOutcome::Call(_) => {}
+        }
+    }
+
+    /// Writes HEADERS: `block`, `fields` and what every response has.
+    fn send_head(
+        &mut self,
+        id: u32,
+        block: &[u8],
+        fields: &[u8],
+        secure_fields: Option<&SecureFields>,
+        is_last: bool,
+    ) {
+        let date = self.worker.clock.date_field();
+        self.send_dated_head(id, block, fields, secure_fields, Some(&date), is_last);
+    }
+
+    /// The same with this Date, or for a block that has its own.
+    fn send_dated_head(
+        &mut self,
+        id: u32,
+        block: &[u8],
+        fields: &[u8],
+        secure_fields: Option<&SecureFields>,
+        date: Option<&[u8]>,
+        is_last: bool,
+    ) {
+        let is_secure = self.is_secure();
+        let at = self.h2.begin_head(id);
+        let out = &mut self.h2.out;
+        out.extend_from_slice(block);
+        if !fields.is_empty() {
+            hpack::push_lines(fields, out);
+        }
+        if let Some(secure) = secure_fields
+            && is_secure
+        {
+            out.extend_from_slice(&secure.block);
+        }
+        let value = date.and_then(|date| date.get(DATE_NAME_BYTES..));
+        if let Some(value) = value.and_then(<[u8]>::first_chunk) {
+            hpack::push_date(value, out);
+        }
+        self.h2.end_head(id, at, is_last);
+    }
+
+    /// A stored page: written whole where it is in memory and fits, else queued.
+    fn send_stored(
+        &mut self,
+        owed: OwedResponse,
+        stored: VariantResponse,
+        fields: &[u8],
+        line: &AccessLogEntry<'_>,
+        cx: &mut Context<'_>,
+    ) {
+        let status = stored.status;
+        let length = stored.body_len();
+        let at_once = match stored.whole_memory() {
+            _ if length == 0 => true,
+            Some(body) => self.fits_at_once(owed, body.len(), cx),
+            None => false,
+        };
+        let Some(owed) = self.take_up_unless(at_once, owed, line, 0) else {
+            return;
+        };
+        let mut built = Vec::new();
+        let block = stored.block(&mut built);
+        let date = self.worker.clock.date_field();
+        self.send_dated_head(
+            owed.id,
+            block,
+            fields,
+            secure_fields_of(line.host),
+            (!stored.is_dated()).then_some(&date[..]),
+            length == 0,
+        );
+        if !at_once {
+            return self.queue(owed, status, BodyReader::stored(stored), length, line);
+        }
+        if length > 0 {
+            self.put_body(owed.id, stored);
+        }
+        self.done(owed, status, length, line);
+    }
+
+    /// Puts a whole body that is in memory behind its head.
+    fn put_body(&mut self, id: u32, stored: VariantResponse) {
+        let body = stored.whole_memory().unwrap_or_default();
+        self.h2.body_follows(id, body.len());
+        if self.is_secure() {
+            self.bodies_bytes += body.len();
+            self.bodies.push((self.h2.out.len(), stored));
+        } else {
+            self.h2.out.extend_from_slice(body);
+        }
+    }
+
+    /// May a body leave right behind its head? What waits in `out` may have to leave before it.
+    fn fits_at_once(&mut self, owed: OwedResponse, bytes: usize, cx: &mut Context<'_>) -> bool {
+        let is_small = bytes <= limits::H2_SMALL_BODY_BYTES && owed.is_new;
+        if !is_small || owed.priority.urgency > URGENCY_AT_ONCE || !self.h2.fits_at_once(bytes) {
+            return false;
+        }
+        let need = bytes + HEAD_BYTES + 2 * frame::HEADER_BYTES;
+        let has_room = |it: &Self| {
+            it.unsent() + need <= OUT_BYTES_MAX && it.bodies.len() < crate::serve::h2::BODIES_MAX
+        };
+        if !has_room(self) {
+            let _ = self.poll_write(cx);
+        }
+        has_room(self)
+    }
+
+    /// A small response made here.
+    fn send_small(
+        &mut self,
+        owed: OwedResponse,
+        small: SyntheticResponse,
+        line: &AccessLogEntry<'_>,
+        cx: &mut Context<'_>,
+    ) {
+        let mut block = Vec::new();
+        hpack::push_head(small.status.0, &small.lines(), &mut block);
+        let is_head = owed.is_head || line.head.is_some_and(|it| it.method == Method::Head);
+        let length = if is_head { 0 } else { small.body.len() };
+        let at_once = length == 0 || self.fits_at_once(owed, length, cx);
+        let Some(owed) = self.take_up_unless(at_once, owed, line, length) else {
+            return;
+        };
+        let secure_fields = secure_fields_of(line.host);
+        self.send_head(owed.id, &block, b"", secure_fields, length == 0);
+        if !at_once {
+            let body = BodyReader::bytes(small.body);
+            return self.queue(owed, small.status, body, length as u64, line);
+        }
+        if length > 0 {
+            self.h2.body_follows(owed.id, length);
+            self.h2.out.extend_from_slice(&small.body);
+        }
+        self.done(owed, small.status, length as u64, line);
+    }
+
+    fn send_listing(
+        &mut self,
+        owed: OwedResponse,
+        listing: Box<Listing>,
+        line: &AccessLogEntry<'_>,
+    ) {
+        let mut built = Vec::new();
+        let mut block = Vec::new();
+        hpack::push_head(Status::OK.0, listing.head(&mut built), &mut block);
+        let is_last = listing.head_only();
+        let Some(owed) = self.take_up_unless(is_last, owed, line, listing.held_bytes()) else {
+            return;
+        };
+        self.send_head(owed.id, &block, b"", secure_fields_of(line.host), is_last);
+        match is_last {
+            true => self.done(owed, Status::OK, 0, line),
+            false => self.queue(
+                owed,
+                Status::OK,
+                BodyReader::listing(listing),
+                u64::MAX,
+                line,
+            ),
+        }
+    }
+
+    /// The body goes when it is its turn.
+    fn queue(
+        &mut self,
+        owed: OwedResponse,
+        status: Status,
+        body: BodyReader,
+        left: u64,
+        line: &AccessLogEntry<'_>,
+    ) {
+        let record = line.keep(status, &self.worker, self.who);
+        let Some(exchange) = self.exchange(owed) else {
+            return;
+        };
+        exchange.state = H2ExchangeState::Body(body);
+        exchange.record = record;
+        exchange.status = status;
+        if let Some(stream) = self.h2.stream(owed.id) {
+            stream.ready = true;
+            stream.left = left;
+        }
+    }
+
+    /// The whole response is written.
+    fn done(&mut self, owed: OwedResponse, status: Status, bytes: u64, line: &AccessLogEntry<'_>) {
+        let micros = self.worker.clock.micros() - line.started_us;
+        self.worker.stats.response(status.0, bytes, micros);
+        line.log(status, bytes, &self.worker, self.who);
+        let drains = owed.is_drained && !owed.ended;
+        let owed = match drains && owed.is_new {
+            true => self.enter_answered(owed),
+            false => owed,
+        };
+        if owed.is_new {
+            return self.h2.finish_unaccepted(owed.id, owed.ended);
+        }
+        let now_ms = self.worker.clock.millis();
+        if let Some(stream) = self.h2.stream(owed.id).filter(|_| drains) {
+            stream.work.drain(now_ms);
+            return self.h2.answered_early();
+        }
+        if let Some(work) = self.h2.finish(owed.id) {
+            self.forget(&work);
+        }
+    }
+
+    /// Enters a stream whose response is whole and whose body still comes. Where there is no room for
+    /// it, the rest of the request is refused.
+    fn enter_answered(&mut self, owed: OwedResponse) -> OwedResponse {
+        let requests_max = self.worker.world().limits.streams;
+        match self.holder.admit_answered(requests_max) {
+            Some(held) => self.enter(owed, held),
+            None => owed,
+        }
+    }
+
+    /// A live call begins.
+    fn begin_call(
+        &mut self,
+        owed: OwedResponse,
+        handler: &dyn handler::Handler,
+        head: &RequestHead<'_>,
+        host: Option<&Host>,
+        user: Option<String>,
+        line: &AccessLogEntry<'_>,
+    ) {
+        let (mut writer, reader) = pipe(limits::PIPE_BYTES);
+        let upload = match owed.ended && !owed.has_early_body {
+            true => {
+                writer.end();
+                None
+            }
+            false => Some(writer),
+        };
+        if head.expect_continue && !owed.ended {
+            let mut block = Vec::new();
+            hpack::push_status(100, &mut block);
+            self.h2.head(owed.id, &block, false);
+        }
+        let facts = self.facts();
+        let ends = facts.endpoints.resolve();
+        let view = WorkerSubrequests::of(&self.worker, facts, ends);
+        let request = call::handler_request(head, user, &facts, ends, reader, Some(view));
+        let now_ms = self.worker.clock.millis();
+        let call = StreamCall {
+            answering: Some(handler.handle(request)),
+            upload,
+            held: 0,
+            counted: 0,
+            seen: 0,
+            since_ms: now_ms,
+            seen_then: 0,
+            is_head: head.method == Method::Head,
+            secure_fields: host.map(|host| host.secure_fields.clone()),
+            site: host.and_then(|host| host.site.clone()),
+            download: None,
+        };
+        let record = line.keep(Status::OK, &self.worker, self.who);
+        let Some(exchange) = self.exchange(owed) else {
+            return;
+        };
+        exchange.record = record;
+        exchange.state = H2ExchangeState::Call(Box::new(call));
+    }
+
+    /// Looks at a live call; has anything come of it?
+    pub(super) fn poll_call(&mut self, id: u32, cx: &mut Context<'_>) -> bool {
+        let now_ms = self.worker.clock.millis();
+        let Some(stream) = self.h2.stream(id) else {
+            return false;
+        };
+        let H2ExchangeState::Call(call) = &mut stream.work.state else {
+            return false;
+        };
+        let granted = call.poll_taken(cx);
+        if call.held > 0 {
+            // What waits for the handler doesn't count against the peer.
+            (call.since_ms, call.seen_then) = (now_ms, call.seen);
+        }
+        match call.poll_answer(cx) {
+            Poll::Pending | Poll::Ready(None) => {}
+            Poll::Ready(Some(Ok(response))) => {
+                self.grant(id, &granted);
+                self.begin_response(id, response);
+                return true;
+            }
+            Poll::Ready(Some(Err(fault))) => {
+                fault.log();
+                self.grant(id, &granted);
+                self.fail_call(id, fault.reject, fault.after_seconds);
+                return true;
+            }
+        }
+        stream.ready = call.poll_ready(cx);
+        self.grant(id, &granted);
+        // Whether there is more to do now shows in what is filled into `out`.
+        granted.of_stream > 0 || granted.of_all > 0
+    }
+
+    fn grant(&mut self, id: u32, granted: &WindowCredit) {
+        self.h2.release_connection_capacity(granted.of_all as u32);
+        self.h2
+            .release_stream_capacity(id, granted.of_stream as u32);
+    }
+
+    /// Writes the head of a handler's response and sets its body going.
+    fn begin_response(&mut self, id: u32, response: Response) {
+        let own = server_and_date_lines(&response, &self.worker.clock.date_field());
+        let Response {
+            status,
+            fields,
+            body,
+        } = response;
+        let status = *status;
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        let H2ExchangeState::Call(call) = &mut stream.work.state else {
+            return;
+        };
+        let has_none = matches!(status.0, 100..=199 | 204 | 304);
+        let is_bodiless = call.is_head || has_none;
+        let length = match &body {
+            handler::ResponseBody::Empty => Some(0),
+            handler::ResponseBody::Whole(bytes) => Some(bytes.len() as u64),
+            handler::ResponseBody::Stream { length, .. } => *length,
+        };
+        let secure_fields = call.secure_fields.clone();
+        stream.work.status = status;
+        stream.left = length.unwrap_or(u64::MAX);
+        if let Some(record) = &mut stream.work.record {
+            record.status = status;
+        }
+        let mut block = Vec::new();
+        hpack::push_status(status.0, &mut block);
+        hpack::push_lines(&own, &mut block);
+        for (name, value) in &fields {
+            hpack::push_field(name.as_bytes(), value, &mut block);
+        }
+        if let Some(length) = length.filter(|_| !has_none) {
+            hpack::push_field(b"content-length", length.to_string().as_bytes(), &mut block);
+        }
+        let is_last = is_bodiless
+            || matches!(body, handler::ResponseBody::Empty)
+            || matches!(&body, handler::ResponseBody::Whole(bytes) if bytes.is_empty());
+        self.send_dated_head(id, &block, b"", secure_fields.as_deref(), None, is_last);
+        if is_last {
+            return self.finish(id);
+        }
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        match (body, &mut stream.work.state) {
+            // The handler is done: its call is no more than its bytes.
+            (handler::ResponseBody::Whole(bytes), state) => {
+                let counted = match state {
+                    H2ExchangeState::Call(call) => call.counted,
+                    _ => 0,
+                };
+                *state = H2ExchangeState::Body(BodyReader::bytes(bytes));
+                stream.ready = true;
+                self.h2.release_connection_capacity(counted as u32);
+            }
+            (body, H2ExchangeState::Call(call)) => call.begin(body),
+            _ => {}
+        }
+    }
+
+    /// A call whose request can't be taken to its end: it is told if nothing else was yet.
+    pub(super) fn cut_call(&mut self, id: u32, reject: Reject) {
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        if matches!(&stream.work.state, H2ExchangeState::Call(call) if call.answering.is_some()) {
+            return self.fail_call(id, reject, None);
+        }
+        if let Some(record) = &mut stream.work.record {
+            record.rule = reject.rule;
+        }
+        self.break_off(id, H2ErrorCode::CANCEL);
+    }
+
+    /// A call that failed before it was answered.
+    fn fail_call(&mut self, id: u32, reject: Reject, after_seconds: Option<u64>) {
+        let worker = self.worker.clone();
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        let H2ExchangeState::Call(call) = &mut stream.work.state else {
+            return;
+        };
+        if let Some(record) = &mut stream.work.record {
+            record.rule = reject.rule;
+        }
+        call.upload = None;
+        match Refusal::new(
+            &worker,
+            call.site.as_ref(),
+            call.is_head,
+            reject,
+            after_seconds,
+        ) {
+            Refusal::Now(response) => self.begin_response(id, response),
+            Refusal::Later(making) => call.answering = Some(making),
+        }
+    }
+}
+
+/// `Date: `
+const DATE_NAME_BYTES: usize = 6;
+/// What a head takes at most that is answered at once; a longer one only makes `out` a little longer.
+const HEAD_BYTES: usize = 512;
+
+/// How long a body may be, if that is told.
+fn bytes_max(reply: &DispatchOutcome, head: &RequestHead<'_>, limits: &Limits) -> u64 {
+    match reply {
+        DispatchOutcome::Call(_) => limits.body_bytes,
+        DispatchOutcome::Login(_) => u64::MAX,
+        _ if head.expect_continue => u64::MAX,
+        _ => limits.body_discard_bytes,
+    }
+}
+
+fn no(reject: Reject) -> DispatchOutcome {
+    DispatchOutcome::Refuse { reject, page: None }
+}
+
+fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {
+    host.map(|host| &*host.secure_fields)
+}

@@ -1,0 +1,219 @@
+//! Deadlines: whatever is waited for of the peer, the earliest one counts, and when it has passed
+//! what was late is ended: a stream alone where that is enough, else the connection.
+
+use crate::limits::{BODY_GRACE_SECONDS, Limits};
+use crate::serve::connection_ledger::Activity;
+use crate::serve::h2::exchange::H2ExchangeState;
+use crate::serve::h2::{AfterResponse, H2Session, H2ShutdownStage, IDLE};
+use crate::serve::worker::ConnectionPhase;
+use crate::wire::h2::stream::{H2Stream, RemoteState};
+use crate::wire::h2::{H2ConnectionError, H2ErrorCode};
+use crate::wire::reject::Reject;
+use std::task::Context;
+use std::time::Duration;
+
+/// How long we wait for a peer to hear that we are leaving.
+const LEAVE_MS: u64 = 1_000;
+
+impl H2Session<'_> {
+    /// Sets the earliest deadline of all.
+    pub(super) fn set_deadline(&mut self, cx: &mut Context<'_>) {
+        let world = self.worker.world();
+        self.note_stalls(cx);
+        let (at_ms, phase) = self.next_deadline(&world.limits);
+        let standing = match self.h2.open() == 0 && self.socket_stall.since_ms().is_none() {
+            true => Activity::Idle(self.idle_ms),
+            false => Activity::Busy(self.worker.clock.millis()),
+        };
+        self.worker
+            .wake_at(self.connection.slot, phase, at_ms, standing, cx.waker());
+    }
+
+    /// The connection is to end for another one: with GOAWAY where it is idle, else at once.
+    pub(super) fn give_up(&mut self) {
+        if self.h2.open() > 0 || self.socket_stall.since_ms().is_some() {
+            self.is_dead = true;
+        } else if !matches!(self.stage, H2ShutdownStage::Over(_)) {
+            self.h2.goaway(H2ErrorCode::NO_ERROR, "");
+            self.stage = H2ShutdownStage::Over(AfterResponse::Close);
+        }
+    }
+
+    /// Notes which responses wait for nothing but the client.
+    fn note_stalls(&mut self, cx: &mut Context<'_>) {
+        if self.h2.open() == 0 {
+            return;
+        }
+        let now_ms = self.worker.clock.millis();
+        let is_shut = self.h2.is_blocked();
+        let (mut is_any_ready, mut longest_ms) = (false, u64::MAX);
+        for stream in self.h2.streams() {
+            is_any_ready |= stream.ready;
+            let is_held = stream.is_blocked() || (is_shut && stream.ready);
+            // What the disk has to bring is not the client's fault, and no progress of its either.
+            if !matches!(stream.work.state, H2ExchangeState::Disk(..)) {
+                stream.work.stall.note(is_held, stream.sent, now_ms);
+            }
+            longest_ms = longest_ms.min(stream.work.stall.since_ms().unwrap_or(u64::MAX));
+        }
+        self.window_stall
+            .note(is_shut && is_any_ready, self.body_bytes, now_ms);
+        self.holder.stalled_since(longest_ms);
+        self.holder.wake_by(cx.waker());
+    }
+
+    fn next_deadline(&mut self, limits: &Limits) -> (u64, ConnectionPhase) {
+        let after = |since_ms: u64, seconds: u32| since_ms + u64::from(seconds) * 1_000;
+        if let Some(since_ms) = self.socket_stall.since_ms() {
+            return match self.stage {
+                // Who doesn't even take our last words is cut off soon.
+                H2ShutdownStage::Over(_) => (since_ms + LEAVE_MS, ConnectionPhase::Write),
+                _ => (
+                    after(since_ms, limits.write_stall_seconds),
+                    ConnectionPhase::Write,
+                ),
+            };
+        }
+        let mut next = IDLE;
+        let mut sooner = |at_ms, phase| {
+            if at_ms < next.0 {
+                next = (at_ms, phase);
+            }
+        };
+        if let H2ShutdownStage::Leaving(since_ms) = self.stage {
+            sooner(since_ms + LEAVE_MS, ConnectionPhase::Idle);
+        }
+        if let Some(since_ms) = self.begun_ms {
+            sooner(after(since_ms, limits.head_seconds), ConnectionPhase::Head);
+        }
+        if self.h2.open() == 0 {
+            sooner(
+                after(self.idle_ms, limits.idle_seconds),
+                ConnectionPhase::Idle,
+            );
+            return next;
+        }
+        if let Some(since_ms) = self.window_stall.since_ms() {
+            sooner(
+                after(since_ms, limits.write_stall_seconds),
+                ConnectionPhase::Write,
+            );
+        }
+        for stream in self.h2.streams() {
+            if let Some(since_ms) = stalled_since(stream) {
+                sooner(
+                    after(since_ms, limits.write_stall_seconds),
+                    ConnectionPhase::Write,
+                );
+            }
+            if let Some(at_ms) = body_due(stream, limits) {
+                sooner(at_ms, ConnectionPhase::Body);
+            }
+        }
+        next
+    }
+
+    /// A deadline has passed.
+    pub(super) fn enforce_deadlines(&mut self) {
+        let world = self.worker.world();
+        let limits = &world.limits;
+        let now_ms = self.worker.clock.millis();
+        let is_over = |since_ms: u64, seconds: u32| now_ms >= since_ms + u64::from(seconds) * 1_000;
+        if let Some(since_ms) = self.socket_stall.since_ms() {
+            let is_last =
+                matches!(self.stage, H2ShutdownStage::Over(_)) && now_ms >= since_ms + LEAVE_MS;
+            let is_late = is_over(since_ms, limits.write_stall_seconds);
+            if !is_last && is_late && self.worker.is_client_progressing(self.connection.slot) {
+                self.socket_stall.restart(now_ms);
+            } else if is_last || is_late {
+                // There is no way left to say anything.
+                self.is_dead = true;
+            }
+            return;
+        }
+        if let H2ShutdownStage::Leaving(since_ms) = self.stage
+            && now_ms >= since_ms + LEAVE_MS
+        {
+            self.leave();
+        }
+        if self
+            .begun_ms
+            .is_some_and(|since_ms| is_over(since_ms, limits.head_seconds))
+        {
+            return self.fatal(match self.h2.is_greeted() {
+                true => H2ConnectionError::enhance_your_calm("a frame was too slow"),
+                false => H2ConnectionError::new(H2ErrorCode::SETTINGS_TIMEOUT, "no SETTINGS came"),
+            });
+        }
+        if self.h2.open() == 0 {
+            if is_over(self.idle_ms, limits.idle_seconds) && self.stage == H2ShutdownStage::Open {
+                self.leave();
+            }
+            return;
+        }
+        self.end_stalled(limits, now_ms);
+        self.end_slow_bodies(limits, now_ms);
+    }
+
+    /// Responses of which the client has allowed too little for too long.
+    fn end_stalled(&mut self, limits: &Limits, now_ms: u64) {
+        let stall_ms = u64::from(limits.write_stall_seconds) * 1_000;
+        let is_over = |since_ms: Option<u64>| since_ms.is_some_and(|it| now_ms >= it + stall_ms);
+        if is_over(self.window_stall.since_ms()) {
+            // No stream could go on.
+            return self.fatal(H2ConnectionError::enhance_your_calm(
+                "the connection's window stayed shut",
+            ));
+        }
+        let streams = self.h2.streams().iter();
+        let stalled: Vec<u32> = streams
+            .filter(|it| is_over(stalled_since(it)))
+            .map(|it| it.id)
+            .collect();
+        for id in stalled {
+            self.break_off(id, H2ErrorCode::CANCEL);
+        }
+    }
+
+    /// Requests whose bodies come too slowly.
+    fn end_slow_bodies(&mut self, limits: &Limits, now_ms: u64) {
+        let streams = self.h2.streams().iter();
+        let slow: Vec<u32> = streams
+            .filter(|it| body_due(it, limits).is_some_and(|at_ms| now_ms >= at_ms))
+            .map(|it| it.id)
+            .collect();
+        for id in slow {
+            let state = self.h2.stream(id).map(|it| &mut it.work.state);
+            match state {
+                Some(H2ExchangeState::Drain { .. }) => self.end_drain(id),
+                _ => self.cut_call(id, Reject::BODY_SLOW),
+            }
+        }
+    }
+}
+
+/// Since when a response has made too little progress because its own window holds it. What the
+/// window of the connection holds is timed for all streams together.
+fn stalled_since(stream: &H2Stream<Box<crate::serve::h2::H2Exchange>>) -> Option<u64> {
+    let is_held = stream.is_blocked();
+    stream.work.stall.since_ms().filter(|_| is_held)
+}
+
+/// When a body that the peer owes is too late.
+fn body_due(stream: &H2Stream<Box<crate::serve::h2::H2Exchange>>, limits: &Limits) -> Option<u64> {
+    if stream.remote == RemoteState::Ended {
+        return None;
+    }
+    let (since_ms, seen, patience) = match &stream.work.state {
+        H2ExchangeState::Drain { since_ms } => {
+            let patience = Duration::from_secs(BODY_GRACE_SECONDS);
+            (*since_ms, stream.work.drained, patience)
+        }
+        H2ExchangeState::Call(call) if call.upload.is_some() && call.held == 0 => {
+            (call.since_ms, call.seen - call.seen_then, call.patience())
+        }
+        _ => return None,
+    };
+    let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
+    Some(since_ms + patience.as_millis() as u64 + seen * 1_000 / rate)
+}

@@ -1,0 +1,417 @@
+//! A live call on a stream: the request's body goes to the handler while its response comes back,
+//! neither waiting for the other. The peer is granted more only as the handler takes.
+
+use crate::handler::pipe::{PipeWriter, pipe};
+use crate::handler::{Handler, Response, ResponseBody};
+use crate::limits;
+use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
+use crate::serve::body::BodyFill;
+use crate::serve::h1::call;
+use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
+use crate::serve::h3::session::H3Session;
+use crate::serve::refusal::Refusal;
+use crate::serve::stream_call::StreamCall;
+use crate::serve::subrequest::WorkerSubrequests;
+use crate::serve::synthetic_response::server_and_date_lines;
+use crate::wire::h3::{H3ErrorCode, frame, qpack};
+use crate::wire::reject::Reject;
+use crate::wire::request_head::{Method, RequestHead};
+use crate::wire::status::Status;
+use crate::world::World;
+use bytes::Bytes;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// A request that became a live call.
+pub(super) struct H3Call {
+    call: StreamCall,
+    /// None where there is no body, or the handler wants no more of it.
+    upload: Option<PipeWriter>,
+    /// Of the body, what had no room in the pipe.
+    part: Bytes,
+    bytes_max: u64,
+    /// More of the body is waited for, since then, when so much of it was there.
+    wants_body: bool,
+    /// Its handler waits for a place: what has come of the body keeps no other from coming.
+    queued: Option<WindowExtension>,
+    since_ms: u64,
+    seen_then: u64,
+    /// On its way to the peer.
+    out: [Bytes; 2],
+    /// QUIC took something of it then.
+    moved_ms: u64,
+    /// All is in `out`.
+    is_last: bool,
+    record: Option<Box<OwnedAccessLogEntry>>,
+    status: Status,
+    sent: u64,
+    started_us: u64,
+}
+
+impl H3Call {
+    pub(super) fn begin(
+        exchange: &H3Exchange,
+        handler: &dyn Handler,
+        head: &RequestHead<'_>,
+        user: Option<String>,
+        line: &AccessLogEntry<'_>,
+        world: &World,
+    ) -> H3Call {
+        let worker = exchange.worker();
+        let session = &exchange.session;
+        let (mut writer, reader) = pipe(limits::H3_PIPE_BYTES);
+        let mut out = Vec::new();
+        if exchange.ended {
+            writer.end();
+        } else if head.expect_continue {
+            let at = frame::begin_headers(&mut out);
+            qpack::push_status(100, &mut out);
+            frame::end_headers(&mut out, at);
+        }
+        let facts = session.facts();
+        let ends = facts.endpoints.resolve();
+        let view = WorkerSubrequests::of(worker, facts, ends);
+        let request = call::handler_request(head, user, &facts, ends, reader, Some(view));
+        let now_ms = worker.clock.millis();
+        let call = StreamCall {
+            answering: Some(handler.handle(request)),
+            upload: None,
+            held: 0,
+            counted: 0,
+            seen: 0,
+            since_ms: now_ms,
+            seen_then: 0,
+            is_head: head.method == Method::Head,
+            secure_fields: line.host.map(|host| host.secure_fields.clone()),
+            site: line.host.and_then(|host| host.site.clone()),
+            download: None,
+        };
+        H3Call {
+            call,
+            upload: (!exchange.ended).then_some(writer),
+            part: Bytes::new(),
+            bytes_max: world.limits.body_bytes,
+            wants_body: false,
+            queued: None,
+            since_ms: now_ms,
+            seen_then: 0,
+            out: [out.into(), Bytes::new()],
+            moved_ms: now_ms,
+            is_last: false,
+            record: line.keep(Status::OK, worker, session.who),
+            status: Status::OK,
+            sent: 0,
+            started_us: line.started_us,
+        }
+    }
+
+    /// Moves the request's body.
+    fn poll_upload(
+        &mut self,
+        exchange: &mut H3Exchange,
+        cx: &mut Context<'_>,
+    ) -> Result<(), H3ExchangeError> {
+        self.wants_body = false;
+        let is_queued = self.upload.as_ref().is_some_and(PipeWriter::is_queued);
+        if is_queued != self.queued.is_some() {
+            self.queued = is_queued.then(|| WindowExtension::new(&exchange.session));
+        }
+        while let Some(writer) = &mut self.upload {
+            match writer.poll_room(cx) {
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(_)) => {
+                    self.upload = None;
+                    return Ok(());
+                }
+                Poll::Pending => {
+                    // What waits for the handler doesn't count against the peer.
+                    self.since_ms = exchange.worker().clock.millis();
+                    self.seen_then = exchange.seen;
+                    return Ok(());
+                }
+            }
+            if self.part.is_empty() {
+                match exchange.poll_body(cx) {
+                    Poll::Pending => {
+                        self.wants_body = true;
+                        return Ok(());
+                    }
+                    Poll::Ready(part) => match part? {
+                        Some(part) => self.part = part,
+                        None => {
+                            writer.end();
+                            self.upload = None;
+                            return Ok(());
+                        }
+                    },
+                }
+                if exchange.seen > self.bytes_max {
+                    return self.cut(exchange, Reject::BODY_TOO_LARGE);
+                }
+            }
+            let taken = writer.write_some(&self.part).unwrap_or(self.part.len());
+            let _ = self.part.split_to(taken);
+        }
+        Ok(())
+    }
+
+    /// The request can't be taken to its end: the peer is told if nothing else was yet.
+    fn cut(&mut self, exchange: &H3Exchange, reject: Reject) -> Result<(), H3ExchangeError> {
+        self.upload = None;
+        if self.call.answering.take().is_none() {
+            if let Some(record) = &mut self.record {
+                record.rule = reject.rule;
+            }
+            return Err(H3ExchangeError::Stream(H3ErrorCode::H3_REQUEST_CANCELLED));
+        }
+        self.refuse(exchange, reject, None);
+        Ok(())
+    }
+
+    /// Moves the response; ready when QUIC has it all.
+    fn poll_download(
+        &mut self,
+        exchange: &mut H3Exchange,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), H3ExchangeError>> {
+        loop {
+            while self.is_sending() {
+                let H3Exchange { session, send, .. } = &mut *exchange;
+                let written = pin!(write_chunks(&mut self.out, &mut 0, session, send)).poll(cx);
+                if written.is_pending() {
+                    // What makes the body goes on while the client takes nothing: it may have to
+                    // give way to another client's call.
+                    self.call.poll_ready(cx);
+                }
+                ready!(written)?;
+                self.moved_ms = exchange.worker().clock.millis();
+            }
+            if self.is_last {
+                return Poll::Ready(Ok(()));
+            }
+            match self.call.poll_answer(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(response))) => self.respond(exchange, response),
+                Poll::Ready(Some(Err(fault))) => {
+                    fault.log();
+                    self.refuse(exchange, fault.reject, fault.after_seconds);
+                }
+                Poll::Ready(None) => ready!(self.poll_stream(cx))?,
+            }
+        }
+    }
+
+    fn is_sending(&self) -> bool {
+        self.out.iter().any(|chunk| !chunk.is_empty())
+    }
+
+    /// Takes the next part of the body from the handler.
+    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), H3ExchangeError>> {
+        if !self.call.poll_ready(cx) {
+            return Poll::Pending;
+        }
+        let mut out = Vec::new();
+        let at = frame::begin_data(&mut out);
+        let filled = self.call.fill(&mut out, limits::H3_DATA_BYTES);
+        self.sent += frame::end_data(&mut out, at) as u64;
+        self.out = [out.into(), Bytes::new()];
+        match filled {
+            BodyFill::Some => Poll::Ready(Ok(())),
+            BodyFill::Nothing => Poll::Pending,
+            BodyFill::Last => {
+                self.is_last = true;
+                Poll::Ready(Ok(()))
+            }
+            BodyFill::Broken | BodyFill::Disk(_) => {
+                if let (Some(record), Some(why)) = (&mut self.record, self.call.break_reason()) {
+                    record.rule = why.rule;
+                }
+                Poll::Ready(Err(H3ExchangeError::Stream(H3ErrorCode::H3_INTERNAL_ERROR)))
+            }
+        }
+    }
+
+    /// Writes the head of a handler's response and sets its body going.
+    fn respond(&mut self, exchange: &H3Exchange, response: Response) {
+        let own = server_and_date_lines(&response, &exchange.worker().clock.date_field());
+        let Response {
+            status,
+            fields,
+            body,
+        } = response;
+        let status = *status;
+        let has_none = matches!(status.0, 100..=199 | 204 | 304);
+        let length = match &body {
+            ResponseBody::Empty => Some(0),
+            ResponseBody::Whole(bytes) => Some(bytes.len() as u64),
+            ResponseBody::Stream { length, .. } => *length,
+        };
+        let mut section = Vec::new();
+        qpack::push_status(status.0, &mut section);
+        qpack::push_lines(&own, &mut section);
+        for (name, value) in &fields {
+            qpack::push_field(name.as_bytes(), value, &mut section);
+        }
+        if let Some(length) = length.filter(|_| !has_none) {
+            let length = length.to_string();
+            qpack::push_field(b"content-length", length.as_bytes(), &mut section);
+        }
+        self.head(exchange, status, &section);
+        match body {
+            _ if self.call.is_head || has_none => self.is_last = true,
+            ResponseBody::Empty => self.is_last = true,
+            ResponseBody::Whole(bytes) => self.last(bytes),
+            body => self.call.begin(body),
+        }
+    }
+
+    /// No, instead of a response.
+    fn refuse(&mut self, exchange: &H3Exchange, reject: Reject, after_seconds: Option<u64>) {
+        if let Some(record) = &mut self.record {
+            record.rule = reject.rule;
+        }
+        let (site, is_head) = (self.call.site.as_ref(), self.call.is_head);
+        match Refusal::new(exchange.worker(), site, is_head, reject, after_seconds) {
+            Refusal::Now(response) => self.respond(exchange, response),
+            Refusal::Later(making) => self.call.answering = Some(making),
+        }
+    }
+
+    fn head(&mut self, exchange: &H3Exchange, status: Status, section: &[u8]) {
+        self.status = status;
+        if let Some(record) = &mut self.record {
+            record.status = status;
+        }
+        let head = exchange.dated_head(section, b"", self.call.secure_fields.as_deref(), None);
+        // A 100 may still wait in front of it.
+        let before = std::mem::take(&mut self.out);
+        let out = [&before[0][..], &before[1], &head].concat();
+        self.out[0] = out.into();
+    }
+
+    /// All of the content.
+    fn last(&mut self, bytes: Vec<u8>) {
+        self.is_last = true;
+        if bytes.is_empty() {
+            return;
+        }
+        self.sent = bytes.len() as u64;
+        let mut out = self.out[0].to_vec();
+        frame::push_data(self.sent, &mut out);
+        self.out = [out.into(), bytes.into()];
+    }
+
+    /// Since when the client has held the response, milliseconds; the largest number where it doesn't.
+    fn stalled_ms(&self) -> u64 {
+        match self.is_sending() {
+            true => self.moved_ms,
+            false => u64::MAX,
+        }
+    }
+
+    /// When whoever is waited for is late, milliseconds.
+    fn due_ms(&self, exchange: &H3Exchange) -> u64 {
+        let world = exchange.worker().world();
+        let limits = &world.limits;
+        if self.is_sending() {
+            return self.moved_ms + u64::from(limits.write_stall_seconds) * 1_000;
+        }
+        if self.wants_body {
+            let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
+            let seen = exchange.seen - self.seen_then;
+            let patience = self
+                .upload
+                .as_ref()
+                .map_or(Duration::ZERO, PipeWriter::patience);
+            return self.since_ms + patience.as_millis() as u64 + seen * 1_000 / rate;
+        }
+        u64::MAX
+    }
+
+    /// Somebody is.
+    fn late(&mut self, exchange: &H3Exchange) -> Result<(), H3ExchangeError> {
+        exchange.worker().stats.deadlines.increment();
+        match self.is_sending() {
+            true => Err(H3ExchangeError::Stream(H3ErrorCode::H3_REQUEST_CANCELLED)),
+            false => self.cut(exchange, Reject::BODY_SLOW),
+        }
+    }
+}
+
+/// Widens the connection's window by that of a stream for as long as it is there.
+struct WindowExtension(Rc<H3Session>);
+
+impl WindowExtension {
+    fn new(session: &Rc<H3Session>) -> WindowExtension {
+        session.queue(1);
+        WindowExtension(Rc::clone(session))
+    }
+}
+
+impl Drop for WindowExtension {
+    fn drop(&mut self) {
+        self.0.queue(-1);
+    }
+}
+
+impl H3Exchange {
+    /// Runs a live call to its end.
+    pub(super) async fn live(&mut self, mut live: Box<H3Call>) -> Result<(), H3ExchangeError> {
+        let mut stopped = pin!(self.send.stopped());
+        let waiting = Rc::clone(self.waiting());
+        let mut shed = pin!(waiting.is_shed());
+        let mut timer = pin!(sleep(Duration::ZERO));
+        let mut timer_ms = 0;
+        let ended = poll_fn(|cx| {
+            self.worker().clock.tick();
+            if stopped.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(H3ExchangeError::Gone));
+            }
+            if shed.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(H3ExchangeError::Shed));
+            }
+            loop {
+                live.poll_upload(self, cx)?;
+                if let Poll::Ready(ended) = live.poll_download(self, cx) {
+                    return Poll::Ready(ended);
+                }
+                self.stalled_since(live.stalled_ms());
+                let due_ms = live.due_ms(self);
+                if due_ms == u64::MAX {
+                    return Poll::Pending;
+                }
+                let now_ms = self.worker().clock.millis();
+                if now_ms >= due_ms {
+                    live.late(self)?;
+                    continue;
+                }
+                if timer_ms != due_ms {
+                    timer_ms = due_ms;
+                    let left = Duration::from_millis(due_ms - now_ms);
+                    timer.as_mut().reset(Instant::now() + left);
+                }
+                ready!(timer.as_mut().poll(cx));
+                // A little early, by the worker's clock: once more then.
+                timer_ms = 0;
+                self.worker().clock.tick();
+            }
+        });
+        let ended = ended.await;
+        let worker = self.worker();
+        if let Some(record) = &mut live.record {
+            if matches!(ended, Err(H3ExchangeError::Shed)) {
+                record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
+            }
+            record.log(live.sent, worker);
+        }
+        if ended.is_ok() {
+            let micros = worker.clock.micros().saturating_sub(live.started_us);
+            worker.stats.response(live.status.0, live.sent, micros);
+        }
+        ended
+    }
+}

@@ -1,0 +1,517 @@
+//! A socket, plain or under TLS, read and written in single system calls.
+//!
+//! rustls is driven directly: one `recv` goes straight into its buffer, and what it encrypted leaves
+//! in one `send`. rustls reads a connection of TLS 1.3 up to the client's Finished and not a byte
+//! further. When more bytes arrive after the Finished, [`RecordLayer`] takes over the keys of the connection,
+//! and rustls is dropped.
+
+use crate::base::sys;
+use crate::limits::TLS_HELLO_BYTES_MAX;
+use crate::serve::socket::TcpSocket;
+use crate::tls::{
+    HelloResult, OpenedRecords, RECORD_BYTES_MAX, RecordBoundaryFinder, RecordLayer, TlsConnection,
+    TrafficSecrets,
+};
+use rustls::ProtocolVersion;
+use rustls::ServerConnection;
+use std::cell::Cell;
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+thread_local! {
+    /// Where records are opened whose reader has no room for them.
+    static ASIDE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// One connection's bytes.
+pub struct MaybeTlsStream {
+    /// The TCP socket; the worker's table holds it too, to end it at a deadline.
+    pub socket: Rc<TcpSocket>,
+    /// TLS above it, if any.
+    pub tls: Option<TlsConnection>,
+    /// The records that rustls was given.
+    boundary: RecordBoundaryFinder,
+    /// What later keys come from, while rustls has the connection.
+    secrets: Option<Box<TrafficSecrets>>,
+    /// Bytes that were received and not yet read: records behind the last record that rustls needs, the
+    /// beginning of a record, or plaintext that did not fit into the reader's buffer.
+    waiting: UnreadBytes,
+}
+
+#[derive(Default)]
+struct UnreadBytes {
+    sealed: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+impl MaybeTlsStream {
+    /// A socket just accepted, with what begins TLS on it.
+    pub fn new(socket: Rc<TcpSocket>, tls: Option<TlsConnection>) -> MaybeTlsStream {
+        MaybeTlsStream {
+            socket,
+            tls,
+            boundary: RecordBoundaryFinder::default(),
+            secrets: None,
+            waiting: UnreadBytes::default(),
+        }
+    }
+
+    /// The TLS connection once its certificate is chosen, and until it goes on without rustls.
+    pub fn tls_mut(&mut self) -> Option<&mut ServerConnection> {
+        match self.tls.as_mut() {
+            Some(TlsConnection::Ready(connection)) => Some(connection),
+            _ => None,
+        }
+    }
+
+    /// The version of TLS that was agreed on.
+    pub fn tls_version(&self) -> Option<ProtocolVersion> {
+        match self.tls.as_ref() {
+            Some(TlsConnection::Ready(connection)) => connection.protocol_version(),
+            Some(TlsConnection::Sealed(_)) => Some(ProtocolVersion::TLSv1_3),
+            _ => None,
+        }
+    }
+
+    /// Continues a handshake until the handshake is over; false = the peer ended its side before.
+    pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        if let Some(TlsConnection::AwaitingHello(_)) = &self.tls {
+            ready!(self.poll_choose(cx))?;
+        }
+        while self.tls_mut().is_some_and(|tls| tls.is_handshaking()) {
+            ready!(self.poll_flush(cx))?;
+            if ready!(self.poll_feed(cx))? == 0 {
+                return Poll::Ready(Ok(false));
+            }
+        }
+        // The server sends nothing after the Finished of a client that resumes a session of TLS 1.2.
+        // The client's kernel may hold back the request until the Finished is acknowledged.
+        if !self.has_unsent() && self.waiting.sealed.is_empty() {
+            let _ = sys::set_quickack(self.socket.as_fd(), true);
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    /// Reads plaintext into `into`, once the handshake is over; 0 = the peer ended its side.
+    pub fn poll_fill(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        match &self.tls {
+            None => self.socket.poll_read(cx, into),
+            Some(TlsConnection::Sealed(_)) => self.poll_fill_sealed(cx, into),
+            Some(TlsConnection::Ready(connection)) if is_open(connection) => {
+                self.poll_take_over(cx, into)
+            }
+            Some(_) => self.poll_fill_rustls(cx, into),
+        }
+    }
+
+    /// Whether the beginning of a TLS record has come, and not its end.
+    pub fn is_inside_record(&self) -> bool {
+        match &self.tls {
+            Some(TlsConnection::Sealed(_)) => !self.waiting.sealed.is_empty(),
+            Some(TlsConnection::Ready(_)) => !self.boundary.is_between_records(),
+            _ => false,
+        }
+    }
+
+    /// Fails where a ClientHello that isn't whole has more bytes than any client sends.
+    fn must_be_short_hello(&self) -> io::Result<()> {
+        match self.boundary.passed() > TLS_HELLO_BYTES_MAX {
+            true => Err(io::ErrorKind::InvalidData.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends what TLS has encrypted and not yet handed to the socket.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.tls {
+            Some(TlsConnection::Sealed(records)) => {
+                while !records.unsent().is_empty() {
+                    let unsent = [IoSlice::new(records.unsent())];
+                    let sent = ready!(self.socket.poll_write(cx, &unsent))?;
+                    records.note_sent(sent);
+                }
+            }
+            Some(TlsConnection::Ready(connection)) => {
+                let socket = &*self.socket;
+                while connection.wants_write() {
+                    match connection.write_tls(&mut RustlsWriter { socket, cx }) {
+                        Ok(_) => {}
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                            return Poll::Pending;
+                        }
+                        Err(error) => return Poll::Ready(Err(error)),
+                    }
+                }
+            }
+            _ => {}
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes plain bytes in one call (over TLS: encrypts them all; flush afterwards).
+    pub fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.tls {
+            None => self.socket.poll_write(cx, slices),
+            Some(_) => Poll::Ready(self.encrypt(slices)),
+        }
+    }
+
+    /// Bytes that are encrypted and not yet handed to the socket, once the handshake is over.
+    pub fn unsent_bytes(&self) -> usize {
+        match &self.tls {
+            Some(TlsConnection::Sealed(records)) => records.unsent().len(),
+            _ => 0,
+        }
+    }
+
+    /// Something is encrypted and not yet handed to the socket.
+    pub fn has_unsent(&self) -> bool {
+        match &self.tls {
+            Some(TlsConnection::Sealed(records)) => !records.unsent().is_empty(),
+            Some(TlsConnection::Ready(connection)) => connection.wants_write(),
+            _ => false,
+        }
+    }
+
+    /// Encrypts all of `slices`, joined; flush afterwards.
+    ///
+    /// # Errors
+    /// There is no TLS to encrypt with.
+    pub fn encrypt(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(TlsConnection::Sealed(records)) => Ok(records.seal(slices)),
+            Some(TlsConnection::Ready(connection)) => connection.writer().write_vectored(slices),
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Fetches what the next turn will look at into the processor's cache.
+    pub fn prefetch(&self) {
+        if let Some(TlsConnection::Sealed(records)) = &self.tls {
+            sys::prefetch(&**records);
+        }
+    }
+
+    /// Says goodbye under TLS, as far as the socket takes it now.
+    pub fn close_notify(&mut self, cx: &mut Context<'_>) {
+        match &mut self.tls {
+            Some(TlsConnection::Sealed(records)) => records.seal_goodbye(),
+            Some(TlsConnection::Ready(connection)) => connection.send_close_notify(),
+            _ => {}
+        }
+        let _ = self.poll_flush(cx);
+    }
+
+    /// Reads the ClientHello and decides which configuration answers it.
+    fn poll_choose(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(TlsConnection::AwaitingHello(choosing)) = &mut self.tls {
+            let (socket, boundary) = (&*self.socket, &mut self.boundary);
+            drop(TrafficSecrets::take_for_thread());
+            let choice = choosing.read_hello(&mut RustlsReader {
+                socket,
+                cx,
+                boundary,
+                waiting: &mut self.waiting.sealed,
+            });
+            self.secrets = TrafficSecrets::take_for_thread();
+            match choice {
+                Ok(HelloResult::More) => self.must_be_short_hello()?,
+                Ok(HelloResult::Ready(mut connection)) => {
+                    let processed = connection.process_new_packets().map(drop);
+                    self.secrets = TrafficSecrets::take_for_thread().or(self.secrets.take());
+                    self.tls = Some(TlsConnection::Ready(connection));
+                    processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                }
+                Ok(HelloResult::Refused { alert, error }) => {
+                    // The alert tells the peer the reason; the server does not wait until the alert is sent.
+                    let _ = RustlsWriter { socket, cx }.write(&alert);
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads plaintext of a TLS 1.2 connection, through rustls.
+    fn poll_fill_rustls(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_flush(cx))?;
+            let Some(connection) = self.tls_mut() else {
+                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+            };
+            match connection.reader().read(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Closed without close_notify: no request can be cut by it, since heads and bodies
+                // say their own ends.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Poll::Ready(Ok(0));
+                }
+                read => return Poll::Ready(read),
+            }
+            if ready!(self.poll_feed(cx))? == 0 {
+                return Poll::Ready(Ok(0));
+            }
+        }
+    }
+
+    /// Reads the first records of TLS 1.3 after the handshake. rustls never gets these records, because
+    /// rustls would not report that it holds a fragment of a message.
+    fn poll_take_over(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        if self.waiting.sealed.is_empty() {
+            // Sends the session tickets now: the client's kernel may hold back a request until the
+            // Finished is acknowledged (Nagle's algorithm), and the server's kernel delays a bare
+            // acknowledgement by 40 ms.
+            ready!(self.poll_flush(cx))?;
+            let read = ready!(self.socket.poll_read(cx, into))?;
+            if read == 0 {
+                return Poll::Ready(Ok(0));
+            }
+            self.go_on_without_rustls()?;
+            let plain = self.open(cx, &mut into[..read])?;
+            if plain > 0 {
+                return Poll::Ready(Ok(plain));
+            }
+        } else {
+            self.go_on_without_rustls()?;
+            let mut bytes = std::mem::take(&mut self.waiting.sealed);
+            let plain = self.open(cx, &mut bytes)?;
+            bytes.truncate(plain);
+            self.waiting.plain = bytes;
+        }
+        self.poll_fill_sealed(cx, into)
+    }
+
+    /// Hands rustls what the socket has, and lets it look at it; 0 = the peer ended its side.
+    fn poll_feed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let socket = Rc::clone(&self.socket);
+        let mut reading = RustlsReader {
+            socket: &socket,
+            cx,
+            boundary: &mut self.boundary,
+            waiting: &mut self.waiting.sealed,
+        };
+        let Some(TlsConnection::Ready(connection)) = &mut self.tls else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        let read = match connection.read_tls(&mut reading) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        self.process(cx)?;
+        // The version is known from the ClientHello on.
+        if self.tls_version().is_none() {
+            self.must_be_short_hello()?;
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    /// Lets rustls look at what it was given.
+    fn process(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(connection) = self.tls_mut() else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        // Secrets of an earlier handshake that broke off must not be used for this connection.
+        drop(TrafficSecrets::take_for_thread());
+        let processed = connection.process_new_packets().map(drop);
+        if let Some(secrets) = TrafficSecrets::take_for_thread() {
+            self.secrets = Some(secrets);
+        }
+        processed.map_err(|error| match error {
+            // Nothing follows the peer's alert, not even close_notify (RFC 8446 §6.2).
+            rustls::Error::AlertReceived(_) => {
+                self.tls = Some(TlsConnection::Lost);
+                io::Error::new(io::ErrorKind::ConnectionAborted, error)
+            }
+            error => {
+                // The alert tells the peer the reason; the server does not wait until the alert is sent.
+                let _ = self.poll_flush(cx);
+                io::Error::new(io::ErrorKind::InvalidData, error)
+            }
+        })
+    }
+
+    /// An idle connection needs rustls no longer, nor the memory that it takes; says whether it had
+    /// it until now. A connection whose keys are lost by that says so when it is used.
+    pub fn settle(&mut self) -> bool {
+        matches!(&self.tls, Some(TlsConnection::Ready(connection)) if is_open(connection))
+            && self
+                .go_on_without_rustls()
+                .inspect_err(|error| log::error!("TLS: {error}"))
+                .is_ok()
+    }
+
+    fn go_on_without_rustls(&mut self) -> io::Result<()> {
+        // Never nothing, for that would be a connection without TLS.
+        let before = self.tls.replace(TlsConnection::Lost);
+        if let (Some(TlsConnection::Ready(mut connection)), Some(secrets)) =
+            (before, self.secrets.take())
+        {
+            let mut tickets = Vec::new();
+            while connection.wants_write() {
+                connection.write_tls(&mut tickets)?;
+            }
+            let records =
+                RecordLayer::new(*connection, &secrets, tickets).map_err(io::Error::other)?;
+            self.tls = Some(TlsConnection::Sealed(Box::new(records)));
+        }
+        Ok(())
+    }
+
+    /// Reads and opens records.
+    fn poll_fill_sealed(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if !self.waiting.plain.is_empty() {
+                let taken = self.waiting.plain.len().min(into.len());
+                into[..taken].copy_from_slice(&self.waiting.plain[..taken]);
+                self.waiting.plain.drain(..taken);
+                if self.waiting.plain.is_empty() {
+                    self.waiting.plain = Vec::new();
+                }
+                return Poll::Ready(Ok(taken));
+            }
+            if let Some(TlsConnection::Sealed(records)) = &self.tls
+                && records.ended()
+            {
+                return Poll::Ready(Ok(0));
+            }
+            if into.len() >= RECORD_BYTES_MAX {
+                match ready!(self.poll_read_records(cx, into))? {
+                    Some(0) => {}
+                    read => return Poll::Ready(Ok(read.unwrap_or(0))),
+                }
+            } else {
+                // Its reader has no room for a whole record, which can't be opened in parts.
+                let mut aside = ASIDE.take();
+                aside.resize(RECORD_BYTES_MAX, 0);
+                let read = self.poll_read_records(cx, &mut aside);
+                if let Poll::Ready(Ok(Some(plain @ 1..))) = read {
+                    self.waiting.plain = aside[..plain].to_vec();
+                }
+                ASIDE.set(aside);
+                if ready!(read)?.is_none() {
+                    return Poll::Ready(Ok(0));
+                }
+            }
+        }
+    }
+
+    /// Reads once, behind what has come of a record, and opens what is whole. None = the peer ended
+    /// its side; 0 = nothing to hand on yet.
+    fn poll_read_records(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<Option<usize>>> {
+        // The client may wait for session tickets, or for the acknowledgement that the tickets carry.
+        let _ = self.poll_flush(cx);
+        let kept = self.waiting.sealed.len();
+        into[..kept].copy_from_slice(&self.waiting.sealed);
+        let read = ready!(self.socket.poll_read(cx, &mut into[kept..]))?;
+        if read == 0 {
+            return Poll::Ready(Ok(None));
+        }
+        let plain = self.open(cx, &mut into[..kept + read])?;
+        Poll::Ready(Ok(Some(plain)))
+    }
+
+    /// Opens the records in `bytes` in place and keeps the beginning of the last; returns how much
+    /// plaintext there is.
+    fn open(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> io::Result<usize> {
+        let Some(TlsConnection::Sealed(records)) = &mut self.tls else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let unsent = records.unsent().len();
+        let opened = records.open(bytes);
+        let has_answer = opened.is_err() || records.unsent().len() > unsent;
+        if let Ok(OpenedRecords { used, .. }) = opened
+            && (used < bytes.len() || !self.waiting.sealed.is_empty())
+        {
+            self.waiting.sealed = bytes[used..].to_vec();
+        }
+        // An alert or a KeyUpdate is sent at once, since no response may follow.
+        if has_answer {
+            let _ = self.poll_flush(cx);
+        }
+        match opened {
+            Ok(opened) => Ok(opened.plain),
+            Err(broken) if !broken.sends_alert() => {
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, broken))
+            }
+            Err(broken) => Err(io::Error::new(io::ErrorKind::InvalidData, broken)),
+        }
+    }
+}
+
+/// The handshake is over, and TLS 1.3 came of it.
+fn is_open(connection: &ServerConnection) -> bool {
+    !connection.is_handshaking() && connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
+}
+
+/// An `io::Read` over the socket for rustls. Each read ends at the end of a record at the latest, so
+/// that rustls never gets bytes that follow the handshake.
+struct RustlsReader<'a, 'c, 'w> {
+    socket: &'a TcpSocket,
+    cx: &'c mut Context<'w>,
+    boundary: &'a mut RecordBoundaryFinder,
+    waiting: &'a mut Vec<u8>,
+}
+
+impl Read for RustlsReader<'_, '_, '_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.waiting.is_empty() {
+            let len = into.len().min(RECORD_BYTES_MAX);
+            let read = match self.socket.poll_read(self.cx, &mut into[..len]) {
+                Poll::Ready(read) => read?,
+                Poll::Pending => return Err(io::ErrorKind::WouldBlock.into()),
+            };
+            let taken = self.boundary.note_record(&into[..read]);
+            *self.waiting = into[taken..read].to_vec();
+            return Ok(taken);
+        }
+        let len = into.len().min(self.waiting.len());
+        let taken = self.boundary.note_record(&self.waiting[..len]);
+        into[..taken].copy_from_slice(&self.waiting[..taken]);
+        *self.waiting = self.waiting[taken..].to_vec();
+        Ok(taken)
+    }
+}
+
+/// The socket as rustls wants to write it.
+struct RustlsWriter<'a, 'c, 'w> {
+    socket: &'a TcpSocket,
+    cx: &'c mut Context<'w>,
+}
+
+impl Write for RustlsWriter<'_, '_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.socket.poll_write(self.cx, slices) {
+            Poll::Ready(result) => result,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

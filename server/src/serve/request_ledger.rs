@@ -1,0 +1,495 @@
+//! Ledger of requests under way on a worker: for each client the number of requests by HTTP/2 and 3, and
+//! the bytes of request heads that stay in memory until the response.
+//!
+//! A page answered where the request was read never enters the ledger. A request that has to wait (for
+//! the disk, a password, a handler, the peer's window) is counted from beginning to end. So neither a
+//! flood of requests nor the expansion of compressed fields (RFC 9113 §10.5.1) takes memory without a
+//! bound. A client over its share is refused. When another client finds the bound taken, the client with
+//! the largest holding loses the requests that have been stalled for longest.
+
+use crate::base::fair_share::{
+    ClientHoldings, ClientNetwork, RefusalCounters, SharedLimit, may_take_more,
+};
+use crate::base::sys;
+use crate::limits::UNFINISHED_HEAD_BYTES_FREE;
+use crate::serve::socket::TcpSocket;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Ledger of one worker.
+pub(super) struct RequestLedger {
+    ledger: RefCell<RequestLedgerState>,
+    refusals: Arc<RefusalCounters>,
+    /// Most bytes of heads in memory.
+    head_bytes_max: usize,
+}
+
+#[derive(Default)]
+struct RequestLedgerState {
+    requests: ClientHoldings,
+    head_bytes: ClientHoldings,
+    /// Connections with requests or head bytes, by client.
+    holders: HashMap<ClientNetwork, Vec<Rc<ConnectionAccount>>>,
+}
+
+/// A connection in the ledger.
+pub(super) struct ConnectionAccount {
+    pending: Rc<RequestLedger>,
+    client: ClientNetwork,
+    requests: Cell<usize>,
+    head_bytes: Cell<usize>,
+    /// Index among the connections of the client.
+    index: Cell<usize>,
+    /// Start of the connection's longest stall, in milliseconds of the worker's clock; the largest number
+    /// where no request is stalled.
+    stalled_ms: Cell<u64>,
+    /// Requests and head bytes that the connection is to end for other clients.
+    to_shed: Cell<ShedOrder>,
+    waker: RefCell<Option<Waker>>,
+    /// The socket of a connection of HTTP/1.1: the connection ends with its only request.
+    socket: Option<Rc<TcpSocket>>,
+}
+
+/// Order to a connection to end requests for other clients.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct ShedOrder {
+    /// Number of requests to end, longest stall first.
+    pub(super) requests: usize,
+    /// Bytes of heads to free by ending requests, largest head first.
+    pub(super) head_bytes: usize,
+}
+
+/// Entry of one request, or of an unfinished head, in the ledger. Dropping the entry returns the request
+/// and the bytes.
+pub(super) struct RequestReservation {
+    holder: Rc<ConnectionAccount>,
+    requests: usize,
+    head_bytes: usize,
+}
+
+impl RequestLedger {
+    /// Makes an empty ledger for at most `head_bytes_max` bytes of heads.
+    pub(super) fn new(head_bytes_max: usize, refusals: Arc<RefusalCounters>) -> Rc<RequestLedger> {
+        Rc::new(RequestLedger {
+            ledger: RefCell::default(),
+            refusals,
+            head_bytes_max,
+        })
+    }
+
+    /// Makes the ledger's record of a new connection of `peer`, without requests.
+    pub(super) fn holder(self: &Rc<Self>, peer: IpAddr) -> Rc<ConnectionAccount> {
+        self.holder_on(peer, None)
+    }
+
+    /// Makes the ledger's record of a new connection; with `socket` for HTTP/1.1, where shedding shuts
+    /// the socket down.
+    pub(super) fn holder_on(
+        self: &Rc<Self>,
+        peer: IpAddr,
+        socket: Option<Rc<TcpSocket>>,
+    ) -> Rc<ConnectionAccount> {
+        Rc::new(ConnectionAccount {
+            socket,
+            pending: Rc::clone(self),
+            client: peer.into(),
+            requests: Cell::new(0),
+            head_bytes: Cell::new(0),
+            index: Cell::new(0),
+            stalled_ms: Cell::new(u64::MAX),
+            to_shed: Cell::default(),
+            waker: RefCell::default(),
+        })
+    }
+
+    /// Counts `n` requests lost because a share was taken.
+    pub(super) fn refused(&self, share: SharedLimit, n: u64) {
+        self.refusals.add(share, n);
+    }
+}
+
+impl ConnectionAccount {
+    /// Admits a request with `head_bytes` of head in memory; at most `requests_max` requests may be under
+    /// way on the worker. Fails with the share that has no room for the request, and counts the refusal.
+    pub(super) fn admit(
+        self: &Rc<Self>,
+        head_bytes: usize,
+        requests_max: usize,
+    ) -> Result<RequestReservation, SharedLimit> {
+        self.make_room(1, head_bytes, requests_max)
+            .inspect_err(|share| self.pending.refused(*share, 1))?;
+        Ok(self.held(1, head_bytes))
+    }
+
+    /// Admits an answered request with a body that may still come, if the ledger has room. Without room
+    /// nothing is lost: the client is told that the rest of the body isn't wanted.
+    pub(super) fn admit_answered(
+        self: &Rc<Self>,
+        requests_max: usize,
+    ) -> Option<RequestReservation> {
+        self.make_room(1, 0, requests_max).ok()?;
+        Some(self.held(1, 0))
+    }
+
+    /// Makes an entry for the received part of an unfinished head.
+    pub(super) fn unfinished(self: &Rc<Self>) -> RequestReservation {
+        self.held(0, 0)
+    }
+
+    fn held(self: &Rc<Self>, requests: usize, head_bytes: usize) -> RequestReservation {
+        self.add(requests, head_bytes);
+        RequestReservation {
+            holder: Rc::clone(self),
+            requests,
+            head_bytes,
+        }
+    }
+
+    fn make_room(
+        &self,
+        requests: usize,
+        bytes: usize,
+        requests_max: usize,
+    ) -> Result<(), SharedLimit> {
+        let mut ledger = self.pending.ledger.borrow_mut();
+        let bytes_max = self.pending.head_bytes_max;
+        ledger.room_for_requests(self.client, requests, requests_max)?;
+        ledger.room_for_bytes(self.client, bytes, bytes_max)
+    }
+
+    /// Records the start of the connection's longest stall, in milliseconds of the worker's clock; the
+    /// largest number where no request is stalled.
+    pub(super) fn stalled_since(&self, at_ms: u64) {
+        self.stalled_ms.set(at_ms);
+    }
+
+    /// Records the waker to call when the connection has to end requests for other clients.
+    pub(super) fn wake_by(&self, waker: &Waker) {
+        let mut known = self.waker.borrow_mut();
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+
+    /// Takes the order to end requests for other clients. Each order is returned once.
+    pub(super) fn take_shed(&self) -> ShedOrder {
+        self.to_shed.take()
+    }
+
+    /// Whether the connection has requests beyond the number already ordered to end.
+    fn has_requests(&self) -> bool {
+        self.to_shed.get().requests < self.requests.get()
+    }
+
+    /// Whether the connection has head bytes and no order to end heads.
+    fn has_head_bytes(&self) -> bool {
+        self.to_shed.get().head_bytes == 0 && self.head_bytes.get() > 0
+    }
+
+    /// Orders the connection to end more requests or heads.
+    fn tell(&self, shed: ShedOrder) {
+        let before = self.to_shed.get();
+        self.to_shed.set(ShedOrder {
+            requests: before.requests + shed.requests,
+            head_bytes: before.head_bytes + shed.head_bytes,
+        });
+        if let Some(socket) = &self.socket {
+            // Shutting down a closed socket fails, and nothing is left to do.
+            let _ = sys::shutdown_both(socket.as_fd());
+        }
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Returns the requests of the connection that are under way.
+    #[cfg(test)]
+    fn requests(&self) -> usize {
+        self.requests.get()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.requests.get() == 0 && self.head_bytes.get() == 0
+    }
+
+    fn add(self: &Rc<Self>, requests: usize, bytes: usize) {
+        if requests == 0 && bytes == 0 {
+            return;
+        }
+        let ledger = &mut *self.pending.ledger.borrow_mut();
+        if self.is_empty() {
+            let holders = ledger.holders.entry(self.client).or_default();
+            self.index.set(holders.len());
+            holders.push(Rc::clone(self));
+        }
+        ledger.requests.add(self.client, requests);
+        ledger.head_bytes.add(self.client, bytes);
+        self.requests.set(self.requests.get() + requests);
+        self.head_bytes.set(self.head_bytes.get() + bytes);
+    }
+
+    fn remove(&self, requests: usize, bytes: usize) {
+        if requests == 0 && bytes == 0 {
+            return;
+        }
+        let ledger = &mut *self.pending.ledger.borrow_mut();
+        ledger.requests.remove(self.client, requests);
+        ledger.head_bytes.remove(self.client, bytes);
+        self.requests.set(self.requests.get() - requests);
+        self.head_bytes.set(self.head_bytes.get() - bytes);
+        if self.is_empty() {
+            self.to_shed.take();
+            self.stalled_ms.set(u64::MAX);
+            ledger.forget(self);
+        }
+    }
+}
+
+impl RequestReservation {
+    /// Returns the bytes of the request head in memory.
+    pub(super) fn head_bytes(&self) -> usize {
+        self.head_bytes
+    }
+
+    /// Changes the entry to `head_bytes` in memory. Fails if the ledger has no room for the additional
+    /// bytes; the entry stays as before, and the refusal is counted.
+    pub(super) fn resize(&mut self, head_bytes: usize) -> Result<(), SharedLimit> {
+        match head_bytes.checked_sub(self.head_bytes) {
+            None | Some(0) => self.holder.remove(0, self.head_bytes - head_bytes),
+            Some(more) => {
+                let holder = &self.holder;
+                holder
+                    .make_room(0, more, usize::MAX)
+                    .inspect_err(|share| holder.pending.refused(*share, 1))?;
+                holder.add(0, more);
+            }
+        }
+        self.head_bytes = head_bytes;
+        Ok(())
+    }
+}
+
+impl RequestReservation {
+    /// Records `bytes` of an unfinished head; a small number of bytes doesn't count. Returns false where
+    /// the ledger has no room for the bytes.
+    pub(super) fn keep(&mut self, bytes: usize) -> bool {
+        let counted = match bytes > UNFINISHED_HEAD_BYTES_FREE {
+            true => bytes,
+            false => 0,
+        };
+        // Most often neither the former nor the new bytes count, and the ledger isn't touched.
+        counted == self.head_bytes || self.resize(counted).is_ok()
+    }
+}
+
+impl Drop for RequestReservation {
+    fn drop(&mut self) {
+        self.holder.remove(self.requests, self.head_bytes);
+    }
+}
+
+impl RequestLedgerState {
+    fn room_for_requests(
+        &mut self,
+        client: ClientNetwork,
+        more: usize,
+        bound: usize,
+    ) -> Result<(), SharedLimit> {
+        if more == 0 || may_take_more(self.requests.of(client), self.requests.all(), more, bound) {
+            return Ok(());
+        }
+        let holders = largest_to_shed(&self.requests, client, more, bound)
+            .and_then(|largest| self.holders.get(&largest));
+        let left = holders.into_iter().flatten().filter(|it| it.has_requests());
+        let worst = left.min_by_key(|it| it.stalled_ms.get());
+        worst.ok_or(SharedLimit::Streams)?.tell(ShedOrder {
+            requests: more,
+            head_bytes: 0,
+        });
+        Ok(())
+    }
+
+    fn room_for_bytes(
+        &mut self,
+        client: ClientNetwork,
+        more: usize,
+        bound: usize,
+    ) -> Result<(), SharedLimit> {
+        let (own, all) = (self.head_bytes.of(client), self.head_bytes.all());
+        if more == 0 || may_take_more(own, all, more, bound) {
+            return Ok(());
+        }
+        let holders = largest_to_shed(&self.head_bytes, client, more, bound)
+            .and_then(|largest| self.holders.get(&largest));
+        let left = holders
+            .into_iter()
+            .flatten()
+            .filter(|it| it.has_head_bytes());
+        let worst = left.max_by_key(|it| it.head_bytes.get());
+        worst.ok_or(SharedLimit::HeadBytes)?.tell(ShedOrder {
+            requests: 0,
+            head_bytes: more,
+        });
+        Ok(())
+    }
+
+    /// Removes a connection without requests and head bytes.
+    fn forget(&mut self, holder: &ConnectionAccount) {
+        let Some(holders) = self.holders.get_mut(&holder.client) else {
+            return;
+        };
+        holders.swap_remove(holder.index.get());
+        match holders.get(holder.index.get()) {
+            Some(moved) => moved.index.set(holder.index.get()),
+            None if holders.is_empty() => drop(self.holders.remove(&holder.client)),
+            None => {}
+        }
+    }
+}
+
+/// Returns the client with the largest holding when the bound is taken, if `client` wants far less. A
+/// request of the largest holder is to end, and the request of `client` is admitted meanwhile. The
+/// connection ends the request in the connection's own turn, so the bound is exceeded for a short time,
+/// by a sixteenth at most.
+fn largest_to_shed(
+    held: &ClientHoldings,
+    client: ClientNetwork,
+    more: usize,
+    bound: usize,
+) -> Option<ClientNetwork> {
+    let (largest, most) = held.largest()?;
+    let own = held.of(client) + more;
+    let is_small = own <= (bound / 8).max(1) && own < most && largest != client;
+    let fits = held.all() + more <= bound + (bound / 16).max(1);
+    (is_small && fits).then_some(largest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    const REQUESTS: usize = 32;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn ledger() -> (Rc<RequestLedger>, Arc<RefusalCounters>) {
+        let refusals = Arc::new(RefusalCounters::default());
+        (RequestLedger::new(1_600, refusals.clone()), refusals)
+    }
+
+    fn counted(refusals: &RefusalCounters, share: SharedLimit) -> u64 {
+        let mut all = refusals.each();
+        all.find(|(it, _)| *it == share)
+            .map_or(0, |(_, count)| count)
+    }
+
+    fn fill(holder: &Rc<ConnectionAccount>, head_bytes: usize) -> Vec<RequestReservation> {
+        std::iter::from_fn(|| holder.admit(head_bytes, REQUESTS).ok()).collect()
+    }
+
+    #[test]
+    fn one_client_takes_three_quarters_and_another_still_has_room() {
+        let (pending, refusals) = ledger();
+        let greedy = pending.holder([192, 0, 2, 1].into());
+        let held = fill(&greedy, 0);
+        assert_eq!(held.len(), 24);
+        assert_eq!(counted(&refusals, SharedLimit::Streams), 1);
+        let other = pending.holder([192, 0, 2, 2].into());
+        assert_eq!(fill(&other, 0).len(), 4);
+        drop(held);
+        assert_eq!(fill(&other, 0).len(), 24);
+        assert!(pending.ledger.borrow().holders.is_empty());
+    }
+
+    #[test]
+    fn heads_are_bounded_by_their_bytes() {
+        let (pending, refusals) = ledger();
+        let greedy = pending.holder([192, 0, 2, 1].into());
+        let mut held = fill(&greedy, 100);
+        assert_eq!(held.len(), 12);
+        assert_eq!(counted(&refusals, SharedLimit::HeadBytes), 1);
+        // An answered head returns the bytes while the response waits.
+        assert!(held[0].resize(0).is_ok());
+        assert!(held[1].resize(200).is_ok());
+        assert!(held[1].resize(201).is_err());
+        drop(held);
+        let mut unfinished = greedy.unfinished();
+        assert!(unfinished.resize(1_200).is_ok());
+        assert_eq!(pending.ledger.borrow().head_bytes.all(), 1_200);
+        drop(unfinished);
+        assert!(pending.ledger.borrow().holders.is_empty());
+    }
+
+    #[test]
+    fn where_heads_take_the_bound_the_connection_with_most_of_them_sheds() {
+        let (pending, _) = ledger();
+        let [small, large] = [1, 1].map(|last| pending.holder([192, 0, 2, last].into()));
+        let mut all = fill(&small, 100);
+        all.truncate(4);
+        all.push(large.admit(700, REQUESTS).expect("room"));
+        let second = pending.holder([192, 0, 2, 2].into());
+        all.push(second.held(0, 500));
+        let other = pending.holder([192, 0, 2, 3].into());
+        assert!(other.admit(100, REQUESTS).is_ok());
+        let bytes = |head_bytes| ShedOrder {
+            requests: 0,
+            head_bytes,
+        };
+        assert_eq!(
+            (large.take_shed(), small.take_shed()),
+            (bytes(100), bytes(0))
+        );
+    }
+
+    #[test]
+    fn at_the_bound_the_longest_stalled_connection_of_the_largest_holder_sheds() {
+        let (pending, refusals) = ledger();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut all = Vec::new();
+        // Eight clients with four requests each take the whole bound; the first client has a fifth
+        // request.
+        let holders: Vec<_> = (0..8)
+            .map(|nth| pending.holder([192, 0, 2, nth].into()))
+            .collect();
+        let second = pending.holder([192, 0, 2, 0].into());
+        for holder in &holders {
+            all.extend((0..4).map_while(|_| holder.admit(0, REQUESTS).ok()));
+        }
+        all.push(second.held(1, 0));
+        assert_eq!(pending.ledger.borrow().requests.all(), 33);
+        holders[0].stalled_since(5_000);
+        second.stalled_since(4_000);
+        second.wake_by(&waker);
+        let other = pending.holder([192, 0, 2, 9].into());
+        let admitted = other.admit(0, REQUESTS);
+        assert!(admitted.is_ok());
+        let one = ShedOrder {
+            requests: 1,
+            head_bytes: 0,
+        };
+        let told = (second.take_shed(), holders[0].take_shed());
+        assert_eq!(told, (one, ShedOrder::default()));
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        // At most a sixteenth over the bound.
+        assert!(other.admit(0, REQUESTS).is_err());
+        // A client that holds as much as the other clients is refused.
+        assert!(holders[3].admit(0, REQUESTS).is_err());
+        assert_eq!(counted(&refusals, SharedLimit::Streams), 2);
+        assert_eq!((other.requests(), second.requests()), (1, 1));
+    }
+}

@@ -1,0 +1,71 @@
+//! The answer from a response that was kept: its own conditions, and a range of it.
+
+use crate::site::preconditions::{PreconditionResult, evaluate_with, range_applies_by};
+use crate::site::variant::Variant;
+use crate::site::variant_response::{AgeAndLifetime, BodySelection, VariantResponse};
+use crate::wire::date::parse_http_date;
+use crate::wire::fields::{ContentCoding, ETag};
+use crate::wire::range::{Ranges, parse_ranges};
+use crate::wire::request_head::{Method, RequestHead};
+use crate::wire::status::Status;
+use std::sync::Arc;
+
+impl VariantResponse {
+    /// The answer to a GET or HEAD. Several ranges are answered with the whole, as RFC 9110 §14.2
+    /// allows.
+    pub fn from_cache(
+        variant: Arc<Variant>,
+        head: &RequestHead<'_>,
+        kept: AgeAndLifetime,
+    ) -> VariantResponse {
+        let (status, part) = answer(&variant, head);
+        VariantResponse {
+            kept: Some(kept),
+            ..VariantResponse::new(status, variant, part)
+        }
+    }
+}
+
+fn answer(variant: &Variant, head: &RequestHead<'_>) -> (Status, BodySelection) {
+    let own = variant.status;
+    let whole = match head.method {
+        Method::Head => BodySelection::Nothing,
+        _ => BodySelection::Whole,
+    };
+    // Conditions are about what would else be a success (RFC 9110 §13.2.1).
+    if own != Status::OK {
+        return (own, whole);
+    }
+    let asks = &head.known_fields;
+    let tag = ETag::parse(variant.tag());
+    let date = |name| parse_http_date(variant.heads.value(name)?);
+    let modified = || date("Last-Modified");
+    // If-Modified-Since is compared with Date if the response has no Last-Modified (RFC 9111 §4.3.2).
+    // If-Unmodified-Since is not: Date may be later than the last change of the content.
+    let known =
+        || modified().or_else(|| date("Date").filter(|_| asks.if_unmodified_since.is_none()));
+    match evaluate_with(asks, tag, known) {
+        PreconditionResult::Failed => return (Status::PRECONDITION_FAILED, BodySelection::Nothing),
+        PreconditionResult::NotModified => return (Status::NOT_MODIFIED, BodySelection::Nothing),
+        PreconditionResult::Proceed => {}
+    }
+    // Compressed here it isn't sent in parts: it may be another each time.
+    let has_parts = head.method == Method::Get && variant.coding != ContentCoding::Gzip;
+    let Some(range) = asks.range.filter(|_| has_parts) else {
+        return (own, whole);
+    };
+    if asks.if_range.is_some() && !range_applies_by(asks, tag, modified()) {
+        return (own, whole);
+    }
+    match parse_ranges(range, variant.size()) {
+        Ranges::Unsatisfiable => (Status::RANGE_NOT_SATISFIABLE, BodySelection::Nothing),
+        Ranges::Some(ranges) => match ranges[..] {
+            [(start, last)] => {
+                let end = last + 1;
+                (Status::PARTIAL_CONTENT, BodySelection::One { start, end })
+            }
+            _ => (own, whole),
+        },
+        Ranges::Ignore => (own, whole),
+    }
+}

@@ -1,0 +1,216 @@
+//! Conditional requests in the order of RFC 9110 §13.2.2, for GET and HEAD of what exists.
+
+use crate::wire::date::parse_http_date;
+use crate::wire::fields::{ETag, FieldValues, TagItem, entity_tags};
+use crate::wire::request_head::KnownFields;
+
+/// What the conditions say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PreconditionResult {
+    /// Answer as if there were none.
+    Proceed,
+    /// 304.
+    NotModified,
+    /// 412.
+    Failed,
+}
+
+/// Judges all conditions but If-Range. `tag` is strong, with its quotes; `modified` in seconds.
+pub fn evaluate(asks: &KnownFields<'_>, tag: &[u8], modified: u64) -> PreconditionResult {
+    evaluate_with(asks, Some(strong(tag)), || Some(modified))
+}
+
+/// The same for what may lack either, or have a weak tag; the date is asked for where it counts.
+pub fn evaluate_with(
+    asks: &KnownFields<'_>,
+    tag: Option<ETag<'_>>,
+    modified: impl Fn() -> Option<u64>,
+) -> PreconditionResult {
+    let date = |value: Option<&[u8]>| value.and_then(parse_http_date);
+    let is_after = |since: u64| modified().is_some_and(|modified| modified > since);
+    let is_until = |since: u64| modified().is_some_and(|modified| modified <= since);
+    if !asks.if_match.is_none() {
+        if !any_of(&asks.if_match, tag, |asked, tag| asked.strong_eq(tag)) {
+            return PreconditionResult::Failed;
+        }
+    } else if date(asks.if_unmodified_since).is_some_and(is_after) {
+        return PreconditionResult::Failed;
+    }
+    if !asks.if_none_match.is_none() {
+        if any_of(&asks.if_none_match, tag, |asked, tag| asked.weak_eq(tag)) {
+            return PreconditionResult::NotModified;
+        }
+    } else if date(asks.if_modified_since).is_some_and(is_until) {
+        return PreconditionResult::NotModified;
+    }
+    PreconditionResult::Proceed
+}
+
+fn any_of(
+    values: &FieldValues<'_>,
+    tag: Option<ETag<'_>>,
+    equal: impl Fn(&ETag<'_>, &ETag<'_>) -> bool,
+) -> bool {
+    any_tag(values, |asked| tag.is_some_and(|tag| equal(asked, &tag)))
+}
+
+/// Does If-Range let the range be answered? By a strong tag, or by the very date (RFC 9110 §13.1.5).
+pub fn range_applies(asks: &KnownFields<'_>, tag: &[u8], modified: u64) -> bool {
+    range_applies_by(asks, Some(strong(tag)), Some(modified))
+}
+
+/// The same for what may lack either, or have a weak tag.
+pub fn range_applies_by(
+    asks: &KnownFields<'_>,
+    tag: Option<ETag<'_>>,
+    modified: Option<u64>,
+) -> bool {
+    match asks.if_range {
+        None => true,
+        Some(value) => match ETag::parse(value) {
+            Some(asked) => tag.is_some_and(|tag| asked.strong_eq(&tag)),
+            None => modified.is_some() && parse_http_date(value) == modified,
+        },
+    }
+}
+
+/// Is it `*`, or does one of the tags satisfy?
+pub fn any_tag(values: &FieldValues<'_>, satisfies: impl Fn(&ETag<'_>) -> bool) -> bool {
+    entity_tags(values).any(|item| match item {
+        TagItem::Any => true,
+        TagItem::Tag(tag) => satisfies(&tag),
+    })
+}
+
+fn strong(opaque: &[u8]) -> ETag<'_> {
+    ETag {
+        weak: false,
+        opaque,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &[u8] = b"Sun, 06 Nov 1994 08:49:36 GMT";
+    const SAME: &[u8] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+    const NEW: &[u8] = b"Sun, 06 Nov 1994 08:49:38 GMT";
+
+    /// If-Match, If-Unmodified-Since, If-None-Match, If-Modified-Since; empty is absent.
+    fn verdict(fields: [&'static [u8]; 4]) -> PreconditionResult {
+        let list = |value: &'static [u8]| {
+            if value.is_empty() {
+                FieldValues::None
+            } else {
+                FieldValues::One(value)
+            }
+        };
+        let one = |value: &'static [u8]| (!value.is_empty()).then_some(value);
+        let asks = KnownFields {
+            if_match: list(fields[0]),
+            if_unmodified_since: one(fields[1]),
+            if_none_match: list(fields[2]),
+            if_modified_since: one(fields[3]),
+            ..KnownFields::default()
+        };
+        evaluate(&asks, b"\"t\"", 784_111_777)
+    }
+
+    #[test]
+    fn conditions_in_their_order() {
+        use PreconditionResult::*;
+        for (fields, expected) in [
+            ([&b""[..], b"", b"", b""], Proceed),
+            ([b"\"t\"", b"", b"", b""], Proceed),
+            ([b"*", b"", b"", b""], Proceed),
+            ([b"\"x\", \"t\"", b"", b"", b""], Proceed),
+            ([b"W/\"t\"", b"", b"", b""], Failed),
+            ([b"\"x\"", b"", b"\"t\"", b""], Failed),
+            ([b"", OLD, b"", b""], Failed),
+            ([b"", SAME, b"", b""], Proceed),
+            ([b"", NEW, b"", b""], Proceed),
+            ([b"", b"yesterday", b"", b""], Proceed),
+            // If-Match makes If-Unmodified-Since void.
+            ([b"\"t\"", OLD, b"", b""], Proceed),
+            ([b"", b"", b"\"t\"", b""], NotModified),
+            ([b"", b"", b"W/\"t\"", b""], NotModified),
+            ([b"", b"", b"\"x\", W/\"t\"", b""], NotModified),
+            ([b"", b"", b"*", b""], NotModified),
+            ([b"", b"", b"\"x\"", b""], Proceed),
+            ([b"", b"", b"", OLD], Proceed),
+            ([b"", b"", b"", SAME], NotModified),
+            ([b"", b"", b"", NEW], NotModified),
+            ([b"", b"", b"", b"nonsense"], Proceed),
+            // If-None-Match makes If-Modified-Since void.
+            ([b"", b"", b"\"x\"", SAME], Proceed),
+            ([b"\"t\"", b"", b"\"t\"", b""], NotModified),
+            ([b"", OLD, b"", NEW], Failed),
+        ] {
+            let shown = fields.map(String::from_utf8_lossy);
+            assert_eq!(verdict(fields), expected, "{shown:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_tag_or_with_a_weak_one() {
+        let weak = ETag::parse(b"W/\"t\"");
+        let some = |value| KnownFields {
+            if_none_match: FieldValues::One(value),
+            ..KnownFields::default()
+        };
+        let none = || None;
+        assert_eq!(
+            evaluate_with(&some(b"\"t\""), weak, none),
+            PreconditionResult::NotModified
+        );
+        assert_eq!(
+            evaluate_with(&some(b"\"t\""), None, none),
+            PreconditionResult::Proceed
+        );
+        assert_eq!(
+            evaluate_with(&some(b"*"), None, none),
+            PreconditionResult::NotModified
+        );
+        let matching = KnownFields {
+            if_match: FieldValues::One(b"W/\"t\""),
+            ..KnownFields::default()
+        };
+        assert_eq!(
+            evaluate_with(&matching, weak, none),
+            PreconditionResult::Failed
+        );
+        let since = KnownFields {
+            if_modified_since: Some(SAME),
+            ..KnownFields::default()
+        };
+        assert_eq!(
+            evaluate_with(&since, None, none),
+            PreconditionResult::Proceed
+        );
+        let dated = || Some(784_111_777);
+        assert_eq!(
+            evaluate_with(&since, None, dated),
+            PreconditionResult::NotModified
+        );
+    }
+
+    #[test]
+    fn if_range() {
+        for (value, applies) in [
+            (&b"\"t\""[..], true),
+            (b"W/\"t\"", false),
+            (b"\"x\"", false),
+            (SAME, true),
+            (OLD, false),
+            (NEW, false),
+            (b"", false),
+        ] {
+            let asks = KnownFields {
+                if_range: Some(value),
+                ..KnownFields::default()
+            };
+            assert_eq!(range_applies(&asks, b"\"t\"", 784_111_777), applies);
+        }
+    }
+}

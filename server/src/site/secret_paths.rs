@@ -1,0 +1,165 @@
+//! Secrets: files of the server that may lie below a root (the configuration, passwords, keys, state and
+//! logs). Secrets are never served, under any name or link.
+
+use crate::base::heap_sort::sort;
+use crate::site::file::{FileError, FileMeta};
+use crate::site::root::SiteRoot;
+use rustix::fs::fstat;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Paths to hide, as named in the configuration: files, and folders with their whole content.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct SecretPaths(Vec<PathBuf>);
+
+impl SecretPaths {
+    /// Makes the set from absolute paths; a path need not exist yet.
+    pub fn new(mut paths: Vec<PathBuf>) -> SecretPaths {
+        // Sorted, so that two configurations with equal paths in different orders hide equal sets.
+        sort(&mut paths);
+        paths.dedup();
+        SecretPaths(paths)
+    }
+
+    /// Resolves the secrets to current paths and to the files' device and inode numbers. Blocks.
+    pub fn resolve(&self) -> ResolvedSecrets {
+        let mut resolved = ResolvedSecrets::default();
+        for path in &self.0 {
+            // If a name is a link, both the name and the target are hidden.
+            resolved.add(named(path));
+            resolved.add(path.canonicalize().ok());
+            if let Ok(is) = std::fs::metadata(path) {
+                resolved.files.push((is.dev(), is.ino()));
+            }
+        }
+        resolved
+    }
+
+    /// Refuses a path below `root` that leads to a secret or into a secret folder; otherwise returns the
+    /// real path. Blocks.
+    pub fn check(&self, root: &SiteRoot, path: &[u8]) -> Result<PathBuf, FileError> {
+        self.resolve().check(root, path)
+    }
+}
+
+/// Locations of the secrets at a moment.
+#[derive(Default, Debug)]
+pub struct ResolvedSecrets {
+    /// Absolute paths, without links in the folders above.
+    paths: Vec<PathBuf>,
+    /// Device and inode numbers: a file reached by another name, be it by a hard link or a mount.
+    files: Vec<(u64, u64)>,
+}
+
+impl ResolvedSecrets {
+    fn add(&mut self, path: Option<PathBuf>) {
+        self.paths
+            .extend(path.filter(|path| !self.paths.contains(path)));
+    }
+
+    /// Checks a path as [`SecretPaths::check`] does.
+    pub fn check(&self, root: &SiteRoot, path: &[u8]) -> Result<PathBuf, FileError> {
+        let (seen, real) = root.open_handle_and_path(path)?;
+        let meta = FileMeta::of(&fstat(seen)?);
+        match self.is(&meta) || self.covers(&real, root.path()) {
+            true => Err(FileError::Secret),
+            false => Ok(real),
+        }
+    }
+
+    /// Whether `name` in `folder` (absolute, without links) is a secret. A scan calls the function for
+    /// every name, so bytes are compared and no path is assembled.
+    pub fn is_at(&self, folder: &Path, name: &[u8]) -> bool {
+        let folder = folder.as_os_str().as_bytes();
+        let folder = folder.strip_suffix(b"/").unwrap_or(folder);
+        self.paths.iter().any(|path| {
+            let rest = path.as_os_str().as_bytes().strip_suffix(name);
+            rest.and_then(|rest| rest.strip_suffix(b"/")) == Some(folder)
+        })
+    }
+
+    /// Whether `meta` belongs to a secret file or folder.
+    pub fn is(&self, meta: &FileMeta) -> bool {
+        self.files.contains(&(meta.dev, meta.ino))
+    }
+
+    /// Whether a path is a secret or lies in a secret folder. A root inside a secret folder was named by
+    /// the operator to be served.
+    pub fn covers(&self, real: &Path, root: &Path) -> bool {
+        let covers = |path: &&PathBuf| real.starts_with(path) && !root.starts_with(path);
+        self.paths.iter().any(|path| covers(&path))
+    }
+
+    /// Returns the secrets below `root`, as paths relative to `root`.
+    pub fn below<'s>(&'s self, root: &'s Path) -> impl Iterator<Item = &'s Path> {
+        self.paths
+            .iter()
+            .filter_map(move |path| path.strip_prefix(root).ok())
+            .filter(|path| !path.as_os_str().is_empty())
+    }
+}
+
+/// Resolves the links in the folders above the last name of a path.
+fn named(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent()?.canonicalize().ok()?;
+    Some(folder.join(path.file_name()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::rules::Symlinks;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_lies_where_and_by_which_names() {
+        let place = tempfile::tempdir().expect("a folder");
+        let base = place.path().canonicalize().expect("there");
+        fs::create_dir_all(base.join("root/state/deep")).expect("made");
+        fs::create_dir_all(base.join("root/in/state")).expect("made");
+        for name in [
+            "root/users",
+            "root/usersx",
+            "root/state/deep/key",
+            "root/page",
+        ] {
+            fs::write(base.join(name), name).expect("made");
+        }
+        symlink("users", base.join("root/link")).expect("made");
+        fs::hard_link(base.join("root/users"), base.join("root/hard")).expect("made");
+        symlink("root", base.join("alias")).expect("made");
+        let by = |name: &str| base.join("alias").join(name);
+        let secrets = vec![by("users"), by("state"), by("to-come")];
+        let secrets = SecretPaths::new(secrets);
+        let resolved = secrets.resolve();
+        let root = base.join("root");
+        for (folder, name, is_secret) in [
+            ("root", "users", true),
+            ("root", "state", true),
+            // A secret need not exist yet.
+            ("root", "to-come", true),
+            ("root", "usersx", false),
+            ("root", "sers", false),
+            ("root/in", "state", false),
+            ("root", "page", false),
+        ] {
+            let at = resolved.is_at(&base.join(folder), name.as_bytes());
+            assert_eq!(at, is_secret, "{folder} {name}");
+        }
+        assert!(resolved.covers(&root.join("state/deep/key"), &root));
+        assert!(!resolved.covers(&root.join("statement"), &root));
+        // A root inside a secret folder was named to be served.
+        assert!(!resolved.covers(&root.join("state/deep/key"), &root.join("state/deep")));
+        for links in [Symlinks::Inside, Symlinks::Follow] {
+            let opened = SiteRoot::open(&root, links, None).expect("opens");
+            for path in ["users", "link", "hard", "state", "state/deep/key"] {
+                let refused = secrets.check(&opened, path.as_bytes());
+                assert_eq!(refused, Err(FileError::Secret), "{links:?} {path}");
+            }
+            let page = secrets.check(&opened, b"page");
+            assert_eq!(page, Ok(root.join("page")), "{links:?}");
+        }
+    }
+}

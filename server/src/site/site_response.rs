@@ -1,0 +1,314 @@
+//! What a site answers: pure, from the tree and the request's head to a value that says it all.
+
+use crate::site::Site;
+use crate::site::file::{SiteFile, VariantKind};
+use crate::site::listing::Listing;
+use crate::site::load::{FileLoad, coding_mark};
+use crate::site::preconditions::{PreconditionResult, any_tag, evaluate, range_applies};
+use crate::site::resolve::{LazyPath, Resource};
+use crate::site::variant::Variant;
+use crate::site::variant_response::{BodySelection, Multipart, VariantResponse};
+use crate::wire::fields::{AcceptedCodings, ContentCoding, ETag};
+use crate::wire::range::{Ranges, parse_ranges};
+use crate::wire::reject::Reject;
+use crate::wire::request_head::{KnownFields, Method, RequestHead};
+use crate::wire::request_target::encode_path;
+use crate::wire::status::Status;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// The value of `Allow` for all that a site serves.
+pub const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+/// What to send.
+pub enum SiteResponse {
+    /// A stored page.
+    Stored(VariantResponse),
+    /// Run this on a blocking pool, then ask again.
+    Load(FileLoad),
+    /// 301 to this path, encoded and with its slash; the query is the driver's.
+    Redirect {
+        /// Of the request's own path, not of the path below the site.
+        path: Vec<u8>,
+    },
+    /// What a folder holds.
+    Listing(Box<Listing>),
+    /// 204 with [`ALLOW`].
+    Options,
+    /// A refusal; 405 goes with [`ALLOW`], 503 with Retry-After.
+    Refuse(Reject),
+}
+
+impl Site {
+    /// Answers a request for what is under `path`, decoded and below this site; the empty path is
+    /// the site itself asked for without its slash. A warm page costs no allocation.
+    pub fn answer(&self, head: &RequestHead<'_>, path: &[u8]) -> SiteResponse {
+        let resource = self.resolve(path);
+        if let Resource::Refused(reject) = resource {
+            return SiteResponse::Refuse(reject);
+        }
+        match head.method {
+            Method::Get | Method::Head => {}
+            Method::Options => return SiteResponse::Options,
+            _ => return SiteResponse::Refuse(Reject::METHOD_NOT_ALLOWED),
+        }
+        match resource {
+            Resource::Refused(reject) => SiteResponse::Refuse(reject),
+            Resource::Slash => {
+                let mut path = Vec::new();
+                encode_path(&head.path, &mut path);
+                path.push(b'/');
+                SiteResponse::Redirect { path }
+            }
+            Resource::Listing(folder) => {
+                SiteResponse::Listing(Box::new(Listing::new(&self.shared, folder, head, path)))
+            }
+            Resource::File(file, place) => {
+                let mut answer = self.answer_file(head, file, &place);
+                if let (true, SiteResponse::Stored(stored)) = (place.stands_in, &mut answer) {
+                    stored.stands_in = true;
+                }
+                answer
+            }
+        }
+    }
+
+    /// The path of the operator's page for a status, if there is one.
+    pub fn error_path(&self, status: Status) -> Option<&[u8]> {
+        Some(self.shared.rules.error_page(status.0)?.as_bytes())
+    }
+
+    /// The operator's page for a status, to be sent instead of a plain one; None if there is none or
+    /// it can't be read. It goes out whole (but for HEAD): conditions and ranges are not its own.
+    pub fn error_page(&self, status: Status, method: Method) -> Option<SiteResponse> {
+        let path = self.error_path(status)?;
+        let Some(crate::site::folder::FolderNode::File(file)) = self.tree.lookup(path, b"") else {
+            return None;
+        };
+        match self.loaded(file, VariantKind::Identity, || path.to_vec()) {
+            Ok(variant) => {
+                let part = if method == Method::Head {
+                    BodySelection::Nothing
+                } else {
+                    BodySelection::Whole
+                };
+                Some(SiteResponse::Stored(VariantResponse::new(
+                    status, variant, part,
+                )))
+            }
+            Err(load @ SiteResponse::Load(_)) => Some(load),
+            Err(_) => None,
+        }
+    }
+
+    fn answer_file(
+        &self,
+        head: &RequestHead<'_>,
+        file: &Arc<SiteFile>,
+        place: &LazyPath<'_>,
+    ) -> SiteResponse {
+        let asks = &head.known_fields;
+        let range = asks.range.filter(|_| head.method == Method::Get);
+        let mut which = match range {
+            Some(_) => self
+                .named_by_if_range(file, asks)
+                .unwrap_or(VariantKind::Identity),
+            None => self.negotiate(file, asks),
+        };
+        let mut loaded = self.loaded(file, which, || place.path());
+        if which == VariantKind::GeneratedGzip && loaded.is_err() {
+            // Evicted since we saw it.
+            which = VariantKind::Identity;
+            loaded = self.loaded(file, which, || place.path());
+        }
+        let variant = match loaded {
+            Ok(variant) => variant,
+            Err(answer) => return answer,
+        };
+        if which == VariantKind::Identity && !asks.accept_encoding.is_none() {
+            self.shared.want_gzip(file, || place.path());
+        }
+        let nothing = |status, variant| {
+            SiteResponse::Stored(VariantResponse::new(
+                status,
+                variant,
+                BodySelection::Nothing,
+            ))
+        };
+        match evaluate(asks, variant.tag(), variant.modified) {
+            PreconditionResult::Failed => return nothing(Status::PRECONDITION_FAILED, variant),
+            PreconditionResult::NotModified => return nothing(Status::NOT_MODIFIED, variant),
+            PreconditionResult::Proceed if asks.if_none_match.is_none() => {}
+            PreconditionResult::Proceed => {
+                if let Some(stored) = known_in_other_coding(file, asks) {
+                    return SiteResponse::Stored(stored);
+                }
+            }
+        }
+        if head.method == Method::Head {
+            return nothing(Status::OK, variant);
+        }
+        let range = range.filter(|_| range_applies(asks, variant.tag(), variant.modified));
+        SiteResponse::Stored(self.cut(variant, range))
+    }
+
+    /// The variant if it is loaded; else what is to be answered.
+    fn loaded(
+        &self,
+        file: &Arc<SiteFile>,
+        which: VariantKind,
+        path: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Arc<Variant>, SiteResponse> {
+        if let Some(variant) = file.slot(which).and_then(|slot| slot.load_full()) {
+            variant.touch();
+            return Ok(variant);
+        }
+        let failure = file
+            .failure(which)
+            .and_then(|failure| failure.recent(|| self.shared.now()));
+        Err(match failure {
+            Some(why) => SiteResponse::Refuse(why.reject()),
+            None => SiteResponse::Load(FileLoad {
+                shared: Arc::clone(&self.shared),
+                file: Arc::clone(file),
+                which,
+                path: path().into_boxed_slice(),
+            }),
+        })
+    }
+
+    /// The variant that Accept-Encoding likes best of those that are there.
+    fn negotiate(&self, file: &SiteFile, asks: &KnownFields<'_>) -> VariantKind {
+        if asks.accept_encoding.is_none() {
+            return VariantKind::Identity;
+        }
+        let gzip = self.gzip_of(file);
+        let br = self.usable(file, ContentCoding::Br);
+        let zstd = self.usable(file, ContentCoding::Zstd);
+        if gzip.is_none() && !br && !zstd {
+            return VariantKind::Identity;
+        }
+        let mut available = [true; 4];
+        available[ContentCoding::Gzip as usize] = gzip.is_some();
+        available[ContentCoding::Br as usize] = br;
+        available[ContentCoding::Zstd as usize] = zstd;
+        match AcceptedCodings::from_values(&asks.accept_encoding).choose(&available) {
+            ContentCoding::Identity => VariantKind::Identity,
+            ContentCoding::Gzip => gzip.unwrap_or(VariantKind::Identity),
+            coding => VariantKind::Sidecar(coding),
+        }
+    }
+
+    fn gzip_of(&self, file: &SiteFile) -> Option<VariantKind> {
+        if self.usable(file, ContentCoding::Gzip) {
+            return Some(VariantKind::Sidecar(ContentCoding::Gzip));
+        }
+        let made = file.slot(VariantKind::GeneratedGzip)?;
+        made.load().is_some().then_some(VariantKind::GeneratedGzip)
+    }
+
+    /// Is there such a sidecar, and did it not fail just now?
+    fn usable(&self, file: &SiteFile, coding: ContentCoding) -> bool {
+        file.sidecar(coding).is_some()
+            && file
+                .failure(VariantKind::Sidecar(coding))
+                .is_some_and(|failure| failure.recent(|| self.shared.now()).is_none())
+    }
+
+    /// A range is of the plain bytes, unless If-Range names the tag of a coding that is acceptable.
+    fn named_by_if_range(&self, file: &SiteFile, asks: &KnownFields<'_>) -> Option<VariantKind> {
+        let tag = ETag::parse(asks.if_range?)?;
+        let ending = |coding| [b"-", coding_mark(coding).as_bytes(), b"\""].concat();
+        let coding = [ContentCoding::Gzip, ContentCoding::Br, ContentCoding::Zstd]
+            .into_iter()
+            .find(|coding| tag.opaque.ends_with(&ending(*coding)))?;
+        if AcceptedCodings::from_values(&asks.accept_encoding).q(coding) == 0 {
+            return None;
+        }
+        match coding {
+            ContentCoding::Gzip => self.gzip_of(file),
+            coding => self
+                .usable(file, coding)
+                .then_some(VariantKind::Sidecar(coding)),
+        }
+    }
+
+    /// The whole, or what Range asks for.
+    fn cut(&self, variant: Arc<Variant>, range: Option<&[u8]>) -> VariantResponse {
+        let size = variant.size();
+        match range.map_or(Ranges::Ignore, |range| parse_ranges(range, size)) {
+            Ranges::Ignore => VariantResponse::new(Status::OK, variant, BodySelection::Whole),
+            Ranges::Unsatisfiable => VariantResponse::new(
+                Status::RANGE_NOT_SATISFIABLE,
+                variant,
+                BodySelection::Nothing,
+            ),
+            Ranges::Some(ranges) => {
+                let part = match ranges[..] {
+                    [(start, last)] => BodySelection::One {
+                        start,
+                        end: last + 1,
+                    },
+                    _ => {
+                        // Nobody who writes content knows the seed, so none holds the boundary.
+                        let asked: (&[u8], &[(u64, u64)]) = (variant.tag(), &ranges);
+                        let boundary = format!("anthill-{:016x}", self.shared.seed.hash_one(asked));
+                        let kind = variant.heads.value("Content-Type").unwrap_or_default();
+                        BodySelection::Several(Box::new(Multipart::new(
+                            &ranges, boundary, kind, size,
+                        )))
+                    }
+                };
+                VariantResponse::new(Status::PARTIAL_CONTENT, variant, part)
+            }
+        }
+    }
+}
+
+/// 304 for a client that has this file in another coding than the one we would choose now, if it
+/// still accepts that one.
+fn known_in_other_coding(file: &SiteFile, asks: &KnownFields<'_>) -> Option<VariantResponse> {
+    let accepted = AcceptedCodings::from_values(&asks.accept_encoding);
+    let all = [
+        VariantKind::Identity,
+        VariantKind::GeneratedGzip,
+        VariantKind::Sidecar(ContentCoding::Gzip),
+        VariantKind::Sidecar(ContentCoding::Br),
+        VariantKind::Sidecar(ContentCoding::Zstd),
+    ];
+    for which in all {
+        let Some(variant) = file.slot(which).and_then(|slot| slot.load_full()) else {
+            continue;
+        };
+        let tag = ETag {
+            weak: false,
+            opaque: variant.tag(),
+        };
+        if accepted.q(variant.coding) > 0
+            && any_tag(&asks.if_none_match, |asked| asked.weak_eq(&tag))
+        {
+            return Some(VariantResponse::new(
+                Status::NOT_MODIFIED,
+                variant,
+                BodySelection::Nothing,
+            ));
+        }
+    }
+    // Our gzip may be gone (evicted, or we were started anew); it would be the same again.
+    let plain = file.slot(VariantKind::Identity)?.load_full()?;
+    if accepted.q(ContentCoding::Gzip) == 0 || file.sidecar(ContentCoding::Gzip).is_some() {
+        return None;
+    }
+    let opening = &plain.tag()[..plain.tag().len() - 1];
+    let mark = coding_mark(ContentCoding::Gzip).as_bytes();
+    let is_made = any_tag(&asks.if_none_match, |asked| {
+        let rest = asked
+            .opaque
+            .strip_prefix(opening)
+            .and_then(|rest| rest.strip_prefix(b"-"));
+        rest.and_then(|rest| rest.strip_suffix(b"\"")) == Some(mark)
+    });
+    let mut stored = VariantResponse::new(Status::NOT_MODIFIED, plain, BodySelection::Nothing);
+    stored.of_made = true;
+    is_made.then_some(stored)
+}

@@ -1,0 +1,386 @@
+//! A certificate and its key, read from PEM files: together in one or apart, in whatever order
+//! people put them, and checked against each other. What is wrong is said with its file and with
+//! the command that would put it right.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::verify_server_name;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::pem::{self, PemObject as _, SectionKind};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::ParsedCertificate;
+use rustls::sign::{CertifiedKey, SigningKey};
+
+use crate::base::digest::base64;
+use crate::tls::der::DerCertificate;
+use crate::tls::error::{TlsError, TlsPart};
+
+/// A chain and its key, ready for rustls.
+#[derive(Debug)]
+pub(super) struct CertificatePair {
+    pub certified: Arc<CertifiedKey>,
+    /// Validity of the first certificate, Unix seconds.
+    pub not_before: u64,
+    pub not_after: u64,
+    /// The chain didn't begin with the certificate of the key, so we put it in order.
+    pub reordered: bool,
+}
+
+impl CertificatePair {
+    /// Reads a pair; without `key`, the private key stands in the certificate's file.
+    pub(super) fn load(
+        certificate: &Path,
+        key: Option<&Path>,
+    ) -> Result<CertificatePair, TlsError> {
+        let chain_file = PemFile::read(certificate, TlsPart::Certificate)?;
+        if chain_file.certificates.is_empty() {
+            return Err(no_certificate(&chain_file, certificate));
+        }
+        let Some(key) = key else {
+            return CertificatePair::match_up(chain_file.certificates, chain_file.keys, || {
+                no_key(&chain_file.sections, certificate, true)
+            })
+            .map_err(|error| error.in_file(certificate));
+        };
+        let key_file = PemFile::read(key, TlsPart::Key)?;
+        CertificatePair::match_up(chain_file.certificates, key_file.keys, || {
+            no_key(&key_file.sections, key, false)
+        })
+        .map_err(|error| error.in_file(key))
+    }
+
+    /// Finds the certificate that one of the keys belongs to and puts its chain behind it.
+    pub(super) fn match_up(
+        certificates: Vec<CertificateDer<'static>>,
+        keys: Vec<PrivateKeyDer<'static>>,
+        no_key: impl FnOnce() -> TlsError,
+    ) -> Result<CertificatePair, TlsError> {
+        if keys.is_empty() {
+            return Err(no_key());
+        }
+        for der in keys {
+            let key = signing_key(&der)?;
+            let Some(leaf) = certificates.iter().position(|der| belongs(der, &*key)) else {
+                continue;
+            };
+            let chain = in_order(certificates, leaf);
+            let Some(first) = chain.first().and_then(|der| DerCertificate::parse(der)) else {
+                break;
+            };
+            let (not_before, not_after) = (first.not_before, first.not_after);
+            return Ok(CertificatePair {
+                certified: Arc::new(CertifiedKey::new(chain, key)),
+                not_before,
+                not_after,
+                reordered: leaf != 0,
+            });
+        }
+        let mut error = TlsError::new(
+            TlsPart::Key,
+            "the private key doesn't belong to the certificate",
+            "both must come from the same request; after a renewal, copy both files",
+        );
+        error.mismatch = true;
+        Err(error)
+    }
+
+    /// What is strange about it, though it can be served. `now` is Unix time.
+    pub(super) fn warnings(&self, names: &[String], now: u64) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.reordered {
+            warnings.push(
+                "the chain doesn't begin with the server's own certificate; it is sent in order \
+                 all the same"
+                    .to_owned(),
+            );
+        }
+        if now > self.not_after {
+            let days = (now - self.not_after) / 86_400;
+            warnings.push(format!("the certificate expired {days} days ago"));
+        } else if self.not_after - now < self.soon_seconds() {
+            let days = (self.not_after - now) / 86_400;
+            warnings.push(format!("the certificate expires in {days} days"));
+        } else if now < self.not_before {
+            let days = (self.not_before - now).div_ceil(86_400);
+            warnings.push(format!(
+                "the certificate isn't valid for another {days} days, or this machine's clock is \
+                 wrong"
+            ));
+        }
+        for name in self.missing(names) {
+            warnings.push(format!("the certificate doesn't name {name}"));
+        }
+        warnings
+    }
+
+    /// Those of `names` that the certificate isn't for.
+    pub(super) fn missing(&self, names: &[String]) -> Vec<String> {
+        let Some(Ok(leaf)) = self.certified.cert.first().map(ParsedCertificate::try_from) else {
+            return Vec::new(); // X.509 v1, as `openssl x509 -req` makes: no names in it to compare
+        };
+        let mut missing = Vec::new();
+        for name in names.iter().filter(|name| *name != "*") {
+            // Any label stands for the star.
+            let example = match name.strip_prefix("*.") {
+                Some(parent) => format!("any-label.{parent}"),
+                None => name.clone(),
+            };
+            let covered = ServerName::try_from(example)
+                .is_ok_and(|name| verify_server_name(&leaf, &name).is_ok());
+            if !covered {
+                missing.push(name.clone());
+            }
+        }
+        missing
+    }
+
+    /// When to say that it will expire; of a certificate that lives for days alone, later.
+    fn soon_seconds(&self) -> u64 {
+        let lifetime = self.not_after.saturating_sub(self.not_before);
+        EXPIRES_SOON_SECONDS.min(lifetime / 4)
+    }
+}
+
+/// The certificates of a CA file, to check clients against.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let file = PemFile::read(path, TlsPart::ClientCa)?;
+    if file.certificates.is_empty() {
+        return Err(TlsError::new(
+            TlsPart::ClientCa,
+            format!("no certificate in this file, but {}", file.sections()),
+            "the certificate of the CA that signs your clients' certificates belongs here",
+        )
+        .in_file(path));
+    }
+    Ok(file.certificates)
+}
+
+/// A section of PEM (RFC 7468).
+pub(super) fn pem(label: &str, der: &[u8]) -> String {
+    let mut pem = format!("-----BEGIN {label}-----\n");
+    for line in der.chunks(PEM_LINE_BYTES) {
+        pem.push_str(&base64(line));
+        pem.push('\n');
+    }
+    pem.push_str(&format!("-----END {label}-----\n"));
+    pem
+}
+
+/// The PEM sections of a file that matter to us.
+pub(super) struct PemFile {
+    pub certificates: Vec<CertificateDer<'static>>,
+    pub keys: Vec<PrivateKeyDer<'static>>,
+    /// Labels of all sections, in their order.
+    sections: Vec<String>,
+}
+
+impl PemFile {
+    pub(super) fn read(path: &Path, part: TlsPart) -> Result<PemFile, TlsError> {
+        let fail = |what: String, hint: String| TlsError::new(part, what, hint).in_file(path);
+        let unreadable =
+            |error: std::io::Error| fail(format!("can't read it: {error}"), String::new());
+        let metadata = fs::metadata(path).map_err(unreadable)?;
+        if metadata.is_dir() {
+            return Err(fail(
+                "this is a folder".to_owned(),
+                "a PEM file belongs here".to_owned(),
+            ));
+        }
+        if metadata.len() > PEM_FILE_BYTES_MAX {
+            return Err(fail(
+                format!("{} bytes are too much for PEM", metadata.len()),
+                format!("{PEM_FILE_BYTES_MAX} at most"),
+            ));
+        }
+        let bytes = fs::read(path).map_err(unreadable)?;
+        PemFile::parse(&bytes)
+            .map_err(|(what, hint)| fail(what, hint.replace("FILE", &path.display().to_string())))
+    }
+
+    /// The error is what is wrong and what would be right, with FILE for the file's name.
+    pub(super) fn parse(bytes: &[u8]) -> Result<PemFile, (String, String)> {
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let sections: Vec<String> = bytes
+            .split(|byte| *byte == b'\n' || *byte == b'\r')
+            .filter_map(|line| line.strip_prefix(b"-----BEGIN "))
+            .map(|label| {
+                let label = String::from_utf8_lossy(label);
+                label.trim_end_matches(['-', ' ']).to_owned()
+            })
+            .collect();
+        if sections.is_empty() {
+            return Err(not_pem(bytes));
+        }
+        let mut file = PemFile {
+            certificates: Vec::new(),
+            keys: Vec::new(),
+            sections,
+        };
+        if file
+            .sections
+            .iter()
+            .any(|label| label == "ENCRYPTED PRIVATE KEY")
+            || bytes.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED)
+        {
+            return Err((
+                "the private key is encrypted, and nobody is there to type its password".to_owned(),
+                "`openssl pkey -in FILE -out plain.key` takes the password off".to_owned(),
+            ));
+        }
+        for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(bytes) {
+            let (kind, der) = section.map_err(|error| {
+                let what = match error {
+                    pem::Error::MissingSectionEnd { .. } => {
+                        "the end is missing: was it copied whole?".to_owned()
+                    }
+                    other => format!("broken PEM: {other}"),
+                };
+                (what, "copy the file again".to_owned())
+            })?;
+            match kind {
+                SectionKind::Certificate => file.certificates.push(der.into()),
+                SectionKind::PrivateKey => file.keys.push(PrivateKeyDer::Pkcs8(der.into())),
+                SectionKind::EcPrivateKey => file.keys.push(PrivateKeyDer::Sec1(der.into())),
+                SectionKind::RsaPrivateKey => file.keys.push(PrivateKeyDer::Pkcs1(der.into())),
+                _ => {}
+            }
+        }
+        if let Some(bad) = file
+            .certificates
+            .iter()
+            .position(|der| DerCertificate::parse(der).is_none())
+        {
+            return Err((
+                format!(
+                    "certificate {} of this file is no X.509 certificate",
+                    bad + 1
+                ),
+                "copy the file again".to_owned(),
+            ));
+        }
+        Ok(file)
+    }
+
+    /// What is in the file, for an error.
+    fn sections(&self) -> String {
+        self.sections.join(", ")
+    }
+}
+
+fn not_pem(bytes: &[u8]) -> (String, String) {
+    if bytes.is_empty() {
+        return (
+            "the file is empty".to_owned(),
+            "PEM begins with -----BEGIN".to_owned(),
+        );
+    }
+    // A DER sequence with a two-byte length; in PKCS #12 the version 3 comes first.
+    if bytes.starts_with(&[0x30, 0x82]) {
+        return if bytes.get(4..7) == Some(&[2, 1, 3]) {
+            (
+                "this is PKCS #12, not PEM".to_owned(),
+                "`openssl pkcs12 -in FILE -nodes -out combined.pem` turns it into PEM".to_owned(),
+            )
+        } else {
+            (
+                "this is DER, not PEM".to_owned(),
+                "`openssl x509 -inform der -in FILE` turns a certificate into PEM, `openssl pkey \
+                 -inform der -in FILE` a key"
+                    .to_owned(),
+            )
+        };
+    }
+    (
+        "this is not PEM".to_owned(),
+        "PEM begins with -----BEGIN".to_owned(),
+    )
+}
+
+fn no_certificate(file: &PemFile, path: &Path) -> TlsError {
+    let has = |word: &str| file.sections.iter().any(|label| label.ends_with(word));
+    let hint = if has("REQUEST") {
+        "this is a request; the CA's answer to it belongs here"
+    } else if has("PRIVATE KEY") {
+        "is it the key, and are the two exchanged?"
+    } else {
+        "the server's certificate belongs here, and its chain behind it"
+    };
+    TlsError::new(
+        TlsPart::Certificate,
+        format!("no certificate in this file, but {}", file.sections()),
+        hint,
+    )
+    .in_file(path)
+}
+
+fn no_key(sections: &[String], path: &Path, combined: bool) -> TlsError {
+    let hint = if let Some(other) = sections.iter().find(|label| label.ends_with("PRIVATE KEY")) {
+        return TlsError::new(
+            TlsPart::Key,
+            format!("a key of the kind {other} can't be used"),
+            "RSA, ECDSA and Ed25519 keys can, as PKCS #8, PKCS #1 or SEC 1",
+        )
+        .in_file(path);
+    } else if combined {
+        "append it to the file, or name its own file with `key`"
+    } else if sections.iter().any(|label| label == "CERTIFICATE") {
+        "is it the certificate, and are the two exchanged?"
+    } else {
+        "a section BEGIN PRIVATE KEY belongs here"
+    };
+    TlsError::new(TlsPart::Key, "no private key in this file", hint).in_file(path)
+}
+
+fn signing_key(der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, TlsError> {
+    any_supported_type(der).map_err(|error| {
+        TlsError::new(
+            TlsPart::Key,
+            format!("this private key can't be used: {error}"),
+            "RSA of 2048 bits and more, ECDSA on P-256, P-384 and P-521, and Ed25519 can",
+        )
+    })
+}
+
+/// Whether `certificate` is for the public half of `key`. Compared here and not by rustls, which
+/// wants X.509 v3 for it: a v1 certificate serves as well.
+fn belongs(certificate: &CertificateDer<'_>, key: &dyn SigningKey) -> bool {
+    let Some(certificate) = DerCertificate::parse(certificate) else {
+        return false;
+    };
+    key.public_key()
+        .is_none_or(|public| public.as_ref() == certificate.public_key)
+}
+
+/// The leaf, then whoever issued it, and so on; certificates that don't belong to the line stay
+/// behind it (RFC 8446 §4.4.2 allows them, and a cross-signed one may help an old client).
+fn in_order(
+    mut certificates: Vec<CertificateDer<'static>>,
+    leaf: usize,
+) -> Vec<CertificateDer<'static>> {
+    let mut chain = vec![certificates.remove(leaf)];
+    loop {
+        let issuer = chain.last().and_then(|der| DerCertificate::parse(der));
+        let next = issuer.and_then(|last| {
+            certificates.iter().position(|der| {
+                DerCertificate::parse(der).is_some_and(|other| other.subject == last.issuer)
+            })
+        });
+        match next {
+            Some(index) => chain.push(certificates.remove(index)),
+            None => break,
+        }
+    }
+    chain.append(&mut certificates);
+    chain
+}
+
+/// 64 characters of base64 (RFC 7468 §2).
+const PEM_LINE_BYTES: usize = 48;
+/// In the head of a traditional encrypted key (RFC 1421 §4.6.1.1).
+const ENCRYPTED: &[u8] = b"Proc-Type: 4,ENCRYPTED";
+/// Certificates take 1–3 KB each; a system's whole CA bundle is 220 KB.
+const PEM_FILE_BYTES_MAX: u64 = 1 << 20;
+/// When to say that a certificate will expire: renewal should have happened weeks before.
+const EXPIRES_SOON_SECONDS: u64 = 7 * 86_400;

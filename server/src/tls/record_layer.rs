@@ -1,0 +1,629 @@
+//! TLS 1.3 once its handshake is over: records sealed and opened, keys renewed (RFC 8446 §4.6.3, §5).
+//!
+//! rustls agrees on everything; a connection that then stays for more than one exchange needs little
+//! of what agreed on it. Two keys and two counters take its place, in one piece: a kilobyte and a half
+//! instead of several scattered ones, and a request costs no allocation and no queue of buffers.
+//! Nothing here touches a socket: bytes come and go.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io::IoSlice;
+use std::ops::Range;
+
+use crate::base::sys::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
+use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
+use rustls::{ConnectionTrafficSecrets, KeyLog, ServerConnection};
+use zeroize::Zeroizing;
+
+/// A record's header: type, version, length.
+const HEADER_BYTES: usize = 5;
+/// What one record carries at most (§5.1).
+const CONTENT_BYTES_MAX: usize = 1 << 14;
+/// And how long it may get by sealing and padding (§5.2).
+const SEALED_BYTES_MAX: usize = CONTENT_BYTES_MAX + 256;
+/// The longest record, with its header.
+pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + SEALED_BYTES_MAX;
+/// After so many records a key is changed: AES-GCM's limit is 2^24.5 (§5.5).
+const RECORDS_OF_A_KEY: u64 = 1 << 24;
+/// Records in a row that carry nothing, or new keys, and so serve nobody.
+const IDLE_RECORDS_MAX: u8 = 32;
+/// The maximum number of KeyUpdates that the server sends in a row without application data: one for
+/// each request of the peer, and the last for all further requests. A client that uses rustls accepts
+/// 32 and refuses more.
+const ANSWERS_MAX: u8 = 32;
+/// A message KeyUpdate: type, length in three bytes, whether one is asked for in return.
+const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
+
+thread_local! {
+    /// The buffer of the last response that was sent whole.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+/// A larger one is given back.
+const SPARE_BYTES_MAX: usize = 64 * 1024;
+
+/// Content types (§5.1).
+mod content {
+    pub(super) const ALERT: u8 = 21;
+    pub(super) const HANDSHAKE: u8 = 22;
+    pub(super) const APPLICATION_DATA: u8 = 23;
+}
+
+/// What the peer did wrong: the alert that tells it so (§6.2), and words for the log.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RecordError {
+    alert: u8,
+    what: &'static str,
+}
+
+impl RecordError {
+    const UNEXPECTED: RecordError = RecordError::new(10, "a record that has no place here");
+    const BAD_MAC: RecordError = RecordError::new(20, "a record that was not sealed with our key");
+    const OVERFLOW: RecordError = RecordError::new(22, "a record that is too long");
+    const ILLEGAL: RecordError =
+        RecordError::new(47, "a message KeyUpdate that asks for what there isn't");
+    const MALFORMED: RecordError = RecordError::new(50, "a message of a wrong length");
+    /// The peer sent an error alert; the server sends no alert in return (§6.2).
+    const ALERT: RecordError = RecordError::new(0, "an alert");
+    const INTERNAL: RecordError = RecordError::new(80, "keys could not be renewed");
+
+    const fn new(alert: u8, what: &'static str) -> RecordError {
+        RecordError { alert, what }
+    }
+
+    /// Returns true if the server sends an alert for this error.
+    pub fn sends_alert(self) -> bool {
+        self != RecordError::ALERT
+    }
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TLS: the peer sent {}", self.what)
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+/// What became of received bytes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct OpenedRecords {
+    /// So many bytes of plaintext stand at the beginning now.
+    pub plain: usize,
+    /// So many bytes were whole records; what follows is the beginning of one.
+    pub used: usize,
+}
+
+/// Both directions of a connection.
+pub struct RecordLayer {
+    reading: DirectionKeys,
+    writing: DirectionKeys,
+    suite: SuiteParameters,
+    idle: u8,
+    /// The peer said goodbye, or was refused: nothing more is read.
+    ended: bool,
+    /// We said goodbye, or why we end it.
+    has_said_goodbye: bool,
+    /// The number of KeyUpdates that the server has sent since the last application data; at
+    /// [`ANSWERS_MAX`] the last KeyUpdate waits until there is data to send.
+    renewals: u8,
+    /// The beginning of a message that ends in a later record.
+    message: Vec<u8>,
+    /// Sealed, and sent up to `sent`.
+    unsent: Vec<u8>,
+    sent: usize,
+}
+
+impl fmt::Debug for RecordLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Records").finish_non_exhaustive()
+    }
+}
+
+/// One direction's key, and how often it was used.
+struct DirectionKeys {
+    key: AeadKey,
+    iv: [u8; NONCE_BYTES],
+    sequence: u64,
+    /// What the next key comes from; None if that isn't known.
+    secret: Option<TrafficSecret>,
+}
+
+/// A traffic secret, as long as the suite's hash, from which the next keys come.
+type TrafficSecret = Zeroizing<[u8; SECRET_BYTES_MAX]>;
+const SECRET_BYTES_MAX: usize = 48;
+
+fn unknown_secret() -> TrafficSecret {
+    Zeroizing::new([0; SECRET_BYTES_MAX])
+}
+
+#[derive(Copy, Clone)]
+struct SuiteParameters {
+    aead: Aead,
+    hash: hkdf::Algorithm,
+    hash_bytes: usize,
+}
+
+impl RecordLayer {
+    /// Takes a connection's keys out of rustls.
+    ///
+    /// Precondition: the handshake of TLS 1.3 is over, and the peer's Finished was the last record that
+    /// rustls got, so rustls holds no fragment of a later message. `unsent` is output of rustls that
+    /// the socket has not accepted yet: session tickets.
+    ///
+    /// # Errors
+    /// rustls refuses, because one of that isn't so.
+    pub fn new(
+        connection: ServerConnection,
+        secrets: &TrafficSecrets,
+        unsent: Vec<u8>,
+    ) -> Result<RecordLayer, rustls::Error> {
+        let extracted = connection.dangerous_extract_secrets()?;
+        let unusable = || rustls::Error::General("keys of another suite".to_owned());
+        let suite = SuiteParameters::of(&extracted.rx.1).ok_or_else(unusable)?;
+        let direction = |(sequence, keys): (u64, ConnectionTrafficSecrets),
+                         secret: &TrafficSecret| {
+            let (key, iv) = match &keys {
+                ConnectionTrafficSecrets::Aes128Gcm { key, iv }
+                | ConnectionTrafficSecrets::Aes256Gcm { key, iv }
+                | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (key, iv),
+                _ => return None,
+            };
+            let iv = iv.as_ref().try_into().ok()?;
+            let secret = suite.secret_of(iv, secret);
+            DirectionKeys::new(suite, key.as_ref(), iv, sequence, secret)
+        };
+        Ok(RecordLayer {
+            reading: direction(extracted.rx, &secrets.client).ok_or_else(unusable)?,
+            writing: direction(extracted.tx, &secrets.server).ok_or_else(unusable)?,
+            suite,
+            idle: 0,
+            ended: false,
+            has_said_goodbye: false,
+            renewals: 0,
+            message: Vec::new(),
+            unsent,
+            sent: 0,
+        })
+    }
+
+    /// Opens the records in `bytes` in place. Once the peer has said goodbye ([`RecordLayer::ended`])
+    /// nothing more is looked at.
+    ///
+    /// # Errors
+    /// The first record that can't be; the alert for the peer waits to be sent, and nothing more will
+    /// be read.
+    pub fn open(&mut self, bytes: &mut [u8]) -> Result<OpenedRecords, RecordError> {
+        let opened = self.open_all(bytes);
+        if let Err(broken) = &opened {
+            self.ended = true;
+            if !broken.sends_alert() {
+                self.has_said_goodbye = true;
+                self.note_sent(self.unsent.len());
+            }
+            if !self.has_said_goodbye {
+                self.has_said_goodbye = true;
+                self.seal_one(content::ALERT, &[&[2, broken.alert]]);
+            }
+        }
+        opened
+    }
+
+    fn open_all(&mut self, bytes: &mut [u8]) -> Result<OpenedRecords, RecordError> {
+        let (mut plain, mut used) = (0, 0);
+        while !self.ended {
+            let Some(len) = sealed_len(&bytes[used..])? else {
+                break;
+            };
+            let Some(record) = bytes.get_mut(used..used + HEADER_BYTES + len) else {
+                break;
+            };
+            let (kind, inner) = self.reading.open(record)?;
+            let found = used + inner.start..used + inner.end;
+            used += HEADER_BYTES + len;
+            if kind == content::APPLICATION_DATA && !found.is_empty() && self.message.is_empty() {
+                self.idle = 0;
+                let len = found.len();
+                bytes.copy_within(found, plain);
+                plain += len;
+            } else {
+                self.attend(kind, &bytes[found])?;
+            }
+        }
+        Ok(OpenedRecords { plain, used })
+    }
+
+    /// Handles a record that carries no data. Records of other types may not come between two
+    /// fragments of a handshake message (§5.1).
+    fn attend(&mut self, kind: u8, content: &[u8]) -> Result<(), RecordError> {
+        match (kind, content, self.message.is_empty()) {
+            (content::ALERT, [_, 0], true) => {
+                self.ended = true;
+                return Ok(());
+            }
+            // The alert "user_canceled" announces a close_notify (§6.1).
+            (content::ALERT, [_, 90], true) | (content::APPLICATION_DATA, [], true) => {}
+            // Every alert other than close_notify and user_canceled is an error, at any level (§6.2).
+            (content::ALERT, [_, 1..=89 | 91..], _) => return Err(RecordError::ALERT),
+            // An alert record without content is unexpected (§5.1). A record with a part of an alert or
+            // with several alerts is malformed.
+            (content::ALERT, [_] | [_, _, _, ..], true) => return Err(RecordError::MALFORMED),
+            (content::HANDSHAKE, [_, ..], _) => {
+                self.message.extend_from_slice(content);
+                self.renew()?;
+            }
+            _ => return Err(RecordError::UNEXPECTED),
+        }
+        self.idle += 1;
+        match self.idle > IDLE_RECORDS_MAX {
+            true => Err(RecordError::UNEXPECTED),
+            false => Ok(()),
+        }
+    }
+
+    /// Renews the peer's keys, once its message KeyUpdate is whole. Other messages have no place
+    /// after the handshake, as the server asks for none.
+    fn renew(&mut self) -> Result<(), RecordError> {
+        let wanted = match self.message[..] {
+            [24, 0, 0, 1, wanted] => wanted,
+            [24, 0, 0, 1] | [24] | [24, _] | [24, _, _] => return Ok(()),
+            // A message that changes keys must end with its record (§5.1).
+            [24, 0, 0, 1, ..] => return Err(RecordError::UNEXPECTED),
+            [24, ..] => return Err(RecordError::MALFORMED),
+            _ => return Err(RecordError::UNEXPECTED),
+        };
+        self.message = Vec::new();
+        let suite = self.suite;
+        self.reading = self.reading.next(suite).ok_or(RecordError::INTERNAL)?;
+        match wanted {
+            0 => Ok(()),
+            // One KeyUpdate may answer all requests that arrive before the next application data
+            // (§4.6.3).
+            1 if self.renewals + 1 >= ANSWERS_MAX => {
+                self.renewals = ANSWERS_MAX;
+                Ok(())
+            }
+            1 => self.renew_writing().ok_or(RecordError::INTERNAL),
+            _ => Err(RecordError::ILLEGAL),
+        }
+    }
+
+    /// Tells the peer that our next records come under the next key (§4.6.3).
+    fn renew_writing(&mut self) -> Option<()> {
+        let next = self.writing.next(self.suite)?;
+        self.seal_one(content::HANDSHAKE, &[&KEY_UPDATE, &[0]]);
+        self.writing = next;
+        self.renewals += 1;
+        Some(())
+    }
+
+    /// The peer has said goodbye or was refused.
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Seals all of `slices`, joined, into as few records as hold them; returns how many bytes these were.
+    pub fn seal(&mut self, slices: &[IoSlice<'_>]) -> usize {
+        let total = slices.iter().map(|slice| slice.len()).sum::<usize>();
+        let records = total.div_ceil(CONTENT_BYTES_MAX);
+        self.borrow_spare();
+        self.unsent
+            .reserve_exact(total + records * (HEADER_BYTES + 1 + TAG_BYTES));
+        let mut left = slices.iter().map(|slice| &**slice);
+        let mut slice = left.next().unwrap_or_default();
+        let mut done = 0;
+        while done < total {
+            let len = (total - done).min(CONTENT_BYTES_MAX);
+            self.seal_record(content::APPLICATION_DATA, len, |into| {
+                let mut wanted = len;
+                while wanted > 0 {
+                    let (now, later) = slice.split_at(slice.len().min(wanted));
+                    into.extend_from_slice(now);
+                    wanted -= now.len();
+                    slice = match later {
+                        [] => left.next().unwrap_or_default(),
+                        later => later,
+                    };
+                }
+            });
+            done += len;
+        }
+        total
+    }
+
+    /// Says goodbye (§6.1), unless it was said or the peer was refused.
+    pub fn seal_goodbye(&mut self) {
+        if !self.has_said_goodbye {
+            self.has_said_goodbye = true;
+            self.seal_one(content::ALERT, &[&[1, 0]]);
+        }
+    }
+
+    fn seal_one(&mut self, kind: u8, parts: &[&[u8]]) {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let put = |into: &mut Vec<u8>| parts.iter().for_each(|part| into.extend_from_slice(part));
+        self.seal_record(kind, len, put);
+    }
+
+    /// Seals one record of `len` bytes, which `put` appends.
+    fn seal_record(&mut self, kind: u8, len: usize, put: impl FnOnce(&mut Vec<u8>)) {
+        if kind == content::APPLICATION_DATA {
+            let is_worn = self.writing.sequence >= RECORDS_OF_A_KEY;
+            let is_due = is_worn || self.renewals == ANSWERS_MAX;
+            if is_due && self.renew_writing().is_none() {
+                // The key has reached its limit and no new key could be derived, so the server sends
+                // nothing more.
+                self.ended = true;
+                return;
+            }
+            self.renewals = 0;
+        }
+        self.borrow_spare();
+        let start = self.unsent.len();
+        let [high, low] = ((len + 1 + TAG_BYTES) as u16).to_be_bytes();
+        let header = [content::APPLICATION_DATA, 3, 3, high, low];
+        self.unsent.extend_from_slice(&header);
+        put(&mut self.unsent);
+        self.unsent.push(kind);
+        let (nonce, key) = self.writing.use_key();
+        let inner = &mut self.unsent[start + HEADER_BYTES..];
+        match key.seal(nonce, &header, inner) {
+            Some(tag) => self.unsent.extend_from_slice(&tag),
+            // A record of this length can't be too long; nothing may leave unsealed.
+            None => {
+                self.unsent.truncate(start);
+                self.ended = true;
+            }
+        }
+    }
+
+    fn borrow_spare(&mut self) {
+        if self.unsent.capacity() == 0 {
+            self.unsent = SPARE.take();
+        }
+    }
+
+    /// What waits to be sent.
+    pub fn unsent(&self) -> &[u8] {
+        &self.unsent[self.sent..]
+    }
+
+    /// So many bytes of it were.
+    pub fn note_sent(&mut self, bytes: usize) {
+        self.sent += bytes;
+        if self.sent >= self.unsent.len() {
+            // An idle connection holds no buffer: this thread's next response gets it.
+            let mut spare = std::mem::take(&mut self.unsent);
+            self.sent = 0;
+            if spare.capacity() <= SPARE_BYTES_MAX {
+                spare.clear();
+                SPARE.set(spare);
+            }
+        }
+    }
+}
+
+/// The length that the header at the beginning of `bytes` gives; None while it isn't whole.
+fn sealed_len(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
+    match bytes {
+        // The version says nothing any more (§5.1).
+        [content::APPLICATION_DATA, _, _, high, low, ..] => {
+            let len = usize::from(u16::from_be_bytes([*high, *low]));
+            match len {
+                len if len > SEALED_BYTES_MAX => Err(RecordError::OVERFLOW),
+                len => Ok(Some(len)),
+            }
+        }
+        [] | [content::APPLICATION_DATA, ..] => Ok(None),
+        // Also change_cipher_spec, which may come until the handshake ends (§5).
+        _ => Err(RecordError::UNEXPECTED),
+    }
+}
+
+impl DirectionKeys {
+    fn new(
+        suite: SuiteParameters,
+        key: &[u8],
+        iv: [u8; NONCE_BYTES],
+        sequence: u64,
+        secret: Option<TrafficSecret>,
+    ) -> Option<DirectionKeys> {
+        Some(DirectionKeys {
+            key: AeadKey::new(suite.aead, key)?,
+            iv,
+            sequence,
+            secret,
+        })
+    }
+
+    /// The keys after these (§7.2); None where it isn't known what they come from.
+    fn next(&self, suite: SuiteParameters) -> Option<DirectionKeys> {
+        let secret = suite.next_secret(self.secret.as_ref()?)?;
+        let mut key = Zeroizing::new([0; 32]);
+        let key = &mut key[..suite.aead.key_bytes()];
+        suite.expand(&secret, b"key", key)?;
+        let iv = suite.iv(&secret)?;
+        DirectionKeys::new(suite, key, iv, 0, Some(secret))
+    }
+
+    /// The key, and the nonce of the next record (§5.3).
+    fn use_key(&mut self) -> ([u8; NONCE_BYTES], &AeadKey) {
+        let mut nonce = self.iv;
+        for (byte, of_sequence) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
+            *byte ^= of_sequence;
+        }
+        self.sequence += 1;
+        (nonce, &self.key)
+    }
+
+    /// Opens a whole record in place: the type of its content, and where that is.
+    fn open(&mut self, record: &mut [u8]) -> Result<(u8, Range<usize>), RecordError> {
+        let (header, sealed) = record.split_at_mut(HEADER_BYTES);
+        let (nonce, key) = self.use_key();
+        let len = key
+            .open(nonce, header, sealed)
+            .ok_or(RecordError::BAD_MAC)?;
+        let inner = &sealed[..len];
+        // Padding counts towards the length (§5.4).
+        if len > CONTENT_BYTES_MAX + 1 {
+            return Err(RecordError::OVERFLOW);
+        }
+        // Padding is zeros after the type (§5.4).
+        let last = inner.iter().rposition(|&byte| byte != 0);
+        let last = last.ok_or(RecordError::UNEXPECTED)?;
+        Ok((inner[last], HEADER_BYTES..HEADER_BYTES + last))
+    }
+}
+
+impl SuiteParameters {
+    fn of(keys: &ConnectionTrafficSecrets) -> Option<SuiteParameters> {
+        let (aead, hash, hash_bytes) = match keys {
+            ConnectionTrafficSecrets::Aes128Gcm { .. } => (Aead::Aes128Gcm, HKDF_SHA256, 32),
+            ConnectionTrafficSecrets::Aes256Gcm { .. } => (Aead::Aes256Gcm, HKDF_SHA384, 48),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { .. } => {
+                (Aead::ChaCha20Poly1305, HKDF_SHA256, 32)
+            }
+            _ => return None,
+        };
+        Some(SuiteParameters {
+            aead,
+            hash,
+            hash_bytes,
+        })
+    }
+
+    /// Returns `first` if the keys with this `iv` derive from `first`. A wrong secret would lead to
+    /// keys that were used before.
+    fn secret_of(self, iv: [u8; NONCE_BYTES], first: &TrafficSecret) -> Option<TrafficSecret> {
+        (self.iv(first)? == iv).then(|| first.clone())
+    }
+
+    fn next_secret(self, secret: &TrafficSecret) -> Option<TrafficSecret> {
+        let mut next = unknown_secret();
+        self.expand(secret, b"traffic upd", &mut next[..self.hash_bytes])?;
+        Some(next)
+    }
+
+    fn iv(self, secret: &TrafficSecret) -> Option<[u8; NONCE_BYTES]> {
+        let mut iv = [0; NONCE_BYTES];
+        self.expand(secret, b"iv", &mut iv)?;
+        Some(iv)
+    }
+
+    /// HKDF-Expand-Label without context (§7.1).
+    fn expand(self, secret: &TrafficSecret, label: &[u8], into: &mut [u8]) -> Option<()> {
+        struct Len(usize);
+        impl KeyType for Len {
+            fn len(&self) -> usize {
+                self.0
+            }
+        }
+        let len = (into.len() as u16).to_be_bytes();
+        let label_len = [b"tls13 ".len() as u8 + label.len() as u8];
+        let info: [&[u8]; 5] = [&len, &label_len, b"tls13 ", label, &[0]];
+        let secret = Prk::new_less_safe(self.hash, &secret[..self.hash_bytes]);
+        let expanded = secret.expand(&info, Len(into.len())).ok()?;
+        expanded.fill(into).ok()
+    }
+}
+
+/// The first traffic secrets of a connection, from which later ones come.
+pub struct TrafficSecrets {
+    client: TrafficSecret,
+    server: TrafficSecret,
+}
+
+impl TrafficSecrets {
+    fn unknown() -> Box<TrafficSecrets> {
+        Box::new(TrafficSecrets {
+            client: unknown_secret(),
+            server: unknown_secret(),
+        })
+    }
+
+    /// Those of the connection that this thread has just let rustls work on, if its handshake came so
+    /// far.
+    pub fn take_for_thread() -> Option<Box<TrafficSecrets>> {
+        HEARD.take()
+    }
+}
+
+/// Hears of traffic secrets as they are made, which is the way that rustls has for it.
+#[derive(Debug)]
+pub(super) struct TrafficSecretLog;
+
+thread_local! {
+    static HEARD: RefCell<Option<Box<TrafficSecrets>>> = const { RefCell::new(None) };
+}
+
+impl KeyLog for TrafficSecretLog {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        let mut heard = HEARD.take().unwrap_or_else(TrafficSecrets::unknown);
+        let into = match label {
+            CLIENT_SECRET => &mut heard.client,
+            SERVER_SECRET => &mut heard.server,
+            _ => return,
+        };
+        if let Some(into) = into.get_mut(..secret.len()) {
+            into.copy_from_slice(secret);
+            HEARD.set(Some(heard));
+        }
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        matches!(label, CLIENT_SECRET | SERVER_SECRET)
+    }
+}
+
+const CLIENT_SECRET: &str = "CLIENT_TRAFFIC_SECRET_0";
+const SERVER_SECRET: &str = "SERVER_TRAFFIC_SECRET_0";
+
+/// Follows the records in bytes that pass by, to know whether one has begun that hasn't ended.
+#[derive(Default)]
+pub struct RecordBoundaryFinder {
+    header: [u8; HEADER_BYTES],
+    of_header: u8,
+    left: u16,
+    passed: usize,
+}
+
+impl RecordBoundaryFinder {
+    /// Follows `bytes` to the end of the current record, or to the end of `bytes`; returns the number
+    /// of bytes followed.
+    pub fn note_record(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() {
+            if self.left == 0 {
+                self.header[usize::from(self.of_header)] = bytes[at];
+                self.of_header += 1;
+                at += 1;
+                if usize::from(self.of_header) < HEADER_BYTES {
+                    continue;
+                }
+                let [.., high, low] = self.header;
+                self.left = u16::from_be_bytes([high, low]);
+                self.of_header = 0;
+            }
+            let passed = (bytes.len() - at).min(usize::from(self.left));
+            self.left -= passed as u16;
+            at += passed;
+            if self.left == 0 {
+                break;
+            }
+        }
+        self.passed = self.passed.saturating_add(at);
+        at
+    }
+
+    /// Bytes that have passed.
+    pub fn passed(&self) -> usize {
+        self.passed
+    }
+
+    /// Everything that began has ended.
+    pub fn is_between_records(&self) -> bool {
+        self.left == 0 && self.of_header == 0
+    }
+}
+
+#[cfg(test)]
+mod tests;

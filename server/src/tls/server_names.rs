@@ -1,0 +1,102 @@
+//! Which pair a server name gets: the exact name, else the wildcard of its parent, else the pair
+//! for any name. Looked up once per handshake, without allocating.
+
+use std::collections::HashMap;
+
+/// Names to indices of pairs.
+#[derive(Debug, Default)]
+pub(super) struct ServerNames {
+    exact: HashMap<Box<str>, usize>,
+    /// Keyed by what follows `*.`.
+    wildcard: HashMap<Box<str>, usize>,
+    any: Option<usize>,
+}
+
+/// What a client hello gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NameMatch {
+    /// The pair with this index.
+    Pair(usize),
+    /// No name was sent, and no pair is for any name.
+    SelfSigned,
+    /// A name that nobody here answers to.
+    Nobody,
+}
+
+impl ServerNames {
+    /// Adds a name (`*` = any); false if another pair has it, which keeps it.
+    pub(super) fn add(&mut self, name: &str, pair: usize) -> bool {
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        if name == "*" {
+            return *self.any.get_or_insert(pair) == pair;
+        }
+        let (table, key) = match name.strip_prefix("*.") {
+            Some(parent) => (&mut self.wildcard, parent),
+            None => (&mut self.exact, name.as_str()),
+        };
+        *table.entry(key.into()).or_insert(pair) == pair
+    }
+
+    /// The pair for what the client named, in any case, with or without the root's dot.
+    pub(super) fn choose(&self, name: Option<&str>) -> NameMatch {
+        let Some(name) = name else {
+            return self.any.map_or(NameMatch::SelfSigned, NameMatch::Pair);
+        };
+        let pair = self.named(name).or(self.any);
+        pair.map_or(NameMatch::Nobody, NameMatch::Pair)
+    }
+
+    fn named(&self, name: &str) -> Option<usize> {
+        let name = name.strip_suffix('.').unwrap_or(name);
+        let mut lower = [0; NAME_BYTES_MAX];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name.as_bytes());
+        lower.make_ascii_lowercase();
+        let name = std::str::from_utf8(lower).ok()?;
+        self.exact.get(name).copied().or_else(|| {
+            let (label, parent) = name.split_once('.')?;
+            let pair = self.wildcard.get(parent)?;
+            (!label.is_empty()).then_some(*pair)
+        })
+    }
+}
+
+/// The longest domain name (RFC 1035 §2.3.4) as text.
+const NAME_BYTES_MAX: usize = 253;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exact_then_wildcard_then_any() {
+        let mut names = ServerNames::default();
+        assert!(names.add("WWW.example.org", 0));
+        assert!(names.add("*.example.org", 1));
+        assert!(!names.add("www.EXAMPLE.org.", 2));
+        for (name, chosen) in [
+            (Some("www.example.org"), NameMatch::Pair(0)),
+            (Some("wWw.Example.ORG."), NameMatch::Pair(0)),
+            (Some("other.example.org"), NameMatch::Pair(1)),
+            (Some("deep.other.example.org"), NameMatch::Nobody),
+            (Some("example.org"), NameMatch::Nobody),
+            (Some(".example.org"), NameMatch::Nobody),
+            (Some("*"), NameMatch::Nobody),
+            (Some(""), NameMatch::Nobody),
+            (None, NameMatch::SelfSigned),
+        ] {
+            assert_eq!(names.choose(name), chosen, "{name:?}");
+        }
+        assert_eq!(names.choose(Some(&"a".repeat(5000))), NameMatch::Nobody);
+        assert!(names.add("*", 3));
+        assert!(!names.add("*", 4));
+    }
+
+    #[test]
+    fn any_takes_the_rest() {
+        let mut names = ServerNames::default();
+        names.add("*", 0);
+        assert_eq!(names.choose(None), NameMatch::Pair(0));
+        assert_eq!(names.choose(Some("whatever.test")), NameMatch::Pair(0));
+    }
+}

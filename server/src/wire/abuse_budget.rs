@@ -1,0 +1,82 @@
+//! Patience with a peer: what serves nobody costs points, time and answered requests give them back
+//! (the prices are in `limits`). Who has none left is told to calm down, and cut off.
+
+use crate::limits::{
+    ABUSE_POINTS_MAX, ABUSE_POINTS_PER_SECOND, DATA_POINT_BYTES, DATA_POINT_BYTES_LARGE,
+    DATA_POINTS,
+};
+
+/// The peer has used up our patience, with this.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct AbuseBudgetExhausted(pub &'static str);
+
+/// The account of one connection.
+pub struct AbuseBudget {
+    points: u32,
+    /// When time last gave something back, in the driver's milliseconds.
+    at_ms: u64,
+}
+
+impl Default for AbuseBudget {
+    fn default() -> AbuseBudget {
+        AbuseBudget {
+            points: ABUSE_POINTS_MAX,
+            at_ms: 0,
+        }
+    }
+}
+
+impl AbuseBudget {
+    /// Takes `price` points for `what`.
+    pub fn spend(
+        &mut self,
+        price: u32,
+        now_ms: u64,
+        what: &'static str,
+    ) -> Result<(), AbuseBudgetExhausted> {
+        let passed_ms = now_ms.saturating_sub(self.at_ms);
+        let back = passed_ms.saturating_mul(u64::from(ABUSE_POINTS_PER_SECOND)) / 1_000;
+        if back > 0 {
+            self.at_ms = now_ms;
+            self.refund(u32::try_from(back).unwrap_or(u32::MAX));
+        }
+        self.points = self
+            .points
+            .checked_sub(price)
+            .ok_or(AbuseBudgetExhausted(what))?;
+        Ok(())
+    }
+
+    /// Gives points back for a part of a response that was sent, by its bytes: the small part that a
+    /// window opened byte by byte lets through costs as much work as a large one.
+    pub fn refund_sent_bytes(&mut self, bytes: usize) {
+        let points = (bytes / DATA_POINT_BYTES).min(DATA_POINTS) + bytes / DATA_POINT_BYTES_LARGE;
+        self.refund(points as u32);
+    }
+
+    /// Gives `points` back; there are never more than at first.
+    pub fn refund(&mut self, points: u32) {
+        self.points = self.points.saturating_add(points).min(ABUSE_POINTS_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_ends_and_a_trickle_does_not() {
+        let mut calm = AbuseBudget::default();
+        let burst = ABUSE_POINTS_MAX / 100;
+        assert!((0..burst).all(|_| calm.spend(100, 5, "burst").is_ok()));
+        assert_eq!(
+            calm.spend(100, 5, "flood"),
+            Err(AbuseBudgetExhausted("flood"))
+        );
+        // A tenth of what time gives back, for an hour.
+        for second in 1..3_600 {
+            let spent = calm.spend(ABUSE_POINTS_PER_SECOND / 10, second * 1_000, "trickle");
+            assert_eq!(spent, Ok(()));
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! A request out of the fields of HTTP/2 and 3 (RFC 9113 §8.3, RFC 9114 §4.3), as text that a
+//! [`RequestHead`] can borrow: the same lines that HTTP/1.1 would have sent. So whatever reads a head reads
+//! one kind of head.
+
+use crate::limits::{HEAD_BOMB_FACTOR, Limits};
+use crate::wire::byte_search;
+use crate::wire::fields::Fields;
+use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::priority::Priority;
+use crate::wire::reject::Reject;
+use crate::wire::request_head::{Method, RequestHead, Version};
+use crate::wire::request_head_builder::{RequestHeadBuilder, RequestLine};
+use crate::wire::request_target::parse_target;
+use std::ops::Range;
+
+/// What one field block says; filled field by field, then asked for its head.
+#[derive(Clone, Default)]
+pub struct FieldSection {
+    version: Version,
+    /// The values of the pseudo-header fields, the field lines, the request line.
+    text: Vec<u8>,
+    method: Span,
+    scheme: Span,
+    authority: Span,
+    path: Span,
+    line: Span,
+    /// Where the field lines begin, once the first has come.
+    fields_start: Option<usize>,
+    fields_end: usize,
+    /// Of each field line: its name's and its value's first byte, and the value's end.
+    fields: Vec<[u32; 3]>,
+    /// Crumbs of it are one field to everybody else (RFC 9113 §8.2.3).
+    cookie: Vec<u8>,
+    priority: Option<Priority>,
+    /// The peer ended the stream with this block.
+    ended: bool,
+    /// Trailers have no pseudo-header fields, and nobody reads them.
+    is_trailer: bool,
+    /// As the peer counts it (RFC 9113 §10.5.1).
+    size: usize,
+    count: usize,
+    bounds: FieldSectionLimits,
+    fault: Option<Reject>,
+}
+
+/// Fields of many times the size that a head may have: nobody sends them by mistake.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct FieldSectionBomb;
+
+type Span = Option<(u32, u32)>;
+
+#[derive(Copy, Clone, Default)]
+struct FieldSectionLimits {
+    line_bytes: usize,
+    head_bytes: usize,
+    fields: usize,
+}
+
+impl FieldSection {
+    /// Forgets what it held; the next fields are of a new block.
+    pub fn begin(&mut self, version: Version, limits: &Limits, ended: bool, is_trailer: bool) {
+        self.version = version;
+        // In place: it is moved for nobody, and its buffers stay.
+        self.text.clear();
+        self.fields.clear();
+        self.cookie.clear();
+        self.method = None;
+        self.scheme = None;
+        self.authority = None;
+        self.path = None;
+        self.line = None;
+        self.fields_start = None;
+        self.fields_end = 0;
+        self.priority = None;
+        self.ended = ended;
+        self.is_trailer = is_trailer;
+        self.size = 0;
+        self.count = 0;
+        self.bounds = FieldSectionLimits {
+            line_bytes: limits.request_line_bytes,
+            head_bytes: limits.head_bytes,
+            fields: limits.fields,
+        };
+        self.fault = None;
+    }
+
+    /// Takes a field. What is wrong is remembered, so that the block is decoded to its end: the
+    /// compression of the next one depends on it.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), FieldSectionBomb> {
+        self.size += name.len() + value.len() + FIELD_OVERHEAD;
+        if self.size > self.bounds.head_bytes * HEAD_BOMB_FACTOR {
+            return Err(FieldSectionBomb);
+        }
+        if self.fault.is_none()
+            && let Err(reject) = self.take(name, value)
+        {
+            self.fault = Some(reject);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reject> {
+        if self.size > self.bounds.head_bytes {
+            return Err(Reject::HEAD_TOO_LARGE);
+        }
+        if byte_search::value_end(value, 0) != value.len()
+            || byte_search::trim(value).len() != value.len()
+        {
+            return Err(Reject::FIELD_VALUE);
+        }
+        if let Some((b':', name)) = name.split_first() {
+            return self.pseudo(name, value);
+        }
+        if name.is_empty() || !name.iter().all(|byte| is_name(*byte)) {
+            return Err(Reject::FIELD_NAME);
+        }
+        self.count += 1;
+        if self.count > self.bounds.fields {
+            return Err(Reject::FIELDS_TOO_MANY);
+        }
+        self.begin_fields();
+        match name {
+            b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding"
+            | b"upgrade" => return Err(Reject::FIELD_OF_HTTP_1),
+            b"te" if !value.eq_ignore_ascii_case(b"trailers") => {
+                return Err(Reject::FIELD_OF_HTTP_1);
+            }
+            b"cookie" => {
+                let glue: &[u8] = if self.cookie.is_empty() { b"" } else { b"; " };
+                self.cookie.extend_from_slice(glue);
+                self.cookie.extend_from_slice(value);
+                return Ok(());
+            }
+            // It says again what :authority says, or else it is a second host.
+            b"host" if self.authority.is_some() => {
+                let is_same = self
+                    .value(self.authority)
+                    .is_some_and(|it| it.eq_ignore_ascii_case(value));
+                return is_same.then_some(()).ok_or(Reject::HOST_DUPLICATE);
+            }
+            b"priority" => self.priority = Some(Priority::parse(value)),
+            _ => {}
+        }
+        self.push_line(name, value);
+        Ok(())
+    }
+
+    /// RFC 9113 §8.3: known ones only, each once, and before all other fields.
+    fn pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reject> {
+        if self.is_trailer || self.fields_start.is_some() {
+            return Err(Reject::PSEUDO_FIELDS);
+        }
+        let start = self.text.len() as u32;
+        self.text.extend_from_slice(value);
+        let span = match name {
+            b"method" => &mut self.method,
+            b"scheme" => &mut self.scheme,
+            b"authority" => &mut self.authority,
+            b"path" => &mut self.path,
+            _ => return Err(Reject::PSEUDO_FIELDS),
+        };
+        match span.replace((start, start + value.len() as u32)) {
+            None => Ok(()),
+            Some(_) => Err(Reject::PSEUDO_FIELDS),
+        }
+    }
+
+    /// The first of the field lines is Host, from `:authority`.
+    fn begin_fields(&mut self) {
+        if self.fields_start.is_some() {
+            return;
+        }
+        self.fields_start = Some(self.text.len());
+        if let Some(authority) = self.range(self.authority) {
+            let start = self.text.len();
+            self.text.extend_from_slice(b"host: ");
+            let value = self.text.len();
+            self.text.extend_from_within(authority);
+            self.end_line(start, value);
+        }
+    }
+
+    fn push_line(&mut self, name: &[u8], value: &[u8]) {
+        let start = self.text.len();
+        self.text.extend_from_slice(name);
+        self.text.push(b':');
+        self.text.push(b' ');
+        let value_start = self.text.len();
+        self.text.extend_from_slice(value);
+        self.end_line(start, value_start);
+    }
+
+    fn end_line(&mut self, start: usize, value: usize) {
+        let places = [start, value, self.text.len()];
+        self.fields.push(places.map(|place| place as u32));
+        self.text.push(b'\r');
+        self.text.push(b'\n');
+    }
+
+    /// The block is whole: puts the last lines in their places.
+    pub fn end(&mut self) {
+        self.begin_fields();
+        if !self.cookie.is_empty() {
+            let cookie = std::mem::take(&mut self.cookie);
+            self.push_line(b"cookie", &cookie);
+            self.cookie = cookie;
+            self.cookie.clear();
+        }
+        self.fields_end = self.text.len();
+        if self.fault.is_none() && !self.is_trailer && !self.has_its_pseudo_fields() {
+            self.fault = Some(Reject::PSEUDO_FIELDS);
+        }
+        if !self.is_trailer {
+            self.push_request_line();
+        }
+    }
+
+    /// What is wrong with it, as far as its fields say.
+    pub fn fault(&self) -> Option<Reject> {
+        self.fault
+    }
+
+    /// RFC 9113 §8.3.1, §8.5.
+    fn has_its_pseudo_fields(&self) -> bool {
+        match self.value(self.method) {
+            None => false,
+            Some(b"CONNECT") => {
+                self.path.is_none() && self.scheme.is_none() && self.authority.is_some()
+            }
+            Some(_) => {
+                let path = self.value(self.path);
+                self.scheme.is_some() && path.is_some_and(|path| !path.is_empty())
+            }
+        }
+    }
+
+    /// For the log, and for the head: as HTTP/1.1 would have it.
+    fn push_request_line(&mut self) {
+        let start = self.text.len() as u32;
+        let target = self.range(self.path.or(self.authority));
+        for part in [self.range(self.method), target].into_iter().flatten() {
+            self.text.extend_from_within(part);
+            self.text.push(b' ');
+        }
+        self.text.extend_from_slice(match self.version {
+            Version::Http3 => b"HTTP/3.0",
+            _ => b"HTTP/2.0",
+        });
+        self.line = Some((start, self.text.len() as u32));
+    }
+
+    /// The request line, for the log, as far as it is known.
+    pub fn line(&self) -> &[u8] {
+        self.value(self.line).unwrap_or_default()
+    }
+
+    /// The peer ended the stream right behind this block.
+    pub fn end_stream(&mut self) {
+        self.ended = true;
+    }
+
+    /// Bytes that a copy of it takes in memory.
+    pub fn held_bytes(&self) -> usize {
+        size_of::<FieldSection>() + self.text.len() + size_of_val(&self.fields[..])
+    }
+
+    /// What the Priority field says.
+    pub fn priority(&self) -> Option<Priority> {
+        self.priority
+    }
+
+    /// What is asked, if it is right.
+    pub fn head(&self) -> Result<RequestHead<'_>, Reject> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let mut noted = RequestHeadBuilder::default();
+        for [name, value, end] in &self.fields {
+            let [name, value, end] = [*name as usize, *value as usize, *end as usize];
+            noted.add_field(&self.text[name..value - 2], &self.text[value..end])?;
+        }
+        let fields = &self.text[self.fields_start.unwrap_or(self.fields_end)..self.fields_end];
+        let mut head = noted.finish(self.request_line()?, Fields(fields))?;
+        match head.body {
+            BodyLength::None if !self.ended => head.body = BodyLength::Chunked,
+            BodyLength::Length(1..) if self.ended => return Err(Reject::BODY_LENGTH),
+            _ => {}
+        }
+        Ok(head)
+    }
+
+    fn request_line(&self) -> Result<RequestLine<'_>, Reject> {
+        let text = self.line();
+        if text.len() > self.bounds.line_bytes {
+            return Err(Reject::LINE_TOO_LONG);
+        }
+        let name = self.value(self.method).unwrap_or_default();
+        let method = Method::from_name(name).ok_or(Reject::METHOD_UNKNOWN)?;
+        let scheme = self.value(self.scheme).unwrap_or(b"https");
+        let of_the_web = [&b"https"[..], b"http"];
+        if !of_the_web.iter().any(|it| it.eq_ignore_ascii_case(scheme)) {
+            return Err(Reject::TARGET_MALFORMED);
+        }
+        let target = match (method, self.value(self.path)) {
+            (Method::Connect, _) => self.value(self.authority),
+            (_, Some(path @ [b'/', ..])) => Some(path),
+            (Method::Options, Some(b"*")) => Some(&b"*"[..]),
+            _ => None,
+        };
+        Ok(RequestLine {
+            text,
+            method,
+            version: self.version,
+            target: parse_target(method, target.ok_or(Reject::TARGET_MALFORMED)?)?,
+        })
+    }
+
+    fn value(&self, span: Span) -> Option<&[u8]> {
+        self.range(span).map(|range| &self.text[range])
+    }
+
+    fn range(&self, span: Span) -> Option<Range<usize>> {
+        span.map(|(start, end)| start as usize..end as usize)
+    }
+}
+
+/// What each field counts beside its bytes (RFC 9113 §6.5.2, RFC 9114 §4.2.2).
+const FIELD_OVERHEAD: usize = 32;
+
+/// May this byte stand in a field's name (RFC 9113 §8.2.1)?
+fn is_name(byte: u8) -> bool {
+    byte_search::is_token(byte) && !byte.is_ascii_uppercase()
+}

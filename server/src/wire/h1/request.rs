@@ -1,0 +1,312 @@
+//! Heads of HTTP/1.0 and 1.1 requests, our own parser, strict (RFC 9112).
+//!
+//! One pass over the bytes, nothing copied. Two parsers that read one message differently are how
+//! requests get smuggled, so there is one reading of each line, and what doubts it is refused.
+//!
+//! The verdict depends on the bytes alone, never on how they were cut: lines are judged in their
+//! order, each when its line feed has come or its limit is passed.
+
+use crate::limits::Limits;
+use crate::wire::byte_search;
+use crate::wire::fields::Fields;
+use crate::wire::reject::Reject;
+use crate::wire::request_head::{Method, RequestHead, Version};
+use crate::wire::request_head_builder::{RequestHeadBuilder, RequestLine};
+use crate::wire::request_target::parse_target;
+
+/// What the bytes so far amount to.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every head comes whole, and lives on the stack"
+)]
+pub enum ParsedHead<'a> {
+    /// A whole head.
+    Complete {
+        /// What it asks.
+        head: RequestHead<'a>,
+        /// Where it ends; the body, or the next request, begins there.
+        head_bytes: usize,
+    },
+    /// More is needed.
+    Partial,
+}
+
+/// Parses the head at the start of `buf`.
+///
+/// `scanned` is the caller's to keep between calls, 0 for a new head: how many bytes were there
+/// last time. With it a head that drips in costs one look at each byte, and one parse a line.
+pub fn parse_head<'a>(
+    buf: &'a [u8],
+    scanned: &mut usize,
+    limits: &Limits,
+) -> Result<ParsedHead<'a>, Reject> {
+    let bounds = RequestHeadLimits::new(limits);
+    if let Some(verdict) = without_new_line(buf, *scanned, &bounds) {
+        *scanned = buf.len();
+        return verdict.map(|()| ParsedHead::Partial);
+    }
+    let parsed = parse(buf, &bounds)?;
+    if matches!(parsed, ParsedHead::Partial) {
+        *scanned = buf.len();
+    }
+    Ok(parsed)
+}
+
+/// The best effort at the first line for the log when a head was refused.
+pub fn first_line(buf: &[u8]) -> &[u8] {
+    let line = buf.strip_prefix(b"\r\n").unwrap_or(buf);
+    let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    &line[..line.iter().position(is_end).unwrap_or(line.len())]
+}
+
+struct RequestHeadLimits {
+    /// The request line without its line end.
+    line_bytes: usize,
+    /// The whole head.
+    head_bytes: usize,
+    /// Field lines.
+    fields: usize,
+}
+
+impl RequestHeadLimits {
+    fn new(limits: &Limits) -> RequestHeadLimits {
+        RequestHeadLimits {
+            line_bytes: limits.request_line_bytes.min(limits.head_bytes),
+            head_bytes: limits.head_bytes,
+            fields: limits.fields,
+        }
+    }
+}
+
+/// The verdict on a partial head to which no line feed was added: only limits can be passed then.
+/// `None`: it must be parsed.
+fn without_new_line(
+    buf: &[u8],
+    scanned: usize,
+    bounds: &RequestHeadLimits,
+) -> Option<Result<(), Reject>> {
+    // The first bytes are judged singly.
+    if scanned <= EMPTY_LINE.len() || byte_search::find(buf, b'\n', scanned).is_some() {
+        return None;
+    }
+    let line_end_max = bounds.line_bytes.saturating_add(2 * EMPTY_LINE.len());
+    if buf.len() <= bounds.line_bytes {
+        Some(Ok(()))
+    } else if scanned <= line_end_max {
+        // Too long for a request line, if it is one.
+        None
+    } else if buf.len() <= bounds.head_bytes {
+        Some(Ok(()))
+    } else {
+        Some(Err(Reject::HEAD_TOO_LARGE))
+    }
+}
+
+fn parse<'a>(buf: &'a [u8], bounds: &RequestHeadLimits) -> Result<ParsedHead<'a>, Reject> {
+    let Some(start) = line_start(buf)? else {
+        return Ok(ParsedHead::Partial);
+    };
+    let Some(line) = request_line(&buf[start..], bounds.line_bytes)? else {
+        return Ok(ParsedHead::Partial);
+    };
+    let fields_start = start + line.text.len() + EMPTY_LINE.len();
+    // No line that ends behind the limit is looked at.
+    let window = &buf[..buf.len().min(bounds.head_bytes)];
+    let mut noted = RequestHeadBuilder::default();
+    let mut at = fields_start;
+    let mut count = 0;
+    loop {
+        match field_line(window, at)? {
+            ParsedFieldLine::Field { name, value, next } => {
+                count += 1;
+                if count > bounds.fields {
+                    return Err(Reject::FIELDS_TOO_MANY);
+                }
+                noted.add_field(name, value)?;
+                at = next;
+            }
+            ParsedFieldLine::Empty => break,
+            ParsedFieldLine::Unfinished if buf.len() > bounds.head_bytes => {
+                return Err(Reject::HEAD_TOO_LARGE);
+            }
+            ParsedFieldLine::Unfinished => return Ok(ParsedHead::Partial),
+        }
+    }
+    Ok(ParsedHead::Complete {
+        head: noted.finish(line, Fields(&buf[fields_start..at]))?,
+        head_bytes: at + EMPTY_LINE.len(),
+    })
+}
+
+const EMPTY_LINE: &[u8] = b"\r\n";
+
+/// Where the request line begins: one empty line before it is skipped (RFC 9112 §2.2). What can't
+/// be a request by its first byte, such as TLS to a plain port, is refused without waiting for a
+/// line feed.
+fn line_start(buf: &[u8]) -> Result<Option<usize>, Reject> {
+    let start = match buf {
+        [] | [b'\r'] => return Ok(None),
+        [b'\r', b'\n', ..] => EMPTY_LINE.len(),
+        [b'\r', ..] => return Err(Reject::LINE_END),
+        _ => 0,
+    };
+    match buf.get(start) {
+        None => Ok(None),
+        Some(b'\n') => Err(Reject::LINE_END),
+        Some(&byte) if !byte_search::is_token(byte) => Err(Reject::LINE_MALFORMED),
+        Some(_) => Ok(Some(start)),
+    }
+}
+
+/// The request line that `rest` begins with; `None` if it is unfinished.
+fn request_line(rest: &[u8], bytes_max: usize) -> Result<Option<RequestLine<'_>>, Reject> {
+    let window_end = bytes_max.saturating_add(EMPTY_LINE.len()).min(rest.len());
+    let window = &rest[..window_end];
+    let Some(split) = SplitRequestLine::new(window) else {
+        return odd_request_line(window, bytes_max).map(|()| None);
+    };
+    let version = match (split.major, split.minor) {
+        (b'1', b'0') => Version::Http10,
+        (b'1', _) => Version::Http11,
+        _ => return Err(Reject::VERSION_UNSUPPORTED),
+    };
+    let method = Method::from_name(split.method).ok_or(Reject::METHOD_UNKNOWN)?;
+    Ok(Some(RequestLine {
+        text: split.text,
+        method,
+        version,
+        target: parse_target(method, split.target)?,
+    }))
+}
+
+struct SplitRequestLine<'a> {
+    text: &'a [u8],
+    method: &'a [u8],
+    target: &'a [u8],
+    major: u8,
+    minor: u8,
+}
+
+impl<'a> SplitRequestLine<'a> {
+    /// `method SP target SP HTTP/d.d CRLF` with single spaces; `None` for anything else.
+    fn new(window: &'a [u8]) -> Option<SplitRequestLine<'a>> {
+        let method_end = byte_search::token_end(window, 0);
+        if window.get(method_end) != Some(&b' ') {
+            return None;
+        }
+        let target_start = method_end + 1;
+        let target_end = byte_search::visible_end(window, target_start);
+        let rest = window.get(target_end..)?.first_chunk()?;
+        let [
+            b' ',
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            major,
+            b'.',
+            minor,
+            b'\r',
+            b'\n',
+        ] = *rest
+        else {
+            return None;
+        };
+        let is_whole =
+            target_end > target_start && major.is_ascii_digit() && minor.is_ascii_digit();
+        is_whole.then(|| SplitRequestLine {
+            text: &window[..target_end + rest.len() - EMPTY_LINE.len()],
+            method: &window[..method_end],
+            target: &window[target_start..target_end],
+            major,
+            minor,
+        })
+    }
+}
+
+/// Why a request line couldn't be split; `Ok` if it is only unfinished.
+#[cold]
+fn odd_request_line(window: &[u8], bytes_max: usize) -> Result<(), Reject> {
+    let line_feed = byte_search::find(window, b'\n', 0);
+    let line = &window[..line_feed.unwrap_or(window.len())];
+    let text = line.strip_suffix(b"\r");
+    if text.unwrap_or(line).len() > bytes_max {
+        // A method longer than every known method is answered with 501, even if the rest of the line is
+        // invalid (RFC 9112 §3).
+        let end = byte_search::token_end(line, 0);
+        let is_method = matches!(line.get(end), None | Some(b' '));
+        return Err(match Method::from_name(&line[..end]) {
+            None if is_method => Reject::METHOD_UNKNOWN,
+            _ => Reject::LINE_TOO_LONG,
+        });
+    }
+    match (line_feed, text) {
+        (None, _) => Ok(()),
+        (Some(_), Some(text)) if !text.contains(&b'\r') => Err(Reject::LINE_MALFORMED),
+        (Some(_), _) => Err(Reject::LINE_END),
+    }
+}
+
+enum ParsedFieldLine<'a> {
+    Field {
+        name: &'a [u8],
+        /// Trimmed.
+        value: &'a [u8],
+        /// Where the next line begins.
+        next: usize,
+    },
+    /// The line that ends the head.
+    Empty,
+    Unfinished,
+}
+
+/// The field line that begins at `at`.
+#[inline]
+fn field_line(window: &[u8], at: usize) -> Result<ParsedFieldLine<'_>, Reject> {
+    let name_end = byte_search::token_end(window, at);
+    if name_end > at && window.get(name_end) == Some(&b':') {
+        let value_end = byte_search::value_end(window, name_end + 1);
+        let next = value_end + EMPTY_LINE.len();
+        if window.get(value_end..next) == Some(EMPTY_LINE) {
+            return Ok(ParsedFieldLine::Field {
+                name: &window[at..name_end],
+                value: byte_search::trim(&window[name_end + 1..value_end]),
+                next,
+            });
+        }
+    } else if window.get(at..at + EMPTY_LINE.len()) == Some(EMPTY_LINE) {
+        return Ok(ParsedFieldLine::Empty);
+    }
+    odd_field_line(window, at)
+}
+
+/// Why a field line couldn't be read; `Ok` if it is only unfinished.
+#[cold]
+fn odd_field_line(window: &[u8], at: usize) -> Result<ParsedFieldLine<'_>, Reject> {
+    let Some(line_feed) = byte_search::find(window, b'\n', at) else {
+        return Ok(ParsedFieldLine::Unfinished);
+    };
+    let line = &window[at..line_feed];
+    let Some(text) = line
+        .strip_suffix(b"\r")
+        .filter(|text| !text.contains(&b'\r'))
+    else {
+        return Err(Reject::LINE_END);
+    };
+    if let [b' ' | b'\t', ..] = text {
+        return Err(Reject::FIELD_FOLDED);
+    }
+    let Some(colon) = byte_search::find(text, b':', 0) else {
+        return Err(Reject::FIELD_MALFORMED);
+    };
+    // That includes a space before the colon (RFC 9112 §5.1).
+    if colon == 0 || byte_search::token_end(text, 0) < colon {
+        return Err(Reject::FIELD_NAME);
+    }
+    Err(Reject::FIELD_VALUE)
+}
+
+#[cfg(test)]
+mod tests;

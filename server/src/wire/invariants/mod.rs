@@ -1,0 +1,366 @@
+//! What must hold for any bytes whatever, as one function per decoder: the fuzz targets and the
+//! property tests call the same ones. Each panics if its decoder broke a promise.
+
+pub mod h2;
+pub mod h3;
+use crate::limits::{Limits, RANGES_MAX};
+use crate::wire::byte_search;
+use crate::wire::cgi::{CgiHeadError, CgiResponse, MetaVariables, VariableSink};
+use crate::wire::fastcgi;
+use crate::wire::fields::{AcceptedCodings, FieldValues, Fields, entity_tags};
+use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
+use crate::wire::h1::request::{ParsedHead, first_line, parse_head};
+use crate::wire::h1::response::ResponseHead;
+use crate::wire::json::{Json, quoted};
+use crate::wire::pkt_line;
+use crate::wire::range::{Ranges, parse_ranges};
+use crate::wire::reject::Reject;
+use crate::wire::request_head::{Method, RequestHead, Version};
+use crate::wire::request_target::{encode_path, normalise, parse_target, valid_host};
+
+/// The answer to a push: all of it goes on, in its order, whatever it is, and words stand before a flush
+/// at its very end or nowhere.
+pub fn push_answer(bytes: &[u8]) {
+    let through = |parts: &[&[u8]], words: &[String]| {
+        let (mut answer, mut out) = (pkt_line::PushResponse::default(), Vec::new());
+        for part in parts {
+            answer.take(part, &mut out);
+        }
+        let can_speak = answer.can_insert_message();
+        out.extend(answer.end(words));
+        (out, can_speak)
+    };
+    let whole = through(&[bytes], &[]);
+    assert_eq!(whole.0, bytes);
+    let half = bytes.len() / 2;
+    assert_eq!(through(&[&bytes[..half], &bytes[half..]], &[]), whole);
+    let (said, can_speak) = through(&[bytes], &["x".to_owned()]);
+    assert_eq!(said.len(), bytes.len() + 7 * usize::from(can_speak));
+    assert!(!can_speak || said.ends_with(b"0007\x02x\n0000"));
+}
+
+/// A head: what comes out keeps the promises of `RequestHead`, however the bytes are cut.
+pub fn head(bytes: &[u8]) {
+    let small = Limits {
+        request_line_bytes: 48,
+        head_bytes: 160,
+        fields: 4,
+        ..Limits::default()
+    };
+    for limits in [&Limits::default(), &small] {
+        let whole = head_verdict(bytes, &mut 0, limits);
+        assert_eq!(whole, head_byte_by_byte(bytes, limits), "byte by byte");
+        let half = bytes.len() / 2;
+        assert_eq!(whole, head_in_two(bytes, half, limits), "cut at {half}");
+    }
+    let line = first_line(bytes);
+    assert!(!line.contains(&b'\r') && !line.contains(&b'\n'));
+    for (name, value) in Fields(bytes) {
+        assert!(name.len() + value.len() < bytes.len());
+    }
+    for values in [
+        FieldValues::One(bytes),
+        FieldValues::Many(Fields(bytes), "if-none-match"),
+    ] {
+        values.items().for_each(|item| assert!(!item.is_empty()));
+        entity_tags(&values).count();
+        AcceptedCodings::from_values(&values);
+    }
+}
+
+/// The verdict on `bytes` that come in two parts.
+pub fn head_in_two(bytes: &[u8], cut: usize, limits: &Limits) -> Result<Option<String>, Reject> {
+    let mut scanned = 0;
+    match head_verdict(&bytes[..cut], &mut scanned, limits) {
+        Ok(None) => head_verdict(bytes, &mut scanned, limits),
+        early => early,
+    }
+}
+
+/// The verdict on `bytes` that come one at a time.
+pub fn head_byte_by_byte(bytes: &[u8], limits: &Limits) -> Result<Option<String>, Reject> {
+    let mut scanned = 0;
+    for end in 1..bytes.len() {
+        let verdict = head_verdict(&bytes[..end], &mut scanned, limits);
+        if verdict != Ok(None) {
+            return verdict;
+        }
+    }
+    head_verdict(bytes, &mut scanned, limits)
+}
+
+/// One call of `parse_head`, its result in a form that can be compared; `None` = partial.
+pub fn head_verdict(
+    bytes: &[u8],
+    scanned: &mut usize,
+    limits: &Limits,
+) -> Result<Option<String>, Reject> {
+    match parse_head(bytes, scanned, limits)? {
+        ParsedHead::Partial => Ok(None),
+        ParsedHead::Complete { head, head_bytes } => {
+            assert!(head_bytes <= bytes.len().min(limits.head_bytes));
+            assert!(bytes[..head_bytes].ends_with(b"\r\n\r\n"));
+            assert!(head.line.len() <= limits.request_line_bytes);
+            assert!(head.fields.iter().count() <= limits.fields);
+            promises(&head);
+            Ok(Some(format!("{head_bytes} {head:?}")))
+        }
+    }
+}
+
+fn promises(head: &RequestHead<'_>) {
+    normal_path(&head.path);
+    if head.host.is_empty() {
+        assert_eq!(head.version, Version::Http10);
+    } else {
+        assert_eq!(valid_host(head.host), Some((head.host, None)));
+    }
+    for (name, value) in head.fields {
+        assert_eq!(byte_search::token_end(name, 0), name.len());
+        assert_eq!(byte_search::value_end(value, 0), value.len());
+        assert_eq!(byte_search::trim(value), value);
+    }
+    if head.body == BodyLength::Chunked {
+        assert_eq!(head.version, Version::Http11);
+        assert_eq!(head.fields.first("content-length"), None);
+    }
+}
+
+fn normal_path(path: &[u8]) {
+    if path == b"*" {
+        return;
+    }
+    let Some((b'/', rest)) = path.split_first() else {
+        panic!("a path begins with a slash");
+    };
+    let mut names = rest.split(|&byte| byte == b'/').peekable();
+    while let Some(name) = names.next() {
+        assert!(!name.is_empty() || names.peek().is_none());
+        assert!(name != b"." && name != b"..");
+        assert!(!name.contains(&0) && !name.contains(&b'\\'));
+    }
+}
+
+/// A body, the first byte choosing its framing: the same payload and end however it is cut.
+pub fn body(bytes: &[u8]) {
+    let Some((&choice, input)) = bytes.split_first() else {
+        return;
+    };
+    let length = match choice {
+        0 => BodyLength::None,
+        1 => BodyLength::Length(input.len() as u64 / 2),
+        _ => BodyLength::Chunked,
+    };
+    let whole = decode(length, input, input.len().max(1));
+    assert_eq!(whole, decode(length, input, 1), "byte by byte");
+    assert_eq!(whole, decode(length, input, 7), "seven bytes at a time");
+}
+
+/// The payload; how many bytes were consumed; whether it ended, or the refusal.
+fn decode(
+    length: BodyLength,
+    input: &[u8],
+    part_bytes: usize,
+) -> (Vec<u8>, usize, Result<bool, Reject>) {
+    let mut decoder = BodyDecoder::new(length);
+    let (mut payload, mut at) = (Vec::new(), 0);
+    loop {
+        let part = &input[at..input.len().min(at + part_bytes)];
+        match decoder.step(part) {
+            Ok(BodyStep::Data {
+                consumed,
+                payload: span,
+            }) => {
+                assert!(!span.is_empty() && span.end == consumed);
+                payload.extend_from_slice(&part[span]);
+                at += consumed;
+            }
+            Ok(BodyStep::More { consumed }) => {
+                assert_eq!(consumed, part.len());
+                at += consumed;
+                if at == input.len() {
+                    return (payload, at, Ok(false));
+                }
+            }
+            Ok(BodyStep::End { consumed }) => {
+                assert!(decoder.is_done());
+                return (payload, at + consumed, Ok(true));
+            }
+            // How much was consumed before a refusal depends on the cuts.
+            Err(reject) => return (payload, 0, Err(reject)),
+        }
+    }
+}
+
+/// A target or a path: normal if accepted, and the same again after encoding.
+pub fn target(bytes: &[u8]) {
+    for method in Method::ALL {
+        if let Ok(target) = parse_target(method, bytes) {
+            normal_path(&target.path);
+            assert!(target.authority.is_none_or(|a| valid_host(a).is_some()));
+        }
+    }
+    if let Ok(path) = normalise(bytes) {
+        normal_path(&path);
+        let mut encoded = Vec::new();
+        encode_path(&path, &mut encoded);
+        assert_eq!(normalise(&encoded), Ok(path));
+    }
+    if let Some((name, _)) = valid_host(bytes) {
+        assert_eq!(valid_host(name), Some((name, None)));
+    }
+}
+
+/// What a server says to us: the head of a response, and JSON. What JSON is read is written and read
+/// again as the same.
+pub fn answer(bytes: &[u8]) {
+    if let Ok(Some((head, length))) = ResponseHead::parse(bytes) {
+        assert!(length <= bytes.len() && head.status >= 100);
+        let _ = head.body_length();
+    }
+    if let Some(Json::Text(text)) = Json::parse(bytes) {
+        assert_eq!(
+            Json::parse(quoted(&text).as_bytes()),
+            Some(Json::Text(text))
+        );
+    }
+}
+
+/// What a script answers: the same however it is cut, and no field of it breaks a response's framing.
+/// The same bytes as fields of a request: variables with names that nobody could choose.
+pub fn script(bytes: &[u8]) {
+    let whole = CgiResponse::parse(bytes, &mut 0);
+    let mut scanned = 0;
+    let bytewise = (0..bytes.len())
+        .find_map(|end| CgiResponse::parse(&bytes[..end], &mut scanned).transpose())
+        .unwrap_or_else(|| {
+            CgiResponse::parse(bytes, &mut scanned)
+                .transpose()
+                .unwrap_or(Err(CgiHeadError::TooLarge))
+        });
+    match &whole {
+        Ok(None) => assert_eq!(bytewise, Err(CgiHeadError::TooLarge)),
+        Ok(Some((answer, length))) => {
+            assert_eq!(bytewise, Ok((answer.clone(), *length)));
+            assert!(*length <= bytes.len());
+            if let CgiResponse::Document(document) = answer {
+                assert!((200..600).contains(&document.status.0));
+                let reason = document.status.reason();
+                assert_eq!(byte_search::value_end(reason, 0), reason.len());
+                for (name, value) in &document.fields {
+                    assert_eq!(byte_search::token_end(name.as_bytes(), 0), name.len());
+                    assert_eq!(byte_search::value_end(value, 0), value.len());
+                }
+            }
+        }
+        Err(_) => assert!(bytewise.is_err()),
+    }
+    variables(bytes);
+}
+
+fn variables(bytes: &[u8]) {
+    let mut all = RecordedVariables::default();
+    let meta = MetaVariables {
+        method: "GET",
+        version: Version::Http11,
+        host: b"",
+        port: "80",
+        raw_path: bytes,
+        query: Some(bytes),
+        rewritten_query: Some(bytes),
+        fields: Fields(bytes),
+        peer: "192.0.2.1",
+        peer_port: None,
+        server: None,
+        secure: false,
+        user: None,
+        length: None,
+        script_name: bytes,
+        path_info: bytes,
+        script_file: bytes,
+        root: bytes,
+    };
+    meta.write_to(&mut all);
+    for (nth, (name, value)) in all.0.iter().enumerate() {
+        assert!(!value.contains(&0));
+        assert_ne!(name, b"HTTP_PROXY");
+        let is_plain =
+            |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
+        assert!(name.iter().all(is_plain));
+        assert!(all.0[nth + 1..].iter().all(|(other, _)| other != name));
+    }
+}
+
+/// Names and values.
+#[derive(Default)]
+struct RecordedVariables(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl VariableSink for RecordedVariables {
+    fn add(&mut self, name: &[u8], value: &[&[u8]]) {
+        self.0.push((name.to_vec(), value.concat()));
+    }
+}
+
+/// What a backend of FastCGI says: the same output, words and end however it is cut.
+pub fn records(bytes: &[u8]) {
+    for (request, was_used) in [(1, false), (2, true)] {
+        let decoded = |part_bytes| {
+            let decoder = fastcgi::FastCgiDecoder::new(request, was_used);
+            decode_records(decoder, bytes, part_bytes)
+        };
+        let whole = decoded(bytes.len().max(1));
+        assert_eq!(whole, decoded(1), "byte by byte");
+        assert_eq!(whole, decoded(7), "seven bytes at a time");
+    }
+}
+
+/// Output and words apart, and how many bytes were used when it ended.
+fn decode_records(
+    mut decoder: fastcgi::FastCgiDecoder,
+    bytes: &[u8],
+    part_bytes: usize,
+) -> Result<[Vec<u8>; 3], fastcgi::MalformedRecord> {
+    let mut at = 0;
+    let mut found = [Vec::new(), Vec::new(), Vec::new()];
+    while at < bytes.len() {
+        let window = &bytes[at..bytes.len().min(at + part_bytes)];
+        match decoder.step(window)? {
+            fastcgi::FastCgiStep::Stdout { consumed, part } => {
+                assert!(!part.is_empty() && part.end == consumed);
+                found[0].extend_from_slice(&window[part]);
+                at += consumed;
+            }
+            fastcgi::FastCgiStep::Stderr { consumed, part } => {
+                assert!(!part.is_empty() && part.end == consumed);
+                found[1].extend_from_slice(&window[part]);
+                at += consumed;
+            }
+            fastcgi::FastCgiStep::More => at += window.len(),
+            fastcgi::FastCgiStep::End { consumed, end } => {
+                at += consumed;
+                found[2].extend_from_slice(format!("{end:?} at {at} ").as_bytes());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A Range value behind eight bytes of size: what comes out lies inside and doesn't overlap.
+pub fn range(bytes: &[u8]) {
+    let Some((size, value)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let size = u64::from_le_bytes(*size);
+    let Ranges::Some(list) = parse_ranges(value, size) else {
+        return;
+    };
+    assert!((1..=RANGES_MAX).contains(&list.len()));
+    let mut sorted = list.to_vec();
+    sorted.sort_unstable();
+    assert!(
+        sorted
+            .iter()
+            .all(|&(first, last)| first <= last && last < size)
+    );
+    assert!(sorted.windows(2).all(|pair| pair[0].1 < pair[1].0));
+}

@@ -1,0 +1,228 @@
+//! Who may come in, by address: the `allow` list of a route.
+//!
+//! An IPv4 address is itself even when it came in through an IPv6 socket (`::ffff:192.0.2.1`), both
+//! in the list and in the question, so that one rule can't be passed by the other way in.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Networks that may come in. An empty list lets nobody in.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct AllowList {
+    v4: Vec<IpNetwork<u32>>,
+    v6: Vec<IpNetwork<u128>>,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct IpNetwork<T> {
+    network: T,
+    mask: T,
+}
+
+/// An entry that can't be understood.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AllowListError {
+    /// What is wrong.
+    pub what: String,
+    /// What would be right.
+    pub help: String,
+}
+
+impl AllowList {
+    /// Adds an address (`192.0.2.1`, `2001:db8::1`) or a network (`192.0.2.0/24`, `2001:db8::/32`).
+    pub fn add(&mut self, entry: &str) -> Result<(), AllowListError> {
+        let (address, prefix) = parse(entry)?;
+        let network: IpAddr = match address {
+            IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() & mask_v4(prefix)).into(),
+            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & mask_v6(prefix)).into(),
+        };
+        if network != address {
+            return Err(AllowListError {
+                what: format!("`{entry}` is an address within a network, not a network"),
+                help: format!("`{network}/{prefix}` is the network, `{address}` the one address"),
+            });
+        }
+        match network {
+            IpAddr::V4(v4) => self.v4.push(IpNetwork {
+                network: v4.to_bits(),
+                mask: mask_v4(prefix),
+            }),
+            IpAddr::V6(v6) => self.v6.push(IpNetwork {
+                network: v6.to_bits(),
+                mask: mask_v6(prefix),
+            }),
+        }
+        Ok(())
+    }
+
+    /// A list of entries; the first that can't be understood is the error.
+    pub fn parse<'a>(
+        entries: impl IntoIterator<Item = &'a str>,
+    ) -> Result<AllowList, AllowListError> {
+        let mut allow = AllowList::default();
+        entries
+            .into_iter()
+            .try_for_each(|entry| allow.add(entry))
+            .map(|()| allow)
+    }
+
+    /// Whether `address` may come in.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => {
+                let bits = v4.to_bits();
+                self.v4
+                    .iter()
+                    .any(|range| bits & range.mask == range.network)
+            }
+            IpAddr::V6(v6) => {
+                let bits = v6.to_bits();
+                self.v6
+                    .iter()
+                    .any(|range| bits & range.mask == range.network)
+            }
+        }
+    }
+}
+
+/// Address and prefix length, IPv4 in IPv6 as IPv4; host bits may be set.
+fn parse(entry: &str) -> Result<(IpAddr, u32), AllowListError> {
+    let error = |what: &str, help: String| AllowListError {
+        what: format!("`{entry}` {what}"),
+        help,
+    };
+    let (address_text, prefix_text) = match entry.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (entry, None),
+    };
+    let address: IpAddr = address_text
+        .parse()
+        .map_err(|_| error("is no IP address or network", EXAMPLES.to_owned()))?;
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let prefix = match prefix_text {
+        None => bits,
+        Some(text) => match text.parse::<u32>() {
+            Ok(prefix) if prefix <= bits && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                prefix
+            }
+            _ => {
+                let what = "has a prefix that is no number of bits";
+                let netmask = text.parse::<Ipv4Addr>().ok().and_then(prefix_of_netmask);
+                return Err(match netmask.filter(|_| address.is_ipv4()) {
+                    Some(prefix) => error(
+                        "has a netmask instead of a prefix",
+                        format!("`{address}/{prefix}` means the same"),
+                    ),
+                    None => error(what, format!("a number from 0 to {bits}")),
+                });
+            }
+        },
+    };
+    match address.to_canonical() {
+        // The 96 bits above the IPv4 address are all fixed, or the network isn't one of IPv4.
+        mapped @ IpAddr::V4(_) if address.is_ipv6() => match prefix.checked_sub(96) {
+            Some(prefix) => Ok((mapped, prefix)),
+            None => Err(error(
+                "reaches beyond the IPv4 addresses in IPv6",
+                "IPv4 addresses are written as such, like `192.0.2.0/24`".to_owned(),
+            )),
+        },
+        same => Ok((same, prefix)),
+    }
+}
+
+fn prefix_of_netmask(netmask: Ipv4Addr) -> Option<u32> {
+    let prefix = netmask.to_bits().leading_ones();
+    (mask_v4(prefix) == netmask.to_bits()).then_some(prefix)
+}
+
+fn mask_v4(prefix: u32) -> u32 {
+    u32::MAX.checked_shl(32 - prefix).unwrap_or(0)
+}
+
+fn mask_v6(prefix: u32) -> u128 {
+    u128::MAX.checked_shl(128 - prefix).unwrap_or(0)
+}
+
+const EXAMPLES: &str = "like `192.0.2.7`, `192.0.2.0/24` or `2001:db8::/32`";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_let_in() {
+        #[rustfmt::skip]
+        let table: &[(&str, &[&str], &[&str])] = &[
+            ("192.168.0.0/24", &["192.168.0.0", "192.168.0.255", "::ffff:192.168.0.9"], &["192.168.1.0", "::", "::c0a8:1"]),
+            ("10.0.0.0/8", &["10.255.255.255"], &["11.0.0.0", "9.255.255.255"]),
+            ("192.0.2.7", &["192.0.2.7"], &["192.0.2.6", "192.0.2.8"]),
+            ("192.0.2.7/32", &["192.0.2.7"], &["192.0.2.6"]),
+            ("192.0.2.6/31", &["192.0.2.6", "192.0.2.7"], &["192.0.2.5", "192.0.2.8"]),
+            ("0.0.0.0/0", &["0.0.0.0", "255.255.255.255", "::ffff:1.2.3.4"], &["::1", "2001:db8::1"]),
+            ("::ffff:192.168.0.0/120", &["192.168.0.77", "::ffff:192.168.0.1"], &["192.168.1.1"]),
+            ("::ffff:192.168.0.7", &["192.168.0.7"], &["192.168.0.8"]),
+            ("2001:db8::/32", &["2001:db8::", "2001:db8:ffff::1"], &["2001:db9::", "32.1.13.184"]),
+            ("2001:db8::1", &["2001:db8::1"], &["2001:db8::2"]),
+            ("::1", &["::1"], &["::2", "127.0.0.1"]),
+            ("::/0", &["::1", "2001:db8::1"], &["192.0.2.1", "::ffff:192.0.2.1"]),
+            ("fe80::/10", &["fe80::1", "febf::1"], &["fec0::1"]),
+        ];
+        for (entry, inside, outside) in table {
+            let allow = AllowList::parse([*entry]).unwrap();
+            for address in *inside {
+                assert!(
+                    allow.contains(address.parse().unwrap()),
+                    "{entry} {address}"
+                );
+            }
+            for address in *outside {
+                assert!(
+                    !allow.contains(address.parse().unwrap()),
+                    "{entry} {address}"
+                );
+            }
+        }
+        assert!(!AllowList::default().contains("127.0.0.1".parse().unwrap()));
+        let both = AllowList::parse(["192.0.2.0/24", "::1", "10.0.0.0/8"]).unwrap();
+        assert!(
+            ["192.0.2.1", "::1", "10.1.1.1"]
+                .iter()
+                .all(|address| both.contains(address.parse().unwrap()))
+        );
+    }
+
+    #[test]
+    fn what_is_no_entry_and_what_would_be() {
+        #[rustfmt::skip]
+        let table = [
+            ("192.168.0.5/24", "within a network", "`192.168.0.0/24` is the network, `192.168.0.5` the one address"),
+            ("2001:db8::1/32", "within a network", "`2001:db8::/32` is the network"),
+            ("::ffff:192.168.0.5/120", "within a network", "`192.168.0.0/24`"),
+            ("1.2.3.4/0", "within a network", "`0.0.0.0/0`"),
+            ("192.168.0.0/33", "prefix", "0 to 32"),
+            ("2001:db8::/129", "prefix", "0 to 128"),
+            ("192.168.0.0/", "prefix", "0 to 32"),
+            ("192.168.0.0/+8", "prefix", "0 to 32"),
+            ("192.168.0.0/255.255.255.0", "netmask", "`192.168.0.0/24`"),
+            ("192.168.0.0/255.0.255.0", "prefix", "0 to 32"),
+            ("::ffff:0.0.0.0/64", "beyond", "192.0.2.0/24"),
+            ("192.168.0", "no IP address", "192.0.2.7"),
+            ("192.168.0.*", "no IP address", "192.0.2.7"),
+            ("192.168.00.1", "no IP address", "192.0.2.7"),
+            ("localhost", "no IP address", "192.0.2.7"),
+            ("fe80::1%eth0", "no IP address", "192.0.2.7"),
+            (" 10.0.0.1", "no IP address", "192.0.2.7"),
+            ("", "no IP address", "192.0.2.7"),
+        ];
+        for (entry, what, help) in table {
+            let mut allow = AllowList::default();
+            let error = allow.add(entry).unwrap_err();
+            assert!(
+                error.what.contains(what) && error.help.contains(help),
+                "{entry} {error:?}"
+            );
+            assert!(error.what.contains(entry));
+            assert_eq!(allow, AllowList::default(), "nothing was added");
+        }
+    }
+}
