@@ -144,7 +144,7 @@ fn a_truncated_output_is_rejected_by_name() {
     fs::write(home.path("wrk.txt"), &whole[..end]).expect("a file");
     let refused = home.refuses("import wrk.txt");
     assert!(
-        refused.contains("wrk.txt, line 1: the output of wrk: its output has no `Transfer/sec:`"),
+        refused.contains("wrk.txt, line 1: the output of wrk: no `Transfer/sec:` in the output"),
         "{refused}"
     );
     assert!(!home.path("wrk.json").exists());
