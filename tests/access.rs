@@ -504,7 +504,7 @@ fn failed_logins_are_limited_by_address() {
         "{wrong}"
     );
     server.output.wait_for("a refusal", |line| {
-        line.contains(" 429 ") && line.contains("rule=607")
+        line.contains(" 429 ") && line.contains("rule=R607")
     });
     assert!(server.counter("logins_refused") >= refused);
     // Nothing was guessed here, and what is known is no guess.

@@ -1075,7 +1075,7 @@ fn what_is_not_kept_is_not_called_stored() {
     let line = server
         .output
         .wait_for("its line", |line| line.contains("GET /dies.sh "));
-    assert!(line.contains("rule=721"), "{line}");
+    assert!(line.contains("rule=R721"), "{line}");
 }
 
 /// What a script sends its client to inside the server is told to others: so it is what all may see.

@@ -60,7 +60,7 @@ fn with_script(name: &str, text: &str) -> Server {
 /// The rule that the access log has for this path.
 fn rule(server: &Server, path: &str) -> String {
     let line = server.output.wait_for(path, |line| line.contains(path));
-    let rule = line.split(" rule=").nth(1).unwrap_or("none");
+    let rule = line.split(" rule=R").nth(1).unwrap_or("none");
     rule.split(' ').next().unwrap_or_default().to_owned()
 }
 
@@ -486,7 +486,7 @@ fn what_went_wrong_is_said() {
             assert!(!ran.success, "{name}: taken for whole");
         }
         logged(name, number, words);
-        logged(name, number, &format!("(rule {number})"));
+        logged(name, number, &format!("(rule R{number})"));
     }
     no_zombies(&server);
 }
@@ -821,7 +821,7 @@ fn bodies_that_can_not_be_kept_are_refused() {
     server.errors.wait_for("why", |line| {
         line.contains("POST /run/count?gone: its body can't be kept in")
             && line.contains("No such file")
-            && line.contains("(rule 723)")
+            && line.contains("(rule R723)")
     });
     assert_eq!(send("short", Over::Plain, 60_000).text(), "60000\n");
 }
@@ -1239,7 +1239,7 @@ fn more_than_may_run_wait_and_then_are_told_to_come_back() {
     assert_eq!(answers.len(), 2);
     server
         .output
-        .wait_for("a refusal", |line| line.contains(" rule=714"));
+        .wait_for("a refusal", |line| line.contains(" rule=R714"));
     server.folder.write("scripts/go", "");
     assert_eq!(first.response("GET").text(), "done\n");
     let mut statuses = Vec::new();
@@ -1799,7 +1799,7 @@ fn the_queue_of_calls_is_shared_between_addresses() {
     // The queue is full, and it is this client alone that filled it.
     assert_eq!(rule(&server, "/run/a"), "714");
     let mut other = begin(3, "/run/a?other");
-    let is_ended = |line: &str| line.contains("127.0.0.2") && line.contains("rule=724");
+    let is_ended = |line: &str| line.contains("127.0.0.2") && line.contains("rule=R724");
     server.output.wait_for("a call that made room", is_ended);
     server.folder.write("scripts/go", "");
     assert_eq!(first.response("GET").status, 200);

@@ -298,7 +298,7 @@ fn a_backend_that_is_started_anew() {
     let line = server
         .output
         .wait_for("a refusal", |line| line.contains(" 502 "));
-    assert!(line.contains("rule=716"), "{line}");
+    assert!(line.contains("rule=R716"), "{line}");
     server
         .errors
         .wait_for("why", |line| line.contains("GET /pid.php: unix:"));
@@ -546,7 +546,7 @@ fn records_byte_by_byte_truncated_and_wrong() {
         }
         let number = rule.rsplit(' ').next().filter(|number| *number != "none");
         if let Some(number) = number {
-            assert!(line.contains(&format!("rule={number}")), "{nth}: {line}");
+            assert!(line.contains(&format!("rule=R{number}")), "{nth}: {line}");
         }
         assert_eq!(
             response.field("retry-after").is_some(),
@@ -562,7 +562,7 @@ fn records_byte_by_byte_truncated_and_wrong() {
         line.contains("GET /app/5/: backend: ") && line.contains("closed the connection")
     });
     server.errors.wait_for("why", |line| {
-        line.contains("GET /app/6/: backend: ") && line.contains("(rule 718)")
+        line.contains("GET /app/6/: backend: ") && line.contains("(rule R718)")
     });
     server.errors.wait_for("how it ended", |line| {
         line.contains("GET /app/7/: backend: it ended with 7")
@@ -1141,7 +1141,7 @@ fn a_body_that_is_lost_on_the_disk_is_said() {
     let line = server
         .output
         .wait_for("the request", |line| line.contains("/app/lost"));
-    assert!(line.contains("rule=723"), "{line}");
+    assert!(line.contains("rule=R723"), "{line}");
     server.errors.wait_for("why", |line| {
         line.contains("POST /app/lost: ") && line.contains("the rest of its request's body is lost")
     });

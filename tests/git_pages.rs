@@ -657,7 +657,7 @@ fn who_asks_for_too_much_is_told_to_wait() {
     let late = page(ids[3]);
     assert_eq!(late.status, 429, "{}", late.head);
     server.output.wait_for("its rule", |line| {
-        line.contains(" 429 ") && line.contains("rule=605")
+        line.contains(" 429 ") && line.contains("rule=R605")
     });
     let late = ask(
         &server,
@@ -897,7 +897,7 @@ fn a_corrupt_repository_is_an_error() {
         let path = format!("/git/a/{view}");
         assert_eq!(status(&server, &path), 502, "{path}");
         server.output.wait_for(&path, |line| {
-            line.contains(&format!(" {path} ")) && line.contains("rule=721")
+            line.contains(&format!(" {path} ")) && line.contains("rule=R721")
         });
     }
     server
@@ -1388,7 +1388,7 @@ fn who_waits_for_a_page_isnt_told_what_concerns_another() {
     );
     drop(one);
     server.output.wait_for("its rule", |line| {
-        line.contains(" 503 ") && line.contains("rule=606")
+        line.contains(" 503 ") && line.contains("rule=R606")
     });
 }
 

@@ -15,7 +15,7 @@ fn every_refusal_is_in_the_guide() {
     let guide = paper("docs/src/rejects.md");
     for reject in Reject::ALL {
         let row = format!(
-            "| {} | {} | {} |",
+            "| R{} | {} | {} |",
             reject.rule, reject.status.0, reject.reason
         );
         assert!(

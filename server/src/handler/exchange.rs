@@ -480,7 +480,7 @@ impl<P: Peer> Exchange<P> {
         };
         log::log!(
             level,
-            "{}: {}: {what}; its response was broken off (rule {})",
+            "{}: {}: {what}; its response was broken off (rule R{})",
             self.line(),
             P::NAME,
             reject.rule
@@ -512,7 +512,7 @@ impl<P: Peer> Exchange<P> {
     fn complain(&self, ended: Ended) {
         if let Ended::Complaining(how) = ended {
             let rule = Reject::SCRIPT_FAILED.rule;
-            log::warn!("{}: {}: {how} (rule {rule})", self.line(), P::NAME);
+            log::warn!("{}: {}: {how} (rule R{rule})", self.line(), P::NAME);
         }
     }
 
