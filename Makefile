@@ -5,7 +5,7 @@ help:
 	@echo 'make run             serve examples/journal: https://localhost:8443, http://localhost:8080'
 	@echo 'make test            all tests: format, lints, unit, end to end'
 	@echo 'make release         one static binary (musl)'
-	@echo 'make release TARGET=…  the same for a Raspberry Pi (docs/src/getting-started.md)'
+	@echo 'make release TARGET=…  the same for a Raspberry Pi (docs/src/installation.md)'
 	@echo 'make tiny            the same, smaller'
 	@echo 'make bench           measure beside the peers: the tables of docs/performance.md (about an hour)'
 	@echo 'make bench-quick     every suite in little, to see that it works: no documents are written'
