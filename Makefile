@@ -1,20 +1,20 @@
-# The two that matter are `make run` and `make test`. Each goal is a small script in tools/; what a
-# goal needs and is not there, it installs (tools/setup.sh).
+# The main goals are `make run` and `make test`. Each goal is a small script in tools/, which installs missing
+# programs (tools/setup.sh).
 
 help:
 	@echo 'make run             serve examples/journal: https://localhost:8443, http://localhost:8080'
-	@echo 'make test            all tests: format, lints, unit, end to end'
+	@echo 'make test            all tests: prose, format, lints, unit, end to end'
 	@echo 'make release         one static binary (musl)'
-	@echo 'make release TARGET=…  the same for a Raspberry Pi (docs/src/getting-started.md)'
-	@echo 'make tiny            the same, smaller'
-	@echo 'make bench           measure beside the peers: the tables of docs/performance.md (about an hour)'
-	@echo 'make bench-quick     every suite in little, to see that it works: no documents are written'
+	@echo 'make release TARGET=…  the same for a Raspberry Pi (docs/src/installation.md)'
+	@echo 'make tiny            a smaller binary, without HTTP/3'
+	@echo 'make bench           measure beside other servers: the tables of docs/performance.md (about an hour)'
+	@echo 'make bench-quick     every suite with few rounds, as a test of the setup: writes no documents'
 	@echo 'make fuzz            every fuzz target, FUZZ_SECONDS each'
 	@echo 'make check-licences  licences of all dependencies against deny.toml'
-	@echo 'make peers           the servers that `anthill bench` measures beside ours'
+	@echo 'make peers           the other servers of `anthill bench`'
 	@echo 'make fmt             format the code'
 	@echo 'make guide           docs/ as HTML in target/guide (needs mdbook)'
-	@echo 'make clean           forget all that was built'
+	@echo 'make clean           remove all builds'
 
 run:
 	@sh tools/run.sh

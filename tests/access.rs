@@ -505,7 +505,7 @@ fn failed_logins_are_limited_by_address() {
         "{wrong}"
     );
     server.output.wait_for("a refusal", |line| {
-        line.contains(" 429 ") && line.contains("rule=607")
+        line.contains(" 429 ") && line.contains("rule=R607")
     });
     assert!(server.counter("logins_refused") >= refused);
     // A request without a login and a known login do not count as guesses.

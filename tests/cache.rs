@@ -1128,7 +1128,7 @@ fn cache_status_says_stored_only_for_stored_responses() {
     let line = server
         .output
         .wait_for("its line", |line| line.contains("GET /dies.sh "));
-    assert!(line.contains("rule=721"), "{line}");
+    assert!(line.contains("rule=R721"), "{line}");
 }
 
 /// The response to a script's internal redirect is shared by all clients, so only a target readable by all

@@ -60,7 +60,7 @@ fn with_script(name: &str, text: &str) -> Server {
 /// Returns the rule number of the access log's line with the path.
 fn rule(server: &Server, path: &str) -> String {
     let line = server.output.wait_for(path, |line| line.contains(path));
-    let rule = line.split(" rule=").nth(1).unwrap_or("none");
+    let rule = line.split(" rule=R").nth(1).unwrap_or("none");
     rule.split(' ').next().unwrap_or_default().to_owned()
 }
 
@@ -486,7 +486,7 @@ fn failures_are_logged_with_text_and_rule() {
             assert!(!ran.success, "{name}: taken for whole");
         }
         logged(name, number, words);
-        logged(name, number, &format!("(rule {number})"));
+        logged(name, number, &format!("(rule R{number})"));
     }
     no_zombies(&server);
 }
@@ -822,7 +822,7 @@ fn bodies_that_cannot_be_spooled_are_refused() {
     server.errors.wait_for("the reason in the log", |line| {
         line.contains("POST /run/count?gone: its body can't be kept in")
             && line.contains("No such file")
-            && line.contains("(rule 723)")
+            && line.contains("(rule R723)")
     });
     assert_eq!(send("short", Over::Plain, 60_000).text(), "60000\n");
 }
@@ -1245,7 +1245,7 @@ fn calls_over_the_limit_wait_and_then_get_a_503() {
     assert_eq!(answers.len(), 2);
     server
         .output
-        .wait_for("a refusal", |line| line.contains(" rule=714"));
+        .wait_for("a refusal", |line| line.contains(" rule=R714"));
     server.folder.write("scripts/go", "");
     assert_eq!(first.response("GET").text(), "done\n");
     let mut statuses = Vec::new();
@@ -1805,7 +1805,7 @@ fn the_queue_of_calls_is_shared_between_addresses() {
     // One client alone has filled the queue.
     assert_eq!(rule(&server, "/run/a"), "714");
     let mut other = begin(3, "/run/a?other");
-    let is_ended = |line: &str| line.contains("127.0.0.2") && line.contains("rule=724");
+    let is_ended = |line: &str| line.contains("127.0.0.2") && line.contains("rule=R724");
     server.output.wait_for("a call that made room", is_ended);
     server.folder.write("scripts/go", "");
     assert_eq!(first.response("GET").status, 200);

@@ -298,7 +298,7 @@ fn a_restarted_backend_is_used() {
     let line = server
         .output
         .wait_for("a refusal", |line| line.contains(" 502 "));
-    assert!(line.contains("rule=716"), "{line}");
+    assert!(line.contains("rule=R716"), "{line}");
     server.errors.wait_for("the reason in the log", |line| {
         line.contains("GET /pid.php: unix:")
     });
@@ -547,7 +547,7 @@ fn records_in_single_bytes_truncated_and_invalid() {
         }
         let number = rule.rsplit(' ').next().filter(|number| *number != "none");
         if let Some(number) = number {
-            assert!(line.contains(&format!("rule={number}")), "{nth}: {line}");
+            assert!(line.contains(&format!("rule=R{number}")), "{nth}: {line}");
         }
         assert_eq!(
             response.field("retry-after").is_some(),
@@ -563,7 +563,7 @@ fn records_in_single_bytes_truncated_and_invalid() {
         line.contains("GET /app/5/: backend: ") && line.contains("closed the connection")
     });
     server.errors.wait_for("the reason in the log", |line| {
-        line.contains("GET /app/6/: backend: ") && line.contains("(rule 718)")
+        line.contains("GET /app/6/: backend: ") && line.contains("(rule R718)")
     });
     server.errors.wait_for("the exit status", |line| {
         line.contains("GET /app/7/: backend: it ended with 7")
@@ -1143,7 +1143,7 @@ fn a_lost_spooled_body_is_logged() {
     let line = server
         .output
         .wait_for("the request", |line| line.contains("/app/lost"));
-    assert!(line.contains("rule=723"), "{line}");
+    assert!(line.contains("rule=R723"), "{line}");
     server.errors.wait_for("the reason in the log", |line| {
         line.contains("POST /app/lost: ") && line.contains("the rest of its request's body is lost")
     });

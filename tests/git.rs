@@ -140,7 +140,7 @@ fn refused(server: &Server, method: &str, path: &str) -> (String, String) {
     let line = server
         .output
         .wait_for(path, |line| line.contains(&format!("\"{method} {path} ")));
-    let rule = line.split(" rule=").nth(1).unwrap_or("none");
+    let rule = line.split(" rule=R").nth(1).unwrap_or("none");
     let rule = rule.split(' ').next().unwrap_or_default();
     (ran.text(), rule.to_owned())
 }
@@ -560,7 +560,7 @@ fn a_corrupt_repository_is_an_error_and_the_worker_continues() {
     );
     assert_ne!(done.code, Some(0), "{done:?}");
     server.errors.wait_for("the rule", |line| {
-        line.contains("git-upload-pack") && line.contains("rule 721")
+        line.contains("git-upload-pack") && line.contains("rule R721")
     });
     assert_eq!(server.body("/"), b"<p>hello</p>\n");
 }

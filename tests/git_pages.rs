@@ -657,7 +657,7 @@ fn clients_over_the_limit_get_a_429() {
     let late = page(ids[3]);
     assert_eq!(late.status, 429, "{}", late.head);
     server.output.wait_for("the rule", |line| {
-        line.contains(" 429 ") && line.contains("rule=605")
+        line.contains(" 429 ") && line.contains("rule=R605")
     });
     let late = ask(
         &server,
@@ -900,7 +900,7 @@ fn a_corrupt_repository_is_an_error() {
         let path = format!("/git/a/{view}");
         assert_eq!(status(&server, &path), 502, "{path}");
         server.output.wait_for(&path, |line| {
-            line.contains(&format!(" {path} ")) && line.contains("rule=721")
+            line.contains(&format!(" {path} ")) && line.contains("rule=R721")
         });
     }
     server
@@ -1394,7 +1394,7 @@ fn a_waiting_client_does_not_get_the_refusal_of_another_client() {
     );
     drop(one);
     server.output.wait_for("the rule", |line| {
-        line.contains(" 503 ") && line.contains("rule=606")
+        line.contains(" 503 ") && line.contains("rule=R606")
     });
 }
 

@@ -181,7 +181,10 @@ fn the_log_and_the_counters_show_http_2() {
     for (fits, what) in [
         ("\"GET /?x HTTP/2.0\" 200 13 ", "a page"),
         ("\"GET /slow?lines=1 HTTP/2.0\" 200 7 ", "a call"),
-        ("\"GET / HTTP/2.0\" 400 - \"-\" \"-\" rule=216", "a refusal"),
+        (
+            "\"GET / HTTP/2.0\" 400 - \"-\" \"-\" rule=R216",
+            "a refusal",
+        ),
     ] {
         server.output.wait_for(what, |line| line.contains(fits));
     }

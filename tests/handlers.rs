@@ -141,7 +141,7 @@ fn refusals_use_the_error_pages_of_the_site() {
         .output
         .wait_for("a refusal", |line| line.contains("/run/dies HTTP/2"));
     assert!(
-        line.contains(" 502 ") && line.contains(" rule=711"),
+        line.contains(" 502 ") && line.contains(" rule=R711"),
         "{line}"
     );
     #[cfg(feature = "http3")]
@@ -280,7 +280,7 @@ fn a_full_queue_uses_the_error_page_of_the_site() {
     }
     server
         .output
-        .wait_for("a refusal", |line| line.contains(" rule=714"));
+        .wait_for("a refusal", |line| line.contains(" rule=R714"));
     server.folder.write("scripts/go", "");
     let responses = wires.map(|mut wire| wire.response("GET"));
     let refused: Vec<_> = responses.iter().filter(|it| it.status == 503).collect();

@@ -91,7 +91,7 @@ fn exchanges(server: &Server) -> Vec<String> {
         let bytes = body.len();
         let rule = match rule {
             0 => String::new(),
-            rule => format!(" rule={rule}"),
+            rule => format!(" rule=R{rule}"),
         };
         expected.push(format!("\"{line}\" {status} {bytes} {nobody}{rule}"));
     };
@@ -232,7 +232,7 @@ fn each_site_has_its_log_and_other_lines_go_to_the_servers_log() {
         ["GET /c HTTP/1.1", "GET /u HTTP/1.1", "nonsense"]
     );
     let last = wait_for_lines(&server.folder, "rest.log", 3);
-    assert!(last[1].ends_with(" rule=401"), "{last:?}");
+    assert!(last[1].ends_with(" rule=R401"), "{last:?}");
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod git;
 mod git_counts;
 mod git_pages;
 mod guards;
+mod guide_examples;
 mod h2;
 mod h2_attacks;
 mod h2_clients;

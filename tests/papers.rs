@@ -1,21 +1,24 @@
-//! The guide matches the program.
+//! Comparison of the documents with the program: rules, limits, links.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anthill::wire::reject::Reject;
 
-fn document(name: &str) -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+use crate::support::{Folder, anthill};
+
+/// The text of a document of the repository.
+pub fn paper(name: &str) -> String {
+    let file = repository().join(name);
     fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
 #[test]
 fn every_refusal_is_in_the_guide() {
-    let guide = document("docs/src/rejects.md");
+    let guide = paper("docs/src/rejects.md");
     for reject in Reject::ALL {
         let row = format!(
-            "| {} | {} | {} |",
+            "| R{} | {} | {} |",
             reject.rule, reject.status.0, reject.reason
         );
         assert!(
@@ -27,8 +30,8 @@ fn every_refusal_is_in_the_guide() {
 
 #[test]
 fn every_limit_is_in_the_guide() {
-    let guide = document("docs/src/limits.md");
-    let source = document("server/src/limits.rs");
+    let guide = paper("docs/src/limits.md");
+    let source = paper("server/src/limits.rs");
     let fields = source
         .split_once("pub struct Limits {")
         .and_then(|(_, rest)| rest.split_once('}'));
@@ -44,104 +47,139 @@ fn every_limit_is_in_the_guide() {
     }
 }
 
-/// Every link target of the guide and the other documents exists.
+/// The tables of a configuration, each with an unknown key, and the sections of docs/src/configuration.md.
+const TABLES: &[(&str, &str)] = &[
+    ("[server]\nqqqq = 1", "`[server]`"),
+    ("[log]\nqqqq = 1", "`[log]`"),
+    ("[tls]\nqqqq = 1", "`[tls]`"),
+    ("[tls]\nacme = { qqqq = 1 }", "`[tls.acme]`"),
+    ("[tls]\nacme = { eab = { qqqq = 1 } }", "`[tls.acme]`"),
+    ("[[site]]\nqqqq = 1", "`[[site]]`"),
+    ("[[site]]\ncache = [{ qqqq = 1 }]", "`[[site]]`"),
+    ("[[site]]\nheaders = [{ qqqq = 1 }]", "`[[site]]`"),
+    ("[[site]]\n[[site.route]]\nqqqq = 1", "`[[site.route]]`"),
+    (
+        "[[site]]\n[[site.route]]\npath = \"/\"\ngit = \"a\"\ndeploy = { qqqq = 1 }",
+        "`deploy`",
+    ),
+    (
+        "[[site]]\n[[site.route]]\npath = \"/\"\ncgi = \"a\"\ncache = { qqqq = 1 }",
+        "`cache`",
+    ),
+];
+
+/// The help of `anthill check` for an unknown key lists the known keys, and the reference has each of them.
+#[test]
+fn every_key_is_in_the_reference() {
+    let reference = paper("docs/src/configuration.md");
+    let folder = Folder::new().with("public/index.html", "");
+    for (config, section) in TABLES {
+        folder.write("anthill.toml", config);
+        let file = folder.path("anthill.toml");
+        let done = anthill(&["check".as_ref(), file.as_os_str()]);
+        let (_, keys) = done.stderr.split_once(" knows ").expect("a list of keys");
+        let text = reference
+            .split("\n## ")
+            .find(|text| text.starts_with(section));
+        let text = text.unwrap_or_else(|| panic!("no section {section}"));
+        for key in keys.trim().split(", ").filter(|key| *key != "test") {
+            let is_there = text.contains(&format!("`{key}`")) || text.contains(&format!("{key} ="));
+            assert!(is_there, "docs/src/configuration.md, {section}: no `{key}`");
+        }
+    }
+}
+
+/// Every relative link leads to an existing file, and its anchor to a heading of the file.
 #[test]
 fn no_link_is_broken() {
-    let pages =
-        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src")).expect("docs/src");
-    let pages = pages.map(|page| {
-        format!(
-            "docs/src/{}",
-            page.expect("a page").file_name().to_string_lossy()
-        )
-    });
-    let papers = [
+    let documents = [
         "README.md",
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
         "CHANGELOG.md",
-    ]
-    .map(String::from);
-    for name in papers.into_iter().chain(pages) {
-        for link in document(&name)
-            .split("](")
-            .skip(1)
-            .filter_map(|tail| tail.split(')').next())
-        {
-            let file = link.split('#').next().unwrap_or_default();
-            if file.is_empty() || file.contains("://") {
+        "docs/performance.md",
+        "examples/cms/README.md",
+    ];
+    let documents = documents.map(String::from).into_iter().chain(pages());
+    for name in documents {
+        for link in links(&paper(&name)) {
+            if link.contains("://") {
                 continue;
             }
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
             let folder = Path::new(&name).parent().unwrap_or(Path::new(""));
-            let target = Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("..")
-                .join(folder)
-                .join(file);
-            assert!(target.exists(), "{name} links to {link}, which isn't there");
+            let target = match file {
+                "" => Path::new(&name).to_owned(),
+                file => folder.join(file),
+            };
+            let there = repository().join(&target);
+            assert!(there.exists(), "{name}: no file for the link {link}");
+            if !anchor.is_empty() {
+                let text = fs::read_to_string(there).expect("a document");
+                assert!(
+                    anchors(&text).any(|heading| heading == anchor),
+                    "{name}: no heading for the link {link}"
+                );
+            }
         }
     }
 }
 
-/// Every configuration example of the guide passes `anthill check`, completed with the omitted tables.
+/// The summary lists every page of the guide once.
 #[test]
-fn every_configuration_example_passes_check() {
-    let folder = crate::support::Folder::new().with("users.htpasswd", "");
-    for name in [
-        "public",
-        "srv/git",
-        "srv/site",
-        "srv/shop/public",
-        "journal",
-        "cgi-bin",
-        "tools",
-    ] {
-        fs::create_dir_all(folder.path(name)).expect("a folder");
+fn the_summary_has_every_page() {
+    let summary = links(&paper("docs/src/SUMMARY.md"));
+    for page in pages() {
+        let file = page.trim_start_matches("docs/src/");
+        let count = summary.iter().filter(|link| *link == file).count();
+        let expected = usize::from(file != "SUMMARY.md");
+        assert_eq!(count, expected, "{page} in docs/src/SUMMARY.md");
     }
-    let init = ["init", "-q", "--bare", "-b", "main"];
-    let repository = folder.path("srv/git/tools/site.git").display().to_string();
-    let made = crate::support::run("git", &[&init[..], &[&repository]].concat(), b"");
-    assert!(made.success, "{}", made.errors());
-    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src");
-    let mut checked = 0;
-    for page in fs::read_dir(pages).expect("docs/src") {
-        let page = page.expect("a page").path();
-        let text = fs::read_to_string(&page).expect("its text");
-        for block in text.split("```toml\n").skip(1) {
-            let block = block.split("```").next().unwrap_or_default();
-            if NOT_ALONE.iter().any(|(key, _)| block.contains(key)) {
-                continue;
-            }
-            let mut whole = block.replace("\"/srv/", "\"srv/");
-            if !whole.contains("[server]") {
-                whole = crate::support::server_table("") + &whole;
-            } else {
-                whole = whole.replace("[server]", "[server]\nstate = \"state\"");
-            }
-            if !whole.contains("[[site]]") {
-                let site = crate::support::site_table("");
-                match whole.find("[[site.route]]") {
-                    Some(at) => whole.insert_str(at, &site),
-                    None => whole += &("\n".to_owned() + &site),
-                }
-            }
-            folder.write("anthill.toml", &whole);
-            let file = folder.path("anthill.toml");
-            let done = crate::support::anthill(&["check".as_ref(), file.as_os_str()]);
-            assert_eq!(done.code, Some(0), "{}:\n{whole}\n{done:?}", page.display());
-            checked += 1;
-        }
-    }
-    assert!(checked > 12, "{checked} examples");
 }
 
-/// Keys of examples that need files only the operator has, with the missing file.
-const NOT_ALONE: [(&str, &str); 8] = [
-    ("certificate", "a certificate"),
-    ("client_ca", "a certificate of a CA"),
-    ("tickets =", "keys in /etc"),
-    ("user  =", "an account"),
-    ("hook =", "a program"),
-    ("http3 =", "it shows two values of one key"),
-    ("errors = {", "pages of the site"),
-    ("price =", "a machine for the benchmark, no server"),
-];
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The pages of the guide, relative to the repository.
+pub fn pages() -> Vec<String> {
+    let folder = fs::read_dir(repository().join("docs/src")).expect("docs/src");
+    let names = folder.map(|page| page.expect("a page").file_name());
+    let mut pages: Vec<String> = names
+        .map(|name| format!("docs/src/{}", name.to_string_lossy()))
+        .collect();
+    pages.sort();
+    pages
+}
+
+/// The targets of links outside of code.
+fn links(text: &str) -> Vec<String> {
+    let mut in_code = false;
+    let mut links = Vec::new();
+    for line in text.lines() {
+        in_code ^= line.starts_with("```");
+        if !in_code {
+            let targets = line.split("](").skip(1);
+            links.extend(targets.filter_map(|tail| tail.split(')').next().map(String::from)));
+        }
+    }
+    links
+}
+
+/// The anchors of headings, by the rule of mdBook and GitHub.
+fn anchors(text: &str) -> impl Iterator<Item = String> {
+    let mut in_code = false;
+    let headings = text.lines().filter(move |line| {
+        in_code ^= line.starts_with("```");
+        !in_code && line.starts_with('#')
+    });
+    headings.map(|line| {
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter_map(|char| match char {
+            ' ' => Some('-'),
+            '-' | '_' => Some(char),
+            char => char.is_alphanumeric().then_some(char),
+        });
+        kept.collect()
+    })
+}

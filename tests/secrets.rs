@@ -184,7 +184,7 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
         let line = server.output.wait_for(own, |line| {
             line.contains(&format!("\"GET /{own} ")) && line.contains(" 404 ")
         });
-        assert!(line.contains("rule=512"), "{line}");
+        assert!(line.contains("rule=R512"), "{line}");
     }
 
     // Other files in the same folders are served.

@@ -1,34 +1,34 @@
 #!/usr/bin/env python3
-"""Attacks an anthill server from one address and takes the times that other addresses are served in.
+"""Attacks an anthill server from one address and measures the response times of other addresses.
 
     tools/attacks.py BINARY [--before BINARY] [--only NAME,NAME] [--seconds 12] [--workers 1]
 
 Each attack runs against a server of its own, in a temporary folder, on free ports of 127.0.0.1. The
 attacker is 127.0.0.2. Each victim has an address of its own from 127.0.0.3 on, opens a new connection
 for each request, and asks for a page of 5,100 bytes (HTTP/1.1, HTTP/2, HTTP/3, all over TLS), for a CGI
-script, for a page of a git repository and, with the right password, for a guarded page: as one user again and
-again (login), and as a user and from an address that were not seen before (new login).
+script, for a page of a git repository and, with the right password, for a guarded page: repeatedly as
+one user (login), and with a new user and a new address each time (new login).
 
-Printed for each attack: the slowest request of each victim in milliseconds with the number of requests
-that failed and that were made; the server's memory (PSS) when idle, at its highest, and some seconds
-after the attack has ended; what the attacker sent; and the counters of `anthill status` that moved.
+The script prints for each attack: the slowest request of each victim in milliseconds with the numbers of failed
+and of all requests; the server's memory (PSS) when idle, at its highest, and some seconds after the end of the
+attack; the bytes of the attacker; and the changed counters of `anthill status`.
 
 The attacks:
   streams          HTTP/2: 200 connections x 100 GETs with a window of zero; one byte of window now and then
   streams-h3       the same over HTTP/3, by fewer connections (--h3-connections)
-  slow-readers     connections that ask for an endless script and read one byte a second
+  slow-readers     connections that request an endless script and read one byte per second
   hpack-page       HTTP/2: 450 connections x 99 heads of 15 KiB from 8 bytes, without END_STREAM: a page
-  hpack-login      the same for a guarded page, with passwords that are wrong
+  hpack-login      the same for a guarded page, with wrong passwords
   hpack-script     the same for a script
   hpack-window     the same for a page, with a window of zero and END_STREAM
-  heads            HTTP/1.1: 9,000 connections with 15 KB of a head that has no end
-  logins           80 connections that try random passwords
-  silent           as many silent connections as the server has `connections`, and they come back
-  flood            HTTP/1.1: pipelined requests without end on one connection
-  flood-h2         the same over HTTP/2, with window enough
+  heads            HTTP/1.1: 9,000 connections with 15 KB of an endless head
+  logins           80 connections with random passwords
+  silent           silent connections up to the limit `connections`, reopened after each end
+  flood            HTTP/1.1: endless pipelined requests on one connection
+  flood-h2         the same over HTTP/2, with a sufficient window
 
-HTTP/3 needs aioquic, in target/tools/python (tools/setup.sh) or as --python. Everything else is of the
-standard library, curl and git. It ends the servers that it started, and nothing else.
+HTTP/3 needs aioquic, in target/tools/python (tools/setup.sh) or by --python. The rest needs only the standard
+library, curl and git. The script ends only the servers that the script started.
 """
 import argparse, base64, itertools, json, os, re, resource, select, shutil, signal, socket, ssl, struct, subprocess
 import sys, tempfile, threading, time
@@ -40,7 +40,8 @@ VICTIM_SECONDS = 15
 PAGE, SCRIPT, GUARDED, REPOSITORY, ENDLESS = "/page.html", "/run/hello.sh", "/guarded/page.html", "/git/demo/", "/run/endless.sh"
 USER, PASSWORD = "ant", "hill"
 USERS = 250
-# Of one attacking connection: the kernel keeps little for a client that doesn't read.
+# Receive buffer of an attacking connection: the kernel then holds little data for a client that does not
+# read.
 RECEIVE_BUFFER_BYTES = 4096
 
 CONFIG = """[server]
@@ -81,7 +82,7 @@ def run(*command, **more):
 
 
 def furnish(folder, binary):
-    """The site, its certificate, its user and its repository."""
+    """Writes the site, its certificate, its user and its repository."""
     for name in ("public/guarded", "programs", "repositories"):
         os.makedirs(f"{folder}/{name}")
     page = ("<!DOCTYPE html>\n" + "<p>the ants of the hill\n" * 300)[:5092] + "</html>\n"
@@ -95,7 +96,7 @@ def furnish(folder, binary):
         "-addext", "subjectAltName=DNS:localhost")
     users = f"{folder}/users.htpasswd"
     run(binary, "passwd", users, USER, input=PASSWORD + "\n")
-    # More users with the same password: what is known of a login that went well is of one user.
+    # More users with the same password: the server remembers a correct login for one user only.
     line = open(users).read().strip().split(":", 1)[1]
     open(users, "a").write("".join(f"{USER}{nth}:{line}\n" for nth in range(USERS)))
     work = f"{folder}/work"
@@ -159,7 +160,7 @@ class Server:
 
 
 def numbers(name, value):
-    """Every number in a JSON value with the keys that lead to it."""
+    """Yields every number in a JSON value with its path of keys."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from numbers(f"{name}.{key}" if name else key, inner)
@@ -171,7 +172,7 @@ def numbers(name, value):
 
 
 class Victim(threading.Thread):
-    """Asks for one thing from one address again and again, until told to stop."""
+    """A victim: repeats one request from one address until the end of the attack."""
 
     def __init__(self, name, ask, gap):
         super().__init__(daemon=True)
@@ -194,7 +195,7 @@ class Victim(threading.Thread):
 
 
 def by_curl(address, url, *options):
-    """Asks with curl on a new connection; what went wrong, or None."""
+    """Sends a request by curl on a new connection; returns the error, or None."""
     command = ["curl", "-sSk", "-o", "/dev/null", "-w", "%{http_code}", "--interface", address]
     command += ["--max-time", str(VICTIM_SECONDS), *options, url]
 
@@ -206,7 +207,7 @@ def by_curl(address, url, *options):
 
 
 def by_new_user(url):
-    """Asks with curl for a guarded page: each time as a user, and from an address, not seen before."""
+    """Requests a guarded page by curl, each time with a new user and a new address."""
     users = itertools.cycle(range(USERS))
 
     def ask():
@@ -217,7 +218,7 @@ def by_new_user(url):
 
 
 class ByQuic:
-    """Asks over HTTP/3 by a process that has aioquic: this script as `--h3 page`."""
+    """Sends requests over HTTP/3 by a process with aioquic: the script with `--h3 page`."""
 
     def __init__(self, python, address, port, path):
         command = [python, os.path.abspath(__file__), "--h3", "page", address, str(port), path]
@@ -281,7 +282,7 @@ def tls(port, protocol, receive_buffer=None):
 
 
 class Attack:
-    """What runs while the victims ask: `begin`, then `go_on` until `over` is set, then `end`."""
+    """An attack: runs `begin`, then `go_on` until `over` is set, then `end`."""
 
     connections = 10_000
 
@@ -313,7 +314,7 @@ class Attack:
             connection.close()
 
     def send(self, connection, data):
-        """Sends and counts; a connection that the server has closed is let go."""
+        """Sends bytes and counts them; drops a connection closed by the server."""
         try:
             connection.sendall(data)
             self.sent += len(data)
@@ -336,7 +337,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def integer(first, bits, value):
-    """An integer of HPACK (RFC 7541 section 5.1) behind the bits of `first`."""
+    """Encodes an HPACK integer (RFC 7541 section 5.1) behind the bits of `first`."""
     most = (1 << bits) - 1
     if value < most:
         return bytes([first | value])
@@ -356,7 +357,7 @@ def indexed(index):
 
 
 def literal(name, value, index=False):
-    """A field with the static table's name (a number) or a new one (bytes)."""
+    """Encodes a field with a name of the static table (a number) or a new name (bytes)."""
     first, bits = (0x40, 6) if index else (0, 4)
     named = integer(first, bits, name) if isinstance(name, int) else integer(first, bits, 0) + string(name)
     return named + string(value)
@@ -372,7 +373,7 @@ def get(path):
 
 
 class Streams(Attack):
-    """A worker's share of streams, held by windows of zero. `--hold 25` drips as slowly as can be."""
+    """Holds a worker's share of streams by windows of zero. `--hold 25` grants bytes as slowly as possible."""
 
     count, streams = 200, 100
 
@@ -395,11 +396,11 @@ class Streams(Attack):
 
 
 class Hpack(Attack):
-    """A large field in each dynamic table, and heads that name it four times."""
+    """Puts a large field into each dynamic table, and sends heads with four references to the field."""
 
     count, streams, path = 450, 99, PAGE
     window, flags, wrong_password = None, END_HEADERS, False
-    # Four of it and the other fields stay below the 16 KiB that a head may have.
+    # Four times the value and the other fields stay below the limit of 16 KiB for a head.
     large = b"x" * 3_850
 
     def begin(self):
@@ -413,7 +414,7 @@ class Hpack(Attack):
                 # Index 23 of the static table is `authorization`.
                 first += literal(23, b"Basic " + wrong, True)
                 rest = indexed(62)
-            # The newest entry is 62: what was added before it has a higher number.
+            # The newest entry has index 62; earlier entries have higher indexes.
             at = 62 + len(rest)
             block = indexed(2) + indexed(7) + indexed(at + 1) + indexed(at) + rest + indexed(at + 2) * 4
             asked = b"".join(frame(HEADERS, self.flags, 2 * n + 3, block) for n in range(self.streams))
@@ -434,7 +435,7 @@ class HpackWindow(Hpack):
 
 
 class Flood(Attack):
-    """One connection that asks without waiting for answers; a thread reads and throws them away."""
+    """Sends requests on one connection without waiting; a thread reads and discards the responses."""
 
     pause, protocol = 0.0, "http/1.1"
 
@@ -443,7 +444,7 @@ class Flood(Attack):
         self.connection.settimeout(None)
         self.held.append(self.connection)
         self.open()
-        # ssl.SSLSocket isn't for two threads: one loop writes and reads through memory.
+        # ssl.SSLSocket is not safe for two threads, so one loop writes and reads through memory.
         self.connection.setblocking(False)
 
     def open(self):
@@ -495,7 +496,7 @@ class FloodH2(Flood):
 
 
 class SlowReaders(Attack):
-    """More readers of an endless script than scripts may run."""
+    """Opens more readers of an endless script than the limit of scripts."""
 
     def begin(self):
         for _ in range(self.args.readers):
@@ -516,7 +517,7 @@ class SlowReaders(Attack):
 
 
 class Heads(Attack):
-    """Heads of 15 KB without an end, on plain connections."""
+    """Sends heads of 15 KB without an end, on plain connections."""
 
     def begin(self):
         head = f"GET {PAGE} HTTP/1.1\r\nHost: localhost\r\n".encode()
@@ -528,7 +529,7 @@ class Heads(Attack):
 
 
 class Logins(Attack):
-    """Random passwords, as fast as they are refused."""
+    """Sends random passwords, each as soon as the last is refused."""
 
     def begin(self):
         self.tries, self.statuses = itertools.count(), {}
@@ -562,7 +563,7 @@ class Logins(Attack):
                     got += came
                 status = got[9:12].decode()
                 self.statuses[status] = self.statuses.get(status, 0) + 1
-                # What is refused without a hash would only keep this script's processor busy.
+                # Refusals without a password hash would only load the processor of the script.
                 if status != "401":
                     self.over.wait(0.05)
 
@@ -571,7 +572,7 @@ class Logins(Attack):
 
 
 class Silent(Attack):
-    """Connects, says nothing, and comes back whenever it is thrown out."""
+    """Opens silent connections, and opens a closed connection again."""
 
     pause = 0.2
 
@@ -609,7 +610,7 @@ class Silent(Attack):
 
 
 class StreamsH3(Attack):
-    """As Streams, by a process that has aioquic: this script as `--h3 streams`."""
+    """Streams over HTTP/3, by a process with aioquic: the script with `--h3 streams`."""
 
     def begin(self):
         command = [self.args.python, os.path.abspath(__file__), "--h3", "streams", ATTACKER, str(self.server.https), PAGE]
@@ -623,7 +624,7 @@ class StreamsH3(Attack):
 
 
 def h3(what, address, port, path, *more):
-    """The part that runs under the Python that has aioquic."""
+    """Runs the part of the script under the Python with aioquic."""
     import asyncio
     from aioquic.asyncio.protocol import QuicConnectionProtocol
     from aioquic.h3.connection import H3_ALPN, H3Connection
@@ -632,7 +633,7 @@ def h3(what, address, port, path, *more):
     from aioquic.quic.connection import QuicConnection
     from aioquic.quic.events import ConnectionTerminated
 
-    # A page whose length isn't known beforehand is as good.
+    # A page without a known length serves as well.
     head = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"localhost"), (b":path", path.encode())]
 
     class Client(QuicConnectionProtocol):
@@ -660,7 +661,7 @@ def h3(what, address, port, path, *more):
         configuration.verify_mode = ssl.CERT_NONE
         configuration.max_stream_data = 1 << 20
         quic = QuicConnection(configuration=configuration)
-        # The windows of responses alone: a server that can't open its control stream gives up.
+        # Only windows of responses are limited: a server without a control stream gives up.
         quic._local_max_stream_data_bidi_local = window
         loop = asyncio.get_running_loop()
         _, client = await loop.create_datagram_endpoint(lambda: Client(quic), local_addr=(address, 0))
@@ -687,7 +688,7 @@ def h3(what, address, port, path, *more):
             print(said, flush=True)
 
     async def streams(connections, hold):
-        # aioquic widens a window by itself as soon as half of it is used: here one byte at a time is granted.
+        # aioquic extends a window once half of the window is used; the attack grants one byte at a time.
         widen = QuicConnection._write_stream_limits
 
         def as_granted(quic, builder, space, stream):
@@ -744,10 +745,10 @@ def attack(name, binary, label, args):
     try:
         others = victims(server, args)
         helpers = [victim.ask for victim in others if isinstance(victim.ask, ByQuic)]
-        # Each has asked once before: what is loaded or logged in for the first time takes longer.
+        # Each victim sends one request first, since the first load and the first login take longer.
         for victim in others:
             victim.ask()
-        # What the victims left has gone.
+        # The server has released the memory of the victims' first requests after two seconds.
         time.sleep(2)
         idle, before = server.pss_mib(), server.counters()
         peak = [idle]
@@ -798,10 +799,10 @@ def main():
         return h3(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary")
-    parser.add_argument("--before", help="another binary, which is attacked in the same way")
-    parser.add_argument("--only", help="these attacks, by name, with commas")
-    parser.add_argument("--seconds", type=float, default=12, help="how long victims ask under attack")
-    parser.add_argument("--after", type=float, default=6, help="seconds between the attack's end and the last look at memory")
+    parser.add_argument("--before", help="another binary to attack in the same way")
+    parser.add_argument("--only", help="names of attacks, separated by commas")
+    parser.add_argument("--seconds", type=float, default=12, help="seconds of victims' requests under attack")
+    parser.add_argument("--after", type=float, default=6, help="seconds between the attack's end and the last measurement of memory")
     parser.add_argument("--patience", type=float, default=60, help="seconds that an attack may take to begin")
     parser.add_argument("--gap", type=float, default=0.2, help="seconds between two requests of a victim")
     parser.add_argument("--workers", type=int, default=1)
@@ -810,18 +811,18 @@ def main():
     parser.add_argument("--heads", type=int, default=9_000)
     parser.add_argument("--silent", type=int, default=10_000)
     parser.add_argument("--h3-connections", type=int, default=200)
-    parser.add_argument("--python", default=f"{HERE}/target/tools/python/bin/python", help="a Python that has aioquic; empty: no HTTP/3")
+    parser.add_argument("--python", default=f"{HERE}/target/tools/python/bin/python", help="a Python with aioquic; empty: no HTTP/3")
     args = parser.parse_args()
     names = args.only.split(",") if args.only else list(ATTACKS)
     unknown = [name for name in names if name not in ATTACKS]
     if unknown:
-        sys.exit(f"no such attack: {', '.join(unknown)}. There are {', '.join(ATTACKS)}")
+        sys.exit(f"unknown attack: {', '.join(unknown)}. Known are {', '.join(ATTACKS)}")
     if args.python and not os.path.exists(args.python):
-        print(f"without HTTP/3: there is no {args.python} (tools/setup.sh test makes it)")
+        print(f"without HTTP/3: {args.python} is missing (tools/setup.sh test installs it)")
         args.python = ""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # Ended from outside, it still ends the server that it started.
+    # On SIGTERM the script ends its server too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     builds = [(args.binary, "this build")] + ([(args.before, "before")] if args.before else [])
     for name in names:

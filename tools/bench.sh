@@ -1,14 +1,14 @@
 #!/bin/sh
-# Measures the release beside the peers: tools/bench.sh [quick] [SUITE…]
-# It leaves a result for each suite in target/bench, a page of them all (report.html), and writes the
-# figures of docs/performance.md and README.md. `quick` takes only some peers that Debian has and few
-# rounds, and leaves those two alone: its figures only show that all works.
+# Measures the release beside other servers: tools/bench.sh [quick] [SUITE…] Writes a result for each suite
+# to target/bench, a page with all results (report.html), and the figures of docs/performance.md and
+# README.md. `quick` takes a few of Debian's servers and few rounds, and leaves both documents alone: the
+# figures of `quick` only show that the suites run.
 #
-# About an hour on two processors. What an interrupted run has measured isn't measured again, and the
-# suites may be run one by one: the page and the figures are of all that are there.
-#   BENCH_FULL=1      every scenario of the source documents: hours
-#   BENCH_OPTIONS     for every suite, as `--rounds 3 --seconds 1`; each command is in its result
-#   ANTHILL           the server's binary, instead of the release that is built here
+# A run takes about an hour on two processors. An interrupted run continues: measured rounds are not
+# repeated. With single suites, the page and the figures contain all results in the folder. BENCH_FULL=1
+# every scenario of the source documents: hours BENCH_OPTIONS     options for every suite, for example
+# `--rounds 3 --seconds 1`; a result contains its command ANTHILL           the server's binary, instead of
+# the release built here
 set -eu
 . "$(dirname "$0")/setup.sh"
 
@@ -28,7 +28,8 @@ if [ -z "${ANTHILL:-}" ]; then
     ANTHILL=$PWD/target/$(uname -m)-unknown-linux-musl/release/anthill
 fi
 export ANTHILL
-# On its own: built together, the server would get the features that only the kit wants.
+# The kit is built alone: in one build with the server, the server would get the features that only the kit
+# uses.
 cargo build --locked --release -p anthill-bench
 
 bench=target/release/anthill-bench
@@ -36,7 +37,8 @@ folder=target/bench
 [ "$mode" != quick ] || folder=target/bench/quick
 mkdir -p "$folder"
 
-# suite NAME [OPTIONS]: a peer that fails is in the result with its reason, and the rest goes on.
+# suite NAME [OPTIONS]: runs a suite. The result contains the reason of a failed server, and the other
+# servers continue.
 suite() {
     name=$1
     shift
@@ -44,7 +46,7 @@ suite() {
     "$bench" run "$name" "$@" -o "$folder/$name.json" || [ $? = 1 ] || fail "suite $name: stopped"
 }
 
-# quick_options NAME: the options of a quick suite.
+# quick_options NAME: prints the options of a suite with `quick`.
 quick_options() {
     case $1 in
         journal | handshake) echo '--with anthill,nginx' ;;
@@ -58,7 +60,7 @@ quick_options() {
     esac
 }
 
-# has_browser: whether a Chromium is here, by any of the names that the kit knows.
+# has_browser: succeeds if Chromium is installed under a name that the kit knows.
 has_browser() {
     for program in chromium chromium-browser google-chrome google-chrome-stable; do
         ! command -v "$program" >/dev/null || return 0
@@ -68,7 +70,7 @@ has_browser() {
 
 for name in $suites; do
     if [ "$name" = page ] && ! has_browser; then
-        say 'suite page: left out, since no Chromium is here'
+        say 'suite page: left out, since Chromium is not installed'
         continue
     fi
     # shellcheck disable=SC2046,SC2086
@@ -78,7 +80,7 @@ for name in $suites; do
     esac
 done
 
-# In the order of the documents, whichever were run now.
+# All results in the order of the documents, including results of earlier runs.
 results=
 for name in $all; do
     [ ! -e "$folder/$name.json" ] || results="$results $folder/$name.json"

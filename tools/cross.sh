@@ -1,7 +1,7 @@
-# Sourced by release.sh for a processor that isn't this machine's: Debian's cross compiler, and beside
-# it, in target/, Debian's musl for that processor.
+# Sourced by release.sh for another processor: installs Debian's cross compiler, and Debian's musl for the
+# processor below target/.
 
-# build_for_other: `cargo build` for $target into $target_dir.
+# build_for_other: runs `cargo build` for $target into $target_dir.
 build_for_other() {
     is_debian || fail "TARGET=$target is built on Debian alone, with its cross compilers"
     setup build
@@ -12,12 +12,13 @@ build_for_other() {
             cross_compiler arm64 aarch64-linux-gnu-gcc aarch64-linux-musl
             rustup target list --installed | grep -qx "$target" || rustup target add "$target"
             has_std_source || own_std=
-            # The linker alone: what it links comes with rustup's library.
+            # Only the linker is needed: rustup has the libraries.
             linker=aarch64-linux-gnu-gcc
             ;;
         arm-unknown-linux-musleabi)
-            # Nobody offers a standard library for it, so that is built too. Debian's armel is code for
-            # ARMv5 without floating point, which every ARM runs; its armhf is not for an ARMv6.
+            # No ready standard library exists for the target, so the script builds one. Debian's armel is
+            # code for ARMv5 without floating point, which runs on every ARM; Debian's armhf does not run on
+            # an ARMv6.
             setup cross_armel
             cross_compiler armel arm-linux-gnueabi-gcc arm-linux-musleabi
             has_std_source || fail "TARGET=$target needs the source of Rust's library - rustup component add rust-src"
@@ -32,15 +33,15 @@ build_for_other() {
     build_for_target
 }
 
-# cross_compiler ARCHITECTURE COMPILER TRIPLE: sets `musl` to a folder with Debian's musl-dev for that
-# architecture of Debian's, and in it `gcc`, which compiles against it.
+# cross_compiler ARCHITECTURE COMPILER TRIPLE: sets `musl` to a folder with Debian's musl-dev for Debian's
+# ARCHITECTURE, and with `gcc`, which compiles against musl.
 cross_compiler() {
     musl=$PWD/target/musl-$1
     [ ! -x "$musl/gcc" ] || return 0
     say "fetching musl-dev for $1"
     rm -rf "$musl"
     mkdir -p "$musl/lists/partial" "$musl/cache/archives/partial"
-    # apt with another architecture, and lists of its own: this system's are as they were.
+    # apt uses the other architecture with separate lists, so the lists of the system stay unchanged.
     cat >"$musl/apt.conf" <<CONF
 APT::Architecture "$1";
 APT::Architectures { "$1"; };

@@ -1,8 +1,7 @@
 #!/bin/sh
-# Every fuzz target for a while: FUZZ_SECONDS each (60 if not said), or FUZZ_RUNS inputs each.
-# With a nightly compiler the address sanitizer watches; without one the targets run all the same, for
-# there is no `unsafe` in what they call. The same decoders run bounded, as property tests, in
-# `make test`.
+# Runs every fuzz target: FUZZ_SECONDS each (default: 60), or FUZZ_RUNS inputs each. With a nightly compiler
+# the address sanitizer is on; without a nightly compiler the targets run without the sanitizer, since the
+# decoders contain no `unsafe`. `make test` runs the same decoders as bounded property tests.
 set -eu
 . "$(dirname "$0")/setup.sh"
 
@@ -23,7 +22,7 @@ fi
 for source in fuzz/fuzz_targets/*.rs; do
     name=$(basename "$source" .rs)
     say "fuzzing $name"
-    # Without a nightly compiler there is no word for the toolchain: it is left out, not empty.
+    # Without a nightly compiler $toolchain is unset, and the argument is omitted instead of empty.
     # shellcheck disable=SC2086
     cargo $toolchain fuzz run --sanitizer "$sanitizer" "$name" -- "$limit"
 done

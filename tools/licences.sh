@@ -1,5 +1,5 @@
 #!/bin/sh
-# Licences and sources of all dependencies against deny.toml.
+# Checks licences and sources of all dependencies against deny.toml.
 set -eu
 . "$(dirname "$0")/setup.sh"
 

@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""Measures anthill beside its peers: CPU per request, memory per connection.
+"""Measures anthill beside other servers: CPU per request, memory per connection.
 
     tools/measure.py SCENARIO [--servers anthill,nginx] [--rounds 5] [--seconds 4] [--size 5100] [--conns 1500]
 
 Scenarios: tls, plain, close, workers, log (CPU per request); held, unread, stuck (memory per
-connection); idle; cached, cachedtls (a kept live page beside a stored one of the same server); h2,
+connection); idle; cached, cachedtls (a page of the page cache beside a stored file of the same server); h2,
 h2held (HTTP/2 over TLS); h3, h3held (HTTP/3); cgi (a hello in C by CGI), fastcgi (a hello by php-fpm,
-whose processes run beside the client and aren't counted). Who asks is `anthill bench load` (cargo build
---release -p anthill-bench, or BENCH names the program), or wrk with `--client wrk`, which is itself the
-limit of fast servers: they wait for it between requests, and that costs them. The server runs on CPU 0, the client on
+with processes on the client's CPU, not counted). The client is `anthill bench load` (cargo build --release -p
+anthill-bench, or the program named by BENCH), or wrk with `--client wrk`. wrk is the limit of fast servers: waiting
+for wrk between requests costs the server time. The server runs on CPU 0, the client on
 CPU 1; rounds are interleaved (A B, B A, A B ...); the median is printed with the smallest and the
-largest. ANTHILL names the binary (default: the static release), and ANTHILL_BEFORE another one to be
-held against it as `anthill-before`. What counting views costs shows `--servers
-anthill,anthill-uncounted`. Needs ab (apache2-utils), h2load (nghttp2-client), openssl, and the
-peers that are named.
+largest. ANTHILL names the binary (default: the static release), and ANTHILL_BEFORE another
+binary to compare as `anthill-before`. `--servers anthill,anthill-uncounted` shows the cost of hit counts. The script
+needs ab (apache2-utils), h2load (nghttp2-client), openssl, and the named servers.
 All traffic is on loopback.
 """
 import argparse, json, os, random, re, resource, shutil, signal, socket, ssl, statistics, subprocess, sys, tempfile, threading, time
@@ -209,7 +208,7 @@ class Server:
             try:
                 lines = open(f"/proc/{pid}/smaps_rollup").readlines()
             except OSError:
-                # A script that has ended by now.
+                # The process has ended in the meantime.
                 continue
             total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
         return total
@@ -218,7 +217,7 @@ class Server:
         try:
             self.process.wait(3)
         except subprocess.TimeoutExpired:
-            # Its whole group, for some leave children behind.
+            # The whole process group ends, since some servers leave children behind.
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         time.sleep(0.3)
@@ -234,9 +233,9 @@ def client(command):
     return subprocess.run(["taskset", "-c", "1"] + command, capture_output=True, text=True).stdout
 
 def keep_asking(server, url, conns, seconds):
-    """Microseconds of CPU per request, requests per second, p99 in ms, PSS in MiB half-way."""
+    """Returns microseconds of CPU per request, requests per second, p99 in ms, PSS in MiB half-way."""
     before = server.cpu_seconds()
-    # Memory while the connections are open: seen half-way, since some of it is given back later.
+    # Memory is measured half-way, while the connections are open, since servers release some of it later.
     seen = []
     sampler = threading.Timer(seconds / 2, lambda: seen.append(server.pss_kib()))
     sampler.start()
@@ -248,13 +247,13 @@ def keep_asking(server, url, conns, seconds):
 def bench_load(url, conns, seconds):
     said = json.loads(client([BENCH, "load", "--connections", str(conns), "--seconds", str(seconds), "--json", url]))
     if said["failures"]:
-        sys.exit(f"not all answers were right: {said['failures']}")
+        sys.exit(f"wrong responses: {said['failures']}")
     return said["requests"], said["requests"] / said["seconds"], said["latency"]["percentiles_us"]["99"] / 1000
 
 def wrk(url, conns, seconds):
     out = client(["wrk", "-t1", f"-c{conns}", f"-d{seconds}s", "--latency", url])
     if "Non-2xx" in out:
-        sys.exit("not all answers were 200:\n" + out)
+        sys.exit("responses other than 200:\n" + out)
     p99 = re.search(r"99%\s+([\d.]+)(us|ms|s)", out)
     p99 = float(p99[1]) * {"us": 0.001, "ms": 1, "s": 1000}[p99[2]]
     rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])
@@ -264,7 +263,7 @@ CLIENTS = {"bench": bench_load, "wrk": wrk}
 CLIENT = "bench"
 
 def cached(server, base, page, size, conns, seconds):
-    """A kept live page and a stored one, in turn; what the first does of the second's requests."""
+    """Measures a cached page and a stored file in turn; returns the ratio of their requests per second."""
     live = f"/live/page.cgi?{size}"
     sides = {"stored": page, "cached": live}
     order = list(sides)
@@ -284,46 +283,46 @@ def ab(server, url, count):
     return {"us": cpu * 1e6 / count, "req/s": rate, "failed": failed}
 
 def h2load(server, url, count):
-    """Microseconds of CPU per request over HTTP/2: 100 connections with 10 requests at a time each."""
+    """Returns microseconds of CPU per request over HTTP/2: 100 connections with 10 requests at a time each."""
     before = server.cpu_seconds()
     out = client(["h2load", "-c100", "-m10", "-t1", "-n", str(count), url])
     cpu = server.cpu_seconds() - before
     if f"{count} succeeded" not in out:
-        sys.exit("not all answers came:\n" + out)
+        sys.exit("missing responses:\n" + out)
     return {"us": cpu * 1e6 / count, "req/s": float(re.search(r"([\d.]+) req/s", out)[1])}
 
 def h3(path, connections, *more):
-    """Asks over HTTP/3 by our own load generator, which says in JSON what came."""
+    """Starts the load generator of anthill over HTTP/3, with JSON output."""
     command = [BENCH, "load", f"https://localhost:{HTTPS}{path}", "--http", "3", "--connections", str(connections), "--json", *more]
     return subprocess.Popen(["taskset", "-c", "1"] + command, stdout=subprocess.PIPE, text=True)
 
 def h3_said(asking):
-    """Its round, when it has ended."""
+    """Waits for the end of a load generator and returns its round."""
     out = asking.communicate()[0]
     if asking.returncode:
-        sys.exit("not all answers came:\n" + out)
+        sys.exit("missing responses:\n" + out)
     return json.loads(out)
 
 def h3load(server, path, count):
-    """Microseconds of CPU per request over HTTP/3: 10 connections with 10 requests at a time each."""
+    """Returns microseconds of CPU per request over HTTP/3: 10 connections with 10 requests at a time each."""
     before = server.cpu_seconds()
     round = h3_said(h3(path, 10, "--streams", "10", "--requests", str(count)))
     cpu = server.cpu_seconds() - before
     return {"us": cpu * 1e6 / count, "req/s": count / round["seconds"]}
 
 def h3_held(server, count):
-    """Holds `count` connections of HTTP/3, each of which asks for a page every 8 s, one after the other."""
+    """Holds `count` connections of HTTP/3 with one page request every 8 s each, one after another."""
     before = server.pss_kib()
     asking = h3("/p5100.html", count, "--rate", str(count / 8), "--seconds", "12")
     time.sleep(10)
     after = server.pss_kib()
     round = h3_said(asking)
     if round["extra"].get("connections", count) != count:
-        sys.exit("not as many connections as there should be")
+        sys.exit("fewer connections than requested")
     return {"KiB each": (after - before) / count, "PSS before MB": before / 1024, "PSS MB": after / 1024}
 
 def h2_begin():
-    """A connection of HTTP/2 on which one page was asked for."""
+    """Opens a connection of HTTP/2 and requests one page."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -341,8 +340,8 @@ def h2_begin():
     return s
 
 def connections(server, count, begin):
-    """Holds `count` connections, each begun by `begin`; KiB of PSS that each costs."""
-    # Some give back what starting up took.
+    """Holds `count` connections, each opened by `begin`; returns the KiB of PSS per connection."""
+    # Some servers release memory of their start within two seconds.
     time.sleep(2)
     before = server.pss_kib()
     held = [begin() for _ in range(count)]
@@ -369,7 +368,7 @@ def tls_begin(path, read, receive_buffer=None):
         CONTEXT.check_hostname, CONTEXT.verify_mode = False, ssl.CERT_NONE
     raw = socket.socket()
     if receive_buffer:
-        # A client that doesn't read has little room on its own side either.
+        # A client that does not read also has a small receive buffer.
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     raw.connect(("127.0.0.1", HTTPS))
     s = CONTEXT.wrap_socket(raw, server_hostname="localhost")
@@ -423,7 +422,7 @@ int main(void) { static const char hello[] = "Content-Type: text/plain\n\nhello\
 '''
 
 def php_fpm(folder):
-    """A pool of php-fpm, on the client's processor."""
+    """Starts a pool of php-fpm on the client's processor."""
     os.makedirs(folder + "/www/php")
     open(folder + "/www/php/hello.php", "w").write("<?php echo 'hello';")
     open(folder + "/fpm.conf", "w").write(f"""[global]
@@ -477,11 +476,11 @@ def main():
     parser.add_argument("--size", type=int, default=5100, help="bytes: 5100, or 1024 times 1, 16, 64, 256, 512")
     parser.add_argument("--conns", type=int, default=1500)
     parser.add_argument("--count", type=int, default=50000, help="requests of one round of `close`")
-    parser.add_argument("--client", choices=CLIENTS, default="bench", help="who asks where connections are kept alive")
+    parser.add_argument("--client", choices=CLIENTS, default="bench", help="client of scenarios with kept-alive connections")
     args = parser.parse_args()
     global CLIENT
     CLIENT = args.client
-    # Ended from outside, it still ends the server that it started.
+    # On SIGTERM the script ends its server too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log", "cgi": "anthill,lighttpd", "h3": "anthill,caddy", "h3held": "anthill,caddy",
             "cached": "anthill-cached", "cachedtls": "anthill-cached"}
@@ -496,7 +495,7 @@ def main():
         pool = php_fpm(folder) if args.scenario == "fastcgi" else None
         for number in range(args.rounds):
             for name in names if number % 2 == 0 else names[::-1]:
-                # Two workers share CPU 0 with one: what is compared is their CPU time.
+                # Two workers share CPU 0 as one worker does, and the comparison is of their CPU time.
                 server = Server(name, folder)
                 try:
                     rounds[name].append(scenario(args.scenario, server, args))

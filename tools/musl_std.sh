@@ -1,14 +1,14 @@
-# Sourced by release.sh where rustup is not: Debian's compiler has no library for musl, but it has
-# that library's source. It is built along with the program, against Debian's musl and LLVM's
+# Sourced by release.sh on a system without rustup: Debian's compiler has no standard library for musl, but
+# Debian has the source. The script builds the library with the program, against Debian's musl and LLVM's
 # unwinder.
 
-# build_with_own_std: `cargo build` for $target into $target_dir, with the words of $own_std.
+# build_with_own_std: runs `cargo build` for $target into $target_dir, with the arguments in $own_std.
 build_with_own_std() {
     setup musl_std
     unwinder=$PWD/target/musl-unwinder
     mkdir -p "$unwinder"
     cp /usr/lib/llvm-14/lib/libunwind.a "$unwinder/libunwind.a"
-    # Debian's copy is hardened with one function of glibc that musl doesn't have.
+    # Debian's hardened unwinder calls one function of glibc that musl lacks.
     cat >"$unwinder/chk.c" <<'C'
 #include <stdarg.h>
 #include <stdio.h>

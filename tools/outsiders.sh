@@ -28,4 +28,4 @@ for suite; do
     sh "$script" || failed="$failed $suite"
 done
 say "details are in $results"
-[ -z "$failed" ] || fail "not passed as a whole:$failed"
+[ -z "$failed" ] || fail "failed suites:$failed"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The servers that `anthill bench` measures beside ours: Debian's packages, and what has to be built,
-# into target/peers (or $ANTHILL_PEERS, where the benchmark looks too). One that can't be had is said,
-# and the others are gone on with.
+# Installs and builds the other servers for `anthill bench`: Debian's packages, and builds into target/peers
+# (or $ANTHILL_PEERS, where the benchmark also looks). The script reports a server that cannot be installed
+# and continues with the other servers.
 set -eu
 . "$(dirname "$0")/setup.sh"
 
@@ -11,7 +11,7 @@ mkdir -p "$peers/bin"
 peers=$(cd "$peers" && pwd)
 missed=
 
-# built NAME COMMAND…: says that it is built, and notes it if that fails.
+# built NAME COMMAND…: runs the command, prints the result, and records a failure.
 built() {
     name=$1
     shift
@@ -19,7 +19,7 @@ built() {
     "$@" || missed="$missed $name"
 }
 
-# go_program FOLDER NAME: a program of bench/programs in Go.
+# go_program FOLDER NAME: builds a Go program of bench/programs.
 go_program() (
     cd "bench/programs/$1"
     "$go" build -trimpath -o "$peers/bin/$2" .
@@ -36,8 +36,8 @@ built go-nethttp go_program go-nethttp anthill-bench-nethttp
 built go-fasthttp go_program go-fasthttp anthill-bench-fasthttp
 built actix actix
 built static-web-server cargo install --quiet --locked --root "$peers" static-web-server --version 2.44.1
-# No published package, so it depends on a network that reaches its repository.
+# binserve has no published package, so the build needs a network with access to the repository.
 built binserve cargo install --quiet --root "$peers" --git https://github.com/mufeedvh/binserve --rev 1e32f94
 
-if [ -n "$missed" ]; then say "not to be had:$missed"; fi
-say 'anthill bench list shows all contenders'
+if [ -n "$missed" ]; then say "not installed:$missed"; fi
+say 'anthill bench list lists all servers'

@@ -1,31 +1,31 @@
 #!/bin/sh
-# One static binary on musl: [TARGET=…] tools/release.sh [tiny]
-# TARGET is a target of Rust's for another processor (cross.sh); this machine's if there is none.
-# `tiny` takes the small build of the cryptographic library: a third off the size, the same speed
-# per page, about a third more CPU for a full TLS handshake. It is without HTTP/3.
+# Builds one static binary on musl: [TARGET=…] tools/release.sh [tiny] TARGET is a Rust target for another
+# processor (cross.sh); the default is the processor of the machine. `tiny` uses the small build of the
+# cryptographic library: two thirds of the size, the same speed per page, about a third more CPU time for a
+# full TLS handshake, and no HTTP/3.
 set -eu
 . "$(dirname "$0")/setup.sh"
 
 own_target=$(uname -m)-unknown-linux-musl
 target=${TARGET:-$own_target}
 target_dir=target
-# All features except the handlers that only tests need.
+# All features except the handlers for tests.
 features='--no-default-features --features http3,markdown'
 if [ "${1:-}" = tiny ]; then
     AWS_LC_SYS_SMALL=1
     export AWS_LC_SYS_SMALL
     target_dir=target/tiny
-    # All is built for the smallest size, and tokio unrolled less.
+    # The tiny build optimises all code for size, and unrolls less of tokio.
     features='--no-default-features --config profile.release.opt-level="z" --config profile.release.package.tokio.opt-level=2'
 fi
 
-# The standard library is built along: for size, and without what gives names to the lines of a
-# backtrace, since a binary without symbols has none. Cargo wants to be told that this isn't stable.
+# The standard library is built with the program: for size, and without the line names of backtraces, since
+# the stripped binary has none. Cargo requires RUSTC_BOOTSTRAP for this unstable option.
 RUSTC_BOOTSTRAP=1
 export RUSTC_BOOTSTRAP
 own_std='-Zbuild-std=std,panic_unwind -Zbuild-std-features=panic-unwind'
 
-# has_std_source: the source of Rust's library is there, or was fetched.
+# has_std_source: succeeds if the source of Rust's library is installed, or installs the source.
 has_std_source() { rustup component list --installed | grep -qx rust-src || rustup component add rust-src; }
 
 # LLVM's linker comes with Rust and merges functions with the same machine code, which saves 45 KB. If LLVM's

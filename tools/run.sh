@@ -6,5 +6,5 @@ set -eu
 setup build
 cargo build --locked --release -p anthill
 say 'examples/journal on https://localhost:8443 and http://localhost:8080 (Ctrl-C stops)'
-say 'the certificate is self-signed: the browser will warn once, and it is right to'
+say 'the certificate is self-signed, so the browser warns once'
 exec target/release/anthill serve examples/journal/anthill.toml

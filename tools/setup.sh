@@ -1,7 +1,7 @@
-# What a goal needs, and where it comes from. Sourced by the other scripts here; every package that
-# the house uses is in the table below and nowhere else.
+# Installs the programs that a goal of make needs. The other scripts source this file. The table below lists
+# every Debian package that the project uses.
 #
-# Nothing is installed or asked for when nothing is missing.
+# If all programs are installed, the script installs nothing and asks no question.
 
 cd "$(dirname "$0")/.."
 
@@ -80,29 +80,30 @@ bench      php-fpm8.2              php8.2-fpm
 musl_std   /usr/lib/rustlib/src/rust/library/std/Cargo.toml  rust-web-src
 musl_std   /usr/lib/llvm-14/lib/libunwind.a                  libunwind-14-dev
 '
-# Debian's compiler, where rustup is not.
+# Debian's compiler, for a system without rustup.
 rust_packages='rustc-web cargo-web rust-web-clippy rustfmt-web'
 
 say() { printf 'anthill: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
-# Servers lie where an ordinary user's PATH doesn't lead.
+# Servers are in folders outside of an ordinary user's PATH.
 have() { PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1; }
 is_debian() { have apt-get && [ -e /etc/debian_version ]; }
 
-# setup GOAL…: everything for these goals is there when this returns; else it says what is not, in
-# one line, and ends the script.
+# setup GOAL…: installs the missing programs of the goals. On failure the function prints one line with the
+# missing programs and ends the script.
 setup() {
     missing=$(missing_for "$@" package)
     if [ -n "$missing" ]; then
         is_debian || fail "missing: $(missing_for "$@" probe) - install with this system's packages, then again"
         install_packages $missing
         missing=$(missing_for "$@" package)
-        [ -z "$missing" ] || fail "still missing after installing: $missing"
+        [ -z "$missing" ] || fail "still missing after the installation: $missing"
     fi
     setup_rust
 }
 
-# missing_for GOAL… package|probe: the column of what these goals lack, one line, nothing twice.
+# missing_for GOAL… package|probe: prints the column of the missing programs of the goals, one per line,
+# without duplicates.
 missing_for() {
     goals=
     while [ $# -gt 1 ]; do goals="$goals $1"; shift; done
@@ -118,8 +119,8 @@ missing_for() {
     done | sort -u | tr '\n' ' ' | sed 's/ $//'
 }
 
-# install_packages NAME…: as root, or through sudo (which may ask, but not in CI: nobody is there).
-# No service of theirs is started, now or at the next boot: it is their programs that are wanted.
+# install_packages NAME…: installs packages as root or through sudo. sudo may ask for a password, but not in
+# CI. Services of the packages are not started, now or at the next boot: only the programs are needed.
 install_packages() {
     as_root=
     if [ "$(id -u)" != 0 ]; then
@@ -128,10 +129,10 @@ install_packages() {
         [ "${CI:-}" != true ] || as_root='sudo -n'
     fi
     say "installing $*"
-    # A failed update is no reason to stop: what is asked for may be in the cache.
+    # A failed update is not fatal: the packages may be in the cache.
     $as_root apt-get -qq update || true
     enabled=$(enabled_services)
-    # --no-remove: nobody's compiler is thrown out for ours.
+    # --no-remove keeps the user's other compilers.
     without_starting_services \
         $as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes \
         apt-get -qq -y --no-install-recommends --no-remove install "$@" >/dev/null ||
@@ -142,19 +143,19 @@ install_packages() {
     done
 }
 
-# setup_h2spec: the conformance test of HTTP/2, built once into target/tools.
+# setup_h2spec: builds the HTTP/2 conformance test once, into target/tools.
 setup_h2spec() {
     setup_go_tool h2spec github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible
 }
 
-# setup_pebble: a directory for ACME to test against, and its server for DNS.
+# setup_pebble: builds an ACME test server and its DNS server once, into target/tools.
 setup_pebble() {
     setup_go_tool pebble github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1
     setup_go_tool pebble-challtestsrv \
         github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv@v2.10.1
 }
 
-# setup_go_tool NAME PACKAGE: built by Go, once, into target/tools.
+# setup_go_tool NAME PACKAGE: builds a Go tool once, into target/tools.
 setup_go_tool() {
     tools=${CARGO_TARGET_DIR:-target}/tools
     [ ! -x "$tools/$1" ] || return 0
@@ -166,8 +167,8 @@ setup_go_tool() {
     rm -rf "$tools/go"
 }
 
-# usable_go: sets `go` to a Go that fetches a newer one itself where a module asks for it, as it does
-# since 1.21. Debian 12's is older: it fetches, as a module like any other, one that is not.
+# usable_go: sets `go` to a Go of version 1.21 or later, which downloads a newer Go for a module that
+# requires one. Debian 12 has an older Go, which downloads the newer Go as a module.
 newer_go=1.26.8
 usable_go() {
     tools=${CARGO_TARGET_DIR:-target}/tools
@@ -183,16 +184,16 @@ usable_go() {
     toolchain=golang.org/toolchain@v0.0.1-go$newer_go.$(go env GOOS)-$(go env GOARCH)
     go=$(cd "$tools" && pwd)/newer-go/$toolchain/bin/go
     [ ! -x "$go" ] || return 0
-    say "fetching Go $newer_go, for $(go env GOVERSION) is too old"
+    say "fetching Go $newer_go, since $(go env GOVERSION) is too old"
     (cd "$tools" && GOMODCACHE=$PWD/newer-go GOFLAGS=-modcacherw command go mod download "$toolchain") >&2 ||
-        fail "could not fetch Go $newer_go - any from 1.21 on will do"
-    # Programs come out of a module as plain files.
+        fail "could not fetch Go $newer_go - any version from 1.21 on works"
+    # Programs in a module lose their execute permission.
     chmod -R a+x "${go%/go}" "${go%/bin/go}/pkg/tool"
     rm -rf "$tools/newer-go/cache"
 }
 
-# setup_python: the clients of HTTP/3, of PyPI, in an environment of their own in target/tools. Those of
-# the versions that are named here: a test should fail by what changed here alone.
+# setup_python: installs HTTP/3 clients from PyPI in an environment in target/tools. The versions are
+# pinned, so that a failed test has its cause in the project.
 python_packages='aioquic==1.7.2 niquests==3.21.2'
 setup_python() {
     python=${CARGO_TARGET_DIR:-target}/tools/python
@@ -208,14 +209,14 @@ setup_python() {
         fail "could not fetch $python_packages - pip has them from PyPI"
 }
 
-# enabled_services: what systemd starts at boot, in one line; nothing where it doesn't run.
+# enabled_services: prints the services that systemd starts at boot, in one line; nothing without systemd.
 enabled_services() {
     [ -d /run/systemd/system ] || return 0
     systemctl list-unit-files --type=service --state=enabled --no-legend | cut -d' ' -f1 | tr '\n' ' '
 }
 
-# without_starting_services COMMAND…: Debian's packages ask this file whether they may start what they
-# bring. One that is there already is the owner's word, and stays.
+# without_starting_services COMMAND…: runs a command with a policy file by which Debian's packages do not
+# start their services. An existing policy file stays unchanged.
 services_policy=/usr/sbin/policy-rc.d
 without_starting_services() (
     if [ ! -e "$services_policy" ]; then
@@ -227,8 +228,8 @@ without_starting_services() (
     "$@"
 )
 
-# setup_rust: a cargo on PATH with rustfmt and clippy, new enough. In this order: the pinned
-# toolchain of rustup, another one of rustup's, the cargo that is there, Debian's.
+# setup_rust: puts a recent cargo with rustfmt and clippy in the PATH. The order: the pinned toolchain of
+# rustup, another toolchain of rustup, an installed cargo, Debian's cargo.
 setup_rust() {
     have cargo || [ ! -x "$HOME/.cargo/bin/cargo" ] || PATH=$HOME/.cargo/bin:$PATH
     if have rustup; then
@@ -239,7 +240,7 @@ setup_rust() {
         rust_is_usable && return
         RUSTUP_TOOLCHAIN=stable
         export RUSTUP_TOOLCHAIN
-        rust_is_usable && { say "Rust $pinned is not to be had; using $(cargo --version)"; return; }
+        rust_is_usable && { say "Rust $pinned is not available; using $(cargo --version)"; return; }
         fail "missing: Rust $pinned with clippy and rustfmt - rustup toolchain install $pinned"
     fi
     rust_is_usable && return
@@ -256,10 +257,10 @@ rust_is_usable() {
     [ "$(printf '%s\n%s\n' "$oldest" "$version" | sort -V | head -n1)" = "$oldest" ]
 }
 
-# rust_is_pinned: the compiler at hand is the one of rust-toolchain.toml.
+# rust_is_pinned: succeeds if the compiler has the version of rust-toolchain.toml.
 rust_is_pinned() {
     [ "$(rustc --version | cut -d' ' -f2)" = "$(toml_string rust-toolchain.toml channel)" ]
 }
 
-# toml_string FILE KEY: the string at the first line that begins with KEY.
+# toml_string FILE KEY: prints the string in the first line that begins with KEY.
 toml_string() { sed -n "s/^$2 *= *\"\\(.*\\)\".*/\\1/p" "$1" | head -n1; }

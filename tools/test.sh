@@ -1,5 +1,6 @@
 #!/bin/sh
-# All tests: format, lints, then unit and end to end, whose counts come last.
+# Runs all checks and tests: prose, format, lints, then unit tests and end-to-end tests. The counts of tests come
+# last.
 set -eu
 . "$(dirname "$0")/setup.sh"
 
@@ -8,6 +9,13 @@ setup_h2spec
 setup_pebble
 setup_python
 
+# Limits of tools/prose.py for the whole repository. Lower a limit once the figure is lower; never raise one.
+prose_limits='--max-pro-forms 12.5 --max-people-words 9 --max-openings 1100'
+
+say 'prose'
+# shellcheck disable=SC2086 # The limits are several words.
+python3 tools/prose.py --files 5 --lines 5 $prose_limits
+
 say 'format'
 cargo fmt --all --check
 
@@ -15,12 +23,12 @@ say 'lints'
 if rust_is_pinned; then
     cargo clippy --locked --workspace --all-targets -- -D warnings
 else
-    # Another compiler knows other lints; they are shown, but only the pinned one's are the law.
+    # Another compiler version has other lints: print its warnings, but fail only with the pinned version.
     cargo clippy --locked --workspace --all-targets
 fi
 
 say 'tests'
-# End to end they wait more than they work, so there may be more of them than processors.
+# End-to-end tests mostly wait, so more tests than processors run at the same time.
 : "${RUST_TEST_THREADS:=$((3 * $(nproc)))}"
 export RUST_TEST_THREADS
 cargo test --locked --workspace --no-fail-fast

@@ -1,4 +1,4 @@
-//! What a server says to us: heads of responses, JSON.
+//! Decoders for responses to the server's own requests: heads of responses, JSON.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

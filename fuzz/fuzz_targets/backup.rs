@@ -1,4 +1,4 @@
-//! The tar of a backup, as an archive from elsewhere may have it.
+//! The tar format of a backup, with arbitrary archives.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

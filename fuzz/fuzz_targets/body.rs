@@ -1,4 +1,4 @@
-//! Request bodies, fixed and chunked, whole and cut.
+//! Request bodies, fixed-length and chunked, complete and truncated.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

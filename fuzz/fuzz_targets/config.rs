@@ -1,4 +1,4 @@
-//! Any text is a configuration or an error that points into it; never a panic.
+//! Any text is a valid configuration or gives an error with a place in the text; no text causes a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Frames of HTTP/2, whole and cut.
+//! Frames of HTTP/2, complete and truncated.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

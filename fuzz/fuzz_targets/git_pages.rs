@@ -1,4 +1,4 @@
-//! Whatever git says becomes a page that runs nothing.
+//! Any output of git becomes a page without active content.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

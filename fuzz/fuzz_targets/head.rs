@@ -1,4 +1,4 @@
-//! Request heads, whole and cut.
+//! Request heads, complete and truncated.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Field blocks of HTTP/2, one table through all of them.
+//! Field blocks of HTTP/2, all decoded with one dynamic table.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

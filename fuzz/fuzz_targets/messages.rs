@@ -1,4 +1,4 @@
-//! The stream of a request of HTTP/3, whole and cut.
+//! Request streams of HTTP/3, complete and truncated.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

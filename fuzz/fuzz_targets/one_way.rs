@@ -1,4 +1,4 @@
-//! Streams of HTTP/3 that go one way, whole and cut.
+//! Unidirectional streams of HTTP/3, complete and truncated.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

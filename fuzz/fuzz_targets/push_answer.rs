@@ -1,4 +1,4 @@
-//! git's answer to a push.
+//! Responses of git to a push.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Field sections of HTTP/3, each by itself.
+//! Field sections of HTTP/3, each decoded alone.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Records of FastCGI, whole and cut.
+//! Records of FastCGI, complete and truncated.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What a script answers, whole and cut, and fields of a request as its variables.
+//! Responses of a script, complete and truncated, and request fields as variables of the script.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

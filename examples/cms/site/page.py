@@ -1,8 +1,8 @@
 """Makes every page of the site: templates and XML in, HTML out.
 
-The server says in REQUEST_URI what is wanted. Nothing of that is ever made into a file name: it is
-looked for among the articles that there are. What a template takes with {{name}} is escaped; {{{name}}} is for
-HTML that was made here or by an author.
+REQUEST_URI has the requested page. The program looks for the page among the existing articles, and never
+makes a file name from the URI. In a template {{name}} is escaped; {{{name}}} is for HTML of the program or of
+an author.
 """
 import os
 import re
@@ -19,7 +19,7 @@ QUERY_MAX = 100
 
 
 class NotFound(Exception):
-    """There is no such page."""
+    """The requested page does not exist."""
 
 
 class Moved(Exception):
@@ -32,7 +32,7 @@ def read(*names):
 
 
 def fill(template, **values):
-    """A template with its values: {{{raw}}} as they are, {{text}} escaped."""
+    """Returns a template with its values: {{{raw}}} unchanged, {{text}} escaped."""
     def value(match):
         raw, text = match.groups()
         return str(values[raw]) if raw else escape(str(values[text]))
@@ -40,7 +40,7 @@ def fill(template, **values):
 
 
 class Site:
-    """content/site.xml: the title, the categories, who writes."""
+    """content/site.xml: the title, the categories, the author."""
 
     def __init__(self):
         root = ElementTree.fromstring(read("content", "site.xml"))
@@ -54,7 +54,7 @@ class Site:
 
 
 class Article:
-    """content/articles/NAME.xml says what it is, NAME.html is its text."""
+    """An article: content/articles/NAME.xml has the metadata, NAME.html the text."""
 
     def __init__(self, name):
         root = ElementTree.fromstring(read("content", "articles", name + ".xml"))
@@ -83,7 +83,7 @@ class Article:
 
 
 def names():
-    """Of all articles."""
+    """Yields the names of all articles."""
     for file in os.listdir(os.path.join(HERE, "content", "articles")):
         name, ending = os.path.splitext(file)
         if ending == ".xml" and NAME.fullmatch(name):
@@ -91,12 +91,12 @@ def names():
 
 
 def articles():
-    """All of them, the newest first."""
+    """Returns all articles, the newest first."""
     return sorted(map(Article, names()), key=lambda one: (one.date, one.name), reverse=True)
 
 
 def page(site, *, here, title, content, query="", about="", views=True):
-    """The frame around every page."""
+    """Returns a page with the common frame."""
     links = "".join(
         f'<a href="/{escape(name)}/"{current(here, f"/{name}/")}>{escape(words)}</a>'
         for name, (words, _) in site.categories.items())
@@ -167,7 +167,7 @@ def search(site, query):
 
 
 def excerpt(one, words):
-    """A little of the text around the first word that was looked for, the words marked."""
+    """Returns some text around the first searched word, with the words marked."""
     text = f"{one.summary} {one.text()}"
     pattern = re.compile("|".join(map(re.escape, words)), re.IGNORECASE)
     first = pattern.search(text)
@@ -183,7 +183,7 @@ def excerpt(one, words):
 
 
 def feed(site):
-    """RFC 4287."""
+    """Returns the Atom feed (RFC 4287)."""
     host = re.sub(r"[^A-Za-z0-9.:\[\]-]", "", os.environ.get("HTTP_HOST", "")) or "localhost"
     base = f"{'https' if os.environ.get('HTTPS') else 'http'}://{host}"
     found = articles()
@@ -196,14 +196,14 @@ def feed(site):
 
 
 def decoded(text):
-    """Without its percent signs; urllib can do it too, and takes longer to load than a page to make."""
+    """Decodes percent signs. Loading urllib takes longer than making a page."""
     raw = re.sub(rb"%([0-9A-Fa-f]{2})", lambda code: bytes([int(code.group(1), 16)]),
                  text.encode("utf-8", "surrogateescape"))
     return raw.decode("utf-8", "replace")
 
 
 def asked():
-    """The `q` of the query, bounded."""
+    """Returns the parameter `q` of the query, at most QUERY_MAX characters."""
     for part in os.environ.get("QUERY_STRING", "").split("&"):
         key, _, value = part.partition("=")
         if key == "q":
@@ -213,7 +213,7 @@ def asked():
 
 
 def answer(site, path):
-    """The content of a path, its type, and whether it may be kept."""
+    """Returns the content of a path, its type, and whether a cache may store the content."""
     html, parts = "text/html", path.strip("/").split("/")
     if path == "/":
         return start(site), html, True
@@ -264,6 +264,6 @@ def main():
         say("404 Not Found", page(site, here=path, title="Nothing here", content=content, views=False))
 
 
-# What goes wrong beyond that is said on standard error, where the server's error log has it, and the
-# server shows the page as it was, or a 502.
+# Any other exception goes to standard error and so to the server's error log; the client gets the old page from
+# the page cache, or a 502.
 main()

@@ -1,13 +1,13 @@
 //! Why a request was refused: a status and a stable number that the access log prints.
 //!
-//! The numbers are part of the product (docs/rejects.md lists them): never reuse one.
+//! The numbers are part of the product (docs/src/rejects.md lists them): never reuse one.
 
 use super::status::Status;
 
 /// The peer's fault, decided.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Reject {
-    /// Stable; printed by the log as `rule`.
+    /// Stable number; logs print `R404` (`"rule":404` in JSON).
     pub rule: u16,
     /// What the peer is told.
     pub status: Status,

@@ -58,7 +58,7 @@ impl AccessLogLine<'_> {
     }
 
     /// Apache's `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"`; a refused request has
-    /// ` rule=NUMBER` after it. Control characters and bytes that are no UTF-8 become `\xHH`, quotes
+    /// ` rule=RNUMBER` after it. Control characters and bytes that are no UTF-8 become `\xHH`, quotes
     /// and backslashes get a backslash.
     pub fn combined(&self, out: &mut Vec<u8>, log_time: &[u8]) {
         push_address(out, self.peer);
@@ -85,7 +85,7 @@ impl AccessLogLine<'_> {
             out.push(b'"');
         }
         if self.rule != 0 {
-            out.extend_from_slice(b" rule=");
+            out.extend_from_slice(b" rule=R");
             push_number(out, self.rule.into());
         }
         out.push(b'\n');

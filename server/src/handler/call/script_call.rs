@@ -485,7 +485,7 @@ impl<P: Transport> ScriptCall<P> {
         };
         log::log!(
             level,
-            "{}: {}: {what}; its response was broken off (rule {})",
+            "{}: {}: {what}; its response was broken off (rule R{})",
             self.line(),
             P::NAME,
             reject.rule
@@ -517,7 +517,7 @@ impl<P: Transport> ScriptCall<P> {
     fn complain(&self, ended: TransportEnd) {
         if let TransportEnd::Complaining(how) = ended {
             let rule = Reject::SCRIPT_FAILED.rule;
-            log::warn!("{}: {}: {how} (rule {rule})", self.line(), P::NAME);
+            log::warn!("{}: {}: {how} (rule R{rule})", self.line(), P::NAME);
         }
     }
 

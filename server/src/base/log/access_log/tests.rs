@@ -55,7 +55,7 @@ fn combined_as_apache_writes_it() {
     assert_eq!(
         combined(&refused),
         "10.0.0.1 - an\\x20ant [20/Nov/2026:18:39:14 +0000] \
-         \"GET /\\\"\\\\\\x00\\x0d\\x0a\u{e9}\\xff HTTP/1.1\" 400 - \"-\" \"-\" rule=301\n"
+         \"GET /\\\"\\\\\\x00\\x0d\\x0a\u{e9}\\xff HTTP/1.1\" 400 - \"-\" \"-\" rule=R301\n"
     );
     let nameless = AccessLogLine {
         user: Some(""),

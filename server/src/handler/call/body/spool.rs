@@ -150,7 +150,7 @@ impl BodySpool {
     fn failed(&self, why: &io::Error) -> BodyError {
         let folder = self.folder.display();
         let what = |rule| {
-            format!("its body can't be kept in {folder} until it is whole: {why} (rule {rule})")
+            format!("its body can't be kept in {folder} until it is whole: {why} (rule R{rule})")
         };
         match why.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => {

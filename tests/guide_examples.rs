@@ -1,0 +1,581 @@
+//! The examples of the guide, run as printed.
+//!
+//! Each code block of the guide, of README.md and of CONTRIBUTING.md runs in one of the scenarios below, is tested
+//! by `anthill check`, or is listed in [`NOT_RUN`] with the reason.
+//!
+//! A scenario is a shell script in a machine of its own: in new namespaces for mounts, network and processes, with
+//! its own copy of /etc and empty /home, /run, /srv, /usr/local, /var/lib and /var/log. Examples therefore use ports 80
+//! and 443, absolute paths and host names as printed. The processes of a scenario end with its script.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use crate::lifecycle::is_root;
+use crate::papers::{pages, paper};
+use crate::support::{Done, Folder, finish, tool};
+
+/// A code block of a document.
+struct Block {
+    document: String,
+    language: String,
+    text: String,
+}
+
+impl Block {
+    fn is(&self, document: &str, beginning: &str) -> bool {
+        self.document.ends_with(document) && self.text.starts_with(beginning)
+    }
+}
+
+/// All code blocks of the guide, README.md and CONTRIBUTING.md.
+fn blocks() -> Vec<Block> {
+    let documents = ["README.md", "CONTRIBUTING.md"].map(String::from);
+    let mut blocks = Vec::new();
+    for document in documents.into_iter().chain(pages()) {
+        let text = paper(&document);
+        let mut fences = text.split("\n```").skip(1);
+        while let (Some(block), _) = (fences.next(), fences.next()) {
+            let (language, text) = block.split_once('\n').expect("an opening fence");
+            blocks.push(Block {
+                document: document.clone(),
+                language: language.to_owned(),
+                text: format!("{text}\n"),
+            });
+        }
+    }
+    blocks
+}
+
+/// The block of a document that begins with `beginning`, in which `\n` separates lines.
+fn block<'b>(blocks: &'b [Block], document: &str, beginning: &str) -> &'b Block {
+    let beginning = beginning.replace("\\n", "\n");
+    let is_it = |block: &&Block| block.is(document, &beginning);
+    let mut found = blocks.iter().filter(is_it);
+    let (first, second) = (found.next(), found.next());
+    assert!(
+        second.is_none(),
+        "{document}: two blocks begin with {beginning}"
+    );
+    first.unwrap_or_else(|| panic!("{document}: no block begins with {beginning}"))
+}
+
+/// Expands the directives of a scenario:
+///
+/// - `@run BEGINNING` becomes the text of the block with this beginning.
+/// - `@file PATH BEGINNING` writes the block into a file.
+/// - `@console BEGINNING` runs the lines with `$ ` of the block, and compares their output with its other lines.
+fn expanded(scenario: &Scenario, blocks: &[Block]) -> String {
+    let mut script = String::new();
+    for line in scenario.script.lines() {
+        let line = line.trim_start();
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "@run" => script += &block(blocks, scenario.document, rest).text,
+            "@file" => {
+                let (path, beginning) = rest.split_once(' ').expect("a path and a beginning");
+                let text = &block(blocks, scenario.document, beginning).text;
+                script += &format!("cat > {path} <<'END OF BLOCK'\n{text}END OF BLOCK\n");
+            }
+            "@console" => {
+                let text = &block(blocks, scenario.document, rest).text;
+                let (commands, output): (Vec<_>, Vec<_>) =
+                    text.lines().partition(|line| line.starts_with("$ "));
+                let commands = commands.join("\n").replace("$ ", "");
+                let output = output.join("\n");
+                script += &format!(
+                    "{{ {commands}\n}} > \"$M/actual\" 2>&1 || {{ cat \"$M/actual\"; false; }}\n\
+                     cat > \"$M/expected\" <<'END OF BLOCK'\n{output}\nEND OF BLOCK\n\
+                     shows \"$M/expected\" \"$M/actual\"\n"
+                );
+            }
+            _ => script += &format!("{line}\n"),
+        }
+    }
+    script
+}
+
+/// Runs a script in a machine of its own.
+fn run_in_machine(script: &str) -> Done {
+    let folder = Folder::new()
+        .with("prelude.sh", PRELUDE)
+        .with("scenario.sh", script)
+        .with("shows.py", SHOWS);
+    for name in ["curl", "git", "mount", "openssl", "python3", "setpriv"] {
+        tool(name);
+    }
+    let mut command = Command::new(tool("unshare"));
+    command.args(["--mount", "--net", "--pid", "--fork", "--kill-child"]);
+    if !is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command
+        .args(["sh", "-euc", ". \"$M/prelude.sh\"; . \"$M/scenario.sh\""])
+        .env("M", folder.path(""))
+        .env("ANTHILL", env!("CARGO_BIN_EXE_anthill"));
+    finish(command, b"")
+}
+
+/// Makes the machine: network, folders, accounts, names, and the shell functions of the scenarios.
+const PRELUDE: &str = r#"
+M=${M%/}
+python3 -c 'import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh14x", b"lo", 1))'
+mkdir "$M/etc" "$M/bin"
+cp -a /etc/. "$M/etc/" 2> "$M/cp.log" || true
+mount --bind "$M/etc" /etc
+touch "$M/bin/anthill"
+mount --bind "$ANTHILL" "$M/bin/anthill"
+for folder in /home /run /srv /usr/local /var/lib /var/log /var/mail; do mount -t tmpfs tmpfs "$folder"; done
+mkdir -p /home/operator /usr/local/bin /run/php /etc/anthill
+ln -s "$M/bin/anthill" /usr/local/bin/anthill
+export HOME=/home/operator PATH="$M/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+export STATE_DIRECTORY= XDG_STATE_HOME= XDG_RUNTIME_DIR= GIT_SSL_NO_VERIFY=1 GIT_TERMINAL_PROMPT=0
+chmod 755 "$M" "$M/bin" "$M/etc" /etc
+cd
+echo insecure > .curlrc
+git config --global user.name operator
+git config --global user.email operator@example.org
+git config --global init.defaultBranch main
+git config --global safe.directory '*'
+for name in www new shop git files; do names="${names-example.org} $name.example.org"; done
+echo "127.0.0.1 localhost $names" > /etc/hosts
+echo 'anthill:x:990:990::/nonexistent:/usr/sbin/nologin' >> /etc/passwd
+echo 'anthill:x:990:' >> /etc/group
+cat > "$M/bin/sudo" <<'END'
+#!/bin/sh
+if [ "$1" != -u ]; then exec "$@"; fi
+user=$2; shift 2
+exec setpriv --reuid "$user" --regid "$user" --clear-groups "$@"
+END
+chmod 755 "$M/bin/sudo"
+
+# As `anthill`, but `serve` returns when the server is ready.
+anthill() {
+    if [ "$1" != serve ]; then
+        command anthill "$@"
+        return
+    fi
+    command anthill "$@" > "$M/access.log" 2> "$M/error.log" < /dev/null &
+    until grep -q '^ready' "$M/error.log"; do
+        kill -0 $! || { cat "$M/error.log"; return 1; }
+        sleep 0.05
+    done
+}
+
+# Succeeds if the lines of a file with an example are in a file with output; see shows.py.
+shows() { python3 "$M/shows.py" "$@"; }
+
+# Fails unless the output of a command contains a text: has TEXT COMMAND...
+has() {
+    text=$1; shift
+    "$@" > "$M/output" 2>&1 || { cat "$M/output"; return 1; }
+    grep -qFe "$text" "$M/output" || { echo "no $text in the output of $*:"; cat "$M/output"; return 1; }
+}
+
+# Writes $1 as anthill.toml, for the ports 443 and 80, and starts the server.
+site() {
+    printf '[server]\nhttps = [":443"]\nhttp = [":80"]\nworkers = 1\n%s\n' "$1" > anthill.toml
+    anthill serve
+}
+"#;
+
+/// Compares output with an example. `…` alone in a line stands for any lines, and within a line for any text; commit
+/// names may differ.
+const SHOWS: &str = r#"
+import re, sys
+
+example, output = (open(name).read().strip("\n").split("\n") for name in sys.argv[1:3])
+at, may_skip = 0, False
+for line in example:
+    if line == "…":
+        may_skip = True
+        continue
+    pattern = re.escape(line).replace("…", ".*")
+    pattern = re.compile(re.sub(r"\b[0-9a-f]{7}\b", "[0-9a-f]{7}", pattern) + r"\s*")
+    while may_skip and at < len(output) and not pattern.fullmatch(output[at]):
+        at += 1
+    if at == len(output) or not pattern.fullmatch(output[at]):
+        sys.exit("expected: %s\noutput:\n%s" % (line, "\n".join(output)))
+    at, may_skip = at + 1, False
+if at < len(output) and not may_skip:
+    sys.exit("more output than the example:\n%s" % "\n".join(output))
+"#;
+
+/// Blocks outside of the scenarios, with the document, the beginning and the reason.
+const NOT_RUN: &[(&str, &str, &str)] = &[
+    ("README.md", "make run", BUILD),
+    ("CONTRIBUTING.md", "make test", BUILD),
+    ("installation.md", "make run", BUILD),
+    ("installation.md", "make release\n", BUILD),
+    ("installation.md", "make release TARGET", BUILD),
+    ("getting-started.md", "mysite/", "a drawing of folders"),
+    (
+        "certificates.md",
+        "error acme:",
+        "an answer of Let's Encrypt; tests/acme.rs has the message with another authority",
+    ),
+    (
+        "http3.md",
+        "echo 'net.core.rmem_max",
+        "a setting of the whole machine",
+    ),
+    ("service.md", "[Service]", "needs systemd"),
+    ("upgrades.md", "systemctl restart", "needs systemd"),
+    ("deployment.md", "/srv/site/www ->", "a drawing of folders"),
+    (
+        "deployment.md",
+        "remote: NOT DEPLOYED",
+        "needs a full disk; tests/deploy.rs has the message",
+    ),
+    (
+        "hits.md",
+        "<span id",
+        "needs a browser; tests/cms.rs runs the script of examples/cms",
+    ),
+    (
+        "logs.md",
+        "192.0.2.7",
+        "addresses of documentation; tests/logs.rs has the format",
+    ),
+    (
+        "logs.md",
+        "/var/log/anthill/",
+        "needs logrotate and systemd; tests/logs.rs sends SIGUSR1",
+    ),
+    ("bench.md", "cargo build", BENCH),
+    ("bench.md", "# zero.toml", BENCH),
+    ("bench.md", "anthill bench run journal", BENCH),
+    ("bench.md", "wrk -t1", BENCH),
+    (
+        "outsiders.md",
+        "OUTSIDERS=",
+        "needs checkouts of other projects",
+    ),
+];
+const BUILD: &str = "builds the project";
+const BENCH: &str = "needs the benchmark kit and minutes; bench/tests runs the commands";
+
+/// Each block runs in a scenario, is tested by `anthill check`, or is listed in [`NOT_RUN`].
+#[test]
+fn every_block_is_accounted_for() {
+    let blocks = blocks();
+    let mut known = BTreeSet::new();
+    for (document, beginning, _) in NOT_RUN {
+        known.insert(&block(&blocks, document, beginning).text);
+    }
+    for scenario in SCENARIOS {
+        for line in scenario.script.lines().map(str::trim_start) {
+            let beginning = match line.split_once(' ') {
+                Some(("@run" | "@console", beginning)) => beginning,
+                Some(("@file", rest)) => rest.split_once(' ').expect("a path and a beginning").1,
+                _ => continue,
+            };
+            known.insert(&block(&blocks, scenario.document, beginning).text);
+        }
+    }
+    for block in &blocks {
+        assert!(
+            block.language == "toml" || known.contains(&block.text),
+            "{}: no test runs this block; add a scenario, or an entry of NOT_RUN:\n{}",
+            block.document,
+            block.text
+        );
+    }
+    assert!(blocks.len() > 60, "{} blocks", blocks.len());
+}
+
+/// `anthill check` accepts every configuration of the guide. A part of a configuration is completed by a site.
+#[test]
+fn every_configuration_passes_the_check() {
+    let mut script = CHECK.to_owned();
+    let mut count = 0;
+    for block in blocks().iter().filter(|block| block.language == "toml") {
+        if NOT_RUN
+            .iter()
+            .any(|(document, beginning, _)| block.is(document, beginning))
+        {
+            continue;
+        }
+        let mut whole = block.text.clone();
+        if !whole.contains("[[site]]") {
+            let at = whole.find("[[site.route]]").unwrap_or(whole.len());
+            whole.insert_str(at, "\n[[site]]\n");
+        }
+        let document = &block.document;
+        script += &format!(
+            "cat > anthill.toml <<'END OF BLOCK'\n{whole}END OF BLOCK\n\
+             command anthill check || {{ echo {document}; cat anthill.toml; exit 1; }}\n"
+        );
+        count += 1;
+    }
+    assert!(count > 25, "{count} configurations");
+    let done = run_in_machine(&script);
+    assert_eq!(done.code, Some(0), "{}\n{}", done.stdout, done.stderr);
+}
+
+/// The files that the configurations of the guide name.
+const CHECK: &str = r#"
+mkdir -p public/manual cgi-bin tools journal /srv/git/tools /srv/site /srv/www /srv/files /srv/shop/public
+mkdir -m 777 /var/log/anthill
+for page in index not-found busy manual/index; do echo > public/$page.html; cp public/$page.html /srv/www/ ; done
+touch users.htpasswd
+git init -q --bare /srv/git/tools/site.git
+openssl rand -hex 32 > /etc/anthill/tickets
+for name in www admin; do names="${dns:+$dns,}DNS:$name.example.org"; dns=$names; done
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=example.org     -addext "subjectAltName=$names,DNS:example.org,DNS:files.example.org" -keyout privkey.pem -out fullchain.pem 2> openssl.log
+cat fullchain.pem privkey.pem > /etc/anthill/example.org.pem
+cp fullchain.pem our-ca.pem; cp fullchain.pem root.pem
+printf '#!/bin/sh\n' > publish-txt; chmod 755 publish-txt
+"#;
+
+/// A script that runs blocks of one document.
+struct Scenario {
+    document: &'static str,
+    /// The scenario needs several accounts, so it runs only as root.
+    needs_root: bool,
+    script: &'static str,
+}
+
+fn run(scenario: &Scenario) {
+    if scenario.needs_root && !is_root() {
+        return;
+    }
+    let script = expanded(scenario, &blocks());
+    let done = run_in_machine(&script);
+    assert_eq!(
+        done.code,
+        Some(0),
+        "{}:\n{script}\n{}\n{}",
+        scenario.document,
+        done.stdout,
+        done.stderr
+    );
+}
+
+macro_rules! scenarios {
+    ($($name:ident($document:literal, $needs_root:literal) = $script:literal;)+) => {
+        const SCENARIOS: &[Scenario] = &[
+            $(Scenario { document: $document, needs_root: $needs_root, script: $script }),+
+        ];
+
+        $(
+            #[test]
+            fn $name() {
+                run(&Scenario { document: $document, needs_root: $needs_root, script: $script });
+            }
+        )+
+    };
+}
+
+scenarios! {
+    the_readme_runs_as_printed("README.md", true) = r#"
+        mkdir public; echo hello > public/index.html; echo missing > public/not-found.html
+        @run anthill serve ~/public
+        has hello curl https://localhost:8443/
+        kill $!; wait $! || true
+        chown -R anthill /var/lib/anthill
+        @file anthill.toml [server]
+        touch users.htpasswd
+        echo secret > password
+        {
+        @run anthill check
+        } < password
+        has hello curl https://www.example.org/
+        grep '^alice:' users.htpasswd
+    "#;
+
+    getting_started_runs_as_printed("getting-started.md", false) = r#"
+        @run mkdir -p ~/mysite/public
+        has Hello curl https://localhost:8443/
+        has 'HTTP/1.1 308' curl -si http://localhost:8080/
+        cd ~/mysite
+        @file anthill.toml [[site]]
+        sed -i 's/^errors/error /' anthill.toml
+        ! anthill check > "$M/actual" 2>&1
+        @file "$M/expected" error: unknown key
+        shows "$M/expected" "$M/actual"
+    "#;
+
+    a_service_is_installed_as_printed("getting-started.md", true) = r#"
+        mount -t proc proc /proc
+        rm /usr/local/bin/anthill
+        cp "$M/bin/anthill" /usr/local/bin/
+        sed -i /anthill/d /etc/passwd /etc/group
+        mkdir -p mysite/public; echo hello > mysite/public/index.html; cd mysite
+        echo '[server]' > anthill.toml
+        anthill() { /usr/local/bin/anthill "$@"; }
+        @run anthill service install
+        grep -q ^anthill: /etc/passwd
+        until curl -s https://localhost:8443/ > "$M/output"; do sleep 0.05; done
+        grep hello "$M/output"
+    "#;
+
+    a_service_is_printed_as_printed("service.md", false) = r#"
+        mkdir public; echo '[server]' > anthill.toml
+        @run anthill service print
+        has ReadWritePaths anthill service print --init systemd || has ProtectSystem anthill service print --init systemd
+    "#;
+
+    passwords_are_set_as_printed("routes.md", false) = r#"
+        echo secret > password
+        {
+        @run anthill passwd users.htpasswd alice
+        } < password
+        [ -f users.htpasswd ] && ! grep alice users.htpasswd
+    "#;
+
+    ticket_keys_are_made_as_printed("tls.md", false) = r#"
+        {
+        @run openssl rand
+        } > /etc/anthill/tickets
+        mkdir public
+        [ "$(wc -c < /etc/anthill/tickets)" = 65 ]
+    "#;
+
+    the_hook_for_dns_publishes_a_record("certificates.md", false) = r#"
+        @file "$M/bin/publish-txt" #!/bin/sh
+        printf '#!/bin/sh\necho "$@" > "$M/arguments"\ncat > "$M/record"\n' > "$M/bin/nsupdate"
+        printf '#!/bin/sh\n' > "$M/bin/sleep"
+        chmod 755 "$M/bin/publish-txt" "$M/bin/nsupdate" "$M/bin/sleep"
+        publish-txt present _acme-challenge.example.org value
+        has 'update add _acme-challenge.example.org. 60 TXT "value"' cat "$M/record"
+        has '-k /etc/anthill/ddns.key' cat "$M/arguments"
+        publish-txt cleanup _acme-challenge.example.org value
+        has 'update delete _acme-challenge.example.org. TXT "value"' cat "$M/record"
+    "#;
+
+    a_script_answers_as_printed("cgi.md", false) = r#"
+        mkdir -p public cgi-bin
+        @file cgi-bin/hello #!/bin/sh
+        chmod 755 cgi-bin/hello
+        printf '#!/bin/sh\necho done > "$M/work.part"; mv "$M/work.part" "$M/work"\n' > "$M/bin/long-work"
+        chmod 755 "$M/bin/long-work"
+        printf '#!/bin/sh\nPATH=%s/bin:$PATH\nexport M=%s\nprintf "Content-Type: text/plain\\n\\n"\n' "$M" "$M" > cgi-bin/starts
+        cat >> cgi-bin/starts <<'END OF SCRIPT'
+        @run setsid sh
+        END OF SCRIPT
+        chmod 755 cgi-bin/starts
+        @file route.toml [[site.route]]\npath = "/cgi-bin/"
+        site "$(printf '[[site]]\n'; cat route.toml)"
+        has 'Hello, 127.0.0.1' curl https://localhost/cgi-bin/hello
+        curl -s https://localhost/cgi-bin/starts
+        until [ -f "$M/work" ]; do sleep 0.05; done
+    "#;
+
+    an_application_has_its_own_account("cgi.md", true) = r#"
+        mkdir -p /srv/shop/public /home/operator/shop; chmod 755 /srv
+        echo '<?php echo get_current_user(), " ", posix_getpwuid(posix_geteuid())["name"]; ' > /srv/shop/public/index.php
+        touch /srv/shop/settings.php
+        @run useradd
+        rm -f /etc/php/8.2/fpm/pool.d/*
+        @file /etc/php/8.2/fpm/pool.d/shop.conf ; /etc/php
+        php-fpm8.2 --nodaemonize > "$M/fpm.log" 2>&1 &
+        until [ -S /run/php/shop.sock ]; do kill -0 $! || { cat "$M/fpm.log"; false; }; sleep 0.05; done
+        @file shop.toml [[site]]\nnames = ["shop.example.org"]
+        site "$(printf 'user = "anthill"\n'; cat shop.toml)"
+        has 'shop shop' curl https://shop.example.org/
+    "#;
+
+    repositories_are_cloned_as_printed("git.md", false) = r#"
+        git init -q --bare /srv/git/tools/hammer.git
+        @file route.toml [[site.route]]\npath   = "/git/"
+        mkdir public
+        sed 's/^export.*//' route.toml > marked.toml
+        site "$(printf '[[site]]\n'; cat marked.toml)"
+        ! git ls-remote https://example.org/git/tools/hammer.git
+        @run touch /srv
+        git ls-remote https://example.org/git/tools/hammer.git
+        kill $!; wait $! || true
+        site "$(printf '[[site]]\n'; cat route.toml)"
+        @run git clone https
+        [ -d hammer/.git ] && [ -d same/.git ]
+    "#;
+
+    git_is_configured_as_printed("git.md", false) = r#"
+        git init -q --bare /srv/git/tools/hammer.git
+        @run git config --global
+        has HTTP/1.1 git config --get http.version
+        @run cd /srv
+        has true git config --get uploadpackfilter.sparse:oid.allow
+        has true git config --get uploadpackfilter.object:type.allow
+    "#;
+
+    a_branch_is_deployed_as_printed("deployment.md", false) = r#"
+        git init -q --bare /srv/git/tools/site.git
+        mkdir -p /srv/site public
+        echo 'machine git.example.org login alice password secret' > .netrc
+        echo secret | anthill passwd users.htpasswd alice
+        @file deploy.toml [[site]]
+        site "$(cat deploy.toml)"
+        git clone -q https://git.example.org/tools/site.git 2> "$M/clone.log"
+        cd site
+        echo '<h1>The old page</h1>' > index.html
+        git add index.html; git commit -qm old; git tag 302c0d1; git push -q origin main
+        echo '<h1>The new page</h1>' > index.html; git commit -qam new
+        @console $ git push && curl
+        [ "$(readlink /srv/site/www)" = ".www.deployed/$(git rev-parse HEAD)" ]
+        @run git push --force
+        has 'The old page' curl https://www.example.org/
+    "#;
+
+    pages_are_purged_as_printed("cache.md", false) = r#"
+        mkdir -p public journal
+        printf '#!/bin/sh\nprintf "Content-Type: text/plain\\n\\n"; date +%%N\n' > journal/2026
+        chmod 755 journal/2026
+        @file route.toml [[site.route]]
+        site "$(printf '[[site]]\nnames = ["www.example.org"]\n'; sed 's/= 10/= 3600/' route.toml)"
+        one=$(curl -s https://www.example.org/journal/2026)
+        [ "$one" = "$(curl -s https://www.example.org/journal/2026)" ]
+        @run anthill purge
+        [ "$one" != "$(curl -s https://www.example.org/journal/2026)" ]
+    "#;
+
+    hits_are_shown_as_printed("hits.md", false) = r#"
+        mkdir -p public/journal; echo ants > public/journal/ants.html
+        @file route.toml [[site.route]]
+        site "$(printf '[[site]]\nnames = ["www.example.org"]\n'; cat route.toml)"
+        curl -sA Mozilla/5.0 https://www.example.org/journal/ants.html
+        @run anthill hits
+        curl -s https://www.example.org/views/journal/ants.html > "$M/actual"
+        @file "$M/expected" {"path"
+        python3 -c 'import json, sys
+        example, actual = (json.load(open(name)) for name in sys.argv[1:])
+        assert example.keys() == actual.keys(), actual
+        assert example["path"] == actual["path"]' "$M/expected" "$M/actual"
+    "#;
+
+    status_is_shown_as_printed("logs.md", false) = r#"
+        mkdir public
+        site ''
+        @run anthill status
+    "#;
+
+    a_binary_is_replaced_as_printed("upgrades.md", false) = r#"
+        mkdir /etc/anthill/public; echo '[server]' > /etc/anthill/anthill.toml
+        ln -s "$M/bin/anthill" anthill
+        @run ./anthill check
+        [ ! -L /usr/local/bin/anthill ] && cmp "$ANTHILL" /usr/local/bin/anthill
+    "#;
+
+    a_site_is_saved_and_restored_as_printed("backup.md", false) = r#"
+        mkdir -p public new; echo saved > public/index.html; echo other > new/index.html
+        site "$(printf '[[site]]\nnames = ["www.example.org"]\n[[site]]\nnames = ["new.example.org"]\nroot = "new"\n')"
+        @run anthill backup
+        has saved cat look-at-it/root/index.html
+        has saved curl https://new.example.org/
+    "#;
+
+    an_owner_saves_and_restores_as_printed("backup.md", true) = r#"
+        useradd --create-home alice
+        mkdir -p /home/alice/www/public; echo saved > /home/alice/www/public/index.html
+        chown -R alice: /home/alice; chmod 755 /home/alice
+        cd /etc/anthill
+        site "$(printf 'user = "anthill"\n[[site]]\nnames = ["www.example.org"]\nroot = "/home/alice/www/public"\n')"
+        sed -i '/^https/d; /^http /d' anthill.toml
+        {
+        @run sudo -u alice
+        } > "$M/output" 2>&1 || { cat "$M/output"; false; }
+        grep '^warning: hit counts are not saved' "$M/output" > "$M/actual"
+        @file "$M/expected" warning:
+        shows "$M/expected" "$M/actual"
+    "#;
+}
