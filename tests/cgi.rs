@@ -14,8 +14,8 @@ use anthill::wire::h2::{H2ErrorCode, frame};
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Wire, wait_until};
 use crate::support::{
-    Folder, Ran, Server, eventually, lossy, run, server_table, site_table, spooled_bodies,
-    truncate_spooled_body,
+    EndOnDrop, Folder, Ran, Server, eventually, lossy, run, server_table, site_table,
+    spooled_bodies, truncate_spooled_body,
 };
 
 const ROUTE: &str = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n";
@@ -1719,6 +1719,7 @@ fn slow_readers_lose_their_slots_to_other_clients() {
     quick.send(flood);
     wait_for_pids(&server, "pids", 1);
     thread::scope(|scope| {
+        let _end = EndOnDrop(&is_over);
         let takes = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 assert_eq!(quick.take(65_536).len(), 65_536);

@@ -13,8 +13,8 @@ use crate::lifecycle::{in_own_mounts, is_root};
 use crate::support::h2::H2;
 use crate::support::wire::{Over, Wire};
 use crate::support::{
-    Folder, KeepAlive, Server, anthill, eventually, finish, lossy, run, server_table, site_table,
-    spawn, tool,
+    EndOnDrop, Folder, KeepAlive, Server, anthill, eventually, finish, lossy, run, server_table,
+    site_table, spawn, tool,
 };
 
 /// Number of files for each system call.
@@ -452,6 +452,7 @@ fn assert_none_is_stale(workers: usize) {
     let is_over = AtomicBool::new(false);
     for is_loaded in [false, true] {
         thread::scope(|scope| {
+            let _end = EndOnDrop(&is_over);
             let load = || {
                 let mut client = server.keep_alive();
                 while !is_over.load(Ordering::Relaxed) {

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use crate::support::wire::{BOTH, Wire, wait_until};
 use crate::support::{
-    Folder, Server, eventually, run, server_table, site_table, tool, truncate_spooled_body,
+    EndOnDrop, Folder, Server, eventually, run, server_table, site_table, tool,
+    truncate_spooled_body,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -868,6 +869,7 @@ fn another_server_can_use_the_same_backend() {
     let other = Server::start_in(Folder::new(), &(config + &route));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _end = EndOnDrop(&is_over);
         for _ in 0..6 {
             scope.spawn(|| {
                 let mut wire = Wire::plain(&server);
@@ -1011,6 +1013,7 @@ fn reloads_under_load_lose_no_request() {
     let config = fs::read_to_string(server.folder.path("anthill.toml")).expect("its configuration");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _end = EndOnDrop(&is_over);
         for _ in 0..8 {
             scope.spawn(|| {
                 let mut wire = Wire::plain(&server);

@@ -741,3 +741,13 @@ impl Folder {
         tempfile::tempdir_in("/dev/shm").map_or_else(|_| Folder::new(), Folder)
     }
 }
+
+/// Ends the loops of other threads when a test's scope ends, also by a failed assertion: a scope waits
+/// for all its threads, so a loop without an end would hang the test.
+pub struct EndOnDrop<'f>(pub &'f std::sync::atomic::AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
