@@ -1,19 +1,20 @@
-//! Patience with a peer: what serves nobody costs points, time and answered requests give them back
-//! (the prices are in `limits`). Who has none left is told to calm down, and cut off.
+//! Abuse budget of a connection. Frames without use for a response cost points; time and completed
+//! responses refund points (prices are in `limits`). A peer without points is disconnected, in HTTP/2 with
+//! ENHANCE_YOUR_CALM.
 
 use crate::limits::{
     ABUSE_POINTS_MAX, ABUSE_POINTS_PER_SECOND, DATA_POINT_BYTES, DATA_POINT_BYTES_LARGE,
     DATA_POINTS,
 };
 
-/// The peer has used up our patience, with this.
+/// The peer has used up its points; the field names the last expense.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct AbuseBudgetExhausted(pub &'static str);
 
-/// The account of one connection.
+/// Points of a connection.
 pub struct AbuseBudget {
     points: u32,
-    /// When time last gave something back, in the driver's milliseconds.
+    /// Time of the last refund for elapsed time, in the driver's milliseconds.
     at_ms: u64,
 }
 
@@ -27,7 +28,7 @@ impl Default for AbuseBudget {
 }
 
 impl AbuseBudget {
-    /// Takes `price` points for `what`.
+    /// Charges `price` points for `what`.
     pub fn spend(
         &mut self,
         price: u32,
@@ -47,14 +48,14 @@ impl AbuseBudget {
         Ok(())
     }
 
-    /// Gives points back for a part of a response that was sent, by its bytes: the small part that a
-    /// window opened byte by byte lets through costs as much work as a large one.
+    /// Refunds points for sent bytes of a response. Small parts are refunded too, because a window opened
+    /// byte by byte makes a small part cost as much work as a large one.
     pub fn refund_sent_bytes(&mut self, bytes: usize) {
         let points = (bytes / DATA_POINT_BYTES).min(DATA_POINTS) + bytes / DATA_POINT_BYTES_LARGE;
         self.refund(points as u32);
     }
 
-    /// Gives `points` back; there are never more than at first.
+    /// Refunds `points`, up to the initial number.
     pub fn refund(&mut self, points: u32) {
         self.points = self.points.saturating_add(points).min(ABUSE_POINTS_MAX);
     }
@@ -73,7 +74,7 @@ mod tests {
             calm.spend(100, 5, "flood"),
             Err(AbuseBudgetExhausted("flood"))
         );
-        // A tenth of what time gives back, for an hour.
+        // A tenth of the refund for elapsed time is spent for an hour.
         for second in 1..3_600 {
             let spent = calm.spend(ABUSE_POINTS_PER_SECOND / 10, second * 1_000, "trickle");
             assert_eq!(spent, Ok(()));

@@ -1,14 +1,14 @@
-//! Finding where a run of bytes ends, a machine word at a time.
+//! Byte search by machine words: finds the end of a token, a field value or a path.
 //!
-//! Every byte of a head passes through here once. A word is tested with plain arithmetic, which
-//! needs no vector instructions and no `unsafe`, and does well on 32-bit ARM too.
+//! The parser passes every byte of a head through these functions once. Plain arithmetic tests a whole
+//! word, without vector instructions or `unsafe`, and is fast on 32-bit ARM as well.
 
-/// Bytes looked at together.
+/// Number of bytes tested at once.
 const WORD: usize = size_of::<usize>();
-/// The top bit of each byte.
+/// Mask of the top bit of each byte.
 const TOP_BITS: usize = spread(0x80);
 
-/// Where the first `byte` stands at or after `from`.
+/// Returns the position of the first `byte` at or after `from`.
 pub(super) fn find(bytes: &[u8], byte: u8, from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(word) = word_at(bytes, at) {
@@ -22,8 +22,8 @@ pub(super) fn find(bytes: &[u8], byte: u8, from: usize) -> Option<usize> {
     rest.iter().position(|&b| b == byte).map(|n| at + n)
 }
 
-/// The first position at or after `from` that holds no field-value byte (RFC 9110 §5.5: visible
-/// characters, space, tab and 0x80 up), or the end.
+/// Returns the first position at or after `from` without a field-value byte (RFC 9110 §5.5: visible
+/// characters, space, tab, and 0x80 or above), or the length of `bytes`.
 #[inline]
 pub(super) fn value_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
@@ -49,7 +49,8 @@ pub(super) fn value_end(bytes: &[u8], from: usize) -> usize {
     }
 }
 
-/// The first position at or after `from` that holds a space or a control character, or the end.
+/// Returns the first position at or after `from` with a space or a control character, or the length of
+/// `bytes`.
 #[inline]
 pub(super) fn visible_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
@@ -66,7 +67,7 @@ pub(super) fn visible_end(bytes: &[u8], from: usize) -> usize {
     at
 }
 
-/// The first position at or after `from` that holds no token byte, or the end.
+/// Returns the first position at or after `from` without a token byte, or the length of `bytes`.
 #[inline]
 pub(super) fn token_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
@@ -76,13 +77,13 @@ pub(super) fn token_end(bytes: &[u8], from: usize) -> usize {
     at
 }
 
-/// May this byte stand in a token (RFC 9110 §5.6.2)?
+/// Returns true if `byte` may stand in a token (RFC 9110 §5.6.2).
 #[inline]
 pub(super) fn is_token(byte: u8) -> bool {
     TOKEN[usize::from(byte)]
 }
 
-/// Without spaces and tabs at both ends (OWS, RFC 9110 §5.6.3).
+/// Removes spaces and tabs at both ends (OWS, RFC 9110 §5.6.3).
 #[inline]
 pub(super) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {
@@ -94,9 +95,9 @@ pub(super) fn trim(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Is `token` this lower-case name of letters, digits and `-`, in any case?
+/// Compares `token` case-insensitively with a lower-case name of letters, digits and `-`.
 ///
-/// Setting bit 0x20 folds letters; no other token byte lands on a letter or `-` by it.
+/// Setting bit 0x20 folds letters. No other token byte becomes a letter or `-` by the fold.
 #[inline]
 pub(super) fn is_name<const N: usize>(token: &[u8], lower: &[u8; N]) -> bool {
     let Ok(token) = <&[u8; N]>::try_from(token) else {
@@ -121,7 +122,7 @@ static TOKEN: [bool; 256] = {
     table
 };
 
-/// Little-endian whatever the machine is, so that the lowest hit is the first byte.
+/// Reads a word in little-endian order on every machine, which makes the lowest hit the first byte.
 #[inline]
 fn word_at(bytes: &[u8], at: usize) -> Option<usize> {
     let chunk = bytes.get(at..)?.first_chunk::<WORD>()?;
@@ -132,13 +133,13 @@ const fn spread(byte: u8) -> usize {
     usize::MAX / 255 * byte as usize
 }
 
-/// Top bits set where a byte is zero; above the first hit there may be false ones (a borrow).
+/// Sets the top bit of each zero byte. Above the first hit, a borrow may set further bits.
 #[inline]
 fn zero_bytes(word: usize) -> usize {
     word.wrapping_sub(spread(1)) & !word & TOP_BITS
 }
 
-/// Top bits set where a byte is below `bound` (at most 0x80); exact up to the first hit.
+/// Sets the top bit of each byte below `bound` (at most 0x80). Exact up to the first hit.
 #[inline]
 fn bytes_below(word: usize, bound: u8) -> usize {
     word.wrapping_sub(spread(bound)) & !word & TOP_BITS
@@ -153,9 +154,9 @@ fn first_hit(hits: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Every byte at every place of buffers up to three words long, against the plain definition.
+    /// Compares every byte at every position of buffers up to three words long with the plain definition.
     #[test]
-    fn words_find_what_bytes_find() {
+    fn search_by_words_equals_search_by_bytes() {
         for length in 0..3 * WORD {
             for place in 0..length {
                 for byte in 0..=255u8 {
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fold_letters_only() {
+    fn name_comparison_folds_letters_only() {
         assert!(is_name(b"If-Range", b"if-range"));
         assert!(is_name(b"IF-RANGE", b"if-range"));
         assert!(!is_name(b"If_Range", b"if-range"));
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn trim_takes_spaces_and_tabs() {
+    fn trim_removes_spaces_and_tabs() {
         assert_eq!(trim(b" \t a b\t "), b"a b");
         assert_eq!(trim(b" \t "), b"");
     }

@@ -1,41 +1,41 @@
-//! What Cache-Control says in a response (RFC 9111 §5.2.2, RFC 5861).
+//! Cache-Control of a response (RFC 9111 §5.2.2, RFC 5861).
 //!
-//! Read carefully, not kindly: a number that can't be read is 0, of two the smaller counts, and a
-//! directive that is about some fields only (`private="…"`) is taken as about all.
+//! Every doubt is resolved towards less caching: a malformed number counts as 0, the smaller of two numbers
+//! counts, and a directive limited to some fields (`private="…"`) applies to the whole response.
 
 use super::fields::items;
 use crate::wire::byte_search;
 
-/// The directives that a shared cache heeds.
+/// Directives with a meaning for a shared cache.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub struct CacheControl {
-    /// `no-store`: nobody keeps it.
+    /// `no-store`: no cache may store the response.
     pub no_store: bool,
-    /// `no-cache`: never used without asking again.
+    /// `no-cache`: a stored response needs validation before each use.
     pub no_cache: bool,
-    /// `private`: for one user alone.
+    /// `private`: for a single user; a shared cache may not store the response.
     pub private: bool,
-    /// `must-understand`: a cache that knows the status may store the response despite `no-store`; no
-    /// other cache may.
+    /// `must-understand`: a cache with knowledge of the status may store the response despite `no-store`;
+    /// no other cache may.
     pub must_understand: bool,
-    /// `public`: for everybody, even if it was asked for with Authorization.
+    /// `public`: may be stored and sent to every client, even if the request had Authorization.
     pub public: bool,
-    /// `must-revalidate`: never used once it is stale.
+    /// `must-revalidate`: never sent once stale.
     pub must_revalidate: bool,
-    /// `proxy-revalidate`: the same, for shared caches.
+    /// `proxy-revalidate`: never sent by a shared cache once stale.
     pub proxy_revalidate: bool,
-    /// `max-age`, seconds.
+    /// `max-age` in seconds.
     pub max_age: Option<u64>,
-    /// `s-maxage`, seconds: what counts for shared caches.
+    /// `s-maxage` in seconds; overrides `max-age` in shared caches.
     pub s_maxage: Option<u64>,
-    /// `stale-while-revalidate`, seconds.
+    /// `stale-while-revalidate` in seconds.
     pub stale_while_revalidate: Option<u64>,
-    /// `stale-if-error`, seconds.
+    /// `stale-if-error` in seconds.
     pub stale_if_error: Option<u64>,
 }
 
 impl CacheControl {
-    /// Reads the values of all its lines.
+    /// Reads the values of all Cache-Control lines of a response.
     pub fn read<'a>(lines: impl Iterator<Item = &'a [u8]>) -> CacheControl {
         let mut control = CacheControl::default();
         for directive in lines.flat_map(items) {
@@ -77,7 +77,8 @@ impl CacheControl {
     }
 }
 
-/// Delta-seconds (RFC 9111 §1.2.2), quoted or not; what is longer than anybody waits is cut there.
+/// Reads delta-seconds (RFC 9111 §1.2.2), quoted or not. A malformed number is 0; a larger number than
+/// `SECONDS_MAX` becomes `SECONDS_MAX`.
 pub fn seconds(value: &[u8]) -> u64 {
     let quoted = value
         .strip_prefix(b"\"")
@@ -91,7 +92,7 @@ pub fn seconds(value: &[u8]) -> u64 {
     })
 }
 
-/// The number that stands for infinity in RFC 9111 §1.2.2.
+/// Value that stands for infinity in RFC 9111 §1.2.2.
 pub const SECONDS_MAX: u64 = 1 << 31;
 
 #[cfg(test)]
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn directives_are_read() {
         let none = CacheControl::default();
-        #[rustfmt::skip] // A table reads better in columns.
+        #[rustfmt::skip] // Keeps the columns of the table.
         let table: &[(&[&str], CacheControl)] = &[
             (&[], none),
             (&["max-age=60"], CacheControl { max_age: Some(60), ..none }),

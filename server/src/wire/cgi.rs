@@ -1,8 +1,8 @@
-//! CGI (RFC 3875) as bytes: the meta-variables of a request, and the head of what a script answers.
+//! CGI (RFC 3875): the meta-variables of a request and the head of a script's response.
 //!
-//! FastCGI and SCGI say the same in another framing, so all of them use this. What comes from a
-//! client can't name a variable of its own choice, and what comes from a script can't break the
-//! framing of a response.
+//! FastCGI and SCGI carry the same variables and the same response head in another framing and share this
+//! module. A client cannot choose the name of a variable, and a script cannot break the framing of a
+//! response.
 
 use super::date::parse_http_date;
 use super::fields::{Fields, items};
@@ -11,55 +11,55 @@ use crate::limits::{CGI_FIELDS_MAX, CGI_HEAD_BYTES_MAX};
 use crate::wire::byte_search;
 use crate::wire::request_head::Version;
 
-/// What is known of a request and of the script that answers it. Paths are decoded.
+/// Facts about a request and its script, the source of the meta-variables. Paths are decoded.
 pub struct MetaVariables<'a> {
-    /// `GET` and the like.
+    /// Method, such as `GET`.
     pub method: &'a str,
-    /// The version that the client spoke.
+    /// HTTP version of the request.
     pub version: Version,
-    /// Without a port; may be empty in HTTP/1.0.
+    /// Host without port; may be empty in HTTP/1.0.
     pub host: &'a [u8],
-    /// Where the client was told to connect to, in digits.
+    /// Port in digits, as the client addressed the server.
     pub port: &'a str,
-    /// As it was sent, still encoded.
+    /// Path as sent by the client, still percent-encoded.
     pub raw_path: &'a [u8],
-    /// Without its `?`, as it was sent.
+    /// Query as sent by the client, without the `?`.
     pub query: Option<&'a [u8]>,
-    /// The script's own, where what led to it says so.
+    /// Query set by a rewrite, sent to the script in place of the client's query.
     pub rewritten_query: Option<&'a [u8]>,
-    /// All field lines.
+    /// All field lines of the request.
     pub fields: Fields<'a>,
-    /// Who asks.
+    /// Address of the client.
     pub peer: &'a str,
-    /// From which port, if that is known: in digits.
+    /// Port of the client in digits, if known.
     pub peer_port: Option<&'a str>,
-    /// Which of our addresses was asked, if that is known.
+    /// Local address of the connection, if known.
     pub server: Option<&'a str>,
-    /// Came over TLS.
+    /// The request came over TLS.
     pub secure: bool,
-    /// Who logged in here.
+    /// Authenticated user.
     pub user: Option<&'a str>,
-    /// Of the body, if there is one and its length is known: in digits.
+    /// Length of the body in digits, if the request has a body of known length.
     pub length: Option<&'a str>,
-    /// The script's own path on the site.
+    /// Path of the script on the site.
     pub script_name: &'a [u8],
-    /// What follows it.
+    /// Rest of the request path behind the script's path.
     pub path_info: &'a [u8],
-    /// The script's file.
+    /// Path of the script's file on disk.
     pub script_file: &'a [u8],
-    /// The folder that paths of the site lie in.
+    /// Root folder of the site on disk.
     pub root: &'a [u8],
 }
 
-/// Where variables are told.
+/// Receiver of meta-variables in some encoding.
 pub trait VariableSink {
-    /// One more; the parts make up its value.
+    /// Adds a variable. The value is the concatenation of the parts.
     fn add(&mut self, name: &[u8], value: &[&[u8]]);
 }
 
 impl MetaVariables<'_> {
-    /// Tells the variables of one request (RFC 3875 §4.1), with what programs have come to expect
-    /// beside. None has a NUL in it, which no environment can hold: what would have one is left out.
+    /// Writes the meta-variables of the request (RFC 3875 §4.1) and further variables that programs expect.
+    /// A variable with NUL is left out, since no environment can hold NUL.
     pub fn write_to(&self, all: &mut dyn VariableSink) {
         let all = &mut NulFilter(all);
         all.add(b"GATEWAY_INTERFACE", &[b"CGI/1.1"]);
@@ -109,17 +109,17 @@ impl MetaVariables<'_> {
         if let Some(kind) = self.fields.first("content-type") {
             all.add(b"CONTENT_TYPE", &[kind]);
         }
-        // PHP runs as CGI only where it sees that a server decided so.
+        // PHP runs as CGI only if REDIRECT_STATUS shows the decision of a server.
         all.add(b"REDIRECT_STATUS", &[b"200"]);
-        self.tell_fields(all);
+        self.write_fields(all);
     }
 
-    /// The client's own fields (RFC 3875 §4.1.18).
+    /// Writes the field lines of the request (RFC 3875 §4.1.18).
     ///
-    /// A hyphen becomes an underscore, so a field whose name has an underscore could pass for
-    /// another one: it is dropped, as is every name with anything but letters, digits and hyphens.
-    /// `Proxy` would become HTTP_PROXY, which programs take for their own configuration.
-    fn tell_fields(&self, all: &mut dyn VariableSink) {
+    /// A hyphen becomes an underscore. A field with an underscore in its name could pass for another field
+    /// and is dropped, as is every name with a character other than letters, digits and hyphens. `Proxy` is
+    /// dropped because programs read HTTP_PROXY as their own configuration.
+    fn write_fields(&self, all: &mut dyn VariableSink) {
         let lines = || self.fields.iter();
         let mut variable = Vec::with_capacity(64);
         for (nth, (name, value)) in lines().enumerate() {
@@ -154,7 +154,7 @@ impl MetaVariables<'_> {
     }
 }
 
-/// Variables on their way elsewhere, but for those with a NUL.
+/// Sink that drops variables with NUL and passes the rest on.
 struct NulFilter<'v>(&'v mut dyn VariableSink);
 
 impl VariableSink for NulFilter<'_> {
@@ -169,27 +169,27 @@ fn holds_nul(bytes: &[u8]) -> bool {
     byte_search::find(bytes, 0, 0).is_some()
 }
 
-/// Variables as a program's environment has them: `NAME=VALUE` with a NUL behind each.
+/// Environment of a program: `NAME=VALUE` strings, each followed by NUL.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(Vec<u8>);
 
 impl Environment {
-    /// Of one request.
+    /// Builds the environment of a request.
     pub fn of(meta: &MetaVariables<'_>) -> Environment {
         let mut all = Environment(Vec::with_capacity(1_024));
         meta.write_to(&mut all);
         all
     }
 
-    /// One more. What can't stand in an environment is left out: a name that is empty or has a `=`,
-    /// and NUL in either.
+    /// Adds a variable. A variable that no environment can hold is left out: an empty name, `=` in the
+    /// name, or NUL in the name or the value.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         if is_name(name) && !holds_nul(value) {
             self.add(name.as_bytes(), &[value]);
         }
     }
 
-    /// The same, instead of any that has the name.
+    /// Sets a variable and removes any other of the same name.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         let mut others = Vec::with_capacity(self.0.len() + name.len() + value.len() + 2);
         for text in self.0.split_inclusive(|byte| *byte == 0) {
@@ -202,7 +202,7 @@ impl Environment {
         self.push(name, value);
     }
 
-    /// Each as `NAME=VALUE` and a NUL, one after the other.
+    /// Bytes of all variables: `NAME=VALUE` and NUL, one after the other.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -217,21 +217,21 @@ impl VariableSink for Environment {
     }
 }
 
-/// Can a variable have this name?
+/// Returns true if `name` can name an environment variable.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.bytes().any(|byte| byte == b'=' || byte == 0)
 }
 
-/// Variables on their way elsewhere, with the operator's own instead of those that have their names.
+/// Sink in which the operator's variables override request variables of the same names.
 pub struct OverridingSink<'v> {
-    /// The operator's.
+    /// Variables of the operator.
     pub own: &'v [(String, String)],
-    /// Where they go.
+    /// Underlying sink.
     pub all: &'v mut dyn VariableSink,
 }
 
 impl OverridingSink<'_> {
-    /// Tells those of `meta`, and the operator's own.
+    /// Writes the variables of `meta`, then the operator's.
     pub fn write_all(&mut self, meta: &MetaVariables<'_>) {
         match self.own {
             [] => meta.write_to(self.all),
@@ -254,8 +254,8 @@ impl VariableSink for OverridingSink<'_> {
     }
 }
 
-/// Fields that are no script's business, or that a variable of their own has. How a body was framed
-/// is over by then, and what a proxy was told is not for us.
+/// Request fields without an HTTP_ variable: connection-specific fields, fields with a variable of their
+/// own, and fields meant for a proxy.
 const DROPPED: [&str; 9] = [
     "proxy",
     "content-length",
@@ -277,40 +277,42 @@ fn protocol(version: Version) -> &'static str {
     }
 }
 
-/// What a script answers before its body.
+/// Head of a script's response (RFC 3875 §6.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CgiResponse {
-    /// Another page of this server is to be sent instead (RFC 3875 §6.2.2): its path, with its query.
+    /// Local redirect (RFC 3875 §6.2.2): path and query of another page of the server, sent in place of the
+    /// response.
     LocalRedirect(Vec<u8>),
-    /// A document, or a redirect that is the client's to follow.
+    /// Document, or a redirect for the client to follow.
     Document(CgiDocument),
 }
 
-/// The head of a document.
+/// Head of a document response (RFC 3875 §6.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgiDocument {
-    /// 200 to 599.
+    /// Status from 200 to 599.
     pub status: StatusLine,
-    /// In their order, without those that are the server's own.
+    /// Fields in the order of the script, without those that the server sets.
     pub fields: Vec<(String, Vec<u8>)>,
-    /// Of the body, if it was said.
+    /// Length of the body, if the script sent one.
     pub length: Option<u64>,
 }
 
-/// This is no head that can be sent on.
+/// Response head that cannot be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgiHeadError {
-    /// And why.
+    /// Malformed, with the reason.
     Malformed(&'static str),
-    /// It has no end.
+    /// Longer or with more fields than allowed.
     TooLarge,
 }
 
 impl CgiResponse {
-    /// Reads the head that begins `bytes`, and how long it is; `Ok(None)` while its end hasn't come.
-    /// `scanned` is how far that was looked for: 0 at first, then kept between calls.
+    /// Parses the response head at the start of `bytes` and returns the head and its length; `Ok(None)` for
+    /// an incomplete head. `scanned` is the number of bytes already searched for the end: 0 at first, kept
+    /// between calls.
     ///
-    /// Lines end with LF, or CRLF as on the wire.
+    /// Lines end with LF or CRLF.
     pub fn parse(
         bytes: &[u8],
         scanned: &mut usize,
@@ -328,13 +330,13 @@ impl CgiResponse {
     }
 }
 
-/// Behind the first empty line.
+/// Returns the position behind the first empty line.
 fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
     while let Some(at) = byte_search::find(bytes, b'\n', *scanned) {
         match &bytes[at + 1..] {
             [b'\n', ..] => return Some(at + 2),
             [b'\r', b'\n', ..] => return Some(at + 3),
-            // What follows tells.
+            // The next bytes decide.
             [] | [b'\r'] => {
                 *scanned = at;
                 return None;
@@ -346,16 +348,16 @@ fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
     None
 }
 
-/// The fields of a head by what they mean.
+/// Fields of a response head, sorted by meaning.
 #[derive(Default)]
 struct CgiHeadFields {
     status: Option<StatusLine>,
     length: Option<u64>,
-    /// The value of the first Date line that is a date.
+    /// Value of the first valid Date line.
     date: Option<Vec<u8>>,
-    /// The values of the Connection lines, as one list.
+    /// Values of the Connection lines, as one list.
     connection: Vec<u8>,
-    /// The other fields in the order of the script; Content-Type and Location once each.
+    /// Further fields in the order of the script; Content-Type and Location once each.
     fields: Vec<(String, Vec<u8>)>,
 }
 
@@ -371,7 +373,8 @@ impl CgiHeadFields {
                 return Err(CgiHeadError::TooLarge);
             }
             match line.strip_prefix(b"HTTP/1.") {
-                // Many write the first line of a response, though only Status is CGI.
+                // Many scripts write the status line of an HTTP response, although CGI only defines the
+                // Status field.
                 Some(rest) if nth == 0 => {
                     head.note_status(byte_search::trim(rest.get(2..).unwrap_or_default()))?;
                 }
@@ -386,7 +389,9 @@ impl CgiHeadFields {
         let colon = colon.ok_or(CgiHeadError::Malformed("a line without colon"))?;
         let (name, value) = (&line[..colon], byte_search::trim(&line[colon + 1..]));
         if name.is_empty() || !name.iter().all(|byte| byte_search::is_token(*byte)) {
-            return Err(CgiHeadError::Malformed("a line that is no field"));
+            return Err(CgiHeadError::Malformed(
+                "a line with a malformed field name",
+            ));
         }
         if byte_search::value_end(value, 0) != value.len() {
             return Err(CgiHeadError::Malformed("a control character in a field"));
@@ -406,12 +411,13 @@ impl CgiHeadFields {
         } else if is("content-length") {
             once(&mut self.length, length(value)?)
         } else if is("transfer-encoding") {
-            // Its body would be framed twice (RFC 3875 §6.3.4).
+            // Chunked framing by the script would frame the body twice (RFC 3875 §6.3.4).
             Err(CgiHeadError::Malformed(
-                "Transfer-Encoding, which is the server's",
+                "Transfer-Encoding, which only the server may set",
             ))
         } else if is("date") {
-            // Kept pages are aged by it (RFC 9111 §4.2.3). Without a valid one the server says its own.
+            // The age of a cached page is calculated from Date (RFC 9111 §4.2.3). Without a valid Date the
+            // server sends its own.
             if self.date.is_none() && parse_http_date(value).is_some() {
                 self.date = Some(value.to_vec());
             }
@@ -429,28 +435,30 @@ impl CgiHeadFields {
         }
     }
 
-    /// Takes the status of the script. Its phrase stands in the first of several lines that has one.
+    /// Records the script's status. Of several equal status lines, the first with a reason phrase provides
+    /// the phrase.
     fn note_status(&mut self, value: &[u8]) -> Result<(), CgiHeadError> {
-        let said = status(value)?;
+        let new = status(value)?;
         match &self.status {
-            Some(before) if **before != *said => Err(CgiHeadError::Malformed(TWO_VALUES)),
+            Some(before) if **before != *new => Err(CgiHeadError::Malformed(TWO_VALUES)),
             Some(before) if before.has_own_reason() => Ok(()),
             _ => {
-                self.status = Some(said);
+                self.status = Some(new);
                 Ok(())
             }
         }
     }
 
     fn field(&self, name: &str) -> Option<&[u8]> {
-        let (_, value) = self.fields.iter().find(|(its, _)| its == name)?;
+        let (_, value) = self.fields.iter().find(|(field, _)| field == name)?;
         Some(value)
     }
 
     fn answer(mut self) -> Result<CgiResponse, CgiHeadError> {
         let connection = std::mem::take(&mut self.connection);
-        // Fields that Connection names were meant for one connection (RFC 9110 §7.6.1). By the same section
-        // fields that are meant for all recipients are never among them: a response must not lose its `private`.
+        // A field listed in Connection is meant for a single connection (RFC 9110 §7.6.1). By the same
+        // section a field for all recipients must not be listed: a response must not lose `Cache-Control:
+        // private`.
         self.fields.retain(|(name, _)| {
             END_TO_END
                 .iter()
@@ -461,13 +469,14 @@ impl CgiHeadFields {
         let is_alone = self.fields.len() == 1 && self.length.is_none();
         let status = match (self.status.take(), self.field(LOCATION)) {
             (Some(status), _) => status,
-            // RFC 3875 §6.2.2. More than this (a cookie, a body) would be lost: then the client follows.
+            // A redirect with a cookie or a body is left to the client, since an internal redirect would
+            // lose both (RFC 3875 §6.2.2).
             (None, Some(path)) if is_alone && is_local(path) => {
                 return Ok(CgiResponse::LocalRedirect(path.to_vec()));
             }
             (None, Some(_)) => Status::FOUND.into(),
             (None, None) if has_kind => Status::OK.into(),
-            // RFC 3875 §6.2: at least one of the three.
+            // RFC 3875 §6.2 requires at least one of Content-Type, Location and Status.
             (None, None) => return Err(CgiHeadError::Malformed("no Content-Type")),
         };
         self.fields
@@ -483,11 +492,11 @@ impl CgiHeadFields {
     }
 }
 
-/// The spelling under which a response has the fields that may be there once.
+/// Canonical names of the fields allowed once in a response.
 const CONTENT_TYPE: &str = "Content-Type";
 const LOCATION: &str = "Location";
 
-/// Fields that Connection can't take away: they say what a response is, and for which clients.
+/// End-to-end fields, which Connection cannot remove: they describe the response and its audience.
 const END_TO_END: [&str; 7] = [
     CONTENT_TYPE,
     LOCATION,
@@ -500,7 +509,7 @@ const END_TO_END: [&str; 7] = [
 
 const TWO_VALUES: &str = "two values for one field";
 
-/// What the server says by itself, or what belongs to a connection.
+/// Response fields that the server sets itself, or that belong to a connection.
 const SERVERS_OWN: [&str; 7] = [
     "keep-alive",
     "proxy-connection",
@@ -511,7 +520,7 @@ const SERVERS_OWN: [&str; 7] = [
     "http2-settings",
 ];
 
-/// A field that means one thing; the same again is no harm.
+/// Stores a single-valued field. A repeated equal value is accepted.
 fn once<T: PartialEq>(slot: &mut Option<T>, value: T) -> Result<(), CgiHeadError> {
     match slot {
         Some(before) if *before != value => Err(CgiHeadError::Malformed(TWO_VALUES)),
@@ -522,7 +531,7 @@ fn once<T: PartialEq>(slot: &mut Option<T>, value: T) -> Result<(), CgiHeadError
     }
 }
 
-/// Reads `404 Not Found`, the status of a final response.
+/// Parses a final status such as `404 Not Found`.
 fn status(value: &[u8]) -> Result<StatusLine, CgiHeadError> {
     match value {
         [a @ b'2'..=b'5', b, c, rest @ ..]
@@ -532,7 +541,7 @@ fn status(value: &[u8]) -> Result<StatusLine, CgiHeadError> {
             let status = Status(digits[0] * 100 + digits[1] * 10 + digits[2]);
             Ok(StatusLine::new(status, byte_search::trim(rest)))
         }
-        _ => Err(CgiHeadError::Malformed("no status of a response")),
+        _ => Err(CgiHeadError::Malformed("malformed Status")),
     }
 }
 
@@ -543,8 +552,8 @@ fn length(value: &[u8]) -> Result<u64, CgiHeadError> {
     length.ok_or(CgiHeadError::Malformed("malformed Content-Length"))
 }
 
-/// A path of this server, as against a URL; `//` begins the name of another one. What has a fragment
-/// is for who shows the page.
+/// Returns true for a path on this server. `//` begins the authority of a URL. A location with a fragment
+/// is left to the client, which alone evaluates fragments.
 fn is_local(location: &[u8]) -> bool {
     matches!(location, [b'/', rest @ ..] if rest.first() != Some(&b'/'))
         && !location.contains(&b'#')

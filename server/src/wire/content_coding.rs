@@ -1,12 +1,12 @@
-//! Content codings and which of them the peer accepts (RFC 9110 §8.4.1, §12.5.3).
+//! Content codings and their weights in Accept-Encoding (RFC 9110 §8.4.1, §12.5.3).
 
 use crate::wire::byte_search;
 use crate::wire::fields::FieldValues;
 
-/// A content coding that a variant may have.
+/// Content coding of a variant.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ContentCoding {
-    /// The plain bytes.
+    /// No coding.
     Identity,
     /// gzip.
     Gzip,
@@ -17,14 +17,14 @@ pub enum ContentCoding {
 }
 
 impl ContentCoding {
-    /// All of them; each one's place is `coding as usize`.
+    /// All codings, in the order of `coding as usize`.
     pub const ALL: [ContentCoding; 4] = [
         ContentCoding::Identity,
         ContentCoding::Gzip,
         ContentCoding::Br,
         ContentCoding::Zstd,
     ];
-    /// The order among equally welcome ones: the smallest usual result first.
+    /// Order of preference among codings of equal weight: the smallest typical result first.
     const BY_PREFERENCE: [ContentCoding; 4] = [
         ContentCoding::Br,
         ContentCoding::Zstd,
@@ -32,7 +32,7 @@ impl ContentCoding {
         ContentCoding::Identity,
     ];
 
-    /// As it stands in Content-Encoding.
+    /// Name of the coding in Content-Encoding.
     pub fn token(self) -> &'static str {
         match self {
             ContentCoding::Identity => "identity",
@@ -43,7 +43,7 @@ impl ContentCoding {
     }
 
     fn from_token(token: &[u8]) -> Option<ContentCoding> {
-        // Other bytes than token bytes would confuse the folding of `is_name`.
+        // `is_name` requires token bytes: other bytes would confuse its case folding.
         Some(match token.len() {
             2 if byte_search::is_name(token, b"br") => ContentCoding::Br,
             4 if byte_search::is_name(token, b"gzip") => ContentCoding::Gzip,
@@ -56,20 +56,20 @@ impl ContentCoding {
     }
 }
 
-/// How welcome each coding is.
+/// Weights of all codings for a client.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct AcceptedCodings {
-    /// In thousandths, by `Coding as usize`; 0 = not acceptable.
+    /// Weights in thousandths, by `ContentCoding as usize`; 0 = not acceptable.
     q: [u16; 4],
 }
 
 impl AcceptedCodings {
-    /// The weight of the plain bytes where nobody speaks of them: acceptable (RFC 9110 §12.5.3),
-    /// and less than anything that was asked for by name.
+    /// Weight of identity if Accept-Encoding does not mention identity: acceptable (RFC 9110 §12.5.3), and
+    /// less than any coding requested by name.
     const IDENTITY_UNSPOKEN: u16 = 1;
 
-    /// Reads Accept-Encoding. Absent, it is read as "identity only": a client that wants a coding
-    /// says so. A malformed member counts as not sent; of one sent twice the last stands.
+    /// Parses Accept-Encoding. An absent field means identity only, since a client that wants a coding
+    /// sends the field. A malformed member is ignored; the last of two equal members counts.
     pub fn from_values(values: &FieldValues<'_>) -> AcceptedCodings {
         let mut named: [Option<u16>; 4] = [None; 4];
         let mut others = None;
@@ -94,14 +94,14 @@ impl AcceptedCodings {
         AcceptedCodings { q }
     }
 
-    /// The weight in thousandths; 0 = not acceptable.
+    /// Weight in thousandths; 0 = not acceptable.
     pub fn q(&self, coding: ContentCoding) -> u16 {
         self.q[coding as usize]
     }
 
-    /// The most welcome of the available codings (by `Coding as usize`); among equals br, zstd,
-    /// gzip, identity. Where none is acceptable it is identity all the same: a page in plain
-    /// bytes serves a client better than a 406.
+    /// Chooses the available coding with the largest weight (`available` is indexed by `ContentCoding as
+    /// usize`), among equals in the order br, zstd, gzip, identity. Without an acceptable coding the choice
+    /// is identity: a plain page serves a client better than a 406.
     pub fn choose(&self, available: &[bool; 4]) -> ContentCoding {
         let mut best = ContentCoding::Identity;
         let mut best_q = 0;
@@ -115,7 +115,7 @@ impl AcceptedCodings {
     }
 }
 
-/// One member as token and weight in thousandths: `codings [ OWS ";" OWS "q=" qvalue ]`.
+/// Parses a member into coding and weight in thousandths: `codings [ OWS ";" OWS "q=" qvalue ]`.
 fn weighed(member: &[u8]) -> Option<(&[u8], u16)> {
     let member = byte_search::trim(member);
     let token_end = byte_search::token_end(member, 0);
@@ -133,7 +133,7 @@ fn weighed(member: &[u8]) -> Option<(&[u8], u16)> {
     Some((token, thousandths(value)?))
 }
 
-/// A qvalue: 0 to 1 with at most three decimals (RFC 9110 §12.4.2).
+/// Parses a qvalue: 0 to 1 with at most three decimals (RFC 9110 §12.4.2).
 fn thousandths(value: &[u8]) -> Option<u16> {
     let (whole, decimals) = match value {
         [whole] => (whole, &[][..]),
@@ -164,8 +164,8 @@ mod tests {
     }
 
     #[test]
-    #[rustfmt::skip] // A table reads better in columns.
-    fn weights() {
+    #[rustfmt::skip] // Keeps the columns of the table.
+    fn weights_are_parsed() {
         // identity, gzip, br, zstd
         let table: &[(&str, [u16; 4])] = &[
             ("", [1, 0, 0, 0]),
@@ -188,7 +188,7 @@ mod tests {
             ("identity;q=0.5, gzip;q=0.4", [500, 400, 0, 0]),
             ("gzip;q=0, gzip", [1, 1000, 0, 0]),
             (", ,gzip,,", [1, 1000, 0, 0]),
-            // Malformed members count as not sent.
+            // Malformed members are ignored.
             ("gzip;q=2, br", [1, 0, 1000, 0]),
             ("gzip;q=1.001", [1, 0, 0, 0]),
             ("gzip;q=0.1234", [1, 0, 0, 0]),
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     #[rustfmt::skip]
-    fn choices() {
+    fn the_coding_with_the_largest_weight_is_chosen() {
         use ContentCoding::{Br, Gzip, Identity, Zstd};
         let all = [true; 4];
         let table: &[(&str, [bool; 4], ContentCoding)] = &[

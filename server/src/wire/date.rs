@@ -1,32 +1,31 @@
-//! Dates as HTTP writes them (RFC 9110 §5.6.7) and as people read them, without a time zone
-//! database: everything is UTC.
+//! Dates of HTTP (RFC 9110 §5.6.7) and of RFC 3339. All dates are UTC, and no time zone database is needed.
 
-/// A moment in the civil calendar, UTC.
+/// Date and time in the civil calendar, UTC.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct HttpDateTime {
-    /// 1970 to 9999.
+    /// Year, 1970 to 9999.
     pub year: u16,
-    /// 1 to 12.
+    /// Month, 1 to 12.
     pub month: u8,
-    /// 1 to 31.
+    /// Day of the month, 1 to 31.
     pub day: u8,
-    /// 0 to 23.
+    /// Hour, 0 to 23.
     pub hour: u8,
-    /// 0 to 59.
+    /// Minute, 0 to 59.
     pub minute: u8,
-    /// 0 to 59.
+    /// Second, 0 to 59.
     pub second: u8,
-    /// 0 = Sunday.
+    /// Day of the week, 0 = Sunday.
     pub weekday: u8,
 }
 
 impl HttpDateTime {
-    /// `Jan` to `Dec`.
+    /// Abbreviated month, `Jan` to `Dec`.
     pub fn month_name(&self) -> &'static str {
         MONTHS[usize::from(self.month - 1) % 12]
     }
 
-    /// `Sun` to `Sat`.
+    /// Abbreviated day of the week, `Sun` to `Sat`.
     pub fn weekday_name(&self) -> &'static str {
         &WEEKDAYS[usize::from(self.weekday) % 7][..3]
     }
@@ -45,15 +44,15 @@ const WEEKDAYS: [&str; 7] = [
     "Saturday",
 ];
 const DAY_SECONDS: u64 = 86_400;
-/// 9999-12-31 23:59:59; the formats have four digits for the year.
+/// 9999-12-31 23:59:59, the last second that fits into the four-digit year of the formats.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// The civil date of this second; seconds past the year 9999 are taken as its last.
+/// Converts seconds since 1970 to the civil date. Seconds past the year 9999 become its last second.
 pub fn civil(unix_seconds: u64) -> HttpDateTime {
     let unix_seconds = unix_seconds.min(LAST_SECOND);
     let days = unix_seconds / DAY_SECONDS;
     let second_of_day = (unix_seconds % DAY_SECONDS) as u32;
-    // Howard Hinnant's days-to-civil: years begin in March, so that the leap day comes last.
+    // Howard Hinnant's days-to-civil: a year begins in March, which puts the leap day last.
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let day_of_era = shifted % 146_097;
@@ -80,7 +79,7 @@ pub fn civil(unix_seconds: u64) -> HttpDateTime {
     }
 }
 
-/// The preferred format: `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Formats a date as IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub fn format_imf(unix_seconds: u64) -> [u8; 29] {
     let when = civil(unix_seconds);
     let mut text = *b"Sun, 00 Jan 0000 00:00:00 GMT";
@@ -94,11 +93,11 @@ pub fn format_imf(unix_seconds: u64) -> [u8; 29] {
     text
 }
 
-/// Reads any of the three formats that HTTP has had. `None` for what is malformed or before 1970.
-/// Names of days and months match in any case, as RFC 9111 §4.2 asks of a cache.
+/// Parses any of the three HTTP date formats. `None` if malformed or before 1970. Names of days and months
+/// match in any case, as RFC 9111 §4.2 asks of a cache.
 ///
-/// The two-digit year of the RFC 850 format is taken as 1970 to 2069: there is no clock here to
-/// apply the fifty-year rule, and nobody has sent that format for decades.
+/// The two-digit year of the RFC 850 format means 1970 to 2069: the fifty-year rule needs a clock, and the
+/// format has been out of use for decades.
 pub fn parse_http_date(text: &[u8]) -> Option<u64> {
     match text.len() {
         29 => parse_imf(text),
@@ -107,8 +106,8 @@ pub fn parse_http_date(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Reads a date and time as RFC 3339 §5.6 has them, `2026-11-21T00:42:48.5+01:00`; the fraction is
-/// dropped. `None` for what is malformed or before 1970.
+/// Parses a date and time of RFC 3339 §5.6, such as `2026-11-21T00:42:48.5+01:00`; the fraction is dropped.
+/// `None` if malformed or before 1970.
 pub fn parse_rfc3339(text: &[u8]) -> Option<u64> {
     let [
         y1,
@@ -147,7 +146,7 @@ pub fn parse_rfc3339(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`
+/// Parses `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn parse_imf(text: &[u8]) -> Option<u64> {
     let rest = without_weekday(text, 3)?;
     let [
@@ -187,7 +186,7 @@ fn parse_imf(text: &[u8]) -> Option<u64> {
     Some(date * DAY_SECONDS + time_of_day(&text[17..25])?)
 }
 
-/// `Sunday, 06-Nov-94 08:49:37 GMT`
+/// Parses `Sunday, 06-Nov-94 08:49:37 GMT`.
 fn parse_rfc850(text: &[u8]) -> Option<u64> {
     let rest = without_weekday(text, usize::MAX)?;
     let [
@@ -227,7 +226,7 @@ fn parse_rfc850(text: &[u8]) -> Option<u64> {
     Some(date * DAY_SECONDS + time_of_day(&rest[rest.len() - 12..rest.len() - 4])?)
 }
 
-/// `Sun Nov  6 08:49:37 1994`
+/// Parses `Sun Nov  6 08:49:37 1994`.
 fn parse_asctime(text: &[u8]) -> Option<u64> {
     let rest = without_weekday(text, 3)?;
     let [
@@ -266,7 +265,7 @@ fn without_weekday(text: &[u8], bytes_max: usize) -> Option<&[u8]> {
     })
 }
 
-/// `08:49:37` in seconds; a leap second is allowed.
+/// Parses `08:49:37` into seconds; a leap second is allowed.
 fn time_of_day(text: &[u8]) -> Option<u64> {
     let [h1, h2, b':', m1, m2, b':', s1, s2] = text else {
         return None;
@@ -279,7 +278,7 @@ fn time_of_day(text: &[u8]) -> Option<u64> {
     (hour < 24 && minute < 60 && second <= 60).then_some(hour * 3600 + minute * 60 + second)
 }
 
-/// Days since 1970-01-01; `None` for a day that the calendar doesn't have.
+/// Returns the days since 1970-01-01; `None` for a day missing from the calendar.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let month_days = match month {
@@ -290,7 +289,7 @@ fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     if year < 1970 || day == 0 || day > month_days {
         return None;
     }
-    // The inverse of `civil`.
+    // Inverse of `civil`.
     let march_year = year - u64::from(month <= 2);
     let era = march_year / 400;
     let year_of_era = march_year % 400;
@@ -325,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rfc3339() {
+    fn rfc3339_dates_are_parsed() {
         for (text, unix) in [
             ("1970-01-01T00:00:00Z", Some(0)),
             ("2026-11-21T00:42:48Z", Some(1_795_221_768)),
@@ -347,7 +346,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn known_moments() {
+    fn known_dates_are_formatted_and_parsed() {
         let table = [
             (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
             (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
@@ -370,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn old_formats() {
+    fn obsolete_formats_are_parsed() {
         let table = [
             ("Sunday, 06-Nov-94 08:49:37 GMT", 784_111_777),
             ("Sun Nov  6 08:49:37 1994", 784_111_777),
@@ -393,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed() {
+    fn malformed_dates_are_refused() {
         let table = [
             "",
             "0",
@@ -431,7 +430,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(seconds in 0..=LAST_SECOND) {
+        fn formatted_dates_are_parsed_back(seconds in 0..=LAST_SECOND) {
             prop_assert_eq!(parse_http_date(&format_imf(seconds)), Some(seconds));
         }
 

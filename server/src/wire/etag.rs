@@ -1,19 +1,19 @@
-//! Entity tags (RFC 9110 §8.8.3) and the lists of them in If-Match and If-None-Match.
+//! Entity tags (RFC 9110 §8.8.3) and their lists in If-Match and If-None-Match.
 
 use super::fields::{FieldValueLines, FieldValues};
 use crate::wire::byte_search;
 
-/// One entity tag.
+/// Entity tag.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct ETag<'a> {
-    /// `W/` stood before it.
+    /// The tag has the prefix `W/`.
     pub weak: bool,
-    /// With its quotes.
+    /// Opaque tag with its quotes.
     pub opaque: &'a [u8],
 }
 
 impl<'a> ETag<'a> {
-    /// Reads a value that is one entity tag and nothing else (If-Range, or our own ETag).
+    /// Parses a value that consists of a single entity tag (If-Range, or the server's own ETag).
     pub fn parse(value: &'a [u8]) -> Option<ETag<'a>> {
         match ETag::leading(value)? {
             (tag, b"") => Some(tag),
@@ -21,17 +21,17 @@ impl<'a> ETag<'a> {
         }
     }
 
-    /// Strong comparison (RFC 9110 §8.8.3.2): for If-Match and If-Range.
+    /// Strong comparison (RFC 9110 §8.8.3.2), for If-Match and If-Range.
     pub fn strong_eq(&self, other: &ETag<'_>) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// Weak comparison: for If-None-Match.
+    /// Weak comparison (RFC 9110 §8.8.3.2), for If-None-Match.
     pub fn weak_eq(&self, other: &ETag<'_>) -> bool {
         self.opaque == other.opaque
     }
 
-    /// The tag that `bytes` begins with, and what follows it.
+    /// Parses the tag at the start of `bytes` and returns the tag and the rest.
     fn leading(bytes: &'a [u8]) -> Option<(ETag<'a>, &'a [u8])> {
         let (weak, quoted) = match bytes.strip_prefix(b"W/") {
             Some(quoted) => (true, quoted),
@@ -49,17 +49,17 @@ impl<'a> ETag<'a> {
     }
 }
 
-/// What a list of entity tags may hold.
+/// Member of a list of entity tags.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum TagItem<'a> {
     /// `*`, which must stand alone.
     Any,
-    /// One tag.
+    /// Entity tag.
     Tag(ETag<'a>),
 }
 
-/// The tags of If-Match or If-None-Match. The first malformed member ends the list: then nothing
-/// more matches, which is the careful reading of both fields.
+/// Iterates over the tags of If-Match or If-None-Match. The first malformed member ends the list, and no
+/// later member matches: the safe interpretation of both fields.
 pub fn entity_tags<'a>(values: &FieldValues<'a>) -> EntityTags<'a> {
     let any = matches!(values, FieldValues::One(b"*"));
     let lines = if any {
@@ -74,7 +74,7 @@ pub fn entity_tags<'a>(values: &FieldValues<'a>) -> EntityTags<'a> {
     }
 }
 
-/// Iterates over the members of a list of entity tags.
+/// Iterator over the members of a list of entity tags.
 #[derive(Clone, Debug)]
 pub struct EntityTags<'a> {
     any: bool,
@@ -135,8 +135,8 @@ mod tests {
     }
 
     #[test]
-    #[rustfmt::skip] // A table reads better in columns.
-    fn lists() {
+    #[rustfmt::skip] // Keeps the columns of the table.
+    fn lists_of_tags_are_parsed() {
         let table = [
             ("", ""),
             ("*", "any"),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn comparison() {
+    fn strong_and_weak_comparison_differ() {
         // RFC 9110 §8.8.3.2, table 3.
         let table = [
             (r#"W/"1""#, r#"W/"1""#, false, true),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn alone() {
+    fn a_single_tag_is_parsed() {
         for value in ["", "*", "a", r#""a", "b""#, r#""a" "#, r#" "a""#] {
             assert_eq!(ETag::parse(value.as_bytes()), None, "{value}");
         }

@@ -1,15 +1,15 @@
-//! FastCGI 1.0 as bytes: a request in records, and records taken apart however they were cut; and
-//! SCGI, which says the same in one netstring.
+//! FastCGI 1.0: encoding a request into records and decoding a backend's records split at any byte. SCGI,
+//! with the same variables in one netstring, is encoded here as well.
 //!
-//! One request at a time goes over a connection (multiplexing is what hardly any backend has learnt).
-//! The first is request 1, and each that follows on the same connection has another number: php-fpm
-//! sends what a script says after it has ended its request, and that is nobody's answer.
+//! A connection carries one request at a time, since hardly any backend implements multiplexing. The first
+//! request is number 1, and each later request on a connection has another number: php-fpm may send output
+//! of a script after the end of its request, and the number identifies such stray records.
 
 use crate::wire::cgi::VariableSink;
 use std::ops::Range;
 
 const VERSION: u8 = 1;
-/// The first request of a connection; numbers go on from it.
+/// Number of the first request on a connection; later numbers count on from here.
 pub const FIRST_REQUEST: u16 = 1;
 const BEGIN_REQUEST: u8 = 1;
 const END_REQUEST: u8 = 3;
@@ -21,20 +21,21 @@ const GET_VALUES_RESULT: u8 = 10;
 const UNKNOWN_TYPE: u8 = 11;
 const RESPONDER: u8 = 1;
 const KEEP_CONNECTION: u8 = 1;
-/// The head of a record, and all of an empty one: how much that is.
+/// Length of a record header, and of a whole empty record.
 pub const HEADER_BYTES: usize = 8;
-/// What one record holds at most.
+/// Largest content of a record.
 const CONTENT_BYTES_MAX: usize = 0xffff;
 
-/// A request without its body, on its way into records: its variables are told to this.
+/// Encoder of a FastCGI request up to its body; a sink for variables.
 pub struct FastCgiRequestEncoder<'o> {
     out: &'o mut Vec<u8>,
-    /// Where the record of variables begins.
+    /// Position of the PARAMS record in `out`.
     start: usize,
 }
 
 impl<'o> FastCgiRequestEncoder<'o> {
-    /// Begins request 1 at the end of `out`; the connection stays open after it if `keep`.
+    /// Begins request 1 at the end of `out`. With `keep`, the backend leaves the connection open after the
+    /// request.
     pub fn begin(keep: bool, out: &'o mut Vec<u8>) -> FastCgiRequestEncoder<'o> {
         let flags = if keep { KEEP_CONNECTION } else { 0 };
         push_record(
@@ -48,18 +49,18 @@ impl<'o> FastCgiRequestEncoder<'o> {
         FastCgiRequestEncoder { out, start }
     }
 
-    /// There are no more variables.
+    /// Ends the variables: sets the length of the PARAMS record and appends the empty one.
     pub fn end(self) {
         let FastCgiRequestEncoder { out, start } = self;
         let content = start + HEADER_BYTES;
         match u16::try_from(out.len() - content) {
-            // An empty record would be the end already.
+            // An empty record already ends the stream of variables.
             Ok(0) => return,
             Ok(length) => out[start + 4..start + 6].copy_from_slice(&length.to_be_bytes()),
             Err(_) => {
                 let pairs = out.split_off(content);
                 out.truncate(start);
-                // A pair may be cut between two records: they are one stream.
+                // A pair may be split between two records, which form a single stream.
                 for part in pairs.chunks(CONTENT_BYTES_MAX) {
                     push_record(FIRST_REQUEST, PARAMS, part, out);
                 }
@@ -81,7 +82,7 @@ impl VariableSink for FastCgiRequestEncoder<'_> {
     }
 }
 
-/// Appends a part of a request's body; the empty one is its end.
+/// Appends a part of a request's body as STDIN records. An empty part ends the body.
 pub fn push_input(request: u16, bytes: &[u8], out: &mut Vec<u8>) {
     for part in bytes.chunks(CONTENT_BYTES_MAX) {
         push_record(request, STDIN, part, out);
@@ -91,7 +92,7 @@ pub fn push_input(request: u16, bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Makes whole records, which were pushed above, those of this request.
+/// Sets the request number of complete records produced by this module.
 pub fn renumber(records: &mut [u8], request: u16) {
     let mut rest = records;
     while let Some((header, after)) = rest.split_first_chunk_mut::<HEADER_BYTES>() {
@@ -117,20 +118,20 @@ fn push_length(length: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// A request of SCGI without its body: its variables are told to this.
+/// Encoder of an SCGI request up to its body; a sink for variables.
 pub struct ScgiRequestEncoder {
     text: Vec<u8>,
 }
 
 impl ScgiRequestEncoder {
-    /// Begins a request with a body of so many bytes, in digits.
+    /// Begins a request with a body of `length` bytes, given in digits.
     pub fn begin(length: &str) -> ScgiRequestEncoder {
         let mut text = Vec::with_capacity(1_024);
         text.extend_from_slice(format!("CONTENT_LENGTH\0{length}\0SCGI\x001\0").as_bytes());
         ScgiRequestEncoder { text }
     }
 
-    /// There are no more variables: appends the request to `out`.
+    /// Ends the variables and appends the request to `out`.
     pub fn end(self, out: &mut Vec<u8>) {
         out.extend_from_slice(format!("{}:", self.text.len()).as_bytes());
         out.extend_from_slice(&self.text);
@@ -140,7 +141,7 @@ impl ScgiRequestEncoder {
 
 impl VariableSink for ScgiRequestEncoder {
     fn add(&mut self, name: &[u8], value: &[&[u8]]) {
-        // That one comes first.
+        // `begin` wrote CONTENT_LENGTH, which must come first.
         if name == b"CONTENT_LENGTH" {
             return;
         }
@@ -153,64 +154,64 @@ impl VariableSink for ScgiRequestEncoder {
     }
 }
 
-/// What a look at a backend's bytes found.
+/// Result of one decoding step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FastCgiStep {
-    /// A part of the response; the range is of the bytes that were given.
+    /// Part of the response (FCGI_STDOUT).
     Stdout {
-        /// Bytes that are done with.
+        /// Bytes to discard from the input.
         consumed: usize,
-        /// Where the part is in them; never empty.
+        /// Range of the part in the input; never empty.
         part: Range<usize>,
     },
-    /// Words for the log, in the same way.
+    /// Part of the error output for the log (FCGI_STDERR).
     Stderr {
-        /// Bytes that are done with.
+        /// Bytes to discard from the input.
         consumed: usize,
-        /// Where they are.
+        /// Range of the part in the input; never empty.
         part: Range<usize>,
     },
-    /// Nothing more can be told from these; all of them are done with.
+    /// All input is consumed, and more is needed.
     More,
-    /// The request is over.
+    /// End of the request (FCGI_END_REQUEST).
     End {
-        /// Bytes that are done with.
+        /// Bytes to discard from the input.
         consumed: usize,
-        /// What the backend says of it.
+        /// Result of the request, as reported by the backend.
         end: FastCgiEnd,
     },
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FastCgiEnd {
-    /// It was answered to its end, and whoever did so ended with this status: 0 is well.
+    /// The request was completed; the application's exit status, 0 for success.
     Complete(u32),
-    /// The backend has too much to do.
+    /// The backend is overloaded (FCGI_OVERLOADED).
     Overloaded,
-    /// It can't do what was asked of it: several requests at once, or another role.
+    /// The backend supports neither several requests at once nor another role.
     Unable,
-    /// That was the end of another request, on a connection that has seen more than this one.
+    /// END_REQUEST of an earlier request on the connection.
     OtherRequest,
 }
 
-/// The first four bytes of the content of an END_REQUEST.
+/// Reads appStatus from the content of END_REQUEST.
 fn app_status(content: &[u8; HEADER_BYTES]) -> u32 {
     let [a, b, c, d, ..] = *content;
     u32::from_be_bytes([a, b, c, d])
 }
 
-/// This is no FastCGI, or not what was asked for.
+/// Malformed record, or a record type not expected from a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MalformedRecord;
 
-/// Takes a backend's records apart, up to [`FastCgiStep::FastCgiEnd`] of its request.
+/// Decoder of a backend's records, up to [`FastCgiStep::End`] of its request.
 pub struct FastCgiDecoder {
-    /// Whose records are awaited.
+    /// Number of the awaited request.
     request: u16,
-    /// Those of other requests may come too, and are nothing to us: the connection was used before.
-    may_be_others: bool,
-    /// The header, or the content of an END_REQUEST, as far as it has come.
+    /// The connection was used before, and records of earlier requests are skipped.
+    allows_earlier: bool,
+    /// Partial header, or partial content of END_REQUEST.
     kept: [u8; HEADER_BYTES],
     kept_bytes: usize,
     state: FastCgiDecoderState,
@@ -238,18 +239,19 @@ impl Default for FastCgiDecoder {
 }
 
 impl FastCgiDecoder {
-    /// For the answer to this request, on a connection that was used before or wasn't.
+    /// Creates a decoder for the response to `request`; `was_used` allows records of earlier requests on
+    /// the connection.
     pub fn new(request: u16, was_used: bool) -> FastCgiDecoder {
         FastCgiDecoder {
             request,
-            may_be_others: was_used,
+            allows_earlier: was_used,
             kept: [0; HEADER_BYTES],
             kept_bytes: 0,
             state: FastCgiDecoderState::Header,
         }
     }
 
-    /// Looks at what has come and isn't done with.
+    /// Decodes the next step from the bytes received and not yet consumed.
     pub fn step(&mut self, bytes: &[u8]) -> Result<FastCgiStep, MalformedRecord> {
         let mut at = 0;
         loop {
@@ -286,7 +288,7 @@ impl FastCgiDecoder {
                         2 => FastCgiEnd::Overloaded,
                         _ => FastCgiEnd::Unable,
                     });
-                    // More than it should be is as good as padding.
+                    // Content beyond the expected length is skipped like padding.
                     let left = left - HEADER_BYTES + padding;
                     self.state = FastCgiDecoderState::Padding { left, ends };
                 }
@@ -341,7 +343,7 @@ impl FastCgiDecoder {
         }
     }
 
-    /// Keeps what has come until it is eight bytes; is it?
+    /// Collects up to 8 bytes in `kept`. Returns true once all 8 are present.
     fn keep(&mut self, bytes: &[u8], at: &mut usize) -> bool {
         let taken = (HEADER_BYTES - self.kept_bytes).min(bytes.len() - *at);
         self.kept[self.kept_bytes..][..taken].copy_from_slice(&bytes[*at..*at + taken]);
@@ -359,11 +361,11 @@ impl FastCgiDecoder {
         let id = u16::from_be_bytes([id_high, id_low]);
         let left = usize::from(u16::from_be_bytes([high, low]));
         let is_ours = id == self.request;
-        let is_expected = is_ours || self.may_be_others && id != 0;
+        let is_expected = is_ours || self.allows_earlier && id != 0;
         let is_known = match kind {
             STDOUT | STDERR => is_expected,
             END_REQUEST => is_expected && left >= HEADER_BYTES,
-            // About the backend itself, and nothing to us.
+            // Management records concern the backend itself and are skipped.
             GET_VALUES_RESULT | UNKNOWN_TYPE => id == 0,
             _ => false,
         };
@@ -386,7 +388,7 @@ mod tests {
     use crate::wire::invariants;
     use proptest::prelude::*;
 
-    /// A record with padding, as a backend would send it.
+    /// Builds a record with padding, as a backend would send it.
     fn record(kind: u8, id: u8, content: &[u8], padding: u8) -> Vec<u8> {
         let [high, low] = (content.len() as u16).to_be_bytes();
         let mut record = vec![1, kind, 0, id, high, low, padding, 0];
@@ -408,7 +410,7 @@ mod tests {
         .concat()
     }
 
-    /// Output, words, how it ended, and how many bytes were used.
+    /// Standard output, standard error, the end, and the number of bytes consumed.
     type Decoded = (Vec<u8>, Vec<u8>, Option<FastCgiEnd>, usize);
 
     fn decode(bytes: &[u8], part_bytes: usize) -> Result<Decoded, MalformedRecord> {
@@ -447,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn records_cut_everywhere() {
+    fn records_are_decoded_at_every_split_point() {
         let bytes = conversation();
         let output = b"Content-Type: a/b\n\nbody".to_vec();
         let whole = (
@@ -467,13 +469,13 @@ mod tests {
             let (.., end, used) = decode(&bytes[..cut], cut.max(1)).unwrap();
             assert_eq!((end, used), (None, cut), "cut at {cut}");
         }
-        // What follows is the next request's.
+        // Bytes behind the end belong to the next request.
         let twice = [bytes.clone(), bytes.clone()].concat();
         assert_eq!(decode(&twice, twice.len()).unwrap().3, bytes.len());
     }
 
     #[test]
-    fn another_request_of_the_same_connection() {
+    fn records_of_an_earlier_request_are_skipped() {
         let mut out = Vec::new();
         let mut params = FastCgiRequestEncoder::begin(true, &mut out);
         params.add(b"A", &[&[1; 300]]);
@@ -496,7 +498,7 @@ mod tests {
         renumber(&mut out, 1);
         assert_eq!(out, first);
 
-        // What is said of the one before is nobody's, wherever it comes.
+        // Records of an earlier request are skipped at every position.
         let stray = [
             record(STDOUT, 1, b"stray", 3),
             record(STDERR, 1, b"stray\n", 0),
@@ -531,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fastcgi() {
+    fn malformed_records_are_refused() {
         let with = |at: usize, byte: u8| {
             let mut record = record(STDOUT, 1, b"x", 0);
             record[at] = byte;
@@ -554,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn how_it_ended() {
+    fn protocol_status_becomes_the_result() {
         for (status, end) in [
             (0, FastCgiEnd::Complete(9)),
             (1, FastCgiEnd::Unable),
@@ -572,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_as_the_specification_has_it() {
+    fn a_request_is_encoded_by_the_specification() {
         let mut out = Vec::new();
         let mut params = FastCgiRequestEncoder::begin(true, &mut out);
         params.add(b"A", &[b"b"]);
@@ -591,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_none_and_of_many_records() {
+    fn variables_fill_no_record_or_several() {
         let mut out = Vec::new();
         FastCgiRequestEncoder::begin(false, &mut out).end();
         assert_eq!(out[HEADER_BYTES * 2..], [1, 4, 0, 1, 0, 0, 0, 0]);
@@ -613,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_scgi() {
+    fn a_request_is_encoded_as_scgi() {
         let mut request = ScgiRequestEncoder::begin("27");
         request.add(b"CONTENT_LENGTH", &[b"27"]);
         request.add(b"REQUEST_METHOD", &[b"PO", b"ST"]);

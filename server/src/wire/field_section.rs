@@ -1,6 +1,6 @@
-//! A request out of the fields of HTTP/2 and 3 (RFC 9113 §8.3, RFC 9114 §4.3), as text that a
-//! [`RequestHead`] can borrow: the same lines that HTTP/1.1 would have sent. So whatever reads a head reads
-//! one kind of head.
+//! Field section of an HTTP/2 or HTTP/3 request (RFC 9113 §8.3, RFC 9114 §4.3), stored as the field lines
+//! that HTTP/1.1 would have sent. A [`RequestHead`] borrows the text, and later stages handle a single kind
+//! of head for all versions.
 
 use crate::limits::{HEAD_BOMB_FACTOR, Limits};
 use crate::wire::byte_search;
@@ -13,37 +13,37 @@ use crate::wire::request_head_builder::{RequestHeadBuilder, RequestLine};
 use crate::wire::request_target::parse_target;
 use std::ops::Range;
 
-/// What one field block says; filled field by field, then asked for its head.
+/// Fields of one decoded field section, collected field by field and read by `head`.
 #[derive(Clone, Default)]
 pub struct FieldSection {
     version: Version,
-    /// The values of the pseudo-header fields, the field lines, the request line.
+    /// Values of the pseudo-header fields, the field lines, and the request line.
     text: Vec<u8>,
     method: Span,
     scheme: Span,
     authority: Span,
     path: Span,
     line: Span,
-    /// Where the field lines begin, once the first has come.
+    /// Position of the first field line in `text`, once a field has arrived.
     fields_start: Option<usize>,
     fields_end: usize,
-    /// Of each field line: its name's and its value's first byte, and the value's end.
+    /// Positions for each field line: first byte of the name, first byte of the value, end of the value.
     fields: Vec<[u32; 3]>,
-    /// Crumbs of it are one field to everybody else (RFC 9113 §8.2.3).
+    /// Cookie crumbs, joined into one field (RFC 9113 §8.2.3).
     cookie: Vec<u8>,
     priority: Option<Priority>,
-    /// The peer ended the stream with this block.
+    /// The peer ended the stream with this field section.
     ended: bool,
-    /// Trailers have no pseudo-header fields, and nobody reads them.
+    /// The section holds trailers, which have no pseudo-header fields and are never read.
     is_trailer: bool,
-    /// As the peer counts it (RFC 9113 §10.5.1).
+    /// Size as the peer counts it (RFC 9113 §10.5.1).
     size: usize,
     count: usize,
     bounds: FieldSectionLimits,
     fault: Option<Reject>,
 }
 
-/// Fields of many times the size that a head may have: nobody sends them by mistake.
+/// Field section of several times the allowed size, which no honest client sends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct FieldSectionBomb;
 
@@ -57,10 +57,10 @@ struct FieldSectionLimits {
 }
 
 impl FieldSection {
-    /// Forgets what it held; the next fields are of a new block.
+    /// Clears the section for a new field block.
     pub fn begin(&mut self, version: Version, limits: &Limits, ended: bool, is_trailer: bool) {
         self.version = version;
-        // In place: it is moved for nobody, and its buffers stay.
+        // Clearing in place keeps the buffers and copies nothing.
         self.text.clear();
         self.fields.clear();
         self.cookie.clear();
@@ -84,8 +84,8 @@ impl FieldSection {
         self.fault = None;
     }
 
-    /// Takes a field. What is wrong is remembered, so that the block is decoded to its end: the
-    /// compression of the next one depends on it.
+    /// Adds a field. A fault is recorded instead of returned, since decoding must reach the end of the
+    /// block: the compression state of the next block depends on each field.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), FieldSectionBomb> {
         self.size += name.len() + value.len() + FIELD_OVERHEAD;
         if self.size > self.bounds.head_bytes * HEAD_BOMB_FACTOR {
@@ -131,7 +131,7 @@ impl FieldSection {
                 self.cookie.extend_from_slice(value);
                 return Ok(());
             }
-            // It says again what :authority says, or else it is a second host.
+            // Host may repeat `:authority`; a different value would be a second host.
             b"host" if self.authority.is_some() => {
                 let is_same = self
                     .value(self.authority)
@@ -145,7 +145,7 @@ impl FieldSection {
         Ok(())
     }
 
-    /// RFC 9113 §8.3: known ones only, each once, and before all other fields.
+    /// Adds a pseudo-header field (RFC 9113 §8.3): known, at most once, and before all other fields.
     fn pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reject> {
         if self.is_trailer || self.fields_start.is_some() {
             return Err(Reject::PSEUDO_FIELDS);
@@ -165,7 +165,7 @@ impl FieldSection {
         }
     }
 
-    /// The first of the field lines is Host, from `:authority`.
+    /// Starts the field lines with Host, taken from `:authority`.
     fn begin_fields(&mut self) {
         if self.fields_start.is_some() {
             return;
@@ -197,7 +197,7 @@ impl FieldSection {
         self.text.push(b'\n');
     }
 
-    /// The block is whole: puts the last lines in their places.
+    /// Completes the section after its last field: adds the Cookie line and the request line.
     pub fn end(&mut self) {
         self.begin_fields();
         if !self.cookie.is_empty() {
@@ -207,7 +207,7 @@ impl FieldSection {
             self.cookie.clear();
         }
         self.fields_end = self.text.len();
-        if self.fault.is_none() && !self.is_trailer && !self.has_its_pseudo_fields() {
+        if self.fault.is_none() && !self.is_trailer && !self.has_required_pseudo_fields() {
             self.fault = Some(Reject::PSEUDO_FIELDS);
         }
         if !self.is_trailer {
@@ -215,13 +215,13 @@ impl FieldSection {
         }
     }
 
-    /// What is wrong with it, as far as its fields say.
+    /// First fault found in the fields.
     pub fn fault(&self) -> Option<Reject> {
         self.fault
     }
 
-    /// RFC 9113 §8.3.1, §8.5.
-    fn has_its_pseudo_fields(&self) -> bool {
+    /// Returns true if the required pseudo-header fields are present (RFC 9113 §8.3.1, §8.5).
+    fn has_required_pseudo_fields(&self) -> bool {
         match self.value(self.method) {
             None => false,
             Some(b"CONNECT") => {
@@ -234,7 +234,7 @@ impl FieldSection {
         }
     }
 
-    /// For the log, and for the head: as HTTP/1.1 would have it.
+    /// Appends the request line in the form of HTTP/1.1, for the log and for `head`.
     fn push_request_line(&mut self) {
         let start = self.text.len() as u32;
         let target = self.range(self.path.or(self.authority));
@@ -249,38 +249,38 @@ impl FieldSection {
         self.line = Some((start, self.text.len() as u32));
     }
 
-    /// The request line, for the log, as far as it is known.
+    /// Request line for the log, as far as known.
     pub fn line(&self) -> &[u8] {
         self.value(self.line).unwrap_or_default()
     }
 
-    /// The peer ended the stream right behind this block.
+    /// Records that the peer ended the stream right behind this section.
     pub fn end_stream(&mut self) {
         self.ended = true;
     }
 
-    /// Bytes that a copy of it takes in memory.
+    /// Bytes of memory that a copy of this section takes.
     pub fn held_bytes(&self) -> usize {
         size_of::<FieldSection>() + self.text.len() + size_of_val(&self.fields[..])
     }
 
-    /// What the Priority field says.
+    /// Value of the Priority field.
     pub fn priority(&self) -> Option<Priority> {
         self.priority
     }
 
-    /// What is asked, if it is right.
+    /// Builds the request head, or returns the first fault.
     pub fn head(&self) -> Result<RequestHead<'_>, Reject> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        let mut noted = RequestHeadBuilder::default();
+        let mut builder = RequestHeadBuilder::default();
         for [name, value, end] in &self.fields {
             let [name, value, end] = [*name as usize, *value as usize, *end as usize];
-            noted.add_field(&self.text[name..value - 2], &self.text[value..end])?;
+            builder.add_field(&self.text[name..value - 2], &self.text[value..end])?;
         }
         let fields = &self.text[self.fields_start.unwrap_or(self.fields_end)..self.fields_end];
-        let mut head = noted.finish(self.request_line()?, Fields(fields))?;
+        let mut head = builder.finish(self.request_line()?, Fields(fields))?;
         match head.body {
             BodyLength::None if !self.ended => head.body = BodyLength::Chunked,
             BodyLength::Length(1..) if self.ended => return Err(Reject::BODY_LENGTH),
@@ -297,8 +297,8 @@ impl FieldSection {
         let name = self.value(self.method).unwrap_or_default();
         let method = Method::from_name(name).ok_or(Reject::METHOD_UNKNOWN)?;
         let scheme = self.value(self.scheme).unwrap_or(b"https");
-        let of_the_web = [&b"https"[..], b"http"];
-        if !of_the_web.iter().any(|it| it.eq_ignore_ascii_case(scheme)) {
+        let web_schemes = [&b"https"[..], b"http"];
+        if !web_schemes.iter().any(|it| it.eq_ignore_ascii_case(scheme)) {
             return Err(Reject::TARGET_MALFORMED);
         }
         let target = match (method, self.value(self.path)) {
@@ -324,10 +324,10 @@ impl FieldSection {
     }
 }
 
-/// What each field counts beside its bytes (RFC 9113 §6.5.2, RFC 9114 §4.2.2).
+/// Bytes counted for each field beside its name and value (RFC 9113 §6.5.2, RFC 9114 §4.2.2).
 const FIELD_OVERHEAD: usize = 32;
 
-/// May this byte stand in a field's name (RFC 9113 §8.2.1)?
+/// Returns true if `byte` may stand in a field name (RFC 9113 §8.2.1).
 fn is_name(byte: u8) -> bool {
     byte_search::is_token(byte) && !byte.is_ascii_uppercase()
 }

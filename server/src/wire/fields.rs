@@ -1,24 +1,24 @@
-//! Field lines and what values they hold (RFC 9110 §5).
+//! Field lines and their values (RFC 9110 §5).
 //!
-//! Nothing is collected into a map: the lines stay where they arrived, and whoever wants a field
-//! that isn't in `Asks` walks over them.
+//! The lines stay in the read buffer instead of a map. A field outside of `KnownFields` is found by a
+//! linear search.
 
 use crate::wire::byte_search;
 
 pub use super::etag::{ETag, EntityTags, TagItem, entity_tags};
 pub use crate::wire::content_coding::{AcceptedCodings, ContentCoding};
 
-/// All field lines of one head, borrowed: the bytes between the request line and the empty line.
+/// Borrowed field lines of a head: the bytes between the request line and the empty line.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// Every line as name and trimmed value, in order.
+    /// Iterates over all lines as name and trimmed value, in order.
     pub fn iter(self) -> FieldLines<'a> {
         FieldLines { rest: self.0 }
     }
 
-    /// The values of all lines of this name, whatever the case it came in.
+    /// Iterates over the values of all lines with this name, in any case.
     pub fn all<'n>(self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         self.iter().filter_map(move |(line_name, value)| {
             line_name
@@ -27,7 +27,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The value of the first line of this name.
+    /// Returns the value of the first line with this name.
     pub fn first(self, name: &str) -> Option<&'a [u8]> {
         self.all(name).next()
     }
@@ -42,7 +42,7 @@ impl<'a> IntoIterator for Fields<'a> {
     }
 }
 
-/// Iterates over (name, trimmed value).
+/// Iterator over (name, trimmed value).
 #[derive(Clone, Debug)]
 pub struct FieldLines<'a> {
     rest: &'a [u8],
@@ -66,26 +66,26 @@ impl<'a> Iterator for FieldLines<'a> {
     }
 }
 
-/// The values of one list-typed field: none, one line, or (rare) several lines to be read as one
-/// list. Kept so that the usual single line costs no walk and no allocation.
+/// Values of a list-valued field: absent, one line, or, rarely, several lines that form one list. The usual
+/// single line needs neither a search nor an allocation.
 #[derive(Copy, Clone, Debug, Default)]
 pub enum FieldValues<'a> {
     /// The field is absent.
     #[default]
     None,
-    /// One line; its trimmed value.
+    /// Trimmed value of a single line.
     One(&'a [u8]),
-    /// Several lines: all the head's fields and the (lower-case) name to look for in them.
+    /// Several lines: all fields of the head, and the lower-case name to search for.
     Many(Fields<'a>, &'static str),
 }
 
 impl<'a> FieldValues<'a> {
-    /// Is the field absent?
+    /// Returns true if the field is absent.
     pub fn is_none(&self) -> bool {
         matches!(self, FieldValues::None)
     }
 
-    /// The trimmed value of each line, in order.
+    /// Iterates over the trimmed value of each line, in order.
     pub fn lines(&self) -> FieldValueLines<'a> {
         match *self {
             FieldValues::None => FieldValueLines(RemainingLines::One(None)),
@@ -96,13 +96,13 @@ impl<'a> FieldValues<'a> {
         }
     }
 
-    /// The members of the list, trimmed; empty ones are dropped (RFC 9110 §5.6.1.2).
+    /// Iterates over the trimmed members of the list, without empty members (RFC 9110 §5.6.1.2).
     pub fn items(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.lines().flat_map(items)
     }
 }
 
-/// Iterates over the lines of one field.
+/// Iterator over the lines of one field.
 #[derive(Clone, Debug)]
 pub struct FieldValueLines<'a>(RemainingLines<'a>);
 
@@ -125,8 +125,8 @@ impl<'a> Iterator for FieldValueLines<'a> {
     }
 }
 
-/// The members of one line's list: split at commas outside quoted strings, trimmed, empty ones
-/// dropped.
+/// Iterates over the members of a single line: split at commas outside quoted strings, trimmed, without
+/// empty members.
 pub fn items(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -142,7 +142,7 @@ pub fn items(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Where the first comma outside a quoted string (RFC 9110 §5.6.4) stands, or the end.
+/// Returns the position of the first comma outside a quoted string (RFC 9110 §5.6.4), or the length.
 fn item_end(list: &[u8]) -> usize {
     let mut quoted = false;
     let mut escaped = false;
@@ -166,7 +166,7 @@ mod tests {
         b"Host: a\r\nAccept-Encoding:gzip, br\r\nX:\r\naccept-encoding:\t zstd \r\n";
 
     #[test]
-    fn lines_in_order_with_trimmed_values() {
+    fn lines_come_in_order_with_trimmed_values() {
         let fields: Vec<_> = Fields(LINES).iter().collect();
         let expected: [(&[u8], &[u8]); 4] = [
             (b"Host", b"a"),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_several_lines_are_one_list() {
+    fn values_of_several_lines_form_one_list() {
         let many = FieldValues::Many(Fields(LINES), "accept-encoding");
         let items: Vec<_> = many.items().collect();
         assert_eq!(items, [&b"gzip"[..], b"br", b"zstd"]);
@@ -193,8 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn items_split_outside_quotes() {
-        #[rustfmt::skip] // A table reads better in columns.
+    fn items_are_split_outside_quotes() {
+        #[rustfmt::skip] // Keeps the columns of the table.
         let table: &[(&str, &[&str])] = &[
             ("", &[]),
             (" , ,", &[]),

@@ -1,13 +1,13 @@
-//! Integers and strings as field compression writes them: the same in HPACK (RFC 7541 §5) and in
-//! QPACK (RFC 9204 §4.1), but for how many bits of their first byte they have.
+//! Integers and strings of HPACK (RFC 7541 §5) and QPACK (RFC 9204 §4.1). The two formats differ only in
+//! the number of prefix bits.
 
 use crate::wire::huffman;
 
-/// What ought to be an integer or a string ends too early, or says what nobody means.
+/// Malformed integer or string: ends too early, or is out of range.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct MalformedPrimitive;
 
-/// Takes an integer whose first byte has a prefix of so many bits (RFC 7541 §5.1).
+/// Decodes an integer with a prefix of `prefix_bits` bits (RFC 7541 §5.1).
 pub(super) fn integer(block: &mut &[u8], prefix_bits: u32) -> Result<usize, MalformedPrimitive> {
     let (&first, mut rest) = block.split_first().ok_or(MalformedPrimitive)?;
     let prefix_max = u8::MAX >> (8 - prefix_bits);
@@ -31,11 +31,12 @@ pub(super) fn integer(block: &mut &[u8], prefix_bits: u32) -> Result<usize, Malf
     Ok(number)
 }
 
-/// Nothing that we take is larger than four more bytes say, and zeros may not pad it for ever.
+/// Largest shift of a continuation byte. Four continuation bytes cover every accepted number, and a bound
+/// stops endless padding with zeros.
 const INTEGER_SHIFT_MAX: u32 = 21;
 
-/// Takes a string whose length has a prefix of so many bits, behind the bit that says whether it is
-/// coded (RFC 7541 §5.2): it is of the block itself, or decoded into `scratch`.
+/// Decodes a string (RFC 7541 §5.2): the Huffman bit, a length with a prefix of `prefix_bits` bits, and the
+/// bytes. The result borrows the block, or `scratch` after Huffman decoding.
 pub(super) fn string<'o, 'b: 'o, 's: 'o>(
     block: &mut &'b [u8],
     prefix_bits: u32,
@@ -70,7 +71,7 @@ pub(super) fn push_integer(number: usize, prefix_bits: u32, pattern: u8, out: &m
     out.push(rest as u8);
 }
 
-/// Appends a string, as it is, or coded where that is shorter; `pattern` stands in the bits before.
+/// Appends a string, Huffman-coded if shorter, with `pattern` in the bits before its prefix.
 pub(super) fn push_string(text: &[u8], prefix_bits: u32, pattern: u8, out: &mut Vec<u8>) {
     let coded = huffman::encoded_len(text);
     if coded < text.len() {
@@ -82,8 +83,8 @@ pub(super) fn push_string(text: &[u8], prefix_bits: u32, pattern: u8, out: &mut 
     }
 }
 
-/// The fields in the lines of a head of HTTP/1.1 (each ends with CRLF), but for those that are the
-/// connection's there.
+/// Iterates over the fields in the lines of an HTTP/1.1 head (each ends with CRLF), without the
+/// connection-specific fields.
 pub(super) fn fields_of_lines(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let field = |line: &'_ [u8]| -> Option<(usize, usize)> {
         let colon = line.iter().position(|byte| *byte == b':')?;

@@ -1,10 +1,10 @@
-//! The Huffman code of HPACK (RFC 7541 §5.2, Appendix B), which is that of QPACK too.
+//! Huffman code of HPACK (RFC 7541 §5.2, Appendix B), also used by QPACK.
 //!
-//! The code is canonical: codes of one length follow each other in the order of their symbols. So
-//! the lengths alone, 257 bytes, are the whole code; the tables are made of them while compiling.
+//! The code is canonical: codes of one length follow each other in the order of their symbols. The lengths
+//! alone, 257 bytes, define the whole code, and the tables are built from the lengths at compile time.
 
-/// Bits of each symbol's code; the last is EOS.
-#[rustfmt::skip] // A table reads better in columns.
+/// Bits of each symbol's code; the last symbol is EOS.
+#[rustfmt::skip] // Keeps the columns of the table.
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
     28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
@@ -26,19 +26,19 @@ const LENGTHS: [u8; 257] = [
 ];
 const EOS: u16 = 256;
 const LENGTH_MAX: usize = 30;
-/// Codes up to this length are found by one look.
+/// Length of the longest codes that a single table look-up decodes.
 const SHORT_BITS: u32 = 8;
 
 struct HuffmanCode {
-    /// Of each symbol.
+    /// Code of each symbol.
     codes: [u32; 257],
     /// All symbols in the order of their codes.
     sorted: [u16; 257],
-    /// Of each length: the code behind its last one, at 32 bits; and what to add to a code of this
-    /// length to get its place in `sorted`.
+    /// For each length: the code behind the last code of the length, aligned to 32 bits; and the offset
+    /// from a code to its index in `sorted`.
     ends: [u64; LENGTH_MAX + 1],
     places: [i64; LENGTH_MAX + 1],
-    /// By the next eight bits: the symbol and its length, which is 0 for a longer code.
+    /// For the next eight bits: the symbol and its length, 0 for a longer code.
     short: [(u8, u8); 1 << SHORT_BITS],
 }
 
@@ -80,14 +80,14 @@ const fn make() -> HuffmanCode {
     made
 }
 
-/// This is no Huffman-coded string.
+/// Malformed Huffman-coded string.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct InvalidHuffman;
 
-/// Appends the decoded `coded` to `out`.
+/// Decodes `coded` and appends the text to `out`.
 pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
     let mut rest = coded.iter();
-    // The bits that are not yet decoded, at the top.
+    // Undecoded bits, aligned to the top.
     let (mut bits, mut count) = (0u64, 0u32);
     loop {
         while count <= 56
@@ -104,8 +104,7 @@ pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
             (symbol, length) = long(bits >> 32);
         }
         if length > count {
-            // Fewer bits than a code has: they must be padding, less than a byte of ones
-            // (RFC 7541 §5.2).
+            // Fewer bits than the next code must be padding: less than a byte of ones (RFC 7541 §5.2).
             let ones = bits.leading_ones();
             return if count < 8 && ones == count {
                 Ok(())
@@ -122,21 +121,21 @@ pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), InvalidHuffman> {
     }
 }
 
-/// The symbol of a code longer than [`SHORT_BITS`] at the top of 32 bits, and its length.
+/// Returns the symbol and the length of a code longer than [`SHORT_BITS`] at the top of 32 bits.
 fn long(window: u64) -> (u16, u32) {
     let mut length = SHORT_BITS as usize + 1;
     while length < LENGTH_MAX && window >= CODE.ends[length] {
         length += 1;
     }
     let place = (window >> (32 - length)) as i64 + CODE.places[length];
-    // Past the last code there is nothing: as invalid as EOS.
+    // A value behind the last code is as invalid as EOS.
     let symbol = usize::try_from(place)
         .ok()
         .and_then(|place| CODE.sorted.get(place));
     (symbol.copied().unwrap_or(EOS), length as u32)
 }
 
-/// Bytes of `text` once it is coded.
+/// Returns the length of `text` after encoding, in bytes.
 pub fn encoded_len(text: &[u8]) -> usize {
     let bits: usize = text
         .iter()
@@ -145,7 +144,7 @@ pub fn encoded_len(text: &[u8]) -> usize {
     bits.div_ceil(8)
 }
 
-/// Appends `text`, coded.
+/// Encodes `text` and appends the result to `out`.
 pub fn encode(text: &[u8], out: &mut Vec<u8>) {
     let (mut bits, mut count) = (0u64, 0u32);
     for byte in text {
@@ -159,7 +158,7 @@ pub fn encode(text: &[u8], out: &mut Vec<u8>) {
         }
     }
     if count > 0 {
-        // Padded with the first bits of EOS.
+        // The padding consists of the first bits of EOS.
         out.push((bits << (8 - count)) as u8 | (0xff >> count));
     }
 }
@@ -174,9 +173,9 @@ mod tests {
         decode(coded, &mut out).map(|()| out)
     }
 
-    /// RFC 7541 §C.4.1, §C.6.1.
+    /// Examples of RFC 7541 §C.4.1 and §C.6.1.
     #[test]
-    fn the_examples_of_the_standard() {
+    fn examples_of_the_rfc() {
         let examples: [(&[u8], &[u8]); 4] = [
             (
                 b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff",
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn every_symbol_there_and_back() {
+    fn every_symbol_is_decoded_back() {
         for byte in 0..=255u8 {
             for text in [vec![byte], vec![byte; 3], vec![b'a', byte, b'z']] {
                 let mut coded = Vec::new();
@@ -224,16 +223,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_encoded_is_decoded(text in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn encoded_text_is_decoded_back(text in proptest::collection::vec(any::<u8>(), 0..100)) {
             let mut coded = Vec::new();
             encode(&text, &mut coded);
             prop_assert_eq!(coded.len(), encoded_len(&text));
             prop_assert_eq!(decoded(&coded), Ok(text));
         }
 
-        /// One string has one code: what decodes is what encoding gives.
+        /// A string has a single encoding, and every decodable input equals the encoding of its text.
         #[test]
-        fn whatever_is_decoded_is_encoded(coded in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn decoded_text_is_encoded_back(coded in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(text) = decoded(&coded) {
                 let mut again = Vec::new();
                 encode(&text, &mut again);

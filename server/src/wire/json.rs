@@ -1,32 +1,32 @@
-//! JSON (RFC 8259), as far as APIs that we call need it: a value read whole, text written.
+//! JSON (RFC 8259), as far as the server's own requests to APIs need: parsing of whole values, and quoting
+//! of text.
 //!
-//! Numbers stay as they were written: what is asked for here are counts, and nothing is computed
-//! with them.
+//! Numbers keep their spelling. The server reads counts from JSON and computes nothing.
 
 use std::fmt::Write as _;
 
 use crate::limits::JSON_DEPTH_MAX;
 
-/// A value.
+/// JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Json {
     /// `null`
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// As it was written.
+    /// Number in its original spelling.
     Number(String),
-    /// Text, its escapes resolved.
+    /// String with its escapes resolved.
     Text(String),
     /// `[…]`
     List(Vec<Json>),
-    /// `{…}`, in its order.
+    /// `{…}`, in the original order.
     Object(Vec<(String, Json)>),
 }
 
 impl Json {
-    /// Reads one value and nothing after it. None for anything that isn't JSON in UTF-8, or that is
-    /// deeper than [`JSON_DEPTH_MAX`].
+    /// Parses a single value without trailing content. `None` for malformed JSON, for text other than
+    /// UTF-8, or for nesting deeper than [`JSON_DEPTH_MAX`].
     pub fn parse(bytes: &[u8]) -> Option<Json> {
         let text = std::str::from_utf8(bytes).ok()?;
         let mut reader = JsonReader { rest: text };
@@ -35,15 +35,18 @@ impl Json {
         reader.rest.is_empty().then_some(value)
     }
 
-    /// The member of this name; None if there is none, or this is no object.
+    /// Returns the member with this name; `None` without a member, or if the value is no object.
     pub fn field(&self, name: &str) -> Option<&Json> {
         match self {
-            Json::Object(fields) => fields.iter().find(|(its, _)| its == name).map(|(_, it)| it),
+            Json::Object(fields) => fields
+                .iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, value)| value),
             _ => None,
         }
     }
 
-    /// The text of the member of this name.
+    /// Returns the text of the member with this name.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.field(name)? {
             Json::Text(text) => Some(text),
@@ -51,7 +54,7 @@ impl Json {
         }
     }
 
-    /// The whole number that the member of this name is.
+    /// Returns the whole number of the member with this name.
     pub fn number(&self, name: &str) -> Option<u64> {
         match self.field(name)? {
             Json::Number(number) => number.parse().ok(),
@@ -59,7 +62,7 @@ impl Json {
         }
     }
 
-    /// The values of the list of this name; nothing where there is none.
+    /// Returns the values of the list with this name; empty without a list.
     pub fn list(&self, name: &str) -> &[Json] {
         match self.field(name) {
             Some(Json::List(values)) => values,
@@ -68,7 +71,7 @@ impl Json {
     }
 }
 
-/// Text as a JSON string (RFC 8259 §7).
+/// Quotes text as a JSON string (RFC 8259 §7).
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -94,7 +97,7 @@ impl JsonReader<'_> {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\r', '\n']);
     }
 
-    /// Takes `word` if it comes next.
+    /// Consumes `word` if the input begins with `word`.
     fn take(&mut self, word: &str) -> Option<()> {
         self.rest = self.rest.strip_prefix(word)?;
         Some(())
@@ -151,7 +154,7 @@ impl JsonReader<'_> {
         }
     }
 
-    /// RFC 8259 §6.
+    /// Parses a number (RFC 8259 §6).
     fn number(&mut self) -> Option<String> {
         let start = self.rest;
         let _ = self.take("-");
@@ -170,9 +173,9 @@ impl JsonReader<'_> {
 
     fn digits(&mut self) -> Option<()> {
         let rest = self.rest.trim_start_matches(|c: char| c.is_ascii_digit());
-        let some = rest.len() < self.rest.len();
+        let has_digits = rest.len() < self.rest.len();
         self.rest = rest;
-        some.then_some(())
+        has_digits.then_some(())
     }
 
     fn string(&mut self) -> Option<String> {
@@ -217,7 +220,7 @@ impl JsonReader<'_> {
         })
     }
 
-    /// Four hexadecimal digits.
+    /// Parses four hexadecimal digits.
     fn unit(&mut self) -> Option<u32> {
         let digits = self.rest.get(..4)?;
         if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_every_kind() {
+    fn values_of_every_kind_are_parsed() {
         let json = read(
             " { \"a\" : [1, -2.5e+3, true, false, null], \"b\":{\"c\":\"x\\n\\u00e9\\ud83d\\ude00\\/\"},\
              \"n\": 42, \"empty\": [ ], \"none\": { } } ",
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn malformed_json_is_refused() {
         for text in [
             "",
             "{",
@@ -291,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(text in any::<String>()) {
+        fn quoted_text_is_parsed_back(text in any::<String>()) {
             prop_assert_eq!(read(&quoted(&text)), Some(Json::Text(text)));
         }
 

@@ -1,6 +1,7 @@
-//! Bytes to meaning and back: no socket, no clock, no async (`tests/layers.rs` holds that).
+//! Parsers and encoders of the wire formats: pure functions and state machines without sockets, clock or
+//! async (`tests/layers.rs` checks the absence).
 //!
-//! Everything here can be fed at any split point, and is fuzzed without a port.
+//! Every decoder accepts input split at any byte, and is fuzzed without a port.
 
 pub mod cache_control;
 pub mod abuse_budget;

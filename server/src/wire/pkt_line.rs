@@ -1,24 +1,25 @@
-//! The lines that git's protocol is cut into (gitprotocol-common), as far as the answer to a push
-//! needs it: its last flush is kept back, so that words for who pushed can stand before it.
+//! pkt-lines of git's protocol (gitprotocol-common), as far as the response to a push needs them: the final
+//! flush is held back, and a message for the user can be inserted before the flush.
 //!
-//! Words are possible where the client has asked for bands (`side-band-64k`): each line then says in
-//! its first byte whether it is data (1), words for the user (2), or the last words (3). git's own
-//! hooks speak after the report and before the flush, in band 2, and so do we.
+//! A message is possible if the client requested `side-band-64k`. The first byte of each line then names
+//! its band: data (1), progress messages for the user (2), or a fatal error (3). Git's own hooks write to
+//! band 2 after the report and before the flush, and so does this module.
 
-/// An answer to a push on its way to the client.
+/// Filter for git's response to a push on its way to the client.
 #[derive(Default)]
 pub struct PushResponse {
-    /// The length of a line, as far as it has come; four zeros are a flush that may be the last.
+    /// Length digits of the next line, as far as received. Four zeros are a flush, held back because a
+    /// flush may be the final one.
     length: Vec<u8>,
-    /// Bytes of the current line that are still to come.
+    /// Bytes of the current line not yet received.
     left: usize,
-    /// The first byte of the current line is next.
+    /// The next byte is the first of a line.
     begins: bool,
     bands: SideBand,
-    /// Anything at all.
+    /// At least one byte has been received.
     has_come: bool,
-    /// These are no lines: all goes on as it came.
-    is_foreign: bool,
+    /// The content is no sequence of pkt-lines and passes unchanged.
+    is_unchanged: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -30,22 +31,22 @@ enum SideBand {
 }
 
 const FLUSH: &[u8] = b"0000";
-/// The longest line, its length included.
+/// Longest line, including its length digits.
 const LINE_BYTES_MAX: usize = 65_520;
-/// What git sends so that nobody takes it for dead: data, but none.
+/// Keep-alive line, an empty data line: git sends it during long silence to keep the client waiting.
 pub const KEEP_ALIVE: &[u8] = b"0005\x01";
 
 impl PushResponse {
-    /// Takes what comes, and appends what can go on.
+    /// Passes received bytes to `out`, except for a flush that may be the final one.
     pub fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         self.has_come |= !bytes.is_empty();
         while let [first, rest @ ..] = bytes {
-            if self.is_foreign {
+            if self.is_unchanged {
                 return out.extend_from_slice(bytes);
             }
             if self.left > 0 {
                 if std::mem::take(&mut self.begins) {
-                    self.look_at_band(*first);
+                    self.check_band(*first);
                 }
                 let (line, after) = bytes.split_at(self.left.min(bytes.len()));
                 out.extend_from_slice(line);
@@ -54,7 +55,7 @@ impl PushResponse {
                 continue;
             }
             if self.length == FLUSH {
-                // It wasn't the last.
+                // More bytes followed, and the held-back flush was not the final one.
                 out.append(&mut self.length);
             }
             self.length.push(*first);
@@ -74,31 +75,31 @@ impl PushResponse {
                 self.left = length - 4;
                 self.begins = self.left > 0;
             }
-            // Delimiters are no part of such an answer.
-            _ => self.is_foreign = true,
+            // Delimiters (0001, 0002) never occur in the response to a push.
+            _ => self.is_unchanged = true,
         }
         out.append(&mut self.length);
     }
 
-    fn look_at_band(&mut self, first: u8) {
+    fn check_band(&mut self, first: u8) {
         self.bands = match (self.bands, first) {
             (SideBand::Unknown | SideBand::Yes, 1..=3) => SideBand::Yes,
             _ => SideBand::No,
         };
     }
 
-    /// Nothing has come: a report on a push is something, so nothing was pushed. Clients ask so before
-    /// they send much, to learn whether they may (`http.postBuffer`).
+    /// Returns true if no byte has been received. A real push has a report; an empty response answers a
+    /// probe, with which clients ask for permission before a large push (`http.postBuffer`).
     pub fn is_empty(&self) -> bool {
         !self.has_come
     }
 
-    /// It has come to its last flush, and words can stand before it.
+    /// Returns true if the response has reached a flush and a message can be inserted before the flush.
     pub fn can_insert_message(&self) -> bool {
-        self.length == FLUSH && self.bands == SideBand::Yes && !self.is_foreign
+        self.length == FLUSH && self.bands == SideBand::Yes && !self.is_unchanged
     }
 
-    /// What is left to be sent, after these words for the user.
+    /// Ends the response: returns the lines of the message followed by the held-back bytes.
     pub fn end(self, words: &[String]) -> Vec<u8> {
         let mut out = Vec::new();
         for line in words.iter().filter(|_| self.can_insert_message()) {
@@ -118,7 +119,8 @@ impl PushResponse {
 mod tests {
     use super::*;
 
-    /// What goes on before the end, and then.
+    /// Returns the bytes passed on before the end, the bytes returned at the end, and whether a message can
+    /// be inserted.
     fn through(parts: &[&[u8]], words: &[&str]) -> (Vec<u8>, Vec<u8>, bool) {
         let (mut answer, mut out) = (PushResponse::default(), Vec::new());
         for part in parts {
@@ -133,7 +135,7 @@ mod tests {
     const WITHOUT: &[u8] = b"000eunpack ok\n0019ok refs/heads/main\n0000";
 
     #[test]
-    fn words_stand_before_the_last_flush_however_it_comes() {
+    fn a_message_stands_before_the_final_flush_at_every_split_point() {
         let before = &WITH_BANDS[..WITH_BANDS.len() - 4];
         for at in 0..=WITH_BANDS.len() {
             let (first, second) = WITH_BANDS.split_at(at);
@@ -146,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_for_no_bands_gets_no_words() {
+    fn a_client_without_side_band_gets_no_message() {
         for at in 0..=WITHOUT.len() {
             let (first, second) = WITHOUT.split_at(at);
             let (out, end, can_speak) = through(&[first, second], &["deployed"]);
             assert_eq!([out, end].concat(), WITHOUT);
             assert!(!can_speak);
         }
-        // Not even a report, or one in which something else follows the flush.
+        // Neither an empty response nor a response with data behind the flush takes a message.
         assert_eq!(through(&[], &["x"]).1, b"");
         let (out, end, can_speak) = through(&[b"0000", WITHOUT], &["x"]);
         assert_eq!([out, end].concat(), [b"0000", WITHOUT].concat());
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_goes_on_as_it_came() {
+    fn malformed_lines_pass_unchanged() {
         for bytes in [
             &b"<html>no such thing</html>"[..],
             b"0001",
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn no_change_of_a_byte_loses_another() {
+    fn changing_one_byte_loses_no_other_byte() {
         for at in 0..WITH_BANDS.len() {
             for to in 0..=255 {
                 let mut bytes = WITH_BANDS.to_vec();
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn words_fit_into_a_line() {
+    fn a_long_message_is_cut_to_the_longest_line() {
         let long = "x".repeat(100_000);
         let end = through(&[WITH_BANDS], &[&long]).1;
         assert!(end.starts_with(b"fff0\x02xxx"));

@@ -1,19 +1,19 @@
-//! Extensible priorities (RFC 9218): what the peer wants first.
+//! Extensible priorities (RFC 9218).
 
 use super::fields::items;
 
-/// How urgent a response is, and whether its first part is of use without the rest.
+/// Urgency of a response, and whether its parts are useful before the whole.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Priority {
-    /// 0 = the most urgent, to 7.
+    /// Urgency from 0, the highest, to 7.
     pub urgency: u8,
-    /// It may be sent in turns with others of its urgency.
+    /// The response may be interleaved with responses of equal urgency.
     pub incremental: bool,
 }
 
 impl Default for Priority {
-    /// Of who says nothing. The standard's default would be to send one response after the other,
-    /// which is for a client that knows about priorities; for one that doesn't, turns are fair.
+    /// Priority of a request without a priority signal. RFC 9218 would send such responses one after the
+    /// other, which suits clients with knowledge of priorities; for any other client, interleaving is fair.
     fn default() -> Priority {
         Priority {
             urgency: 3,
@@ -23,8 +23,8 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Reads the value of a Priority field or of PRIORITY_UPDATE: a dictionary of structured fields
-    /// (RFC 8941 §3.2), of which all but `u` and `i` is ignored, as is what is malformed.
+    /// Parses the value of a Priority field or of PRIORITY_UPDATE: a dictionary of structured fields (RFC
+    /// 8941 §3.2). Unknown keys and malformed members are ignored; only `u` and `i` count.
     pub fn parse(value: &[u8]) -> Priority {
         let mut priority = Priority {
             urgency: 3,
@@ -48,8 +48,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_values_mean() {
-        #[rustfmt::skip] // A table reads better in columns.
+    fn priority_values_are_parsed() {
+        #[rustfmt::skip] // Keeps the columns of the table.
         let table: &[(&str, u8, bool)] = &[
             ("", 3, false),
             ("u=0", 0, false),

@@ -1,20 +1,21 @@
 //! Byte ranges (RFC 9110 §14).
 //!
-//! A server may ignore any Range field, so whatever is odd is ignored and answered with the whole;
-//! 416 is left for a well-formed request that lies wholly behind the end.
+//! A server may ignore any Range field. An unusual field is ignored and answered with the whole
+//! representation; 416 answers only a well-formed request for ranges that all lie behind the end.
 
 use crate::limits::RANGES_MAX;
 use crate::wire::byte_search;
 use std::ops::Deref;
 
-/// What a Range field asks of a representation.
+/// Result of a Range field for a representation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ranges {
-    /// Not bytes, malformed, too many, overlapping, or nothing is there to be cut: send the whole.
+    /// Another unit than bytes, malformed, too many or overlapping ranges, or an empty representation: the
+    /// whole representation is sent.
     Ignore,
-    /// Nothing that was asked for exists: 416.
+    /// No requested range exists: 416.
     Unsatisfiable,
-    /// At least one, all inside the representation, in the order they were asked for.
+    /// One or more ranges inside the representation, in the order of the request.
     Some(RangeList),
 }
 
@@ -31,7 +32,7 @@ impl RangeList {
         length: 0,
     };
 
-    /// False if it is full or the new range meets one that is there.
+    /// Adds a range. Returns false if the list is full or the range overlaps another.
     fn add(&mut self, first: u64, last: u64) -> bool {
         let overlaps = self.iter().any(|&(f, l)| first <= l && f <= last);
         if overlaps || self.length == RANGES_MAX {
@@ -70,7 +71,7 @@ pub fn parse_ranges(value: &[u8], size: u64) -> Ranges {
     let Some((unit, set)) = value.split_at_checked(6) else {
         return Ranges::Ignore;
     };
-    // Of an empty file a client that always asks for a range gets the empty whole, not an error.
+    // A client that always asks for a range gets an empty file whole instead of an error.
     if !unit.eq_ignore_ascii_case(b"bytes=") || size == 0 {
         return Ranges::Ignore;
     }
@@ -87,7 +88,7 @@ pub fn parse_ranges(value: &[u8], size: u64) -> Ranges {
         match resolve(item, size) {
             None => return Ranges::Ignore,
             Some(ResolvedRange::Outside) => {}
-            // Overlapping ranges multiply the answer (RFC 9110 §17.15).
+            // Overlapping ranges multiply the size of the response (RFC 9110 §17.15).
             Some(ResolvedRange::Inside(first, last)) if !found.add(first, last) => {
                 return Ranges::Ignore;
             }
@@ -106,7 +107,7 @@ enum ResolvedRange {
     Outside,
 }
 
-/// One `first-last`, `first-` or `-suffix`; `None` if malformed.
+/// Resolves `first-last`, `first-` or `-suffix`; `None` if malformed.
 fn resolve(item: &[u8], size: u64) -> Option<ResolvedRange> {
     let dash = item.iter().position(|&byte| byte == b'-')?;
     let (first, last) = (&item[..dash], &item[dash + 1..]);
@@ -133,7 +134,7 @@ fn resolve(item: &[u8], size: u64) -> Option<ResolvedRange> {
     })
 }
 
-/// Digits; what doesn't fit is as good as the largest number.
+/// Reads digits. A number above the largest `u64` counts as the largest.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -152,9 +153,9 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    #[rustfmt::skip] // A table reads better in columns.
-    fn sets() {
-        /// None = ignored, empty = unsatisfiable.
+    #[rustfmt::skip] // Keeps the columns of the table.
+    fn range_sets_are_resolved() {
+        /// Expected ranges: `None` = ignored, empty = unsatisfiable.
         type Expected = Option<&'static [(u64, u64)]>;
         let table: &[(&str, u64, Expected)] = &[
             ("bytes=0-0", 10, Some(&[(0, 0)])),
@@ -181,16 +182,16 @@ mod tests {
             ("bytes=-99999999999999999999999", 10, Some(&[(0, 9)])),
             ("bytes=0-1,2-3", 10, Some(&[(0, 1), (2, 3)])),
             ("bytes=18446744073709551614-", u64::MAX, Some(&[(u64::MAX - 1, u64::MAX - 1)])),
-            // Behind the end.
+            // Ranges behind the end.
             ("bytes=10-", 10, Some(&[])),
             ("bytes=10-20", 10, Some(&[])),
             ("bytes=-0", 10, Some(&[])),
             ("bytes=10-,20-30,-0", 10, Some(&[])),
             ("bytes=99999999999999999999999-", 10, Some(&[])),
-            // Nothing to cut.
+            // Empty representations.
             ("bytes=0-", 0, None),
             ("bytes=-5", 0, None),
-            // Malformed.
+            // Malformed values.
             ("", 10, None),
             ("bytes", 10, None),
             ("bytes=", 10, None),
@@ -213,7 +214,7 @@ mod tests {
             ("bytes=20-30,x", 10, None),
             ("lines=0-1", 10, None),
             ("octets=0-1", 10, None),
-            // Too many or overlapping.
+            // Too many or overlapping ranges.
             ("bytes=0-0,2-2,4-4,6-6,8-8,10-10,12-12,14-14,16-16", 20, None),
             ("bytes=30-,30-,30-,30-,30-,30-,30-,30-,30-", 20, None),
             ("bytes=0-5,5-6", 10, None),

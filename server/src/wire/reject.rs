@@ -1,24 +1,25 @@
-//! Why a request was refused: a status and a stable number that the access log prints.
+//! Reasons for refusing a request: a status and a stable number, printed in the access log.
 //!
 //! The numbers are part of the product (docs/src/rejects.md lists them): never reuse one.
 
 use super::status::Status;
 
-/// The peer's fault, decided.
+/// Refusal of a request, caused by the peer or by the state of the server.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Reject {
     /// Stable number; logs print `R404` (`"rule":404` in JSON).
     pub rule: u16,
-    /// What the peer is told.
+    /// Status of the response.
     pub status: Status,
     /// One clause for the log and the plain error page.
     pub reason: &'static str,
-    /// The rest of the connection can't be trusted: answer, then close, read nothing more as a request.
+    /// The framing of the connection is unreliable: the server responds, closes the connection, and parses
+    /// no further request.
     pub close: bool,
 }
 
 impl Reject {
-    /// Was it only because of who asked, so that others who ask for the same may get it?
+    /// Returns true if the refusal depends on the client alone, and other clients may get the same page.
     pub fn is_of_one_client(self) -> bool {
         [
             Reject::ASKED_TOO_OFTEN,
@@ -38,7 +39,7 @@ macro_rules! rejects {
                 pub const $name: Reject =
                     Reject { rule: $rule, status: Status($status), reason: $reason, close: $close };
             )*
-            /// All of them, in the order of their numbers (for the table in the docs).
+            /// All refusals in the order of their numbers, for the table in the guide.
             pub const ALL: &'static [Reject] = &[$( Reject::$name, )*];
         }
     };
@@ -82,11 +83,11 @@ rejects! {
     TRAILER_MALFORMED = 308 400 true "malformed trailer section";
     BODY_TOO_LARGE = 309 413 true "request body too large";
     TRAILER_TOO_LARGE = 310 431 true "trailer section too large";
-    BODY_LENGTH = 311 400 false "body of another length than Content-Length";
+    BODY_LENGTH = 311 400 false "length of the body differs from Content-Length";
     CODING_NOT_CHUNKED = 312 400 true "chunked is not the last transfer coding";
     // 4xx: routing and access.
     HOST_UNKNOWN = 401 404 false "no such site";
-    MISDIRECTED = 402 421 true "another site than this connection was opened for";
+    MISDIRECTED = 402 421 true "connection was opened for another site";
     ADDRESS_DENIED = 403 403 false "address not allowed";
     LOGIN_NEEDED = 404 401 false "login needed";
     LOGIN_WRONG = 405 401 false "wrong user or password";
@@ -103,15 +104,15 @@ rejects! {
     CHANGING = 508 503 false "file is being changed";
     UNREADABLE = 509 403 false "file can't be read";
     SCRIPT_NOT_EXECUTABLE = 510 403 false "script isn't executable";
-    GIT_DUMB = 511 403 false "only git's smart protocol is spoken here";
-    SERVERS_OWN = 512 404 false "a file of the server's own";
+    GIT_DUMB = 511 403 false "only git's smart protocol is supported";
+    SERVERS_OWN = 512 404 false "private file of the server";
     // 6xx: time and load.
     HEAD_SLOW = 601 408 true "head not finished in time";
     BODY_SLOW = 602 408 true "body too slow";
     OVERLOADED = 603 503 true "too many connections";
     LOGINS_BUSY = 604 503 false "too many logins at once";
     ASKED_TOO_OFTEN = 605 429 false "too many pages in a minute";
-    SHARE_TAKEN = 606 503 false "too many large pages on their way to one address";
+    SHARE_TAKEN = 606 503 false "too many large pages being sent to one address";
     LOGINS_FAILED = 607 429 false "too many failed logins";
     REQUESTS_SHARE_TAKEN = 608 503 true "too many requests under way";
     // 7xx: live calls.
@@ -125,19 +126,19 @@ rejects! {
     CALLS_BUSY = 714 503 false "too many calls at once";
     REDIRECTED_TOO_OFTEN = 715 508 false "too many redirects within the server";
     BACKEND_UNREACHABLE = 716 502 false "backend can't be reached";
-    BACKEND_LEFT = 717 502 false "backend left before its response began";
-    BACKEND_MALFORMED = 718 502 false "backend doesn't speak its protocol";
+    BACKEND_LEFT = 717 502 false "backend disconnected before its response began";
+    BACKEND_MALFORMED = 718 502 false "malformed response of a backend";
     BACKEND_BUSY = 719 503 false "backend is busy";
-    // 720 was a body without a length for a backend; it is counted now.
+    // 720 refused a body without a length for a backend; such bodies are now buffered and counted.
     SCRIPT_FAILED = 721 502 false "script failed in its response";
     BODIES_FULL = 722 503 false "no room for a body of unknown length";
-    BODY_NOT_KEPT = 723 507 false "body can't be kept on the disk";
+    BODY_NOT_KEPT = 723 507 false "body can't be stored on disk";
     CALL_SHARE_TAKEN = 724 503 false "too many calls at once from one address";
 }
 
 impl Reject {
-    /// Is a request with this fault malformed in the sense of RFC 9113 §8.1.1 and RFC 9114 §4.1.2? Then its stream is
-    /// reset; else it is answered as over HTTP/1.1.
+    /// Returns true if the refused request is malformed by RFC 9113 §8.1.1 and RFC 9114 §4.1.2. The stream
+    /// of a malformed request is reset; any other refusal is answered as over HTTP/1.1.
     pub fn is_malformed(self) -> bool {
         [
             Reject::PSEUDO_FIELDS,

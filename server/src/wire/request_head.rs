@@ -1,4 +1,4 @@
-//! What a request asks, the same view for every version of HTTP.
+//! Parsed head of a request, the same type for every version of HTTP.
 //!
 //! A `RequestHead` borrows the worker's buffers and never crosses an await.
 
@@ -6,10 +6,10 @@ use crate::wire::fields::{FieldValues, Fields};
 use crate::wire::h1::body_decoder::BodyLength;
 use std::borrow::Cow;
 
-/// A known method: one of RFC 9110 §9 and RFC 5789, or another that is registered; what is not is
-/// refused with 501 while parsing.
+/// Known request method: a method of RFC 9110 §9 or RFC 5789, or another registered method. The parser
+/// refuses any other method with 501.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "each is the method of its name")]
+#[expect(missing_docs, reason = "each variant has the name of its method")]
 pub enum Method {
     Get,
     Head,
@@ -20,16 +20,16 @@ pub enum Method {
     Patch,
     Trace,
     Connect,
-    /// One that handlers alone understand, such as PROPFIND.
+    /// Extension method that only handlers understand, such as PROPFIND.
     Registered(RegisteredMethod),
 }
 
-/// A method of an extension of HTTP, by its place in the table.
+/// Extension method, as an index into the table of registered methods.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct RegisteredMethod(u8);
 
 impl Method {
-    /// All of them; of the registered ones, the first.
+    /// All methods, with the first of the registered ones.
     pub const ALL: [Method; 10] = [
         Method::Get,
         Method::Head,
@@ -43,7 +43,7 @@ impl Method {
         Method::Registered(RegisteredMethod(0)),
     ];
 
-    /// The method of this name; names are case-sensitive (RFC 9110 §9.1).
+    /// Returns the method of this name; names are case-sensitive (RFC 9110 §9.1).
     pub fn from_name(name: &[u8]) -> Option<Method> {
         Some(match name {
             b"GET" => Method::Get,
@@ -63,11 +63,12 @@ impl Method {
     fn registered(name: &[u8]) -> Option<Method> {
         let place = REGISTERED
             .iter()
-            .position(|(its, _)| its.as_bytes() == name)?;
+            .position(|(known, _)| known.as_bytes() == name)?;
         Some(Method::Registered(RegisteredMethod(place as u8)))
     }
 
-    /// Does it only ask (RFC 9110 §9.2.1)? All others may change what pages say.
+    /// Returns true if the method is safe (RFC 9110 §9.2.1). Any other method may change the content of
+    /// pages.
     pub fn is_safe(self) -> bool {
         match self {
             Method::Get | Method::Head | Method::Options | Method::Trace => true,
@@ -76,7 +77,7 @@ impl Method {
         }
     }
 
-    /// As it stands in a request line.
+    /// Name of the method in a request line.
     pub fn name(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -93,9 +94,9 @@ impl Method {
     }
 }
 
-/// What else IANA has registered, and whether it is safe: WebDAV (RFC 4918), versions (RFC 3253),
-/// access lists (RFC 3744), calendars (RFC 4791), searches (RFC 5323) and their like. Not `PRI`, which
-/// is no request.
+/// Extension methods of the IANA registry, and whether each is safe: WebDAV (RFC 4918), versioning (RFC
+/// 3253), access control (RFC 3744), calendars (RFC 4791), search (RFC 5323) and further ones. `PRI` is
+/// missing because no request may use it.
 const REGISTERED: [(&str, bool); 30] = [
     ("PROPFIND", true),
     ("PROPPATCH", false),
@@ -129,12 +130,12 @@ const REGISTERED: [(&str, bool); 30] = [
     ("VERSION-CONTROL", false),
 ];
 
-/// The version that the peer spoke.
+/// HTTP version of a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum Version {
     /// HTTP/1.0.
     Http10,
-    /// HTTP/1.1 and any later minor version, which must be understood as it (RFC 9110 §2.5).
+    /// HTTP/1.1 and any later minor version, which RFC 9110 §2.5 treats like HTTP/1.1.
     Http11,
     /// HTTP/2.
     #[default]
@@ -143,42 +144,42 @@ pub enum Version {
     Http3,
 }
 
-/// One request's head, parsed.
+/// Parsed head of a request.
 #[derive(Debug)]
 pub struct RequestHead<'a> {
-    /// What is to be done.
+    /// Request method.
     pub method: Method,
-    /// The version that the peer spoke.
+    /// HTTP version of the request.
     pub version: Version,
-    /// The request line as it came, without its line end (for the log); in HTTP/2 and 3, as it would be.
+    /// Request line for the log, as received, without the line end. In HTTP/2 and HTTP/3 the line is
+    /// composed in the form of HTTP/1.1.
     pub line: &'a [u8],
-    /// Host without port, as sent; an IPv6 address keeps its brackets. Empty only in HTTP/1.0
-    /// without Host.
+    /// Host without port, as sent; an IPv6 address keeps its brackets. Empty only in HTTP/1.0 without Host.
     pub host: &'a [u8],
-    /// The target's path as it was sent, still percent-encoded; `*` for `OPTIONS *` and CONNECT.
-    /// It may begin with `//`, so in a Location it must follow a scheme and host.
+    /// Path of the target as sent, still percent-encoded; `*` for `OPTIONS *` and CONNECT. The path may
+    /// begin with `//`, and in a Location must follow a scheme and host.
     pub raw_path: &'a [u8],
-    /// Decoded and normalised: begins with `/`, no `.` or `..` component, no empty one but the
-    /// last. `*` for `OPTIONS *` and CONNECT.
+    /// Decoded and normalised path: begins with `/`, has no `.` or `..` component, and no empty component
+    /// except the last. `*` for `OPTIONS *` and CONNECT.
     pub path: Cow<'a, [u8]>,
-    /// Without the `?`.
+    /// Query without the `?`.
     pub query: Option<&'a [u8]>,
-    /// The fields that stored pages look at.
+    /// Fields evaluated for stored pages.
     pub known_fields: KnownFields<'a>,
     /// Every field line, in order.
     pub fields: Fields<'a>,
-    /// May the connection stay open after this exchange (RFC 9112 §9.3)?
+    /// The connection may stay open after the request (RFC 9112 §9.3).
     pub keep_alive: bool,
-    /// How the body that follows is framed.
+    /// Framing of the request's body.
     pub body: BodyLength,
-    /// `Expect: 100-continue` was sent, and not in HTTP/1.0 (RFC 9110 §10.1.1).
+    /// The client sent `Expect: 100-continue`, and not in HTTP/1.0 (RFC 9110 §10.1.1).
     pub expect_continue: bool,
 }
 
-/// The fields that stored pages look at, picked out while parsing.
+/// Fields evaluated for stored pages, collected during parsing.
 ///
-/// A single-valued field that was sent twice has an empty value here, which is malformed and so
-/// is never met: a date is ignored, an If-Range doesn't match (RFC 9110 §13.1.3 to §13.1.5).
+/// A single-valued field sent twice has an empty value here. The empty value is malformed and has no
+/// effect: a date is ignored, and If-Range does not match (RFC 9110 §13.1.3 to §13.1.5).
 #[derive(Default, Debug)]
 pub struct KnownFields<'a> {
     /// Accept-Encoding.
@@ -193,15 +194,15 @@ pub struct KnownFields<'a> {
     pub if_unmodified_since: Option<&'a [u8]>,
     /// If-Range.
     pub if_range: Option<&'a [u8]>,
-    /// Range; None if absent or sent twice.
+    /// Range; `None` if absent or sent twice.
     pub range: Option<&'a [u8]>,
-    /// Authorization; sent twice, the head is refused.
+    /// Authorization; a second line causes a refusal of the head.
     pub authorization: Option<&'a [u8]>,
-    /// Cookie was sent.
+    /// At least one Cookie line was sent.
     pub cookie: bool,
-    /// For the log; the first.
+    /// First Referer line, for the log.
     pub referer: Option<&'a [u8]>,
-    /// For the log; the first.
+    /// First User-Agent line, for the log.
     pub user_agent: Option<&'a [u8]>,
 }
 
@@ -210,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn methods_by_their_names() {
+    fn methods_are_found_by_name() {
         for method in Method::ALL {
             assert_eq!(Method::from_name(method.name().as_bytes()), Some(method));
         }

@@ -1,31 +1,32 @@
-//! The request target (RFC 9112 §3.2): decoded and normalised once, so that every later stage
-//! compares and opens the very same path.
+//! Request target (RFC 9112 §3.2). A target is decoded and normalised once; every later stage compares and
+//! opens the normalised path.
 //!
-//! What has been used to slip past such comparisons is refused rather than repaired: `..` above
-//! the root, encoded slashes, backslashes, NUL.
+//! Known means to bypass path comparisons are refused rather than repaired: `..` above the root, encoded
+//! slashes, backslashes and NUL.
 
 use crate::wire::byte_search;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use std::borrow::Cow;
 
-/// A request target, taken apart.
+/// Components of a request target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestTarget<'a> {
-    /// Host and port of the absolute form or of CONNECT; a valid host.
+    /// Host and port of the absolute form or of CONNECT; always a valid host.
     pub authority: Option<&'a [u8]>,
-    /// The path as it was sent; `/` if an absolute form has none, `*` for `OPTIONS *` and CONNECT.
+    /// Path as sent by the client; `/` for an absolute form without a path, `*` for `OPTIONS *` and
+    /// CONNECT.
     pub raw_path: &'a [u8],
-    /// The path decoded and normalised, or `*` as above.
+    /// Decoded and normalised path; `*` for `OPTIONS *` and CONNECT.
     pub path: Cow<'a, [u8]>,
-    /// Without the `?`; not decoded.
+    /// Query without the `?`, not decoded.
     pub query: Option<&'a [u8]>,
 }
 
-/// Reads a target in the form that its method allows. Errors: the rules 110 to 115.
+/// Parses a target in a form that `method` allows. Errors: rules 110 to 115.
 pub fn parse_target(method: Method, target: &[u8]) -> Result<RequestTarget<'_>, Reject> {
-    // RFC 3986 has a smaller set, but browsers send `|`, `^`, `"`, `{` and `}` as they are.
-    // A fragment never belongs in a request.
+    // RFC 3986 allows fewer characters, but browsers send `|`, `^`, `"`, `{` and `}` unencoded. A fragment
+    // never belongs in a request.
     if !target.iter().all(|&byte| TARGET[usize::from(byte)]) {
         return Err(Reject::TARGET_MALFORMED);
     }
@@ -49,7 +50,7 @@ fn asterisk(authority: Option<&[u8]>) -> RequestTarget<'_> {
     }
 }
 
-/// `/path?query`
+/// Parses the origin form, `/path?query`.
 fn origin<'a>(authority: Option<&'a [u8]>, target: &'a [u8]) -> Result<RequestTarget<'a>, Reject> {
     let (raw_path, query) = match byte_search::find(target, b'?', 0) {
         Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
@@ -64,7 +65,7 @@ fn origin<'a>(authority: Option<&'a [u8]>, target: &'a [u8]) -> Result<RequestTa
     })
 }
 
-/// `http://host:port/path?query`
+/// Parses the absolute form, `http://host:port/path?query`.
 fn absolute(target: &[u8]) -> Result<RequestTarget<'_>, Reject> {
     let rest = without_scheme(target).ok_or(Reject::TARGET_MALFORMED)?;
     let authority_end = rest
@@ -72,7 +73,7 @@ fn absolute(target: &[u8]) -> Result<RequestTarget<'_>, Reject> {
         .position(|byte| matches!(byte, b'/' | b'?'))
         .unwrap_or(rest.len());
     let (authority, path_and_query) = rest.split_at(authority_end);
-    // User information in it is refused with the rest (RFC 9110 §4.2.4).
+    // An authority with user information is refused as well (RFC 9110 §4.2.4).
     valid_host(authority).ok_or(Reject::TARGET_MALFORMED)?;
     origin(Some(authority), path_and_query)
 }
@@ -86,8 +87,8 @@ fn without_scheme(target: &[u8]) -> Option<&[u8]> {
         })
 }
 
-/// Decodes percent-encoding, resolves `.` and `..` (also encoded ones) and merges slashes. A
-/// final slash stays. Errors: the rules 111 to 115, and 110 if it doesn't begin with `/`.
+/// Decodes percent-encoding, resolves `.` and `..` (also encoded) and merges slashes. A final slash stays.
+/// Errors: rules 111 to 115, and 110 for a path without a leading `/`.
 pub fn normalise(raw_path: &[u8]) -> Result<Cow<'_, [u8]>, Reject> {
     let Some((b'/', components)) = raw_path.split_first() else {
         return Err(Reject::TARGET_MALFORMED);
@@ -110,7 +111,7 @@ pub fn normalise(raw_path: &[u8]) -> Result<Cow<'_, [u8]>, Reject> {
         let climbs = path[start..] == *b"..";
         path.truncate(start);
         if climbs {
-            // Without the slash that ends it, `path` is the folder that is to be left.
+            // Without its final slash, `path` names the folder to leave.
             path.pop();
             let parent = path.iter().rposition(|&byte| byte == b'/');
             path.truncate(parent.ok_or(Reject::TARGET_CLIMBS)? + 1);
@@ -122,8 +123,8 @@ pub fn normalise(raw_path: &[u8]) -> Result<Cow<'_, [u8]>, Reject> {
     Ok(Cow::Owned(path))
 }
 
-/// Is there nothing to decode, resolve, merge or refuse? A name that begins with a dot is looked
-/// at the long way.
+/// Returns true if `raw_path` has nothing to decode, resolve, merge or refuse. A name with a leading dot
+/// takes the slow path in `normalise`.
 fn is_normal(raw_path: &[u8]) -> bool {
     let mut after_slash = false;
     for &byte in raw_path {
@@ -136,7 +137,7 @@ fn is_normal(raw_path: &[u8]) -> bool {
     true
 }
 
-/// Decodes one component onto the end of `path`.
+/// Appends one decoded component to `path`.
 fn decode(component: &[u8], path: &mut Vec<u8>) -> Result<(), Reject> {
     let mut bytes = component.iter();
     while let Some(&byte) = bytes.next() {
@@ -166,8 +167,8 @@ fn hex_digit(byte: &u8) -> Option<u8> {
     u8::try_from(digit).ok()
 }
 
-/// Percent-encodes a path, for a Location or a listing: the result is also safe inside a quoted
-/// HTML attribute.
+/// Percent-encodes a path for a Location field or a listing. The result is also safe inside a quoted HTML
+/// attribute.
 pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     for &byte in path {
         match byte {
@@ -193,7 +194,7 @@ pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Percent-encodes the value of a parameter of a query: a slash may stand in one as it is.
+/// Percent-encodes the value of a query parameter. A slash stays unencoded.
 pub fn encode_value(value: &[u8], out: &mut Vec<u8>) {
     for &byte in value {
         match byte {
@@ -214,11 +215,11 @@ fn push_encoded(byte: u8, out: &mut Vec<u8>) {
     ]);
 }
 
-/// Splits a Host value or authority into host and port; `None` if it is malformed or empty.
+/// Splits a Host value or an authority into host and port; `None` if malformed or empty.
 ///
-/// Stricter than RFC 3986: letters, digits, `-`, `_` and dots between names that aren't empty (one
-/// dot may end it), or an IPv6 address, which keeps its brackets. So a valid host can be compared,
-/// logged and put into a Location without another look.
+/// Stricter than RFC 3986: the host is an IPv6 address with its brackets, or consists of non-empty names of
+/// letters, digits, `-` and `_`, separated by dots, with at most one final dot. A valid host can be
+/// compared, logged and written into a Location without another check.
 pub fn valid_host(host: &[u8]) -> Option<(&[u8], Option<u16>)> {
     let name_end = match host {
         [b'[', ..] => byte_search::find(host, b']', 0)? + 1,
@@ -241,7 +242,7 @@ pub fn valid_host(host: &[u8]) -> Option<(&[u8], Option<u16>)> {
     is_valid.then_some((name, port))
 }
 
-/// The longest name that DNS allows, with its final dot.
+/// Length of the longest DNS name with its final dot.
 const HOST_NAME_BYTES_MAX: usize = 254;
 
 fn is_name(name: &[u8]) -> bool {
@@ -257,7 +258,8 @@ fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.len() <= HOST_NAME_BYTES_MAX
 }
 
-/// Not the whole grammar: nothing is ever opened by it, it only has to be harmless.
+/// Returns true if `address` has the characters and the length of an IPv6 address. The server never
+/// connects to the address, and only its harmless spelling matters.
 fn is_ipv6(address: &[u8]) -> bool {
     let colons = address.iter().filter(|&&byte| byte == b':').count();
     let known = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');

@@ -5,24 +5,23 @@ use crate::limits::STATUS_REASON_BYTES_MAX;
 use crate::wire::byte_search;
 use std::ops::Deref;
 
-/// A final or interim status code, 100 to 599.
+/// Status code, final or interim, 100 to 599.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Status(pub u16);
 
-/// The status of a response with the reason phrase of its status line (RFC 9112 §4). HTTP/2 and HTTP/3
-/// have no reason phrase and use the status alone.
+/// Status and reason phrase of a response's status line (RFC 9112 §4). HTTP/2 and HTTP/3 have no reason
+/// phrase and use the status alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StatusLine {
     status: Status,
-    /// The script's reason phrase, without control characters; None for the phrase of the IANA
-    /// registry.
+    /// Reason phrase of the script, without control characters; `None` for the phrase of the IANA registry.
     reason: Option<Box<[u8]>>,
 }
 
 impl StatusLine {
-    /// Makes the status line of a script's response. The phrase of the IANA registry replaces a
-    /// `reason` that is empty, is longer than `STATUS_REASON_BYTES_MAX`, or has a control character.
-    // Not inlined: several callers share the code, and a response with a whole stored page never needs
+    /// Creates the status line of a script's response. The phrase of the IANA registry replaces a `reason`
+    /// that is empty, is longer than `STATUS_REASON_BYTES_MAX`, or has a control character.
+    // Not inlined: several callers share the code, and the response with a whole stored page never calls
     // it.
     #[inline(never)]
     pub fn new(status: Status, reason: &[u8]) -> StatusLine {
@@ -48,7 +47,7 @@ impl StatusLine {
     }
 
     /// Appends the status line of HTTP/1.1 (RFC 9112 §4).
-    // Not inlined: several callers share the code, and a response with a whole stored page never needs
+    // Not inlined: several callers share the code, and the response with a whole stored page never calls
     // it.
     #[inline(never)]
     pub fn push(&self, out: &mut Vec<u8>) {
@@ -82,7 +81,7 @@ macro_rules! statuses {
         impl Status {
             $($( #[doc = $reason] pub const $name: Status = Status($code); )?)*
 
-            /// The reason phrase of the registry; empty for a code without one.
+            /// Returns the reason phrase of the IANA registry; empty for a code without a phrase.
             pub fn reason(self) -> &'static str {
                 match self.0 {
                     $( $code => $reason, )*

@@ -1,4 +1,4 @@
-//! Heads of scripts, cut everywhere; variables that nobody can forge.
+//! Response heads of scripts split at every byte, and variables that no client can forge.
 
 use super::*;
 use crate::limits::STATUS_REASON_BYTES_MAX;
@@ -45,7 +45,7 @@ fn heads_at_every_split_point() {
 }
 
 #[test]
-fn documents() {
+fn document_heads_are_parsed() {
     assert_eq!(document(GOOD[0]).status.0, 200);
     let second = document(GOOD[1]);
     assert_eq!(second.status.0, 404);
@@ -68,11 +68,11 @@ fn documents() {
         .map(|(name, _)| name.as_str())
         .collect();
     assert_eq!(names, ["Expires", "Content-Type", "Location", "X-A"]);
-    // What is the server's is left out.
+    // Fields that the server sets are left out.
     let fields =
         document("Content-Type: a/b\nDate: now\nserver: x\nConnection: close\nKeep-Alive: 1\n\n");
     assert_eq!(fields.fields.len(), 1);
-    // A script may send its own Date: the first valid Date counts.
+    // A script may send Date: the first valid Date counts.
     let when = "Sun, 06 Nov 1994 08:49:37 GMT";
     let dated = document(&format!(
         "Date: x\nStatus: 200\nDate: {when}\ndate: {when}\n\n"
@@ -81,19 +81,19 @@ fn documents() {
         dated.fields,
         [("Date".to_owned(), when.as_bytes().to_vec())]
     );
-    // Fields that Connection names are dropped, wherever Connection stands among the fields.
-    // Cache-Control is never dropped.
+    // Fields listed in Connection are dropped, wherever Connection stands among the fields. Cache-Control
+    // is never dropped.
     let text = "X-A: 1\nConnection: x-a, close\nX-C: 3\nConnection: X-B , cache-control\nx-b: 2\n\
         Cache-Control: private\nContent-Type: a/b\n\n";
     let named = document(text).fields;
     let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["X-C", "Cache-Control", "Content-Type"]);
-    // A page that depends on a field of the request must not be kept for all clients.
+    // A page that varies by a request field must not be stored for all clients.
     let named =
         document("Connection: vary, Set-Cookie\nVary: X-A\nSet-Cookie: a=b\nContent-Type: a/b\n\n");
     let names: Vec<&str> = named.fields.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["Vary", "Set-Cookie", "Content-Type"]);
-    // Twice the same is once.
+    // A repeated equal value counts once.
     assert_eq!(
         document("Content-Type: a/b\nContent-Type: a/b\n\n")
             .fields
@@ -104,7 +104,7 @@ fn documents() {
 }
 
 #[test]
-fn reason_phrases() {
+fn reason_phrases_are_kept_or_filled_in() {
     let long = "x".repeat(STATUS_REASON_BYTES_MAX);
     for (head, reason) in [
         (
@@ -148,7 +148,7 @@ fn reason_phrases() {
 }
 
 #[test]
-fn redirects() {
+fn local_and_client_redirects_are_distinguished() {
     let local = |text: &str| matches!(parse(text), Ok(Some((CgiResponse::LocalRedirect(_), _))));
     assert!(local("Location: /a\n\n"));
     assert!(local("Location: /a?b=c\r\n\r\n"));
@@ -163,7 +163,7 @@ fn redirects() {
     assert!(!local("Location: //evil.test/a\n\n"));
     assert!(!local("Location: https://a.test/\n\n"));
     assert!(!local("Status: 302\nLocation: /a\n\n"));
-    // A cookie is not to be lost.
+    // A redirect with a cookie is left to the client.
     let cookie = document("Location: /a\nSet-Cookie: b=c\n\n");
     assert_eq!(cookie.status.0, 302);
     assert_eq!(cookie.fields.len(), 2);
@@ -172,7 +172,7 @@ fn redirects() {
 }
 
 #[test]
-fn what_is_no_head() {
+fn malformed_heads_are_refused() {
     for text in [
         "\nbody",
         "\r\nbody",
@@ -254,9 +254,9 @@ fn variable(all: &Environment, name: &str) -> Option<String> {
 }
 
 #[test]
-fn the_variables_of_rfc_3875() {
+fn variables_follow_rfc_3875() {
     let all = Environment::of(&meta("Host: a.test:8080\r\nContent-Type: text/x\r\n"));
-    #[rustfmt::skip] // A table reads better in columns.
+    #[rustfmt::skip] // Keeps the columns of the table.
     let expected = [
         ("CONTENT_LENGTH", "5"), ("CONTENT_TYPE", "text/x"), ("GATEWAY_INTERFACE", "CGI/1.1"),
         ("PATH_INFO", "/x y"), ("PATH_TRANSLATED", "/srv/www/x y"), ("QUERY_STRING", "q=1&r"),
@@ -281,7 +281,7 @@ fn the_variables_of_rfc_3875() {
 }
 
 #[test]
-fn fields_become_variables_and_none_can_pass_for_another() {
+fn fields_become_variables_that_cannot_be_forged() {
     let fields = "Proxy: evil\r\nX-Real-Ip: a\r\nX_Real_Ip: b\r\nx-real-ip: c\r\nX.Y: d\r\n\
         Content_Length: 9\r\nCookie: a=1\r\nCookie: b=2\r\nTransfer-Encoding: chunked\r\n\
         Authorization: Basic eDp5\r\nPROXY: evil\r\n";
@@ -295,7 +295,7 @@ fn fields_become_variables_and_none_can_pass_for_another() {
     let all = variables(&all);
     let told = all.iter().filter(|(name, _)| name.starts_with("HTTP_"));
     assert_eq!(told.count(), 3);
-    // A password that was for us stays ours.
+    // A password checked by the server never reaches the script.
     let mut known = meta(fields);
     known.user = Some("alice");
     let all = Environment::of(&known);
@@ -305,7 +305,7 @@ fn fields_become_variables_and_none_can_pass_for_another() {
 }
 
 #[test]
-fn what_no_environment_can_hold_is_left_out() {
+fn variables_with_nul_or_invalid_names_are_left_out() {
     let mut all = Environment::default();
     all.push("A", b"b=c");
     all.push("B", b"x\0C=y");
@@ -324,7 +324,7 @@ fn what_no_environment_can_hold_is_left_out() {
 }
 
 #[test]
-fn the_operators_variables_take_the_place_of_others() {
+fn variables_of_the_operator_override_those_of_the_request() {
     let own = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         pairs.iter().map(owned).collect()

@@ -1,48 +1,48 @@
-//! How long a request's body is, and taking it out of its framing (RFC 9112 §6, §7).
+//! Length of a request's body, and decoder of its framing (RFC 9112 §6, §7).
 //!
-//! The decoder copies nothing: it says which bytes of the input are payload. It reads framing byte
-//! by byte, so where the input was cut can't matter.
+//! The decoder copies nothing and returns the ranges of payload in the input. Framing is read byte by byte,
+//! which makes the result independent of the split.
 
 use crate::limits::{CHUNK_EXTENSION_BYTES_MAX, TRAILER_BYTES_MAX};
 use crate::wire::byte_search;
 use crate::wire::reject::Reject;
 use std::ops::Range;
 
-/// What the head says of the body.
+/// Length of the body, by the request head.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum BodyLength {
     /// No body.
     None,
-    /// As many bytes, from Content-Length.
+    /// Known length, from Content-Length.
     Length(u64),
-    /// It says its own end, and its length isn't known before: `Transfer-Encoding: chunked`, or a
-    /// stream of HTTP/2 without Content-Length.
+    /// Unknown length, with the end marked by the framing: `Transfer-Encoding: chunked`, or an HTTP/2 or
+    /// HTTP/3 stream without Content-Length.
     Chunked,
 }
 
-/// What one step found.
+/// Result of one decoding step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BodyStep {
-    /// Payload: `input[payload]`, which ends where the consumed bytes end. Call again.
+    /// Payload: `input[payload]`, which ends with the consumed bytes. The caller calls `step` again.
     Data {
-        /// Bytes of the input that are done with.
+        /// Bytes to discard from the input.
         consumed: usize,
-        /// Where in the input the payload stands; never empty.
+        /// Range of the payload in the input; never empty.
         payload: Range<usize>,
     },
-    /// All of the input was framing, and more is needed.
+    /// All input was framing, and more is needed.
     More {
-        /// All of the input.
+        /// Length of the input.
         consumed: usize,
     },
-    /// The body has ended; what follows in the input is the next request.
+    /// End of the body; the next request follows in the input.
     End {
-        /// Bytes of the input that are done with.
+        /// Bytes to discard from the input.
         consumed: usize,
     },
 }
 
-/// Takes one body out of its framing. An error stays: each later step gives it again.
+/// Decoder of a body's framing. After an error, every further step returns the error again.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: BodyDecoderState,
@@ -52,16 +52,16 @@ pub struct BodyDecoder {
 enum BodyDecoderState {
     Done,
     Failed(Reject),
-    /// Of a body of known length.
+    /// Payload of a body of known length.
     Length {
         left: u64,
     },
-    /// In the size of a chunk.
+    /// Within the size of a chunk.
     Size {
         digits: u8,
         size: u64,
     },
-    /// The position is behind the chunk size and before the line end.
+    /// Behind the chunk size and before the line end.
     Extension {
         size: u64,
         bytes: usize,
@@ -75,7 +75,7 @@ enum BodyDecoderState {
     },
     DataCr,
     DataLf,
-    /// `bytes` counts the whole trailer section.
+    /// Start of a trailer line; `bytes` counts the whole trailer section.
     TrailerStart {
         bytes: usize,
     },
@@ -111,11 +111,11 @@ enum ExtensionState {
     QuoteEnd,
 }
 
-/// More digits than any `u64` has; leading zeros count.
+/// Largest number of digits in a chunk size, with leading zeros: a `u64` has 16.
 const SIZE_DIGITS_MAX: u8 = 16;
 
 impl BodyDecoder {
-    /// A decoder at the first byte behind the head.
+    /// Creates a decoder that starts at the first byte behind the head.
     pub fn new(length: BodyLength) -> BodyDecoder {
         let state = match length {
             BodyLength::None | BodyLength::Length(0) => BodyDecoderState::Done,
@@ -125,13 +125,12 @@ impl BodyDecoder {
         BodyDecoder { state }
     }
 
-    /// Has the body ended?
+    /// Returns true if the body has ended.
     pub fn is_done(&self) -> bool {
         matches!(self.state, BodyDecoderState::Done)
     }
 
-    /// Takes framing up to and including the next run of payload. How much payload is too much is
-    /// the caller's to say.
+    /// Decodes framing up to and including the next run of payload. The caller limits the total payload.
     pub fn step(&mut self, input: &[u8]) -> Result<BodyStep, Reject> {
         let mut consumed = 0;
         loop {
@@ -163,7 +162,7 @@ impl BodyDecoder {
         }
     }
 
-    /// A run of payload from `start` on, at most `left` bytes.
+    /// Returns a run of payload from `start`, at most `left` bytes.
     fn data(
         &mut self,
         input: &[u8],
@@ -188,7 +187,7 @@ impl BodyDecoder {
 impl BodyDecoderState {
     const SIZE: BodyDecoderState = BodyDecoderState::Size { digits: 0, size: 0 };
 
-    /// The state after one byte of chunked framing.
+    /// Returns the state after one byte of chunked framing.
     fn next(self, byte: u8) -> Result<BodyDecoderState, Reject> {
         match self {
             BodyDecoderState::Size { digits, size } => next_in_size(digits, size, byte),
@@ -209,7 +208,7 @@ impl BodyDecoderState {
             | BodyDecoderState::TrailerName { bytes }
             | BodyDecoderState::TrailerValue { bytes }
             | BodyDecoderState::TrailerLf { bytes } => self.next_in_trailer(bytes + 1, byte),
-            // These read no framing.
+            // States without framing.
             BodyDecoderState::Done
             | BodyDecoderState::Failed(_)
             | BodyDecoderState::Length { .. }
@@ -217,7 +216,8 @@ impl BodyDecoderState {
         }
     }
 
-    /// Trailer lines are field lines (RFC 9112 §7.1.2), checked as strictly as those of the head.
+    /// Returns the state after one byte of the trailer section. Its field lines (RFC 9112 §7.1.2) are
+    /// checked as strictly as those of the head.
     fn next_in_trailer(self, bytes: usize, byte: u8) -> Result<BodyDecoderState, Reject> {
         if bytes > TRAILER_BYTES_MAX {
             return Err(Reject::TRAILER_TOO_LARGE);
@@ -271,8 +271,8 @@ fn next_in_size(digits: u8, size: u64, byte: u8) -> Result<BodyDecoderState, Rej
     }
 }
 
-/// The state after one byte of chunk extensions, which the server checks and ignores (RFC 9112 §7.1.1).
-/// Parsers that disagree on the end of the line have been tricked by malformed extensions.
+/// Returns the state after one byte of chunk extensions, which the server checks and ignores (RFC 9112
+/// §7.1.1). Malformed extensions have served attacks on parsers that disagree on the end of the line.
 fn next_in_extension(
     size: u64,
     bytes: usize,
@@ -310,7 +310,7 @@ mod tests {
     use crate::wire::invariants;
     use proptest::prelude::*;
 
-    /// The payload, and what ended it: the number of bytes left over, "more", or the rule.
+    /// Returns the payload and the result: the number of bytes left over, "more", or the rule.
     fn decode(length: BodyLength, input: &[u8]) -> (Vec<u8>, Result<usize, String>) {
         let mut decoder = BodyDecoder::new(length);
         let mut payload = Vec::new();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn known_lengths() {
+    fn bodies_of_known_length_are_decoded() {
         let (payload, end) = decode(BodyLength::None, b"GET");
         assert_eq!((&payload[..], end), (&b""[..], Ok(3)));
         let (payload, end) = decode(BodyLength::Length(0), b"GET");
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn chunked_well_formed() {
+    fn chunked_bodies_are_decoded() {
         let table: &[(&[u8], &[u8], usize)] = &[
             (b"0\r\n\r\n", b"", 0),
             (b"000\r\n\r\nGET", b"", 3),
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn chunked_malformed() {
+    fn malformed_chunked_bodies_are_refused() {
         const CHUNK: u16 = 306;
         const TRAILER: u16 = 308;
         let table: &[(&[u8], u16)] = &[
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn chunked_bounds() {
+    fn chunked_bodies_are_bounded() {
         let extended = |bytes: usize| format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(bytes - 1));
         let fits = extended(CHUNK_EXTENSION_BYTES_MAX);
         assert_eq!(decode(BodyLength::Chunked, fits.as_bytes()).1, Ok(0));

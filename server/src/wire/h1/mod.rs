@@ -1,4 +1,4 @@
-//! HTTP/1.1 (RFC 9112): request heads, message bodies, and response heads where the server is the client.
+//! HTTP/1.1 (RFC 9112): request heads, message bodies, and response heads for the server's own requests.
 
 pub mod body_decoder;
 pub mod request;

@@ -1,10 +1,10 @@
-//! Heads of HTTP/1.0 and 1.1 requests, our own parser, strict (RFC 9112).
+//! Strict parser of HTTP/1.0 and HTTP/1.1 request heads (RFC 9112).
 //!
-//! One pass over the bytes, nothing copied. Two parsers that read one message differently are how
-//! requests get smuggled, so there is one reading of each line, and what doubts it is refused.
+//! The parser makes one pass over the bytes and copies nothing. Request smuggling exploits two parsers that
+//! disagree on a message; each line therefore has a single interpretation, and a doubtful line is refused.
 //!
-//! The verdict depends on the bytes alone, never on how they were cut: lines are judged in their
-//! order, each when its line feed has come or its limit is passed.
+//! The result depends on the bytes alone, never on their split: lines are checked in order, each after its
+//! line feed has arrived or its limit is exceeded.
 
 use crate::limits::Limits;
 use crate::wire::byte_search;
@@ -14,28 +14,29 @@ use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_head_builder::{RequestHeadBuilder, RequestLine};
 use crate::wire::request_target::parse_target;
 
-/// What the bytes so far amount to.
+/// Result of parsing the bytes received so far.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "nearly every head comes whole, and lives on the stack"
+    reason = "nearly every head arrives complete, and stays on the stack"
 )]
 pub enum ParsedHead<'a> {
-    /// A whole head.
+    /// Complete head.
     Complete {
-        /// What it asks.
+        /// The request head.
         head: RequestHead<'a>,
-        /// Where it ends; the body, or the next request, begins there.
+        /// Length of the head; the body or the next request follows.
         head_bytes: usize,
     },
-    /// More is needed.
+    /// The head is incomplete.
     Partial,
 }
 
 /// Parses the head at the start of `buf`.
 ///
-/// `scanned` is the caller's to keep between calls, 0 for a new head: how many bytes were there
-/// last time. With it a head that drips in costs one look at each byte, and one parse a line.
+/// The caller keeps `scanned` between calls and sets 0 for a new head: the number of bytes already
+/// examined. A head that arrives byte by byte then costs one search for each byte and one parse for each
+/// line.
 pub fn parse_head<'a>(
     buf: &'a [u8],
     scanned: &mut usize,
@@ -53,7 +54,7 @@ pub fn parse_head<'a>(
     Ok(parsed)
 }
 
-/// The best effort at the first line for the log when a head was refused.
+/// Returns the presumable request line of a refused head, for the log.
 pub fn first_line(buf: &[u8]) -> &[u8] {
     let line = buf.strip_prefix(b"\r\n").unwrap_or(buf);
     let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
@@ -61,11 +62,11 @@ pub fn first_line(buf: &[u8]) -> &[u8] {
 }
 
 struct RequestHeadLimits {
-    /// The request line without its line end.
+    /// Largest request line without the line end.
     line_bytes: usize,
-    /// The whole head.
+    /// Largest head.
     head_bytes: usize,
-    /// Field lines.
+    /// Largest number of field lines.
     fields: usize,
 }
 
@@ -79,14 +80,14 @@ impl RequestHeadLimits {
     }
 }
 
-/// The verdict on a partial head to which no line feed was added: only limits can be passed then.
-/// `None`: it must be parsed.
+/// Checks a partial head without a new line feed, which can only exceed a limit. Returns `None` if the head
+/// must be parsed.
 fn without_new_line(
     buf: &[u8],
     scanned: usize,
     bounds: &RequestHeadLimits,
 ) -> Option<Result<(), Reject>> {
-    // The first bytes are judged singly.
+    // The first bytes are checked one by one.
     if scanned <= EMPTY_LINE.len() || byte_search::find(buf, b'\n', scanned).is_some() {
         return None;
     }
@@ -94,7 +95,7 @@ fn without_new_line(
     if buf.len() <= bounds.line_bytes {
         Some(Ok(()))
     } else if scanned <= line_end_max {
-        // Too long for a request line, if it is one.
+        // Too long for a request line, if the bytes are still part of the request line.
         None
     } else if buf.len() <= bounds.head_bytes {
         Some(Ok(()))
@@ -111,9 +112,9 @@ fn parse<'a>(buf: &'a [u8], bounds: &RequestHeadLimits) -> Result<ParsedHead<'a>
         return Ok(ParsedHead::Partial);
     };
     let fields_start = start + line.text.len() + EMPTY_LINE.len();
-    // No line that ends behind the limit is looked at.
+    // A line that ends behind the limit is not examined.
     let window = &buf[..buf.len().min(bounds.head_bytes)];
-    let mut noted = RequestHeadBuilder::default();
+    let mut builder = RequestHeadBuilder::default();
     let mut at = fields_start;
     let mut count = 0;
     loop {
@@ -123,7 +124,7 @@ fn parse<'a>(buf: &'a [u8], bounds: &RequestHeadLimits) -> Result<ParsedHead<'a>
                 if count > bounds.fields {
                     return Err(Reject::FIELDS_TOO_MANY);
                 }
-                noted.add_field(name, value)?;
+                builder.add_field(name, value)?;
                 at = next;
             }
             ParsedFieldLine::Empty => break,
@@ -134,16 +135,15 @@ fn parse<'a>(buf: &'a [u8], bounds: &RequestHeadLimits) -> Result<ParsedHead<'a>
         }
     }
     Ok(ParsedHead::Complete {
-        head: noted.finish(line, Fields(&buf[fields_start..at]))?,
+        head: builder.finish(line, Fields(&buf[fields_start..at]))?,
         head_bytes: at + EMPTY_LINE.len(),
     })
 }
 
 const EMPTY_LINE: &[u8] = b"\r\n";
 
-/// Where the request line begins: one empty line before it is skipped (RFC 9112 §2.2). What can't
-/// be a request by its first byte, such as TLS to a plain port, is refused without waiting for a
-/// line feed.
+/// Returns the position of the request line. One empty line before it is skipped (RFC 9112 §2.2). An
+/// impossible first byte, such as TLS on a plain port, is refused without waiting for a line feed.
 fn line_start(buf: &[u8]) -> Result<Option<usize>, Reject> {
     let start = match buf {
         [] | [b'\r'] => return Ok(None),
@@ -159,12 +159,12 @@ fn line_start(buf: &[u8]) -> Result<Option<usize>, Reject> {
     }
 }
 
-/// The request line that `rest` begins with; `None` if it is unfinished.
+/// Parses the request line at the start of `rest`; `None` if incomplete.
 fn request_line(rest: &[u8], bytes_max: usize) -> Result<Option<RequestLine<'_>>, Reject> {
     let window_end = bytes_max.saturating_add(EMPTY_LINE.len()).min(rest.len());
     let window = &rest[..window_end];
     let Some(split) = SplitRequestLine::new(window) else {
-        return odd_request_line(window, bytes_max).map(|()| None);
+        return check_request_line(window, bytes_max).map(|()| None);
     };
     let version = match (split.major, split.minor) {
         (b'1', b'0') => Version::Http10,
@@ -189,7 +189,7 @@ struct SplitRequestLine<'a> {
 }
 
 impl<'a> SplitRequestLine<'a> {
-    /// `method SP target SP HTTP/d.d CRLF` with single spaces; `None` for anything else.
+    /// Splits `method SP target SP HTTP/d.d CRLF` with single spaces; `None` for any other line.
     fn new(window: &'a [u8]) -> Option<SplitRequestLine<'a>> {
         let method_end = byte_search::token_end(window, 0);
         if window.get(method_end) != Some(&b' ') {
@@ -226,9 +226,9 @@ impl<'a> SplitRequestLine<'a> {
     }
 }
 
-/// Why a request line couldn't be split; `Ok` if it is only unfinished.
+/// Returns the reason why a request line could not be split; `Ok` if the line is only incomplete.
 #[cold]
-fn odd_request_line(window: &[u8], bytes_max: usize) -> Result<(), Reject> {
+fn check_request_line(window: &[u8], bytes_max: usize) -> Result<(), Reject> {
     let line_feed = byte_search::find(window, b'\n', 0);
     let line = &window[..line_feed.unwrap_or(window.len())];
     let text = line.strip_suffix(b"\r");
@@ -252,17 +252,17 @@ fn odd_request_line(window: &[u8], bytes_max: usize) -> Result<(), Reject> {
 enum ParsedFieldLine<'a> {
     Field {
         name: &'a [u8],
-        /// Trimmed.
+        /// Trimmed value.
         value: &'a [u8],
-        /// Where the next line begins.
+        /// Position of the next line.
         next: usize,
     },
-    /// The line that ends the head.
+    /// Empty line at the end of the head.
     Empty,
     Unfinished,
 }
 
-/// The field line that begins at `at`.
+/// Parses the field line at position `at`.
 #[inline]
 fn field_line(window: &[u8], at: usize) -> Result<ParsedFieldLine<'_>, Reject> {
     let name_end = byte_search::token_end(window, at);
@@ -279,12 +279,12 @@ fn field_line(window: &[u8], at: usize) -> Result<ParsedFieldLine<'_>, Reject> {
     } else if window.get(at..at + EMPTY_LINE.len()) == Some(EMPTY_LINE) {
         return Ok(ParsedFieldLine::Empty);
     }
-    odd_field_line(window, at)
+    check_field_line(window, at)
 }
 
-/// Why a field line couldn't be read; `Ok` if it is only unfinished.
+/// Returns the reason why a field line could not be parsed; `Ok` if the line is only incomplete.
 #[cold]
-fn odd_field_line(window: &[u8], at: usize) -> Result<ParsedFieldLine<'_>, Reject> {
+fn check_field_line(window: &[u8], at: usize) -> Result<ParsedFieldLine<'_>, Reject> {
     let Some(line_feed) = byte_search::find(window, b'\n', at) else {
         return Ok(ParsedFieldLine::Unfinished);
     };
@@ -301,7 +301,7 @@ fn odd_field_line(window: &[u8], at: usize) -> Result<ParsedFieldLine<'_>, Rejec
     let Some(colon) = byte_search::find(text, b':', 0) else {
         return Err(Reject::FIELD_MALFORMED);
     };
-    // That includes a space before the colon (RFC 9112 §5.1).
+    // A name with a space before the colon is refused as well (RFC 9112 §5.1).
     if colon == 0 || byte_search::token_end(text, 0) < colon {
         return Err(Reject::FIELD_NAME);
     }

@@ -1,24 +1,23 @@
-//! The head of a response that was sent to us, where we are the client (RFC 9112 §4), as strictly
-//! read as requests are.
+//! Response head for the server's own requests (RFC 9112 §4), parsed as strictly as request heads.
 
 use crate::wire::byte_search;
 use crate::wire::h1::body_decoder::BodyLength;
 
-/// A response's head.
+/// Head of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
-    /// 100 to 999.
+    /// Status code, 100 to 999.
     pub status: u16,
-    /// Names in lower case, and values without the space around them.
+    /// Fields with lower-case names and trimmed values.
     fields: Vec<(String, Vec<u8>)>,
 }
 
 impl ResponseHead {
-    /// Reads the head that begins `bytes`, and how long it is; `Ok(None)` while its end hasn't come.
-    /// How much to wait for is the caller's to bound.
+    /// Parses the head at the start of `bytes` and returns the head and its length; `Ok(None)` for an
+    /// incomplete head. The caller limits the length.
     ///
     /// # Errors
-    /// This is no response of HTTP/1.1.
+    /// The bytes are no HTTP/1.1 response.
     pub fn parse(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, MalformedResponse> {
         let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
             let begins = bytes.iter().zip(VERSION).all(|(is, should)| is == should);
@@ -36,21 +35,21 @@ impl ResponseHead {
         Ok(Some((ResponseHead { status, fields }, end + 4)))
     }
 
-    /// The first field of this name, which is in lower case.
+    /// Returns the value of the first field with this lower-case name.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         let mut fields = self.fields.iter();
-        let (_, value) = fields.find(|(its, _)| its == name)?;
+        let (_, value) = fields.find(|(known, _)| known == name)?;
         Some(value)
     }
 
-    /// The same, if it is ASCII.
+    /// Returns the value of the first field with this lower-case name, if the value is ASCII.
     pub fn text(&self, name: &str) -> Option<&str> {
         let text = std::str::from_utf8(self.field(name)?).ok()?;
         text.is_ascii().then_some(text)
     }
 
-    /// How long the body is; `Ok(None)` if it ends with the connection (RFC 9112 §6.3). What a HEAD
-    /// asked for has none, which this can't know.
+    /// Returns the length of the body; `Ok(None)` if the body ends with the connection (RFC 9112 §6.3). The
+    /// response to HEAD has no body regardless of the result.
     ///
     /// # Errors
     /// The lengths contradict each other.
@@ -59,10 +58,8 @@ impl ResponseHead {
             return Ok(Some(BodyLength::None));
         }
         let all = |name: &str| {
-            let of_name = self.fields.iter().filter(|(its, _)| its == name);
-            of_name
-                .map(|(_, value)| value.as_slice())
-                .collect::<Vec<_>>()
+            let lines = self.fields.iter().filter(|(known, _)| known == name);
+            lines.map(|(_, value)| value.as_slice()).collect::<Vec<_>>()
         };
         match (&*all("transfer-encoding"), &*all("content-length")) {
             ([], []) => Ok(None),
@@ -79,13 +76,14 @@ impl ResponseHead {
     }
 }
 
-/// This is no response.
+/// Malformed HTTP/1.1 response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedResponse;
 
 const VERSION: &[u8] = b"HTTP/1.";
 
-/// `HTTP/1.1 200 OK`; the reason may be empty, and some leave its space out.
+/// Parses `HTTP/1.1 200 OK`. The reason may be empty, and some servers omit the space before an empty
+/// reason.
 fn status(line: &[u8]) -> Option<u16> {
     let line = line.strip_suffix(b"\r\n")?;
     let [b'0' | b'1', b' ', a, b, c, rest @ ..] = line.strip_prefix(VERSION)? else {
@@ -127,7 +125,7 @@ mod tests {
         Content-Length: 2\r\n\r\n{}";
 
     #[test]
-    fn a_head_at_every_split_point() {
+    fn a_head_is_parsed_at_every_split_point() {
         for end in 0..GOOD.len() - 2 {
             assert_eq!(ResponseHead::parse(&GOOD[..end]), Ok(None), "{end}");
         }
@@ -142,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths() {
+    fn body_lengths_are_determined() {
         let length = |status: &str, fields: &str| {
             let text = format!("HTTP/1.1 {status}\r\n{fields}\r\n");
             let parsed = ResponseHead::parse(text.as_bytes());
@@ -168,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_is_refused() {
+    fn malformed_responses_are_refused() {
         for text in [
             "SSH-2.0-x",
             "HTTP/2 200 OK\r\n\r\n",

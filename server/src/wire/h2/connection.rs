@@ -1,9 +1,9 @@
-//! One HTTP/2 connection: the frames that come become events, what we answer becomes frames.
+//! HTTP/2 connection: received frames become events, and responses become frames.
 //!
-//! [`H2Connection::receive`] takes bytes and gives one event at a time, until it wants more; what the
-//! protocol itself owes (acknowledgements, windows, resets) it writes into `out` meanwhile. The
-//! other half, sending, is in [`send`](self::send). A [`H2ConnectionError`] ends the connection: the driver
-//! says it with [`H2Connection::goaway`] and reads nothing more.
+//! [`H2Connection::receive`] consumes bytes and returns one event at a time until it needs more input.
+//! Frames owed by the protocol (acknowledgements, window updates, resets) are appended to `out` meanwhile.
+//! The sending half is in [`send`](self::send). A [`H2ConnectionError`] ends the connection: the driver
+//! sends the error with [`H2Connection::goaway`] and reads no further input.
 
 use super::error::{H2ConnectionError, H2ErrorCode};
 use super::frame::{self, H2FrameHeader, HEADER_BYTES, PREFACE};
@@ -20,90 +20,91 @@ use std::collections::VecDeque;
 
 mod send;
 
-/// What came.
+/// Result of [`H2Connection::receive`].
 #[derive(Debug)]
 pub enum H2Event<'i, T> {
-    /// Nothing more without more bytes; what is left of the input is to be given again, with more.
+    /// More input is needed. The driver passes the unconsumed input again, followed by more bytes.
     More,
-    /// Something that is done with. Called again, there may be more.
+    /// A frame was handled without an event. The next call may return another event.
     Handled,
-    /// A request stands in the `FieldSection`. It must be accepted, answered or refused, by its number,
-    /// before anything else is received.
+    /// The `FieldSection` holds a request. The driver must accept, answer or refuse the stream before the
+    /// next call of `receive`.
     Request {
-        /// The stream's number.
+        /// Stream identifier.
         id: u32,
-        /// No body follows.
+        /// The request has no body.
         ended: bool,
     },
-    /// A part of a request's body.
+    /// Part of a request's body.
     Data {
-        /// The stream's number.
+        /// Stream identifier.
         id: u32,
-        /// The part, perhaps empty; to be granted anew by [`H2Connection::taken`].
+        /// The part, perhaps empty. The driver returns its window with [`H2Connection::release_capacity`].
         bytes: &'i [u8],
-        /// It was the last.
+        /// The part is the last of the body.
         ended: bool,
     },
-    /// A stream was reset, by the peer or by us for what the peer did.
+    /// A stream was reset, by the peer or because of an error of the peer.
     Reset {
-        /// The stream's number.
+        /// Stream identifier.
         id: u32,
-        /// What hung on it.
+        /// Driver's value for the stream.
         work: T,
     },
-    /// The peer has had our first GOAWAY (or answered the PING that went with it).
+    /// The peer acknowledged the PING behind the first GOAWAY, and has seen both.
     GoawayAcknowledged,
 }
 
-/// A connection, with a `T` of the driver's on each stream.
+/// Protocol state of an HTTP/2 connection, with a value of type `T` for each stream.
 pub struct H2Connection<T> {
-    /// Frames to be sent. The driver empties it, and receives only while it is short.
+    /// Frames to send. The driver empties the buffer, and calls `receive` only while the buffer is short.
     pub out: Vec<u8>,
-    /// In the order of their numbers.
+    /// Streams in the order of their identifiers.
     streams: Vec<H2Stream<T>>,
     expects: ExpectedInput,
     decoder: HpackDecoder,
-    /// Fragments of a field block that isn't whole yet.
+    /// Fragments of an incomplete field block.
     block: Vec<u8>,
     peer: H2Settings,
-    calm: AbuseBudget,
-    /// So many small DATA frames are paid for.
-    rests: u32,
-    /// How much we may send, on all streams together.
+    abuse_budget: AbuseBudget,
+    /// Credits for small DATA frames, earned by large DATA frames.
+    small_data_credits: u32,
+    /// Flow-control window for sending on all streams together.
     send_window: i64,
-    /// How much the peer may still send on all streams together, and what was taken since it was
-    /// told.
+    /// Flow-control window granted to the peer for all streams together, and the bytes consumed since the
+    /// last WINDOW_UPDATE.
     receive_window: u32,
     taken: u32,
-    /// The last stream that the peer has begun, and which of the 64 numbers up to it it has begun.
+    /// Highest stream identifier used by the peer, and a bit set of the last 64 identifiers that the peer
+    /// has used.
     last: u32,
     begun: u64,
-    /// Streams that we reset before the peer had ended them.
+    /// Streams reset by the server before the peer had ended the stream.
     reset: VecDeque<u32>,
-    /// Priorities of streams that haven't begun.
+    /// Priorities received before the HEADERS of their streams.
     ahead: Vec<(u32, Priority)>,
-    /// Streams beyond this are ignored: we said so in GOAWAY.
+    /// Highest accepted stream identifier. After the final GOAWAY, streams above are ignored.
     accepts_to: u32,
-    /// The encoder must say that it uses no table: the peer made its own smaller.
-    says_no_table: bool,
+    /// The next field block must signal an empty dynamic table, because the peer has reduced its table.
+    must_signal_empty_table: bool,
     turns: u64,
 }
 
-/// What may come next.
+/// Expected input.
 enum ExpectedInput {
-    /// The rest of the preface.
+    /// Rest of the connection preface.
     Preface,
-    /// The SETTINGS behind it (RFC 9113 §3.4).
+    /// SETTINGS behind the preface (RFC 9113 §3.4).
     Settings,
-    /// A frame.
+    /// Any frame.
     Frame,
-    /// The rest of a field block: CONTINUATION of one stream and nothing else.
+    /// Rest of a field block: only CONTINUATION of its stream is allowed.
     Block(FieldBlock),
-    /// The rest of a DATA frame.
+    /// Rest of a DATA frame.
     Data(DataFrame),
 }
 
-/// A field block on its way.
+/// Field block with fragments still arriving.
 #[derive(Copy, Clone)]
 struct FieldBlock {
     id: u32,
@@ -112,21 +113,21 @@ struct FieldBlock {
     purpose: FieldBlockPurpose,
 }
 
-/// What a field block is for. It must be decoded in any case.
+/// Purpose of a field block. Every block is decoded, since the compression state depends on each block.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum FieldBlockPurpose {
     Request,
     Trailers,
-    /// The stream is to be reset.
+    /// The stream will be reset.
     Reset(H2ErrorCode),
-    /// Nobody will look at it.
+    /// The content is ignored.
     Nothing,
 }
 
-/// A DATA frame on its way.
+/// DATA frame with payload still arriving.
 #[derive(Copy, Clone)]
 struct DataFrame {
-    /// 0: the stream has gone.
+    /// Stream identifier; 0 for a stream that no longer exists.
     id: u32,
     left: usize,
     padding: usize,
@@ -134,7 +135,7 @@ struct DataFrame {
 }
 
 impl<T> H2Connection<T> {
-    /// A connection just made; it begins with our settings. `head_bytes`: the largest head we take.
+    /// Creates a connection; its output begins with SETTINGS. `head_bytes` is the largest accepted head.
     pub fn new(head_bytes: usize) -> H2Connection<T> {
         let mut out = Vec::new();
         settings::greet(&mut out, u32::try_from(head_bytes).unwrap_or(u32::MAX));
@@ -145,8 +146,8 @@ impl<T> H2Connection<T> {
             decoder: HpackDecoder::default(),
             block: Vec::new(),
             peer: H2Settings::default(),
-            calm: AbuseBudget::default(),
-            rests: 0,
+            abuse_budget: AbuseBudget::default(),
+            small_data_credits: 0,
             send_window: i64::from(WINDOW_BYTES),
             receive_window: limits::H2_CONNECTION_WINDOW_BYTES,
             taken: 0,
@@ -155,13 +156,13 @@ impl<T> H2Connection<T> {
             reset: VecDeque::new(),
             ahead: Vec::new(),
             accepts_to: WINDOW_BYTES_MAX,
-            says_no_table: false,
+            must_signal_empty_table: false,
             turns: 0,
         }
     }
 
-    /// Takes the next event out of `input`, and its bytes off the front of it. A request's fields
-    /// go to `request`. The time is any clock's that only goes on.
+    /// Consumes the next event from the front of `input`. The fields of a request are written to `request`.
+    /// `now_ms` comes from any monotonic clock.
     pub fn receive<'i>(
         &mut self,
         input: &mut &'i [u8],
@@ -207,7 +208,9 @@ impl<T> H2Connection<T> {
     fn preface(&mut self, input: &mut &[u8]) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let length = input.len().min(PREFACE.len());
         if input[..length] != PREFACE[..length] {
-            return Err(H2ConnectionError::protocol("this is not HTTP/2"));
+            return Err(H2ConnectionError::protocol(
+                "the connection preface is malformed",
+            ));
         }
         if length < PREFACE.len() {
             return Ok(H2Event::More);
@@ -217,7 +220,7 @@ impl<T> H2Connection<T> {
         Ok(H2Event::Handled)
     }
 
-    /// Some things must follow others.
+    /// Checks the order of frames: SETTINGS first, and no frame between the fragments of a field block.
     fn check_expected(&self, header: &H2FrameHeader) -> Result<(), H2ConnectionError> {
         let is = |kind, stream| header.kind == kind && header.stream == stream;
         match &self.expects {
@@ -227,14 +230,14 @@ impl<T> H2Connection<T> {
             ExpectedInput::Block(block) if !is(frame::CONTINUATION, block.id) => {
                 Err(H2ConnectionError::protocol("a field block was interrupted"))
             }
-            ExpectedInput::Frame if header.kind == frame::CONTINUATION => {
-                Err(H2ConnectionError::protocol("CONTINUATION of nothing"))
-            }
+            ExpectedInput::Frame if header.kind == frame::CONTINUATION => Err(
+                H2ConnectionError::protocol("CONTINUATION without an open field block"),
+            ),
             _ => Ok(()),
         }
     }
 
-    /// A whole frame but DATA.
+    /// Handles a complete frame other than DATA.
     fn frame(
         &mut self,
         header: &H2FrameHeader,
@@ -251,12 +254,12 @@ impl<T> H2Connection<T> {
             frame::PING => self.ping(header, payload, now_ms),
             frame::WINDOW_UPDATE => self.window_update(header, payload, now_ms),
             frame::PRIORITY_UPDATE => self.priority_update(header, payload, now_ms),
-            frame::PUSH_PROMISE => Err(H2ConnectionError::protocol("a client can't push")),
+            frame::PUSH_PROMISE => Err(H2ConnectionError::protocol("PUSH_PROMISE from a client")),
             frame::GOAWAY if header.stream != 0 => {
                 Err(H2ConnectionError::protocol("GOAWAY on a stream"))
             }
             frame::GOAWAY if payload.len() < 8 => Err(too_short()),
-            // The peer will begin nothing more, and close when it has all.
+            // The peer will start no further stream, and closes the connection after the last response.
             frame::GOAWAY => self.price(limits::UNKNOWN_FRAME_POINTS, now_ms, "GOAWAY flood"),
             _ => self.price(
                 limits::UNKNOWN_FRAME_POINTS,
@@ -266,14 +269,14 @@ impl<T> H2Connection<T> {
         }
     }
 
-    /// What serves no response costs patience.
+    /// Charges the abuse budget for a frame that serves no response.
     fn price(
         &mut self,
         points: u32,
         now_ms: u64,
         what: &'static str,
     ) -> Result<H2Event<'static, T>, H2ConnectionError> {
-        self.calm.spend(points, now_ms, what)?;
+        self.abuse_budget.spend(points, now_ms, what)?;
         Ok(H2Event::Handled)
     }
 
@@ -286,7 +289,7 @@ impl<T> H2Connection<T> {
         let id = header.stream;
         if id.is_multiple_of(2) {
             return Err(H2ConnectionError::protocol(
-                "HEADERS on a stream that no client begins",
+                "HEADERS on a stream with an even identifier",
             ));
         }
         let mut fragment = unpadded(header, payload)?;
@@ -312,7 +315,7 @@ impl<T> H2Connection<T> {
         Ok(H2Event::Handled)
     }
 
-    /// What HEADERS on this stream are for (RFC 9113 §5.1, §5.1.1).
+    /// Returns the purpose of HEADERS on a stream (RFC 9113 §5.1, §5.1.1).
     fn purpose(
         &mut self,
         id: u32,
@@ -337,7 +340,8 @@ impl<T> H2Connection<T> {
             }
             if self.streams.len() >= limits::H2_STREAMS_MAX {
                 let what = "more streams than allowed";
-                self.calm.spend(limits::RESET_POINTS, now_ms, what)?;
+                self.abuse_budget
+                    .spend(limits::RESET_POINTS, now_ms, what)?;
                 return Ok(FieldBlockPurpose::Reset(H2ErrorCode::REFUSED_STREAM));
             }
             return Ok(FieldBlockPurpose::Request);
@@ -350,7 +354,7 @@ impl<T> H2Connection<T> {
             return Err(closed("HEADERS on a closed stream"));
         }
         Err(H2ConnectionError::protocol(
-            "streams must be begun in their order",
+            "stream identifiers must increase",
         ))
     }
 
@@ -361,7 +365,9 @@ impl<T> H2Connection<T> {
         reading: &mut FieldBlockContext<'_>,
     ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let ExpectedInput::Block(block) = &mut self.expects else {
-            return Err(H2ConnectionError::protocol("CONTINUATION of nothing"));
+            return Err(H2ConnectionError::protocol(
+                "CONTINUATION without an open field block",
+            ));
         };
         block.frames += 1;
         let block = *block;
@@ -378,7 +384,7 @@ impl<T> H2Connection<T> {
         self.decode(block, &whole, reading)
     }
 
-    /// A whole field block.
+    /// Decodes a complete field block.
     fn decode(
         &mut self,
         block: FieldBlock,
@@ -417,7 +423,7 @@ impl<T> H2Connection<T> {
         }
     }
 
-    /// A DATA frame's header, and with it the first of its payload.
+    /// Handles the header of a DATA frame and the available part of its payload.
     fn data<'i>(
         &mut self,
         header: &H2FrameHeader,
@@ -427,7 +433,9 @@ impl<T> H2Connection<T> {
         let id = header.stream;
         let is_padded = header.has(frame::PADDED);
         if is_padded && header.length == 0 {
-            return Err(H2ConnectionError::protocol("padding without its length"));
+            return Err(H2ConnectionError::protocol(
+                "PADDED frame without a pad length",
+            ));
         }
         let padding = match (is_padded, input.get(HEADER_BYTES)) {
             (false, _) => 0,
@@ -444,7 +452,7 @@ impl<T> H2Connection<T> {
             padding,
             ended: header.has(frame::END_STREAM),
         };
-        // All of it counts, whatever becomes of it (RFC 9113 §6.9).
+        // The whole frame counts against the window, even if its stream is ignored (RFC 9113 §6.9).
         let window = self.receive_window.checked_sub(header.length as u32);
         let reason = "more DATA than the connection's window";
         self.receive_window = window.ok_or(H2ConnectionError::new(
@@ -474,8 +482,8 @@ impl<T> H2Connection<T> {
         }
     }
 
-    /// A frame with next to nothing in it costs points. But where a buffer or the window ends, a rest
-    /// of a few bytes is no fault of the client's, so each frame that is worth its header pays for one.
+    /// Charges the abuse budget for a nearly empty DATA frame. A short frame at the end of the client's
+    /// buffer or of the window is legitimate, and each large frame therefore pays for one short frame.
     fn price_data(
         &mut self,
         length: usize,
@@ -483,25 +491,26 @@ impl<T> H2Connection<T> {
         now_ms: u64,
     ) -> Result<(), H2ConnectionError> {
         if length >= limits::LARGE_DATA_BYTES {
-            self.rests = (self.rests + 1).min(limits::SMALL_DATA_CREDITS_MAX);
+            self.small_data_credits =
+                (self.small_data_credits + 1).min(limits::SMALL_DATA_CREDITS_MAX);
         } else if length < limits::SMALL_DATA_BYTES && !ended {
-            match self.rests.checked_sub(1) {
-                Some(rests) => self.rests = rests,
+            match self.small_data_credits.checked_sub(1) {
+                Some(credits) => self.small_data_credits = credits,
                 None => {
                     let points = limits::EMPTY_DATA_POINTS;
-                    self.calm.spend(points, now_ms, "a flood of empty DATA")?;
+                    self.abuse_budget
+                        .spend(points, now_ms, "a flood of empty DATA")?;
                 }
             }
         }
         Ok(())
     }
 
-    /// DATA for a stream that isn't there: on its way while we ended it, or a mistake?
+    /// Checks DATA on a missing stream. DATA in flight during the server's reset is ignored; any other DATA
+    /// is an error.
     fn check_ignored(&self, id: u32) -> Result<(), H2ConnectionError> {
         if id == 0 || id.is_multiple_of(2) || (id > self.last && id <= self.accepts_to) {
-            return Err(H2ConnectionError::protocol(
-                "DATA on a stream that wasn't begun",
-            ));
+            return Err(H2ConnectionError::protocol("DATA on an idle stream"));
         }
         if id > self.accepts_to || self.was_reset(id) {
             return Ok(());
@@ -523,7 +532,7 @@ impl<T> H2Connection<T> {
             true => ExpectedInput::Frame,
             false => ExpectedInput::Data(data),
         };
-        // It may have been reset since the frame began.
+        // The stream may have been reset since the frame began.
         if data.id == 0 || self.place(data.id).is_none() {
             self.release_connection_capacity(bytes.len() as u32);
         } else if !bytes.is_empty() || (is_whole && data.ended) {
@@ -539,7 +548,7 @@ impl<T> H2Connection<T> {
         }
     }
 
-    /// RFC 7540's priorities: checked, and no longer obeyed (RFC 9113 §5.3.2).
+    /// Checks a PRIORITY frame of RFC 7540 and ignores its content (RFC 9113 §5.3.2).
     fn old_priority(
         &mut self,
         header: &H2FrameHeader,
@@ -548,10 +557,10 @@ impl<T> H2Connection<T> {
     ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let id = header.stream;
         if id == 0 {
-            return Err(H2ConnectionError::protocol("PRIORITY without a stream"));
+            return Err(H2ConnectionError::protocol("PRIORITY on stream 0"));
         }
         let points = limits::H2_PRIORITY_POINTS;
-        self.calm.spend(points, now_ms, "PRIORITY flood")?;
+        self.abuse_budget.spend(points, now_ms, "PRIORITY flood")?;
         if payload.len() != 5 {
             return self.stream_error(id, H2ErrorCode::FRAME_SIZE_ERROR, now_ms);
         }
@@ -561,7 +570,7 @@ impl<T> H2Connection<T> {
         Ok(H2Event::Handled)
     }
 
-    /// RFC 9218 §7.1.
+    /// Handles PRIORITY_UPDATE (RFC 9218 §7.1).
     fn priority_update(
         &mut self,
         header: &H2FrameHeader,
@@ -569,14 +578,15 @@ impl<T> H2Connection<T> {
         now_ms: u64,
     ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let points = limits::H2_PRIORITY_POINTS;
-        self.calm.spend(points, now_ms, "PRIORITY_UPDATE flood")?;
+        self.abuse_budget
+            .spend(points, now_ms, "PRIORITY_UPDATE flood")?;
         if header.stream != 0 {
             return Err(H2ConnectionError::protocol("PRIORITY_UPDATE on a stream"));
         }
         let (id, value) = payload.split_first_chunk().ok_or(too_short())?;
         let id = u32::from_be_bytes(*id) & WINDOW_BYTES_MAX;
         if id == 0 {
-            return Err(H2ConnectionError::protocol("PRIORITY_UPDATE of no stream"));
+            return Err(H2ConnectionError::protocol("PRIORITY_UPDATE for stream 0"));
         }
         let priority = Priority::parse(value);
         if let Some(at) = self.place(id) {
@@ -600,19 +610,17 @@ impl<T> H2Connection<T> {
     ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let id = header.stream;
         if payload.len() != 4 {
-            let reason = "RST_STREAM has another size";
+            let reason = "RST_STREAM is not 4 bytes long";
             return Err(H2ConnectionError::new(
                 H2ErrorCode::FRAME_SIZE_ERROR,
                 reason,
             ));
         }
         if id == 0 || id > self.last {
-            return Err(H2ConnectionError::protocol(
-                "RST_STREAM of a stream that wasn't begun",
-            ));
+            return Err(H2ConnectionError::protocol("RST_STREAM on an idle stream"));
         }
         let points = limits::RESET_POINTS;
-        self.calm.spend(points, now_ms, "rapid reset")?;
+        self.abuse_budget.spend(points, now_ms, "rapid reset")?;
         match self.place(id) {
             None => Ok(H2Event::Handled),
             Some(at) => {
@@ -633,7 +641,7 @@ impl<T> H2Connection<T> {
         }
         if header.has(frame::ACK) {
             if !payload.is_empty() {
-                let reason = "an acknowledgement says nothing";
+                let reason = "SETTINGS acknowledgement with a payload";
                 return Err(H2ConnectionError::new(
                     H2ErrorCode::FRAME_SIZE_ERROR,
                     reason,
@@ -642,10 +650,10 @@ impl<T> H2Connection<T> {
             return self.price(limits::H2_PING_POINTS, now_ms, "SETTINGS flood");
         }
         let points = limits::H2_SETTINGS_POINTS;
-        self.calm.spend(points, now_ms, "SETTINGS flood")?;
+        self.abuse_budget.spend(points, now_ms, "SETTINGS flood")?;
         let before = self.peer;
         self.peer.apply(payload)?;
-        self.says_no_table |= self.peer.table_bytes < before.table_bytes;
+        self.must_signal_empty_table |= self.peer.table_bytes < before.table_bytes;
         let more = i64::from(self.peer.window_bytes) - i64::from(before.window_bytes);
         for stream in &mut self.streams {
             let reason = "SETTINGS makes a window too large";
@@ -668,7 +676,7 @@ impl<T> H2Connection<T> {
             return Err(H2ConnectionError::protocol("PING on a stream"));
         }
         let payload: &[u8; 8] = payload.try_into().map_err(|_| too_short())?;
-        self.calm
+        self.abuse_budget
             .spend(limits::H2_PING_POINTS, now_ms, "PING flood")?;
         if header.has(frame::ACK) {
             return Ok(match *payload == send::LAST_PING {
@@ -693,11 +701,14 @@ impl<T> H2Connection<T> {
             ..limits::WINDOW_UPDATE_BYTES_LARGE => limits::WINDOW_UPDATE_POINTS,
             _ => 1,
         };
-        self.calm.spend(points, now_ms, "WINDOW_UPDATE flood")?;
+        self.abuse_budget
+            .spend(points, now_ms, "WINDOW_UPDATE flood")?;
         if id == 0 {
             self.send_window += i64::from(more);
             return match more {
-                0 => Err(H2ConnectionError::protocol("WINDOW_UPDATE of nothing")),
+                0 => Err(H2ConnectionError::protocol(
+                    "WINDOW_UPDATE with an increment of 0",
+                )),
                 _ if self.send_window > i64::from(WINDOW_BYTES_MAX) => {
                     let reason = "the connection's window is too large";
                     Err(H2ConnectionError::new(
@@ -710,7 +721,7 @@ impl<T> H2Connection<T> {
         }
         if id > self.last {
             return Err(H2ConnectionError::protocol(
-                "WINDOW_UPDATE of a stream that wasn't begun",
+                "WINDOW_UPDATE on an idle stream",
             ));
         }
         let Some(at) = self.place(id) else {
@@ -726,16 +737,17 @@ impl<T> H2Connection<T> {
         }
     }
 
-    /// The peer broke a rule on one stream (RFC 9113 §5.4.2). That it makes us reset streams costs
-    /// it as much as if it did so itself.
+    /// Resets a stream after an error of the peer (RFC 9113 §5.4.2). Provoking a reset costs the peer as
+    /// many points as sending a reset.
     fn stream_error(
         &mut self,
         id: u32,
         code: H2ErrorCode,
         now_ms: u64,
     ) -> Result<H2Event<'static, T>, H2ConnectionError> {
-        let what = "it provokes resets";
-        self.calm.spend(limits::RESET_POINTS, now_ms, what)?;
+        let what = "too many provoked stream resets";
+        self.abuse_budget
+            .spend(limits::RESET_POINTS, now_ms, what)?;
         frame::reset(&mut self.out, id, code);
         self.remember_reset(id);
         Ok(match self.place(id) {
@@ -758,24 +770,25 @@ impl<T> H2Connection<T> {
         self.reset.contains(&id)
     }
 
-    /// Where in the table a stream is.
+    /// Returns the index of a stream in the table.
     fn place(&self, id: u32) -> Option<usize> {
-        // Most often it is the newest that is asked for.
+        // The newest stream is looked up most often.
         match self.streams.last() {
             Some(newest) if newest.id == id => Some(self.streams.len() - 1),
-            Some(newest) if newest.id > id => {
-                self.streams.binary_search_by_key(&id, |it| it.id).ok()
-            }
+            Some(newest) if newest.id > id => self
+                .streams
+                .binary_search_by_key(&id, |stream| stream.id)
+                .ok(),
             _ => None,
         }
     }
 
-    /// Is nothing at all unfinished that the peer has begun to say?
+    /// Returns true if no received frame or field block is incomplete.
     pub fn is_between_frames(&self) -> bool {
         matches!(self.expects, ExpectedInput::Frame)
     }
 
-    /// Has the peer said what it must say first?
+    /// Returns true if the peer has sent the preface and its first SETTINGS.
     pub fn is_greeted(&self) -> bool {
         !matches!(
             self.expects,
@@ -783,27 +796,27 @@ impl<T> H2Connection<T> {
         )
     }
 
-    /// Is a part of a body all that is unfinished?
+    /// Returns true if only the payload of a DATA frame is incomplete.
     pub fn is_within_data(&self) -> bool {
         matches!(self.expects, ExpectedInput::Data(_))
     }
 
-    /// All streams that are owed a response.
+    /// All streams that await a response.
     pub fn streams(&mut self) -> &mut [H2Stream<T>] {
         &mut self.streams
     }
 
-    /// One of them.
+    /// Returns the stream with identifier `id`, if the stream awaits a response.
     pub fn stream(&mut self, id: u32) -> Option<&mut H2Stream<T>> {
         self.place(id).map(|at| &mut self.streams[at])
     }
 
-    /// How many there are.
+    /// Number of streams that await a response.
     pub fn open(&self) -> usize {
         self.streams.len()
     }
 
-    /// What it holds in memory beside its own size, bytes.
+    /// Bytes of heap memory.
     pub fn held_bytes(&self) -> usize {
         self.decoder.held_bytes()
             + self.block.capacity()
@@ -812,12 +825,12 @@ impl<T> H2Connection<T> {
             + self.reset.capacity() * size_of::<u32>()
     }
 
-    /// Bytes of a field block that isn't whole.
+    /// Bytes of an incomplete field block.
     pub fn block_bytes(&self) -> usize {
         self.block.len()
     }
 
-    /// Gives back memory that an idle connection doesn't need.
+    /// Frees memory that an idle connection does not need.
     pub fn shrink(&mut self) {
         if self.streams.is_empty() && self.streams.capacity() > 0 {
             self.streams = Vec::new();
@@ -828,7 +841,7 @@ impl<T> H2Connection<T> {
     }
 }
 
-/// What a field block is read with.
+/// Buffers and limits for decoding a field block.
 struct FieldBlockContext<'r> {
     request: &'r mut FieldSection,
     strings: &'r mut HpackScratch,
@@ -836,14 +849,14 @@ struct FieldBlockContext<'r> {
     now_ms: u64,
 }
 
-/// What a request's body promises to be.
+/// Returns the remote state after HEADERS: ended, or open with the announced length of the body.
 pub fn remote_state(body: BodyLength, ended: bool) -> RemoteState {
     match (ended, body) {
         (true, _) => RemoteState::Ended,
         (false, BodyLength::Length(bytes)) => RemoteState::Open {
-            promised: Some(bytes),
+            announced: Some(bytes),
         },
-        (false, _) => RemoteState::Open { promised: None },
+        (false, _) => RemoteState::Open { announced: None },
     }
 }
 
@@ -851,7 +864,7 @@ fn too_short() -> H2ConnectionError {
     H2ConnectionError::new(H2ErrorCode::FRAME_SIZE_ERROR, "a frame has the wrong size")
 }
 
-/// The payload without its padding (RFC 9113 §6.2).
+/// Returns the payload without its padding (RFC 9113 §6.2).
 fn unpadded<'p>(header: &H2FrameHeader, payload: &'p [u8]) -> Result<&'p [u8], H2ConnectionError> {
     if !header.has(frame::PADDED) {
         return Ok(payload);
@@ -863,7 +876,9 @@ fn unpadded<'p>(header: &H2FrameHeader, payload: &'p [u8]) -> Result<&'p [u8], H
 }
 
 fn depends_on_itself(id: u32, old_priority: &[u8]) -> bool {
-    let on = old_priority.first_chunk().map(|it| u32::from_be_bytes(*it));
+    let on = old_priority
+        .first_chunk()
+        .map(|bytes| u32::from_be_bytes(*bytes));
     on.is_some_and(|on| on & WINDOW_BYTES_MAX == id)
 }
 

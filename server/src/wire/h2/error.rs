@@ -1,16 +1,16 @@
-//! What a peer did wrong in HTTP/2, and the code that tells it (RFC 9113 §7).
+//! Errors of a peer in HTTP/2 and their codes (RFC 9113 §7).
 
 use crate::wire::abuse_budget::AbuseBudgetExhausted;
 use crate::wire::field_section::FieldSectionBomb;
 use std::fmt;
 
-/// An error code, as GOAWAY and RST_STREAM carry it.
+/// Error code of GOAWAY and RST_STREAM.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub struct H2ErrorCode(pub u32);
 
 macro_rules! codes {
     ($( $name:ident = $code:literal; )*) => {
-        #[expect(missing_docs, reason = "each is the code of its name in RFC 9113 §7")]
+        #[expect(missing_docs, reason = "each constant is the code of its name in RFC 9113 §7")]
         impl H2ErrorCode {
             $( pub const $name: H2ErrorCode = H2ErrorCode($code); )*
 
@@ -50,17 +50,17 @@ impl fmt::Debug for H2ErrorCode {
     }
 }
 
-/// The connection can't go on (RFC 9113 §5.4.1): it ends with GOAWAY.
+/// Connection error (RFC 9113 §5.4.1), which ends the connection with GOAWAY.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct H2ConnectionError {
-    /// What GOAWAY says.
+    /// Error code in GOAWAY.
     pub code: H2ErrorCode,
-    /// One clause: the debug data of GOAWAY.
+    /// One clause, the debug data of GOAWAY.
     pub reason: &'static str,
 }
 
 impl H2ConnectionError {
-    /// A rule of the protocol was broken.
+    /// Creates an error PROTOCOL_ERROR.
     pub const fn protocol(reason: &'static str) -> H2ConnectionError {
         H2ConnectionError {
             code: H2ErrorCode::PROTOCOL_ERROR,
@@ -68,7 +68,7 @@ impl H2ConnectionError {
         }
     }
 
-    /// The peer does what costs us more than it serves anybody.
+    /// Creates an error ENHANCE_YOUR_CALM: the peer's behaviour causes excessive load.
     pub const fn enhance_your_calm(reason: &'static str) -> H2ConnectionError {
         H2ConnectionError {
             code: H2ErrorCode::ENHANCE_YOUR_CALM,
@@ -76,7 +76,7 @@ impl H2ConnectionError {
         }
     }
 
-    /// With this code.
+    /// Creates an error with a code and a reason.
     pub const fn new(code: H2ErrorCode, reason: &'static str) -> H2ConnectionError {
         H2ConnectionError { code, reason }
     }
@@ -90,6 +90,6 @@ impl From<AbuseBudgetExhausted> for H2ConnectionError {
 
 impl From<FieldSectionBomb> for H2ConnectionError {
     fn from(_: FieldSectionBomb) -> H2ConnectionError {
-        H2ConnectionError::enhance_your_calm("a header bomb")
+        H2ConnectionError::enhance_your_calm("the decompressed fields are too large")
     }
 }

@@ -1,10 +1,11 @@
-//! The frames of HTTP/2 (RFC 9113 §4, §6): their nine-byte headers, and those that we send.
+//! Frames of HTTP/2 (RFC 9113 §4, §6): parsing of frame headers, and encoding of the frames that the server
+//! sends.
 
 use super::error::H2ErrorCode;
 
-/// Before the payload of each frame.
+/// Length of a frame header.
 pub const HEADER_BYTES: usize = 9;
-/// What a client says first (RFC 9113 §3.4).
+/// Connection preface of the client (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 macro_rules! bytes {
@@ -13,7 +14,7 @@ macro_rules! bytes {
     };
 }
 
-// Types.
+// Frame types.
 bytes! {
     DATA = 0x0;
     HEADERS = 0x1;
@@ -27,7 +28,7 @@ bytes! {
     CONTINUATION = 0x9;
     PRIORITY_UPDATE = 0x10;
 }
-// Flags; each has its meaning with some types only.
+// Flags; each is defined for some frame types only.
 bytes! {
     ACK = 0x1;
     END_STREAM = 0x1;
@@ -36,21 +37,21 @@ bytes! {
     WITH_PRIORITY = 0x20;
 }
 
-/// The first nine bytes of a frame.
+/// Frame header.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct H2FrameHeader {
-    /// Bytes of the payload.
+    /// Length of the payload.
     pub length: usize,
-    /// What it is.
+    /// Frame type.
     pub kind: u8,
-    /// What is special about it.
+    /// Flags.
     pub flags: u8,
-    /// Which stream it is about; 0 = the connection.
+    /// Stream identifier; 0 = the connection.
     pub stream: u32,
 }
 
 impl H2FrameHeader {
-    /// Reads it; the reserved bit is ignored.
+    /// Parses a frame header; the reserved bit is ignored.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> H2FrameHeader {
         let [a, b, c, kind, flags, stream @ ..] = *bytes;
         H2FrameHeader {
@@ -61,20 +62,21 @@ impl H2FrameHeader {
         }
     }
 
-    /// Is this flag set?
+    /// Returns true if `flag` is set.
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
 
-/// Appends a frame's header.
+/// Appends a frame header.
 pub fn header(out: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32) {
     let [_, a, b, c] = (length as u32).to_be_bytes();
     let [d, e, f, g] = stream.to_be_bytes();
     out.extend_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
 }
 
-/// Writes the length of the frame whose header is at `at` and whose payload is all that follows.
+/// Completes the frame with its header at `at` and its payload up to the end of `out`: writes its
+/// length and flags.
 pub fn finish(out: &mut [u8], at: usize, flags: u8) {
     let length = (out.len() - at - HEADER_BYTES) as u32;
     let [_, a, b, c] = length.to_be_bytes();
@@ -102,12 +104,12 @@ pub fn goaway(out: &mut Vec<u8>, last: u32, code: H2ErrorCode, reason: &str) {
     out.extend_from_slice(reason.as_bytes());
 }
 
-/// Appends the acknowledgement of SETTINGS.
+/// Appends a SETTINGS acknowledgement.
 pub fn settings_ack(out: &mut Vec<u8>) {
     header(out, 0, SETTINGS, ACK, 0);
 }
 
-/// Appends PING, or the answer to one.
+/// Appends PING, or with `ACK` the acknowledgement of a PING.
 pub fn ping(out: &mut Vec<u8>, flags: u8, payload: &[u8; 8]) {
     header(out, 8, PING, flags, 0);
     out.extend_from_slice(payload);
@@ -118,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_there_and_back() {
+    fn an_encoded_header_is_parsed_back() {
         let mut out = Vec::new();
         header(&mut out, 0x01_02_03, HEADERS, END_STREAM | PADDED, 5);
         assert_eq!(out, b"\x01\x02\x03\x01\x09\0\0\0\x05");
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_send() {
+    fn frames_are_encoded() {
         let mut out = Vec::new();
         reset(&mut out, 3, H2ErrorCode::CANCEL);
         assert_eq!(out, b"\0\0\x04\x03\0\0\0\0\x03\0\0\0\x08");

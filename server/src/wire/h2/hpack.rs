@@ -1,7 +1,7 @@
-//! HPACK (RFC 7541): field blocks to fields, and fields to blocks.
+//! HPACK (RFC 7541): decoder and encoder of field blocks.
 //!
-//! The decoder keeps the dynamic table that the peer builds. The encoder uses the static table
-//! alone: it keeps nothing for a connection, so a block can be made once and sent to everybody.
+//! The decoder maintains the dynamic table that the peer builds. The encoder uses the static table alone:
+//! without state for a connection, one encoded block can be sent to every client.
 
 use super::error::{H2ConnectionError, H2ErrorCode};
 use super::settings::TABLE_BYTES;
@@ -13,22 +13,22 @@ mod static_table;
 
 pub use crate::wire::h2::hpack::static_table::STATIC;
 
-/// One end of the compression: the peer's dynamic table, the newest entry last.
+/// HPACK decoder with the peer's dynamic table; the newest entry is last.
 #[derive(Default)]
 pub struct HpackDecoder {
     entries: VecDeque<DynamicTableEntry>,
-    /// Names and values one after the other; what lies before the oldest entry is dead.
+    /// Names and values of the entries, concatenated. Bytes before the oldest entry are no longer used.
     text: Vec<u8>,
-    /// How many bytes were cut off before `text`, in all that ever was in it.
+    /// Number of bytes removed from the front of `text` so far (wrapping).
     cut: u32,
-    /// As RFC 7541 §4.1 counts it.
+    /// Size of the table by RFC 7541 §4.1.
     size: usize,
-    /// How much less than the default the peer asked the table to be.
+    /// Difference between the default size and the size set by the peer.
     less: usize,
 }
 
 struct DynamicTableEntry {
-    /// Where it stands, counted (round) from the first byte that ever was in the table.
+    /// Position of the entry, counted (wrapping) from the first byte ever stored in the table.
     start: u32,
     name_bytes: u16,
     value_bytes: u16,
@@ -40,14 +40,14 @@ impl DynamicTableEntry {
     }
 }
 
-/// Where strings are put together while a block is decoded; for all connections of a worker.
+/// Buffers for strings during decoding, shared by all connections of a worker.
 #[derive(Default)]
 pub struct HpackScratch {
     name: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// What each entry of the dynamic table counts beside its bytes (RFC 7541 §4.1).
+/// Size counted for each entry beside its name and value (RFC 7541 §4.1).
 pub const ENTRY_OVERHEAD: usize = 32;
 const TABLE_BYTES_MAX: usize = TABLE_BYTES as usize;
 
@@ -61,7 +61,7 @@ const MALFORMED: H2ConnectionError =
     H2ConnectionError::new(H2ErrorCode::COMPRESSION_ERROR, "malformed field block");
 
 impl HpackDecoder {
-    /// Decodes one whole block; each field goes to `sink`, in order.
+    /// Decodes a complete block and passes each field to `sink`, in order.
     pub fn decode(
         &mut self,
         mut block: &[u8],
@@ -77,14 +77,14 @@ impl HpackDecoder {
                     sink(name, value)?;
                 }
                 0x40.. => self.literal(&mut block, 6, true, strings, &mut sink)?,
-                // Changes of size stand first in a block (RFC 7541 §4.2).
+                // Size updates are allowed only at the start of a block (RFC 7541 §4.2).
                 0x20.. if at_start => {
                     let bytes = integer(&mut block, 5)?;
                     self.resize(bytes)?;
                     continue;
                 }
                 0x20.. => return Err(MALFORMED),
-                // Without indexing, and never to be indexed: the same to us.
+                // Literals without indexing and never-indexed literals are decoded alike.
                 _ => self.literal(&mut block, 4, false, strings, &mut sink)?,
             }
             at_start = false;
@@ -92,7 +92,7 @@ impl HpackDecoder {
         Ok(())
     }
 
-    /// What it holds in memory, bytes.
+    /// Bytes of heap memory.
     pub fn held_bytes(&self) -> usize {
         self.text.capacity() + self.entries.capacity() * size_of::<DynamicTableEntry>()
     }
@@ -110,7 +110,7 @@ impl HpackDecoder {
         let name: &[u8] = match index {
             0 => string(block, name)?,
             _ if is_kept => {
-                // What is kept may push out the entry that its name is taken from.
+                // Inserting the field may evict the entry that holds its name.
                 name.clear();
                 name.extend_from_slice(self.entry(index)?.0);
                 name
@@ -128,7 +128,7 @@ impl HpackDecoder {
         Ok(())
     }
 
-    /// The entry of an index: the static table first, then ours from the newest.
+    /// Returns the entry of an index: first the static table, then the dynamic table from its newest entry.
     fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), H2ConnectionError> {
         let index = index.checked_sub(1).ok_or(MALFORMED)?;
         if let Some((name, value)) = STATIC.get(index) {
@@ -144,7 +144,7 @@ impl HpackDecoder {
         Ok(text.split_at(usize::from(entry.name_bytes)))
     }
 
-    /// Where in `text` an entry begins.
+    /// Returns the position of an entry in `text`.
     fn place(&self, entry: &DynamicTableEntry) -> usize {
         entry.start.wrapping_sub(self.cut) as usize
     }
@@ -153,15 +153,15 @@ impl HpackDecoder {
         let size = name.len() + value.len() + ENTRY_OVERHEAD;
         let max = TABLE_BYTES_MAX - self.less;
         self.shrink_to(max.saturating_sub(size));
-        // What is larger than the table empties it, and that is no error (RFC 7541 §4.4).
+        // An entry larger than the table empties the table without an error (RFC 7541 §4.4).
         if size > max {
             return;
         }
-        self.drop_the_dead();
+        self.drop_unused_text();
         let start = self.cut.wrapping_add(self.text.len() as u32);
         self.text.extend_from_slice(name);
         self.text.extend_from_slice(value);
-        // Both fit: the table is smaller than that.
+        // Both lengths fit into u16, since the table is smaller than 64 KiB.
         self.entries.push_back(DynamicTableEntry {
             start,
             name_bytes: name.len() as u16,
@@ -184,8 +184,8 @@ impl HpackDecoder {
         }
     }
 
-    /// Cuts off what belongs to no entry any more, once it is much.
-    fn drop_the_dead(&mut self) {
+    /// Removes unused bytes from the front of `text` once they fill half a table.
+    fn drop_unused_text(&mut self) {
         let dead = match self.entries.front() {
             Some(oldest) => self.place(oldest),
             None => self.text.len(),
@@ -197,7 +197,7 @@ impl HpackDecoder {
     }
 }
 
-/// A string, of the block itself or decoded into `scratch`.
+/// Decodes a string. The result borrows the block, or `scratch` after Huffman decoding.
 fn string<'o, 'b: 'o, 's: 'o>(
     block: &mut &'b [u8],
     scratch: &'s mut Vec<u8>,
@@ -205,7 +205,7 @@ fn string<'o, 'b: 'o, 's: 'o>(
     hpack_primitives::string(block, 7, scratch).map_err(H2ConnectionError::from)
 }
 
-/// Appends `:status`, which stands first.
+/// Appends `:status`, the first field of a response.
 pub fn push_status(status: u16, out: &mut Vec<u8>) {
     let index = match status {
         200 => 8,
@@ -227,7 +227,7 @@ pub fn push_status(status: u16, out: &mut Vec<u8>) {
 
 const STATUS_INDEX: usize = 8;
 
-/// Appends one field, which the peer isn't to keep. Its name is written in small letters.
+/// Appends a field without indexing, with its name in lower case.
 pub fn push_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     match static_name(name) {
         Some(index) => push_integer(index, 4, 0, out),
@@ -239,21 +239,22 @@ pub fn push_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     push_string(value, out);
 }
 
-/// Appends the fields of a head of HTTP/1.1 (lines that end with CRLF), but for those that are the
-/// connection's there.
+/// Appends the fields in the lines of an HTTP/1.1 head (each ends with CRLF), without the
+/// connection-specific fields.
 pub fn push_lines(lines: &[u8], out: &mut Vec<u8>) {
     for (name, value) in fields_of_lines(lines) {
         push_field(name, value, out);
     }
 }
 
-/// Appends a whole head: `:status`, then the fields of `lines`.
+/// Appends a complete field block: `:status`, then the fields of `lines`.
 pub fn push_head(status: u16, lines: &[u8], out: &mut Vec<u8>) {
     push_status(status, out);
     push_lines(lines, out);
 }
 
-/// Appends Date, whose value has this one length; every response has it, so it isn't coded.
+/// Appends Date with its value of fixed length. The value is not Huffman-coded, to save time in
+/// every response.
 pub fn push_date(value: &[u8; 29], out: &mut Vec<u8>) {
     out.extend_from_slice(&[0x0f, DATE_INDEX - 0x0f, value.len() as u8]);
     out.extend_from_slice(value);
@@ -261,12 +262,12 @@ pub fn push_date(value: &[u8; 29], out: &mut Vec<u8>) {
 
 const DATE_INDEX: u8 = 33;
 
-/// Appends what tells the peer that our dynamic table is, and stays, empty (RFC 7541 §4.2).
+/// Appends a size update that declares the encoder's dynamic table empty (RFC 7541 §4.2).
 pub fn push_no_table(out: &mut Vec<u8>) {
     out.push(0x20);
 }
 
-/// The first entry of the static table with this name.
+/// Returns the index of the first static entry with this name.
 fn static_name(name: &[u8]) -> Option<usize> {
     let is_same = |(known, _): &(&str, &str)| name.eq_ignore_ascii_case(known.as_bytes());
     STATIC.iter().position(is_same).map(|at| at + 1)

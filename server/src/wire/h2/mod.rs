@@ -1,8 +1,7 @@
-//! HTTP/2, the server's side (RFC 9113), without a socket or a clock: bytes in, events and bytes
-//! out.
+//! Server side of HTTP/2 (RFC 9113), without a socket or a clock: bytes in, events and bytes out.
 //!
-//! [`connection`] is the whole of it; the others are its parts. Whoever drives it brings the time
-//! and the bytes, and hangs what he likes on each stream.
+//! [`connection`] combines the other modules. The driver supplies the bytes and the time, and attaches a
+//! value to each stream.
 
 pub mod connection;
 pub mod error;

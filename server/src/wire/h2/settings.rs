@@ -1,4 +1,4 @@
-//! Settings, the peer's and ours (RFC 9113 §6.5).
+//! SETTINGS of the peer and of the server (RFC 9113 §6.5).
 
 use super::error::{H2ConnectionError, H2ErrorCode};
 use super::frame;
@@ -10,26 +10,26 @@ const MAX_CONCURRENT_STREAMS: u16 = 0x3;
 const INITIAL_WINDOW_SIZE: u16 = 0x4;
 const MAX_FRAME_SIZE: u16 = 0x5;
 const MAX_HEADER_LIST_SIZE: u16 = 0x6;
-/// RFC 9218 §2.1.
+/// SETTINGS_NO_RFC7540_PRIORITIES (RFC 9218 §2.1).
 const NO_RFC7540_PRIORITIES: u16 = 0x9;
 
-/// Every window's size at first (RFC 9113 §6.9.2).
+/// Initial size of each flow-control window (RFC 9113 §6.9.2).
 pub const WINDOW_BYTES: u32 = 65_535;
-/// The largest window (RFC 9113 §6.9.1).
+/// Largest flow-control window (RFC 9113 §6.9.1).
 pub const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
-/// Bytes of the largest frame that either side may send if nothing else is said.
+/// Default of SETTINGS_MAX_FRAME_SIZE: the largest payload of a frame in bytes.
 pub const FRAME_BYTES: u32 = 16_384;
-/// Bytes of the dynamic table of HPACK if nothing else is said.
+/// Default of SETTINGS_HEADER_TABLE_SIZE: the size of HPACK's dynamic table in bytes.
 pub const TABLE_BYTES: u32 = 4_096;
 
-/// What the peer wants.
+/// Settings of the peer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct H2Settings {
-    /// How much we may send on a new stream.
+    /// Initial send window of a new stream.
     pub window_bytes: u32,
-    /// Payload of the largest frame that it takes.
+    /// Largest payload of a frame that the peer accepts.
     pub frame_bytes: u32,
-    /// The dynamic table that our encoder may use; it uses none.
+    /// Largest dynamic table that the server's encoder may use; the encoder uses none.
     pub table_bytes: u32,
 }
 
@@ -44,11 +44,11 @@ impl Default for H2Settings {
 }
 
 impl H2Settings {
-    /// Takes the payload of a SETTINGS frame in; what is unknown is ignored.
+    /// Applies the payload of a SETTINGS frame; unknown settings are ignored.
     pub fn apply(&mut self, payload: &[u8]) -> Result<(), H2ConnectionError> {
         let (settings, rest) = payload.as_chunks::<6>();
         if !rest.is_empty() {
-            let reason = "SETTINGS is no multiple of six bytes";
+            let reason = "the length of SETTINGS is not a multiple of 6";
             return Err(H2ConnectionError::new(
                 H2ErrorCode::FRAME_SIZE_ERROR,
                 reason,
@@ -84,7 +84,7 @@ impl H2Settings {
     }
 }
 
-/// Appends what we say first: our settings, and a window for all bodies together.
+/// Appends the server's first frames: SETTINGS, and WINDOW_UPDATE for the connection.
 pub fn greet(out: &mut Vec<u8>, head_bytes: u32) {
     let settings = [
         (MAX_CONCURRENT_STREAMS, H2_STREAMS_MAX as u32),
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_peer_says_is_taken_or_refused() {
+    fn settings_of_the_peer_are_applied_or_refused() {
         let mut settings = H2Settings::default();
         let payload = b"\0\x01\0\0\0\0\0\x04\0\x10\0\0\0\x05\0\x01\0\0\0\x33\0\0\0\x07";
         assert_eq!(settings.apply(payload), Ok(()));
@@ -121,7 +121,9 @@ mod tests {
             (b"\0\x05\x01\0\0\0", H2ErrorCode::PROTOCOL_ERROR),
             (b"\0\x05\x01\0\0", H2ErrorCode::FRAME_SIZE_ERROR),
         ] {
-            let refused = H2Settings::default().apply(payload).map_err(|it| it.code);
+            let refused = H2Settings::default()
+                .apply(payload)
+                .map_err(|error| error.code);
             assert_eq!(refused, Err(code), "{payload:?}");
         }
     }

@@ -1,48 +1,48 @@
-//! One stream (RFC 9113 §5.1): what either side may still send on it.
+//! State of a single stream (RFC 9113 §5.1): the bytes that each side may still send.
 //!
-//! A stream is in the table while a response is owed. One that is idle or closed isn't there: what
-//! is known of those, [`super::connection`] tells by their numbers.
+//! A stream is in the table of [`super::connection`] while a response is owed. The connection identifies
+//! idle and closed streams by their identifiers alone.
 
 use super::error::{H2ConnectionError, H2ErrorCode};
 use super::settings::{WINDOW_BYTES, WINDOW_BYTES_MAX};
 use crate::limits::{H2_NON_INCREMENTAL_BYTES_MAX, H2_SMALL_BODY_BYTES};
 use crate::wire::priority::Priority;
 
-/// What the peer may still send (RFC 9113 §5.1: open, or half-closed (remote)).
+/// Remote side of a stream (RFC 9113 §5.1): open, or half-closed (remote).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum RemoteState {
-    /// DATA or trailers, of which Content-Length promised so many bytes more, if it was there.
+    /// The peer may send DATA or trailers.
     Open {
-        /// Bytes still to come.
-        promised: Option<u64>,
+        /// Rest of the length announced by Content-Length, if present.
+        announced: Option<u64>,
     },
-    /// Nothing but WINDOW_UPDATE, PRIORITY and RST_STREAM.
+    /// The peer may send only WINDOW_UPDATE, PRIORITY and RST_STREAM.
     Ended,
 }
 
-/// A stream that is owed a response.
+/// Stream that awaits a response.
 pub struct H2Stream<T> {
-    /// Its number.
+    /// Stream identifier.
     pub id: u32,
-    /// What the peer may still send.
+    /// Remote side of the stream.
     pub remote: RemoteState,
-    /// How much the response may still be; below 0 after the peer took it back.
+    /// Flow-control window for sending; negative after the peer has reduced its initial window size.
     pub(super) send_window: i64,
-    /// How much of the body the peer may still send.
+    /// Flow-control window granted to the peer.
     pub(super) receive_window: u32,
-    /// Taken of the body, and not yet told to the peer.
+    /// Bytes of the body consumed since the last WINDOW_UPDATE.
     pub(super) taken: u32,
-    /// What the peer wants first.
+    /// Priority requested by the peer.
     pub priority: Priority,
-    /// There is something to be sent on it, if its window allows.
+    /// The driver has DATA to send, window permitting.
     pub ready: bool,
-    /// Bytes of the response that are left, where that is known.
+    /// Rest of the response in bytes; `u64::MAX` if unknown.
     pub left: u64,
-    /// Bytes of it that were sent.
+    /// Bytes of the response sent so far.
     pub sent: u64,
-    /// When it had its last turn.
+    /// Counter value of the last DATA frame, for round-robin order.
     pub(super) turn: u64,
-    /// Whatever the driver hangs on it.
+    /// Driver's value for the stream.
     pub work: T,
 }
 
@@ -63,17 +63,17 @@ impl<T> H2Stream<T> {
         }
     }
 
-    /// Its own window keeps it from sending.
+    /// Returns true if DATA is ready and the stream's send window is closed.
     pub fn is_blocked(&self) -> bool {
         self.ready && self.send_window <= 0
     }
 
-    /// How much of its body the peer may still send before it is granted more.
+    /// Flow-control window granted to the peer.
     pub fn receive_window(&self) -> u32 {
         self.receive_window
     }
 
-    /// The peer allows `more` bytes, or takes some back (RFC 9113 §6.9).
+    /// Changes the send window by `more` bytes, which may be negative (RFC 9113 §6.9).
     pub(super) fn widen(&mut self, more: i64) -> Result<(), H2ErrorCode> {
         self.send_window += more;
         if self.send_window > i64::from(WINDOW_BYTES_MAX) {
@@ -82,16 +82,16 @@ impl<T> H2Stream<T> {
         Ok(())
     }
 
-    /// A DATA frame comes: `payload` bytes of body in a frame of `length`.
+    /// Counts a DATA frame with `payload` bytes of body and `length` bytes in total.
     pub(super) fn receive(&mut self, payload: usize, length: usize) -> Result<(), H2ErrorCode> {
-        let RemoteState::Open { promised } = &mut self.remote else {
+        let RemoteState::Open { announced } = &mut self.remote else {
             return Err(H2ErrorCode::STREAM_CLOSED);
         };
         self.receive_window = self
             .receive_window
             .checked_sub(length as u32)
             .ok_or(H2ErrorCode::FLOW_CONTROL_ERROR)?;
-        if let Some(left) = promised {
+        if let Some(left) = announced {
             *left = left
                 .checked_sub(payload as u64)
                 .ok_or(H2ErrorCode::PROTOCOL_ERROR)?;
@@ -99,32 +99,33 @@ impl<T> H2Stream<T> {
         Ok(())
     }
 
-    /// The peer has sent all. As long as was promised (RFC 9113 §8.1.1)?
+    /// Ends the remote side. An error if the body differs from its announced length (RFC 9113 §8.1.1).
     pub(super) fn end(&mut self) -> Result<(), H2ErrorCode> {
         match std::mem::replace(&mut self.remote, RemoteState::Ended) {
             RemoteState::Open {
-                promised: None | Some(0),
+                announced: None | Some(0),
             } => Ok(()),
             RemoteState::Open { .. } => Err(H2ErrorCode::PROTOCOL_ERROR),
             RemoteState::Ended => Err(H2ErrorCode::STREAM_CLOSED),
         }
     }
 
-    /// Whose turn is it? The least of all (RFC 9218 §10): the most urgent; of those, what is nearly
-    /// done; then who wants to go alone, in the order of asking; then by turns.
+    /// Sort key for sending; the stream with the smallest key is next (RFC 9218 §10). The key orders by
+    /// urgency, then by a nearly complete response, then non-incremental responses by stream identifier,
+    /// then the rest in turns.
     pub(super) fn rank(&self) -> (u8, bool, u64) {
         let is_large = self.left > H2_SMALL_BODY_BYTES as u64;
         let goes_alone = !self.priority.incremental && self.sent < H2_NON_INCREMENTAL_BYTES_MAX;
         let turn = match goes_alone {
             true => u64::from(self.id),
-            // Behind every number that a stream can have.
+            // Above every stream identifier.
             false => self.turn + (1 << 32),
         };
         (self.priority.urgency, is_large, turn)
     }
 }
 
-/// What a code on one stream means for a stream that isn't there any more.
+/// Connection error STREAM_CLOSED, for a frame on a closed stream.
 pub(super) fn closed(reason: &'static str) -> H2ConnectionError {
     H2ConnectionError::new(H2ErrorCode::STREAM_CLOSED, reason)
 }
@@ -138,20 +139,20 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_as_long_as_was_promised() {
-        for (promised, parts, expected) in [
+    fn a_body_must_have_its_announced_length() {
+        for (announced, parts, expected) in [
             (None, &[3, 4][..], Ok(())),
             (Some(7), &[3, 4], Ok(())),
             (Some(7), &[3, 5], Err(H2ErrorCode::PROTOCOL_ERROR)),
             (Some(7), &[3], Err(H2ErrorCode::PROTOCOL_ERROR)),
             (Some(0), &[], Ok(())),
         ] {
-            let mut stream = stream(RemoteState::Open { promised });
+            let mut stream = stream(RemoteState::Open { announced });
             let received = parts
                 .iter()
                 .try_for_each(|part| stream.receive(*part, part + 2));
             let ended = received.and_then(|()| stream.end());
-            assert_eq!(ended, expected, "{promised:?} {parts:?}");
+            assert_eq!(ended, expected, "{announced:?} {parts:?}");
         }
         let mut ended = stream(RemoteState::Ended);
         assert_eq!(ended.receive(0, 0), Err(H2ErrorCode::STREAM_CLOSED));
@@ -159,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn windows_bound_both_ways() {
-        let mut stream = stream(RemoteState::Open { promised: None });
+    fn windows_bound_both_directions() {
+        let mut stream = stream(RemoteState::Open { announced: None });
         assert_eq!(stream.receive(65_535, 65_535), Ok(()));
         assert_eq!(stream.receive(0, 0), Ok(()));
         assert_eq!(stream.receive(1, 1), Err(H2ErrorCode::FLOW_CONTROL_ERROR));
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_first() {
+    fn streams_are_ordered_by_priority() {
         let with = |id, urgency, incremental, left, turn| {
             let mut stream: H2Stream<()> = H2Stream::new(id, RemoteState::Ended, 0, ());
             stream.priority = Priority {

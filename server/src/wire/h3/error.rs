@@ -1,17 +1,17 @@
-//! What a peer did wrong in HTTP/3, and the code that tells it (RFC 9114 §8.1, RFC 9204 §6).
+//! Errors of a peer in HTTP/3 and their codes (RFC 9114 §8.1, RFC 9204 §6).
 
 use crate::wire::abuse_budget::AbuseBudgetExhausted;
 use crate::wire::field_section::FieldSectionBomb;
 use crate::wire::hpack_primitives::MalformedPrimitive;
 use std::fmt;
 
-/// An error code, as QUIC carries it for a stream or a connection.
+/// Error code of a QUIC stream or connection.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub struct H3ErrorCode(pub u32);
 
 macro_rules! codes {
     ($( $name:ident = $code:literal; )*) => {
-        #[expect(missing_docs, reason = "each is the code of its name in RFC 9114 §8.1 or RFC 9204 §6")]
+        #[expect(missing_docs, reason = "each constant is the code of its name in RFC 9114 §8.1 or RFC 9204 §6")]
         impl H3ErrorCode {
             $( pub const $name: H3ErrorCode = H3ErrorCode($code); )*
 
@@ -57,32 +57,32 @@ impl fmt::Debug for H3ErrorCode {
     }
 }
 
-/// The connection can't go on (RFC 9114 §8): it is closed with this.
+/// Connection error (RFC 9114 §8), which closes the connection.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct H3ConnectionError {
-    /// What CONNECTION_CLOSE says.
+    /// Error code in CONNECTION_CLOSE.
     pub code: H3ErrorCode,
-    /// One clause: its reason phrase.
+    /// One clause, the reason phrase of CONNECTION_CLOSE.
     pub reason: &'static str,
 }
 
 impl H3ConnectionError {
-    /// With this code.
+    /// Creates an error with a code and a reason.
     pub const fn new(code: H3ErrorCode, reason: &'static str) -> H3ConnectionError {
         H3ConnectionError { code, reason }
     }
 
-    /// A frame stands where it must not.
+    /// Creates an error H3_FRAME_UNEXPECTED: a frame is not allowed at its position.
     pub(super) const fn unexpected(reason: &'static str) -> H3ConnectionError {
         H3ConnectionError::new(H3ErrorCode::H3_FRAME_UNEXPECTED, reason)
     }
 
-    /// A frame has another length than what is in it.
+    /// Creates an error H3_FRAME_ERROR: the length of a frame contradicts its content.
     pub(super) const fn frame(reason: &'static str) -> H3ConnectionError {
         H3ConnectionError::new(H3ErrorCode::H3_FRAME_ERROR, reason)
     }
 
-    /// The peer does what costs us more than it serves anybody.
+    /// Creates an error H3_EXCESSIVE_LOAD: the peer's behaviour causes excessive load.
     pub const fn excessive_load(reason: &'static str) -> H3ConnectionError {
         H3ConnectionError::new(H3ErrorCode::H3_EXCESSIVE_LOAD, reason)
     }
@@ -105,6 +105,6 @@ impl From<AbuseBudgetExhausted> for H3ConnectionError {
 
 impl From<FieldSectionBomb> for H3ConnectionError {
     fn from(_: FieldSectionBomb) -> H3ConnectionError {
-        H3ConnectionError::excessive_load("a header bomb")
+        H3ConnectionError::excessive_load("the decompressed fields are too large")
     }
 }

@@ -1,4 +1,4 @@
-//! The frames of HTTP/3 (RFC 9114 §7) and the integers that they are written with (RFC 9000 §16).
+//! Frames of HTTP/3 (RFC 9114 §7) and QUIC's variable-length integers (RFC 9000 §16).
 
 use super::error::H3ConnectionError;
 
@@ -8,7 +8,7 @@ macro_rules! numbers {
     };
 }
 
-// Types of frames.
+// Frame types.
 numbers! {
     DATA = 0x0;
     HEADERS = 0x1;
@@ -20,24 +20,24 @@ numbers! {
     PRIORITY_UPDATE = 0xf0700;
     PRIORITY_UPDATE_OF_PUSH = 0xf0701;
 }
-// Types of streams that go one way (RFC 9114 §6.2, RFC 9204 §4.2).
+// Types of unidirectional streams (RFC 9114 §6.2, RFC 9204 §4.2).
 numbers! {
     CONTROL_STREAM = 0x0;
     PUSH_STREAM = 0x1;
     ENCODER_STREAM = 0x2;
     DECODER_STREAM = 0x3;
 }
-// What SETTINGS may say of us; of the dynamic table we leave it at the default, which is none.
+// Settings of the server. The capacity of the dynamic table stays at its default, 0.
 numbers! {
     MAX_FIELD_SECTION_SIZE = 0x6;
 }
 
-/// The largest number that an integer can be.
+/// Largest value of a variable-length integer.
 pub const INTEGER_MAX: u64 = (1 << 62) - 1;
-/// Type and length, eight bytes each at most.
+/// Largest length of a frame header: type and length, up to 8 bytes each.
 pub const HEADER_BYTES_MAX: usize = 16;
 
-/// Takes an integer; None if it isn't whole yet, and then nothing is taken.
+/// Decodes an integer; `None` if incomplete, without consuming input.
 pub fn integer(input: &mut &[u8]) -> Option<u64> {
     let first = *input.first()?;
     let length = 1usize << (first >> 6);
@@ -46,11 +46,11 @@ pub fn integer(input: &mut &[u8]) -> Option<u64> {
     let number = bytes
         .iter()
         .fold(0, |number, byte| number << 8 | u64::from(*byte));
-    // The two bits of the length lie above all others.
+    // Clears the two length bits at the top.
     Some(number & (u64::MAX >> (66 - 8 * length as u32)))
 }
 
-/// Appends an integer in as few bytes as it takes.
+/// Appends an integer in its shortest form.
 pub fn push_integer(number: u64, out: &mut Vec<u8>) {
     match number {
         0..0x40 => out.push(number as u8),
@@ -62,23 +62,23 @@ pub fn push_integer(number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// What stands before a frame's payload.
+/// Frame header.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct H3FrameHeader {
-    /// What it is.
+    /// Frame type.
     pub kind: u64,
-    /// Bytes of the payload.
+    /// Length of the payload.
     pub length: u64,
 }
 
 impl H3FrameHeader {
-    /// Appends it.
+    /// Appends the header.
     pub fn push(self, out: &mut Vec<u8>) {
         push_integer(self.kind, out);
         push_integer(self.length, out);
     }
 
-    /// Takes a header that is whole.
+    /// Decodes a complete header.
     fn take(input: &mut &[u8]) -> Option<H3FrameHeader> {
         let mut rest = *input;
         let kind = integer(&mut rest)?;
@@ -87,16 +87,18 @@ impl H3FrameHeader {
         Some(H3FrameHeader { kind, length })
     }
 
-    /// Refuses types that HTTP/2 had and HTTP/3 has not (RFC 9114 §7.2.8).
+    /// Refuses frame types of HTTP/2 that HTTP/3 reserves (RFC 9114 §7.2.8).
     pub(super) fn refuse_reserved(self) -> Result<(), H3ConnectionError> {
         match self.kind {
-            0x2 | 0x6 | 0x8 | 0x9 => Err(H3ConnectionError::unexpected("a frame of HTTP/2")),
+            0x2 | 0x6 | 0x8 | 0x9 => Err(H3ConnectionError::unexpected(
+                "a frame type reserved by HTTP/3",
+            )),
             _ => Ok(()),
         }
     }
 }
 
-/// The bytes of a header that isn't whole yet.
+/// Reader of a frame header split at any byte.
 #[derive(Default)]
 pub(super) struct FrameHeaderReader {
     held: [u8; HEADER_BYTES_MAX],
@@ -104,12 +106,12 @@ pub(super) struct FrameHeaderReader {
 }
 
 impl FrameHeaderReader {
-    /// Nothing of a header has come.
+    /// Returns true if no byte of a header has been received.
     pub(super) fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Takes a header, however it was cut; None once `input` is used up.
+    /// Decodes the next header; `None` once `input` is consumed.
     pub(super) fn header(&mut self, input: &mut &[u8]) -> Option<H3FrameHeader> {
         if self.is_empty()
             && let Some(header) = H3FrameHeader::take(input)
@@ -120,7 +122,7 @@ impl FrameHeaderReader {
             self.held[usize::from(self.length)] = *byte;
             self.length += 1;
             *input = rest;
-            // It is whole at the latest when as much has come as it can be.
+            // A header of the largest length is always complete.
             if let Some(header) = H3FrameHeader::take(&mut &self.held[..usize::from(self.length)]) {
                 self.length = 0;
                 return Some(header);
@@ -130,7 +132,7 @@ impl FrameHeaderReader {
     }
 }
 
-/// What our control stream begins with: its type, and SETTINGS.
+/// Appends the start of the server's control stream: the stream type, and SETTINGS.
 pub fn push_opening(section_bytes: usize, out: &mut Vec<u8>) {
     let mut settings = Vec::new();
     push_integer(MAX_FIELD_SECTION_SIZE, &mut settings);
@@ -144,7 +146,7 @@ pub fn push_opening(section_bytes: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&settings);
 }
 
-/// GOAWAY: no request on stream `id` or a later one is answered (RFC 9114 §5.2).
+/// Appends GOAWAY: requests on stream `id` and later streams are not answered (RFC 9114 §5.2).
 pub fn push_goaway(id: u64, out: &mut Vec<u8>) {
     let mut payload = Vec::new();
     push_integer(id, &mut payload);
@@ -156,14 +158,14 @@ pub fn push_goaway(id: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&payload);
 }
 
-/// Begins HEADERS, whose field section is then appended; where it begins.
+/// Begins HEADERS and returns the position of the frame. The caller appends the field section.
 pub fn begin_headers(out: &mut Vec<u8>) -> usize {
     let at = out.len();
     out.extend_from_slice(&[HEADERS as u8, 0, 0]);
     at
 }
 
-/// Ends the HEADERS that begin at `at`: writes their length, in two bytes where that does.
+/// Ends the HEADERS at position `at`: writes the length, in 2 bytes if they suffice.
 pub fn end_headers(out: &mut Vec<u8>, at: usize) {
     let length = out.len() - at - 3;
     if length < 0x4000 {
@@ -174,21 +176,21 @@ pub fn end_headers(out: &mut Vec<u8>, at: usize) {
     }
 }
 
-/// The header of a DATA frame with so many bytes.
+/// Appends the header of a DATA frame with `length` bytes.
 pub fn push_data(length: u64, out: &mut Vec<u8>) {
     let header = H3FrameHeader { kind: DATA, length };
     header.push(out);
 }
 
-/// Begins a DATA frame, whose payload is then appended; where it begins.
+/// Begins a DATA frame and returns the position of the frame. The caller appends the payload.
 pub fn begin_data(out: &mut Vec<u8>) -> usize {
     let at = out.len();
     out.extend_from_slice(&[DATA as u8, 0, 0, 0, 0]);
     at
 }
 
-/// Ends the DATA frame that begins at `at`, which has less than 2^30 bytes; one that is empty is
-/// taken back. Says how many it has.
+/// Ends the DATA frame at position `at`, with a payload below 2^30 bytes, and returns the length of the
+/// payload. An empty frame is removed.
 pub fn end_data(out: &mut Vec<u8>, at: usize) -> usize {
     let length = out.len() - at - 5;
     if length == 0 {

@@ -1,9 +1,9 @@
-//! HTTP/3, the server's side (RFC 9114), without a connection of QUIC or a clock: bytes of streams in,
-//! meaning and bytes out.
+//! Server side of HTTP/3 (RFC 9114), without a QUIC connection or a clock: bytes of streams in, events and
+//! bytes out.
 //!
-//! [`message`] reads the stream of a request, [`control`] those that go one way. Field compression
-//! ([`qpack`]) does without a dynamic table, so nothing ties the streams of a connection together,
-//! and what is sent can be made once for everybody.
+//! [`request_stream`] reads request streams, [`unidirectional`] reads unidirectional streams. Field
+//! compression ([`qpack`]) uses no dynamic table: streams do not depend on each other, and one encoded
+//! field section can be sent to every client.
 
 pub mod unidirectional;
 pub mod error;

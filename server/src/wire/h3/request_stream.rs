@@ -1,4 +1,4 @@
-//! The stream of one request (RFC 9114 §4.1): its field section, its body, perhaps trailers.
+//! Request stream (RFC 9114 §4.1): the field section of a request, its body, and perhaps trailers.
 
 use crate::limits::{
     H3_SECTION_BYTES_MAX, LARGE_DATA_BYTES, SMALL_DATA_BYTES, SMALL_DATA_CREDITS_MAX,
@@ -7,32 +7,32 @@ use crate::wire::h3::error::{H3ConnectionError, H3ErrorCode};
 use crate::wire::h3::frame;
 use crate::wire::h3::frame::{FrameHeaderReader, H3FrameHeader};
 
-/// What came on the stream.
+/// Event on a request stream.
 #[derive(PartialEq, Eq, Debug)]
 pub enum RequestStreamEvent<'i> {
-    /// All that was given is used up.
+    /// The input is consumed, and more is needed.
     More,
-    /// The whole field section of the request.
+    /// Complete field section of the request.
     Fields(&'i [u8]),
-    /// A part of its body, never empty.
+    /// Part of the body, never empty.
     Data(&'i [u8]),
-    /// A whole field section behind the body.
+    /// Complete field section of the trailers.
     Trailers(&'i [u8]),
 }
 
-/// Reads the frames of a request, in whatever pieces they come.
+/// Reader of the frames on a request stream, split at any byte.
 #[derive(Default)]
 pub struct RequestStreamReceiver {
     stage: RequestStreamStage,
     header: FrameHeaderReader,
-    /// What is left of the frame that has begun.
+    /// Rest of the current frame.
     left: FrameRemainder,
-    /// A field section that isn't whole yet.
+    /// Incomplete field section.
     section: Vec<u8>,
-    /// Frames that served nobody, since this was last asked.
+    /// Frames without use for the request since the last call of `take_idle_frames`.
     idle_frames: u32,
-    /// So many small DATA frames are paid for.
-    rests: u32,
+    /// Credits for small DATA frames, earned by large DATA frames.
+    small_data_credits: u32,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -49,24 +49,24 @@ enum FrameRemainder {
     Nothing,
     Data(u64),
     Section(usize),
-    /// Of a frame that must be ignored.
+    /// Rest of an ignored frame.
     Ignored(u64),
 }
 
-/// How a stream ended that should not have.
+/// Error for a stream that ended too early.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum RequestStreamEndError {
-    /// In the middle of a frame: the connection can't be trusted.
+    /// The stream ended within a frame: a connection error.
     Fatal(H3ConnectionError),
-    /// Before there was a request: that concerns the stream alone.
+    /// The stream ended before a complete request: an error of the stream alone.
     Stream(H3ErrorCode),
 }
 
 impl RequestStreamReceiver {
-    /// Takes the next thing out of `input`.
+    /// Consumes the next event from the front of `input`.
     ///
     /// # Errors
-    /// A frame that must not stand where it stands, or is larger than any request has.
+    /// A frame at a position where it is not allowed, or a field section above the limit.
     pub fn receive<'s, 'i: 's>(
         &'s mut self,
         input: &mut &'i [u8],
@@ -103,7 +103,7 @@ impl RequestStreamReceiver {
         }
     }
 
-    /// RFC 9114 §4.1, §7: which frames may stand here.
+    /// Handles a frame header, and checks that the frame is allowed at its position (RFC 9114 §4.1, §7).
     fn begin(&mut self, header: H3FrameHeader) -> Result<(), H3ConnectionError> {
         header.refuse_reserved()?;
         self.left = match (header.kind, self.stage) {
@@ -115,10 +115,10 @@ impl RequestStreamReceiver {
                 }
             }
             (frame::DATA, _) => {
-                return Err(H3ConnectionError::unexpected("DATA without its HEADERS"));
+                return Err(H3ConnectionError::unexpected("DATA outside of the body"));
             }
             (frame::HEADERS, RequestStreamStage::Trailed) => {
-                return Err(H3ConnectionError::unexpected("HEADERS behind trailers"));
+                return Err(H3ConnectionError::unexpected("HEADERS after the trailers"));
             }
             (frame::HEADERS, _) => match usize::try_from(header.length) {
                 Ok(length) if length <= H3_SECTION_BYTES_MAX => {
@@ -127,7 +127,7 @@ impl RequestStreamReceiver {
                 }
                 _ => {
                     return Err(H3ConnectionError::excessive_load(
-                        "a field section without end",
+                        "a field section is too large",
                     ));
                 }
             },
@@ -141,11 +141,11 @@ impl RequestStreamReceiver {
                 _,
             ) => {
                 return Err(H3ConnectionError::unexpected(
-                    "a frame of the control stream",
+                    "a frame of the control stream on a request stream",
                 ));
             }
             (frame::PUSH_PROMISE, _) => {
-                return Err(H3ConnectionError::unexpected("a push from a client"));
+                return Err(H3ConnectionError::unexpected("PUSH_PROMISE from a client"));
             }
             (_, _) => {
                 self.idle_frames += 1;
@@ -158,15 +158,15 @@ impl RequestStreamReceiver {
         Ok(())
     }
 
-    /// A frame with next to nothing in it serves nobody. But where a buffer of the client's ends, a rest
-    /// of a few bytes is no fault of its, so each frame that is worth its header pays for one: it is
-    /// there before the next begins.
+    /// Counts a nearly empty DATA frame as idle. A short frame at the end of the client's buffer is
+    /// legitimate, and each large frame therefore pays for one short frame. A large frame is counted before
+    /// the next frame begins.
     fn price_data(&mut self, length: u64) {
         if length >= LARGE_DATA_BYTES as u64 {
-            self.rests = (self.rests + 1).min(SMALL_DATA_CREDITS_MAX);
+            self.small_data_credits = (self.small_data_credits + 1).min(SMALL_DATA_CREDITS_MAX);
         } else if length < SMALL_DATA_BYTES as u64 {
-            match self.rests.checked_sub(1) {
-                Some(rests) => self.rests = rests,
+            match self.small_data_credits.checked_sub(1) {
+                Some(credits) => self.small_data_credits = credits,
                 None => self.idle_frames += 1,
             }
         }
@@ -198,30 +198,30 @@ impl RequestStreamReceiver {
         event(is_trailer, section)
     }
 
-    /// Bytes of a field section that isn't whole.
+    /// Bytes of an incomplete field section.
     pub fn section_bytes(&self) -> usize {
         self.section.len()
     }
 
-    /// Lets go of the field section that was put together.
+    /// Frees the buffer of the field section.
     pub fn forget_section(&mut self) {
         self.section = Vec::new();
     }
 
-    /// Frames that served nobody, since this was last asked: unknown ones, and DATA whose header is
-    /// more work than its content.
+    /// Returns the number of idle frames since the last call: unknown frames, and DATA frames with a header that
+    /// costs more than their content.
     pub fn take_idle_frames(&mut self) -> u32 {
         std::mem::take(&mut self.idle_frames)
     }
 
-    /// The peer has ended the stream.
+    /// Handles the end of the stream.
     ///
     /// # Errors
-    /// Something is missing.
+    /// The stream ended within a frame or before the request.
     pub fn end(&self) -> Result<(), RequestStreamEndError> {
         if self.left != FrameRemainder::Nothing || !self.header.is_empty() {
             return Err(RequestStreamEndError::Fatal(H3ConnectionError::frame(
-                "a frame broke off",
+                "a frame is truncated",
             )));
         }
         match self.stage {
@@ -249,7 +249,7 @@ fn event(is_trailer: bool, section: &[u8]) -> RequestStreamEvent<'_> {
     }
 }
 
-/// Takes at most `bytes_max` bytes off `input`.
+/// Removes at most `bytes_max` bytes from the front of `input` and returns them.
 fn take<'i>(input: &mut &'i [u8], bytes_max: u64) -> &'i [u8] {
     let bytes = (input.len() as u64).min(bytes_max) as usize;
     let (taken, rest) = input.split_at(bytes);

@@ -1,4 +1,4 @@
-//! Transcripts: bytes in, meaning out, at every point at which they can be cut.
+//! Streams as transcripts of bytes and events, with the input split at every byte.
 
 use super::error::{H3ConnectionError, H3ErrorCode};
 use super::frame::{self, H3FrameHeader};
@@ -8,7 +8,7 @@ use crate::wire::h3::unidirectional::{UnidirectionalState, UnidirectionalStream}
 use crate::wire::invariants::h3;
 use proptest::prelude::*;
 
-/// A request for `/` of localhost: GET, https and the path from the static table.
+/// Field section of a request for `/` on localhost: GET, https and the path come from the static table.
 const HEAD: &[u8] = b"\0\0\xd1\xd7\x50\x09localhost\xc1";
 
 fn framed(kind: u64, payload: &[u8]) -> Vec<u8> {
@@ -20,8 +20,8 @@ fn framed(kind: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn integers_are_read_as_they_are_written() {
-    // RFC 9000 Appendix A.1.
+fn encoded_integers_are_decoded_back() {
+    // Examples of RFC 9000 Appendix A.1.
     for (bytes, number) in [
         (
             &b"\xc2\x19\x7c\x5e\xff\x14\xe8\x8c"[..],
@@ -43,7 +43,7 @@ fn integers_are_read_as_they_are_written() {
             assert_eq!(input.len(), cut);
         }
     }
-    // In more bytes than it takes.
+    // An integer in a longer form than necessary.
     assert_eq!(frame::integer(&mut &b"\x40\x25"[..]), Some(37));
     for number in [
         0,
@@ -62,8 +62,8 @@ fn integers_are_read_as_they_are_written() {
 }
 
 #[test]
-fn the_static_table_is_that_of_the_standard() {
-    // A few of RFC 9204 Appendix A, from its beginning to its end.
+fn the_static_table_follows_the_rfc() {
+    // Entries of RFC 9204 Appendix A, from the first to the last.
     for (index, name, value) in [
         (0, ":authority", ""),
         (1, ":path", "/"),
@@ -89,8 +89,8 @@ fn fields(section: &[u8]) -> Result<Vec<String>, H3ConnectionError> {
 }
 
 #[test]
-fn field_sections() {
-    // RFC 9204 Appendix B.1.
+fn field_sections_are_decoded() {
+    // Example of RFC 9204 Appendix B.1.
     let literal = b"\x00\x00\x51\x0b/index.html";
     assert_eq!(fields(literal), Ok(vec![":path=/index.html".into()]));
     let all = fields(HEAD).expect("a field section");
@@ -104,7 +104,7 @@ fn field_sections() {
         ]
     );
     assert_eq!(fields(b"\0\0"), Ok(vec![]));
-    // A base says nothing where nothing was inserted.
+    // Base has no meaning with a Required Insert Count of 0.
     assert_eq!(fields(b"\0\x05\xc1"), Ok(vec![":path=/".into()]));
     for bad in [
         &b""[..],
@@ -125,7 +125,7 @@ fn field_sections() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn encoded_fields_are_decoded_back() {
     let mut section = Vec::new();
     let lines =
         b"HTTP/1.1 200 OK\r\nServer: anthill\r\nContent-Length: 0\r\nVary: Accept-Encoding\r\n\
@@ -151,7 +151,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn heads_of_any_length() {
+fn headers_of_any_length_are_framed() {
     for bytes in [0, 1, 0x3fff, 0x4000, 70_000] {
         let mut out = b"before".to_vec();
         let at = frame::begin_headers(&mut out);
@@ -170,21 +170,21 @@ fn heads_of_any_length() {
     }
 }
 
-/// What comes of a request's stream, and that it is so however it is cut.
+/// Returns the transcript of a request stream, after a check for independence of the split.
 fn transcript(input: &[u8]) -> Vec<String> {
     let whole = h3::transcript(input, input.len().max(1));
     for part_bytes in 1..input.len().min(64) {
         assert_eq!(h3::transcript(input, part_bytes), whole, "{part_bytes}");
     }
     for cut in 0..input.len().min(64) {
-        // That it is cut short tells it by its end at the latest.
+        // A truncated stream is detected at its end at the latest.
         h3::transcript(&input[..cut], 3);
     }
     whole
 }
 
 #[test]
-fn a_request_with_all_that_may_stand_in_it() {
+fn a_request_with_body_trailers_and_unknown_frames_is_read() {
     let input = [
         framed(0x21, b"grease"),
         framed(frame::HEADERS, HEAD),
@@ -204,12 +204,12 @@ fn a_request_with_all_that_may_stand_in_it() {
     );
     assert_eq!(seen[1], "data some and the rest");
     assert!(seen[2].starts_with("trailers"));
-    // Two frames with next to nothing in them, and three that nobody knows.
+    // Two nearly empty DATA frames, and three frames of unknown types.
     assert_eq!(seen[3], "Ok(()) 5");
 }
 
 #[test]
-fn a_rest_of_a_few_bytes_is_no_flood() {
+fn short_frames_between_large_frames_are_not_idle() {
     let upload = |parts: &[usize]| {
         let mut input = framed(frame::HEADERS, HEAD);
         for _ in 0..200 {
@@ -231,7 +231,7 @@ fn a_rest_of_a_few_bytes_is_no_flood() {
 }
 
 #[test]
-fn what_breaks_a_requests_stream() {
+fn protocol_violations_on_a_request_stream_are_refused() {
     let head = framed(frame::HEADERS, HEAD);
     let trailer = framed(frame::HEADERS, b"\0\0");
     let bad = [
@@ -264,16 +264,16 @@ fn what_breaks_a_requests_stream() {
     }
 }
 
-/// What streams that go one way come to, however they are cut.
-fn hear(streams: &[&[u8]]) -> Result<(), H3ConnectionError> {
-    let whole = hear_in_parts(streams, usize::MAX);
+/// Returns the result of unidirectional streams, after a check for independence of the split.
+fn receive(streams: &[&[u8]]) -> Result<(), H3ConnectionError> {
+    let whole = receive_in_parts(streams, usize::MAX);
     for part_bytes in 1..20 {
-        assert_eq!(hear_in_parts(streams, part_bytes), whole, "{part_bytes}");
+        assert_eq!(receive_in_parts(streams, part_bytes), whole, "{part_bytes}");
     }
     whole
 }
 
-fn hear_in_parts(streams: &[&[u8]], part_bytes: usize) -> Result<(), H3ConnectionError> {
+fn receive_in_parts(streams: &[&[u8]], part_bytes: usize) -> Result<(), H3ConnectionError> {
     let mut control = UnidirectionalState::default();
     for stream in streams {
         let mut inbound = UnidirectionalStream::default();
@@ -286,7 +286,7 @@ fn hear_in_parts(streams: &[&[u8]], part_bytes: usize) -> Result<(), H3Connectio
     Ok(())
 }
 
-/// A control stream with these frames behind its SETTINGS.
+/// Control stream with SETTINGS followed by the given frames.
 fn control(frames: &[(u64, &[u8])]) -> Vec<u8> {
     let mut stream = vec![0];
     stream.extend(framed(
@@ -300,7 +300,7 @@ fn control(frames: &[(u64, &[u8])]) -> Vec<u8> {
 }
 
 #[test]
-fn what_may_be_said_one_way() {
+fn allowed_unidirectional_streams_are_accepted() {
     let said = control(&[
         (0x21, b"grease"),
         (frame::MAX_PUSH_ID, b"\x05"),
@@ -316,18 +316,18 @@ fn what_may_be_said_one_way() {
         b"\x21 unknown",
         b"\x40",
     ];
-    assert_eq!(hear(&all), Ok(()));
+    assert_eq!(receive(&all), Ok(()));
     let mut opening = Vec::new();
     frame::push_opening(16_384, &mut opening);
-    assert_eq!(hear(&[&opening]), Ok(()));
+    assert_eq!(receive(&[&opening]), Ok(()));
     let mut goaway = opening;
     frame::push_goaway(frame::INTEGER_MAX - 3, &mut goaway);
     frame::push_goaway(8, &mut goaway);
-    assert_eq!(hear(&[&goaway]), Ok(()));
+    assert_eq!(receive(&[&goaway]), Ok(()));
 }
 
 #[test]
-fn what_may_not_be_said_one_way() {
+fn protocol_violations_on_unidirectional_streams_are_refused() {
     let first = |kind, payload: &[u8]| [&[0][..], &framed(kind, payload)].concat();
     let table: Vec<(Vec<u8>, H3ErrorCode)> = vec![
         (
@@ -424,12 +424,12 @@ fn what_may_not_be_said_one_way() {
         ),
     ];
     for (stream, code) in table {
-        let heard = hear(&[&stream]).expect_err("an error");
-        assert_eq!(heard.code, code, "{:?}", stream.escape_ascii().to_string());
+        let error = receive(&[&stream]).expect_err("an error");
+        assert_eq!(error.code, code, "{:?}", stream.escape_ascii().to_string());
     }
     for kind in [&b"\0\x04\0"[..], b"\x02", b"\x03"] {
-        let heard = hear(&[kind, kind]).expect_err("an error");
-        assert_eq!(heard.code, H3ErrorCode::H3_STREAM_CREATION_ERROR);
+        let error = receive(&[kind, kind]).expect_err("an error");
+        assert_eq!(error.code, H3ErrorCode::H3_STREAM_CREATION_ERROR);
         let mut inbound = UnidirectionalStream::default();
         let _ = inbound.receive(&mut UnidirectionalState::default(), kind);
         let ended = inbound.end().expect_err("an error");
@@ -441,13 +441,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(crate::wire::invariants::h2::cases()))]
 
     #[test]
-    fn any_bytes_are_a_section_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn invariants_of_arbitrary_sections(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         h3::section(&bytes);
         h3::section(&[b"\0\0", &bytes[..]].concat());
     }
 
     #[test]
-    fn any_bytes_mean_the_same_however_cut(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_streams_do_not_depend_on_the_split(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         h3::message(&bytes);
         h3::message(&[&framed(frame::HEADERS, HEAD)[..], &bytes].concat());
         h3::one_way(&bytes);

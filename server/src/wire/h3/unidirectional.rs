@@ -1,5 +1,5 @@
-//! The streams that go one way (RFC 9114 §6.2): the client's control stream, and the two of QPACK
-//! (RFC 9204 §4.2), on which nothing may be said since there is no dynamic table.
+//! Unidirectional streams (RFC 9114 §6.2): the client's control stream, and the two streams of QPACK (RFC
+//! 9204 §4.2), on which hardly any instruction is allowed because the server has no dynamic table.
 
 use crate::limits::H3_CONTROL_FRAME_BYTES_MAX;
 use crate::wire::h3::error::{H3ConnectionError, H3ErrorCode};
@@ -7,7 +7,7 @@ use crate::wire::h3::frame;
 use crate::wire::h3::frame::{FrameHeaderReader, H3FrameHeader};
 use crate::wire::hpack_primitives;
 
-/// What all streams of a connection that go one way have said together.
+/// Shared state of all unidirectional streams of a connection.
 #[derive(Default)]
 pub struct UnidirectionalState {
     has_control: bool,
@@ -18,11 +18,11 @@ pub struct UnidirectionalState {
     goaway_id: Option<u64>,
 }
 
-/// One such stream.
+/// Reader of a unidirectional stream.
 #[derive(Default)]
 pub struct UnidirectionalStream {
     kind: UnidirectionalStreamType,
-    /// What isn't whole yet.
+    /// Incomplete frame or instruction.
     held: Vec<u8>,
     header: FrameHeaderReader,
     frame: Option<H3FrameHeader>,
@@ -31,21 +31,21 @@ pub struct UnidirectionalStream {
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 enum UnidirectionalStreamType {
-    /// Its type isn't whole yet.
+    /// The stream type is incomplete.
     #[default]
     New,
     Control,
     Encoder,
     Decoder,
-    /// Nobody here knows it: it is to be stopped.
+    /// Unknown stream type: the server stops reading the stream.
     Unknown,
 }
 
 impl UnidirectionalStream {
-    /// Takes all of `input`; false if nobody reads this stream.
+    /// Consumes all of `input`. Returns false for a stream of unknown type, which the server ignores.
     ///
     /// # Errors
-    /// What it says breaks a rule.
+    /// A violation of the protocol, which ends the connection.
     pub fn receive(
         &mut self,
         control: &mut UnidirectionalState,
@@ -80,10 +80,10 @@ impl UnidirectionalStream {
         Ok(true)
     }
 
-    /// The peer has ended the stream, or broken it off.
+    /// Handles the end or the reset of the stream by the peer.
     ///
     /// # Errors
-    /// The connection can't do without it (RFC 9114 §6.2.1, RFC 9204 §4.2).
+    /// The stream is critical for the connection (RFC 9114 §6.2.1, RFC 9204 §4.2).
     pub fn end(&self) -> Result<(), H3ConnectionError> {
         match self.kind {
             UnidirectionalStreamType::New | UnidirectionalStreamType::Unknown => Ok(()),
@@ -91,12 +91,12 @@ impl UnidirectionalStream {
             | UnidirectionalStreamType::Encoder
             | UnidirectionalStreamType::Decoder => Err(H3ConnectionError::new(
                 H3ErrorCode::H3_CLOSED_CRITICAL_STREAM,
-                "a stream ended that the connection needs",
+                "a critical stream was closed",
             )),
         }
     }
 
-    /// Frames that changed nothing, since this was last asked.
+    /// Returns the number of frames and instructions since the last call, for the abuse budget.
     pub fn take_idle_frames(&mut self) -> u32 {
         std::mem::take(&mut self.idle_frames)
     }
@@ -118,10 +118,10 @@ impl UnidirectionalStream {
             let is_kept = is_known(header.kind);
             if is_kept && header.length > H3_CONTROL_FRAME_BYTES_MAX as u64 {
                 return Err(H3ConnectionError::excessive_load(
-                    "a frame of the control stream without end",
+                    "a control frame is too large",
                 ));
             }
-            // Of what is ignored nothing is kept: only how much is left of it.
+            // The payload of an ignored frame is counted and not stored.
             let held = self.held.len() as u64;
             let taken = (header.length - held).min(input.len() as u64);
             let (part, rest) = input.split_at(taken as usize);
@@ -145,7 +145,7 @@ impl UnidirectionalStream {
         }
     }
 
-    /// Instructions are integers behind a few bits that say what they are.
+    /// Reads QPACK instructions, which are integers behind a few type bits.
     fn instructions(
         &mut self,
         input: &[u8],
@@ -154,9 +154,9 @@ impl UnidirectionalStream {
         self.held.extend_from_slice(input);
         let held = std::mem::take(&mut self.held);
         let mut rest = &held[..];
-        let endless = H3ConnectionError::excessive_load("an instruction without end");
+        let endless = H3ConnectionError::excessive_load("a QPACK instruction is too long");
         while let Some(length) = instruction_bytes(rest) {
-            // It is the same fault whether it came in one piece or not.
+            // The error must not depend on the split of the input.
             if length > INSTRUCTION_BYTES_MAX {
                 return Err(endless);
             }
@@ -174,14 +174,14 @@ impl UnidirectionalStream {
 }
 
 impl UnidirectionalState {
-    /// A stream of this type begins (RFC 9114 §6.2).
+    /// Registers a stream by its type (RFC 9114 §6.2).
     fn admit(&mut self, kind: u64) -> Result<UnidirectionalStreamType, H3ConnectionError> {
         let (seen, kind) = match kind {
             frame::CONTROL_STREAM => (&mut self.has_control, UnidirectionalStreamType::Control),
             frame::ENCODER_STREAM => (&mut self.has_encoder, UnidirectionalStreamType::Encoder),
             frame::DECODER_STREAM => (&mut self.has_decoder, UnidirectionalStreamType::Decoder),
             frame::PUSH_STREAM => {
-                let what = "a push from a client";
+                let what = "a push stream from a client";
                 return Err(H3ConnectionError::new(
                     H3ErrorCode::H3_STREAM_CREATION_ERROR,
                     what,
@@ -193,15 +193,15 @@ impl UnidirectionalState {
             false => Ok(kind),
             true => Err(H3ConnectionError::new(
                 H3ErrorCode::H3_STREAM_CREATION_ERROR,
-                "a second stream of its kind",
+                "a second stream of the same type",
             )),
         }
     }
 
-    /// A frame begins on the control stream (RFC 9114 §7).
+    /// Checks the header of a frame on the control stream (RFC 9114 §7).
     fn begin(&mut self, header: H3FrameHeader) -> Result<H3FrameHeader, H3ConnectionError> {
         if !self.has_settings && header.kind != frame::SETTINGS {
-            let what = "a control stream that doesn't begin with SETTINGS";
+            let what = "the control stream does not begin with SETTINGS";
             return Err(H3ConnectionError::new(
                 H3ErrorCode::H3_MISSING_SETTINGS,
                 what,
@@ -210,16 +210,16 @@ impl UnidirectionalState {
         header.refuse_reserved()?;
         match header.kind {
             frame::SETTINGS if self.has_settings => {
-                Err(H3ConnectionError::unexpected("SETTINGS again"))
+                Err(H3ConnectionError::unexpected("a second SETTINGS frame"))
             }
             frame::DATA | frame::HEADERS | frame::PUSH_PROMISE => Err(
-                H3ConnectionError::unexpected("a frame of a request's stream"),
+                H3ConnectionError::unexpected("a frame of a request stream on the control stream"),
             ),
             _ => Ok(header),
         }
     }
 
-    /// A whole frame of a type that is known.
+    /// Handles a complete frame of a known type.
     fn frame(&mut self, kind: u64, payload: &[u8]) -> Result<(), H3ConnectionError> {
         let wrong_id = |what| H3ConnectionError::new(H3ErrorCode::H3_ID_ERROR, what);
         match kind {
@@ -234,14 +234,14 @@ impl UnidirectionalState {
                     .replace(id)
                     .is_some_and(|before| id < before)
                 {
-                    return Err(wrong_id("MAX_PUSH_ID became less"));
+                    return Err(wrong_id("MAX_PUSH_ID decreased"));
                 }
                 Ok(())
             }
             frame::GOAWAY => {
                 let id = only_integer(payload)?;
                 if self.goaway_id.replace(id).is_some_and(|before| id > before) {
-                    return Err(wrong_id("GOAWAY became more"));
+                    return Err(wrong_id("the identifier in GOAWAY increased"));
                 }
                 Ok(())
             }
@@ -252,12 +252,13 @@ impl UnidirectionalState {
             frame::PRIORITY_UPDATE_OF_PUSH => Err(wrong_id("no push was promised")),
             _ => {
                 let mut rest = payload;
-                let id = frame::integer(&mut rest)
-                    .ok_or(H3ConnectionError::frame("no stream is named"))?;
-                // Requests stand on streams that the client begins and that go both ways.
+                let id = frame::integer(&mut rest).ok_or(H3ConnectionError::frame(
+                    "PRIORITY_UPDATE without a stream identifier",
+                ))?;
+                // Requests use client-initiated bidirectional streams.
                 match id % 4 {
                     0 => Ok(()),
-                    _ => Err(wrong_id("a priority of what is no request")),
+                    _ => Err(wrong_id("PRIORITY_UPDATE of a stream without a request")),
                 }
             }
         }
@@ -276,30 +277,30 @@ fn is_known(kind: u64) -> bool {
     .contains(&kind)
 }
 
-/// The one integer that a payload is.
+/// Parses a payload that consists of a single integer.
 fn only_integer(mut payload: &[u8]) -> Result<u64, H3ConnectionError> {
     let number = frame::integer(&mut payload);
     match (number, payload) {
         (Some(number), []) => Ok(number),
-        _ => Err(H3ConnectionError::frame("a frame of another length")),
+        _ => Err(H3ConnectionError::frame("a frame has the wrong length")),
     }
 }
 
-/// RFC 9114 §7.2.4: pairs of integers, none twice, none of HTTP/2's. What the client's decoder could
-/// keep is nothing to us, for we let it keep nothing.
+/// Checks SETTINGS (RFC 9114 §7.2.4): pairs of integers without duplicates and without HTTP/2 settings. The
+/// values concern the client's QPACK decoder and a dynamic table that the server never uses.
 fn settings(mut payload: &[u8]) -> Result<(), H3ConnectionError> {
     let mut seen = Vec::new();
     while !payload.is_empty() {
         let (Some(name), Some(_)) = (frame::integer(&mut payload), frame::integer(&mut payload))
         else {
-            return Err(H3ConnectionError::frame("SETTINGS broke off"));
+            return Err(H3ConnectionError::frame("SETTINGS is truncated"));
         };
         let wrong = |what| Err(H3ConnectionError::new(H3ErrorCode::H3_SETTINGS_ERROR, what));
         if matches!(name, 0x0 | 0x2..=0x5) {
-            return wrong("a setting of HTTP/2");
+            return wrong("a setting of HTTP/2 alone");
         }
         if seen.contains(&name) {
-            return wrong("a setting stands twice");
+            return wrong("a duplicate setting");
         }
         if seen.len() == SETTINGS_MAX {
             return Err(H3ConnectionError::excessive_load("too many settings"));
@@ -309,13 +310,13 @@ fn settings(mut payload: &[u8]) -> Result<(), H3ConnectionError> {
     Ok(())
 }
 
-/// Clients send a handful.
+/// Largest number of settings; clients send a handful.
 const SETTINGS_MAX: usize = 64;
-/// An integer that we take, whatever instruction it is of.
+/// Length of the longest accepted integer in an instruction.
 const INSTRUCTION_BYTES_MAX: usize = 6;
 
-/// How long the instruction at the start is, once it is whole. Those that carry strings are errors
-/// for us, and are so by their first byte alone.
+/// Returns the length of the instruction at the start, once the instruction is complete. An instruction
+/// with strings is an error by its first byte.
 fn instruction_bytes(input: &[u8]) -> Option<usize> {
     let mut rest = input;
     let first = *rest.first()?;
@@ -333,11 +334,12 @@ fn instruction_bytes(input: &[u8]) -> Option<usize> {
     Some(last + 2)
 }
 
-/// RFC 9204 §4.3: without a table nothing can be put into it; its capacity may be said to be 0.
+/// Checks an instruction of the encoder stream (RFC 9204 §4.3): without a dynamic table, only a capacity of
+/// 0 is allowed.
 fn encoder_instruction(instruction: &mut &[u8]) -> Result<(), H3ConnectionError> {
     let wrong = H3ConnectionError::new(
         H3ErrorCode::QPACK_ENCODER_STREAM_ERROR,
-        "there is no dynamic table",
+        "the dynamic table has a capacity of 0",
     );
     match instruction.first() {
         Some(0x20..0x40) => match hpack_primitives::integer(instruction, 5) {
@@ -348,13 +350,14 @@ fn encoder_instruction(instruction: &mut &[u8]) -> Result<(), H3ConnectionError>
     }
 }
 
-/// RFC 9204 §4.4: what was never sent can't be acknowledged; that a stream was left may be said.
+/// Checks an instruction of the decoder stream (RFC 9204 §4.4): a Stream Cancellation is allowed, an
+/// acknowledgement is not.
 fn decoder_instruction(instruction: &mut &[u8]) -> Result<(), H3ConnectionError> {
     match instruction.first() {
         Some(0x40..0x80) => Ok(()),
         _ => Err(H3ConnectionError::new(
             H3ErrorCode::QPACK_DECODER_STREAM_ERROR,
-            "nothing was inserted",
+            "no dynamic table entry to acknowledge",
         )),
     }
 }

@@ -1,5 +1,5 @@
-//! What must hold for any bytes whatever: the fuzz targets and the property tests call these. Each
-//! panics if a promise was broken.
+//! Invariants of HTTP/2 for arbitrary input. The fuzz targets and the property tests share the functions,
+//! which panic on a violation.
 
 use crate::limits::{H2_STREAMS_MAX, Limits};
 use crate::wire::field_section::FieldSection;
@@ -11,14 +11,14 @@ use crate::wire::h2::hpack::{HpackDecoder, HpackScratch, STATIC};
 use crate::wire::h2::settings::{FRAME_BYTES, TABLE_BYTES};
 use crate::wire::priority::Priority;
 
-/// How many cases a property test of HTTP/2 runs: H2_CASES, or as many as others.
+/// Number of cases of an HTTP/2 property test: the environment variable H2_CASES, or 256.
 pub fn cases() -> u32 {
-    let said = std::env::var("H2_CASES").ok();
-    said.and_then(|cases| cases.parse().ok()).unwrap_or(256)
+    let value = std::env::var("H2_CASES").ok();
+    value.and_then(|cases| cases.parse().ok()).unwrap_or(256)
 }
 
-/// Field blocks one after the other, each behind a byte that says its length: no table grows beyond
-/// its bounds, and no field out of nothing.
+/// Sequence of field blocks, each behind a length byte: the dynamic table stays within its bounds, and the
+/// number of fields is limited by the input.
 pub fn hpack(bytes: &[u8]) {
     let mut decoder = HpackDecoder::default();
     let mut strings = HpackScratch::default();
@@ -41,19 +41,19 @@ pub fn hpack(bytes: &[u8]) {
     }
 }
 
-/// Frames of a client, as they come and made of these bytes: what they come to is the same however
-/// they are cut, and what we send is frames.
+/// Frames of a client, both raw and built from the bytes: the events are independent of the split, and all
+/// output consists of frames.
 pub fn frames(bytes: &[u8]) {
     let raw = [PREFACE, &b"\0\0\0\x04\0\0\0\0\0"[..], bytes].concat();
-    for input in [bytes, &raw, &made(bytes)] {
+    for input in [bytes, &raw, &built_frames(bytes)] {
         let whole = transcript(input, input.len().max(1));
         assert_eq!(whole, transcript(input, 1), "byte by byte");
         assert_eq!(whole, transcript(input, 7), "seven bytes at a time");
     }
 }
 
-/// Frames with true lengths: type, flags, stream and length are a byte each.
-fn made(bytes: &[u8]) -> Vec<u8> {
+/// Builds frames with correct lengths: type, flags, stream and length take a byte each.
+fn built_frames(bytes: &[u8]) -> Vec<u8> {
     let mut made = PREFACE.to_vec();
     frame::header(&mut made, 0, frame::SETTINGS, 0, 0);
     let mut rest = bytes;
@@ -67,18 +67,18 @@ fn made(bytes: &[u8]) -> Vec<u8> {
     made
 }
 
-/// What came of `input` that arrives in parts of so many bytes: the events, and what was sent.
+/// Returns the events and the output for an input that arrives in parts of `part_bytes` bytes.
 pub fn transcript(input: &[u8], part_bytes: usize) -> (Vec<String>, Vec<u8>) {
-    let mut talk = H2TestDriver::new();
+    let mut driver = H2TestDriver::new();
     for part in input.chunks(part_bytes) {
-        if !talk.hears(part) {
+        if !driver.receive(part) {
             break;
         }
     }
-    (talk.events, talk.sent)
+    (driver.events, driver.sent)
 }
 
-/// A driver that answers everything in some way, and writes down what it sees.
+/// Driver that answers every request and records all events.
 struct H2TestDriver {
     h2: H2Connection<u32>,
     request: FieldSection,
@@ -100,8 +100,8 @@ impl H2TestDriver {
         }
     }
 
-    /// Takes all events out of what has come; false once the connection has ended.
-    fn hears(&mut self, part: &[u8]) -> bool {
+    /// Handles all events in the received bytes. Returns false once the connection has ended.
+    fn receive(&mut self, part: &[u8]) -> bool {
         self.rest.extend_from_slice(part);
         let rest = std::mem::take(&mut self.rest);
         let mut input = &rest[..];
@@ -120,7 +120,7 @@ impl H2TestDriver {
                     return true;
                 }
                 Ok(event) => {
-                    self.sees(event);
+                    self.handle(event);
                     true
                 }
                 Err(fatal) => {
@@ -129,18 +129,18 @@ impl H2TestDriver {
                     false
                 }
             };
-            self.sends();
+            self.collect_output();
             if !goes_on {
                 return false;
             }
         }
     }
 
-    fn sees(&mut self, event: H2Event<'_, u32>) {
+    fn handle(&mut self, event: H2Event<'_, u32>) {
         match event {
             H2Event::More | H2Event::Handled => {}
-            H2Event::GoawayAcknowledged => self.events.push("ponged".into()),
-            H2Event::Request { id, ended } => self.answers(id, ended),
+            H2Event::GoawayAcknowledged => self.events.push("GOAWAY acknowledged".into()),
+            H2Event::Request { id, ended } => self.answer(id, ended),
             H2Event::Reset { id, work } => {
                 assert_eq!(id, work);
                 self.events.push(format!("{id} reset"));
@@ -148,7 +148,7 @@ impl H2TestDriver {
             H2Event::Data { id, bytes, ended } => {
                 self.h2.release_capacity(id, bytes.len());
                 let text = format!("{id} data {}", bytes.escape_ascii());
-                // However it was cut.
+                // Adjacent parts are joined, which removes the dependence on the split.
                 match self.events.last_mut() {
                     Some(last) if last.starts_with(&format!("{id} data ")) => {
                         last.push_str(&bytes.escape_ascii().to_string());
@@ -165,8 +165,8 @@ impl H2TestDriver {
         assert!(self.h2.open() <= H2_STREAMS_MAX);
     }
 
-    /// In one of three ways.
-    fn answers(&mut self, id: u32, ended: bool) {
+    /// Answers in one of three ways, chosen by the stream identifier.
+    fn answer(&mut self, id: u32, ended: bool) {
         let head = self.request.head();
         let shown = match &head {
             Ok(head) => {
@@ -206,8 +206,8 @@ impl H2TestDriver {
         assert!(priority.urgency <= 7 || priority == Priority::default());
     }
 
-    /// Sends what may be sent; it is all frames.
-    fn sends(&mut self) {
+    /// Collects the output and checks that the output consists of frames.
+    fn collect_output(&mut self) {
         let out = std::mem::take(&mut self.h2.out);
         let mut rest = &out[..];
         while let Some(header) = rest.first_chunk::<HEADER_BYTES>().map(H2FrameHeader::parse) {

@@ -1,5 +1,5 @@
-//! What must hold for any bytes whatever: the fuzz targets and the property tests call these. Each
-//! panics if a promise was broken.
+//! Invariants of HTTP/3 for arbitrary input. The fuzz targets and the property tests share the functions,
+//! which panic on a violation.
 
 use crate::limits::Limits;
 use crate::wire::field_section::FieldSection;
@@ -12,8 +12,8 @@ use crate::wire::h3::request_stream::{RequestStreamEvent, RequestStreamReceiver}
 use crate::wire::h3::unidirectional::{UnidirectionalState, UnidirectionalStream};
 use crate::wire::request_head::Version;
 
-/// One field section: no field out of nothing, and what is decoded is the same when it is written
-/// and decoded again.
+/// Field section: the number of fields is limited by the input, and decoded fields are unchanged by
+/// encoding and decoding.
 pub fn section(bytes: &[u8]) {
     let mut fields = Vec::new();
     let mut strings = QpackScratch::default();
@@ -41,26 +41,33 @@ pub fn section(bytes: &[u8]) {
     assert_eq!(fields, again);
 }
 
-/// The stream of a request: what comes of it is the same however it is cut.
+/// Request stream: the events are independent of the split.
 pub fn message(bytes: &[u8]) {
-    for input in [bytes.to_vec(), made(bytes)] {
+    for input in [bytes.to_vec(), built_frames(bytes)] {
         let whole = transcript(&input, input.len().max(1));
         assert_eq!(whole, transcript(&input, 1), "byte by byte");
         assert_eq!(whole, transcript(&input, 7), "seven bytes at a time");
     }
 }
 
-/// A stream that goes one way: the same.
+/// Unidirectional stream: the result is independent of the split.
 pub fn one_way(bytes: &[u8]) {
-    for input in [bytes.to_vec(), [&[0, 4, 0][..], &made(bytes)].concat()] {
-        let whole = heard(&input, input.len().max(1));
-        assert_eq!(whole, heard(&input, 1), "byte by byte");
-        assert_eq!(whole, heard(&input, 7), "seven bytes at a time");
+    for input in [
+        bytes.to_vec(),
+        [&[0, 4, 0][..], &built_frames(bytes)].concat(),
+    ] {
+        let whole = unidirectional_result(&input, input.len().max(1));
+        assert_eq!(whole, unidirectional_result(&input, 1), "byte by byte");
+        assert_eq!(
+            whole,
+            unidirectional_result(&input, 7),
+            "seven bytes at a time"
+        );
     }
 }
 
-/// Frames with true lengths: type and length are a byte each.
-fn made(bytes: &[u8]) -> Vec<u8> {
+/// Builds frames with correct lengths: type and length take a byte each.
+fn built_frames(bytes: &[u8]) -> Vec<u8> {
     let mut made = Vec::new();
     let mut rest = bytes;
     while let Some(([kind, length], after)) = rest.split_first_chunk() {
@@ -73,7 +80,7 @@ fn made(bytes: &[u8]) -> Vec<u8> {
     made
 }
 
-/// What came of the stream of a request that arrives in parts of so many bytes, and ends.
+/// Returns the events of a request stream that arrives in parts of `part_bytes` bytes and then ends.
 pub fn transcript(input: &[u8], part_bytes: usize) -> Vec<String> {
     let mut receiver = RequestStreamReceiver::default();
     let mut seen: Vec<String> = Vec::new();
@@ -85,7 +92,7 @@ pub fn transcript(input: &[u8], part_bytes: usize) -> Vec<String> {
                 Ok(RequestStreamEvent::Trailers(fields)) => format!("trailers {}", shown(fields)),
                 Ok(RequestStreamEvent::Data(bytes)) => {
                     let text = bytes.escape_ascii().to_string();
-                    // However it was cut.
+                    // Adjacent parts are joined, which removes the dependence on the split.
                     match seen.last_mut() {
                         Some(last) if last.starts_with("data ") => last.push_str(&text),
                         _ => seen.push(format!("data {text}")),
@@ -109,7 +116,7 @@ pub fn transcript(input: &[u8], part_bytes: usize) -> Vec<String> {
     seen
 }
 
-/// What a field section says.
+/// Returns the request head of a field section as text.
 fn shown(section: &[u8]) -> String {
     let mut request = FieldSection::default();
     request.begin(Version::Http3, &Limits::default(), true, false);
@@ -131,16 +138,19 @@ fn shown(section: &[u8]) -> String {
     }
 }
 
-/// What came of a stream that goes one way, in parts of so many bytes.
-fn heard(input: &[u8], part_bytes: usize) -> (Result<bool, H3ConnectionError>, u32) {
+/// Returns the result of a unidirectional stream that arrives in parts of `part_bytes` bytes.
+fn unidirectional_result(
+    input: &[u8],
+    part_bytes: usize,
+) -> (Result<bool, H3ConnectionError>, u32) {
     let mut control = UnidirectionalState::default();
     let mut inbound = UnidirectionalStream::default();
     let mut idle = 0;
     for part in input.chunks(part_bytes) {
-        let heard = inbound.receive(&mut control, part);
+        let result = inbound.receive(&mut control, part);
         idle += inbound.take_idle_frames();
-        if heard != Ok(true) {
-            return (heard, idle);
+        if result != Ok(true) {
+            return (result, idle);
         }
     }
     (Ok(true), idle)

@@ -1,5 +1,5 @@
-//! What must hold for any bytes whatever, as one function per decoder: the fuzz targets and the
-//! property tests call the same ones. Each panics if its decoder broke a promise.
+//! Invariants of the decoders for arbitrary input, one function for each decoder. The fuzz targets and the
+//! property tests share the functions, which panic on a violation.
 
 pub mod h2;
 pub mod h3;
@@ -18,8 +18,8 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_target::{encode_path, normalise, parse_target, valid_host};
 
-/// The answer to a push: all of it goes on, in its order, whatever it is, and words stand before a flush
-/// at its very end or nowhere.
+/// Response to a push: all bytes pass in order, and a message stands before a flush at the very end or
+/// nowhere.
 pub fn push_answer(bytes: &[u8]) {
     let through = |parts: &[&[u8]], words: &[String]| {
         let (mut answer, mut out) = (pkt_line::PushResponse::default(), Vec::new());
@@ -34,12 +34,12 @@ pub fn push_answer(bytes: &[u8]) {
     assert_eq!(whole.0, bytes);
     let half = bytes.len() / 2;
     assert_eq!(through(&[&bytes[..half], &bytes[half..]], &[]), whole);
-    let (said, can_speak) = through(&[bytes], &["x".to_owned()]);
-    assert_eq!(said.len(), bytes.len() + 7 * usize::from(can_speak));
-    assert!(!can_speak || said.ends_with(b"0007\x02x\n0000"));
+    let (passed, can_speak) = through(&[bytes], &["x".to_owned()]);
+    assert_eq!(passed.len(), bytes.len() + 7 * usize::from(can_speak));
+    assert!(!can_speak || passed.ends_with(b"0007\x02x\n0000"));
 }
 
-/// A head: what comes out keeps the promises of `RequestHead`, however the bytes are cut.
+/// Request head: the result is independent of the split and satisfies the documentation of `RequestHead`.
 pub fn head(bytes: &[u8]) {
     let small = Limits {
         request_line_bytes: 48,
@@ -68,7 +68,7 @@ pub fn head(bytes: &[u8]) {
     }
 }
 
-/// The verdict on `bytes` that come in two parts.
+/// Returns the result for `bytes` that arrive in two parts.
 pub fn head_in_two(bytes: &[u8], cut: usize, limits: &Limits) -> Result<Option<String>, Reject> {
     let mut scanned = 0;
     match head_verdict(&bytes[..cut], &mut scanned, limits) {
@@ -77,7 +77,7 @@ pub fn head_in_two(bytes: &[u8], cut: usize, limits: &Limits) -> Result<Option<S
     }
 }
 
-/// The verdict on `bytes` that come one at a time.
+/// Returns the result for `bytes` that arrive one at a time.
 pub fn head_byte_by_byte(bytes: &[u8], limits: &Limits) -> Result<Option<String>, Reject> {
     let mut scanned = 0;
     for end in 1..bytes.len() {
@@ -89,7 +89,7 @@ pub fn head_byte_by_byte(bytes: &[u8], limits: &Limits) -> Result<Option<String>
     head_verdict(bytes, &mut scanned, limits)
 }
 
-/// One call of `parse_head`, its result in a form that can be compared; `None` = partial.
+/// Calls `parse_head` once and returns a comparable result; `None` = partial.
 pub fn head_verdict(
     bytes: &[u8],
     scanned: &mut usize,
@@ -102,13 +102,13 @@ pub fn head_verdict(
             assert!(bytes[..head_bytes].ends_with(b"\r\n\r\n"));
             assert!(head.line.len() <= limits.request_line_bytes);
             assert!(head.fields.iter().count() <= limits.fields);
-            promises(&head);
+            check_head(&head);
             Ok(Some(format!("{head_bytes} {head:?}")))
         }
     }
 }
 
-fn promises(head: &RequestHead<'_>) {
+fn check_head(head: &RequestHead<'_>) {
     normal_path(&head.path);
     if head.host.is_empty() {
         assert_eq!(head.version, Version::Http10);
@@ -141,7 +141,7 @@ fn normal_path(path: &[u8]) {
     }
 }
 
-/// A body, the first byte choosing its framing: the same payload and end however it is cut.
+/// Request body, with its framing chosen by the first byte: payload and end are independent of the split.
 pub fn body(bytes: &[u8]) {
     let Some((&choice, input)) = bytes.split_first() else {
         return;
@@ -156,7 +156,7 @@ pub fn body(bytes: &[u8]) {
     assert_eq!(whole, decode(length, input, 7), "seven bytes at a time");
 }
 
-/// The payload; how many bytes were consumed; whether it ended, or the refusal.
+/// Returns the payload, the number of consumed bytes, and whether the body ended, or the refusal.
 fn decode(
     length: BodyLength,
     input: &[u8],
@@ -186,13 +186,13 @@ fn decode(
                 assert!(decoder.is_done());
                 return (payload, at + consumed, Ok(true));
             }
-            // How much was consumed before a refusal depends on the cuts.
+            // The number of bytes consumed before a refusal depends on the split.
             Err(reject) => return (payload, 0, Err(reject)),
         }
     }
 }
 
-/// A target or a path: normal if accepted, and the same again after encoding.
+/// Request target or path: an accepted path is normal, and is unchanged by encoding and normalising.
 pub fn target(bytes: &[u8]) {
     for method in Method::ALL {
         if let Ok(target) = parse_target(method, bytes) {
@@ -211,8 +211,7 @@ pub fn target(bytes: &[u8]) {
     }
 }
 
-/// What a server says to us: the head of a response, and JSON. What JSON is read is written and read
-/// again as the same.
+/// Response head and JSON from another server. Parsed JSON text is unchanged by encoding and parsing.
 pub fn answer(bytes: &[u8]) {
     if let Ok(Some((head, length))) = ResponseHead::parse(bytes) {
         assert!(length <= bytes.len() && head.status >= 100);
@@ -226,8 +225,8 @@ pub fn answer(bytes: &[u8]) {
     }
 }
 
-/// What a script answers: the same however it is cut, and no field of it breaks a response's framing.
-/// The same bytes as fields of a request: variables with names that nobody could choose.
+/// Response head of a script: independent of the split, and no field breaks the framing of a response. The
+/// bytes also serve as request fields, which must yield variables with safe names.
 pub fn script(bytes: &[u8]) {
     let whole = CgiResponse::parse(bytes, &mut 0);
     let mut scanned = 0;
@@ -291,7 +290,7 @@ fn variables(bytes: &[u8]) {
     }
 }
 
-/// Names and values.
+/// Recorded names and values.
 #[derive(Default)]
 struct RecordedVariables(Vec<(Vec<u8>, Vec<u8>)>);
 
@@ -301,7 +300,7 @@ impl VariableSink for RecordedVariables {
     }
 }
 
-/// What a backend of FastCGI says: the same output, words and end however it is cut.
+/// Records of a FastCGI backend: output, error output and end are independent of the split.
 pub fn records(bytes: &[u8]) {
     for (request, was_used) in [(1, false), (2, true)] {
         let decoded = |part_bytes| {
@@ -314,7 +313,7 @@ pub fn records(bytes: &[u8]) {
     }
 }
 
-/// Output and words apart, and how many bytes were used when it ended.
+/// Returns the output, the error output, and the positions of the ends.
 fn decode_records(
     mut decoder: fastcgi::FastCgiDecoder,
     bytes: &[u8],
@@ -345,7 +344,7 @@ fn decode_records(
     Ok(found)
 }
 
-/// A Range value behind eight bytes of size: what comes out lies inside and doesn't overlap.
+/// Range value behind 8 bytes of size: the ranges lie inside the representation and do not overlap.
 pub fn range(bytes: &[u8]) {
     let Some((size, value)) = bytes.split_first_chunk() else {
         return;

@@ -1,4 +1,4 @@
-//! Targets, paths and hosts as tables, and what must hold for any of them.
+//! Tables of targets, paths and hosts, and invariants of arbitrary ones.
 
 use crate::wire::invariants;
 use crate::wire::request_target::*;
@@ -9,8 +9,8 @@ fn rule<T>(result: Result<T, Reject>) -> u16 {
 }
 
 #[test]
-#[rustfmt::skip] // A table reads better in columns.
-fn paths() {
+#[rustfmt::skip] // Keeps the columns of the table.
+fn paths_are_normalised() {
     let table: &[(&str, &[u8])] = &[
         ("/", b"/"),
         ("/a", b"/a"),
@@ -55,11 +55,10 @@ fn paths() {
     assert!(matches!(normalise(b"/css/a.b/c.css"), Ok(Cow::Borrowed(_))));
 }
 
-/// The classic ways out of a root. Each is refused, or it stays inside as the harmless name that
-/// stands beside it.
+/// Known attacks that leave the root. Each path is refused, or stays inside as the harmless path beside it.
 #[test]
 #[rustfmt::skip]
-fn escapes() {
+fn paths_above_the_root_are_refused() {
     type Expected = Result<&'static [u8], u16>;
     const PERCENT: Expected = Err(112);
     const CLIMBS: Expected = Err(111);
@@ -111,7 +110,7 @@ fn escapes() {
         (b"etc/passwd", MALFORMED),
         (b"../etc/passwd", MALFORMED),
         (b"", MALFORMED),
-        // Names, though they may look like more.
+        // Ordinary names that resemble an attack.
         (b"/%252e%252e/etc", Ok(b"/%2e%2e/etc")),
         (b"/..%252fetc", Ok(b"/..%2fetc")),
         (b"/..%255cetc", Ok(b"/..%5cetc")),
@@ -136,7 +135,7 @@ fn escapes() {
 
 #[test]
 #[rustfmt::skip]
-fn forms() {
+fn forms_of_targets_are_parsed() {
     use Method::{Connect, Get, Options};
     type Parts<'a> = (Option<&'a str>, &'a str, &'a str, Option<&'a str>);
     let table: &[(Method, &str, Result<Parts<'_>, u16>)] = &[
@@ -202,7 +201,7 @@ fn forms() {
 
 #[test]
 #[rustfmt::skip]
-fn hosts() {
+fn hosts_are_validated() {
     let valid: &[(&str, &str, Option<u16>)] = &[
         ("a", "a", None),
         ("Example.ORG", "Example.ORG", None),
@@ -252,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded(names in proptest::collection::vec("[^/\\\\\0]{1,12}", 0..6)) {
+    fn encoded_paths_are_decoded_back(names in proptest::collection::vec("[^/\\\\\0]{1,12}", 0..6)) {
         prop_assume!(names.iter().all(|name| name != "." && name != ".."));
         let path = format!("/{}", names.join("/"));
         let mut encoded = Vec::new();

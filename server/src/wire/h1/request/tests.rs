@@ -1,4 +1,5 @@
-//! Heads as data: bytes in, verdict out, fed whole, in two parts at every place and byte by byte.
+//! Tables of request heads and results. The input arrives whole, in two parts split at every position, and
+//! byte by byte.
 
 use crate::wire::fields::FieldValues;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -6,7 +7,7 @@ use crate::wire::h1::request::*;
 use crate::wire::invariants;
 use proptest::prelude::*;
 
-/// Parses a whole head; panics if it is refused or partial.
+/// Parses a whole head; panics if the head is refused or partial.
 fn complete(text: &[u8]) -> (RequestHead<'_>, usize) {
     match parse_head(text, &mut 0, &Limits::default()) {
         Ok(ParsedHead::Complete { head, head_bytes }) => (head, head_bytes),
@@ -14,7 +15,7 @@ fn complete(text: &[u8]) -> (RequestHead<'_>, usize) {
     }
 }
 
-/// The verdict is the same whole, at every split point and byte by byte.
+/// Returns the result, after a check for independence of the split.
 fn verdict(text: &[u8], limits: &Limits) -> Result<Option<String>, Reject> {
     let whole = invariants::head_verdict(text, &mut 0, limits);
     let shown = text.escape_ascii();
@@ -27,7 +28,7 @@ fn verdict(text: &[u8], limits: &Limits) -> Result<Option<String>, Reject> {
     whole
 }
 
-/// The rule that refuses this, 0 for a whole head, 1 for a partial one.
+/// Returns the rule that refuses the head, 0 for a complete head, 1 for a partial head.
 fn rule(text: &[u8]) -> u16 {
     match verdict(text, &Limits::default()) {
         Ok(Some(_)) => 0,
@@ -52,7 +53,7 @@ const BROWSER: &[u8] = b"GET /articles/ants.html?from=feed HTTP/1.1\r\n\
     Priority: u=0, i\r\n\r\n";
 
 #[test]
-fn a_browsers_request() {
+fn a_request_of_a_browser_is_parsed() {
     let (head, head_bytes) = complete(BROWSER);
     assert_eq!(head_bytes, BROWSER.len());
     assert_eq!(head.method, Method::Get);
@@ -89,10 +90,10 @@ fn a_browsers_request() {
     assert_eq!(rule(BROWSER), 0);
 }
 
-/// Each with Host after its request line, unless it has its own.
+/// Heads with an added Host field, unless they have their own.
 #[test]
-#[rustfmt::skip] // A table reads better in columns.
-fn accepted() {
+#[rustfmt::skip] // Keeps the columns of the table.
+fn well_formed_heads_are_accepted() {
     let table: &[&[u8]] = &[
         b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         b"GET / HTTP/1.1\r\nhOsT:a\r\n\r\n",
@@ -130,7 +131,7 @@ fn accepted() {
         assert_eq!(rule(text), 0, "{}", text.escape_ascii());
         let (_, head_bytes) = complete(text);
         assert_eq!(head_bytes, text.len());
-        // What follows a head changes nothing of it.
+        // Bytes behind a head do not change the head.
         let pipelined = [text, &b"GET /next HTTP/1.1\r\n"[..]].concat();
         assert_eq!(complete(&pipelined).1, text.len());
     }
@@ -138,9 +139,9 @@ fn accepted() {
 
 #[test]
 #[rustfmt::skip]
-fn refused_request_lines() {
+fn malformed_request_lines_are_refused() {
     let table: &[(&[u8], u16)] = &[
-        // Malformed.
+        // Malformed request lines.
         (b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 101),
         (b" GET / HTTP/1.1\r\nHost: a\r\n\r\n", 101),
         (b"\tGET / HTTP/1.1\r\nHost: a\r\n\r\n", 101),
@@ -178,7 +179,7 @@ fn refused_request_lines() {
         (b"GET /HTTP/1.1\r\nHost: a\r\n\r\n", 101),
         (b"GET / HTTP/1.1\x00\r\nHost: a\r\n\r\n", 101),
         (b": / HTTP/1.1\r\nHost: a\r\n\r\n", 101),
-        // TLS to a plain port.
+        // TLS on a plain port.
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 101),
         // Methods and versions.
         (b"get / HTTP/1.1\r\nHost: a\r\n\r\n", 103),
@@ -229,8 +230,8 @@ fn refused_request_lines() {
 
 #[test]
 #[rustfmt::skip]
-fn refused_fields() {
-    // Put behind a request line of HTTP/1.1 and Host, before the empty line.
+fn malformed_fields_are_refused() {
+    // Field lines, placed between Host and the empty line of an HTTP/1.1 head.
     let table: &[(&[u8], u16)] = &[
         (b"X\r\n", 201),
         (b"no colon here\r\n", 201),
@@ -337,7 +338,7 @@ fn refused_fields() {
 
 #[test]
 #[rustfmt::skip]
-fn refused_hosts_and_versions() {
+fn hosts_are_checked_by_version() {
     let table: &[(&[u8], u16)] = &[
         (b"GET / HTTP/1.1\r\n\r\n", 210),
         (b"GET / HTTP/1.1\r\nX-Host: a\r\n\r\n", 210),
@@ -366,7 +367,7 @@ fn refused_hosts_and_versions() {
 }
 
 #[test]
-fn partial_heads() {
+fn partial_heads_are_partial_or_refused() {
     let table: &[&[u8]] = &[
         b"",
         b"\r",
@@ -377,7 +378,7 @@ fn partial_heads() {
         b"GET / HTTP/1.1\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\n\r",
-        // A line is judged when it is whole.
+        // A line is checked once complete.
         b"GET / HTTP/1.1\r\nBad Name: x",
         b"GET / HTTP/9.9",
     ];
@@ -404,7 +405,7 @@ fn limits_hold_for_whole_and_partial_heads() {
         Ok(whole) => u16::from(whole.is_none()),
         Err(reject) => reject.rule,
     };
-    #[rustfmt::skip] // A table reads better in columns.
+    #[rustfmt::skip] // Keeps the columns of the table.
     let table = [
         ("GET /67890 HTTP/1.1\r\nHost: a\r\n\r\n", 0),
         ("GET /567890 HTTP/1.1\r\nHost: a\r\n\r\n", 0),
@@ -424,7 +425,7 @@ fn limits_hold_for_whole_and_partial_heads() {
         ("GET /567890123456789", 1),
         ("GET /5678901234567890", 102),
         ("GET /5678901234567890 HTTP/1.1\r\n\r\n", 102),
-        // 18 bytes before the value, 4 behind it.
+        // 18 bytes before the value, 4 bytes behind.
         ("GET / HTTP/1.1\r\nA:12345678901234567890123456789\r\nHost: a\r\n\r\n", 0),
         ("GET / HTTP/1.1\r\nA:123456789012345678901234567890\r\nHost: a\r\n\r\n", 206),
         ("GET / HTTP/1.1\r\nA:123456789012345678901234567890123456789012", 1),
@@ -440,9 +441,9 @@ fn limits_hold_for_whole_and_partial_heads() {
     }
 }
 
-/// The real limits, at their very edges, dripping.
+/// The default limits at their exact bounds, byte by byte.
 #[test]
-fn default_limits() {
+fn default_limits_hold_byte_by_byte() {
     let limits = Limits::default();
     let line = |bytes: usize| format!("GET /{} HTTP/1.1", "a".repeat(bytes - 14));
     let fits = line(limits.request_line_bytes) + "\r\nHost: a\r\n\r\n";
@@ -472,9 +473,9 @@ fn default_limits() {
     assert_eq!(found, Err(Reject::FIELDS_TOO_MANY));
 }
 
-/// A head that drips in is not parsed anew for every byte: the parse is at most one a line.
+/// A head that arrives byte by byte is parsed at most once for each line.
 #[test]
-fn dripping_costs_no_parse_a_byte() {
+fn slow_heads_are_parsed_once_a_line() {
     let limits = Limits::default();
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX:{}", "a".repeat(16_000));
     let bounds = RequestHeadLimits::new(&limits);
@@ -485,7 +486,7 @@ fn dripping_costs_no_parse_a_byte() {
 }
 
 #[test]
-fn hosts_of_target_and_field() {
+fn the_host_of_the_target_takes_precedence() {
     let table = [
         (
             "GET / HTTP/1.1\r\nHost: Example.org:80\r\n\r\n",
@@ -504,7 +505,7 @@ fn hosts_of_target_and_field() {
 
 #[test]
 #[rustfmt::skip]
-fn connections_that_stay_open() {
+fn keep_alive_follows_version_and_connection_field() {
     let table = [
         ("1.1", "", true),
         ("1.1", "Connection: keep-alive\r\n", true),
@@ -532,7 +533,7 @@ fn connections_that_stay_open() {
 
 #[test]
 #[rustfmt::skip]
-fn bodies_and_expectations() {
+fn body_lengths_and_expectations_are_determined() {
     let table = [
         ("1.1", "", BodyLength::None, false),
         ("1.1", "Content-Length: 0\r\n", BodyLength::Length(0), false),
@@ -542,7 +543,7 @@ fn bodies_and_expectations() {
         ("1.0", "Content-Length: 5\r\n", BodyLength::Length(5), false),
         ("1.1", "Expect: 100-continue\r\nContent-Length: 5\r\n", BodyLength::Length(5), true),
         ("1.1", "Expect: 100-CONTINUE\r\nExpect: 100-continue\r\n", BodyLength::None, true),
-        // A 1.0 client doesn't know the interim answer (RFC 9110 §10.1.1).
+        // An HTTP/1.0 client does not know interim responses (RFC 9110 §10.1.1).
         ("1.0", "Expect: 100-continue\r\nContent-Length: 5\r\n", BodyLength::Length(5), false),
     ];
     for (version, fields, body, expects) in table {
@@ -553,7 +554,7 @@ fn bodies_and_expectations() {
 }
 
 #[test]
-fn fields_that_come_twice() {
+fn duplicate_fields_are_joined_ignored_or_refused() {
     let text = b"GET / HTTP/1.1\r\nHost: a\r\n\
         Range: bytes=0-1\r\nrange: bytes=2-3\r\nRANGE: bytes=4-5\r\n\
         If-Range: \"a\"\r\nIf-Range: \"a\"\r\n\
@@ -584,7 +585,7 @@ fn fields_that_come_twice() {
 }
 
 #[test]
-fn first_lines_for_the_log() {
+fn the_first_line_is_found_for_the_log() {
     let table: &[(&[u8], &[u8])] = &[
         (b"", b""),
         (b"GET", b"GET"),

@@ -1,33 +1,33 @@
-//! Connections as transcripts: a client's frames in, events and our frames out, fed whole, in two
-//! parts at every place and byte by byte.
+//! Connections as transcripts of client frames, events and server frames. The input arrives whole, in two
+//! parts split at every position, and byte by byte.
 
 use super::super::hpack;
 use super::*;
 use crate::wire::invariants::h2::{cases, frames, transcript};
 use proptest::prelude::*;
 
-/// What a client says.
+/// Bytes sent by a client.
 #[derive(Clone)]
-struct Said(Vec<u8>);
+struct ClientBytes(Vec<u8>);
 
-impl Said {
-    /// The preface and SETTINGS with this payload.
-    fn hello(settings: &[u8]) -> Said {
-        Said(PREFACE.to_vec()).frame(frame::SETTINGS, 0, 0, settings)
+impl ClientBytes {
+    /// The preface and SETTINGS with the given payload.
+    fn hello(settings: &[u8]) -> ClientBytes {
+        ClientBytes(PREFACE.to_vec()).frame(frame::SETTINGS, 0, 0, settings)
     }
 
-    fn frame(mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Said {
+    fn frame(mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> ClientBytes {
         frame::header(&mut self.0, payload.len(), kind, flags, stream);
         self.0.extend_from_slice(payload);
         self
     }
 
-    fn get(self, id: u32) -> Said {
+    fn get(self, id: u32) -> ClientBytes {
         self.frame(frame::HEADERS, 5, id, &block(&[]))
     }
 }
 
-/// GET / with these fields more.
+/// Field block of `GET /` with additional fields.
 fn block(more: &[(&str, &str)]) -> Vec<u8> {
     fields(
         &[
@@ -46,7 +46,7 @@ fn block(more: &[(&str, &str)]) -> Vec<u8> {
 fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
-        // Not by `push_field`, which writes names small.
+        // `push_field` would write the name in lower case.
         block.extend_from_slice(&[0, name.len() as u8]);
         block.extend_from_slice(name.as_bytes());
         block.push(value.len() as u8);
@@ -55,9 +55,9 @@ fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// The events, the same however the bytes are cut, in short.
-fn events(said: &Said) -> Vec<String> {
-    let input = &said.0;
+/// Short form of the events, after a check for independence of the split.
+fn events(client: &ClientBytes) -> Vec<String> {
+    let input = &client.0;
     let whole = transcript(input, input.len());
     assert_eq!(transcript(input, 1), whole, "byte by byte");
     for cut in 1..input.len().min(200) {
@@ -70,18 +70,18 @@ fn events(said: &Said) -> Vec<String> {
     whole.0.into_iter().map(short).collect()
 }
 
-/// The code that ends the connection.
-fn code(said: &Said) -> Option<String> {
-    let last = events(said).pop()?;
+/// Returns the code that ends the connection.
+fn code(client: &ClientBytes) -> Option<String> {
+    let last = events(client).pop()?;
     let code = last.strip_prefix("H2ConnectionError { code: ")?;
     code.split(',').next().map(str::to_owned)
 }
 
 #[test]
-fn requests_and_bodies() {
+fn requests_and_bodies_become_events() {
     let mut post = block(&[("content-length", "9"), ("priority", "u=1")]);
     post[0..4].copy_from_slice(b"\0\x07:m");
-    let said = Said::hello(b"")
+    let client = ClientBytes::hello(b"")
         .frame(frame::SETTINGS, frame::ACK, 0, b"")
         .get(1)
         .frame(frame::PING, 0, 0, b"12345678")
@@ -120,11 +120,11 @@ fn requests_and_bodies() {
         "7 ended",
         "9 request true",
     ];
-    assert_eq!(events(&said), expected);
+    assert_eq!(events(&client), expected);
 }
 
 #[test]
-fn a_request_is_a_head() {
+fn a_field_section_becomes_a_request_head() {
     let mut request = FieldSection::default();
     let limits = Limits::default();
     request.begin(Version::Http2, &limits, true, false);
@@ -171,7 +171,7 @@ fn a_request_is_a_head() {
         incremental: true,
     };
     assert_eq!(request.priority(), Some(priority));
-    // Kept for later, it says the same.
+    // A clone of the section yields the same head.
     let kept = request.clone();
     request.begin(Version::Http2, &limits, true, false);
     assert_eq!(
@@ -181,7 +181,7 @@ fn a_request_is_a_head() {
 }
 
 #[test]
-fn heads_that_are_refused_and_by_which_rule() {
+fn malformed_heads_are_refused_by_rule() {
     let good = [
         (":method", "GET"),
         (":scheme", "https"),
@@ -251,17 +251,20 @@ fn heads_that_are_refused_and_by_which_rule() {
 }
 
 #[test]
-fn what_ends_a_connection() {
-    let hello = || Said::hello(b"");
-    let endless = (0..20).fold(hello().frame(frame::HEADERS, 1, 1, b""), |said, _| {
-        said.frame(frame::CONTINUATION, 0, 1, b"")
+fn connection_errors_have_their_codes() {
+    let hello = || ClientBytes::hello(b"");
+    let endless = (0..20).fold(hello().frame(frame::HEADERS, 1, 1, b""), |client, _| {
+        client.frame(frame::CONTINUATION, 0, 1, b"")
     });
     let mut bomb = vec![0x40, 1, b'a', 0x7f, 0xa1, 0x1e];
     bomb.extend_from_slice(&[b'x'; 4_000]);
     bomb.extend_from_slice(&[0xbe; 20]);
     let table = [
-        (Said(b"GET / HTTP/1.1\r\n\r\n".to_vec()), "PROTOCOL_ERROR"),
-        (Said(PREFACE.to_vec()).get(1), "PROTOCOL_ERROR"),
+        (
+            ClientBytes(b"GET / HTTP/1.1\r\n\r\n".to_vec()),
+            "PROTOCOL_ERROR",
+        ),
+        (ClientBytes(PREFACE.to_vec()).get(1), "PROTOCOL_ERROR"),
         (hello().get(2), "PROTOCOL_ERROR"),
         (hello().get(0), "PROTOCOL_ERROR"),
         (hello().get(5).get(3), "PROTOCOL_ERROR"),
@@ -313,21 +316,21 @@ fn what_ends_a_connection() {
             "FRAME_SIZE_ERROR",
         ),
     ];
-    for (said, expected) in table {
+    for (client, expected) in table {
         assert_eq!(
-            code(&said).as_deref(),
+            code(&client).as_deref(),
             Some(expected),
             "{:?}",
-            events(&said)
+            events(&client)
         );
     }
 }
 
-/// What a stream may bear after its end depends on who ended it.
+/// The frames allowed on a closed stream depend on the side that closed the stream.
 #[test]
-fn closed_streams() {
-    // We reset it for its priority; what was on its way is ignored.
-    let provoked = Said::hello(b"")
+fn frames_on_closed_streams_are_ignored_or_refused() {
+    // The server resets the stream for its priority; frames in flight are ignored.
+    let provoked = ClientBytes::hello(b"")
         .frame(frame::HEADERS, 4, 1, &block(&[]))
         .frame(frame::PRIORITY, 0, 1, b"\0\0\0\x01\0");
     let late = provoked
@@ -340,21 +343,23 @@ fn closed_streams() {
         events(&late),
         ["1 request false", "1 reset", "3 request true"]
     );
-    // The peer ended it.
-    for said in [
-        Said::hello(b"").get(3).frame(frame::DATA, 0, 3, b"x"),
-        Said::hello(b"").get(3).get(3),
-        Said::hello(b"")
+    // The peer ended the stream.
+    for client in [
+        ClientBytes::hello(b"")
+            .get(3)
+            .frame(frame::DATA, 0, 3, b"x"),
+        ClientBytes::hello(b"").get(3).get(3),
+        ClientBytes::hello(b"")
             .frame(frame::HEADERS, 4, 3, &block(&[]))
             .frame(frame::RST_STREAM, 0, 3, b"\0\0\0\x08")
             .frame(frame::DATA, 0, 3, b"x"),
     ] {
-        assert_eq!(code(&said).as_deref(), Some("STREAM_CLOSED"));
+        assert_eq!(code(&client).as_deref(), Some("STREAM_CLOSED"));
     }
 }
 
 #[test]
-fn a_rest_of_a_few_bytes_is_no_flood() {
+fn short_frames_between_large_frames_cost_no_points() {
     let upload = |parts: &[usize]| {
         let mut connection = H2Connection::<()>::new(16 * 1024);
         let mut spent = 0;
@@ -372,29 +377,36 @@ fn a_rest_of_a_few_bytes_is_no_flood() {
 }
 
 #[test]
-fn floods_end_and_their_codes() {
-    let flood = |frames: &dyn Fn(Said, u32) -> Said| {
-        let said = (0..3_000).fold(Said::hello(b""), |said, nth| frames(said, 2 * nth + 1));
-        let (events, _) = transcript(&said.0, said.0.len());
+fn floods_end_the_connection() {
+    let flood = |frames: &dyn Fn(ClientBytes, u32) -> ClientBytes| {
+        let client = (0..3_000).fold(ClientBytes::hello(b""), |client, nth| {
+            frames(client, 2 * nth + 1)
+        });
+        let (events, _) = transcript(&client.0, client.0.len());
         let count = events.len();
         let last = events.into_iter().next_back().unwrap_or_default();
         (last, count)
     };
-    let reset = flood(&|said, id| said.get(id).frame(frame::RST_STREAM, 0, id, b"\0\0\0\x08"));
-    let provoked = flood(&|said, id| {
-        said.get(id)
+    let reset = flood(&|client, id| {
+        client
+            .get(id)
+            .frame(frame::RST_STREAM, 0, id, b"\0\0\0\x08")
+    });
+    let provoked = flood(&|client, id| {
+        client
+            .get(id)
             .frame(frame::WINDOW_UPDATE, 0, id, b"\0\0\0\0")
             .frame(frame::PRIORITY, 0, id, b"")
     });
-    let settings = flood(&|said, _| said.frame(frame::SETTINGS, 0, 0, b""));
-    let ping = flood(&|said, _| said.frame(frame::PING, 0, 0, b"12345678"));
-    let priority = flood(&|said, id| said.frame(frame::PRIORITY, 0, id, b"\0\0\0\0\0"));
-    let update = flood(&|said, id| {
+    let settings = flood(&|client, _| client.frame(frame::SETTINGS, 0, 0, b""));
+    let ping = flood(&|client, _| client.frame(frame::PING, 0, 0, b"12345678"));
+    let priority = flood(&|client, id| client.frame(frame::PRIORITY, 0, id, b"\0\0\0\0\0"));
+    let update = flood(&|client, id| {
         let id = id.to_be_bytes();
-        said.frame(frame::PRIORITY_UPDATE, 0, 0, &id)
+        client.frame(frame::PRIORITY_UPDATE, 0, 0, &id)
     });
-    let window = flood(&|said, _| said.frame(frame::WINDOW_UPDATE, 0, 0, b"\0\0\0\x01"));
-    let unknown = flood(&|said, _| said.frame(0x42, 0, 0, b""));
+    let window = flood(&|client, _| client.frame(frame::WINDOW_UPDATE, 0, 0, b"\0\0\0\x01"));
+    let unknown = flood(&|client, _| client.frame(0x42, 0, 0, b""));
     for (last, count) in [
         reset, provoked, settings, ping, priority, update, window, unknown,
     ] {
@@ -402,8 +414,8 @@ fn floods_end_and_their_codes() {
         assert!(count < 1_000, "{count} events before {last}");
     }
     let empty = (0..3_000).fold(
-        Said::hello(b"").frame(frame::HEADERS, 4, 1, &block(&[])),
-        |said, _| said.frame(frame::DATA, 0, 1, b""),
+        ClientBytes::hello(b"").frame(frame::HEADERS, 4, 1, &block(&[])),
+        |client, _| client.frame(frame::DATA, 0, 1, b""),
     );
     let (events, _) = transcript(&empty.0, empty.0.len());
     assert!(
@@ -414,10 +426,10 @@ fn floods_end_and_their_codes() {
 }
 
 #[test]
-fn windows_are_kept() {
-    let receive = |h2: &mut H2Connection<u32>, said: Said| {
+fn responses_respect_the_windows() {
+    let receive = |h2: &mut H2Connection<u32>, client: ClientBytes| {
         let (mut request, mut strings) = (FieldSection::default(), HpackScratch::default());
-        let mut input = &said.0[..];
+        let mut input = &client.0[..];
         while !input.is_empty() {
             let limits = Limits::default();
             let event = h2.receive(&mut input, &mut request, &mut strings, &limits, 0);
@@ -425,8 +437,8 @@ fn windows_are_kept() {
         }
     };
     let mut h2: H2Connection<u32> = H2Connection::new(16_384);
-    // Streams may send ten bytes.
-    receive(&mut h2, Said::hello(b"\0\x04\0\0\0\x0a").get(1));
+    // The initial send window of a stream is 10 bytes.
+    receive(&mut h2, ClientBytes::hello(b"\0\x04\0\0\0\x0a").get(1));
     assert!(h2.fits_at_once(10) && !h2.fits_at_once(11));
     h2.accept(1, RemoteState::Ended, Priority::default(), 1);
     assert_eq!(h2.next_to_send(), None, "it isn't ready");
@@ -437,26 +449,27 @@ fn windows_are_kept() {
     h2.end_data(1, at, false);
     assert_eq!(h2.next_to_send(), None);
     assert!(h2.stream(1).expect("a stream").is_blocked());
-    // More for one stream; then more for all; then less, down below nothing.
-    let said = Said(Vec::new()).frame(frame::WINDOW_UPDATE, 0, 1, b"\0\0\0\x05");
-    receive(&mut h2, said);
+    // The stream's window grows, then the initial window; then the initial window shrinks, and the stream's
+    // window becomes negative.
+    let client = ClientBytes(Vec::new()).frame(frame::WINDOW_UPDATE, 0, 1, b"\0\0\0\x05");
+    receive(&mut h2, client);
     assert_eq!(h2.next_to_send(), Some((1, 5)));
-    let said = Said(Vec::new()).frame(frame::SETTINGS, 0, 0, b"\0\x04\0\0\0\x64");
-    receive(&mut h2, said);
+    let client = ClientBytes(Vec::new()).frame(frame::SETTINGS, 0, 0, b"\0\x04\0\0\0\x64");
+    receive(&mut h2, client);
     assert_eq!(h2.next_to_send(), Some((1, 95)));
-    let said = Said(Vec::new()).frame(frame::SETTINGS, 0, 0, b"\0\x04\0\0\0\0");
-    receive(&mut h2, said);
+    let client = ClientBytes(Vec::new()).frame(frame::SETTINGS, 0, 0, b"\0\x04\0\0\0\0");
+    receive(&mut h2, client);
     assert_eq!(h2.next_to_send(), None);
     assert_eq!(h2.finish(1), Some(1));
     assert_eq!(h2.open(), 0);
 }
 
-/// Go's client opens both windows by 4 KiB as its program reads, other clients by less.
+/// Go's client opens both windows by 4 KiB as its program reads; other clients open them by less.
 #[test]
-fn windows_opened_as_a_program_reads_are_no_flood() {
+fn small_window_updates_of_a_reading_client_are_no_flood() {
     let (mut request, mut strings) = (FieldSection::default(), HpackScratch::default());
-    let mut receive = |h2: &mut H2Connection<u32>, said: Said| {
-        let mut input = &said.0[..];
+    let mut receive = |h2: &mut H2Connection<u32>, client: ClientBytes| {
+        let mut input = &client.0[..];
         while !input.is_empty() {
             h2.receive(
                 &mut input,
@@ -470,10 +483,10 @@ fn windows_opened_as_a_program_reads_are_no_flood() {
     };
     let mut outcome_of = |step: u32| {
         let mut h2: H2Connection<u32> = H2Connection::new(16_384);
-        receive(&mut h2, Said::hello(b"").get(1))?;
+        receive(&mut h2, ClientBytes::hello(b"").get(1))?;
         h2.accept(1, RemoteState::Ended, Priority::default(), 1);
         h2.stream(1).expect("a stream").ready = true;
-        // 32 MiB, and no time passes.
+        // 32 MiB are transferred while the clock stands still.
         for _ in 0..2_048 {
             assert!(h2.next_to_send().is_some_and(|(_, bytes)| bytes >= 16_384));
             let at = h2.begin_data(1);
@@ -482,7 +495,7 @@ fn windows_opened_as_a_program_reads_are_no_flood() {
             h2.out.clear();
             for _ in 0..16_384 / step {
                 let more = step.to_be_bytes();
-                let both = Said(Vec::new()).frame(frame::WINDOW_UPDATE, 0, 0, &more);
+                let both = ClientBytes(Vec::new()).frame(frame::WINDOW_UPDATE, 0, 0, &more);
                 receive(&mut h2, both.frame(frame::WINDOW_UPDATE, 0, 1, &more))?;
             }
         }
@@ -495,10 +508,10 @@ fn windows_opened_as_a_program_reads_are_no_flood() {
 }
 
 #[test]
-fn a_smaller_table_of_the_peer_is_answered() {
+fn a_smaller_table_of_the_peer_is_signalled() {
     let mut h2: H2Connection<u32> = H2Connection::new(16_384);
-    let said = Said::hello(b"\0\x01\0\0\0\0");
-    let mut input = &said.0[..];
+    let client = ClientBytes::hello(b"\0\x01\0\0\0\0");
+    let mut input = &client.0[..];
     let (mut request, mut strings) = (FieldSection::default(), HpackScratch::default());
     let limits = Limits::default();
     while !input.is_empty() {
@@ -510,7 +523,7 @@ fn a_smaller_table_of_the_peer_is_answered() {
     h2.head(3, b"\x88", true);
     let expected = b"\0\0\x02\x01\x05\0\0\0\x01\x20\x88\0\0\x01\x01\x05\0\0\0\x03\x88";
     assert_eq!(h2.out, expected);
-    // A head that is larger than a frame.
+    // The head is larger than a frame.
     h2.out.clear();
     h2.head(5, &[0x88; 20_000], false);
     let mut block = vec![0; 9];
@@ -540,7 +553,7 @@ proptest! {
 
     #[test]
     fn invariants_of_near_frames(
-        said in proptest::collection::vec(
+        client in proptest::collection::vec(
             (0u8..18, any::<u8>(), 0u32..12, prop_oneof![
                 proptest::collection::vec(any::<u8>(), 0..12),
                 Just(block(&[])),
@@ -550,12 +563,12 @@ proptest! {
                 Just(b"\0\x04\0\0\0\x04".to_vec()),
             ]), 0..24)
     ) {
-        let hello = Said::hello(b"");
-        let said = said.into_iter().fold(hello, |said, (kind, flags, stream, payload)| {
-            said.frame(kind, flags, stream, &payload)
+        let hello = ClientBytes::hello(b"");
+        let client = client.into_iter().fold(hello, |client, (kind, flags, stream, payload)| {
+            client.frame(kind, flags, stream, &payload)
         });
-        let whole = transcript(&said.0, said.0.len());
-        prop_assert_eq!(&transcript(&said.0, 1), &whole);
-        prop_assert_eq!(&transcript(&said.0, 11), &whole);
+        let whole = transcript(&client.0, client.0.len());
+        prop_assert_eq!(&transcript(&client.0, 1), &whole);
+        prop_assert_eq!(&transcript(&client.0, 11), &whole);
     }
 }

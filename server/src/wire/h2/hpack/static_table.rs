@@ -1,6 +1,6 @@
-//! The static table of HPACK.
+//! Static table of HPACK.
 
-/// Names and values (RFC 7541, Appendix A); the first has the index 1.
+/// Names and values (RFC 7541, Appendix A); the first entry has index 1.
 pub const STATIC: [(&str, &str); 61] = [
     (":authority", ""),
     (":method", "GET"),

@@ -1,4 +1,4 @@
-//! The examples of RFC 7541, Appendix C, and what must hold for any block.
+//! Examples of RFC 7541, Appendix C, and invariants of arbitrary blocks.
 
 use super::*;
 use crate::wire::invariants::h2;
@@ -26,7 +26,7 @@ fn decode(decoder: &mut HpackDecoder, block: &[u8]) -> Result<Vec<String>, H2Con
     Ok(fields)
 }
 
-/// The table from the newest entry on, and its size.
+/// Returns the dynamic table from its newest entry, and its size.
 fn table(decoder: &HpackDecoder) -> (Vec<String>, usize) {
     let entries = (0..decoder.entries.len()).map(|nth| {
         let (name, value) = decoder.entry(STATIC.len() + 1 + nth).expect("an entry");
@@ -37,7 +37,7 @@ fn table(decoder: &HpackDecoder) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn integers_of_c_1() {
+fn integers_of_appendix_c_1() {
     for (number, prefix_bits, expected) in [
         (10, 5, &[10][..]),
         (1_337, 5, &[31, 154, 10]),
@@ -52,14 +52,14 @@ fn integers_of_c_1() {
             assert!(block.is_empty());
         }
     }
-    // What is cut off, or has no end.
+    // Truncated integers, and an integer without end.
     for block in [&b"\x1f"[..], b"\x1f\x9a", b"\x1f\x80\x80\x80\x80\x80\x01"] {
         assert!(integer(&mut &*block, 5).is_err(), "{block:?}");
     }
 }
 
 #[test]
-fn literals_of_c_2() {
+fn literals_of_appendix_c_2() {
     for (block, field, entries) in [
         (
             "400a 6375 7374 6f6d 2d6b 6579 0d63 7573 746f 6d2d 6865 6164 6572",
@@ -87,9 +87,9 @@ fn literals_of_c_2() {
     }
 }
 
-/// C.3 without Huffman, C.4 with it: the same fields, the same table.
+/// C.3 without Huffman coding and C.4 with it yield equal fields and tables.
 #[test]
-fn requests_of_c_3_and_c_4() {
+fn requests_of_appendix_c_3_and_c_4() {
     let plain = [
         "8286 8441 0f77 7777 2e65 7861 6d70 6c65 2e63 6f6d",
         "8286 84be 5808 6e6f 2d63 6163 6865",
@@ -138,9 +138,9 @@ fn requests_of_c_3_and_c_4() {
     }
 }
 
-/// C.5 without Huffman, C.6 with it, in a table of 256 bytes that drops its oldest entries.
+/// C.5 without Huffman coding and C.6 with it, in a table of 256 bytes that evicts its oldest entries.
 #[test]
-fn responses_of_c_5_and_c_6() {
+fn responses_of_appendix_c_5_and_c_6() {
     let plain = [
         "4803 3330 3258 0770 7269 7661 7465 611d 4d6f 6e2c 2032 3120 4f63 7420 3230 3133 2032 \
          303a 3133 3a32 3120 474d 546e 1768 7474 7073 3a2f 2f77 7777 2e65 7861 6d70 6c65 2e63 6f6d",
@@ -198,16 +198,16 @@ fn responses_of_c_5_and_c_6() {
 }
 
 #[test]
-fn what_is_no_block() {
+fn malformed_blocks_are_refused() {
     for block in [
         "80",          // index 0
         "ff 80 01",    // beyond both tables
         "be",          // the dynamic table is empty
-        "82 20",       // a change of size behind a field
-        "3f e2 1f",    // a larger table than we allow
+        "82 20",       // a size update behind a field
+        "3f e2 1f",    // a table above the limit
         "40",          // no name
         "40 01 61",    // no value
-        "40 01 61 05", // a value that is cut off
+        "40 01 61 05", // a truncated value
         "00 81 00 00", // padding of zeros
     ] {
         let code = decode(&mut HpackDecoder::default(), &hex(block)).map_err(|it| it.code);
@@ -236,7 +236,7 @@ fn a_head_of_lines_becomes_a_block() {
 }
 
 #[test]
-fn what_leaves_the_table_leaves_memory() {
+fn evicted_entries_are_freed() {
     let mut decoder = HpackDecoder::default();
     for nth in 0..10_000 {
         let mut block = vec![0x40];
@@ -259,7 +259,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn what_is_encoded_is_decoded(
+    fn encoded_fields_are_decoded_back(
         fields in proptest::collection::vec(("[a-z:-]{1,12}", "[ -~]{0,40}"), 0..12)
     ) {
         let mut block = Vec::new();

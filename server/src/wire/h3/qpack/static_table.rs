@@ -1,7 +1,7 @@
-//! The static table of QPACK (RFC 9204 Appendix A), from index 0 on.
+//! Static table of QPACK (RFC 9204 Appendix A), from index 0.
 
 /// Names and values.
-#[rustfmt::skip] // A table reads better in columns.
+#[rustfmt::skip] // Keeps the columns of the table.
 pub const STATIC: [(&str, &str); 99] = [
     (":authority", ""),
     (":path", "/"),
