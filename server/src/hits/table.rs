@@ -133,7 +133,7 @@ impl PageHits {
     pub(super) fn on(&self, day: u32) -> u32 {
         let days = self.days.iter();
         days.rev()
-            .find(|(its, _)| *its == day)
+            .find(|(known, _)| *known == day)
             .map_or(0, |(_, count)| *count)
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_has_an_end() {
+    fn pages_days_and_paths_are_bounded() {
         let mut table = HitTable::default();
         for nth in 0..HITS_PATHS_MAX + 10 {
             table.add(format!("/{nth}").as_bytes(), 2, 0, 5);
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(table.pages.len(), HITS_PATHS_MAX);
         assert_eq!(table.days[0].views, 2 * (HITS_PATHS_MAX as u64 + 10));
         table.add(b"/new", 1, 0, 5 + HITS_PAGE_DAYS_MAX as u32);
-        assert_eq!(table.pages.len(), 1, "what nobody sees any more makes room");
+        assert_eq!(table.pages.len(), 1, "pages without recent views make room");
         for day in 0..2 * HITS_DAYS_MAX as u32 {
             table.add(b"/new", 1, 0, 100 + day);
         }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_an_asset() {
+    fn assets_are_told_from_pages_by_name() {
         for (path, expected) in [
             ("/", false),
             ("/a", false),
