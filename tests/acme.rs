@@ -580,7 +580,10 @@ fn hostile_directories_are_bounded_and_logged() {
             ),
             "is not an https:// URL",
         ),
-        ("SSH-2.0-OpenSSH_9.2\r\n".to_owned(), "malformed HTTP/1.1 response"),
+        (
+            "SSH-2.0-OpenSSH_9.2\r\n".to_owned(),
+            "malformed HTTP/1.1 response",
+        ),
         (String::new(), "closed before the end"),
         (
             format!("HTTP/1.1 503 No\r\nContent-Type: application/problem+json\r\n\r\n{problem}"),

@@ -70,7 +70,7 @@ pub(super) fn next(
 }
 
 /// Returns the time of the renewal: a random time in the directory's window (RFC 9773 §4.2), else about two
-/// thirds into the lifetime, with random spread. Whatever the window, the last tenth of the lifetime
+/// thirds into the lifetime, with random spread. Regardless of the window, the last tenth of the lifetime
 /// remains as a reserve for failed attempts.
 pub(super) fn renewal(state: &RenewalState, issued: &IssuedCertificate) -> u64 {
     let life = issued.not_after.saturating_sub(issued.not_before);

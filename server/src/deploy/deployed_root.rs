@@ -56,8 +56,8 @@ fn own_name(begin: &str) -> String {
 
 fn refuse_foreign(root: &Path, found: &RootState) -> Result<(), DeployError> {
     let foreign = match found {
-        RootState::Foreign => "it holds files that no deployment has put there: move it away",
-        RootState::Link(_) => "it is a link, and not one of ours: remove it",
+        RootState::Foreign => "it holds files that no deployment wrote: move it away",
+        RootState::Link(_) => "it is a symbolic link that no deployment made: remove it",
         RootState::Nothing | RootState::EmptyFolder | RootState::Deployed(_) => return Ok(()),
     };
     let logged = format!("{}: {foreign}", root.display());
@@ -114,7 +114,7 @@ impl DeployedRoot {
         let way =
             TrustedPath::resolve(&self.trees, LastLink::Keep, MissingFolder::Fail).map_err(at)?;
         way.must_be_controlled_by(0).map_err(|error| {
-            let logged = format!("{error}; name an account to become with `user`");
+            let logged = format!("{error}; set `user` to an account for the server");
             DeployError::new(format!("{TREES}: another user can change it")).logged_as(logged)
         })?;
         match mkdirat(way.folder(), way.name(), Mode::RWXU) {
@@ -129,7 +129,9 @@ impl DeployedRoot {
         let us = rustix::process::geteuid().as_raw();
         match metadata.is_dir() && metadata.uid() == us {
             true => Ok(()),
-            false => Err(at(io::Error::other("it is no folder, or somebody else's"))),
+            false => Err(at(io::Error::other(
+                "it is not a folder, or belongs to another user",
+            ))),
         }
     }
 
@@ -237,7 +239,7 @@ impl DeployedRoot {
             let draft = self.trees.join(format!("{DRAFT}{name}"));
             let removed = fs::rename(&path, &draft).and_then(|()| fs::remove_dir_all(&draft));
             if let Err(error) = removed {
-                log::warn!("an old tree can't be removed: {}: {error}", path.display());
+                log::warn!("cannot remove an old tree: {}: {error}", path.display());
             }
         }
     }
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_turned_and_few_trees_are_kept() {
+    fn the_root_is_switched_and_old_trees_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("www");
         DeployedRoot::of(&root).unwrap().make_empty().unwrap();
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_stays() {
+    fn foreign_files_stay() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("www");
         fs::create_dir(&root).unwrap();
@@ -355,7 +357,7 @@ mod tests {
 
     /// Needs root, which alone can give a folder away.
     #[test]
-    fn root_deploys_nothing_where_another_user_can_lead_it() {
+    fn root_deploys_nothing_below_a_folder_of_another_user() {
         if !rustix::process::geteuid().is_root() {
             return;
         }
@@ -365,7 +367,10 @@ mod tests {
         std::os::unix::fs::chown(&above, Some(12_345), None).unwrap();
         let place = DeployedRoot::of(&above.join("www")).unwrap();
         let failure = place.make_empty().unwrap_err();
-        assert!(failure.to_string().contains("name an account"), "{failure}");
+        assert!(
+            failure.to_string().contains("set `user` to an account"),
+            "{failure}"
+        );
         assert!(
             !failure.client_message().contains("home"),
             "{}",
@@ -375,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_trees() {
+    fn names_of_trees_contain_the_commit() {
         let id = "0123456789".repeat(4);
         assert_eq!(commit_of(OsStr::new(&id)), Some(id.clone()));
         assert_eq!(commit_of(OsStr::new(&format!("{id}.17"))), Some(id.clone()));

@@ -49,7 +49,7 @@ impl DeployError {
     /// What git said. Words with a slash in them may be a path of the disk.
     pub fn of_git(said: &str) -> DeployError {
         match said.contains('/') {
-            true => DeployError::new("git failed; the server's error log says why")
+            true => DeployError::new("git failed; see the server's error log")
                 .logged_as(format!("git: {said}")),
             false => DeployError::new(format!("git: {said}")),
         }
@@ -57,7 +57,7 @@ impl DeployError {
 
     /// Nobody wants it any more.
     pub fn unwanted() -> DeployError {
-        DeployError::new("it was given up")
+        DeployError::new("the deployment was cancelled")
     }
 
     /// In words for who pushed.

@@ -55,7 +55,7 @@ impl GitRepository {
                 folder,
                 bare,
             }),
-            None => Err(DeployError::new("there is no program `git`")),
+            None => Err(DeployError::new("the program `git` was not found in PATH")),
         }
     }
 
@@ -168,7 +168,7 @@ impl<'u> GitProcess<'u> {
             // All that it starts can be ended with it.
             .process_group(0)
             .spawn();
-        let failed = |error: io::Error| DeployError::new(format!("git can't be run: {error}"));
+        let failed = |error: io::Error| DeployError::new(format!("cannot run git: {error}"));
         let mut child = child.map_err(failed)?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));
@@ -202,7 +202,7 @@ impl<'u> GitProcess<'u> {
                 return Err(self.give_up(DeployError::unwanted()));
             }
             if Instant::now() >= until {
-                let what = format!("git was silent for {DEPLOY_SILENT_SECONDS} s");
+                let what = format!("git sent no output for {DEPLOY_SILENT_SECONDS} s");
                 return Err(self.give_up(DeployError::new(what)));
             }
             let mut all = vec![PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
@@ -264,7 +264,7 @@ impl<'u> GitProcess<'u> {
             (Ok(Some(status)), _) if status.exit_status() == Some(0) => Ok(()),
             (Ok(_), Some(line)) => Err(DeployError::of_git(line)),
             (Ok(Some(status)), None) => Err(DeployError::new(ended(&status))),
-            (Ok(None), None) => Err(DeployError::new("git doesn't end")),
+            (Ok(None), None) => Err(DeployError::new("git did not exit")),
             (Err(error), _) => Err(DeployError::new(format!("git: {error}"))),
         }
     }
@@ -285,9 +285,9 @@ impl<'u> GitProcess<'u> {
 
 fn ended(status: &WaitIdStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => format!("git ended with {code}"),
-        (None, Some(signal)) => format!("git was ended by signal {signal}"),
-        (None, None) => "git ended".to_owned(),
+        (Some(code), _) => format!("git exited with status {code}"),
+        (None, Some(signal)) => format!("git was killed by signal {signal}"),
+        (None, None) => "git exited".to_owned(),
     }
 }
 
@@ -313,7 +313,7 @@ impl Drop for GitProcess<'_> {
                 // What even this doesn't end is in the kernel's hands: others aren't held up for it.
                 Ok(None) => {
                     let group = self.group.as_raw_nonzero();
-                    return log::warn!("processes of the group {group}, of git, don't end");
+                    return log::warn!("processes of git's process group {group} do not exit");
                 }
                 Err(_) => return,
             }

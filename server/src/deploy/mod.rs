@@ -191,8 +191,8 @@ impl DeployPlan {
         }
         let tip = git_folder(&self.repository)
             .ok_or_else(|| {
-                let logged = format!("{} is no repository", self.repository.display());
-                DeployError::new(format!("{} is no repository", self.shown)).logged_as(logged)
+                let logged = format!("{} is not a repository", self.repository.display());
+                DeployError::new(format!("{} is not a repository", self.shown)).logged_as(logged)
             })
             .and_then(|folder| GitRepository::of(folder, self.bare.clone()))
             .and_then(|git| Ok((git.tip(&self.branch, unwanted)?, git)));
@@ -268,7 +268,7 @@ impl DeployPlan {
                 let DeployPlan { site, branch, .. } = self;
                 let shown = &self.shown;
                 log::info!(
-                    "{site}: empty until {branch} of {shown} is deployed, which takes a while"
+                    "{site}: empty until {branch} of {shown} is deployed, which is still in progress"
                 );
             }
         }
@@ -288,7 +288,7 @@ impl DeployPlan {
         };
         let thread = thread::Builder::new().name("anthill-deploy".to_owned());
         if let Err(error) = thread.spawn(run) {
-            let failure = DeployError::new(format!("a thread can't be started: {error}"));
+            let failure = DeployError::new(format!("cannot start a thread: {error}"));
             return Some(DeployOutcome::Failed(
                 DeployFailureCause::Ourselves,
                 failure,
@@ -297,7 +297,7 @@ impl DeployPlan {
         match outcome.recv_timeout(patience) {
             Ok(outcome) => Some(outcome),
             Err(RecvTimeoutError::Disconnected) => {
-                let failure = DeployError::new("it panicked; see the error log");
+                let failure = DeployError::new("the deployment panicked; see the error log");
                 Some(DeployOutcome::Failed(
                     DeployFailureCause::Ourselves,
                     failure,

@@ -54,7 +54,7 @@ pub(super) fn unpack(
 
 /// What git has said is no archive, or ended too early.
 fn broken(error: &io::Error) -> DeployError {
-    DeployError::new(format!("the archive of git: {error}"))
+    DeployError::new(format!("git's archive: {error}"))
 }
 
 /// What the folder of the tree is called to who pushed.
@@ -82,7 +82,7 @@ impl TreeWriter<'_> {
     fn add(&mut self, input: &mut impl Read, entry: &TarEntry) -> Result<(), DeployError> {
         self.count(entry)?;
         if !self.is_made(parent(&entry.name)) {
-            return Err(broken(&invalid_data("an entry that belongs nowhere")));
+            return Err(broken(&invalid_data("an entry outside of the folders")));
         }
         let place = self.to.join(OsStr::from_bytes(&entry.name));
         let shown = Path::new(OsStr::from_bytes(&entry.name));
@@ -123,20 +123,20 @@ impl TreeWriter<'_> {
         let TreeLimits { entries, bytes } = self.bounds;
         self.entries += 1;
         if self.entries > entries {
-            let what = format!("it has more than {entries} files (the limit `deploy_files`)");
+            let what = format!("the tree has more than {entries} files (the limit `deploy_files`)");
             return Err(DeployError::new(what));
         }
         let depth = entry.name.iter().filter(|byte| **byte == b'/').count();
         if depth > FOLDER_DEPTH_MAX {
-            let what = format!("it has folders in one another, more than {FOLDER_DEPTH_MAX}");
+            let what = format!("folders are nested more than {FOLDER_DEPTH_MAX} deep");
             return Err(DeployError::new(what));
         }
         if entry.kind == TarEntryKind::Link && self.links.len() == DEPLOY_LINKS_MAX {
-            let what = format!("it has more than {DEPLOY_LINKS_MAX} links");
+            let what = format!("the tree has more than {DEPLOY_LINKS_MAX} links");
             return Err(DeployError::new(what));
         }
         if entry.size > bytes - self.unpacked.bytes {
-            let what = format!("it has more than {bytes} bytes (the limit `deploy_bytes`)");
+            let what = format!("the tree has more than {bytes} bytes (the limit `deploy_bytes`)");
             return Err(DeployError::new(what));
         }
         Ok(())
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_stay_and_links_that_leave() {
+    fn link_targets_outside_of_the_tree_are_detected() {
         for (name, target) in [
             ("a", "b"),
             ("a", "./b/../c"),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn several_links_lead_no_further_than_one() {
+    fn chained_links_cannot_leave_the_tree() {
         let link = |name, to: &str| entry(name, TarEntryKind::Link, to.as_bytes());
         let folder = |name| entry(name, TarEntryKind::Folder, b"");
         // Each for itself stays: `up` leads to the top, and `out` one higher.
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold() {
+    fn trees_above_the_limits_are_refused() {
         let large = entry("f", TarEntryKind::File, &[7; 1_001]);
         assert!(unpacked(&[large]).unwrap_err().contains("deploy_bytes"));
         let half = |name| entry(name, TarEntryKind::File, &[7; 600]);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_the_same_keeps_its_time() {
+    fn unchanged_files_keep_their_modification_time() {
         let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let long_ago = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
         for name in ["same", "other", "longer"] {
