@@ -70,14 +70,18 @@ impl DnsHook<'_> {
             .process_group(0)
             .spawn()
             .map_err(|error| failed(format!("{}: {error}", self.program.display())))?;
-        let said = HookOutput::listen(&mut child);
+        let output = HookOutput::capture(&mut child);
         let status = self.wait(&mut child, pause);
         if !matches!(status, Ok(Some(_))) {
-            end(&mut child);
+            kill(&mut child);
         }
         match status? {
             Some(status) if status.success() => Ok(()),
-            Some(status) => Err(failed(format!("{}{}", ended(status), said.last_line()))),
+            Some(status) => Err(failed(format!(
+                "{}{}",
+                exit_text(status),
+                output.last_line()
+            ))),
             None => {
                 let seconds = self.seconds;
                 Err(failed(format!("no exit within {seconds} s, killed")))
@@ -96,7 +100,7 @@ impl DnsHook<'_> {
             match child.try_wait() {
                 Ok(Some(status)) => return Ok(Some(status)),
                 Ok(None) if Instant::now() >= until => return Ok(None),
-                Ok(None) => pause(LOOK_AGAIN)?,
+                Ok(None) => pause(POLL_INTERVAL)?,
                 Err(error) => return Err(AcmeError::new(format!("waiting for the hook: {error}"))),
             }
         }
@@ -104,9 +108,9 @@ impl DnsHook<'_> {
 }
 
 /// Interval of polls for the exit status. The standard library has no wait with a deadline.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-fn ended(status: ExitStatus) -> String {
+fn exit_text(status: ExitStatus) -> String {
     match status.code() {
         Some(code) => format!("exit status {code}"),
         None => "killed by a signal".to_owned(),
@@ -114,9 +118,9 @@ fn ended(status: ExitStatus) -> String {
 }
 
 /// Kills the process group of the hook.
-fn end(child: &mut Child) {
+fn kill(child: &mut Child) {
     if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
-        let _ = kill_process_group(group, Signal::KILL); // it may have ended by now
+        let _ = kill_process_group(group, Signal::KILL); // the group may be gone
     }
     let _ = child.wait();
 }
@@ -126,15 +130,15 @@ fn end(child: &mut Child) {
 struct HookOutput(Arc<Mutex<Vec<u8>>>);
 
 impl HookOutput {
-    fn listen(child: &mut Child) -> HookOutput {
-        let said = HookOutput(Arc::default());
+    fn capture(child: &mut Child) -> HookOutput {
+        let output = HookOutput(Arc::default());
         let Some(mut source) = child.stderr.take() else {
-            return said;
+            return output;
         };
-        let into = Arc::clone(&said.0);
+        let into = Arc::clone(&output.0);
         // The thread is not joined: a background process of the hook may keep standard error open forever.
         let reader = thread::Builder::new().name("anthill-hook".into());
-        let listening = reader.spawn(move || {
+        let reading = reader.spawn(move || {
             let mut piece = [0; 1_024];
             while let Ok(1..) = source.read(&mut piece).inspect(|read| {
                 let mut all = into.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,16 +147,16 @@ impl HookOutput {
                 all.drain(..excess);
             }) {}
         });
-        if let Err(error) = listening {
+        if let Err(error) = reading {
             log::warn!("acme: cannot read the hook's standard error: {error}");
         }
-        said
+        output
     }
 
     /// Returns `: ` and the last line, or an empty text.
     fn last_line(&self) -> String {
         // The reading thread may lag behind the exit of the process.
-        thread::sleep(LOOK_AGAIN);
+        thread::sleep(POLL_INTERVAL);
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&all);
         let line = text.lines().rfind(|line| !line.trim().is_empty());
@@ -185,7 +189,7 @@ mod tests {
         for _ in 0..50 {
             match &presented {
                 Err(failure) if failure.to_string().contains("busy") => {
-                    thread::sleep(LOOK_AGAIN);
+                    thread::sleep(POLL_INTERVAL);
                     presented = hook.present("_acme-challenge.a.test", "value");
                 }
                 _ => break,
@@ -227,15 +231,15 @@ mod tests {
             "[ $1 = present ] || exit 0\nsleep 1000 &\necho $! > child\nyes >&2 &\nwait",
             3,
         );
-        let said = presented.err().unwrap().to_string();
-        assert!(said.contains("no exit within 3 s"), "{said}");
+        let output = presented.err().unwrap().to_string();
+        assert!(output.contains("no exit within 3 s"), "{output}");
         let child = fs::read_to_string(folder.path().join("child")).unwrap();
         let status = || fs::read_to_string(format!("/proc/{}/stat", child.trim()));
         // A killed process exits within a moment; a surviving process would sleep for 1000 s.
         let until = Instant::now() + Duration::from_secs(100);
         while status().is_ok_and(|status| !status.contains(" Z ")) {
             assert!(Instant::now() < until, "the hook's child survives");
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -216,10 +216,10 @@ fn request(question: &HttpsRequest<'_>, url: &HttpsUrl<'_>) -> String {
 fn connect(url: &HttpsUrl<'_>, until: Instant) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(ErrorKind::NotFound, "the host has no address");
     for address in (url.host, url.port).to_socket_addrs()? {
-        let patience = left(until)?.min(Duration::from_secs(ACME_CONNECT_SECONDS));
-        match TcpStream::connect_timeout(&address, patience) {
+        let timeout = left(until)?.min(Duration::from_secs(ACME_CONNECT_SECONDS));
+        match TcpStream::connect_timeout(&address, timeout) {
             Ok(socket) => {
-                let _ = socket.set_nodelay(true); // it only costs time
+                let _ = socket.set_nodelay(true); // a failure only adds latency
                 return Ok(socket);
             }
             Err(error) => failed = error,
@@ -412,9 +412,9 @@ mod tests {
         let whole = whole.unwrap();
         assert_eq!(whole.json().unwrap(), Json::Object(Vec::new()));
         assert_eq!(whole.retry_after(0), Some(7));
-        let untold = answer(b"HTTP/1.1 200 OK\r\n\r\nabc").unwrap();
-        assert_eq!(untold.body, b"abc");
-        assert!(untold.json().is_err());
+        let unframed = answer(b"HTTP/1.1 200 OK\r\n\r\nabc").unwrap();
+        assert_eq!(unframed.body, b"abc");
+        assert!(unframed.json().is_err());
         for cut in [
             &b"HTTP/1.1 200 OK\r\nA: b"[..],
             b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab",

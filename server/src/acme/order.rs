@@ -64,7 +64,7 @@ struct PendingValidation {
     /// URL of the authorization.
     url: String,
     /// URL of the challenge, until the directory is told that the response is published.
-    untold: Option<String>,
+    challenge_url: Option<String>,
 }
 
 impl IssueTask<'_> {
@@ -84,10 +84,10 @@ impl IssueTask<'_> {
                     "acme: {}: the stored order cannot be resumed: {failure}",
                     self.names[0]
                 );
-                return self.again(session);
+                return self.restart(session);
             }
             Ok(order) if order.status == "invalid" && begun.resumes > 0 => {
-                return self.again(session);
+                return self.restart(session);
             }
             order => order?,
         };
@@ -96,7 +96,7 @@ impl IssueTask<'_> {
     }
 
     /// Deletes the stored order and begins a new order.
-    fn again(&self, session: &mut AcmeSession<'_>) -> Result<IssuedCertificate, AcmeError> {
+    fn restart(&self, session: &mut AcmeSession<'_>) -> Result<IssuedCertificate, AcmeError> {
         self.store.forget_order();
         self.run(session)
     }
@@ -182,7 +182,7 @@ impl IssueTask<'_> {
         begun: &StoredOrder,
         mut order: AcmeOrder,
     ) -> Result<String, AcmeError> {
-        let mut patience = PollBackoff::new(self.pause);
+        let mut backoff = PollBackoff::new(self.pause);
         let mut finalized = false;
         loop {
             match order.status.as_str() {
@@ -212,7 +212,7 @@ impl IssueTask<'_> {
                 if order.status == "valid" {
                     continue;
                 }
-                patience.wait(answer.retry_after(unix_seconds_now()))?;
+                backoff.wait(answer.retry_after(unix_seconds_now()))?;
             }
         }
     }
@@ -234,13 +234,13 @@ impl IssueTask<'_> {
         // The directory is told after all responses are published, because two responses may be TXT records
         // of the same name.
         for validation in &mut validations {
-            if let Some(url) = validation.untold.take() {
+            if let Some(url) = validation.challenge_url.take() {
                 session.post(&url, "{}")?;
             }
         }
-        let mut patience = PollBackoff::new(self.pause);
+        let mut backoff = PollBackoff::new(self.pause);
         for validation in &validations {
-            self.wait_for(session, validation, &mut patience)?;
+            self.wait_for(session, validation, &mut backoff)?;
         }
         Ok(())
     }
@@ -274,10 +274,10 @@ impl IssueTask<'_> {
         if !is_base64url(token) || token.len() > TOKEN_BYTES_MAX {
             return Err(AcmeError::new(format!("the token for {name} is malformed")));
         }
-        let untold = challenge.text("status") == Some("pending");
+        let is_pending = challenge.text("status") == Some("pending");
         let validation = PendingValidation {
             url: url.to_owned(),
-            untold: untold.then(|| to.to_owned()),
+            challenge_url: is_pending.then(|| to.to_owned()),
             name,
         };
         let answer = session.authorization(token);
@@ -334,7 +334,7 @@ impl IssueTask<'_> {
         &self,
         session: &mut AcmeSession<'_>,
         validation: &PendingValidation,
-        patience: &mut PollBackoff<'_>,
+        backoff: &mut PollBackoff<'_>,
     ) -> Result<(), AcmeError> {
         let name = &validation.name;
         loop {
@@ -345,7 +345,7 @@ impl IssueTask<'_> {
                 Some("pending" | "processing") => {}
                 _ => return Err(self.failed(name, &json)),
             }
-            let waited = patience.wait(answer.retry_after(unix_seconds_now()));
+            let waited = backoff.wait(answer.retry_after(unix_seconds_now()));
             waited.map_err(|it| it.during(format!("validating {name}")))?;
         }
     }

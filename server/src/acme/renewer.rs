@@ -29,11 +29,11 @@ pub(super) fn run(shared: &RenewerShared, ledger: &Arc<PendingChallenges>) {
         last_complaint: String::new(),
     };
     while let Some(plan) = renewer.next_plan() {
-        let rest = match plan {
-            Some(plan) => renewer.turn(&plan),
-            None => IDLE,
+        let sleep = match plan {
+            Some(plan) => renewer.run_due_action(&plan),
+            None => SLEEP_MAX,
         };
-        renewer.rest(rest);
+        renewer.sleep(sleep);
     }
 }
 
@@ -49,11 +49,11 @@ struct Renewer<'r> {
 }
 
 /// Longest sleep: the clock is read again afterwards, because an administrator may have set the clock.
-const IDLE: Duration = Duration::from_secs(3_600);
+const SLEEP_MAX: Duration = Duration::from_secs(3_600);
 /// Sleep while another server holds the lock.
-const LOCKED_OUT: Duration = Duration::from_secs(10);
+const LOCKED_PAUSE: Duration = Duration::from_secs(10);
 /// Sleep after a problem with the state folder or the clock.
-const UNFIT: Duration = Duration::from_secs(60);
+const PROBLEM_PAUSE: Duration = Duration::from_secs(60);
 /// 2026-01-01. An earlier time means that the clock was never set, so the validity of certificates is
 /// unknown.
 const CLOCK_STARTS: u64 = 1_767_225_600;
@@ -79,20 +79,20 @@ impl Renewer<'_> {
     }
 
     /// Sleeps for `rest`, or until the control plane sends a new plan or a reload.
-    fn rest(&self, rest: Duration) {
+    fn sleep(&self, sleep: Duration) {
         let state = self.shared.lock();
-        if !rest.is_zero() && !state.stopping && !state.is_new && !state.urged {
-            let waited = self.shared.changed.wait_timeout(state, rest);
+        if !sleep.is_zero() && !state.stopping && !state.is_new && !state.urged {
+            let waited = self.shared.changed.wait_timeout(state, sleep);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
     }
 
     /// Executes at most one due action. Returns the time until the next action.
-    fn turn(&mut self, plan: &AcmePlan) -> Duration {
+    fn run_due_action(&mut self, plan: &AcmePlan) -> Duration {
         let now = unix_seconds_now();
         if now < CLOCK_STARTS {
-            self.complain("the system clock is not set: it shows a year before 2026".to_owned());
-            return UNFIT;
+            self.warn_once("the system clock is not set: it shows a year before 2026".to_owned());
+            return PROBLEM_PAUSE;
         }
         let store = AcmeStore::new(&plan.state);
         if self.lock.is_none() {
@@ -100,16 +100,16 @@ impl Renewer<'_> {
                 Ok(Some(file)) => self.lock = Some((plan.state.clone(), file)),
                 Ok(None) => {
                     self.shared.lock().report.elsewhere = true;
-                    self.complain(
+                    self.warn_once(
                         "another server process holds the lock of this state folder and \
                                    renews the certificates; this process serves the stored certificates"
                             .to_owned(),
                     );
-                    return LOCKED_OUT;
+                    return LOCKED_PAUSE;
                 }
                 Err(failure) => {
-                    self.complain(failure.to_string());
-                    return UNFIT;
+                    self.warn_once(failure.to_string());
+                    return PROBLEM_PAUSE;
                 }
             }
         }
@@ -121,12 +121,12 @@ impl Renewer<'_> {
             .collect();
         self.report(&jobs);
         let Some(first) = jobs.into_iter().min_by_key(|job| job.at) else {
-            return IDLE;
+            return SLEEP_MAX;
         };
         if first.at > now {
-            return Duration::from_secs(first.at - now).min(IDLE);
+            return Duration::from_secs(first.at - now).min(SLEEP_MAX);
         }
-        match first.duty {
+        match first.action {
             RenewalAction::Order => self.order(plan, &store, first),
             RenewalAction::AskWhen => self.ask_when(plan, &store, first),
         }
@@ -134,7 +134,7 @@ impl Renewer<'_> {
     }
 
     /// Logs an obstacle to renewals, unless the same obstacle was logged last.
-    fn complain(&mut self, complaint: String) {
+    fn warn_once(&mut self, complaint: String) {
         if self.last_complaint != complaint {
             log::warn!("acme: {complaint}");
             self.last_complaint = complaint;
@@ -162,17 +162,17 @@ impl Renewer<'_> {
         let issued = store.certificate(&wanted.names);
         let whole = issued.filter(|issued| issued.missing.is_empty());
         let directory = &plan.settings.directory;
-        let (mut duty, mut at) = schedule::next(&state, whole.as_ref(), directory, now);
+        let (mut action, mut at) = schedule::next(&state, whole.as_ref(), directory, now);
         // An order interrupted by a restart is resumed at once.
         if at > now && !self.resumed.contains(&wanted.file) && can_resume(&store) {
-            (duty, at) = (RenewalAction::Order, now);
+            (action, at) = (RenewalAction::Order, now);
         }
         RenewalJob {
             wanted,
             store,
             state,
             issued: whole,
-            duty,
+            action,
             at,
         }
     }
@@ -180,7 +180,7 @@ impl Renewer<'_> {
     fn report(&self, jobs: &[RenewalJob<'_>]) {
         let sites = jobs.iter().map(|job| CertificateReport {
             file: job.wanted.file.clone(),
-            next: match (job.duty, &job.issued) {
+            next: match (job.action, &job.issued) {
                 (RenewalAction::AskWhen, Some(issued)) => schedule::renewal(&job.state, issued),
                 _ => job.at,
             },
@@ -235,9 +235,9 @@ impl Renewer<'_> {
             }
         }
         if let Err(failure) = job.store.keep_state(&job.state) {
-            self.complain(failure.to_string());
+            self.warn_once(failure.to_string());
             // The state was not stored, so the renewer pauses here.
-            self.rest(UNFIT);
+            self.sleep(PROBLEM_PAUSE);
         }
     }
 
@@ -287,7 +287,7 @@ impl Renewer<'_> {
             Ok(info) => {
                 let retry_after = info.as_ref().and_then(|info| info.retry_after);
                 state.next_info = schedule::next_info(now, retry_after);
-                take_over(name, state, info);
+                store_renewal_info(name, state, info);
             }
             Err(failure) => {
                 log::info!("acme: {name}: no renewal information: {failure}");
@@ -296,7 +296,7 @@ impl Renewer<'_> {
         }
         if let Err(failure) = job.store.keep_state(state) {
             log::warn!("acme: {failure}");
-            self.rest(UNFIT);
+            self.sleep(PROBLEM_PAUSE);
         }
     }
 }
@@ -308,12 +308,12 @@ struct RenewalJob<'w> {
     state: RenewalState,
     /// Stored certificate, if the certificate covers all names.
     issued: Option<IssuedCertificate>,
-    duty: RenewalAction,
+    action: RenewalAction,
     /// Unix time of the action.
     at: u64,
 }
 
-fn take_over(name: &str, state: &mut RenewalState, info: Option<RenewalInfo>) {
+fn store_renewal_info(name: &str, state: &mut RenewalState, info: Option<RenewalInfo>) {
     let Some(info) = info else {
         state.window = None;
         return;

@@ -41,9 +41,9 @@ pub fn restore<'s>(
     now: u64,
     choose: impl FnOnce(&str) -> Result<&'s SiteConfig, OperatorError>,
 ) -> Result<RestoreSummary, OperatorError> {
-    let place = |about: &mut BackupManifest| {
-        let here = folders(choose(&about.site)?);
-        for folder in &mut about.folders {
+    let place = |manifest: &mut BackupManifest| {
+        let here = folders(choose(&manifest.site)?);
+        for folder in &mut manifest.folders {
             let found = here.iter().find(|own| own.role == folder.role);
             let found = found.ok_or_else(|| {
                 let what = format!("{} has a folder of `{}`", archive.display(), folder.role);
@@ -73,14 +73,14 @@ pub fn unpack(archive: &Path, to: &Path, now: u64) -> Result<RestoreSummary, Ope
         let help = "name a folder that root alone can change, in /root or /var/backups for example";
         OperatorError::failure(error.to_string()).help(help)
     })?;
-    let place = |about: &mut BackupManifest| {
+    let place = |manifest: &mut BackupManifest| {
         let made = mkdirat(
             destination.folder(),
             destination.name(),
             Mode::from_raw_mode(0o777),
         );
         made.map_err(|error| failed(error.into()))?;
-        for folder in &mut about.folders {
+        for folder in &mut manifest.folders {
             folder.place = destination.path().join(&folder.name);
         }
         Ok(())
@@ -107,7 +107,7 @@ struct BackupManifest {
     folders: Vec<BackupFolder>,
 }
 
-fn about(text: &str) -> Option<BackupManifest> {
+fn parse_manifest(text: &str) -> Option<BackupManifest> {
     let mut lines = text.strip_suffix('\n')?.split('\n');
     if lines.next()? != MAGIC {
         return None;
@@ -150,12 +150,13 @@ fn read(
 ) -> Result<UnpackedBackup, OperatorError> {
     let file = File::open(archive).map_err(|error| at(archive, &error))?;
     let mut input = TarReader::new(GzDecoder::new(BufReader::new(file)));
-    let (mut about, sum) = first(&mut input).map_err(|error| refused(archive, b"", &error))?;
-    place(&mut about)?;
-    let mut unpacked = UnpackedBackup::begin(about, sum)?;
+    let (mut manifest, sum) =
+        read_manifest(&mut input).map_err(|error| refused(archive, b"", &error))?;
+    place(&mut manifest)?;
+    let mut unpacked = UnpackedBackup::begin(manifest, sum)?;
     let mut name = Vec::new();
     unpacked
-        .all(&mut input, &mut name)
+        .entries(&mut input, &mut name)
         .map_err(|error| match error {
             RestoreError::Archive(error) => refused(archive, &name, &error),
             RestoreError::Here(error) => error,
@@ -195,20 +196,22 @@ fn refused(archive: &Path, name: &[u8], error: &io::Error) -> OperatorError {
     OperatorError::failure(what).help("nothing was changed; use another backup")
 }
 
-fn first(input: &mut BackupReader) -> io::Result<(BackupManifest, Vec<u8>)> {
+fn read_manifest(input: &mut BackupReader) -> io::Result<(BackupManifest, Vec<u8>)> {
     let foreign = || invalid_data("it has no header of an anthill backup");
     match input.next_entry()? {
         Some(entry) if entry.name == ABOUT && entry.kind == TarEntryKind::File => {}
         _ => return Err(foreign()),
     }
-    let text = short(input)?;
+    let text = read_metadata(input)?;
     let digest = crate::base::digest::sha256(&text);
-    let about = String::from_utf8(text).ok().and_then(|text| about(&text));
-    Ok((about.ok_or_else(foreign)?, sum_line(&digest, ABOUT)))
+    let manifest = String::from_utf8(text)
+        .ok()
+        .and_then(|text| parse_manifest(&text));
+    Ok((manifest.ok_or_else(foreign)?, sum_line(&digest, ABOUT)))
 }
 
 /// Reads an entry of the backup itself, with bounded length.
-fn short(input: &mut BackupReader) -> io::Result<Vec<u8>> {
+fn read_metadata(input: &mut BackupReader) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     input
         .take(BACKUP_METADATA_BYTES_MAX)
@@ -233,7 +236,7 @@ impl From<io::Error> for RestoreError {
 
 /// Backup in the process of restoration. Dropping the value removes folders not yet in place.
 struct UnpackedBackup {
-    about: BackupManifest,
+    manifest: BackupManifest,
     /// One draft for each folder of the manifest.
     drafts: Vec<RestoreDraft>,
     /// Expected content of the last entry.
@@ -244,17 +247,17 @@ struct UnpackedBackup {
 }
 
 impl UnpackedBackup {
-    fn begin(about: BackupManifest, sum: Vec<u8>) -> Result<UnpackedBackup, OperatorError> {
-        let folders = about.folders.iter();
+    fn begin(manifest: BackupManifest, sum: Vec<u8>) -> Result<UnpackedBackup, OperatorError> {
+        let folders = manifest.folders.iter();
         let drafts = folders.map(|folder| RestoreDraft::begin(&folder.place));
         let restored = RestoreSummary {
-            site: about.site.clone(),
-            time: about.time,
+            site: manifest.site.clone(),
+            time: manifest.time,
             ..RestoreSummary::default()
         };
         Ok(UnpackedBackup {
             drafts: drafts.collect::<Result<_, _>>()?,
-            about,
+            manifest,
             sums: sum,
             made: HashMap::new(),
             restored,
@@ -262,7 +265,11 @@ impl UnpackedBackup {
     }
 
     /// Reads all entries after the manifest. `name` is the name of the current entry, for error messages.
-    fn all(&mut self, input: &mut BackupReader, name: &mut Vec<u8>) -> Result<(), RestoreError> {
+    fn entries(
+        &mut self,
+        input: &mut BackupReader,
+        name: &mut Vec<u8>,
+    ) -> Result<(), RestoreError> {
         let mut sums = None;
         while let Some(entry) = input.next_entry()? {
             name.clone_from(&entry.name);
@@ -275,9 +282,9 @@ impl UnpackedBackup {
                 return Err(invalid_data("a duplicate entry, or too many entries").into());
             }
             match (&name[..], entry.kind) {
-                (SUMS, TarEntryKind::File) => sums = Some(short_of_any_length(input)?),
+                (SUMS, TarEntryKind::File) => sums = Some(read_digests(input)?),
                 (HITS, TarEntryKind::File) => {
-                    let hits = short(input)?;
+                    let hits = read_metadata(input)?;
                     let digest = crate::base::digest::sha256(&hits);
                     self.sums.extend(sum_line(&digest, HITS));
                     self.restored.hits = Some(hits);
@@ -285,7 +292,7 @@ impl UnpackedBackup {
                 _ => self.entry(input, &entry)?,
             }
         }
-        let roots = self.about.folders.iter();
+        let roots = self.manifest.folders.iter();
         if let Some(folder) = roots
             .clone()
             .find(|it| !self.made.contains_key(it.name.as_bytes()))
@@ -306,8 +313,8 @@ impl UnpackedBackup {
     fn place<'n>(&self, name: &'n [u8]) -> Option<(usize, &'n [u8])> {
         let slash = name.iter().position(|byte| *byte == b'/');
         let (first, rest) = name.split_at(slash.unwrap_or(name.len()));
-        let mut all = self.about.folders.iter();
-        let nth = all.position(|folder| folder.name.as_bytes() == first)?;
+        let mut folders = self.manifest.folders.iter();
+        let nth = folders.position(|folder| folder.name.as_bytes() == first)?;
         let last = name.iter().rposition(|byte| *byte == b'/');
         let has_parent = last.is_none_or(|end| self.made.get(&name[..end]) == Some(&true));
         has_parent.then_some((nth, rest.strip_prefix(b"/").unwrap_or(rest)))
@@ -376,7 +383,7 @@ impl UnpackedBackup {
 
 /// Reads the entry with the digests, bounded by the number of entries, because the length grows with the
 /// site.
-fn short_of_any_length(input: &mut BackupReader) -> io::Result<Vec<u8>> {
+fn read_digests(input: &mut BackupReader) -> io::Result<Vec<u8>> {
     let most = BACKUP_ENTRIES_MAX * 256;
     let mut content = Vec::new();
     input.take(most).read_to_end(&mut content)?;

@@ -55,7 +55,8 @@ pub fn save(
     };
     let out = BackupOutput::of(to).map_err(failed)?;
     let saved = write(site, hits, state, now, &out).and_then(|saved| {
-        out.arrive().map_err(|error| failed(error.into()))?;
+        out.rename_into_place()
+            .map_err(|error| failed(error.into()))?;
         Ok(saved)
     });
     if saved.is_err() {
@@ -78,11 +79,11 @@ struct BackupOutput {
 impl BackupOutput {
     fn of(to: &Path) -> io::Result<BackupOutput> {
         let destination = TrustedPath::resolve(to, LastLink::Keep, MissingFolder::Fail)?;
-        let own = |what: &str| {
+        let temporary_name = |what: &str| {
             let name = destination.name().to_string_lossy();
             OsString::from(format!(".{name}.{}{what}", std::process::id()))
         };
-        let (draft, spool) = (own(""), own(".spool"));
+        let (draft, spool) = (temporary_name(""), temporary_name(".spool"));
         Ok(BackupOutput {
             destination,
             draft,
@@ -107,7 +108,7 @@ impl BackupOutput {
         Ok(file.into())
     }
 
-    fn arrive(&self) -> rustix::io::Result<()> {
+    fn rename_into_place(&self) -> rustix::io::Result<()> {
         let folder = self.destination.folder();
         renameat(folder, &self.draft, folder, self.destination.name())?;
         self.destination.sync();
@@ -140,16 +141,16 @@ fn write(
     }
     let name = site.names.first().map_or("*", |name| name.get_ref());
     let mut writer = BackupWriter::create(out, state)?;
-    writer.own(ABOUT, &about(name, now, &folders), now)?;
+    writer.metadata_entry(ABOUT, &manifest(name, now, &folders), now)?;
     for folder in &folders {
         let open = open_top(&folder.place)?;
         writer.folder(&open, folder.name.as_bytes(), &folder.place, 0)?;
     }
     if let Some(hits) = hits {
-        writer.own(HITS, hits, now)?;
+        writer.metadata_entry(HITS, hits, now)?;
     }
     let sums = std::mem::take(&mut writer.sums);
-    writer.own(SUMS, &sums, now)?;
+    writer.metadata_entry(SUMS, &sums, now)?;
     writer.finish()
 }
 
@@ -166,7 +167,7 @@ fn open_top(place: &Path) -> Result<OwnedFd, OperatorError> {
     Ok(open)
 }
 
-fn about(site: &str, now: u64, folders: &[BackupFolder]) -> Vec<u8> {
+fn manifest(site: &str, now: u64, folders: &[BackupFolder]) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let mut text = format!("{MAGIC}\nversion {version}\nsite {site}\ntime {now}\n");
     for folder in folders {
@@ -232,7 +233,12 @@ impl BackupWriter {
     }
 
     /// Writes an entry of the backup itself.
-    fn own(&mut self, name: &[u8], content: &[u8], now: u64) -> Result<(), OperatorError> {
+    fn metadata_entry(
+        &mut self,
+        name: &[u8],
+        content: &[u8],
+        now: u64,
+    ) -> Result<(), OperatorError> {
         let digest = crate::base::digest::sha256(content);
         self.put(&tar::head(&TarEntry {
             name: name.to_vec(),
@@ -459,8 +465,8 @@ impl BackupWriter {
 
     #[allow(clippy::unnecessary_cast)] // the width differs by processor
     fn is_left_out(&self, stat: &Stat) -> bool {
-        let own = (stat.st_dev as u64, stat.st_ino as u64);
-        self.left_out.contains(&own)
+        let id = (stat.st_dev as u64, stat.st_ino as u64);
+        self.left_out.contains(&id)
     }
 
     fn finish(mut self) -> Result<SaveSummary, OperatorError> {

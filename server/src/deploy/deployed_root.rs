@@ -172,13 +172,13 @@ impl DeployedRoot {
         // The target is relative to the folder of the root, the link's final place.
         symlink(trees.join(name), &draft)
             .map_err(|error| DeployError::on_disk(TREES, &draft, &error))?;
-        let turned = self
-            .make_way()
+        let switched = self
+            .remove_empty_folder()
             .and_then(|()| fs::rename(&draft, &self.root).map_err(at));
-        if turned.is_err() {
+        if switched.is_err() {
             let _ = fs::remove_file(&draft); // the first error is reported
         }
-        turned?;
+        switched?;
         if let Some(above) = self.root.parent() {
             sync(above);
         }
@@ -187,7 +187,7 @@ impl DeployedRoot {
 
     /// Removes an empty folder in place of the root. The root is inspected again, because another process
     /// may have written to the root meanwhile.
-    fn make_way(&self) -> Result<(), DeployError> {
+    fn remove_empty_folder(&self) -> Result<(), DeployError> {
         let at = |error: io::Error| DeployError::on_disk(ROOT, &self.root, &error);
         let found = inspect_root(&self.root).map_err(at)?;
         refuse_foreign(&self.root, &found)?;

@@ -10,8 +10,8 @@ use crate::config::reason;
 /// Error of a deployment. Both texts are one line without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeployError {
-    logged: String,
-    told: String,
+    for_log: String,
+    for_client: String,
 }
 
 /// Characters of the longest text. Texts may contain foreign names and output of git.
@@ -22,15 +22,15 @@ impl DeployError {
     pub fn new(what: impl AsRef<str>) -> DeployError {
         let line = line(what.as_ref());
         DeployError {
-            told: line.clone(),
-            logged: line,
+            for_client: line.clone(),
+            for_log: line,
         }
     }
 
     /// Replaces the text for the log.
     pub fn logged_as(self, what: impl AsRef<str>) -> DeployError {
         DeployError {
-            logged: line(what.as_ref()),
+            for_log: line(what.as_ref()),
             ..self
         }
     }
@@ -48,11 +48,11 @@ impl DeployError {
 
     /// Creates an error from git's standard error. A text with a slash may contain a path of the disk, and
     /// is only logged.
-    pub fn of_git(said: &str) -> DeployError {
-        match said.contains('/') {
+    pub fn of_git(output: &str) -> DeployError {
+        match output.contains('/') {
             true => DeployError::new("git failed; see the server's error log")
-                .logged_as(format!("git: {said}")),
-            false => DeployError::new(format!("git: {said}")),
+                .logged_as(format!("git: {output}")),
+            false => DeployError::new(format!("git: {output}")),
         }
     }
 
@@ -63,7 +63,7 @@ impl DeployError {
 
     /// Returns the text for the client of the push.
     pub fn client_message(&self) -> &str {
-        &self.told
+        &self.for_client
     }
 }
 
@@ -80,7 +80,7 @@ fn line(what: &str) -> String {
 impl fmt::Display for DeployError {
     /// Writes the text for the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.logged)
+        f.write_str(&self.for_log)
     }
 }
 

@@ -69,11 +69,13 @@ impl GitRepository {
         let format = "--format=%(refname) %(objecttype) %(objectname)";
         let arguments = ["for-each-ref", format, &name];
         let mut running = GitProcess::start(self, GitSource::Refs, &arguments, unwanted)?;
-        let mut said = String::new();
-        let read = (&mut running).take(TIP_BYTES_MAX).read_to_string(&mut said);
+        let mut output = String::new();
+        let read = (&mut running)
+            .take(TIP_BYTES_MAX)
+            .read_to_string(&mut output);
         running.end()?;
         read.map_err(|error| DeployError::new(format!("git: {error}")))?;
-        let found = said.lines().find_map(|line| {
+        let found = output.lines().find_map(|line| {
             let rest = line.strip_prefix(&name)?.strip_prefix(" commit ")?;
             let is_id =
                 matches!(rest.len(), 40 | 64) && rest.bytes().all(|b| b.is_ascii_hexdigit());
@@ -133,7 +135,7 @@ pub(super) struct GitProcess<'u> {
     group: Pid,
     stdout: ChildStdout,
     stderr: Option<ChildStderr>,
-    complaint: Vec<u8>,
+    stderr_bytes: Vec<u8>,
     unwanted: &'u CancelFlag,
     /// Reason that reading was abandoned.
     given_up: Option<DeployError>,
@@ -178,7 +180,7 @@ impl<'u> GitProcess<'u> {
             group: Pid::from_child(&child),
             stdout,
             stderr: Some(stderr),
-            complaint: Vec::new(),
+            stderr_bytes: Vec::new(),
             unwanted,
             given_up: None,
             is_over: false,
@@ -209,15 +211,15 @@ impl<'u> GitProcess<'u> {
             let mut all = vec![PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
             let stderr = self.stderr.as_ref().map(AsFd::as_fd);
             all.extend(stderr.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            match poll(&mut all, Some(&LOOK_AGAIN)) {
+            match poll(&mut all, Some(&CANCEL_POLL_INTERVAL)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
             let has_output = !all[0].revents().is_empty();
-            let complains = all.get(1).is_some_and(|fd| !fd.revents().is_empty());
+            let has_stderr = all.get(1).is_some_and(|fd| !fd.revents().is_empty());
             drop(all);
-            if complains {
-                self.listen();
+            if has_stderr {
+                self.read_stderr();
             }
             if has_output {
                 return Ok(());
@@ -226,14 +228,15 @@ impl<'u> GitProcess<'u> {
     }
 
     /// Reads standard error, and keeps the beginning.
-    fn listen(&mut self) {
+    fn read_stderr(&mut self) {
         let mut piece = [0; 1_024];
         while let Some(stderr) = &mut self.stderr {
             match stderr.read(&mut piece) {
                 Ok(0) => self.stderr = None,
                 Ok(read) => {
-                    let room = DEPLOY_STDERR_BYTES_MAX.saturating_sub(self.complaint.len());
-                    self.complaint.extend_from_slice(&piece[..read.min(room)]);
+                    let room = DEPLOY_STDERR_BYTES_MAX.saturating_sub(self.stderr_bytes.len());
+                    self.stderr_bytes
+                        .extend_from_slice(&piece[..read.min(room)]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -258,13 +261,13 @@ impl<'u> GitProcess<'u> {
             return Ok(());
         }
         let status = self.status();
-        self.listen();
-        let said = String::from_utf8_lossy(&self.complaint).into_owned();
-        let line = said.lines().find(|line| !line.trim().is_empty());
+        self.read_stderr();
+        let output = String::from_utf8_lossy(&self.stderr_bytes).into_owned();
+        let line = output.lines().find(|line| !line.trim().is_empty());
         match (status, line) {
             (Ok(Some(status)), _) if status.exit_status() == Some(0) => Ok(()),
             (Ok(_), Some(line)) => Err(DeployError::of_git(line)),
-            (Ok(Some(status)), None) => Err(DeployError::new(ended(&status))),
+            (Ok(Some(status)), None) => Err(DeployError::new(exit_text(&status))),
             (Ok(None), None) => Err(DeployError::new("git did not exit")),
             (Err(error), _) => Err(DeployError::new(format!("git: {error}"))),
         }
@@ -278,14 +281,14 @@ impl<'u> GitProcess<'u> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         loop {
             match waitid(WaitId::Pid(self.group), options)? {
-                None if Instant::now() < until => std::thread::sleep(ENDS_SOON),
+                None if Instant::now() < until => std::thread::sleep(EXIT_POLL_INTERVAL),
                 status => return Ok(status),
             }
         }
     }
 }
 
-fn ended(status: &WaitIdStatus) -> String {
+fn exit_text(status: &WaitIdStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("git exited with status {code}"),
         (None, Some(signal)) => format!("git was killed by signal {signal}"),
@@ -312,7 +315,7 @@ impl Drop for GitProcess<'_> {
         loop {
             match waitpgid(self.group, WaitOptions::NOHANG) {
                 Ok(Some(_)) => {}
-                Ok(None) if Instant::now() < until => std::thread::sleep(ENDS_SOON),
+                Ok(None) if Instant::now() < until => std::thread::sleep(EXIT_POLL_INTERVAL),
                 // A process that survives SIGKILL waits in the kernel. Further deployments must not wait
                 // for the process.
                 Ok(None) => {
@@ -356,8 +359,8 @@ const CONFIG: [(&str, &str); 10] = [
 ];
 
 /// Interval of checks for cancellation.
-const LOOK_AGAIN: Timespec = Timespec {
+const CANCEL_POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000_000,
 };
-const ENDS_SOON: Duration = Duration::from_millis(2);
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(2);

@@ -45,7 +45,7 @@ pub(super) fn unpack(
     while let Some(entry) = input.next_entry().map_err(|error| broken(&error))? {
         tree.add(&mut input, &entry)?;
     }
-    tree.look_at_links()?;
+    tree.check_links()?;
     let at = |error: io::Error| DeployError::on_disk(TREE, to, &error);
     fs::set_permissions(to, Permissions::from_mode(FOLDER_MODE)).map_err(at)?;
     tree.sync().map_err(at)?;
@@ -198,7 +198,7 @@ impl TreeWriter<'_> {
 
     /// Checks the targets of all links as the kernel resolves the links: several links together may lead
     /// further up than each single link.
-    fn look_at_links(&self) -> Result<(), DeployError> {
+    fn check_links(&self) -> Result<(), DeployError> {
         let root = SiteRoot::open(self.to, Symlinks::Inside, None);
         let root = root.map_err(|error| DeployError::on_disk(TREE, self.to, &error))?;
         for link in &self.links {
@@ -349,8 +349,8 @@ mod tests {
             link("a/b/up", "../.."),
             link("out", "a/b/up/.."),
         ];
-        let said = unpacked(&all).unwrap_err();
-        assert!(said.contains("out leads out of the tree"), "{said}");
+        let message = unpacked(&all).unwrap_err();
+        assert!(message.contains("out leads out of the tree"), "{message}");
         assert!(unpacked(&all[..3]).is_ok());
         assert!(unpacked(&[link("dangling", "none")]).is_ok());
         assert!(unpacked(&[link("loop", "loop")]).is_ok());

@@ -11,9 +11,9 @@ pub(super) struct HitTable {
     /// Counts by day, in ascending order.
     pub(super) days: VecDeque<DayHits>,
     /// Prefixes of routes that serve hit counts, not counted as pages.
-    own: Vec<Box<[u8]>>,
+    excluded: Vec<Box<[u8]>>,
     /// Day of the last removal of rare pages.
-    swept: Option<u32>,
+    removed_rare_on: Option<u32>,
 }
 
 /// Counts of one page.
@@ -39,7 +39,7 @@ pub(super) struct DayHits {
 
 impl HitTable {
     pub(super) fn add(&mut self, path: &[u8], views: u32, bots: u32, day: u32) {
-        let is_own = self.own.iter().any(|prefix| {
+        let is_own = self.excluded.iter().any(|prefix| {
             path.strip_prefix(&**prefix)
                 .is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
         });
@@ -62,8 +62,8 @@ impl HitTable {
     /// Excludes all paths below `prefix` from the counts.
     pub(super) fn leave_out(&mut self, prefix: &[u8]) {
         // An empty prefix covers every path: no page is left to count, so the prefix need not be recorded.
-        if !prefix.is_empty() && !self.own.iter().any(|own| **own == *prefix) {
-            self.own.push(prefix.into());
+        if !prefix.is_empty() && !self.excluded.iter().any(|excluded| **excluded == *prefix) {
+            self.excluded.push(prefix.into());
         }
     }
 
@@ -74,7 +74,8 @@ impl HitTable {
         }
         if !self.pages.contains_key(path) {
             // The removal visits all pages, so it runs once a day and not for each invented path.
-            if self.pages.len() >= HITS_PATHS_MAX && self.swept.replace(day) != Some(day) {
+            if self.pages.len() >= HITS_PATHS_MAX && self.removed_rare_on.replace(day) != Some(day)
+            {
                 self.forget_rare(day);
             }
             if self.pages.len() >= HITS_PATHS_MAX {

@@ -16,19 +16,19 @@ impl UserAgentCache {
     pub fn is_bot(&mut self, agent: Option<&[u8]>) -> bool {
         let Some(agent) = agent else { return true };
         if self.known.is_empty() {
-            self.known = vec![(0, true); KNOWN];
+            self.known = vec![(0, true); SLOTS];
         }
         let hash = self.hashes.of(agent);
-        let place = &mut self.known[hash as usize % KNOWN];
-        if place.0 != hash {
-            *place = (hash, is_bot(Some(agent)));
+        let slot = &mut self.known[hash as usize % SLOTS];
+        if slot.0 != hash {
+            *slot = (hash, is_bot(Some(agent)));
         }
-        place.1
+        slot.1
     }
 }
 
 /// Slots of the cache.
-const KNOWN: usize = 64;
+const SLOTS: usize = 64;
 
 /// Returns true if the User-Agent value names an automated client. A missing or empty value counts as an
 /// automated client, because every browser sends a value.

@@ -133,7 +133,7 @@ pub struct SiteFile {
     /// Precompressed files beside the file.
     pub sidecars: Option<Box<Sidecars>>,
     identity: VariantSlot,
-    made: VariantSlot,
+    generated: VariantSlot,
     failure: LoadFailure,
     /// State of the generated gzip variant; see [`SiteFile::claim_gzip`].
     gzip: AtomicU8,
@@ -179,7 +179,7 @@ impl SiteFile {
             meta,
             sidecars,
             identity: VariantSlot::empty(),
-            made: VariantSlot::empty(),
+            generated: VariantSlot::empty(),
             failure: LoadFailure::default(),
             gzip: AtomicU8::new(GZIP_UNASKED),
         }
@@ -208,7 +208,7 @@ impl SiteFile {
     pub fn slot(&self, which: VariantKind) -> Option<&VariantSlot> {
         match which {
             VariantKind::Identity => Some(&self.identity),
-            VariantKind::GeneratedGzip => Some(&self.made),
+            VariantKind::GeneratedGzip => Some(&self.generated),
             VariantKind::Sidecar(coding) => self.sidecar(coding).map(|sidecar| &sidecar.slot),
         }
     }

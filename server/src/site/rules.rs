@@ -116,7 +116,7 @@ impl TryPath {
 /// Returns true if an operator's rule may set the field. Fields that frame the message or that the site's
 /// responses depend on are reserved.
 pub fn settable(name: &str) -> bool {
-    const OURS: [&str; 13] = [
+    const RESERVED: [&str; 13] = [
         "accept-ranges",
         "connection",
         "content-encoding",
@@ -134,7 +134,7 @@ pub fn settable(name: &str) -> bool {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty()
         && name.bytes().all(token)
-        && !OURS.iter().any(|ours| ours.eq_ignore_ascii_case(name))
+        && !RESERVED.iter().any(|ours| ours.eq_ignore_ascii_case(name))
 }
 
 /// Returns true for a valid field value (RFC 9110 §5.5).

@@ -24,7 +24,7 @@ use std::time::Duration;
 /// the close is complete, and the closing process may be preempted in between.
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 /// Largest number of repeated checks for writers in one scan. A file may have been opened again.
-const CLOSING_LOOKS: usize = 50;
+const CLOSING_CHECKS_MAX: usize = 50;
 
 /// Size of the buffer for one getdents64(2) call, which lists the names of a folder.
 const LISTED_BYTES: usize = 32 * 1024;
@@ -124,7 +124,7 @@ impl<'p> ChangeTree<'p> {
     }
 
     /// Returns the report on the file at this node.
-    fn told(&self) -> WriteReport {
+    fn report(&self) -> WriteReport {
         match self.whole {
             true => WriteReport::Whole,
             false => WriteReport::Unsure,
@@ -208,7 +208,7 @@ enum ScannedNode {
 struct ScannedEntry<'n> {
     name: Cow<'n, [u8]>,
     link: SymlinkTarget,
-    fact: ScannedNode,
+    node: ScannedNode,
 }
 
 struct Scanner<'a> {
@@ -225,7 +225,7 @@ struct Scanner<'a> {
     settled_ns: i64,
     unsettled: Vec<Vec<u8>>,
     /// Remaining repeated checks for writers.
-    looks: usize,
+    checks_left: usize,
     /// Whether folders behind links are read completely.
     behind_links: bool,
     /// Buffer for the kernel's list of names.
@@ -243,7 +243,7 @@ impl<'a> Scanner<'a> {
             linked_folders: 0,
             settled_ns: i64::MAX,
             unsettled: Vec::new(),
-            looks: CLOSING_LOOKS,
+            checks_left: CLOSING_CHECKS_MAX,
             behind_links: false,
             listed,
         }
@@ -267,17 +267,17 @@ impl<'a> Scanner<'a> {
             let known = old.and_then(|old| old.find(&name)).map(|entry| &entry.node);
             let change = changes.below.get(&name[..]).unwrap_or(&none);
             let examined = self.examine(folder, &name, known, change, true);
-            let told = if change.whole {
+            let report = if change.whole {
                 WriteReport::Whole
             } else {
                 WriteReport::Nothing
             };
-            let examined = self.settled(folder, &name, examined, known, told);
-            if let Some((link, fact)) = examined {
+            let examined = self.settled(folder, &name, examined, known, report);
+            if let Some((link, node)) = examined {
                 found.push(ScannedEntry {
                     name: Cow::Owned(name.into_vec()),
                     link,
-                    fact,
+                    node,
                 });
             }
         }
@@ -304,24 +304,24 @@ impl<'a> Scanner<'a> {
             let linked =
                 entry.link || matches!(&entry.node, FolderNode::Folder(below) if below.holds_links);
             if change.is_none() && !linked {
-                let fact = ScannedNode::known(&entry.node);
+                let node = ScannedNode::known(&entry.node);
                 found.push(ScannedEntry {
                     name: Cow::Borrowed(name),
                     // A link is always examined anew.
                     link: SymlinkTarget::No,
-                    fact,
+                    node,
                 });
                 continue;
             }
             let change = change.unwrap_or(&none);
             let known = Some(&entry.node);
             let examined = self.examine(folder, name, known, change, false);
-            let examined = self.settled(folder, name, examined, known, change.told());
-            if let Some((link, fact)) = examined {
+            let examined = self.settled(folder, name, examined, known, change.report());
+            if let Some((link, node)) = examined {
                 found.push(ScannedEntry {
                     name: Cow::Borrowed(name),
                     link,
-                    fact,
+                    node,
                 });
             }
         }
@@ -332,12 +332,12 @@ impl<'a> Scanner<'a> {
             .filter(|(name, _)| old.find(name).is_none());
         for (name, change) in new {
             let examined = self.examine(folder, name, None, change, false);
-            let examined = self.settled(folder, name, examined, None, change.told());
-            if let Some((link, fact)) = examined {
+            let examined = self.settled(folder, name, examined, None, change.report());
+            if let Some((link, node)) = examined {
                 found.push(ScannedEntry {
                     name: Cow::Owned(name.to_vec()),
                     link,
-                    fact,
+                    node,
                 });
             }
         }
@@ -356,11 +356,11 @@ impl<'a> Scanner<'a> {
         name: &[u8],
         examined: Option<(SymlinkTarget, ScannedNode)>,
         known: Option<&FolderNode>,
-        told: WriteReport,
+        report: WriteReport,
     ) -> Option<(SymlinkTarget, ScannedNode)> {
-        let (link, fact) = examined?;
+        let (link, node) = examined?;
         let known = known_file(known);
-        match fact {
+        match node {
             // Changes of a link's target are reported under the target's own folder and name.
             ScannedNode::File(meta, _)
                 if link == SymlinkTarget::No && meta.ctime_ns > self.settled_ns =>
@@ -372,30 +372,30 @@ impl<'a> Scanner<'a> {
                     return Some((link, ScannedNode::File(meta, known)));
                 }
                 let mut writers = writers_of(folder, name);
-                while told == WriteReport::Whole
+                while report == WriteReport::Whole
                     && matches!(writers, OpenWriters::Some)
-                    && self.looks > 0
+                    && self.checks_left > 0
                 {
-                    self.looks -= 1;
+                    self.checks_left -= 1;
                     std::thread::sleep(CLOSING_PAUSE);
                     writers = writers_of(folder, name);
                 }
                 let whole = match &writers {
                     OpenWriters::None(stat) => FileMeta::of_file(stat),
-                    OpenWriters::Unknown if told == WriteReport::Whole => Some(meta),
+                    OpenWriters::Unknown if report == WriteReport::Whole => Some(meta),
                     _ => None,
                 };
                 if let Some(meta) = whole {
                     return Some((link, ScannedNode::File(meta, known)));
                 }
                 // The close of a file with a known writer will be reported.
-                if told != WriteReport::Unsure || !matches!(writers, OpenWriters::Some) {
+                if report != WriteReport::Unsure || !matches!(writers, OpenWriters::Some) {
                     let slash: &[u8] = if self.path.is_empty() { b"" } else { b"/" };
                     self.unsettled.push([&self.path, slash, name].concat());
                 }
                 known.map(|known| (link, ScannedNode::File(known.meta, Some(known))))
             }
-            fact => Some((link, fact)),
+            node => Some((link, node)),
         }
     }
 
@@ -420,7 +420,7 @@ impl<'a> Scanner<'a> {
         self.path.extend_from_slice(name);
         let kind = FileType::from_raw_mode(stat.st_mode);
         let mut link = SymlinkTarget::No;
-        let fact = match kind {
+        let node = match kind {
             FileType::RegularFile => {
                 Some(ScannedNode::File(FileMeta::of(&stat), known_file(known)))
             }
@@ -433,14 +433,14 @@ impl<'a> Scanner<'a> {
                 entered
             }
             FileType::Symlink => {
-                let (target, fact) = self.follow(known, changes, whole);
+                let (target, node) = self.follow(known, changes, whole);
                 link = SymlinkTarget::To(target);
-                Some(fact)
+                Some(node)
             }
             _ => None,
         };
         self.path.truncate(length);
-        fact.map(|fact| (link, fact))
+        node.map(|node| (link, node))
     }
 
     /// Returns true if a name of the current folder is one of the server's own files.
@@ -470,13 +470,13 @@ impl<'a> Scanner<'a> {
         }
         let below = root.below(&real).map(Box::from);
         let before = std::mem::replace(&mut self.real, real);
-        let fact = self.led_to(target, &stat, known, changes, whole);
+        let node = self.target_node(target, &stat, known, changes, whole);
         self.real = before;
-        (below, fact)
+        (below, node)
     }
 
     /// Returns the node for the target of the link at the current path.
-    fn led_to(
+    fn target_node(
         &mut self,
         target: OwnedFd,
         stat: &Stat,
@@ -542,7 +542,7 @@ impl<'a> Scanner<'a> {
     ) -> Arc<SiteFolder> {
         let sidecars = sidecars(&found);
         let entries = found.iter().enumerate().map(|(at, found)| {
-            let node = match &found.fact {
+            let node = match &found.node {
                 ScannedNode::Folder(folder) => FolderNode::Folder(Arc::clone(folder)),
                 ScannedNode::Refused(why) => FolderNode::Refused(*why),
                 ScannedNode::File(meta, known) => {
@@ -619,7 +619,7 @@ impl ScannedNode {
 fn sidecars(found: &[ScannedEntry<'_>]) -> HashMap<usize, SidecarMetas> {
     let mut sidecars: HashMap<usize, SidecarMetas> = HashMap::new();
     for sidecar in found {
-        let ScannedNode::File(sidecar_meta, _) = sidecar.fact else {
+        let ScannedNode::File(sidecar_meta, _) = sidecar.node else {
             continue;
         };
         for (nth, (_, ending)) in SIDECARS.iter().enumerate() {
@@ -629,7 +629,7 @@ fn sidecars(found: &[ScannedEntry<'_>]) -> HashMap<usize, SidecarMetas> {
             let Ok(at) = found.binary_search_by(|other| (*other.name).cmp(base)) else {
                 continue;
             };
-            if let ScannedNode::File(meta, _) = found[at].fact
+            if let ScannedNode::File(meta, _) = found[at].node
                 && sidecar_meta.mtime_ns >= meta.mtime_ns
             {
                 sidecars.entry(at).or_default()[nth] = Some(sidecar_meta);

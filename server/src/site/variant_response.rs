@@ -286,8 +286,8 @@ impl VariantResponse {
 
     fn refusal_fields(&self, out: &mut Vec<u8>) {
         self.variant.heads.copy_fields(out, |name| {
-            let of_the_page = ["ETag", "Last-Modified", "Cache-Control"];
-            !is_framing(name) && !of_the_page.iter().any(|field| is(name, field))
+            let of_content = ["ETag", "Last-Modified", "Cache-Control"];
+            !is_framing(name) && !of_content.iter().any(|field| is(name, field))
         });
         if self.status == Status::RANGE_NOT_SATISFIABLE {
             let range = format!("bytes */{}", self.variant.size());
