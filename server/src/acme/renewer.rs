@@ -29,11 +29,11 @@ pub(super) fn run(shared: &RenewerShared, ledger: &Arc<PendingChallenges>) {
         last_complaint: String::new(),
     };
     while let Some(plan) = renewer.next_plan() {
-        let sleep = match plan {
+        let pause = match plan {
             Some(plan) => renewer.run_due_action(&plan),
             None => SLEEP_MAX,
         };
-        renewer.sleep(sleep);
+        renewer.sleep(pause);
     }
 }
 
@@ -78,11 +78,11 @@ impl Renewer<'_> {
         Some(plan)
     }
 
-    /// Sleeps for `rest`, or until the control plane sends a new plan or a reload.
-    fn sleep(&self, sleep: Duration) {
+    /// Sleeps for `pause`, or until the control plane sends a new plan or a reload.
+    fn sleep(&self, pause: Duration) {
         let state = self.shared.lock();
-        if !sleep.is_zero() && !state.stopping && !state.is_new && !state.urged {
-            let waited = self.shared.changed.wait_timeout(state, sleep);
+        if !pause.is_zero() && !state.stopping && !state.is_new && !state.urged {
+            let waited = self.shared.changed.wait_timeout(state, pause);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
     }

@@ -112,8 +112,8 @@ impl GitRepository {
     fn borrowing<'c>(&self, command: &'c mut Command, sha256: bool) -> &'c mut Command {
         let own = sandbox_repository::folder(&self.bare, sha256);
         command.env("GIT_DIR", &own).current_dir(&own);
-        // git finds its own commands without PATH. With an empty search path, older versions of git that
-        // ignore `gpg.program` cannot run gpg either.
+        // git finds the commands of git without PATH. With a PATH that holds no programs, older versions of git
+        // that ignore `gpg.program` cannot run gpg either.
         command.env("PATH", &own);
         let shallow = self.folder.join("shallow");
         if shallow.is_file() {
@@ -125,7 +125,7 @@ impl GitRepository {
 
 /// Hexadecimal digits of a SHA-256 object name.
 const SHA256_DIGITS: usize = 64;
-/// Bytes of the longest output of for-each-ref. No ref name can extend a complete ref name by a slash, so
+/// Bytes of the longest output of for-each-ref. A ref name cannot be a folder of another ref, so
 /// at most one line is printed.
 const TIP_BYTES_MAX: u64 = 64 * 1024;
 
@@ -328,7 +328,7 @@ impl Drop for GitProcess<'_> {
     }
 }
 
-/// Complete environment of git, except PATH and the configuration.
+/// Fixed environment variables of git. No variable of the server's own environment is passed on.
 const ENVIRONMENT: [(&str, &str); 8] = [
     ("GIT_CONFIG_NOSYSTEM", "1"),
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
