@@ -181,11 +181,11 @@ fn a_failing_or_hanging_hook_is_logged() {
     hook(&pebble, &folder, "echo 'no credentials' >&2; exit 3");
     let config = pebble.config_for(&[NAME], ", hook = \"hook\", hook_timeout = \"1s\"");
     let server = Server::start_in(folder, &config);
-    wait_for_line(&server.errors, "it ended with 3: no credentials");
+    wait_for_line(&server.errors, "exit status 3: no credentials");
     assert!(Session::open(server.https_port, NAME, &[]).is_served());
     hook(&pebble, &server.folder, "sleep 1000 & wait");
     server.reload(&config);
-    wait_for_line(&server.errors, "no end after 1 s; it was killed");
+    wait_for_line(&server.errors, "no exit within 1 s, killed");
     let status = server.ask(&["status"]).stdout;
     assert!(status.contains("none yet, a self-signed one"), "{status}");
     let patient = pebble.config_for(&[NAME], HOOK);
@@ -273,7 +273,7 @@ fn the_directory_is_down_at_renewal() {
     let mut pebble = Pebble::start();
     let config = pebble.config_for(&[NAME], "");
     let server = Server::start_in(site_folder(&pebble), &config);
-    wait_for_line(&server.errors, "the directory wants it renewed");
+    wait_for_line(&server.errors, "the directory suggests renewal between");
     wait_until_trusted(&server, NAME);
     let old = first_certificate(&stored(&server, NAME));
     let folder = server.into_folder();
@@ -303,7 +303,7 @@ fn the_directory_requests_an_early_renewal() {
     let pebble = Pebble::start();
     let config = pebble.config_for(&[NAME], "");
     let server = Server::start_in(site_folder(&pebble), &config);
-    wait_for_line(&server.errors, "the directory wants it renewed");
+    wait_for_line(&server.errors, "the directory suggests renewal between");
     let old = first_certificate(&stored(&server, NAME));
     pebble.set_renewal_info(
         &old,
@@ -401,7 +401,7 @@ fn two_servers_share_one_state_folder() {
     let folder = site_folder(&pebble);
     hook(&pebble, &folder, "");
     let second = Server::start_in(folder, &config);
-    wait_for_line(&second.errors, "another server on this state folder");
+    wait_for_line(&second.errors, "another server process holds the lock");
     first.folder.write("go", "");
     wait_for_line(&first.errors, "certificate until");
     wait_until_trusted(&first, NAME);
@@ -453,7 +453,7 @@ fn external_account_binding() {
         ..Settings::default()
     });
     let server = server(&pebble, &[NAME], "");
-    wait_for_line(&server.errors, "wants an external account binding");
+    wait_for_line(&server.errors, "requires an external account binding");
     let bound = format!(", eab = {{ kid = \"kid-1\", key = \"{key}\" }}");
     server.reload(&pebble.config_for(&[NAME], &bound));
     wait_for_line(&server.errors, "certificate until");
@@ -578,10 +578,13 @@ fn hostile_directories_are_bounded_and_logged() {
                 "{json}\r\n{{\"newNonce\":\"http://localhost/\",\"newAccount\":\"x\",\
           \"newOrder\":\"file:///etc/passwd\"}}"
             ),
-            "is no URL with https://",
+            "is not an https:// URL",
         ),
-        ("SSH-2.0-OpenSSH_9.2\r\n".to_owned(), "no answer of HTTP"),
-        (String::new(), "ended in the middle"),
+        (
+            "SSH-2.0-OpenSSH_9.2\r\n".to_owned(),
+            "malformed HTTP/1.1 response",
+        ),
+        (String::new(), "closed before the end"),
         (
             format!("HTTP/1.1 503 No\r\nContent-Type: application/problem+json\r\n\r\n{problem}"),
             "go  away ([31m)",
@@ -609,5 +612,5 @@ fn a_dripping_directory_is_abandoned_at_the_deadline() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    assert!(logged_error(&slow).contains("no whole answer within"));
+    assert!(logged_error(&slow).contains("no complete response within"));
 }

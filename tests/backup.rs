@@ -174,7 +174,7 @@ fn restore_gives_a_site_back_byte_for_byte() {
     assert_eq!(unpack().code, Some(0));
     assert_eq!((tree(&to.join("root")), tree(&to.join("cgi-1"))), before);
     let again = unpack();
-    assert!(again.stderr.contains("is there already"), "{again:?}");
+    assert!(again.stderr.contains("already exists"), "{again:?}");
 }
 
 #[test]
@@ -304,19 +304,19 @@ fn a_damaged_archive_changes_nothing() {
     let bytes = fs::read(folder.path("site.tar.gz")).expect("the archive");
     let tar = unpacked_tar(&folder);
     for length in [bytes.len() / 2, bytes.len() - 4, bytes.len() - 1] {
-        assert_refused(&folder, &bytes[..length], "it is cut off");
+        assert_refused(&folder, &bytes[..length], "it is truncated");
     }
-    assert_refused(&folder, &tar, "is no backup that can be used");
-    assert_refused(&folder, b"", "is no backup that can be used");
+    assert_refused(&folder, &tar, "is not a usable backup");
+    assert_refused(&folder, b"", "is not a usable backup");
     assert_refused(
         &folder,
         &[&bytes[..], b"x"].concat(),
-        "something after its end",
+        "data follows the end of the archive",
     );
     let mut flipped = bytes.clone();
     let middle = flipped.len() / 2;
     flipped[middle] ^= 0x40;
-    assert_refused(&folder, &flipped, "is no backup that can be used");
+    assert_refused(&folder, &flipped, "is not a usable backup");
     // The checksums of gzip and tar are correct, and a file's digest is wrong.
     let mut other = tar.clone();
     let at = tar
@@ -325,7 +325,11 @@ fn a_damaged_archive_changes_nothing() {
         .expect("the page");
     other[at] ^= 1;
     assert_refused(&folder, &packed(&other), "SHA-256");
-    assert_refused(&folder, &packed(&tar[..tar.len() - 1_024]), "it is cut off");
+    assert_refused(
+        &folder,
+        &packed(&tar[..tar.len() - 1_024]),
+        "it is truncated",
+    );
 }
 
 #[test]
@@ -357,11 +361,11 @@ fn a_hostile_archive_writes_nowhere() {
         ),
         (
             "add('root', D); add('root/l', L, link='..'); add('root/l/evil', content=b'x')",
-            "belongs nowhere",
+            "outside of the folders",
         ),
         (
             "add('root', L, link='/tmp'); add('root/evil', content=b'x')",
-            "belongs nowhere",
+            "outside of the folders",
         ),
         (
             "add('root', D); add('root/a', H, link='/etc/passwd')",
@@ -371,17 +375,20 @@ fn a_hostile_archive_writes_nowhere() {
             "add('root', D); add('root/a', F)",
             "no file, folder or symbolic link",
         ),
-        ("add('root', D); add('root', D)", "there twice"),
+        ("add('root', D); add('root', D)", "a duplicate entry"),
         (
             "add('root', D); add('root/a', L, link='b'); add('root/a', content=b'x')",
-            "there twice",
+            "a duplicate entry",
         ),
-        ("add('state', D)", "belongs nowhere"),
-        ("add('root', D)", "a folder isn't there"),
-        ("add('root', D); add('cgi-1', D)", "its sums aren't there"),
+        ("add('state', D)", "outside of the folders"),
+        ("add('root', D)", "a folder is missing"),
+        (
+            "add('root', D); add('cgi-1', D)",
+            "the checksums are missing",
+        ),
         (
             "add('root', D); add('cgi-1', D); add('sha256.txt'); add('root/late', content=b'x')",
-            "after the sums",
+            "follows the checksums",
         ),
     ] {
         let made = run("python3", &["-c", make, &about, entries], b"");
@@ -389,14 +396,14 @@ fn a_hostile_archive_writes_nowhere() {
         assert_refused(&folder, &made.stdout, why);
     }
     for (about, why) in [
-        ("something else\n", "anthill didn't make it"),
+        ("something else\n", "no header of an anthill backup"),
         (
             "anthill backup 2\nversion 9\nsite *\ntime 1\nfolder root root /\n",
-            "anthill didn't make it",
+            "no header of an anthill backup",
         ),
         (
             "anthill backup 1\nversion 0\nsite *\ntime 1\nfolder ../x root /\n",
-            "anthill didn't make it",
+            "no header of an anthill backup",
         ),
         (
             "anthill backup 1\nversion 0\nsite *\ntime 1\nfolder root cgi /else\n",
@@ -468,9 +475,12 @@ fn an_archive_inside_a_saved_folder_is_refused() {
             archive.as_os_str(),
         ]);
         assert_eq!(done.code, Some(1), "{done:?}");
-        assert!(done.stderr.contains(", which it saves"), "{done:?}");
         assert!(
-            done.stderr.contains("help: write it to a file outside of"),
+            done.stderr.contains(", which is part of the backup"),
+            "{done:?}"
+        );
+        assert!(
+            done.stderr.contains("help: name a file outside of"),
             "{done:?}"
         );
         assert!(!archive.exists());

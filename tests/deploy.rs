@@ -353,7 +353,7 @@ fn a_recreated_repository_is_watched() {
     fs::rename(folder.path(there), folder.path(away)).expect("moved");
     let until_failed = |has: bool| {
         wait_until(PATIENCE, "a look at it", || {
-            (status(&server).contains("is no repository") == has).then_some(())
+            (status(&server).contains("is not a repository") == has).then_some(())
         });
     };
     until_failed(true);
@@ -649,7 +649,7 @@ fn a_push_reveals_no_path_of_the_disk() {
     );
     fs::remove_dir_all(folder.path("www")).expect("removed");
     folder.write("damaged", "");
-    let told = "git failed; the server's error log says why";
+    let told = "git failed; see the server's error log";
     fails("fourth", told, "repos/tools/site.git/objects");
 }
 
@@ -902,7 +902,7 @@ fn trees_with_links_outside_or_over_a_limit_are_refused() {
     refused("the link out leads out of the tree");
     folder.write(&format!("seed/{}page", "d/".repeat(65)), "deep");
     commit(folder, "index.html", b"deep");
-    refused("folders in one another, more than 64");
+    refused("folders are nested more than 64 deep");
     commit(folder, "large", &noise(101 << 10));
     refused("more than 102400 bytes (the limit `deploy_bytes`)");
     for nth in 0..81 {

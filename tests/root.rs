@@ -252,7 +252,10 @@ fn restore_writes_nothing_through_a_link_in_the_place_of_the_new_folder() {
     let done = running.join().expect("restored");
     assert_eq!(entries(&folder.path("victim")), before, "{done:?}");
     assert_eq!(done.code, Some(1), "{done:?}");
-    assert!(done.stderr.contains("was moved away meanwhile"), "{done:?}");
+    assert!(
+        done.stderr.contains("was moved away during the restore"),
+        "{done:?}"
+    );
     assert_eq!(entries(&folder.path("home/public")), site);
 }
 

@@ -1,7 +1,7 @@
-//! The server as a library; the binary is one screen on top of it.
+//! The anthill web server as a library. The binary only calls [`cli::run`].
 //!
-//! Each module may import only what stands above it in this list (`tests/layers.rs` holds that);
-//! ARCHITECTURE.md is the map.
+//! Modules are listed in the order of layers: a module may import only modules listed above the module, and
+//! `tests/layers.rs` checks the order. ARCHITECTURE.md describes the modules.
 
 pub mod limits;
 

@@ -1,4 +1,4 @@
-//! The program: everything is in the library.
+//! The anthill program, a thin wrapper around the library.
 
 use std::process::ExitCode;
 

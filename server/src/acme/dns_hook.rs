@@ -1,6 +1,6 @@
-//! The operator's program that publishes TXT records for dns-01: run as `present NAME VALUE`, and
-//! afterwards as `cleanup NAME VALUE`. It may fail, hang or talk without end: it has a deadline, and
-//! of its words the last line is kept.
+//! DNS hook: the operator's program that publishes TXT records for dns-01. The hook runs as `present NAME
+//! VALUE`, and afterwards as `cleanup NAME VALUE`. Each run has a deadline, and the last line of standard
+//! error appears in error messages.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt as _;
@@ -16,14 +16,14 @@ use crate::acme::PauseFn;
 use crate::acme::error::{AcmeError, clean};
 use crate::limits::ACME_HOOK_OUTPUT_BYTES_MAX;
 
-/// How to run it.
+/// Program and deadline of the hook.
 pub(super) struct DnsHook<'h> {
     pub(super) program: &'h Path,
     pub(super) seconds: u64,
     pub(super) pause: &'h PauseFn<'h>,
 }
 
-/// A record that is published; [`TxtRecord::cleanup`] takes it away.
+/// Published TXT record. [`DnsHook::cleanup`] removes the record.
 pub(super) struct TxtRecord {
     name: String,
     value: String,
@@ -39,14 +39,15 @@ impl DnsHook<'_> {
         match self.run("present", &record, self.pause) {
             Ok(()) => Ok(record),
             Err(failure) => {
-                // What it has done before it failed is to be undone all the same.
+                // A failed hook may have published the record, so the cleanup runs all the same.
                 self.cleanup(&record);
                 Err(failure)
             }
         }
     }
 
-    /// Takes the record away, also when all else is given up; what fails there is only logged.
+    /// Removes the record. The cleanup also runs after the order was abandoned, and a failure is only
+    /// logged.
     pub(super) fn cleanup(&self, record: &TxtRecord) {
         let pause = |pause| {
             thread::sleep(pause);
@@ -65,26 +66,30 @@ impl DnsHook<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            // All that it starts can be ended with it.
+            // A process group of its own, so that all descendants can be killed.
             .process_group(0)
             .spawn()
             .map_err(|error| failed(format!("{}: {error}", self.program.display())))?;
-        let said = HookOutput::listen(&mut child);
+        let output = HookOutput::capture(&mut child);
         let status = self.wait(&mut child, pause);
         if !matches!(status, Ok(Some(_))) {
-            end(&mut child);
+            kill(&mut child);
         }
         match status? {
             Some(status) if status.success() => Ok(()),
-            Some(status) => Err(failed(format!("{}{}", ended(status), said.last_line()))),
+            Some(status) => Err(failed(format!(
+                "{}{}",
+                exit_text(status),
+                output.last_line()
+            ))),
             None => {
                 let seconds = self.seconds;
-                Err(failed(format!("no end after {seconds} s; it was killed")))
+                Err(failed(format!("no exit within {seconds} s, killed")))
             }
         }
     }
 
-    /// Its status; None if it takes too long.
+    /// Waits for the exit status; None if the deadline passes.
     fn wait(
         &self,
         child: &mut Child,
@@ -95,44 +100,45 @@ impl DnsHook<'_> {
             match child.try_wait() {
                 Ok(Some(status)) => return Ok(Some(status)),
                 Ok(None) if Instant::now() >= until => return Ok(None),
-                Ok(None) => pause(LOOK_AGAIN)?,
+                Ok(None) => pause(POLL_INTERVAL)?,
                 Err(error) => return Err(AcmeError::new(format!("waiting for the hook: {error}"))),
             }
         }
     }
 }
 
-/// There is no waiting for a child with a deadline.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Interval of polls for the exit status. The standard library has no wait with a deadline.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-fn ended(status: ExitStatus) -> String {
+fn exit_text(status: ExitStatus) -> String {
     match status.code() {
-        Some(code) => format!("it ended with {code}"),
-        None => "it was killed by a signal".to_owned(),
+        Some(code) => format!("exit status {code}"),
+        None => "killed by a signal".to_owned(),
     }
 }
 
-/// Ends it and all that it has started.
-fn end(child: &mut Child) {
+/// Kills the process group of the hook.
+fn kill(child: &mut Child) {
     if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
-        let _ = kill_process_group(group, Signal::KILL); // it may have ended by now
+        let _ = kill_process_group(group, Signal::KILL); // the group may be gone
     }
     let _ = child.wait();
 }
 
-/// The beginning of what a program says, read to its end so that it is never held up.
+/// Last bytes of the hook's standard error. A thread reads the pipe to the end, so that the hook never
+/// blocks on a full pipe.
 struct HookOutput(Arc<Mutex<Vec<u8>>>);
 
 impl HookOutput {
-    fn listen(child: &mut Child) -> HookOutput {
-        let said = HookOutput(Arc::default());
+    fn capture(child: &mut Child) -> HookOutput {
+        let output = HookOutput(Arc::default());
         let Some(mut source) = child.stderr.take() else {
-            return said;
+            return output;
         };
-        let into = Arc::clone(&said.0);
-        // Not waited for: what the program leaves running may hold its standard error for ever.
+        let into = Arc::clone(&output.0);
+        // The thread is not joined: a background process of the hook may keep standard error open forever.
         let reader = thread::Builder::new().name("anthill-hook".into());
-        let listening = reader.spawn(move || {
+        let reading = reader.spawn(move || {
             let mut piece = [0; 1_024];
             while let Ok(1..) = source.read(&mut piece).inspect(|read| {
                 let mut all = into.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,16 +147,16 @@ impl HookOutput {
                 all.drain(..excess);
             }) {}
         });
-        if let Err(error) = listening {
-            log::warn!("acme: the hook can't be listened to: {error}");
+        if let Err(error) = reading {
+            log::warn!("acme: cannot read the hook's standard error: {error}");
         }
-        said
+        output
     }
 
-    /// `: words`, or nothing.
+    /// Returns `: ` and the last line, or an empty text.
     fn last_line(&self) -> String {
-        // The reader may be a moment behind.
-        thread::sleep(LOOK_AGAIN);
+        // The reading thread may lag behind the exit of the process.
+        thread::sleep(POLL_INTERVAL);
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&all);
         let line = text.lines().rfind(|line| !line.trim().is_empty());
@@ -178,12 +184,12 @@ mod tests {
                 Ok(())
             },
         };
-        // A program just written may still be open in a child of another test.
+        // A program just written may still be open in a child process of another test.
         let mut presented = hook.present("_acme-challenge.a.test", "value");
         for _ in 0..50 {
             match &presented {
                 Err(failure) if failure.to_string().contains("busy") => {
-                    thread::sleep(LOOK_AGAIN);
+                    thread::sleep(POLL_INTERVAL);
                     presented = hook.present("_acme-challenge.a.test", "value");
                 }
                 _ => break,
@@ -196,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn presents_and_cleans_up() {
+    fn the_hook_presents_and_cleans_up() {
         let (folder, presented) = hook("echo \"$@\" >> calls; echo noise; echo noise >&2", 60);
         assert!(presented.is_ok());
         assert_eq!(
@@ -206,34 +212,34 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_is_quoted_and_cleaned_up_after() {
+    fn a_failed_hook_is_quoted_and_cleaned_up() {
         let (folder, presented) = hook(
             "echo $1 >> calls; echo a >&2; echo 'no key' >&2; exit 3",
             60,
         );
         assert_eq!(
             presented.err().unwrap().to_string(),
-            "hook present _acme-challenge.a.test: it ended with 3: no key"
+            "hook present _acme-challenge.a.test: exit status 3: no key"
         );
         let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
         assert_eq!(calls, "present\ncleanup\n");
     }
 
     #[test]
-    fn one_that_hangs_is_ended_with_its_children() {
+    fn a_hanging_hook_is_killed_with_its_children() {
         let (folder, presented) = hook(
             "[ $1 = present ] || exit 0\nsleep 1000 &\necho $! > child\nyes >&2 &\nwait",
             3,
         );
-        let said = presented.err().unwrap().to_string();
-        assert!(said.contains("no end after 3 s"), "{said}");
+        let output = presented.err().unwrap().to_string();
+        assert!(output.contains("no exit within 3 s"), "{output}");
         let child = fs::read_to_string(folder.path().join("child")).unwrap();
         let status = || fs::read_to_string(format!("/proc/{}/stat", child.trim()));
-        // It takes a moment to die; one that wasn't killed would be there for long.
+        // A killed process exits within a moment; a surviving process would sleep for 1000 s.
         let until = Instant::now() + Duration::from_secs(100);
         while status().is_ok_and(|status| !status.contains(" Z ")) {
-            assert!(Instant::now() < until, "its child lives");
-            thread::sleep(LOOK_AGAIN);
+            assert!(Instant::now() < until, "the hook's child survives");
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }

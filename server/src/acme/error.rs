@@ -1,26 +1,27 @@
-//! Why a certificate wasn't had, in words for the operator, and what of it the robot acts on.
+//! Errors of the ACME client: a text for the operator, and the facts that decide the renewer's next action.
 
 use std::fmt;
 
 use crate::limits::ACME_PROBLEM_CHARS_MAX;
 use crate::wire::json::Json;
 
-/// A step that failed.
+/// Failure of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AcmeError {
     what: String,
-    /// The directory's type of problem, without `urn:ietf:params:acme:error:` (RFC 8555 §6.7).
+    /// Problem type sent by the directory, without `urn:ietf:params:acme:error:` (RFC 8555 §6.7).
     problem: Option<String>,
-    /// Seconds that the directory asked to be left alone.
+    /// Seconds to wait before the next request, as the directory asked in Retry-After.
     pub(super) retry_after: Option<u64>,
-    /// The server is stopping, or another configuration has come: nothing is wrong.
+    /// Whether the step was abandoned because the server stops or the plan was replaced. No fault is
+    /// reported.
     pub(super) stopped: bool,
-    /// The directory answered, and refused; as against one that can't be reached.
+    /// Whether the directory responded with a refusal. An unreachable directory leaves the flag false.
     pub(super) refused: bool,
 }
 
 impl AcmeError {
-    /// `what` is half a sentence.
+    /// Creates an error. `what` is a clause without capital letter and full stop.
     pub(super) fn new(what: impl Into<String>) -> AcmeError {
         AcmeError {
             what: what.into(),
@@ -31,7 +32,7 @@ impl AcmeError {
         }
     }
 
-    /// The server is stopping.
+    /// Creates the error of an abandoned step.
     pub(super) fn stopped() -> AcmeError {
         AcmeError {
             stopped: true,
@@ -39,7 +40,8 @@ impl AcmeError {
         }
     }
 
-    /// A problem document (RFC 9457), or whatever came instead, of this status.
+    /// Creates the error for a refusal with the given status and, if parsable, a problem document (RFC
+    /// 9457).
     pub(super) fn problem(status: u16, document: Option<&Json>) -> AcmeError {
         let text = document.map_or_else(|| format!("status {status}"), words);
         let problem = document.and_then(|it| it.text("type")).map(short_type);
@@ -50,7 +52,7 @@ impl AcmeError {
         }
     }
 
-    /// Puts before it what was being done.
+    /// Prefixes the text with the action in progress.
     pub(super) fn during(mut self, doing: impl fmt::Display) -> AcmeError {
         if !self.stopped {
             self.what = format!("{doing}: {}", self.what);
@@ -58,7 +60,7 @@ impl AcmeError {
         self
     }
 
-    /// Whether the directory named this type of problem.
+    /// Returns true if the directory sent the given problem type.
     pub(super) fn is(&self, problem: &str) -> bool {
         self.problem.as_deref() == Some(problem)
     }
@@ -70,7 +72,7 @@ impl fmt::Display for AcmeError {
     }
 }
 
-/// What a problem document says: its text, its type, and what it says of single names.
+/// Formats a problem document: detail, type, and the details of the first subproblems.
 pub(super) fn words(problem: &Json) -> String {
     let mut text = clean(problem.text("detail").unwrap_or("no details"));
     if let Some(kind) = problem.text("type") {
@@ -84,7 +86,7 @@ pub(super) fn words(problem: &Json) -> String {
     text
 }
 
-/// More of them say the same.
+/// Subproblems quoted in a message. Further subproblems seldom add information.
 const SUBPROBLEMS_MAX: usize = 3;
 
 fn short_type(kind: &str) -> &str {
@@ -92,7 +94,7 @@ fn short_type(kind: &str) -> &str {
         .unwrap_or(kind)
 }
 
-/// Text of somebody else's for a log and a terminal: one line, bounded, no control characters.
+/// Sanitizes foreign text for logs and terminals: one line, bounded length, no control characters.
 pub(super) fn clean(text: &str) -> String {
     let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut cleaned: String = printable.take(ACME_PROBLEM_CHARS_MAX).collect();
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_in_words() {
+    fn a_problem_document_becomes_one_line() {
         let json = Json::parse(
             br#"{"type":"urn:ietf:params:acme:error:malformed","detail":"bad\u001b[31m\nthings",
             "subproblems":[{"identifier":{"type":"dns","value":"a.test"},"detail":"no record"}]}"#,

@@ -1,6 +1,6 @@
-//! A client of HTTPS/1.1 that asks one question and hangs up: what a directory says is short, and
-//! asked for a few times in two months. It blocks, on a thread of its own, until its deadline;
-//! however slow, long or strange an answer is, that is where it ends.
+//! HTTPS/1.1 client for ACME directories: one request for each connection. Responses are short, and
+//! requests are rare: a few in two months. The client blocks, on the renewer's thread, until a deadline.
+//! The deadline and size bounds hold for any response, however slow, long or malformed.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -21,28 +21,28 @@ use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::h1::response::{MalformedResponse, ResponseHead};
 use crate::wire::json::Json;
 
-/// Asks servers whose certificates come from authorities that are trusted.
+/// HTTPS client with a set of trusted certificate authorities.
 pub(super) struct HttpsClient {
     config: Arc<ClientConfig>,
 }
 
-/// What came back, whole.
+/// Complete response.
 pub(super) struct HttpsResponse {
     pub(super) head: ResponseHead,
     pub(super) body: Vec<u8>,
 }
 
-/// A question.
+/// Request to a directory.
 pub(super) struct HttpsRequest<'q> {
     pub(super) method: &'static str,
     pub(super) url: &'q str,
-    /// Content of `application/jose+json`, if there is any.
+    /// Content of type `application/jose+json`, if any.
     pub(super) content: Option<&'q str>,
 }
 
 impl HttpsClient {
-    /// Trusts the authorities in `ca`, or those of the system. They are read now, and forgotten with
-    /// this: there are some 140 of them.
+    /// Creates a client that trusts the authorities in `ca`, or the authorities of the system. The
+    /// authorities (about 140) are held in memory only as long as the client exists.
     pub(super) fn new(ca: Option<&Path>) -> Result<HttpsClient, AcmeError> {
         let file = match ca {
             Some(file) => file.to_owned(),
@@ -53,7 +53,7 @@ impl HttpsClient {
         let mut roots = RootCertStore::empty();
         let (added, _) = roots.add_parsable_certificates(authorities);
         if added == 0 {
-            let what = format!("{}: no certificate in it is usable", file.display());
+            let what = format!("{}: no usable certificate", file.display());
             return Err(AcmeError::new(what));
         }
         let provider = tls::provider(&Ciphers::Auto, tls::aes_in_hardware());
@@ -68,7 +68,8 @@ impl HttpsClient {
         })
     }
 
-    /// Asks, and reads the whole answer. Redirects aren't followed: directories don't redirect.
+    /// Sends the request and reads the complete response. Redirects are not followed, because directories
+    /// do not redirect.
     pub(super) fn ask(&self, question: &HttpsRequest<'_>) -> Result<HttpsResponse, AcmeError> {
         let url = HttpsUrl::parse(question.url)?;
         let asked = self.try_ask(question, &url);
@@ -95,13 +96,13 @@ impl HttpsClient {
 }
 
 impl HttpsResponse {
-    /// Its media type, without parameters.
+    /// Returns the media type without parameters.
     pub(super) fn media_type(&self) -> &str {
         let value = self.head.text("content-type").unwrap_or_default();
         value.split(';').next().unwrap_or_default().trim()
     }
 
-    /// The JSON that it is.
+    /// Parses the content as JSON.
     pub(super) fn json(&self) -> Result<Json, AcmeError> {
         if self.media_type() != "application/json" {
             let what = format!(
@@ -113,7 +114,7 @@ impl HttpsResponse {
         Json::parse(&self.body).ok_or_else(|| AcmeError::new("the directory's JSON is malformed"))
     }
 
-    /// Seconds to wait, by Retry-After (RFC 9110 §10.2.3). `now` is Unix time.
+    /// Returns the seconds to wait according to Retry-After (RFC 9110 §10.2.3). `now` is Unix time.
     pub(super) fn retry_after(&self, now: u64) -> Option<u64> {
         let value = self.head.text("retry-after")?;
         let date = || parse_http_date(value.as_bytes()).map(|at| at.saturating_sub(now));
@@ -121,13 +122,13 @@ impl HttpsResponse {
     }
 }
 
-/// Where Linux distributions keep the authorities that they trust, in one file.
+/// Returns the file with the trusted authorities of the Linux distribution.
 fn system_store() -> Result<PathBuf, AcmeError> {
     let here = |path: &&&str| Path::new(path).is_file();
     let found = SYSTEM_STORES.iter().find(here).map(PathBuf::from);
     found.ok_or_else(|| {
         AcmeError::new(
-            "this system has no list of trusted authorities: install its package \
+            "no list of trusted certificate authorities found: install the package \
              `ca-certificates`, or name a file with `ca`",
         )
     })
@@ -142,11 +143,11 @@ const SYSTEM_STORES: [&str; 6] = [
     "/etc/ca-certificates/extracted/tls-ca-bundle.pem",
 ];
 
-/// An https URL, taken apart.
+/// Parsed https URL.
 struct HttpsUrl<'u> {
     host: &'u str,
     port: u16,
-    /// As Host has it.
+    /// Host and port as in the Host field.
     authority: &'u str,
     path: &'u str,
 }
@@ -156,7 +157,7 @@ impl HttpsUrl<'_> {
         let parsed = HttpsUrl::parts(text);
         parsed.ok_or_else(|| {
             let shown = crate::acme::error::clean(text);
-            AcmeError::new(format!("`{shown}` is no URL with https://"))
+            AcmeError::new(format!("`{shown}` is not an https:// URL"))
         })
     }
 
@@ -188,7 +189,7 @@ impl HttpsUrl<'_> {
     }
 }
 
-/// A URL of a directory is some 80 bytes long.
+/// Bytes of the longest accepted URL. URLs of directories have about 80 bytes.
 const URL_BYTES_MAX: usize = 2_048;
 
 fn request(question: &HttpsRequest<'_>, url: &HttpsUrl<'_>) -> String {
@@ -211,14 +212,14 @@ fn request(question: &HttpsRequest<'_>, url: &HttpsUrl<'_>) -> String {
     request
 }
 
-/// To the first address that takes the connection.
+/// Connects to the first address of the host that accepts.
 fn connect(url: &HttpsUrl<'_>, until: Instant) -> io::Result<TcpStream> {
-    let mut failed = io::Error::new(ErrorKind::NotFound, "it has no address");
+    let mut failed = io::Error::new(ErrorKind::NotFound, "the host has no address");
     for address in (url.host, url.port).to_socket_addrs()? {
-        let patience = left(until)?.min(Duration::from_secs(ACME_CONNECT_SECONDS));
-        match TcpStream::connect_timeout(&address, patience) {
+        let timeout = left(until)?.min(Duration::from_secs(ACME_CONNECT_SECONDS));
+        match TcpStream::connect_timeout(&address, timeout) {
             Ok(socket) => {
-                let _ = socket.set_nodelay(true); // it only costs time
+                let _ = socket.set_nodelay(true); // a failure only adds latency
                 return Ok(socket);
             }
             Err(error) => failed = error,
@@ -227,7 +228,7 @@ fn connect(url: &HttpsUrl<'_>, until: Instant) -> io::Result<TcpStream> {
     Err(failed)
 }
 
-/// The time until then; an error once it is over.
+/// Returns the time left until `until`, or a timeout error.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     match left.is_zero() {
@@ -236,7 +237,7 @@ fn left(until: Instant) -> io::Result<Duration> {
     }
 }
 
-/// A socket on which everything together has to be done by a time.
+/// Socket with one deadline for all reads and writes together.
 struct DeadlineStream {
     socket: TcpStream,
     until: Instant,
@@ -264,7 +265,7 @@ fn read_answer(stream: &mut impl Read, is_head: bool) -> io::Result<HttpsRespons
     let mut bytes = Vec::new();
     let head = loop {
         match ResponseHead::parse(&bytes).map_err(malformed)? {
-            // What is interim says nothing that we wait for (RFC 9110 §15.2).
+            // Interim responses are skipped (RFC 9110 §15.2).
             Some((head, length)) if head.status < 200 => {
                 bytes.drain(..length);
             }
@@ -288,7 +289,7 @@ fn read_answer(stream: &mut impl Read, is_head: bool) -> io::Result<HttpsRespons
     Ok(HttpsResponse { head, body })
 }
 
-/// A body that says its own end.
+/// Reads a body with Content-Length or chunked coding.
 fn read_framed(
     stream: &mut impl Read,
     mut bytes: Vec<u8>,
@@ -322,7 +323,7 @@ fn read_framed(
     }
 }
 
-/// A body that ends with the connection, which must be ended under TLS.
+/// Reads a body delimited by the end of the connection. TLS requires a close_notify at the end.
 fn read_to_end(stream: &mut impl Read, mut body: Vec<u8>) -> io::Result<Vec<u8>> {
     while more(stream, &mut body)? {
         if body.len() > ACME_RESPONSE_BYTES_MAX {
@@ -332,7 +333,7 @@ fn read_to_end(stream: &mut impl Read, mut body: Vec<u8>) -> io::Result<Vec<u8>>
     Ok(body)
 }
 
-/// Reads some; false at the end.
+/// Reads the next bytes; returns false at the end of the stream.
 fn more(stream: &mut impl Read, into: &mut Vec<u8>) -> io::Result<bool> {
     let mut piece = [0; 4_096];
     let read = stream.read(&mut piece)?;
@@ -341,24 +342,26 @@ fn more(stream: &mut impl Read, into: &mut Vec<u8>) -> io::Result<bool> {
 }
 
 fn malformed(_: MalformedResponse) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, "this is no answer of HTTP/1.1")
+    io::Error::new(ErrorKind::InvalidData, "malformed HTTP/1.1 response")
 }
 
 fn too_long() -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, "the answer is too long")
+    io::Error::new(ErrorKind::InvalidData, "the response is too long")
 }
 
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, error)
 }
 
-/// An error of the network in words.
+/// Returns the text of a network error.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => {
-            format!("no whole answer within {ACME_CALL_SECONDS} s")
+            format!("no complete response within {ACME_CALL_SECONDS} s")
         }
-        ErrorKind::UnexpectedEof => "the connection ended in the middle of the answer".to_owned(),
+        ErrorKind::UnexpectedEof => {
+            "the connection closed before the end of the response".to_owned()
+        }
         _ => error.to_string(),
     }
 }
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn urls() {
+    fn only_https_urls_are_parsed() {
         let parts = |text| {
             let url = HttpsUrl::parts(text)?;
             Some((url.host, url.port, url.authority, url.path))
@@ -401,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_whole_or_refused() {
+    fn incomplete_responses_are_refused() {
         let whole = answer(
             b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: application/json; a=b\r\n\
               Retry-After: 7\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
@@ -409,9 +412,9 @@ mod tests {
         let whole = whole.unwrap();
         assert_eq!(whole.json().unwrap(), Json::Object(Vec::new()));
         assert_eq!(whole.retry_after(0), Some(7));
-        let untold = answer(b"HTTP/1.1 200 OK\r\n\r\nabc").unwrap();
-        assert_eq!(untold.body, b"abc");
-        assert!(untold.json().is_err());
+        let unframed = answer(b"HTTP/1.1 200 OK\r\n\r\nabc").unwrap();
+        assert_eq!(unframed.body, b"abc");
+        assert!(unframed.json().is_err());
         for cut in [
             &b"HTTP/1.1 200 OK\r\nA: b"[..],
             b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab",
@@ -424,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_bounded() {
+    fn response_sizes_are_bounded() {
         let long = vec![b'a'; ACME_RESPONSE_BYTES_MAX + 1];
         let chunk = format!("{:x}\r\n", long.len());
         let chunked = [

@@ -1,5 +1,5 @@
-//! The account's key, and what it signs: JSON Web Signatures with ES256 (RFC 7515, RFC 7518 §3.4),
-//! flattened, as RFC 8555 §6.2 wants them.
+//! Account key and JSON Web Signatures: ES256 (RFC 7515, RFC 7518 §3.4) in the flattened serialization
+//! required by RFC 8555 §6.2.
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
@@ -11,46 +11,47 @@ use crate::config::EabConfig;
 use crate::tls::CsrKey;
 use crate::wire::json::quoted;
 
-/// The key of an account, on P-256.
+/// P-256 key of an account.
 pub(super) struct AccountKey {
     key: EcdsaKeyPair,
     pem: String,
 }
 
-/// Who signs.
+/// Identification of the signing account in the protected header.
 pub(super) enum Signer<'s> {
-    /// An account that the directory may not know yet.
+    /// The public key, for an account unknown to the directory (`jwk`).
     Key,
-    /// An account, by its URL.
+    /// The URL of the account (`kid`).
     Account(&'s str),
 }
 
 impl AccountKey {
-    /// A new one.
+    /// Generates a key.
     pub(super) fn generate() -> Result<AccountKey, AcmeError> {
         let failed = |error: crate::tls::TlsError| AcmeError::new(error.to_string());
         let pem = CsrKey::generate().and_then(|key| key.to_pem());
         AccountKey::from_pem(&pem.map_err(failed)?)
     }
 
-    /// The key in this PEM text.
+    /// Parses a key in PEM.
     pub(super) fn from_pem(pem: &str) -> Result<AccountKey, AcmeError> {
         let key = CsrKey::from_pem(pem).and_then(|key| key.into_fixed());
-        let key = key.ok_or_else(|| AcmeError::new("this is no PEM of a key on P-256"))?;
+        let key = key.ok_or_else(|| AcmeError::new("not a PEM private key on P-256"))?;
         Ok(AccountKey {
             key,
             pem: pem.to_owned(),
         })
     }
 
-    /// As it is kept.
+    /// Returns the key in PEM.
     pub(super) fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// The public half (RFC 7517), its members in the order that the thumbprint wants.
+    /// Returns the public key as a JWK (RFC 7517), with the members in the order required by the
+    /// thumbprint.
     fn jwk(&self) -> String {
-        // 4, then both coordinates (SEC 1 §2.3.3).
+        // The byte 4, then both coordinates (SEC 1 §2.3.3).
         let point = self.key.public_key().as_ref();
         let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
         format!(
@@ -60,12 +61,12 @@ impl AccountKey {
         )
     }
 
-    /// What a challenge is answered with (RFC 8555 §8.1).
+    /// Returns the key authorization for a challenge token (RFC 8555 §8.1).
     pub(super) fn authorization(&self, token: &str) -> String {
         format!("{token}.{}", base64url(&sha256(self.jwk().as_bytes())))
     }
 
-    /// `payload`, signed for this URL.
+    /// Returns `payload` signed for `url`.
     pub(super) fn sign(
         &self,
         signer: &Signer<'_>,
@@ -89,7 +90,8 @@ impl AccountKey {
         flattened(&protected, payload, sign)
     }
 
-    /// The public half, signed with the key that a CA gave the operator (RFC 8555 §7.3.4).
+    /// Returns the external account binding: the public key, signed with the MAC key that the CA issued to
+    /// the operator (RFC 8555 §7.3.4).
     pub(super) fn bind(&self, eab: &EabConfig, url: &str) -> Result<String, AcmeError> {
         let protected = format!(
             "{{\"alg\":\"HS256\",\"kid\":{},\"url\":{}}}",
@@ -103,7 +105,7 @@ impl AccountKey {
     }
 }
 
-/// RFC 7515 §7.2.2.
+/// Returns the flattened JWS JSON serialization (RFC 7515 §7.2.2).
 fn flattened(
     protected: &str,
     payload: &str,
@@ -126,7 +128,7 @@ mod tests {
     use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 
     #[test]
-    fn what_is_signed_can_be_verified() {
+    fn signatures_verify() {
         let key = AccountKey::generate().unwrap();
         let again = AccountKey::from_pem(key.pem()).unwrap();
         assert_eq!(key.jwk(), again.jwk());

@@ -1,11 +1,12 @@
-//! Certificates by themselves (ACME, RFC 8555): a robot on a thread of its own, which sleeps for
-//! weeks and blocks while it works. Nothing waits for it: what it has done lies in the state folder,
-//! where the control plane's watch sees a new certificate as it sees any other file.
+//! ACME client (RFC 8555): obtains and renews certificates. The renewer runs on a thread of its own, sleeps
+//! for weeks, and blocks while an order is in progress. No other thread waits for the renewer: results are
+//! files in the state folder, and the control plane's file watch picks up a new certificate like any other
+//! changed file.
 //!
-//! One server at a time does this for a state folder. Another one that shares the folder serves what
-//! is stored there, and takes over when the first is gone.
+//! Each state folder has one active renewer. Further servers on the same state folder serve the stored
+//! certificates, and take over when the active server exits.
 
-// A test may panic: that is how it fails.
+// A test may panic.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod error;
@@ -29,66 +30,66 @@ use crate::tls::PendingChallenges;
 
 use crate::acme::error::AcmeError;
 
-/// How a step waits; an error when it shall give up.
+/// Waits for the given time within a step. An error means that the step must be abandoned.
 type PauseFn<'p> = dyn Fn(Duration) -> Result<(), AcmeError> + 'p;
 
-/// The robot's other end, in the control plane. Dropping it stops the robot.
+/// Handle of the control plane to the renewer's thread. Dropping the handle stops the renewer.
 pub struct AcmeHandle {
     shared: Arc<RenewerShared>,
     ledger: Arc<PendingChallenges>,
     runs: bool,
 }
 
-/// What the robot knows of the certificates.
+/// State of the renewer as shown to the operator.
 #[derive(Clone, Debug, Default)]
 pub struct AcmeReport {
-    /// Another server has the lock of the state folder, and does the work.
+    /// Whether another server holds the lock of the state folder and renews the certificates.
     pub elsewhere: bool,
-    /// What is told of each certificate.
+    /// State of each certificate.
     pub sites: Vec<CertificateReport>,
 }
 
-/// What the robot knows of one certificate. Times are Unix seconds.
+/// State of one certificate. Times are Unix seconds.
 #[derive(Clone, Debug)]
 pub struct CertificateReport {
-    /// The certificate's file.
+    /// Path of the certificate file.
     pub file: PathBuf,
-    /// When it is renewed, or tried to be had.
+    /// Time of the renewal, or of the next attempt to obtain the certificate.
     pub next: u64,
-    /// The last failure and when that was, until something worked.
+    /// Time and text of the last failure, cleared by the next success.
     pub failure: Option<(u64, String)>,
 }
 
-/// What is to be had, from where and to where.
+/// Certificates to obtain, with the directory and the state folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct AcmePlan {
     settings: config::AcmeConfig,
     sites: Vec<ManagedCertificate>,
     state: PathBuf,
-    /// Plain HTTP is listened to, so http-01 may work.
+    /// Whether a listener for plain HTTP exists, a precondition of http-01.
     has_http: bool,
 }
 
-/// What the control plane and the robot have in common.
+/// State shared by the control plane and the renewer's thread.
 #[derive(Default)]
 struct RenewerShared {
-    desk: Mutex<RenewerState>,
-    news: Condvar,
+    state: Mutex<RenewerState>,
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct RenewerState {
     plan: Option<Arc<AcmePlan>>,
-    /// The plan is another one than the robot works by.
+    /// Whether the plan was replaced since the renewer last read the plan.
     is_new: bool,
-    /// Whoever reloads wants failures tried again.
+    /// Whether a reload asked to retry failed orders.
     urged: bool,
     stopping: bool,
     report: AcmeReport,
 }
 
 impl AcmeHandle {
-    /// Nothing is to be done yet. What directories shall find is posted in `ledger`.
+    /// Creates a handle without a plan. Challenge responses are published in `ledger`.
     pub fn new(ledger: Arc<PendingChallenges>) -> AcmeHandle {
         AcmeHandle {
             shared: Arc::default(),
@@ -97,25 +98,25 @@ impl AcmeHandle {
         }
     }
 
-    /// Takes over what the configuration wants; `urge` tries again what has failed, as far as the
-    /// bounds allow.
+    /// Sets the plan that the configuration requires, and starts the renewer's thread if needed. `urge`
+    /// retries failed orders at once, within the rate limits.
     pub fn plan(&mut self, config: &Config, urge: bool) {
         let plan = AcmePlan::of(config).map(Arc::new);
-        let mut desk = self.shared.desk();
-        if desk.plan != plan {
+        let mut state = self.shared.lock();
+        if state.plan != plan {
             if plan.is_some() {
                 for (name, why) in config.unmanaged_names() {
                     log::info!("acme: no certificate is asked for `{name}`: {why}");
                 }
             }
-            desk.plan = plan;
-            desk.is_new = true;
-            desk.report = AcmeReport::default();
+            state.plan = plan;
+            state.is_new = true;
+            state.report = AcmeReport::default();
         }
-        desk.urged |= urge;
-        let starts = desk.plan.is_some() && !self.runs;
-        drop(desk);
-        self.shared.news.notify_all();
+        state.urged |= urge;
+        let starts = state.plan.is_some() && !self.runs;
+        drop(state);
+        self.shared.changed.notify_all();
         if starts {
             self.start();
         }
@@ -129,24 +130,24 @@ impl AcmeHandle {
             .spawn(move || renewer::run(&shared, &ledger));
         match thread {
             Ok(_) => self.runs = true,
-            Err(error) => log::error!("acme: no thread for it: {error}"),
+            Err(error) => log::error!("acme: cannot start the thread for renewals: {error}"),
         }
     }
 
-    /// What the robot knows.
+    /// Returns the state of the renewer.
     pub fn report(&self) -> AcmeReport {
-        self.shared.desk().report.clone()
+        self.shared.lock().report.clone()
     }
 }
 
 impl Drop for AcmeHandle {
     fn drop(&mut self) {
-        self.shared.desk().stopping = true;
-        self.shared.news.notify_all();
+        self.shared.lock().stopping = true;
+        self.shared.changed.notify_all();
     }
 }
 
-/// rustls's handshakes are its deepest calls.
+/// Stack size of the renewer's thread. The deepest calls are rustls handshakes.
 const STACK_BYTES: usize = 1 << 20;
 
 impl AcmePlan {
@@ -163,29 +164,29 @@ impl AcmePlan {
 }
 
 impl RenewerShared {
-    fn desk(&self) -> MutexGuard<'_, RenewerState> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, RenewerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits in the middle of something; fails when that is no longer wanted.
+    /// Waits within a step. Fails if the server stops or the plan is replaced.
     fn pause(&self, pause: Duration) -> Result<(), AcmeError> {
         let until = Instant::now() + pause;
-        let mut desk = self.desk();
+        let mut state = self.lock();
         loop {
-            if desk.stopping || desk.is_new {
+            if state.stopping || state.is_new {
                 return Err(AcmeError::stopped());
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());
             }
-            let waited = self.news.wait_timeout(desk, left);
-            desk = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
-/// `2026-11-21 00:42 UTC`.
+/// Formats a time as `2026-11-21 00:42 UTC`.
 pub fn format_utc(unix_seconds: u64) -> String {
     let at = civil(unix_seconds);
     format!(

@@ -1,6 +1,6 @@
-//! One certificate, from the order to the chain (RFC 8555 §7.4): names are shown to be ours, a key is
-//! sent to be signed. An order is written down as soon as the directory knows it, so that after a
-//! restart, or a failure on the way, it is gone on with and none is begun anew.
+//! Order of one certificate (RFC 8555 §7.4): validates the names, submits a CSR, and downloads the chain.
+//! The order is stored as soon as the directory has created the order, so that a restart or a failure
+//! resumes the stored order instead of creating a second order.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::limits::{ACME_POLL_SECONDS_MAX, ACME_RESUMES_MAX, ACME_VALIDATION_SEC
 use crate::tls::{CsrKey, IssuedCertificate, PendingChallenges, PostedChallenge};
 use crate::wire::json::{Json, quoted};
 
-/// What is to be had, and by what means.
+/// Certificate to obtain: names, challenge type, and stores.
 pub(super) struct IssueTask<'t> {
     pub(super) settings: &'t AcmeConfig,
     pub(super) names: &'t [String],
     pub(super) challenge: ChallengeType,
-    /// The certificate that this one replaces (RFC 9773 §5).
+    /// Identifier of the certificate to replace (RFC 9773 §5).
     pub(super) replaces: Option<String>,
     pub(super) store: &'t CertificateStore,
     pub(super) ledger: &'t Arc<PendingChallenges>,
     pub(super) pause: &'t PauseFn<'t>,
 }
 
-/// An order as the directory shows it.
+/// Order object of the directory.
 struct AcmeOrder {
     status: String,
     authorizations: Vec<String>,
@@ -39,7 +39,7 @@ struct AcmeOrder {
     error: Option<String>,
 }
 
-/// A proof that can be looked at now; it goes when this is dropped.
+/// Published challenge response, withdrawn on drop.
 enum PublishedProof<'t> {
     Ledger {
         _posted: PostedChallenge,
@@ -58,17 +58,17 @@ impl Drop for PublishedProof<'_> {
     }
 }
 
-/// A name on its way through validation.
+/// Name under validation.
 struct PendingValidation {
     name: String,
     /// URL of the authorization.
     url: String,
-    /// URL of the challenge, if the directory waits to be told that it may look.
-    untold: Option<String>,
+    /// URL of the challenge, until the directory is told that the response is published.
+    challenge_url: Option<String>,
 }
 
 impl IssueTask<'_> {
-    /// Has the certificate issued and stores it.
+    /// Obtains the certificate and stores the certificate.
     pub(super) fn run(
         &self,
         session: &mut AcmeSession<'_>,
@@ -80,11 +80,14 @@ impl IssueTask<'_> {
         let order = session.read(&begun.url);
         let order = match order.and_then(|answer| AcmeOrder::read(&answer.json()?)) {
             Err(failure) if failure.refused && begun.resumes > 0 => {
-                log::info!("acme: {}: the old order is gone: {failure}", self.names[0]);
-                return self.again(session);
+                log::info!(
+                    "acme: {}: the stored order cannot be resumed: {failure}",
+                    self.names[0]
+                );
+                return self.restart(session);
             }
             Ok(order) if order.status == "invalid" && begun.resumes > 0 => {
-                return self.again(session);
+                return self.restart(session);
             }
             order => order?,
         };
@@ -92,13 +95,14 @@ impl IssueTask<'_> {
         self.keep(&begun, &chain)
     }
 
-    /// Forgets the order that was begun, and begins another.
-    fn again(&self, session: &mut AcmeSession<'_>) -> Result<IssuedCertificate, AcmeError> {
+    /// Deletes the stored order and begins a new order.
+    fn restart(&self, session: &mut AcmeSession<'_>) -> Result<IssuedCertificate, AcmeError> {
         self.store.forget_order();
         self.run(session)
     }
 
-    /// The order to go on with. If that can't be written down, the certificate couldn't either.
+    /// Returns the stored order to resume. Fails if the state folder is not writable, because the
+    /// certificate could not be stored either.
     fn begun(&self) -> Result<Option<StoredOrder>, AcmeError> {
         let Some(mut begun) = self.store.order() else {
             return Ok(None);
@@ -125,7 +129,7 @@ impl IssueTask<'_> {
             key: key.map_err(|error| AcmeError::new(error.to_string()))?,
             resumes: 0,
         };
-        // A full disk is met here, before the directory has any work with us.
+        // A full disk is detected here, before the directory does any work for the order.
         self.store.keep_order(&begun)?;
         let url = session.new_order();
         let mut answer = session.post(&url, &self.payload(true));
@@ -135,10 +139,10 @@ impl IssueTask<'_> {
             && !failure.is("rateLimited")
             && !failure.is("accountDoesNotExist")
         {
-            // What it replaces may be unknown here, or another account's; it matters less than that
-            // there is a certificate (RFC 9773 §5).
+            // The directory may refuse the replaced certificate as unknown or as another account's. A
+            // certificate matters more than the reference to the old certificate (RFC 9773 §5).
             log::info!(
-                "acme: {}: ordered without what it replaces: {failure}",
+                "acme: {}: ordered without `replaces`: {failure}",
                 self.names[0]
             );
             answer = session.post(&url, &self.payload(false));
@@ -148,12 +152,13 @@ impl IssueTask<'_> {
             it.during("the order")
         })?;
         let location = answer.head.text("location").map(str::to_owned);
-        begun.url = location.ok_or_else(|| AcmeError::new("the directory named no order"))?;
+        begun.url =
+            location.ok_or_else(|| AcmeError::new("the directory's response names no order"))?;
         self.store.keep_order(&begun)?;
         Ok(begun)
     }
 
-    /// What is ordered (RFC 8555 §7.4).
+    /// Returns the payload of the order (RFC 8555 §7.4).
     fn payload(&self, replaces: bool) -> String {
         let identifiers = self.names.iter();
         let identifiers =
@@ -170,14 +175,14 @@ impl IssueTask<'_> {
         payload
     }
 
-    /// From wherever the order is to the chain.
+    /// Drives the order from any state to `valid`, and returns the chain.
     fn drive(
         &self,
         session: &mut AcmeSession<'_>,
         begun: &StoredOrder,
         mut order: AcmeOrder,
     ) -> Result<String, AcmeError> {
-        let mut patience = PollBackoff::new(self.pause);
+        let mut backoff = PollBackoff::new(self.pause);
         let mut finalized = false;
         loop {
             match order.status.as_str() {
@@ -194,7 +199,10 @@ impl IssueTask<'_> {
                     return Err(AcmeError::new(format!("the order became invalid: {why}")));
                 }
                 other => {
-                    let what = format!("the order is `{}`", crate::acme::error::clean(other));
+                    let what = format!(
+                        "the order has the unknown status `{}`",
+                        crate::acme::error::clean(other)
+                    );
                     return Err(AcmeError::new(what));
                 }
             }
@@ -204,15 +212,17 @@ impl IssueTask<'_> {
                 if order.status == "valid" {
                     continue;
                 }
-                patience.wait(answer.retry_after(unix_seconds_now()))?;
+                backoff.wait(answer.retry_after(unix_seconds_now()))?;
             }
         }
     }
 
-    /// Shows all names to be ours.
+    /// Validates all names of the order.
     fn validate(&self, session: &mut AcmeSession<'_>, order: &AcmeOrder) -> Result<(), AcmeError> {
         if order.authorizations.len() > self.names.len() {
-            return Err(AcmeError::new("the order asks for more names than we have"));
+            return Err(AcmeError::new(
+                "the order has more authorizations than names",
+            ));
         }
         let mut proofs = Vec::new();
         let mut validations = Vec::new();
@@ -221,20 +231,22 @@ impl IssueTask<'_> {
             proofs.extend(proof);
             validations.extend(validation);
         }
-        // Only when all of them can be looked at: two may be records of one name.
+        // The directory is told after all responses are published, because two responses may be TXT records
+        // of the same name.
         for validation in &mut validations {
-            if let Some(url) = validation.untold.take() {
+            if let Some(url) = validation.challenge_url.take() {
                 session.post(&url, "{}")?;
             }
         }
-        let mut patience = PollBackoff::new(self.pause);
+        let mut backoff = PollBackoff::new(self.pause);
         for validation in &validations {
-            self.wait_for(session, validation, &mut patience)?;
+            self.wait_for(session, validation, &mut backoff)?;
         }
         Ok(())
     }
 
-    /// Publishes the proof for one authorization; nothing if the directory wants none.
+    /// Publishes the challenge response for one authorization; returns nothing if the authorization is
+    /// already valid.
     fn prepare<'s>(
         &'s self,
         session: &mut AcmeSession<'_>,
@@ -262,10 +274,10 @@ impl IssueTask<'_> {
         if !is_base64url(token) || token.len() > TOKEN_BYTES_MAX {
             return Err(AcmeError::new(format!("the token for {name} is malformed")));
         }
-        let untold = challenge.text("status") == Some("pending");
+        let is_pending = challenge.text("status") == Some("pending");
         let validation = PendingValidation {
             url: url.to_owned(),
-            untold: untold.then(|| to.to_owned()),
+            challenge_url: is_pending.then(|| to.to_owned()),
             name,
         };
         let answer = session.authorization(token);
@@ -273,7 +285,7 @@ impl IssueTask<'_> {
         Ok((Some(proof), Some(validation)))
     }
 
-    /// The name that an authorization is for, which must be one of ours.
+    /// Returns the name of an authorization, which must be among the ordered names.
     fn name_of(&self, authorization: &Json) -> Result<String, AcmeError> {
         let identifier = authorization.field("identifier");
         let name = identifier
@@ -285,7 +297,7 @@ impl IssueTask<'_> {
         }
         let shown = crate::acme::error::clean(name);
         Err(AcmeError::new(format!(
-            "the order asks for `{shown}`, which isn't ours"
+            "the order has an authorization for `{shown}`, which was not ordered"
         )))
     }
 
@@ -317,12 +329,12 @@ impl IssueTask<'_> {
         Ok(PublishedProof::Ledger { _posted: posted })
     }
 
-    /// Waits until the directory has made up its mind about a name.
+    /// Polls an authorization until the authorization is valid or failed.
     fn wait_for(
         &self,
         session: &mut AcmeSession<'_>,
         validation: &PendingValidation,
-        patience: &mut PollBackoff<'_>,
+        backoff: &mut PollBackoff<'_>,
     ) -> Result<(), AcmeError> {
         let name = &validation.name;
         loop {
@@ -333,12 +345,12 @@ impl IssueTask<'_> {
                 Some("pending" | "processing") => {}
                 _ => return Err(self.failed(name, &json)),
             }
-            let waited = patience.wait(answer.retry_after(unix_seconds_now()));
+            let waited = backoff.wait(answer.retry_after(unix_seconds_now()));
             waited.map_err(|it| it.during(format!("validating {name}")))?;
         }
     }
 
-    /// Why an authorization isn't valid and won't be.
+    /// Deletes the order, and returns the reason why an authorization failed.
     fn failed(&self, name: &str, authorization: &Json) -> AcmeError {
         self.store.forget_order();
         let errors = authorization.list("challenges").iter();
@@ -359,7 +371,7 @@ impl IssueTask<'_> {
         let key = CsrKey::from_pem(&begun.key);
         let key = key.ok_or_else(|| {
             self.store.forget_order();
-            AcmeError::new("the order's key can't be read")
+            AcmeError::new("the stored key of the order is unreadable")
         })?;
         let request = key.request(self.names);
         let request = request.map_err(|error| AcmeError::new(error.to_string()))?;
@@ -370,32 +382,32 @@ impl IssueTask<'_> {
             .map_err(|it| it.during("finalizing the order"))
     }
 
-    /// Looks at what came, and stores it with its key if it is what was asked for.
+    /// Checks the downloaded chain against the order, and stores the chain with the key.
     fn keep(&self, begun: &StoredOrder, chain: &str) -> Result<IssuedCertificate, AcmeError> {
         let text = format!("{}{chain}", begun.key);
         let refused = |what: String| {
             self.store.forget_order();
-            AcmeError::new(format!("the certificate that came is of no use: {what}"))
+            AcmeError::new(format!("the issued certificate is unusable: {what}"))
         };
         if chain.contains("PRIVATE KEY") {
-            return Err(refused("there is a key in it".to_owned()));
+            return Err(refused("it contains a private key".to_owned()));
         }
         let issued = IssuedCertificate::read(text.as_bytes(), self.names);
         let issued = issued.map_err(|error| refused(error.to_string()))?;
         if let Some(name) = issued.missing.first() {
-            return Err(refused(format!("it isn't for {name}")));
+            return Err(refused(format!("it does not cover {name}")));
         }
         if issued.not_after <= unix_seconds_now() {
             return Err(refused("it has expired".to_owned()));
         }
-        // If this fails, the order is still there to be gone on with: its certificate waits.
+        // If the write fails, the order stays stored, and the certificate can be downloaded again.
         self.store.keep_certificate(&text)?;
         self.store.forget_order();
         Ok(issued)
     }
 }
 
-/// Whether there is an order that may be gone on with at once, without a pause.
+/// Returns true if a stored order may be resumed at once, without a pause.
 pub(super) fn can_resume(store: &CertificateStore) -> bool {
     let begun = store.order();
     begun.is_some_and(|begun| !begun.url.is_empty() && begun.resumes < ACME_RESUMES_MAX)
@@ -424,12 +436,14 @@ fn download(session: &mut AcmeSession<'_>, order: &AcmeOrder) -> Result<String, 
     let answer = session.read(url)?;
     if answer.media_type() != "application/pem-certificate-chain" {
         let what = crate::acme::error::clean(answer.media_type());
-        return Err(AcmeError::new(format!("the certificate came as {what:?}")));
+        return Err(AcmeError::new(format!(
+            "the certificate has the media type {what:?}"
+        )));
     }
-    String::from_utf8(answer.body).map_err(|_| AcmeError::new("the certificate is no text"))
+    String::from_utf8(answer.body).map_err(|_| AcmeError::new("the certificate is not UTF-8"))
 }
 
-/// Waits between looks, longer each time, until it is enough.
+/// Backoff between polls: the interval doubles up to 5 s, and a deadline ends the wait.
 struct PollBackoff<'p> {
     pause: &'p PauseFn<'p>,
     until: Instant,
@@ -445,7 +459,8 @@ impl<'p> PollBackoff<'p> {
         }
     }
 
-    /// As long as the directory asks (RFC 8555 §7.5.1), or as we think.
+    /// Waits for the time that the directory asked for in Retry-After (RFC 8555 §7.5.1), else for the next
+    /// interval.
     fn wait(&mut self, asked_seconds: Option<u64>) -> Result<(), AcmeError> {
         if Instant::now() >= self.until {
             let what = format!("the directory took longer than {ACME_VALIDATION_SECONDS} s");
@@ -458,5 +473,5 @@ impl<'p> PollBackoff<'p> {
     }
 }
 
-/// Those of Let's Encrypt have 43.
+/// Bytes of the longest accepted token. The tokens of Let's Encrypt have 43 bytes.
 const TOKEN_BYTES_MAX: usize = 256;

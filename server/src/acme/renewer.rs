@@ -1,5 +1,5 @@
-//! The robot: looks for the certificate that is due first, sleeps until then, and has it issued. One
-//! after the other, so that never more than one order is under way.
+//! The renewer: picks the certificate that is due first, sleeps until the due time, and runs the order.
+//! Orders run one after another, so at most one order is in progress.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -19,55 +19,56 @@ use crate::base::clock::unix_seconds_now;
 use crate::config::{ChallengeType, ManagedCertificate};
 use crate::tls::{IssuedCertificate, PendingChallenges};
 
-/// Works until the server stops.
+/// Runs the renewer until the server stops.
 pub(super) fn run(shared: &RenewerShared, ledger: &Arc<PendingChallenges>) {
-    let mut robot = Renewer {
+    let mut renewer = Renewer {
         shared,
         ledger,
         lock: None,
         resumed: Vec::new(),
-        grievance: String::new(),
+        last_complaint: String::new(),
     };
-    while let Some(plan) = robot.next_plan() {
-        let rest = match plan {
-            Some(plan) => robot.turn(&plan),
-            None => IDLE,
+    while let Some(plan) = renewer.next_plan() {
+        let pause = match plan {
+            Some(plan) => renewer.run_due_action(&plan),
+            None => SLEEP_MAX,
         };
-        robot.rest(rest);
+        renewer.sleep(pause);
     }
 }
 
 struct Renewer<'r> {
     shared: &'r RenewerShared,
     ledger: &'r Arc<PendingChallenges>,
-    /// The state folder that we hold the lock of.
+    /// State folder and lock file, while this process holds the lock.
     lock: Option<(PathBuf, File)>,
-    /// Sites whose order from before the start was gone on with, once.
+    /// Certificates with an order from before the start that was already resumed. An order is resumed once.
     resumed: Vec<PathBuf>,
-    /// What was complained of last, to say it once.
-    grievance: String,
+    /// Last complaint logged, to log repeated complaints once.
+    last_complaint: String,
 }
 
-/// A look at the clock from time to time: it may have been set.
-const IDLE: Duration = Duration::from_secs(3_600);
-/// Another server holds the lock: when to look whether it still does.
-const LOCKED_OUT: Duration = Duration::from_secs(10);
-/// Something is wrong with the state folder, or the clock.
-const UNFIT: Duration = Duration::from_secs(60);
-/// 2026-01-01: a clock that shows less was never set, and knows of no certificate whether it's valid.
+/// Longest sleep: the clock is read again afterwards, because an administrator may have set the clock.
+const SLEEP_MAX: Duration = Duration::from_secs(3_600);
+/// Sleep while another server holds the lock.
+const LOCKED_PAUSE: Duration = Duration::from_secs(10);
+/// Sleep after a problem with the state folder or the clock.
+const PROBLEM_PAUSE: Duration = Duration::from_secs(60);
+/// 2026-01-01. An earlier time means that the clock was never set, so the validity of certificates is
+/// unknown.
 const CLOCK_STARTS: u64 = 1_767_225_600;
 
 impl Renewer<'_> {
-    /// The plan to work by, if there is one; None when the server stops.
+    /// Returns the current plan, if the configuration requires certificates; None if the server stops.
     fn next_plan(&mut self) -> Option<Option<Arc<AcmePlan>>> {
-        let mut desk = self.shared.desk();
-        if desk.stopping {
+        let mut state = self.shared.lock();
+        if state.stopping {
             return None;
         }
-        desk.is_new = false;
-        let plan = desk.plan.clone();
-        let urged = std::mem::take(&mut desk.urged);
-        drop(desk);
+        state.is_new = false;
+        let plan = state.plan.clone();
+        let urged = std::mem::take(&mut state.urged);
+        drop(state);
         if self.lock.as_ref().map(|(state, _)| state) != plan.as_ref().map(|plan| &plan.state) {
             self.lock = None;
         }
@@ -77,42 +78,42 @@ impl Renewer<'_> {
         Some(plan)
     }
 
-    /// Sleeps until there is something to do, or news.
-    fn rest(&self, rest: Duration) {
-        let desk = self.shared.desk();
-        if !rest.is_zero() && !desk.stopping && !desk.is_new && !desk.urged {
-            let waited = self.shared.news.wait_timeout(desk, rest);
+    /// Sleeps for `pause`, or until the control plane sends a new plan or a reload.
+    fn sleep(&self, pause: Duration) {
+        let state = self.shared.lock();
+        if !pause.is_zero() && !state.stopping && !state.is_new && !state.urged {
+            let waited = self.shared.changed.wait_timeout(state, pause);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// Does what is due, at most one thing; how long there is nothing to do after it.
-    fn turn(&mut self, plan: &AcmePlan) -> Duration {
+    /// Executes at most one due action. Returns the time until the next action.
+    fn run_due_action(&mut self, plan: &AcmePlan) -> Duration {
         let now = unix_seconds_now();
         if now < CLOCK_STARTS {
-            self.complain("the clock isn't set".to_owned());
-            return UNFIT;
+            self.warn_once("the system clock is not set: it shows a year before 2026".to_owned());
+            return PROBLEM_PAUSE;
         }
         let store = AcmeStore::new(&plan.state);
         if self.lock.is_none() {
             match store.lock() {
                 Ok(Some(file)) => self.lock = Some((plan.state.clone(), file)),
                 Ok(None) => {
-                    self.shared.desk().report.elsewhere = true;
-                    self.complain(
-                        "another server on this state folder has the certificates \
-                                   issued; this one serves them"
+                    self.shared.lock().report.elsewhere = true;
+                    self.warn_once(
+                        "another server process holds the lock of this state folder and \
+                                   renews the certificates; this process serves the stored certificates"
                             .to_owned(),
                     );
-                    return LOCKED_OUT;
+                    return LOCKED_PAUSE;
                 }
                 Err(failure) => {
-                    self.complain(failure.to_string());
-                    return UNFIT;
+                    self.warn_once(failure.to_string());
+                    return PROBLEM_PAUSE;
                 }
             }
         }
-        self.grievance.clear();
+        self.last_complaint.clear();
         let jobs: Vec<RenewalJob<'_>> = plan
             .sites
             .iter()
@@ -120,27 +121,28 @@ impl Renewer<'_> {
             .collect();
         self.report(&jobs);
         let Some(first) = jobs.into_iter().min_by_key(|job| job.at) else {
-            return IDLE;
+            return SLEEP_MAX;
         };
         if first.at > now {
-            return Duration::from_secs(first.at - now).min(IDLE);
+            return Duration::from_secs(first.at - now).min(SLEEP_MAX);
         }
-        match first.duty {
+        match first.action {
             RenewalAction::Order => self.order(plan, &store, first),
             RenewalAction::AskWhen => self.ask_when(plan, &store, first),
         }
         Duration::ZERO
     }
 
-    /// Says what keeps the robot from its work, unless it said so last time.
-    fn complain(&mut self, grievance: String) {
-        if self.grievance != grievance {
-            log::warn!("acme: {grievance}");
-            self.grievance = grievance;
+    /// Logs an obstacle to renewals, unless the same obstacle was logged last.
+    fn warn_once(&mut self, complaint: String) {
+        if self.last_complaint != complaint {
+            log::warn!("acme: {complaint}");
+            self.last_complaint = complaint;
         }
     }
 
-    /// Failures may be tried again now, and directories be asked when to renew.
+    /// Clears the pauses of all certificates, so that failed orders and requests for renewal information
+    /// run at once.
     fn urge(&mut self, plan: &AcmePlan) {
         for wanted in &plan.sites {
             let store = CertificateStore::new(wanted);
@@ -148,7 +150,7 @@ impl Renewer<'_> {
             if state != RenewalState::default() {
                 state.next_try = 0;
                 state.next_info = 0;
-                // Where it can't be written, it takes its time.
+                // If the state file is not writable, the pauses stay.
                 let _ = store.keep_state(&state);
             }
         }
@@ -160,17 +162,17 @@ impl Renewer<'_> {
         let issued = store.certificate(&wanted.names);
         let whole = issued.filter(|issued| issued.missing.is_empty());
         let directory = &plan.settings.directory;
-        let (mut duty, mut at) = schedule::next(&state, whole.as_ref(), directory, now);
-        // What a restart interrupted is gone on with at once.
+        let (mut action, mut at) = schedule::next(&state, whole.as_ref(), directory, now);
+        // An order interrupted by a restart is resumed at once.
         if at > now && !self.resumed.contains(&wanted.file) && can_resume(&store) {
-            (duty, at) = (RenewalAction::Order, now);
+            (action, at) = (RenewalAction::Order, now);
         }
         RenewalJob {
             wanted,
             store,
             state,
             issued: whole,
-            duty,
+            action,
             at,
         }
     }
@@ -178,26 +180,27 @@ impl Renewer<'_> {
     fn report(&self, jobs: &[RenewalJob<'_>]) {
         let sites = jobs.iter().map(|job| CertificateReport {
             file: job.wanted.file.clone(),
-            next: match (job.duty, &job.issued) {
+            next: match (job.action, &job.issued) {
                 (RenewalAction::AskWhen, Some(issued)) => schedule::renewal(&job.state, issued),
                 _ => job.at,
             },
             failure: job.state.failure.clone(),
         });
         let sites = sites.collect();
-        self.shared.desk().report = AcmeReport {
+        self.shared.lock().report = AcmeReport {
             elsewhere: false,
             sites,
         };
     }
 
-    /// Has a certificate issued; what comes of it is in its state.
+    /// Obtains a certificate, and stores the outcome in the state file.
     fn order(&mut self, plan: &AcmePlan, store: &AcmeStore, mut job: RenewalJob<'_>) {
         let now = unix_seconds_now();
         self.resumed.push(job.wanted.file.clone());
         let before = job.state.clone();
         let challenge = choose(plan, &job.state);
-        // Written down beforehand: a crash counts as a failure, or it would be a storm.
+        // The attempt counts as a failure before the order begins, so that a crash loop does not send
+        // orders without pause.
         job.state.begins(now);
         job.state.failures += 1;
         job.state.next_try = now + schedule::pause(job.state.failures, None, dice());
@@ -232,9 +235,9 @@ impl Renewer<'_> {
             }
         }
         if let Err(failure) = job.store.keep_state(&job.state) {
-            self.complain(failure.to_string());
-            // Nothing is remembered of this, so the pause is made here.
-            self.rest(UNFIT);
+            self.warn_once(failure.to_string());
+            // The state was not stored, so the renewer pauses here.
+            self.sleep(PROBLEM_PAUSE);
         }
     }
 
@@ -262,7 +265,7 @@ impl Renewer<'_> {
         };
         let run = || AcmeSession::open(&plan.settings, store).and_then(|mut it| task.run(&mut it));
         match run() {
-            // A directory may have lost its accounts; ours is made anew, with the same key.
+            // The directory has lost the account: register again with the same key.
             Err(failure) if failure.is("accountDoesNotExist") => {
                 store.forget_account(&plan.settings.directory);
                 job.store.forget_order();
@@ -272,7 +275,7 @@ impl Renewer<'_> {
         }
     }
 
-    /// Asks when a certificate should be renewed. A failure matters little: there are weeks left.
+    /// Requests renewal information. A failure is logged only, because renewals are planned weeks ahead.
     fn ask_when(&self, plan: &AcmePlan, store: &AcmeStore, mut job: RenewalJob<'_>) {
         let id = job.issued.as_ref().and_then(|it| it.renewal_id.as_deref());
         let session = AcmeSession::open(&plan.settings, store);
@@ -284,33 +287,33 @@ impl Renewer<'_> {
             Ok(info) => {
                 let retry_after = info.as_ref().and_then(|info| info.retry_after);
                 state.next_info = schedule::next_info(now, retry_after);
-                take_over(name, state, info);
+                store_renewal_info(name, state, info);
             }
             Err(failure) => {
-                log::info!("acme: {name}: no word of when to renew: {failure}");
+                log::info!("acme: {name}: no renewal information: {failure}");
                 state.next_info = schedule::next_info(now, failure.retry_after.or(Some(0)));
             }
         }
         if let Err(failure) = job.store.keep_state(state) {
             log::warn!("acme: {failure}");
-            self.rest(UNFIT);
+            self.sleep(PROBLEM_PAUSE);
         }
     }
 }
 
-/// A site, and what is to be done for it next.
+/// Certificate with the next action.
 struct RenewalJob<'w> {
     wanted: &'w ManagedCertificate,
     store: CertificateStore,
     state: RenewalState,
-    /// The certificate that is there, if it is for all names.
+    /// Stored certificate, if the certificate covers all names.
     issued: Option<IssuedCertificate>,
-    duty: RenewalAction,
-    /// Unix time.
+    action: RenewalAction,
+    /// Unix time of the action.
     at: u64,
 }
 
-fn take_over(name: &str, state: &mut RenewalState, info: Option<RenewalInfo>) {
+fn store_renewal_info(name: &str, state: &mut RenewalState, info: Option<RenewalInfo>) {
     let Some(info) = info else {
         state.window = None;
         return;
@@ -319,13 +322,14 @@ fn take_over(name: &str, state: &mut RenewalState, info: Option<RenewalInfo>) {
         let (start, end) = (format_utc(info.window.0), format_utc(info.window.1));
         let why = info.explanation.as_ref();
         let why = why.map_or_else(String::new, |why| format!(", see {why}"));
-        log::info!("acme: {name}: the directory wants it renewed between {start} and {end}{why}");
+        log::info!("acme: {name}: the directory suggests renewal between {start} and {end}{why}");
     }
     state.window = Some(info.window);
     state.explanation = info.explanation;
 }
 
-/// The configured challenge; else the one that worked last, and after a failure the other one.
+/// Returns the configured challenge type, else the type that succeeded last; failures alternate between the
+/// two types.
 fn choose(plan: &AcmePlan, state: &RenewalState) -> ChallengeType {
     if let Some(challenge) = plan.settings.challenge {
         return challenge;
@@ -340,10 +344,10 @@ fn choose(plan: &AcmePlan, state: &RenewalState) -> ChallengeType {
     }
 }
 
-/// 0 to 999.
+/// Returns a random number from 0 to 999.
 fn dice() -> u64 {
     let mut bytes = [0; 8];
-    // Without randomness all throws are alike, which does no harm.
+    // If the random number generator fails, all numbers are equal, which is harmless.
     let _ = rand::fill(&mut bytes);
     u64::from_be_bytes(bytes) % 1_000
 }

@@ -1,7 +1,6 @@
-//! When to do what for a certificate: pure functions of what is known and of the time.
+//! Schedule of renewals: pure functions of the stored state and the current time.
 //!
-//! What is known is kept over restarts, so that a server which crashes again and again doesn't ask
-//! a directory again and again.
+//! The state outlives restarts, so that a server that crashes repeatedly does not send orders repeatedly.
 
 use crate::limits::{
     ACME_ORDERS_PER_DAY, ACME_ORDERS_PER_HOUR, ACME_RENEWAL_INFO_SECONDS_MAX,
@@ -10,42 +9,42 @@ use crate::limits::{
 use crate::tls::IssuedCertificate;
 use crate::wire::json::{Json, quoted};
 
-/// What is known of a site's past. Times are Unix seconds.
+/// Stored history of one certificate. Times are Unix seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RenewalState {
-    /// Where its certificate came from.
+    /// URL of the directory that issued the current certificate.
     pub(super) directory: String,
-    /// Failures in a row.
+    /// Consecutive failures.
     pub(super) failures: u64,
-    /// No order before this time.
+    /// Earliest time of the next order.
     pub(super) next_try: u64,
-    /// When orders were begun, of the last day.
+    /// Times of the orders begun in the last 24 hours.
     pub(super) orders: Vec<u64>,
-    /// The last failure, until something worked.
+    /// Time and text of the last failure, cleared by the next success.
     pub(super) failure: Option<(u64, String)>,
-    /// When the directory wants the certificate renewed, first and last second.
+    /// Renewal window suggested by the directory: first and last second.
     pub(super) window: Option<(u64, u64)>,
-    /// Where it explains that.
+    /// URL of the directory's explanation of the window.
     pub(super) explanation: Option<String>,
-    /// When to ask for this window again.
+    /// Time of the next request for renewal information.
     pub(super) next_info: u64,
-    /// Thrown once for each certificate, so that not all are renewed at once: 0 to 999.
+    /// Random number from 0 to 999, drawn once for each certificate to spread renewals over time.
     pub(super) dice: u64,
-    /// The challenge that worked.
+    /// Challenge type that succeeded last.
     pub(super) challenge: Option<String>,
 }
 
-/// What there is to do.
+/// Action of the renewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RenewalAction {
-    /// Have a certificate issued.
+    /// Obtain a certificate.
     Order,
-    /// Ask the directory when the certificate should be renewed.
+    /// Request renewal information (RFC 9773).
     AskWhen,
 }
 
-/// What to do next for a site, and when. `issued` is the certificate that is there, if it is one
-/// for all names.
+/// Returns the next action for a certificate and the time of the action. `issued` is the stored certificate
+/// if the certificate covers all names.
 pub(super) fn next(
     state: &RenewalState,
     issued: Option<&IssuedCertificate>,
@@ -62,7 +61,7 @@ pub(super) fn next(
         && state.directory == directory
     {
         let ask = in_reach(state.next_info, now, ACME_RENEWAL_INFO_SECONDS_MAX);
-        // What is due is done; what the directory would say of it comes too late.
+        // Renewal information later than the order would be useless.
         if ask < order {
             return (RenewalAction::AskWhen, ask);
         }
@@ -70,9 +69,9 @@ pub(super) fn next(
     (RenewalAction::Order, order)
 }
 
-/// When a certificate is to be renewed: somewhere in the directory's window (RFC 9773 §4.2), else
-/// when two thirds of its life are over, a little earlier or later. Never so late that failures
-/// could outlast it, whatever the window says.
+/// Returns the time of the renewal: a random time in the directory's window (RFC 9773 §4.2), else about two
+/// thirds into the lifetime, with random spread. Regardless of the window, the last tenth of the lifetime
+/// remains as a reserve for failed attempts.
 pub(super) fn renewal(state: &RenewalState, issued: &IssuedCertificate) -> u64 {
     let life = issued.not_after.saturating_sub(issued.not_before);
     let latest = issued.not_after.saturating_sub(life / 10);
@@ -83,16 +82,16 @@ pub(super) fn renewal(state: &RenewalState, issued: &IssuedCertificate) -> u64 {
     at.min(latest)
 }
 
-/// So many thousandths of it.
+/// Returns `dice` thousandths of `span`.
 fn share(span: u64, dice: u64) -> u64 {
     (u128::from(span) * u128::from(dice.min(999)) / 1_000) as u64
 }
 
-/// No order before this: after failures there is a pause, and no more are begun than public
-/// directories allow.
+/// Returns the earliest time of the next order, bounded by the pause after failures and by the rate limits
+/// of public directories.
 fn not_before(state: &RenewalState, now: u64) -> u64 {
     let pause = in_reach(state.next_try, now, RETRY_AFTER_SECONDS_MAX);
-    // They stand in the order in which they were begun.
+    // The orders are sorted by time.
     let bounded = |count: usize, seconds: u64| {
         let recent = |at: &&u64| **at + seconds > now && **at <= now;
         let over = (state.orders.iter().filter(recent).count() + 1).saturating_sub(count);
@@ -105,17 +104,18 @@ fn not_before(state: &RenewalState, now: u64) -> u64 {
     pause.max(hour).max(day)
 }
 
-/// A time that is further ahead than it can have been set is of a clock that was wrong.
+/// Returns `at`, or 0 if `at` lies further ahead than any pause: the clock was wrong when the time was
+/// stored.
 fn in_reach(at: u64, now: u64, seconds_max: u64) -> u64 {
     if at > now + seconds_max { 0 } else { at }
 }
 
-/// A directory may ask to be left alone for longer than we would wait by ourselves.
+/// Longest accepted Retry-After of a directory. The renewer's own pauses are shorter.
 const RETRY_AFTER_SECONDS_MAX: u64 = 7 * 86_400;
 
-/// How long to pause after so many failures in a row: a minute, then four times as long each time, up
-/// to a day; and a little more or less, so that servers that failed together don't come together.
-/// `dice` is 0 to 999.
+/// Returns the pause after the given number of consecutive failures: 1 minute, multiplied by 4 with each
+/// failure, up to 1 day. A random spread of ±12.5 % keeps servers that failed together from retrying
+/// together. `dice` is 0 to 999.
 pub(super) fn pause(failures: u64, retry_after: Option<u64>, dice: u64) -> u64 {
     let doublings = failures.saturating_sub(1).min(10) * 2;
     let pause = (ACME_RETRY_SECONDS << doublings).min(ACME_RETRY_SECONDS_MAX);
@@ -124,20 +124,20 @@ pub(super) fn pause(failures: u64, retry_after: Option<u64>, dice: u64) -> u64 {
     pause.max(asked)
 }
 
-/// When to ask for renewal information again (RFC 9773 §4.3).
+/// Returns the time of the next request for renewal information (RFC 9773 §4.3).
 pub(super) fn next_info(now: u64, retry_after: Option<u64>) -> u64 {
     let asked = retry_after.unwrap_or(6 * 3_600);
     now + asked.clamp(ACME_RENEWAL_INFO_SECONDS_MIN, ACME_RENEWAL_INFO_SECONDS_MAX)
 }
 
 impl RenewalState {
-    /// An order is begun now.
+    /// Records an order begun at `now`.
     pub(super) fn begins(&mut self, now: u64) {
         self.orders.retain(|at| *at + 86_400 > now && *at <= now);
         self.orders.push(now);
     }
 
-    /// As it is kept.
+    /// Returns the content of the state file.
     pub(super) fn to_json(&self) -> String {
         let text = |text: &Option<String>| text.as_ref().map_or("null".to_owned(), |it| quoted(it));
         let orders: Vec<String> = self.orders.iter().map(u64::to_string).collect();
@@ -161,7 +161,7 @@ impl RenewalState {
         )
     }
 
-    /// What was kept; what is missing is as if nothing were known.
+    /// Parses the content of the state file. Missing members get default values.
     pub(super) fn from_json(json: &Json) -> RenewalState {
         let number = |name| json.number(name).unwrap_or(0);
         let text = |name| json.text(name).map(str::to_owned);
@@ -211,12 +211,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_certificate_at_once() {
+    fn a_missing_certificate_is_ordered_at_once() {
         assert_eq!(
             next(&RenewalState::default(), None, CA, NOW),
             (RenewalAction::Order, 0)
         );
-        // From another directory, as well.
+        // A certificate from another directory is replaced at once as well.
         let other = RenewalState {
             directory: "https://other.test/".to_owned(),
             ..state()
@@ -228,13 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn at_two_thirds_with_jitter() {
+    fn renewal_is_due_at_two_thirds_with_jitter() {
         for (dice, least, most) in [(0, 57, 58), (500, 59, 61), (999, 62, 63)] {
             let state = RenewalState { dice, ..state() };
             let at = renewal(&state, &issued());
             assert!(at >= NOW + least * DAY && at <= NOW + most * DAY, "{dice}");
         }
-        // Lives of six days and of an hour keep their proportions.
+        // The proportions hold for lifetimes of six days and of one hour.
         for life in [6 * DAY, 3_600, 3, 0] {
             let short = IssuedCertificate {
                 not_after: NOW + life,
@@ -246,23 +246,23 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_decides_where_it_does() {
+    fn the_renewal_window_of_the_directory_is_followed() {
         let mut state = state();
         state.window = Some((NOW + 10 * DAY, NOW + 12 * DAY));
         assert_eq!(renewal(&state, &issued()), NOW + 10 * DAY);
         state.dice = 500;
         assert_eq!(renewal(&state, &issued()), NOW + 11 * DAY);
-        // Now, when it lies in the past.
+        // A window in the past means a renewal at once.
         state.window = Some((NOW - 2 * DAY, NOW - DAY));
         assert_eq!(
             next(&state, Some(&issued()), CA, NOW).0,
             RenewalAction::Order
         );
         assert!(next(&state, Some(&issued()), CA, NOW).1 <= NOW);
-        // One that would let it expire isn't followed.
+        // A window too close to the expiry is ignored.
         state.window = Some((NOW + 500 * DAY, u64::MAX));
         assert_eq!(renewal(&state, &issued()), NOW + 81 * DAY);
-        // It is asked again before that.
+        // Renewal information is requested again before the renewal.
         assert_eq!(
             next(&state, Some(&issued()), CA, NOW),
             (RenewalAction::AskWhen, NOW + DAY / 2)
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_and_end_at_a_day() {
+    fn pauses_grow_up_to_a_day() {
         let least: Vec<u64> = (1..9).map(|failures| pause(failures, None, 0)).collect();
         assert_eq!(least[..3], [53, 210, 840]);
         assert_eq!(least[7], DAY - DAY / 8);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_orders_than_directories_allow() {
+    fn orders_stay_within_the_rate_limits() {
         let mut state = RenewalState::default();
         for minute in 0..4 {
             assert!(next(&state, None, CA, NOW + minute * 60).1 <= NOW + minute * 60);
@@ -301,13 +301,13 @@ mod tests {
             state.begins(now);
         }
         assert_eq!(next(&state, None, CA, now).1, NOW + DAY);
-        // A day later the oldest are forgotten.
+        // A day later, the oldest orders no longer count.
         state.begins(NOW + 3 * DAY);
         assert_eq!(state.orders, [NOW + 3 * DAY]);
     }
 
     #[test]
-    fn a_clock_that_was_wrong_stops_nothing() {
+    fn times_stored_under_a_wrong_clock_are_ignored() {
         let state = RenewalState {
             next_try: NOW + 1_000 * DAY,
             orders: vec![NOW + 1_000 * DAY; 9],
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read() {
+    fn the_stored_state_is_read_back() {
         let state = RenewalState {
             failures: 3,
             next_try: 4,

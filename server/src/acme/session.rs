@@ -1,4 +1,4 @@
-//! A conversation with a directory (RFC 8555): its URLs, nonces, our account, and signed calls.
+//! Session with a directory (RFC 8555): URLs, nonces, the account, and signed requests.
 
 use crate::base::clock::unix_seconds_now;
 use crate::config::AcmeConfig;
@@ -10,41 +10,41 @@ use super::store::{AcmeAccount, AcmeStore};
 use crate::acme::error::AcmeError;
 use crate::acme::https_client::{HttpsClient, HttpsRequest, HttpsResponse};
 
-/// A directory that has answered, and our account there.
+/// Directory that has responded, with the server's account.
 pub(super) struct AcmeSession<'s> {
     https: HttpsClient,
     settings: &'s AcmeConfig,
     links: DirectoryUrls,
     key: AccountKey,
-    /// The account's URL.
+    /// URL of the account.
     kid: String,
     nonce: Option<String>,
 }
 
-/// What a directory offers (RFC 8555 §7.1.1).
+/// Directory object (RFC 8555 §7.1.1).
 struct DirectoryUrls {
     new_nonce: String,
     new_account: String,
     new_order: String,
     renewal_info: Option<String>,
-    /// Names of profiles, if it has any.
+    /// Names of the offered profiles.
     profiles: Vec<String>,
     wants_binding: bool,
 }
 
-/// When a certificate should be renewed, as the directory sees it (RFC 9773 §4.2).
+/// Renewal information of a certificate (RFC 9773 §4.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RenewalInfo {
-    /// First and last second, Unix time.
+    /// Suggested window: first and last second, Unix time.
     pub(super) window: (u64, u64),
-    /// Where a reason is given for an unusual window.
+    /// URL of an explanation for an unusual window.
     pub(super) explanation: Option<String>,
-    /// Seconds until it wants to be asked again.
+    /// Seconds until the next request, from Retry-After.
     pub(super) retry_after: Option<u64>,
 }
 
 impl<'s> AcmeSession<'s> {
-    /// Reads the directory and finds or makes our account.
+    /// Reads the directory, and finds or registers the account.
     pub(super) fn open(
         settings: &'s AcmeConfig,
         store: &AcmeStore,
@@ -99,7 +99,8 @@ impl<'s> AcmeSession<'s> {
         format!("\"contact\":[{}]", mail.unwrap_or_default())
     }
 
-    /// RFC 8555 §7.3. A key that the directory knows gets the account that it has.
+    /// Registers the account (RFC 8555 §7.3). For a key known to the directory, the directory returns the
+    /// existing account.
     fn register(&mut self) -> Result<String, AcmeError> {
         let url = self.links.new_account.clone();
         let mut payload = format!("{{\"termsOfServiceAgreed\":true,{}", self.contact());
@@ -109,7 +110,7 @@ impl<'s> AcmeSession<'s> {
                 payload.push_str(&format!(",\"externalAccountBinding\":{binding}"));
             }
             None if self.links.wants_binding => {
-                let what = "this directory wants an external account binding: get one from the CA \
+                let what = "the directory requires an external account binding: get one from the CA \
                             and set `eab`";
                 return Err(AcmeError::new(what));
             }
@@ -118,7 +119,7 @@ impl<'s> AcmeSession<'s> {
         payload.push('}');
         let answer = self.call(&Signer::Key, &url, &payload)?;
         let kid = answer.head.text("location").map(str::to_owned);
-        kid.ok_or_else(|| AcmeError::new("the directory named no account"))
+        kid.ok_or_else(|| AcmeError::new("the directory's response names no account"))
     }
 
     fn change_contact(&mut self) -> Result<(), AcmeError> {
@@ -127,17 +128,17 @@ impl<'s> AcmeSession<'s> {
         self.post(&url, &payload).map(drop)
     }
 
-    /// What a challenge is answered with.
+    /// Returns the key authorization for a challenge token.
     pub(super) fn authorization(&self, token: &str) -> String {
         self.key.authorization(token)
     }
 
-    /// The URL for new orders.
+    /// Returns the URL for new orders.
     pub(super) fn new_order(&self) -> String {
         self.links.new_order.clone()
     }
 
-    /// Whether the directory has the profile that is configured.
+    /// Checks that the directory offers the configured profile.
     pub(super) fn check_profile(&self) -> Result<(), AcmeError> {
         let Some(profile) = &self.settings.profile else {
             return Ok(());
@@ -153,12 +154,12 @@ impl<'s> AcmeSession<'s> {
         Err(AcmeError::new(what))
     }
 
-    /// Reads what is at this URL (POST-as-GET, RFC 8555 §6.3).
+    /// Reads the resource at `url` (POST-as-GET, RFC 8555 §6.3).
     pub(super) fn read(&mut self, url: &str) -> Result<HttpsResponse, AcmeError> {
         self.post(url, "")
     }
 
-    /// Posts as our account.
+    /// Posts `payload`, signed by the account.
     pub(super) fn post(&mut self, url: &str, payload: &str) -> Result<HttpsResponse, AcmeError> {
         let kid = std::mem::take(&mut self.kid);
         let answer = self.call(&Signer::Account(&kid), url, payload);
@@ -166,7 +167,7 @@ impl<'s> AcmeSession<'s> {
         answer
     }
 
-    /// Signs and posts, again with another nonce where one was refused (RFC 8555 §6.5).
+    /// Signs and posts a request. A refused nonce is replaced and the request repeated (RFC 8555 §6.5).
     fn call(
         &mut self,
         signer: &Signer<'_>,
@@ -201,10 +202,11 @@ impl<'s> AcmeSession<'s> {
             url: &self.links.new_nonce,
             content: None,
         })?;
-        nonce_of(&answer).ok_or_else(|| AcmeError::new("the directory gave no nonce"))
+        nonce_of(&answer).ok_or_else(|| AcmeError::new("the directory sent no nonce"))
     }
 
-    /// Asks when this certificate should be renewed; None if the directory doesn't say such things.
+    /// Requests the renewal information of a certificate; None if the directory offers no renewal
+    /// information.
     pub(super) fn renewal_info(&self, id: &str) -> Result<Option<RenewalInfo>, AcmeError> {
         let Some(url) = &self.links.renewal_info else {
             return Ok(None);
@@ -219,7 +221,7 @@ impl<'s> AcmeSession<'s> {
             return Err(failure);
         }
         let info = RenewalInfo::read(&answer.json()?);
-        let mut info = info.ok_or_else(|| AcmeError::new("the window for renewal is malformed"))?;
+        let mut info = info.ok_or_else(|| AcmeError::new("the renewal window is malformed"))?;
         info.retry_after = answer.retry_after(unix_seconds_now());
         Ok(Some(info))
     }
@@ -237,7 +239,7 @@ impl DirectoryUrls {
         }
         let json = answer.json()?;
         let url = |name: &str| {
-            let what = format!("the directory has no `{name}`: is its URL right?");
+            let what = format!("the directory has no `{name}`: check the URL in `directory`");
             json.text(name)
                 .map(str::to_owned)
                 .ok_or_else(|| AcmeError::new(what))
@@ -273,7 +275,7 @@ impl RenewalInfo {
     }
 }
 
-/// What a refusing answer says; None if it doesn't refuse.
+/// Returns the error for a response with a status other than 2xx.
 fn refusal(answer: &HttpsResponse) -> Option<AcmeError> {
     let status = answer.head.status;
     if (200..300).contains(&status) {
@@ -286,13 +288,13 @@ fn refusal(answer: &HttpsResponse) -> Option<AcmeError> {
     Some(failure)
 }
 
-/// Base64url, of which a header takes any (RFC 8555 §6.5.1).
+/// Returns the nonce of a response, which must be base64url (RFC 8555 §6.5.1).
 fn nonce_of(answer: &HttpsResponse) -> Option<String> {
     let nonce = answer.head.text("replay-nonce")?;
     is_base64url(nonce).then(|| nonce.to_owned())
 }
 
-/// Not empty, and nothing but the digits of base64url.
+/// Returns true if the text is non-empty and consists of base64url digits.
 pub(super) fn is_base64url(text: &str) -> bool {
     let digit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     !text.is_empty() && text.bytes().all(digit)
@@ -303,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows() {
+    fn malformed_renewal_windows_are_refused() {
         let read = |text: &str| RenewalInfo::read(&Json::parse(text.as_bytes()).unwrap());
         let info = read(
             r#"{"suggestedWindow":{"start":"1970-01-01T00:00:10Z","end":"1970-01-01T00:00:20.5Z"},

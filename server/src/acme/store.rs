@@ -1,12 +1,12 @@
-//! What is kept in the state folder, so that a restart goes on where it was: accounts, orders that
-//! were begun, certificates, and when to try again. Every file is written whole.
+//! ACME files in the state folder, kept so that a restart continues where the server stopped: accounts,
+//! pending orders, certificates, and times of the next attempts. Each file is replaced atomically.
 //!
 //! ```text
 //! acme/lock
 //! acme/directories/HOST…/account.key      PEM, 0600
 //! acme/directories/HOST…/account.json
 //! acme/certificates/NAME/certificate.pem  key and chain, 0600
-//! acme/certificates/NAME/order.json       0600: it has the key of the certificate to be
+//! acme/certificates/NAME/order.json       0600: contains the key for the ordered certificate
 //! acme/certificates/NAME/state.json
 //! ```
 
@@ -25,32 +25,32 @@ use crate::config::ManagedCertificate;
 use crate::tls::IssuedCertificate;
 use crate::wire::json::{Json, quoted};
 
-/// The folder `acme` of the state folder.
+/// Folder `acme` of the state folder.
 #[derive(Clone)]
 pub(super) struct AcmeStore {
     folder: PathBuf,
 }
 
-/// An account that a directory knows.
+/// Account registered with a directory.
 pub(super) struct AcmeAccount {
     pub(super) kid: String,
-    /// The address that it has there.
+    /// Email address registered with the account.
     pub(super) email: Option<String>,
 }
 
-/// An order that was begun.
+/// Order stored for resumption.
 #[derive(Clone)]
 pub(super) struct StoredOrder {
     pub(super) url: String,
     pub(super) directory: String,
     pub(super) names: Vec<String>,
-    /// The key of the certificate to be, PEM.
+    /// PEM key for the ordered certificate.
     pub(super) key: String,
-    /// How often it was gone on with after a restart or a failure.
+    /// Number of resumptions after a restart or a failure.
     pub(super) resumes: u64,
 }
 
-/// What is kept of one site.
+/// Files of one certificate.
 pub(super) struct CertificateStore {
     folder: PathBuf,
 }
@@ -62,7 +62,8 @@ impl AcmeStore {
         }
     }
 
-    /// Takes the lock, which is held as long as the file; None while another server holds it.
+    /// Takes the lock, which is held as long as the returned file is open; None if another server holds the
+    /// lock.
     pub(super) fn lock(&self) -> Result<Option<File>, AcmeError> {
         let path = self.folder.join("lock");
         let open = || {
@@ -90,7 +91,7 @@ impl AcmeStore {
         self.folder.join("directories").join(name)
     }
 
-    /// The key of our account at this directory, and the account if the directory knows it.
+    /// Returns the account key for a directory, and the account if registered.
     pub(super) fn account(
         &self,
         directory: &str,
@@ -136,7 +137,7 @@ impl AcmeStore {
         )
     }
 
-    /// The directory says that it doesn't know our account: the next session makes one anew, with
+    /// Deletes the account after the directory has lost the account: the next session registers again with
     /// the same key.
     pub(super) fn forget_account(&self, directory: &str) {
         let _ = fs::remove_file(self.directory(directory).join("account.json"));
@@ -151,7 +152,7 @@ impl CertificateStore {
         }
     }
 
-    /// The certificate that is there; None if there is none that could be served.
+    /// Returns the stored certificate; None if the file holds no usable certificate.
     pub(super) fn certificate(&self, names: &[String]) -> Option<IssuedCertificate> {
         let text = read(&self.folder.join(CERTIFICATE)).ok().flatten()?;
         IssuedCertificate::read(text.as_bytes(), names).ok()
@@ -194,7 +195,7 @@ impl CertificateStore {
         let _ = fs::remove_file(self.folder.join(ORDER));
     }
 
-    /// What is known of the past; nothing where that can't be read.
+    /// Returns the stored history, empty if the file is unreadable.
     pub(super) fn state(&self) -> RenewalState {
         let text = read(&self.folder.join(STATE)).ok().flatten();
         let json = text.and_then(|text| Json::parse(text.as_bytes()));
@@ -210,10 +211,10 @@ impl CertificateStore {
 const CERTIFICATE: &str = "certificate.pem";
 const ORDER: &str = "order.json";
 const STATE: &str = "state.json";
-/// Ours are a hundred times smaller.
+/// Bytes of the largest file read. Regular files are a hundred times smaller.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A file's text; None if there is no file.
+/// Returns the text of a file; None if the file is missing.
 fn read(path: &Path) -> Result<Option<String>, AcmeError> {
     let read = || -> io::Result<String> {
         let mut text = String::new();
@@ -229,7 +230,7 @@ fn read(path: &Path) -> Result<Option<String>, AcmeError> {
 }
 
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), AcmeError> {
-    atomic_file::write(path, text.as_bytes(), mode).map_err(|error| cannot("keep", path, &error))
+    atomic_file::write(path, text.as_bytes(), mode).map_err(|error| cannot("write", path, &error))
 }
 
 fn cannot(verb: &str, path: &Path, error: &io::Error) -> AcmeError {
@@ -242,7 +243,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn what_is_kept_is_found() {
+    fn stored_files_are_read_back() {
         let state = tempfile::tempdir().unwrap();
         let store = AcmeStore::new(state.path());
         let url = "https://ca.test:14000/acme/dir";
@@ -285,15 +286,15 @@ mod tests {
     }
 
     #[test]
-    fn one_server_at_a_time() {
+    fn one_server_at_a_time_holds_the_lock() {
         let state = tempfile::tempdir().unwrap();
         let store = AcmeStore::new(state.path());
         let held = store.lock().unwrap();
         assert!(held.is_some());
         assert!(store.lock().unwrap().is_none());
         drop(held);
-        // A child that is being started beside us has a copy of it for a moment; who never lets go makes
-        // this hang.
+        // A child process being forked by another test holds a copy of the descriptor for a moment. A lock
+        // never released makes the test hang.
         while store.lock().unwrap().is_none() {
             std::thread::yield_now();
         }

@@ -1,7 +1,6 @@
-//! A site's content in one file, and back: its folders and its hit counts, as a tar.gz that other
-//! programs can read too. The first entry says whose it is, the last one has the SHA-256 of every
-//! file, so that an archive that was cut, damaged or made by somebody else is known before anything
-//! of it is used.
+//! Backup and restore of a site's content: folders and hit counts in one tar.gz, readable by other programs
+//! as well. The first entry names the site, and the last entry holds the SHA-256 digests of all files. A
+//! truncated, damaged or foreign archive is therefore detected before any content is put in place.
 
 mod restore_draft;
 mod restore;
@@ -15,26 +14,26 @@ use crate::config::{OperatorError, SiteConfig, TargetConfig};
 use crate::wire::request_target::encode_path;
 use std::path::{Path, PathBuf};
 
-/// The name of the first entry.
+/// Name of the first entry, the manifest.
 const ABOUT: &[u8] = b"backup.txt";
-/// The name of the last one, as sha256sum writes and checks it.
+/// Name of the last entry, with digests in the format of sha256sum.
 const SUMS: &[u8] = b"sha256.txt";
-/// The entry with the hit counts, if there are any.
+/// Name of the optional entry with the hit counts.
 const HITS: &[u8] = b"hits";
 const MAGIC: &str = "anthill backup 1";
 
-/// A folder of a site.
+/// Folder of a site in a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct BackupFolder {
-    /// In the archive.
+    /// Name of the folder in the archive.
     name: String,
-    /// `root` or `cgi`, and the path of its route as it is in URIs; how it is found again.
+    /// `root` or `cgi`, and the URI path of the route. A restore matches folders by role.
     role: String,
-    /// Where it lies, as the configuration names it; unknown as long as only the archive was read.
+    /// Path of the folder in the configuration; empty until the manifest is matched with a site.
     place: PathBuf,
 }
 
-/// The folders of a site that hold content, without those that lie in one another.
+/// Returns the content folders of the site, without folders nested in other content folders.
 fn folders(site: &SiteConfig) -> Vec<BackupFolder> {
     let root = site.root.iter().map(|root| ("root", "/", root.get_ref()));
     let routes = site.routes.iter().filter_map(|route| {
@@ -70,7 +69,7 @@ fn folders(site: &SiteConfig) -> Vec<BackupFolder> {
     folders
 }
 
-/// Root does not use this path, and what the operator can do about it.
+/// Converts the refusal of an untrusted path to an error with advice for the operator.
 fn untrusted(refused: &UntrustedPath) -> OperatorError {
     OperatorError::failure(refused.to_string())
         .help(refused.help(", to which the archive must be open"))
@@ -80,7 +79,7 @@ fn real(place: &Path) -> PathBuf {
     place.canonicalize().unwrap_or_else(|_| place.to_owned())
 }
 
-/// A line of the sums: as sha256sum has it, names with a backslash or a line's end escaped.
+/// Formats a line of digests as sha256sum does, with backslashes and line ends in names escaped.
 fn sum_line(digest: &[u8; 32], name: &[u8]) -> Vec<u8> {
     let is_odd = |byte: &u8| matches!(byte, b'\\' | b'\n' | b'\r');
     let mut line = Vec::new();

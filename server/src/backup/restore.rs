@@ -1,5 +1,5 @@
-//! Reads a backup. All of it is unpacked beside where it belongs, in folders that nobody else may enter,
-//! and verified; only then the folders change places. An archive that is wrong changes nothing.
+//! Restore of a backup. The archive is unpacked beside the destinations, into folders closed to all other
+//! users, and verified. Only then the folders are exchanged. An invalid archive changes nothing.
 
 use super::{ABOUT, BackupFolder, HITS, MAGIC, SUMS, folders, sum_line};
 use crate::backup::restore_draft::RestoreDraft;
@@ -17,36 +17,37 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// What was restored.
+/// Summary of a restore.
 #[derive(Debug, Default)]
 pub struct RestoreSummary {
-    /// Whose it was, by the first of its names.
+    /// First name of the saved site.
     pub site: String,
-    /// When it was saved, seconds since 1970.
+    /// Time of the backup, seconds since 1970.
     pub time: u64,
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// The folders, as they are now.
+    /// Paths of the restored folders.
     pub folders: Vec<PathBuf>,
-    /// What was there before is kept here.
+    /// Paths at which the former folders are kept.
     pub kept: Vec<PathBuf>,
-    /// The hit counts, as the state folder has them.
+    /// Hit counts in the format of the state file.
     pub hits: Option<Vec<u8>>,
 }
 
-/// Puts the archive's folders where `choose` says, by the name of its site, that this site has its own.
+/// Restores the archive into the folders of the site that `choose` returns for the site name in the
+/// archive.
 pub fn restore<'s>(
     archive: &Path,
     now: u64,
     choose: impl FnOnce(&str) -> Result<&'s SiteConfig, OperatorError>,
 ) -> Result<RestoreSummary, OperatorError> {
-    let place = |about: &mut BackupManifest| {
-        let here = folders(choose(&about.site)?);
-        for folder in &mut about.folders {
+    let place = |manifest: &mut BackupManifest| {
+        let here = folders(choose(&manifest.site)?);
+        for folder in &mut manifest.folders {
             let found = here.iter().find(|own| own.role == folder.role);
             let found = found.ok_or_else(|| {
                 let what = format!("{} has a folder of `{}`", archive.display(), folder.role);
-                OperatorError::failure(format!("{what}, for which the site here has no place"))
+                OperatorError::failure(format!("{what}, and the site has no route for it"))
                     .help("give the site that route, or unpack the backup with --to FOLDER")
             })?;
             folder.place = found.place.clone();
@@ -58,24 +59,29 @@ pub fn restore<'s>(
     Ok(std::mem::take(&mut unpacked.restored))
 }
 
-/// Unpacks the archive's folders in `to`, which isn't there yet.
+/// Unpacks the archive's folders in `to`, which must not exist.
 pub fn unpack(archive: &Path, to: &Path, now: u64) -> Result<RestoreSummary, OperatorError> {
     let failed = |error: io::Error| at(to, &error);
-    let way = TrustedPath::resolve(to, LastLink::Keep, MissingFolder::Make).map_err(failed)?;
-    if way.stat().map_err(failed)?.is_some() {
-        let what = format!("{} is there already", to.display());
-        return Err(OperatorError::failure(what).help("name a folder that isn't"));
+    let destination =
+        TrustedPath::resolve(to, LastLink::Keep, MissingFolder::Make).map_err(failed)?;
+    if destination.stat().map_err(failed)?.is_some() {
+        let what = format!("{} already exists", to.display());
+        return Err(OperatorError::failure(what).help("name a folder that does not exist"));
     }
     let us = rustix::process::geteuid().as_raw();
-    way.must_be_controlled_by(us).map_err(|error| {
+    destination.must_be_controlled_by(us).map_err(|error| {
         let help = "name a folder that root alone can change, in /root or /var/backups for example";
         OperatorError::failure(error.to_string()).help(help)
     })?;
-    let place = |about: &mut BackupManifest| {
-        let made = mkdirat(way.folder(), way.name(), Mode::from_raw_mode(0o777));
+    let place = |manifest: &mut BackupManifest| {
+        let made = mkdirat(
+            destination.folder(),
+            destination.name(),
+            Mode::from_raw_mode(0o777),
+        );
         made.map_err(|error| failed(error.into()))?;
-        for folder in &mut about.folders {
-            folder.place = way.path().join(&folder.name);
+        for folder in &mut manifest.folders {
+            folder.place = destination.path().join(&folder.name);
         }
         Ok(())
     };
@@ -84,8 +90,8 @@ pub fn unpack(archive: &Path, to: &Path, now: u64) -> Result<RestoreSummary, Ope
         Ok(std::mem::take(&mut unpacked.restored))
     });
     if unpacked.is_err() {
-        // Only if it was made above, and is empty again.
-        let _ = unlinkat(way.folder(), way.name(), AtFlags::REMOVEDIR);
+        // The folder is removed only if the call above created the folder and the folder is empty again.
+        let _ = unlinkat(destination.folder(), destination.name(), AtFlags::REMOVEDIR);
     }
     unpacked
 }
@@ -94,14 +100,14 @@ pub(super) fn at(place: &Path, error: &io::Error) -> OperatorError {
     OperatorError::failure(format!("{}: {}", place.display(), reason(error)))
 }
 
-/// What the first entry says.
+/// Content of the manifest.
 struct BackupManifest {
     site: String,
     time: u64,
     folders: Vec<BackupFolder>,
 }
 
-fn about(text: &str) -> Option<BackupManifest> {
+fn parse_manifest(text: &str) -> Option<BackupManifest> {
     let mut lines = text.strip_suffix('\n')?.split('\n');
     if lines.next()? != MAGIC {
         return None;
@@ -144,17 +150,18 @@ fn read(
 ) -> Result<UnpackedBackup, OperatorError> {
     let file = File::open(archive).map_err(|error| at(archive, &error))?;
     let mut input = TarReader::new(GzDecoder::new(BufReader::new(file)));
-    let (mut about, sum) = first(&mut input).map_err(|error| refused(archive, b"", &error))?;
-    place(&mut about)?;
-    let mut unpacked = UnpackedBackup::begin(about, sum)?;
+    let (mut manifest, sum) =
+        read_manifest(&mut input).map_err(|error| refused(archive, b"", &error))?;
+    place(&mut manifest)?;
+    let mut unpacked = UnpackedBackup::begin(manifest, sum)?;
     let mut name = Vec::new();
     unpacked
-        .all(&mut input, &mut name)
+        .entries(&mut input, &mut name)
         .map_err(|error| match error {
             RestoreError::Archive(error) => refused(archive, &name, &error),
             RestoreError::Here(error) => error,
         })?;
-    // What follows the compressed data isn't ours either.
+    // Bytes after the end of the compressed data make the archive invalid as well.
     let mut rest = input.into_inner().into_inner();
     match rest.fill_buf() {
         Ok([]) => {}
@@ -162,7 +169,7 @@ fn read(
             return Err(refused(
                 archive,
                 b"",
-                &invalid_data("something after its end"),
+                &invalid_data("data follows the end of the archive"),
             ));
         }
         Err(error) => return Err(at(archive, &error)),
@@ -171,13 +178,13 @@ fn read(
     Ok(unpacked)
 }
 
-/// An archive that can't be used: why, and at which entry.
+/// Returns the error for an unusable archive, with the reason and the entry.
 fn refused(archive: &Path, name: &[u8], error: &io::Error) -> OperatorError {
     let why = match error.kind() {
-        io::ErrorKind::UnexpectedEof => "it is cut off".to_owned(),
+        io::ErrorKind::UnexpectedEof => "it is truncated".to_owned(),
         io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => match error.get_ref() {
             Some(error) => error.to_string(),
-            None => "it is damaged".to_owned(),
+            None => "it is corrupt".to_owned(),
         },
         _ => reason(error),
     };
@@ -185,38 +192,37 @@ fn refused(archive: &Path, name: &[u8], error: &io::Error) -> OperatorError {
         b"" => String::new(),
         name => format!(" at `{}`", name.escape_ascii()),
     };
-    let what = format!(
-        "{} is no backup that can be used: {why}{name}",
-        archive.display()
-    );
-    OperatorError::failure(what).help("nothing was changed; take another one")
+    let what = format!("{} is not a usable backup: {why}{name}", archive.display());
+    OperatorError::failure(what).help("nothing was changed; use another backup")
 }
 
-fn first(input: &mut BackupReader) -> io::Result<(BackupManifest, Vec<u8>)> {
-    let foreign = || invalid_data("anthill didn't make it");
+fn read_manifest(input: &mut BackupReader) -> io::Result<(BackupManifest, Vec<u8>)> {
+    let foreign = || invalid_data("it has no header of an anthill backup");
     match input.next_entry()? {
         Some(entry) if entry.name == ABOUT && entry.kind == TarEntryKind::File => {}
         _ => return Err(foreign()),
     }
-    let text = short(input)?;
+    let text = read_metadata(input)?;
     let digest = crate::base::digest::sha256(&text);
-    let about = String::from_utf8(text).ok().and_then(|text| about(&text));
-    Ok((about.ok_or_else(foreign)?, sum_line(&digest, ABOUT)))
+    let manifest = String::from_utf8(text)
+        .ok()
+        .and_then(|text| parse_manifest(&text));
+    Ok((manifest.ok_or_else(foreign)?, sum_line(&digest, ABOUT)))
 }
 
-/// The content of an entry of our own.
-fn short(input: &mut BackupReader) -> io::Result<Vec<u8>> {
+/// Reads an entry of the backup itself, with bounded length.
+fn read_metadata(input: &mut BackupReader) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     input
         .take(BACKUP_METADATA_BYTES_MAX)
         .read_to_end(&mut content)?;
     match content.len() as u64 == BACKUP_METADATA_BYTES_MAX {
-        true => Err(invalid_data("an entry that is too long")),
+        true => Err(invalid_data("an entry is too long")),
         false => Ok(content),
     }
 }
 
-/// Whose fault it is.
+/// Cause of a failed restore: the archive, or the local file system.
 enum RestoreError {
     Archive(io::Error),
     Here(OperatorError),
@@ -228,53 +234,57 @@ impl From<io::Error> for RestoreError {
     }
 }
 
-/// An archive on its way to its places. Dropping it takes away what isn't there yet.
+/// Backup in the process of restoration. Dropping the value removes folders not yet in place.
 struct UnpackedBackup {
-    about: BackupManifest,
-    /// For each folder.
+    manifest: BackupManifest,
+    /// One draft for each folder of the manifest.
     drafts: Vec<RestoreDraft>,
-    /// What the last entry must say.
+    /// Expected content of the last entry.
     sums: Vec<u8>,
-    /// By name, and whether it is a folder.
+    /// Names of the entries so far, and whether the entry is a folder.
     made: HashMap<Vec<u8>, bool>,
     restored: RestoreSummary,
 }
 
 impl UnpackedBackup {
-    fn begin(about: BackupManifest, sum: Vec<u8>) -> Result<UnpackedBackup, OperatorError> {
-        let folders = about.folders.iter();
+    fn begin(manifest: BackupManifest, sum: Vec<u8>) -> Result<UnpackedBackup, OperatorError> {
+        let folders = manifest.folders.iter();
         let drafts = folders.map(|folder| RestoreDraft::begin(&folder.place));
         let restored = RestoreSummary {
-            site: about.site.clone(),
-            time: about.time,
+            site: manifest.site.clone(),
+            time: manifest.time,
             ..RestoreSummary::default()
         };
         Ok(UnpackedBackup {
             drafts: drafts.collect::<Result<_, _>>()?,
-            about,
+            manifest,
             sums: sum,
             made: HashMap::new(),
             restored,
         })
     }
 
-    /// All entries after the first; `name` is the one that is being read.
-    fn all(&mut self, input: &mut BackupReader, name: &mut Vec<u8>) -> Result<(), RestoreError> {
+    /// Reads all entries after the manifest. `name` is the name of the current entry, for error messages.
+    fn entries(
+        &mut self,
+        input: &mut BackupReader,
+        name: &mut Vec<u8>,
+    ) -> Result<(), RestoreError> {
         let mut sums = None;
         while let Some(entry) = input.next_entry()? {
             name.clone_from(&entry.name);
             if sums.is_some() {
-                return Err(invalid_data("something after the sums").into());
+                return Err(invalid_data("an entry follows the checksums").into());
             }
             let is_folder = entry.kind == TarEntryKind::Folder;
             let is_new = self.made.insert(name.clone(), is_folder).is_none();
             if self.made.len() as u64 > BACKUP_ENTRIES_MAX || !is_new {
-                return Err(invalid_data("an entry that is there twice, or one too many").into());
+                return Err(invalid_data("a duplicate entry, or too many entries").into());
             }
             match (&name[..], entry.kind) {
-                (SUMS, TarEntryKind::File) => sums = Some(short_of_any_length(input)?),
+                (SUMS, TarEntryKind::File) => sums = Some(read_digests(input)?),
                 (HITS, TarEntryKind::File) => {
-                    let hits = short(input)?;
+                    let hits = read_metadata(input)?;
                     let digest = crate::base::digest::sha256(&hits);
                     self.sums.extend(sum_line(&digest, HITS));
                     self.restored.hits = Some(hits);
@@ -282,29 +292,29 @@ impl UnpackedBackup {
                 _ => self.entry(input, &entry)?,
             }
         }
-        let roots = self.about.folders.iter();
+        let roots = self.manifest.folders.iter();
         if let Some(folder) = roots
             .clone()
             .find(|it| !self.made.contains_key(it.name.as_bytes()))
         {
             *name = folder.name.clone().into_bytes();
-            return Err(invalid_data("a folder isn't there").into());
+            return Err(invalid_data("a folder is missing").into());
         }
         name.clear();
         match sums {
             Some(sums) if sums == self.sums => Ok(()),
-            Some(_) => Err(invalid_data("its files aren't those it was made of (SHA-256)").into()),
-            None => Err(invalid_data("its sums aren't there").into()),
+            Some(_) => Err(invalid_data("the SHA-256 checksums do not match").into()),
+            None => Err(invalid_data("the checksums are missing").into()),
         }
     }
 
-    /// Which draft an entry belongs to, and its name in there, empty for the folder itself. The parent
-    /// of an entry is a folder that was made here.
+    /// Returns the index of the draft for an entry and the entry's name in the draft, empty for the folder
+    /// itself. The parent of the entry must be a folder from the archive.
     fn place<'n>(&self, name: &'n [u8]) -> Option<(usize, &'n [u8])> {
         let slash = name.iter().position(|byte| *byte == b'/');
         let (first, rest) = name.split_at(slash.unwrap_or(name.len()));
-        let mut all = self.about.folders.iter();
-        let nth = all.position(|folder| folder.name.as_bytes() == first)?;
+        let mut folders = self.manifest.folders.iter();
+        let nth = folders.position(|folder| folder.name.as_bytes() == first)?;
         let last = name.iter().rposition(|byte| *byte == b'/');
         let has_parent = last.is_none_or(|end| self.made.get(&name[..end]) == Some(&true));
         has_parent.then_some((nth, rest.strip_prefix(b"/").unwrap_or(rest)))
@@ -314,7 +324,7 @@ impl UnpackedBackup {
         let place = self
             .place(&entry.name)
             .filter(|(_, name)| !name.is_empty() || entry.kind == TarEntryKind::Folder);
-        let (nth, name) = place.ok_or_else(|| invalid_data("an entry that belongs nowhere"))?;
+        let (nth, name) = place.ok_or_else(|| invalid_data("an entry outside of the folders"))?;
         let draft = &mut self.drafts[nth];
         let shown = draft.shown(name);
         let failed = |error: Errno| RestoreError::Here(at(&shown, &error.into()));
@@ -334,7 +344,7 @@ impl UnpackedBackup {
         Ok(())
     }
 
-    /// Owners, modes and times of the folders, and all of it to the disk.
+    /// Sets owners, modes and times of the folders, and syncs the file systems.
     fn settle(&mut self) -> Result<(), OperatorError> {
         for draft in &mut self.drafts {
             draft.settle_folders()?;
@@ -348,7 +358,7 @@ impl UnpackedBackup {
         Ok(())
     }
 
-    /// The folders change places: all, or if one can't, none.
+    /// Puts all folders into place, or none if one fails.
     fn swap(&mut self, now: u64) -> Result<(), OperatorError> {
         let mut done: Vec<Option<OsString>> = Vec::new();
         for nth in 0..self.drafts.len() {
@@ -358,28 +368,29 @@ impl UnpackedBackup {
                     for (draft, kept) in self.drafts.iter_mut().zip(&done).rev() {
                         draft.undo(kept.as_deref());
                     }
-                    return Err(at(&self.drafts[nth].way.path(), &error));
+                    return Err(at(&self.drafts[nth].destination.path(), &error));
                 }
             }
         }
         for (draft, kept) in self.drafts.iter().zip(done) {
-            self.restored.folders.push(draft.way.path());
-            let kept = kept.map(|name| draft.way.beside(&name));
+            self.restored.folders.push(draft.destination.path());
+            let kept = kept.map(|name| draft.destination.beside(&name));
             self.restored.kept.extend(kept);
         }
         Ok(())
     }
 }
 
-/// The sums grow with the site.
-fn short_of_any_length(input: &mut BackupReader) -> io::Result<Vec<u8>> {
+/// Reads the entry with the digests, bounded by the number of entries, because the length grows with the
+/// site.
+fn read_digests(input: &mut BackupReader) -> io::Result<Vec<u8>> {
     let most = BACKUP_ENTRIES_MAX * 256;
     let mut content = Vec::new();
     input.take(most).read_to_end(&mut content)?;
     Ok(content)
 }
 
-/// Writes the content of an entry, and returns its SHA-256.
+/// Writes the content of an entry, and returns the SHA-256 digest.
 fn content(
     input: &mut BackupReader,
     mut file: &File,

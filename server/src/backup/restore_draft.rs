@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 /// A folder that is being restored. Dropping the draft removes the folder, unless the folder is in place.
 pub(super) struct RestoreDraft {
     /// The destination.
-    pub(super) way: TrustedPath,
+    pub(super) destination: TrustedPath,
     /// The open folder of the draft; `None` before the entry of the folder has come.
     pub(super) top: Option<OwnedFd>,
     /// The name of the draft, beside the destination.
@@ -48,21 +48,22 @@ impl RestoreDraft {
     pub(super) fn begin(place: &Path) -> Result<RestoreDraft, OperatorError> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::InvalidInput => {
-                OperatorError::failure(format!("{} can't be replaced", place.display()))
+                OperatorError::failure(format!("{} cannot be replaced", place.display()))
             }
             _ => at(place, &error),
         };
-        let way =
+        let destination =
             TrustedPath::resolve(place, LastLink::Follow, MissingFolder::Make).map_err(failed)?;
-        let (uid, gid) = way.owner().map_err(failed)?;
-        way.must_be_controlled_by(uid)
+        let (uid, gid) = destination.owner().map_err(failed)?;
+        destination
+            .must_be_controlled_by(uid)
             .map_err(|error| untrusted(&error))?;
-        let shown = way.name().to_string_lossy();
+        let shown = destination.name().to_string_lossy();
         let name = OsString::from(format!(".{shown}.restore-{}", std::process::id()));
         let is_root = rustix::process::geteuid().is_root();
         Ok(RestoreDraft {
             owner: is_root.then(|| (Uid::from_raw(uid), Gid::from_raw(gid))),
-            way,
+            destination,
             top: None,
             name,
             folders: Vec::new(),
@@ -73,7 +74,7 @@ impl RestoreDraft {
 
     /// Returns the path of an entry, for messages.
     pub(super) fn shown(&self, name: &[u8]) -> PathBuf {
-        let draft = self.way.beside(&self.name);
+        let draft = self.destination.beside(&self.name);
         match name {
             b"" => draft,
             name => draft.join(OsStr::from_bytes(name)),
@@ -84,8 +85,8 @@ impl RestoreDraft {
     pub(super) fn folder(&mut self, name: &[u8], entry: &TarEntry) -> Result<(), Errno> {
         match name {
             b"" => {
-                mkdirat(self.way.folder(), &self.name, Mode::RWXU)?;
-                let top = openat(self.way.folder(), &self.name, FOLDER, Mode::empty())?;
+                mkdirat(self.destination.folder(), &self.name, Mode::RWXU)?;
+                let top = openat(self.destination.folder(), &self.name, FOLDER, Mode::empty())?;
                 must_be_new(top.as_fd())?;
                 self.top = Some(top);
             }
@@ -186,7 +187,7 @@ impl RestoreDraft {
     /// Puts the draft into place. The former content is kept beside the destination, under the returned
     /// name.
     pub(super) fn swap(&mut self, now: u64) -> io::Result<Option<OsString>> {
-        let (folder, place) = (self.way.folder(), self.way.name());
+        let (folder, place) = (self.destination.folder(), self.destination.name());
         self.must_be_here()?;
         let is_there = |name: &OsStr| statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
         if !is_there(place) {
@@ -229,17 +230,17 @@ impl RestoreDraft {
     fn must_be_here(&self) -> io::Result<()> {
         let top = fstat(self.top.as_ref().ok_or(Errno::NOENT)?)?;
         let flags = AtFlags::SYMLINK_NOFOLLOW;
-        match statat(self.way.folder(), &self.name, flags) {
+        match statat(self.destination.folder(), &self.name, flags) {
             Ok(here) if (here.st_dev, here.st_ino) == (top.st_dev, top.st_ino) => Ok(()),
             _ => Err(io::Error::other(
-                "what was unpacked beside it was moved away meanwhile",
+                "the unpacked folder beside it was moved away during the restore",
             )),
         }
     }
 
     /// Takes the draft out of place again, to be removed.
     pub(super) fn undo(&mut self, kept: Option<&OsStr>) {
-        let (folder, place) = (self.way.folder(), self.way.name());
+        let (folder, place) = (self.destination.folder(), self.destination.name());
         // The first error, the reason for the undo, is the error to report.
         let out = rename_new(folder, place, &self.name);
         self.is_in_place = out.is_err();
@@ -258,7 +259,7 @@ impl Drop for RestoreDraft {
         // name is removed only if an empty folder has the name.
         let _ = fchmod(top, Mode::RWXU);
         let _ = remove_entries(top.as_fd());
-        let _ = unlinkat(self.way.folder(), &self.name, AtFlags::REMOVEDIR);
+        let _ = unlinkat(self.destination.folder(), &self.name, AtFlags::REMOVEDIR);
     }
 }
 

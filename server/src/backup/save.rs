@@ -1,5 +1,5 @@
-//! Writes a backup, of files that may change meanwhile: each is read until it was the same before and
-//! after, so that none is half of one version and half of another. The archive appears whole or not.
+//! Backup of files that may change during the backup. A file that changed while being read is read again,
+//! so that no file in the archive mixes two versions. The archive appears complete or not at all.
 
 use super::{ABOUT, BackupFolder, HITS, MAGIC, SUMS, folders, real, sum_line, untrusted};
 use crate::base::digest::Digest;
@@ -26,21 +26,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What was saved.
+/// Summary of a backup.
 #[derive(Debug, Default)]
 pub struct SaveSummary {
-    /// Files in it.
+    /// Number of files in the archive.
     pub files: u64,
-    /// Their bytes.
+    /// Total bytes of the files.
     pub bytes: u64,
-    /// What is neither a file, a folder nor a link, and isn't in it.
+    /// Paths left out of the archive because the type is neither file, folder nor symbolic link.
     pub passed_over: Vec<PathBuf>,
-    /// Files with several names, which belong to another user than their folder, and aren't in it.
+    /// Files left out of the archive because of several hard links and an owner other than the folder's
+    /// owner.
     pub planted: Vec<PathBuf>,
 }
 
-/// Writes the content of `site`, with these hit counts, into the file `to`. What lies in `state` isn't
-/// content, even if that folder is within the site's.
+/// Writes the content of `site` and the hit counts into the file `to`. The folder `state` is left out, even
+/// inside a folder of the site.
 pub fn save(
     site: &SiteConfig,
     hits: Option<&[u8]>,
@@ -54,53 +55,63 @@ pub fn save(
     };
     let out = BackupOutput::of(to).map_err(failed)?;
     let saved = write(site, hits, state, now, &out).and_then(|saved| {
-        out.arrive().map_err(|error| failed(error.into()))?;
+        out.rename_into_place()
+            .map_err(|error| failed(error.into()))?;
         Ok(saved)
     });
     if saved.is_err() {
-        // The first error is the one to tell.
-        let _ = unlinkat(out.way.folder(), &out.draft, AtFlags::empty());
+        // The first error is the error to report.
+        let _ = unlinkat(out.destination.folder(), &out.draft, AtFlags::empty());
     }
     saved
 }
 
-/// The destination of an archive. All is done in one open folder, so that a user that can change the path
-/// to the folder can't have the archive written into several folders.
+/// Destination of an archive. All operations use one open folder, so that a user able to change the path to
+/// the folder cannot spread the archive over several folders.
 struct BackupOutput {
-    way: TrustedPath,
-    /// The name of the archive before it is complete.
+    destination: TrustedPath,
+    /// Name of the incomplete archive.
     draft: OsString,
-    /// The name of the file for what is too large for memory.
+    /// Name of the spool file for content too large for memory.
     spool: OsString,
 }
 
 impl BackupOutput {
     fn of(to: &Path) -> io::Result<BackupOutput> {
-        let way = TrustedPath::resolve(to, LastLink::Keep, MissingFolder::Fail)?;
-        let own = |what: &str| {
-            let name = way.name().to_string_lossy();
+        let destination = TrustedPath::resolve(to, LastLink::Keep, MissingFolder::Fail)?;
+        let temporary_name = |what: &str| {
+            let name = destination.name().to_string_lossy();
             OsString::from(format!(".{name}.{}{what}", std::process::id()))
         };
-        let (draft, spool) = (own(""), own(".spool"));
-        Ok(BackupOutput { way, draft, spool })
+        let (draft, spool) = (temporary_name(""), temporary_name(".spool"));
+        Ok(BackupOutput {
+            destination,
+            draft,
+            spool,
+        })
     }
 
-    /// The path of the draft, for messages.
+    /// Returns the path of the draft, for messages.
     fn shown(&self) -> PathBuf {
-        self.way.beside(&self.draft)
+        self.destination.beside(&self.draft)
     }
 
     fn create(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        let file = openat(self.way.folder(), name, flags | OFlags::CLOEXEC, mode)?;
+        let file = openat(
+            self.destination.folder(),
+            name,
+            flags | OFlags::CLOEXEC,
+            mode,
+        )?;
         Ok(file.into())
     }
 
-    fn arrive(&self) -> rustix::io::Result<()> {
-        let folder = self.way.folder();
-        renameat(folder, &self.draft, folder, self.way.name())?;
-        self.way.sync();
+    fn rename_into_place(&self) -> rustix::io::Result<()> {
+        let folder = self.destination.folder();
+        renameat(folder, &self.draft, folder, self.destination.name())?;
+        self.destination.sync();
         Ok(())
     }
 }
@@ -114,47 +125,49 @@ fn write(
 ) -> Result<SaveSummary, OperatorError> {
     let folders = folders(site);
     if folders.is_empty() {
-        let what = "the site has no folder, so there is nothing to save";
+        let what = "the site has no folder to save";
         return Err(OperatorError::failure(what));
     }
-    let archive = out.way.path();
+    let archive = out.destination.path();
     if let Some(folder) = folders
         .iter()
         .find(|it| archive.starts_with(real(&it.place)))
     {
         let (archive, folder) = (archive.display(), folder.place.display());
-        let what = format!("the backup {archive} would lie in {folder}, which it saves");
-        let help = format!("write it to a file outside of {folder}");
+        let what =
+            format!("the backup {archive} would lie in {folder}, which is part of the backup");
+        let help = format!("name a file outside of {folder}");
         return Err(OperatorError::failure(what).help(help));
     }
     let name = site.names.first().map_or("*", |name| name.get_ref());
     let mut writer = BackupWriter::create(out, state)?;
-    writer.own(ABOUT, &about(name, now, &folders), now)?;
+    writer.metadata_entry(ABOUT, &manifest(name, now, &folders), now)?;
     for folder in &folders {
         let open = open_top(&folder.place)?;
         writer.folder(&open, folder.name.as_bytes(), &folder.place, 0)?;
     }
     if let Some(hits) = hits {
-        writer.own(HITS, hits, now)?;
+        writer.metadata_entry(HITS, hits, now)?;
     }
     let sums = std::mem::take(&mut writer.sums);
-    writer.own(SUMS, &sums, now)?;
+    writer.metadata_entry(SUMS, &sums, now)?;
     writer.finish()
 }
 
-/// Opens a folder of the site. Root saves none to which another user than its owner could have led it:
-/// the archive would hold what that user may not read.
+/// Opens a folder of the site. Root refuses a folder if a user other than the folder's owner controls the
+/// path: the archive would expose files unreadable to the other user.
 fn open_top(place: &Path) -> Result<OwnedFd, OperatorError> {
     let failed = |error: io::Error| at(place, error);
-    let way = TrustedPath::resolve(place, LastLink::Follow, MissingFolder::Fail).map_err(failed)?;
-    let open = way.open(FOLDER, Mode::empty()).map_err(failed)?;
+    let path =
+        TrustedPath::resolve(place, LastLink::Follow, MissingFolder::Fail).map_err(failed)?;
+    let open = path.open(FOLDER, Mode::empty()).map_err(failed)?;
     let owner = fstat(&open).map_err(|error| at(place, error))?.st_uid;
-    way.must_be_controlled_by(owner)
+    path.must_be_controlled_by(owner)
         .map_err(|error| untrusted(&error))?;
     Ok(open)
 }
 
-fn about(site: &str, now: u64, folders: &[BackupFolder]) -> Vec<u8> {
+fn manifest(site: &str, now: u64, folders: &[BackupFolder]) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let mut text = format!("{MAGIC}\nversion {version}\nsite {site}\ntime {now}\n");
     for folder in folders {
@@ -163,7 +176,7 @@ fn about(site: &str, now: u64, folders: &[BackupFolder]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Without waiting for whoever writes to a pipe.
+/// Flags to open a file. NONBLOCK avoids waiting for the writer of a FIFO.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -173,7 +186,7 @@ fn at(place: &Path, error: impl Into<io::Error>) -> OperatorError {
     OperatorError::failure(format!("{}: {}", place.display(), reason(&error.into())))
 }
 
-/// A file whose content was read whole: here, or in the spool if it is large.
+/// Complete content of a file: in memory, or in the spool file if large.
 enum FileContent {
     Here(Vec<u8>),
     Spooled,
@@ -181,13 +194,13 @@ enum FileContent {
 
 struct BackupWriter {
     out: GzEncoder<BufWriter<File>>,
-    /// The path of the draft, for messages.
+    /// Path of the draft, for messages.
     draft: PathBuf,
     spool: File,
     sums: Vec<u8>,
     saved: SaveSummary,
     entries: u64,
-    /// Device and number of what isn't content: the archive, the state folder.
+    /// Device and inode numbers of the archive and the state folder, which are not content.
     left_out: Vec<(u64, u64)>,
 }
 
@@ -197,8 +210,8 @@ impl BackupWriter {
         let failed = |error: io::Error| at(&draft, error);
         let file = out.create(&out.draft).map_err(failed)?;
         let made = out.create(&out.spool).map_err(failed)?;
-        // It goes with us, however we go.
-        let removed = unlinkat(out.way.folder(), &out.spool, AtFlags::empty());
+        // The unlinked spool file disappears with the process, however the process ends.
+        let removed = unlinkat(out.destination.folder(), &out.spool, AtFlags::empty());
         removed.map_err(|error| failed(error.into()))?;
         let state = std::fs::metadata(state).ok();
         let all = [file.metadata().ok(), state];
@@ -219,8 +232,13 @@ impl BackupWriter {
         written.map_err(|error| at(&self.draft, error))
     }
 
-    /// Something that is ours, and no file of the site.
-    fn own(&mut self, name: &[u8], content: &[u8], now: u64) -> Result<(), OperatorError> {
+    /// Writes an entry of the backup itself.
+    fn metadata_entry(
+        &mut self,
+        name: &[u8],
+        content: &[u8],
+        now: u64,
+    ) -> Result<(), OperatorError> {
         let digest = crate::base::digest::sha256(content);
         self.put(&tar::head(&TarEntry {
             name: name.to_vec(),
@@ -236,7 +254,7 @@ impl BackupWriter {
         Ok(())
     }
 
-    /// A folder and all in it. What disappears meanwhile isn't there.
+    /// Writes a folder and the content of the folder. Files deleted meanwhile are left out.
     fn folder(
         &mut self,
         open: &OwnedFd,
@@ -245,7 +263,7 @@ impl BackupWriter {
         depth: usize,
     ) -> Result<(), OperatorError> {
         if depth > BACKUP_DEPTH_MAX {
-            let what = format!("{}: folders are too deep in one another", place.display());
+            let what = format!("{}: folders are nested too deeply", place.display());
             return Err(OperatorError::failure(what));
         }
         let stat = fstat(open).map_err(|error| at(place, error))?;
@@ -308,7 +326,7 @@ impl BackupWriter {
             let open = openat(parent, child, FILE, Mode::empty());
             let mut file = File::from(open.map_err(|error| SaveError::at(place, error.into()))?);
             let before = fstat(&file).map_err(|error| SaveError::at(place, error.into()))?;
-            // It was a file a moment ago, when it was looked at.
+            // The file was replaced since the check of the type.
             if FileType::from_raw_mode(before.st_mode) != FileType::RegularFile {
                 return Err(SaveError::Gone);
             }
@@ -331,12 +349,12 @@ impl BackupWriter {
             self.saved.bytes += size;
             return Ok(());
         }
-        let what = format!("{} changes all the time", place.display());
-        let help = "save it when nobody writes to it, or keep it out of the site's folders";
+        let what = format!("{} changes too often to be read whole", place.display());
+        let help = "save it while no process writes to it, or move it out of the site's folders";
         Err(SaveError::Error(OperatorError::failure(what).help(help)))
     }
 
-    /// Reads a file whole; `None` if it changed meanwhile.
+    /// Reads a complete file; `None` if the file changed meanwhile.
     fn content(
         &mut self,
         file: &mut File,
@@ -358,7 +376,7 @@ impl BackupWriter {
                 read => read.map_err(|error| at(place, error))?,
             };
             read += length as u64;
-            // One that grows faster than it is read has no end.
+            // Stops at a file that grew, because the file may grow faster than the reads.
             if length == 0 || read > size {
                 break;
             }
@@ -413,7 +431,7 @@ impl BackupWriter {
     ) -> Result<(), OperatorError> {
         self.entries += 1;
         if self.entries > BACKUP_ENTRIES_MAX {
-            let what = format!("there are more than {BACKUP_ENTRIES_MAX} files");
+            let what = format!("the site has more than {BACKUP_ENTRIES_MAX} files");
             return Err(OperatorError::failure(what));
         }
         self.put(&tar::head(&TarEntry {
@@ -426,8 +444,8 @@ impl BackupWriter {
         }))
     }
 
-    /// Whether the file may be another user's, to which the folder's owner has made a hard link. Root
-    /// could read it, and would hand it on with the archive.
+    /// Returns true if the file may belong to another user, with a hard link made by the folder's owner.
+    /// Root could read the file, and would disclose the content in the archive.
     fn is_planted(
         &mut self,
         parent: &OwnedFd,
@@ -447,8 +465,8 @@ impl BackupWriter {
 
     #[allow(clippy::unnecessary_cast)] // the width differs by processor
     fn is_left_out(&self, stat: &Stat) -> bool {
-        let own = (stat.st_dev as u64, stat.st_ino as u64);
-        self.left_out.contains(&own)
+        let id = (stat.st_dev as u64, stat.st_ino as u64);
+        self.left_out.contains(&id)
     }
 
     fn finish(mut self) -> Result<SaveSummary, OperatorError> {
@@ -463,15 +481,15 @@ impl BackupWriter {
     }
 }
 
-/// Why an entry isn't in the archive.
+/// Reason that an entry is missing from the archive.
 enum SaveError {
-    /// It disappeared, which is no mistake.
+    /// The file was deleted during the backup, which is no failure.
     Gone,
     Error(OperatorError),
 }
 
 impl SaveError {
-    /// Another kind of thing under this name than a moment ago is gone too.
+    /// Classifies an error. A file replaced by a file of another type counts as deleted.
     fn at(place: &Path, error: io::Error) -> SaveError {
         let errno = error
             .raw_os_error()

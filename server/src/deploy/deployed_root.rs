@@ -1,5 +1,5 @@
-//! Where deployed trees lie: beside the root, in a hidden folder, each named after its commit. The root
-//! is a link to one of them, and is replaced by a link to another one in one step.
+//! Folder of deployed trees: a hidden folder beside the site's root, with one tree for each deployed
+//! commit. The root is a symbolic link to a tree, and rename(2) replaces the link atomically.
 
 use crate::base::heap_sort::sort;
 use crate::base::trusted_path::{FOLDER, LastLink, MissingFolder, TrustedPath};
@@ -15,16 +15,16 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The place of a root.
+/// Root of a site, with the folder of the deployed trees.
 #[derive(Clone, Debug)]
 pub(super) struct DeployedRoot {
     root: PathBuf,
-    /// Where the trees lie.
+    /// Folder of the deployed trees.
     trees: PathBuf,
     found: RootState,
 }
 
-/// A tree on its way. Dropping it takes it away.
+/// Incomplete tree. Dropping the draft removes the tree.
 pub(super) struct TreeDraft(PathBuf);
 
 impl TreeDraft {
@@ -35,29 +35,29 @@ impl TreeDraft {
 
 impl Drop for TreeDraft {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0); // after a success it isn't there any more
+        let _ = fs::remove_dir_all(&self.0); // after a success, the draft has been renamed
     }
 }
 
-/// The tree that stands in until there is one.
+/// Name of the empty tree served before the first deployment.
 const EMPTY: &str = "empty";
-/// What the site's root is called to who pushed, and the folder of the trees.
+/// Names of the root and of the folder of trees in messages to the client of a push.
 const ROOT: &str = "the site's folder";
 const TREES: &str = "the folder of deployed trees beside the site's";
-/// How drafts begin.
+/// Prefix of the names of drafts.
 const DRAFT: &str = "draft-";
-/// And links before they are moved to the root.
+/// Prefix of the names of symbolic links before the rename to the root.
 const LINK: &str = "link-";
 
-/// One that no other thread has, of whichever process.
+/// Returns a name unique among the threads of all processes.
 fn own_name(begin: &str) -> String {
     format!("{begin}{}", rustix::thread::gettid().as_raw_nonzero())
 }
 
 fn refuse_foreign(root: &Path, found: &RootState) -> Result<(), DeployError> {
     let foreign = match found {
-        RootState::Foreign => "it holds files that no deployment has put there: move it away",
-        RootState::Link(_) => "it is a link, and not one of ours: remove it",
+        RootState::Foreign => "it holds files that no deployment wrote: move it away",
+        RootState::Link(_) => "it is a symbolic link that no deployment made: remove it",
         RootState::Nothing | RootState::EmptyFolder | RootState::Deployed(_) => return Ok(()),
     };
     let logged = format!("{}: {foreign}", root.display());
@@ -65,7 +65,7 @@ fn refuse_foreign(root: &Path, found: &RootState) -> Result<(), DeployError> {
 }
 
 impl DeployedRoot {
-    /// Refused where there is something that isn't ours.
+    /// Inspects the root. Fails if the root holds content that no deployment wrote.
     pub(super) fn of(root: &Path) -> Result<DeployedRoot, DeployError> {
         let at = |error: io::Error| DeployError::on_disk(ROOT, root, &error);
         let found = inspect_root(root).map_err(at)?;
@@ -78,12 +78,12 @@ impl DeployedRoot {
         })
     }
 
-    /// There is nothing yet that could be served.
+    /// Returns true if the root leads to no deployed tree.
     pub(super) fn is_to_be_made(&self) -> bool {
         !matches!(self.found, RootState::Deployed(_)) || !self.root.exists()
     }
 
-    /// Of the tree that the root leads to.
+    /// Returns the commit of the tree that the root leads to.
     pub(super) fn commit(&self) -> Option<String> {
         match &self.found {
             RootState::Deployed(name) => commit_of(name),
@@ -91,7 +91,7 @@ impl DeployedRoot {
         }
     }
 
-    /// An empty folder for a new tree; what another one has left behind is taken away.
+    /// Creates an empty folder for a new tree, and removes drafts left behind by earlier processes.
     pub(super) fn draft(&self) -> Result<TreeDraft, DeployError> {
         self.make_trees()?;
         for (name, path) in self.names() {
@@ -99,27 +99,29 @@ impl DeployedRoot {
                 let _ = fs::remove_dir_all(&path);
             }
         }
-        // One that was given up may still wait for the disk in another thread, and clean up after that.
+        // A cancelled deployment may still wait for the disk in another thread, and remove the draft later.
+        // So each thread has a name of its own for the draft.
         let draft = self.trees.join(own_name(DRAFT));
         let made = DirBuilder::new().mode(0o700).create(&draft);
         made.map_err(|error| DeployError::on_disk(TREES, &draft, &error))?;
         Ok(TreeDraft(draft))
     }
 
-    /// The folder of the trees, which must be ours: who can write to it says what is served. A server
-    /// that stays root deploys only where no other user can change the way there, for that user could
-    /// have what is pushed unpacked anywhere.
+    /// Creates the folder of the trees if needed. The folder must belong to the server's account, because a
+    /// user with write access decides about the served content. A server that stays root deploys only where
+    /// no other user can change the path, because the other user could redirect the pushed files to any
+    /// folder.
     fn make_trees(&self) -> Result<(), DeployError> {
         let at = |error: io::Error| DeployError::on_disk(TREES, &self.trees, &error);
-        let way =
+        let path =
             TrustedPath::resolve(&self.trees, LastLink::Keep, MissingFolder::Fail).map_err(at)?;
-        way.must_be_controlled_by(0).map_err(|error| {
-            let logged = format!("{error}; name an account to become with `user`");
+        path.must_be_controlled_by(0).map_err(|error| {
+            let logged = format!("{error}; set `user` to an account for the server");
             DeployError::new(format!("{TREES}: another user can change it")).logged_as(logged)
         })?;
-        match mkdirat(way.folder(), way.name(), Mode::RWXU) {
+        match mkdirat(path.folder(), path.name(), Mode::RWXU) {
             Ok(()) => {
-                let made = way.open(FOLDER, Mode::empty()).map_err(at)?;
+                let made = path.open(FOLDER, Mode::empty()).map_err(at)?;
                 return fchmod(&made, Mode::from_raw_mode(0o755)).map_err(|error| at(error.into()));
             }
             Err(Errno::EXIST) => {}
@@ -129,17 +131,20 @@ impl DeployedRoot {
         let us = rustix::process::geteuid().as_raw();
         match metadata.is_dir() && metadata.uid() == us {
             true => Ok(()),
-            false => Err(at(io::Error::other("it is no folder, or somebody else's"))),
+            false => Err(at(io::Error::other(
+                "it is not a folder, or belongs to another user",
+            ))),
         }
     }
 
-    /// The draft becomes a tree of its own, and the root a link to it. Returns where it really lies.
+    /// Renames the draft to a tree of the commit, and switches the root to the tree. Returns the real path
+    /// of the tree.
     pub(super) fn turn(&self, draft: TreeDraft, commit: &str) -> Result<PathBuf, DeployError> {
         let names = (1..=NAMES_MAX).map(|nth| match nth {
             1 => commit.to_owned(),
             nth => format!("{commit}.{nth}"),
         });
-        // One that was deployed before may be in use, or changed by somebody.
+        // An earlier tree of the commit may be in use or modified, so the new tree gets a name of its own.
         let mut free = names.filter(|name| fs::symlink_metadata(self.trees.join(name)).is_err());
         let name = free
             .next()
@@ -158,30 +163,31 @@ impl DeployedRoot {
         tree.canonicalize().map_err(at)
     }
 
-    /// Turns the root.
+    /// Switches the root to the tree `name`.
     fn link(&self, name: &OsStr) -> Result<(), DeployError> {
         let at = |error: io::Error| DeployError::on_disk(ROOT, &self.root, &error);
         let trees = Path::new(self.trees.file_name().unwrap_or_default());
         let draft = self.trees.join(own_name(LINK));
-        let _ = fs::remove_file(&draft); // of one who was cut off
-        // As it stands beside the root, where it is moved to.
+        let _ = fs::remove_file(&draft); // left behind by an interrupted deployment
+        // The target is relative to the folder of the root, the link's final place.
         symlink(trees.join(name), &draft)
             .map_err(|error| DeployError::on_disk(TREES, &draft, &error))?;
-        let turned = self
-            .make_way()
+        let switched = self
+            .remove_empty_folder()
             .and_then(|()| fs::rename(&draft, &self.root).map_err(at));
-        if turned.is_err() {
-            let _ = fs::remove_file(&draft); // the first error is the one to tell
+        if switched.is_err() {
+            let _ = fs::remove_file(&draft); // the first error is reported
         }
-        turned?;
+        switched?;
         if let Some(above) = self.root.parent() {
             sync(above);
         }
         Ok(())
     }
 
-    /// Somebody may have put something there since it was looked.
-    fn make_way(&self) -> Result<(), DeployError> {
+    /// Removes an empty folder in place of the root. The root is inspected again, because another process
+    /// may have written to the root meanwhile.
+    fn remove_empty_folder(&self) -> Result<(), DeployError> {
         let at = |error: io::Error| DeployError::on_disk(ROOT, &self.root, &error);
         let found = inspect_root(&self.root).map_err(at)?;
         refuse_foreign(&self.root, &found)?;
@@ -191,7 +197,7 @@ impl DeployedRoot {
         }
     }
 
-    /// A root without anything in it, until something comes.
+    /// Switches the root to an empty tree, served until the first deployment.
     pub(super) fn make_empty(&self) -> Result<(), DeployError> {
         self.make_trees()?;
         let tree = self.trees.join(EMPTY);
@@ -204,8 +210,8 @@ impl DeployedRoot {
         self.link(OsStr::new(EMPTY))
     }
 
-    /// Takes away all trees but the new one, the one that was served until now, and those before
-    /// that are to be kept. What isn't ours stays.
+    /// Removes all trees except the current tree, the previous tree, and the newest of the older trees
+    /// (`DEPLOYED_TREES_KEPT`). Foreign files stay.
     pub(super) fn clean(&self) {
         let Ok(RootState::Deployed(now)) = inspect_root(&self.root) else {
             return;
@@ -223,7 +229,7 @@ impl DeployedRoot {
             }
         }
         for (name, path) in self.names() {
-            // Of one who was cut off before it was moved.
+            // Remains of an interrupted deployment.
             if name.as_encoded_bytes().starts_with(LINK.as_bytes()) {
                 let _ = fs::remove_file(&path);
             }
@@ -233,11 +239,11 @@ impl DeployedRoot {
         let away = old.len().saturating_sub(kept);
         for (_, path) in old.into_iter().take(away) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            // Half of a tree isn't to pass for one.
+            // The rename keeps a partly removed tree from passing for a complete tree.
             let draft = self.trees.join(format!("{DRAFT}{name}"));
             let removed = fs::rename(&path, &draft).and_then(|()| fs::remove_dir_all(&draft));
             if let Err(error) = removed {
-                log::warn!("an old tree can't be removed: {}: {error}", path.display());
+                log::warn!("cannot remove an old tree: {}: {error}", path.display());
             }
         }
     }
@@ -254,11 +260,11 @@ impl DeployedRoot {
     }
 }
 
-/// Trees of one commit that may lie beside each other: who pushes back and forth makes new ones, and
-/// old ones go.
+/// Trees of one commit that may exist at the same time. Repeated pushes of alternating commits create
+/// several trees of one commit, until old trees are removed.
 const NAMES_MAX: u32 = 1_000;
 
-/// The commit of a tree of this name: `id` or `id.2`.
+/// Returns the commit of a tree from the tree's name: `id` or `id.2`.
 fn commit_of(name: &OsStr) -> Option<String> {
     let name = name.to_str()?;
     let (id, nth) = name.split_once('.').unwrap_or((name, "1"));
@@ -267,7 +273,7 @@ fn commit_of(name: &OsStr) -> Option<String> {
     (is_id && is_nth).then(|| id.to_owned())
 }
 
-/// Brings names to the disk; file systems that can't do without.
+/// Syncs a folder. File systems without support for the call are ignored.
 fn sync(folder: &Path) {
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
 }
@@ -299,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_turned_and_few_trees_are_kept() {
+    fn the_root_is_switched_and_old_trees_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("www");
         DeployedRoot::of(&root).unwrap().make_empty().unwrap();
@@ -315,7 +321,7 @@ mod tests {
             assert!(trees(&root).len() <= 1 + DEPLOYED_TREES_KEPT);
         }
         assert_eq!(trees(&root), ["d", "e", "f"].map(|id| id.repeat(40)));
-        // An old one again is a new tree, and the one before is there.
+        // An old commit deployed again gets a new tree, and the previous tree stays.
         deploy(&root, "e");
         assert!(trees(&root).contains(&format!("{}.2", "e".repeat(40))));
         assert!(trees(&root).contains(&"f".repeat(40)));
@@ -326,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_stays() {
+    fn foreign_files_stay() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("www");
         fs::create_dir(&root).unwrap();
@@ -346,16 +352,16 @@ mod tests {
         symlink("elsewhere", &root).unwrap();
         assert!(DeployedRoot::of(&root).is_err());
         fs::remove_file(&root).unwrap();
-        // The folder of the trees is somebody's file.
+        // A foreign file has the name of the folder of trees.
         fs::rename(&trees, folder.path().join("away")).unwrap();
         fs::write(&trees, "").unwrap();
         assert!(DeployedRoot::of(&root).unwrap().draft().is_err());
         assert!(fs::symlink_metadata(&root).is_err());
     }
 
-    /// Needs root, which alone can give a folder away.
+    /// Requires root, because only root can change the owner of a folder.
     #[test]
-    fn root_deploys_nothing_where_another_user_can_lead_it() {
+    fn root_deploys_nothing_below_a_folder_of_another_user() {
         if !rustix::process::geteuid().is_root() {
             return;
         }
@@ -365,7 +371,10 @@ mod tests {
         std::os::unix::fs::chown(&above, Some(12_345), None).unwrap();
         let place = DeployedRoot::of(&above.join("www")).unwrap();
         let failure = place.make_empty().unwrap_err();
-        assert!(failure.to_string().contains("name an account"), "{failure}");
+        assert!(
+            failure.to_string().contains("set `user` to an account"),
+            "{failure}"
+        );
         assert!(
             !failure.client_message().contains("home"),
             "{}",
@@ -375,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_trees() {
+    fn names_of_trees_contain_the_commit() {
         let id = "0123456789".repeat(4);
         assert_eq!(commit_of(OsStr::new(&id)), Some(id.clone()));
         assert_eq!(commit_of(OsStr::new(&format!("{id}.17"))), Some(id.clone()));

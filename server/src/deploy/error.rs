@@ -1,5 +1,5 @@
-//! Why a branch wasn't deployed, in words for the log and the status, and for who pushed: where things
-//! lie on the server's disk is no business of theirs.
+//! Errors of deployments, with one text for the log and the status, and one text for the client of the
+//! push. The text for the client contains no paths of the server's disk.
 
 use std::fmt;
 use std::io;
@@ -7,62 +7,63 @@ use std::path::Path;
 
 use crate::config::reason;
 
-/// Both are one line without control characters.
+/// Error of a deployment. Both texts are one line without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeployError {
-    logged: String,
-    told: String,
+    for_log: String,
+    for_client: String,
 }
 
-/// Of names and words of others, so much is shown.
+/// Characters of the longest text. Texts may contain foreign names and output of git.
 const CHARS_MAX: usize = 500;
 
 impl DeployError {
-    /// With these words for everybody, which may have names of somebody else's in them.
+    /// Creates an error with one text for both the log and the client. The text may contain foreign names.
     pub fn new(what: impl AsRef<str>) -> DeployError {
         let line = line(what.as_ref());
         DeployError {
-            told: line.clone(),
-            logged: line,
+            for_client: line.clone(),
+            for_log: line,
         }
     }
 
-    /// With other words for the log.
+    /// Replaces the text for the log.
     pub fn logged_as(self, what: impl AsRef<str>) -> DeployError {
         DeployError {
-            logged: line(what.as_ref()),
+            for_log: line(what.as_ref()),
             ..self
         }
     }
 
-    /// A file or folder of the tree, by its path in it.
+    /// Creates the error of a file or folder in the tree, named by the path in the tree.
     pub fn at(name: &Path, error: &io::Error) -> DeployError {
         DeployError::new(format!("{}: {}", name.display(), reason(error)))
     }
 
-    /// The server's disk at this place, which is `what` to who pushed.
+    /// Creates the error of a path on the server's disk. The client sees `what` instead of the path.
     pub fn on_disk(what: &str, place: &Path, error: &io::Error) -> DeployError {
         let why = reason(error);
         DeployError::new(format!("{what}: {why}")).logged_as(format!("{}: {why}", place.display()))
     }
 
-    /// What git said. Words with a slash in them may be a path of the disk.
-    pub fn of_git(said: &str) -> DeployError {
-        match said.contains('/') {
-            true => DeployError::new("git failed; the server's error log says why")
-                .logged_as(format!("git: {said}")),
-            false => DeployError::new(format!("git: {said}")),
+    /// Creates an error from git's standard error. A text with a slash may contain a path of the disk, and
+    /// is only logged.
+    pub fn of_git(output: &str) -> DeployError {
+        match output.contains('/') {
+            true => DeployError::new("git failed; see the server's error log")
+                .logged_as(format!("git: {output}")),
+            false => DeployError::new(format!("git: {output}")),
         }
     }
 
-    /// Nobody wants it any more.
+    /// Creates the error of a cancelled deployment.
     pub fn unwanted() -> DeployError {
-        DeployError::new("it was given up")
+        DeployError::new("the deployment was cancelled")
     }
 
-    /// In words for who pushed.
+    /// Returns the text for the client of the push.
     pub fn client_message(&self) -> &str {
-        &self.told
+        &self.for_client
     }
 }
 
@@ -77,9 +78,9 @@ fn line(what: &str) -> String {
 }
 
 impl fmt::Display for DeployError {
-    /// In words for the log.
+    /// Writes the text for the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.logged)
+        f.write_str(&self.for_log)
     }
 }
 

@@ -1,8 +1,8 @@
-//! git, asked for the tip of a branch and for the tree of a commit.
+//! git subprocesses: read the tip of a branch, and the tree of a commit as a tar archive.
 //!
-//! It gets an environment of its own, with nothing that would ask, fetch or replace. A tree is read in a
-//! repository of ours that borrows the other's objects, so that no filter or program which that one names
-//! is run. One that falls silent, or that nobody waits for any more, is ended.
+//! git runs in an environment without prompts, fetches, or replaced objects. A tree is read in a sandbox
+//! repository that borrows the objects of the deployed repository, so that no filter or program configured
+//! in the deployed repository runs. A silent or no longer wanted process is killed.
 
 use crate::deploy::{CancelFlag, DeployError};
 use crate::handler::call::process::{bound_memory, search_path};
@@ -25,25 +25,25 @@ use std::process::{ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// git and a repository.
+/// Repository to read, and the program to read with.
 pub(super) struct GitRepository {
     program: PathBuf,
-    /// Where its own files are.
+    /// Folder of the repository (`GIT_DIR`).
     folder: PathBuf,
-    /// Where our own repositories without objects are.
+    /// Folder of the sandbox repositories, which have no objects.
     bare: PathBuf,
 }
 
-/// Where git reads.
+/// Repository in which git runs.
 enum GitSource {
-    /// The repository: its refs.
+    /// The deployed repository, to read refs.
     Refs,
-    /// Its objects, which have such names.
+    /// A sandbox repository with the deployed repository's objects, named by SHA-1 or SHA-256.
     Objects { sha256: bool },
 }
 
 impl GitRepository {
-    /// With the folder of our own repositories, which are made if they aren't there.
+    /// Finds the program git, and creates the sandbox repositories in `bare` if missing.
     pub(super) fn of(folder: PathBuf, bare: PathBuf) -> Result<GitRepository, DeployError> {
         let at = |error| DeployError::on_disk("the server's state folder", &bare, &error);
         sandbox_repository::prepare(&bare).map_err(at)?;
@@ -55,11 +55,11 @@ impl GitRepository {
                 folder,
                 bare,
             }),
-            None => Err(DeployError::new("there is no program `git`")),
+            None => Err(DeployError::new("the program `git` was not found in PATH")),
         }
     }
 
-    /// The commit that a branch stands at; None if there is no such branch.
+    /// Returns the commit of a branch; None if the branch does not exist.
     pub(super) fn tip(
         &self,
         branch: &str,
@@ -69,11 +69,13 @@ impl GitRepository {
         let format = "--format=%(refname) %(objecttype) %(objectname)";
         let arguments = ["for-each-ref", format, &name];
         let mut running = GitProcess::start(self, GitSource::Refs, &arguments, unwanted)?;
-        let mut said = String::new();
-        let read = (&mut running).take(TIP_BYTES_MAX).read_to_string(&mut said);
+        let mut output = String::new();
+        let read = (&mut running)
+            .take(TIP_BYTES_MAX)
+            .read_to_string(&mut output);
         running.end()?;
         read.map_err(|error| DeployError::new(format!("git: {error}")))?;
-        let found = said.lines().find_map(|line| {
+        let found = output.lines().find_map(|line| {
             let rest = line.strip_prefix(&name)?.strip_prefix(" commit ")?;
             let is_id =
                 matches!(rest.len(), 40 | 64) && rest.bytes().all(|b| b.is_ascii_hexdigit());
@@ -82,20 +84,20 @@ impl GitRepository {
         Ok(found)
     }
 
-    /// git, as it is run for us.
+    /// Returns a command with the environment and configuration for `from`.
     fn command(&self, from: &GitSource) -> Command {
         let mut command = Command::new(&self.program);
         command.env_clear().env("PATH", search_path());
         command.envs(ENVIRONMENT);
         match from {
-            // Where its files were checked out to, if anywhere, says nothing of a branch.
+            // The configured work tree has no influence on refs, so GIT_WORK_TREE replaces the setting.
             GitSource::Refs => command
                 .env("GIT_DIR", &self.folder)
                 .env("GIT_WORK_TREE", &self.folder)
                 .current_dir(&self.folder),
             GitSource::Objects { sha256 } => self.borrowing(&mut command, *sha256),
         };
-        // Whoever named the repository trusts it, whoever it belongs to.
+        // A repository named in the configuration is trusted, regardless of the owner.
         let safe = [self.folder.as_os_str().as_bytes(), b"."].map(|it| ("safe.directory", it));
         let fixed = CONFIG.map(|(key, value)| (key, value.as_bytes()));
         let config = safe.into_iter().chain(fixed);
@@ -110,8 +112,8 @@ impl GitRepository {
     fn borrowing<'c>(&self, command: &'c mut Command, sha256: bool) -> &'c mut Command {
         let own = sandbox_repository::folder(&self.bare, sha256);
         command.env("GIT_DIR", &own).current_dir(&own);
-        // It finds its own parts all the same, and nothing else: that `gpg.program` isn't to be run, older
-        // versions don't read here.
+        // git finds the commands of git without PATH. With a PATH that holds no programs, older versions of git
+        // that ignore `gpg.program` cannot run gpg either.
         command.env("PATH", &own);
         let shallow = self.folder.join("shallow");
         if shallow.is_file() {
@@ -121,26 +123,27 @@ impl GitRepository {
     }
 }
 
-/// The length of the longer names of objects.
+/// Hexadecimal digits of a SHA-256 object name.
 const SHA256_DIGITS: usize = 64;
-/// Branches whose names begin with the whole name of another one can't be, so one line comes.
+/// Bytes of the longest output of for-each-ref. A ref name cannot be a folder of another ref, so
+/// at most one line is printed.
 const TIP_BYTES_MAX: u64 = 64 * 1024;
 
-/// git at work; what it says is read from it.
+/// Running git process. `Read` returns the standard output.
 pub(super) struct GitProcess<'u> {
-    /// Its number, which nobody else has before it is waited for: when this is dropped.
+    /// Process id and process group. The id cannot be reused before the process is reaped on drop.
     group: Pid,
     stdout: ChildStdout,
     stderr: Option<ChildStderr>,
-    complaint: Vec<u8>,
+    stderr_bytes: Vec<u8>,
     unwanted: &'u CancelFlag,
-    /// Why reading was given up.
+    /// Reason that reading was abandoned.
     given_up: Option<DeployError>,
     is_over: bool,
 }
 
 impl<'u> GitProcess<'u> {
-    /// The tree of a commit, as a tar.
+    /// Starts git with the tree of a commit as a tar on standard output.
     pub(super) fn begin(
         git: &GitRepository,
         commit: &str,
@@ -165,10 +168,10 @@ impl<'u> GitProcess<'u> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // All that it starts can be ended with it.
+            // A process group of its own, so that all descendants can be killed.
             .process_group(0)
             .spawn();
-        let failed = |error: io::Error| DeployError::new(format!("git can't be run: {error}"));
+        let failed = |error: io::Error| DeployError::new(format!("cannot run git: {error}"));
         let mut child = child.map_err(failed)?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));
@@ -177,7 +180,7 @@ impl<'u> GitProcess<'u> {
             group: Pid::from_child(&child),
             stdout,
             stderr: Some(stderr),
-            complaint: Vec::new(),
+            stderr_bytes: Vec::new(),
             unwanted,
             given_up: None,
             is_over: false,
@@ -186,7 +189,7 @@ impl<'u> GitProcess<'u> {
         Ok(archive)
     }
 
-    /// What it says is read as it comes, and what it may take is little.
+    /// Makes standard error non-blocking, and bounds the memory of the process.
     fn bound(&self) -> io::Result<()> {
         if let Some(stderr) = &self.stderr {
             rustix::io::ioctl_fionbio(stderr, true)?;
@@ -194,7 +197,7 @@ impl<'u> GitProcess<'u> {
         bound_memory(self.group, DEPLOY_MEMORY_BYTES)
     }
 
-    /// Waits until it says more.
+    /// Waits for standard output. Fails on cancellation and after `DEPLOY_SILENT_SECONDS` without output.
     fn wait(&mut self) -> io::Result<()> {
         let until = Instant::now() + Duration::from_secs(DEPLOY_SILENT_SECONDS);
         loop {
@@ -202,21 +205,21 @@ impl<'u> GitProcess<'u> {
                 return Err(self.give_up(DeployError::unwanted()));
             }
             if Instant::now() >= until {
-                let what = format!("git was silent for {DEPLOY_SILENT_SECONDS} s");
+                let what = format!("git sent no output for {DEPLOY_SILENT_SECONDS} s");
                 return Err(self.give_up(DeployError::new(what)));
             }
             let mut all = vec![PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
             let stderr = self.stderr.as_ref().map(AsFd::as_fd);
             all.extend(stderr.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            match poll(&mut all, Some(&LOOK_AGAIN)) {
+            match poll(&mut all, Some(&CANCEL_POLL_INTERVAL)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
             let has_output = !all[0].revents().is_empty();
-            let complains = all.get(1).is_some_and(|fd| !fd.revents().is_empty());
+            let has_stderr = all.get(1).is_some_and(|fd| !fd.revents().is_empty());
             drop(all);
-            if complains {
-                self.listen();
+            if has_stderr {
+                self.read_stderr();
             }
             if has_output {
                 return Ok(());
@@ -224,15 +227,16 @@ impl<'u> GitProcess<'u> {
         }
     }
 
-    /// Reads what it complains of, and keeps the beginning.
-    fn listen(&mut self) {
+    /// Reads standard error, and keeps the beginning.
+    fn read_stderr(&mut self) {
         let mut piece = [0; 1_024];
         while let Some(stderr) = &mut self.stderr {
             match stderr.read(&mut piece) {
                 Ok(0) => self.stderr = None,
                 Ok(read) => {
-                    let room = DEPLOY_STDERR_BYTES_MAX.saturating_sub(self.complaint.len());
-                    self.complaint.extend_from_slice(&piece[..read.min(room)]);
+                    let room = DEPLOY_STDERR_BYTES_MAX.saturating_sub(self.stderr_bytes.len());
+                    self.stderr_bytes
+                        .extend_from_slice(&piece[..read.min(room)]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -246,48 +250,49 @@ impl<'u> GitProcess<'u> {
         io::Error::other(why)
     }
 
-    /// Ends it. Errors: it was given up, or failed by itself; not that it was cut off because nobody
-    /// read on.
+    /// Ends the process. Returns an error if reading was abandoned or git failed. A process killed because
+    /// the caller stopped reading is no error.
     pub(super) fn end(mut self) -> Result<(), DeployError> {
         if let Some(why) = self.given_up.take() {
             return Err(why);
         }
         if !self.is_over {
-            // Who reads has found something wrong; that is what is to be told.
+            // The caller stopped reading because of another error, and reports the other error.
             return Ok(());
         }
         let status = self.status();
-        self.listen();
-        let said = String::from_utf8_lossy(&self.complaint).into_owned();
-        let line = said.lines().find(|line| !line.trim().is_empty());
+        self.read_stderr();
+        let output = String::from_utf8_lossy(&self.stderr_bytes).into_owned();
+        let line = output.lines().find(|line| !line.trim().is_empty());
         match (status, line) {
             (Ok(Some(status)), _) if status.exit_status() == Some(0) => Ok(()),
             (Ok(_), Some(line)) => Err(DeployError::of_git(line)),
-            (Ok(Some(status)), None) => Err(DeployError::new(ended(&status))),
-            (Ok(None), None) => Err(DeployError::new("git doesn't end")),
+            (Ok(Some(status)), None) => Err(DeployError::new(exit_text(&status))),
+            (Ok(None), None) => Err(DeployError::new("git did not exit")),
             (Err(error), _) => Err(DeployError::new(format!("git: {error}"))),
         }
     }
 
-    /// How it ended, which it does once it has closed its output; there is no waiting for a child
-    /// with a deadline. It keeps its number, so that its group can be ended by it.
+    /// Returns the exit status. git exits soon after closing standard output, and the standard library has
+    /// no wait with a deadline, so the status is polled. WNOWAIT keeps the process id valid for the signal
+    /// to the process group.
     fn status(&self) -> io::Result<Option<WaitIdStatus>> {
         let until = Instant::now() + Duration::from_secs(DEPLOY_SILENT_SECONDS);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         loop {
             match waitid(WaitId::Pid(self.group), options)? {
-                None if Instant::now() < until => std::thread::sleep(ENDS_SOON),
+                None if Instant::now() < until => std::thread::sleep(EXIT_POLL_INTERVAL),
                 status => return Ok(status),
             }
         }
     }
 }
 
-fn ended(status: &WaitIdStatus) -> String {
+fn exit_text(status: &WaitIdStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => format!("git ended with {code}"),
-        (None, Some(signal)) => format!("git was ended by signal {signal}"),
-        (None, None) => "git ended".to_owned(),
+        (Some(code), _) => format!("git exited with status {code}"),
+        (None, Some(signal)) => format!("git was killed by signal {signal}"),
+        (None, None) => "git exited".to_owned(),
     }
 }
 
@@ -301,19 +306,21 @@ impl Read for GitProcess<'_> {
 }
 
 impl Drop for GitProcess<'_> {
-    /// All that is left of its group is ended, whether it has ended itself or not.
+    /// Kills all remaining processes of the group, whether git has exited or not.
     fn drop(&mut self) {
         let _ = kill_process_group(self.group, Signal::KILL);
         let until = Instant::now() + Duration::from_secs(DEPLOY_CLEANUP_SECONDS_MAX);
-        // It is our child, and so are its orphans where we are the first process, as in a container.
+        // The process is a child. Orphans of the group become children too if the server is PID 1, as in a
+        // container.
         loop {
             match waitpgid(self.group, WaitOptions::NOHANG) {
                 Ok(Some(_)) => {}
-                Ok(None) if Instant::now() < until => std::thread::sleep(ENDS_SOON),
-                // What even this doesn't end is in the kernel's hands: others aren't held up for it.
+                Ok(None) if Instant::now() < until => std::thread::sleep(EXIT_POLL_INTERVAL),
+                // A process that survives SIGKILL waits in the kernel. Further deployments must not wait
+                // for the process.
                 Ok(None) => {
                     let group = self.group.as_raw_nonzero();
-                    return log::warn!("processes of the group {group}, of git, don't end");
+                    return log::warn!("processes of git's process group {group} do not exit");
                 }
                 Err(_) => return,
             }
@@ -321,29 +328,29 @@ impl Drop for GitProcess<'_> {
     }
 }
 
-/// Nothing else reaches git.
+/// Fixed environment variables of git. No variable of the server's own environment is passed on.
 const ENVIRONMENT: [(&str, &str); 8] = [
     ("GIT_CONFIG_NOSYSTEM", "1"),
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_ATTR_NOSYSTEM", "1"),
     ("GIT_OPTIONAL_LOCKS", "0"),
     ("GIT_TERMINAL_PROMPT", "0"),
-    // What a commit is, its name says.
+    // The name of a commit determines the content, so replaced objects are ignored.
     ("GIT_NO_REPLACE_OBJECTS", "1"),
-    // What isn't there isn't asked for; older versions have nobody to ask.
+    // Missing objects are not fetched. Older versions, without the variable, have no allowed protocol.
     ("GIT_NO_LAZY_FETCH", "1"),
     ("GIT_ALLOW_PROTOCOL", "none"),
 ];
 
-/// Settings of git that hold whatever a repository says.
+/// Settings that override the configuration of the repository.
 const CONFIG: [(&str, &str); 10] = [
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
     ("core.attributesFile", "/dev/null"),
-    // Larger files go through it piece by piece.
+    // Larger files are streamed.
     ("core.bigFileThreshold", "16m"),
     ("core.deltaBaseCacheLimit", "32m"),
-    // `$Format:%G?$` in a file would have a signature checked, by a program that writes to a home.
+    // `$Format:%G?$` in a file would verify a signature with a program that writes to a home directory.
     ("gpg.program", "/bin/false"),
     ("gpg.openpgp.program", "/bin/false"),
     ("gpg.x509.program", "/bin/false"),
@@ -351,9 +358,9 @@ const CONFIG: [(&str, &str); 10] = [
     ("protocol.allow", "never"),
 ];
 
-/// So often it is looked whether anybody still wants it.
-const LOOK_AGAIN: Timespec = Timespec {
+/// Interval of checks for cancellation.
+const CANCEL_POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000_000,
 };
-const ENDS_SOON: Duration = Duration::from_millis(2);
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(2);

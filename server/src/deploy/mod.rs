@@ -1,8 +1,9 @@
-//! A branch of a repository becomes a site's folder: `git archive` of its commit is unpacked beside the
-//! folder, brought to the disk, and a link is turned. Whole, or not at all.
+//! Deployment of a branch to a site's root: the output of `git archive` is unpacked beside the root and
+//! synced, and then the root's symbolic link is switched. A deployment takes effect completely or not at
+//! all.
 //!
-//! All of it blocks, and is run by one thread: who serves reads the old tree meanwhile, and goes on
-//! with it until the control plane has made a World of the new one.
+//! All functions block and run on one thread. Workers serve the old tree meanwhile, until the control plane
+//! publishes a World with the new tree.
 
 mod git;
 mod error;
@@ -24,59 +25,59 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// What is deployed, from where to where.
+/// Source and destination of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeployPlan {
-    /// The site's first name, for words.
+    /// First name of the site, for messages.
     pub site: String,
-    /// The repository as it is named, below its route's folder.
+    /// Name of the repository below the route's folder.
     pub shown: String,
-    /// Where it lies; its ending may be missing.
+    /// Path of the repository, possibly without the `.git` suffix.
     pub repository: PathBuf,
-    /// Without `refs/heads/`.
+    /// Name of the branch, without `refs/heads/`.
     pub branch: String,
-    /// The site's root, a link or to become one.
+    /// Root of the site: a symbolic link, or to be replaced by a symbolic link.
     pub root: PathBuf,
-    /// Where our own repositories are, in which others' objects are read.
+    /// Folder of the sandbox repositories, in which foreign objects are read.
     bare: PathBuf,
     bounds: TreeLimits,
 }
 
-/// How large a tree may be.
+/// Largest deployable tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TreeLimits {
     entries: u64,
     bytes: u64,
 }
 
-/// What came of trying.
+/// Outcome of an attempt.
 #[derive(Debug)]
 pub enum DeployOutcome {
-    /// That commit is there already.
+    /// The commit is deployed already.
     Same(String),
-    /// There is no such branch; what is there stays.
+    /// The branch does not exist. The current tree stays.
     NoBranch,
-    /// It is the commit that failed before, and isn't tried again.
+    /// The commit failed before, and is not tried again.
     StillFailed,
     /// The root leads to a new tree.
     Deployed(DeployedTree),
-    /// What was there stays.
+    /// The attempt failed. The current tree stays.
     Failed(DeployFailureCause, DeployError),
 }
 
-/// What a failure has to do with.
+/// Scope of a failure, which decides about a retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeployFailureCause {
-    /// The repository couldn't be read. That may pass without anything that could be watched.
+    /// The repository was unreadable. The cause may disappear without an observable file change.
     Repository,
-    /// This commit: the same would come of it again.
+    /// The given commit failed. A retry would fail again.
     Commit(String),
-    /// A fault of our own, of whichever commit.
+    /// The server failed, independent of the commit.
     Ourselves,
 }
 
 impl DeployFailureCause {
-    /// Its commit, if it is known.
+    /// Returns the commit that failed, if known.
     pub fn commit(&self) -> Option<&str> {
         match self {
             DeployFailureCause::Commit(commit) => Some(commit),
@@ -85,36 +86,36 @@ impl DeployFailureCause {
     }
 }
 
-/// A new tree.
+/// Newly deployed tree.
 #[derive(Debug)]
 pub struct DeployedTree {
-    /// Its commit.
+    /// Commit of the tree.
     pub commit: String,
-    /// Where it lies, links resolved.
+    /// Path of the tree, links resolved.
     pub tree: PathBuf,
-    /// Files in it.
+    /// Number of files.
     pub files: u64,
-    /// Bytes in those.
+    /// Total bytes of the files.
     pub bytes: u64,
-    /// How long it took.
+    /// Duration of the deployment.
     pub took: Duration,
-    /// What is left of former times.
+    /// Earlier trees of the site.
     pub old: OldTrees,
 }
 
-/// Trees that were served before, of which few are kept.
+/// Earlier trees of a site, of which few are kept.
 #[derive(Clone, Debug)]
 pub struct OldTrees(DeployedRoot);
 
 impl OldTrees {
-    /// Takes the others away; blocks, and is best done when nobody waits for it.
+    /// Removes the trees beyond the number to keep. Blocks; best called while no client waits.
     pub fn remove(&self) {
         self.0.clean();
     }
 }
 
 impl DeployOutcome {
-    /// What can be taken away after it.
+    /// Returns the trees to clean up after the deployment.
     pub fn old(&self) -> Option<OldTrees> {
         match self {
             DeployOutcome::Deployed(turned) => Some(turned.old.clone()),
@@ -123,11 +124,11 @@ impl DeployOutcome {
     }
 }
 
-/// Says that a deployment isn't wanted any more.
+/// Flag that cancels a deployment.
 pub type CancelFlag = Arc<AtomicBool>;
 
 impl DeployPlan {
-    /// Of what was configured.
+    /// Builds the plan from the configuration.
     pub fn of(deployment: &Deployment<'_>, server: &ServerConfig) -> DeployPlan {
         let name = deployment.site.names.first();
         DeployPlan {
@@ -144,7 +145,7 @@ impl DeployPlan {
         }
     }
 
-    /// Is it the same but for how large a tree may be?
+    /// Returns true if the plans are equal except for the limits.
     pub fn is_like(&self, other: &DeployPlan) -> bool {
         let bounds = other.bounds;
         let with_its = DeployPlan {
@@ -154,14 +155,14 @@ impl DeployPlan {
         with_its == *other
     }
 
-    /// Is it this repository that was pushed to, by whatever name?
+    /// Returns true if `pushed` is the plan's repository, under any name.
     pub fn is_from(&self, pushed: &std::path::Path) -> bool {
         let real = |named| git_folder(named)?.canonicalize().ok();
         let ours = real(&self.repository);
         ours.is_some() && ours == real(pushed)
     }
 
-    /// Files that change with the branch.
+    /// Returns the files that change with the branch.
     pub fn refs(&self) -> Vec<PathBuf> {
         let Some(folder) = git_folder(&self.repository) else {
             return Vec::new();
@@ -173,7 +174,7 @@ impl DeployPlan {
         ]
     }
 
-    /// The commit whose tree the root leads to, and since when.
+    /// Returns the commit of the tree that the root leads to, and the time of the deployment.
     pub fn deployed(&self) -> Option<(String, SystemTime)> {
         let place = DeployedRoot::of(&self.root).ok()?;
         let commit = place.commit()?;
@@ -184,15 +185,15 @@ impl DeployPlan {
         Some((commit, since))
     }
 
-    /// Makes the root lead to the branch's tree, if it doesn't yet, and if it isn't `failed`. Blocks.
+    /// Deploys the branch, unless the tip is deployed already or equals the commit `failed`. Blocks.
     pub fn run(&self, failed: Option<&str>, unwanted: &CancelFlag) -> DeployOutcome {
         if unwanted.load(Ordering::Relaxed) {
             return DeployOutcome::Failed(DeployFailureCause::Ourselves, DeployError::unwanted());
         }
         let tip = git_folder(&self.repository)
             .ok_or_else(|| {
-                let logged = format!("{} is no repository", self.repository.display());
-                DeployError::new(format!("{} is no repository", self.shown)).logged_as(logged)
+                let logged = format!("{} is not a repository", self.repository.display());
+                DeployError::new(format!("{} is not a repository", self.shown)).logged_as(logged)
             })
             .and_then(|folder| GitRepository::of(folder, self.bare.clone()))
             .and_then(|git| Ok((git.tip(&self.branch, unwanted)?, git)));
@@ -225,7 +226,7 @@ impl DeployPlan {
         let draft = place.draft()?;
         let mut archive = GitProcess::begin(git, commit, unwanted)?;
         let unpacked = unpack::unpack(&mut archive, draft.path(), &self.root, self.bounds);
-        // Why git ended is the reason for what was missing.
+        // git's own failure explains missing entries, so the exit status is checked before the result.
         archive.end()?;
         let unpacked = unpacked?;
         if unwanted.load(Ordering::Relaxed) {
@@ -242,13 +243,13 @@ impl DeployPlan {
         }))
     }
 
-    /// Does the root lead to a tree of ours, of whichever commit?
+    /// Returns true if the root leads to a deployed tree, of any commit.
     pub fn has_deployed_tree(&self) -> bool {
         DeployedRoot::of(&self.root).is_ok_and(|place| !place.is_to_be_made())
     }
 
-    /// Before a World is built of it, a root that isn't there is made: of the branch, if that is done by
-    /// then, or else it is empty for now. Blocks.
+    /// Creates a missing root before a World is built: from the branch if the deployment finishes before
+    /// `until`, else empty for now. Blocks.
     pub fn ensure_root(&self, until: Instant) -> Result<(), DeployError> {
         if self.has_deployed_tree() {
             return Ok(());
@@ -268,27 +269,27 @@ impl DeployPlan {
                 let DeployPlan { site, branch, .. } = self;
                 let shown = &self.shown;
                 log::info!(
-                    "{site}: empty until {branch} of {shown} is deployed, which takes a while"
+                    "{site}: empty until {branch} of {shown} is deployed, which is still in progress"
                 );
             }
         }
         DeployedRoot::of(&self.root)?.make_empty()
     }
 
-    /// What came of it, if it came to its end by then. If it didn't, it is given up: who waits for the
-    /// disk can't be stopped at once, and is left behind to clean up.
+    /// Runs the deployment on a thread until `until`, and then cancels the deployment. A thread that waits
+    /// for the disk cannot be stopped at once, and cleans up later.
     fn run_until(&self, until: Instant) -> Option<DeployOutcome> {
         let patience = until.checked_duration_since(Instant::now())?;
         let (plan, unwanted) = (self.clone(), CancelFlag::default());
         let (done, outcome) = mpsc::channel();
         let of_thread = unwanted.clone();
         let run = move || {
-            // After a while nobody listens any more.
+            // After the timeout, the receiver is gone.
             let _ = done.send(plan.run(None, &of_thread));
         };
         let thread = thread::Builder::new().name("anthill-deploy".to_owned());
         if let Err(error) = thread.spawn(run) {
-            let failure = DeployError::new(format!("a thread can't be started: {error}"));
+            let failure = DeployError::new(format!("cannot start a thread: {error}"));
             return Some(DeployOutcome::Failed(
                 DeployFailureCause::Ourselves,
                 failure,
@@ -297,7 +298,7 @@ impl DeployPlan {
         match outcome.recv_timeout(patience) {
             Ok(outcome) => Some(outcome),
             Err(RecvTimeoutError::Disconnected) => {
-                let failure = DeployError::new("it panicked; see the error log");
+                let failure = DeployError::new("the deployment panicked; see the error log");
                 Some(DeployOutcome::Failed(
                     DeployFailureCause::Ourselves,
                     failure,
@@ -312,7 +313,7 @@ impl DeployPlan {
         }
     }
 
-    /// For the log.
+    /// Returns the log message for a deployed tree.
     pub fn success_message(&self, turned: &DeployedTree) -> String {
         let files = if turned.files == 1 { "file" } else { "files" };
         format!(
@@ -326,7 +327,7 @@ impl DeployPlan {
         )
     }
 
-    /// For the log.
+    /// Returns the log message for a failed deployment.
     pub fn failure_message(&self, commit: Option<&str>, failure: &DeployError) -> String {
         let what = match commit {
             Some(commit) => format!("{} of {}", short(commit), self.shown),
@@ -336,7 +337,7 @@ impl DeployPlan {
     }
 }
 
-/// As much of a commit's id as people read.
+/// Returns the abbreviated id of a commit.
 pub fn short(commit: &str) -> &str {
     commit.get(..SHORT).unwrap_or(commit)
 }

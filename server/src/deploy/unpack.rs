@@ -1,5 +1,5 @@
-//! The tree of a commit, from git's tar into a folder that is ours alone: nothing is written through a
-//! link, no link leads out, and all of it is on the disk before anybody is sent there.
+//! Unpacking of a commit's tree from git's tar archive into a private folder. No file is written through a
+//! symbolic link, no link leads out of the tree, and the tree is synced before the root leads to the tree.
 
 use super::{DeployError, TreeLimits};
 use crate::base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
@@ -13,17 +13,17 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// What was unpacked.
+/// Size of an unpacked tree.
 #[derive(Debug, Default)]
 pub(super) struct UnpackedTree {
-    /// Files.
+    /// Number of files.
     pub(super) files: u64,
-    /// Bytes in them.
+    /// Total bytes of the files.
     pub(super) bytes: u64,
 }
 
-/// Unpacks into `to`, which is there and empty. A file that is the same in `before`, what is served
-/// now, keeps its time: it hasn't changed since.
+/// Unpacks the archive into `to`, an existing empty folder. A file identical to the file of the same name
+/// in `before`, the tree served now, keeps the modification time.
 pub(super) fn unpack(
     input: impl Read,
     to: &Path,
@@ -45,33 +45,33 @@ pub(super) fn unpack(
     while let Some(entry) = input.next_entry().map_err(|error| broken(&error))? {
         tree.add(&mut input, &entry)?;
     }
-    tree.look_at_links()?;
+    tree.check_links()?;
     let at = |error: io::Error| DeployError::on_disk(TREE, to, &error);
     fs::set_permissions(to, Permissions::from_mode(FOLDER_MODE)).map_err(at)?;
     tree.sync().map_err(at)?;
     Ok(tree.unpacked)
 }
 
-/// What git has said is no archive, or ended too early.
+/// Returns the error for a malformed or truncated archive.
 fn broken(error: &io::Error) -> DeployError {
-    DeployError::new(format!("the archive of git: {error}"))
+    DeployError::new(format!("git's archive: {error}"))
 }
 
-/// What the folder of the tree is called to who pushed.
+/// Name of the tree's folder in messages to the client of the push.
 const TREE: &str = "the folder of the new tree";
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Whoever serves or runs what lies there may be another account.
+/// Mode of folders. The account that serves or runs the files may be another account.
 const FOLDER_MODE: u32 = 0o755;
 
 struct TreeWriter<'t> {
     to: &'t Path,
     before: &'t Path,
     bounds: TreeLimits,
-    /// The folder that was made last. It and those above it are no links, and whatever comes next
-    /// belongs into one of them: git goes through a tree folder by folder.
+    /// Path of the folder created last. The path contains no symbolic link, and each further entry belongs
+    /// to a folder on the path, because git walks a tree folder by folder.
     last: Vec<u8>,
     links: Vec<Vec<u8>>,
-    /// The folders, as long as they are few.
+    /// Paths of the created folders, recorded only in a small tree.
     folders: Vec<PathBuf>,
     entries: u64,
     unpacked: UnpackedTree,
@@ -82,7 +82,7 @@ impl TreeWriter<'_> {
     fn add(&mut self, input: &mut impl Read, entry: &TarEntry) -> Result<(), DeployError> {
         self.count(entry)?;
         if !self.is_made(parent(&entry.name)) {
-            return Err(broken(&invalid_data("an entry that belongs nowhere")));
+            return Err(broken(&invalid_data("an entry outside of the folders")));
         }
         let place = self.to.join(OsStr::from_bytes(&entry.name));
         let shown = Path::new(OsStr::from_bytes(&entry.name));
@@ -113,7 +113,7 @@ impl TreeWriter<'_> {
         Ok(())
     }
 
-    /// Is it a folder that was made here? The empty name is that of the tree itself.
+    /// Returns true if the folder was created from the archive. The empty name is the tree itself.
     fn is_made(&self, folder: &[u8]) -> bool {
         let rest = self.last.strip_prefix(folder);
         folder.is_empty() || rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
@@ -123,20 +123,20 @@ impl TreeWriter<'_> {
         let TreeLimits { entries, bytes } = self.bounds;
         self.entries += 1;
         if self.entries > entries {
-            let what = format!("it has more than {entries} files (the limit `deploy_files`)");
+            let what = format!("the tree has more than {entries} files (the limit `deploy_files`)");
             return Err(DeployError::new(what));
         }
         let depth = entry.name.iter().filter(|byte| **byte == b'/').count();
         if depth > FOLDER_DEPTH_MAX {
-            let what = format!("it has folders in one another, more than {FOLDER_DEPTH_MAX}");
+            let what = format!("folders are nested more than {FOLDER_DEPTH_MAX} deep");
             return Err(DeployError::new(what));
         }
         if entry.kind == TarEntryKind::Link && self.links.len() == DEPLOY_LINKS_MAX {
-            let what = format!("it has more than {DEPLOY_LINKS_MAX} links");
+            let what = format!("the tree has more than {DEPLOY_LINKS_MAX} links");
             return Err(DeployError::new(what));
         }
         if entry.size > bytes - self.unpacked.bytes {
-            let what = format!("it has more than {bytes} bytes (the limit `deploy_bytes`)");
+            let what = format!("the tree has more than {bytes} bytes (the limit `deploy_bytes`)");
             return Err(DeployError::new(what));
         }
         Ok(())
@@ -173,7 +173,7 @@ impl TreeWriter<'_> {
         file.set_permissions(Permissions::from_mode(mode))
             .map_err(at)?;
         if let PreviousFile(Some((_, modified))) = before {
-            // A time that the disk can't have is no reason to fail.
+            // A time unsupported by the file system is no reason to fail.
             let _ = file.set_modified(modified);
         }
         if self.is_small() {
@@ -182,8 +182,8 @@ impl TreeWriter<'_> {
         Ok(())
     }
 
-    /// So few that they are brought to the disk one by one: who asks for all at once waits for what
-    /// others are writing too.
+    /// Returns true if the tree has few enough files to sync each file. syncfs(2) would also wait for the
+    /// writes of other processes.
     fn is_small(&self) -> bool {
         self.entries <= DEPLOY_FSYNC_FILES_MAX
     }
@@ -196,8 +196,9 @@ impl TreeWriter<'_> {
         folders.try_for_each(|folder| File::open(folder)?.sync_all())
     }
 
-    /// What links lead to, as the kernel goes: several together may climb higher than each of them.
-    fn look_at_links(&self) -> Result<(), DeployError> {
+    /// Checks the targets of all links as the kernel resolves the links: several links together may lead
+    /// further up than each single link.
+    fn check_links(&self) -> Result<(), DeployError> {
         let root = SiteRoot::open(self.to, Symlinks::Inside, None);
         let root = root.map_err(|error| DeployError::on_disk(TREE, self.to, &error))?;
         for link in &self.links {
@@ -217,7 +218,7 @@ impl TreeWriter<'_> {
     }
 }
 
-/// The name of the folder that an entry lies in.
+/// Returns the name of the folder of an entry.
 fn parent(name: &[u8]) -> &[u8] {
     let slash = name.iter().rposition(|byte| *byte == b'/');
     &name[..slash.unwrap_or(0)]
@@ -233,7 +234,7 @@ fn leaves(link: &[u8], to: &[u8]) -> DeployError {
     DeployError::new(format!("the link {link} leads out of the tree{to}"))
 }
 
-/// Does a link of this name, read without looking at the disk, lead to what is in the tree?
+/// Returns true if the link's target stays in the tree, judged by the text alone.
 fn stays_inside(name: &[u8], target: &[u8]) -> bool {
     let above = name.iter().filter(|byte| **byte == b'/').count();
     let parts = target.split(|byte| *byte == b'/');
@@ -245,7 +246,8 @@ fn stays_inside(name: &[u8], target: &[u8]) -> bool {
     !target.starts_with(b"/") && depth.is_some()
 }
 
-/// The file of this name in what is served now, as long as the new one is the same; and its time.
+/// Open file of the same name in the current tree, and the modification time, while the content is equal so
+/// far.
 struct PreviousFile(Option<(File, SystemTime)>);
 
 impl PreviousFile {
@@ -260,7 +262,7 @@ impl PreviousFile {
         PreviousFile(open())
     }
 
-    /// With a buffer that is as long.
+    /// Compares the next bytes of the file with `new`. `old` is a buffer of the same length.
     fn filter_same(self, new: &[u8], old: &mut [u8]) -> PreviousFile {
         PreviousFile(self.0.filter(|(file, _)| {
             let mut file = file;
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_stay_and_links_that_leave() {
+    fn link_targets_outside_of_the_tree_are_detected() {
         for (name, target) in [
             ("a", "b"),
             ("a", "./b/../c"),
@@ -337,18 +339,18 @@ mod tests {
     }
 
     #[test]
-    fn several_links_lead_no_further_than_one() {
+    fn chained_links_cannot_leave_the_tree() {
         let link = |name, to: &str| entry(name, TarEntryKind::Link, to.as_bytes());
         let folder = |name| entry(name, TarEntryKind::Folder, b"");
-        // Each for itself stays: `up` leads to the top, and `out` one higher.
+        // Each link alone stays inside: `up` leads to the top, and `out` one folder higher.
         let all = [
             folder("a"),
             folder("a/b"),
             link("a/b/up", "../.."),
             link("out", "a/b/up/.."),
         ];
-        let said = unpacked(&all).unwrap_err();
-        assert!(said.contains("out leads out of the tree"), "{said}");
+        let message = unpacked(&all).unwrap_err();
+        assert!(message.contains("out leads out of the tree"), "{message}");
         assert!(unpacked(&all[..3]).is_ok());
         assert!(unpacked(&[link("dangling", "none")]).is_ok());
         assert!(unpacked(&[link("loop", "loop")]).is_ok());
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold() {
+    fn trees_above_the_limits_are_refused() {
         let large = entry("f", TarEntryKind::File, &[7; 1_001]);
         assert!(unpacked(&[large]).unwrap_err().contains("deploy_bytes"));
         let half = |name| entry(name, TarEntryKind::File, &[7; 600]);
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_the_same_keeps_its_time() {
+    fn unchanged_files_keep_their_modification_time() {
         let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let long_ago = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
         for name in ["same", "other", "longer"] {

@@ -1,4 +1,5 @@
-//! What a page may read of its own counts: `/prefix/some/page` gives those of `/some/page`, as JSON.
+//! Handler that serves the hit counts of single pages as JSON: `/prefix/some/page` returns the counts of
+//! `/some/page`.
 
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::hits::table::PageHits;
@@ -9,15 +10,15 @@ use crate::wire::status::Status;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Tells how often a page was seen.
+/// Handler for the hit counts of one site's pages.
 pub struct HitsHandler {
     site: Arc<SiteHits>,
-    /// The route's path, without its last slash.
+    /// Path of the route, without the final slash.
     prefix: Box<[u8]>,
 }
 
 impl HitsHandler {
-    /// Of the pages of `site`, below `prefix`.
+    /// Creates the handler for a route at `prefix`, and excludes `prefix` from the counts of `site`.
     pub fn new(site: Arc<SiteHits>, prefix: &[u8]) -> HitsHandler {
         site.table().leave_out(prefix);
         HitsHandler {

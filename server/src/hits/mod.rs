@@ -1,8 +1,8 @@
-//! Hit counts: how often each page of a site was seen, and on which day. No cookie is set for it, and
-//! nothing is kept of who it was.
+//! Hit counts: the number of views of each page of a site, by day. Counting sets no cookie and stores
+//! nothing about the visitor.
 //!
-//! A worker counts for itself ([`Tally`]); now and then it adds what it counted to the ledger here,
-//! one table for each site, which is written to a small file of the state folder.
+//! Each worker counts into a [`Tally`] of its own, and adds the tally at intervals to the process-wide
+//! [`Hits`]: one table for each site, written to a small file in the state folder.
 
 mod user_agent;
 mod state_file;
@@ -22,23 +22,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use table::HitTable;
 
-/// The ledger, one for the process.
+/// Hit counts of all sites, one instance for the process.
 #[derive(Default)]
 pub struct Hits {
     sites: Mutex<Vec<Arc<SiteHits>>>,
 }
 
-/// The counts of one site.
+/// Hit counts of one site.
 pub struct SiteHits {
-    /// Its first name.
+    /// First name of the site in the configuration.
     name: Box<str>,
     table: Mutex<HitTable>,
-    /// There is more than was written.
+    /// Whether the table holds counts missing from the file.
     is_changed: AtomicBool,
 }
 
 impl Hits {
-    /// The counts of the site with this first name.
+    /// Returns the counts of the site with the first name `name`, created if absent.
     pub fn of(&self, name: &str) -> Arc<SiteHits> {
         let mut sites = lock(&self.sites);
         if let Some(site) = sites.iter().find(|site| *site.name == *name) {
@@ -53,7 +53,7 @@ impl Hits {
         site
     }
 
-    /// Reads what an earlier server has counted; lines that make no sense are passed over.
+    /// Reads the counts that an earlier server process wrote; malformed lines are skipped.
     pub fn load(&self, state: &Path) -> io::Result<()> {
         let text = match atomic_file::read(&path(state)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -63,16 +63,16 @@ impl Hits {
         Ok(())
     }
 
-    /// Writes what has changed since; blocks.
+    /// Writes the counts if any site changed since the last write; blocks.
     pub fn save(&self, state: &Path) -> io::Result<()> {
         self.save_for(state, None)
     }
 
-    /// The same, into a file that belongs to this user and group.
+    /// Writes the counts as [`Hits::save`] does, into a file owned by the given user and group.
     pub fn save_for(&self, state: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
         let sites = lock(&self.sites).clone();
         let changed = |site: &&Arc<SiteHits>| site.is_changed.swap(false, Ordering::Relaxed);
-        // Every site is asked, for its mark is taken away.
+        // `count` visits every site, because the filter also clears each site's mark.
         if sites.iter().filter(changed).count() == 0 {
             return Ok(());
         }
@@ -85,14 +85,14 @@ impl Hits {
         written
     }
 
-    /// The counts of one site as its file has them; `None` if there are none.
+    /// Returns the counts of one site in the format of the state file; `None` if the table is empty.
     pub fn written(&self, site: &str) -> Option<Vec<u8>> {
         let site = self.of(site);
         let is_empty = site.table().days.is_empty() && site.table().pages.is_empty();
         (!is_empty).then(|| state_file::text(&[site]))
     }
 
-    /// Takes the counts that such a text has instead of those of `site`.
+    /// Replaces the counts of `site` with the counts in `text`, which has the format of the state file.
     pub fn replace(&self, site: &str, text: &[u8]) {
         let read = Hits::default();
         state_file::read(&read, text);
@@ -104,12 +104,12 @@ impl Hits {
         site.is_changed.store(true, Ordering::Relaxed);
     }
 
-    /// For people: of these sites, by their first names.
+    /// Returns the report for the terminal on the given sites, by first name.
     pub fn shown(&self, sites: &[&str]) -> String {
         report::text(&self.named(sites), today())
     }
 
-    /// For programs.
+    /// Returns the report as JSON on the given sites, by first name.
     pub fn json(&self, sites: &[&str]) -> String {
         report::json(&self.named(sites), today())
     }
@@ -124,14 +124,14 @@ impl SiteHits {
         lock(&self.table)
     }
 
-    /// Adds to a page's counts of a day.
+    /// Adds views to the counts of a page on a day.
     fn add(&self, path: &[u8], views: u32, bots: u32, day: u32) {
         self.table().add(path, views, bots, day);
         self.is_changed.store(true, Ordering::Relaxed);
     }
 }
 
-/// Days since 1970, UTC.
+/// Returns the number of the current day, counted from 1970-01-01 UTC.
 fn today() -> u32 {
     day_of(clock::unix_seconds_now())
 }

@@ -1,4 +1,4 @@
-//! The counts, for people and for programs.
+//! Reports on hit counts: text for the terminal, JSON for programs.
 
 use crate::base::clock::civil;
 use crate::base::heap_sort::sort_by;
@@ -8,7 +8,7 @@ use crate::wire::json::quoted;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// So many days and pages are shown to people.
+/// Days and pages listed for each site in the text report.
 const DAYS: usize = 7;
 const PAGES: usize = 50;
 
@@ -73,7 +73,7 @@ fn site_json(site: &SiteHits, today: u32) -> String {
     )
 }
 
-/// One page, with its days.
+/// Returns the counts of one page with its days, as a JSON object.
 pub(super) fn page_json(path: &[u8], page: &PageHits, today: u32) -> String {
     let days = page.days.iter();
     let days = days.map(|(day, views)| format!("\"{}\":{views}", date(*day)));
@@ -88,7 +88,7 @@ pub(super) fn page_json(path: &[u8], page: &PageHits, today: u32) -> String {
     )
 }
 
-/// The most seen first.
+/// Returns the pages by views, descending, and by path among pages with equal views.
 fn ordered(table: &HitTable) -> Vec<(&[u8], &PageHits)> {
     let mut pages: Vec<(&[u8], &PageHits)> = table
         .pages
@@ -101,7 +101,7 @@ fn ordered(table: &HitTable) -> Vec<(&[u8], &PageHits)> {
     pages
 }
 
-/// `2026-11-21`
+/// Formats a day as `2026-11-21`.
 fn date(day: u32) -> String {
     let at = civil(u64::from(day) * 86_400);
     format!("{:04}-{:02}-{:02}", at.year, at.month, at.day)

@@ -1,4 +1,4 @@
-//! The counts as lines of text in the state folder: a site, its days, its pages.
+//! State file of the hit counts: lines of text with a site, its days, and its pages.
 
 use crate::hits::table::{DayHits, PageHits};
 use crate::hits::{Hits, SiteHits};
@@ -11,7 +11,7 @@ const MAGIC: &str = "anthill hits 1";
 
 pub(super) fn text(sites: &[Arc<SiteHits>]) -> Vec<u8> {
     let mut out = Vec::new();
-    // Into a Vec nothing fails.
+    // Writing into a Vec never fails.
     let _ = writeln!(out, "{MAGIC}");
     for site in sites {
         let table = site.table();
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_counts_are_read_back() {
         let hits = Hits::default();
         let site = hits.of("example.org");
         site.add("/ä b\n%".as_bytes(), 2, 1, 100);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_passed_over() {
+    fn malformed_lines_are_skipped() {
         let hits = Hits::default();
         let text = "anthill hits 1\nday 1 2 3 4\nsite a\nday x\nday 5 1 1 1\nday 4 1 1 1\npage 1\n\
             page 1 1 5:1 /%zz\npage 1 1 5:x,5:2 /ok\nother\n";

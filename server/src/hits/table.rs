@@ -1,45 +1,45 @@
-//! The counts of one site: by page, and by day. Pure; the day is given.
+//! Hit counts of one site, by page and by day. Pure: the caller passes the day.
 
 use crate::limits::{HITS_DAYS_MAX, HITS_PAGE_DAYS_MAX, HITS_PATHS_MAX};
 use crate::site::mime;
 use std::collections::{HashMap, VecDeque};
 
-/// All of a site.
+/// All counts of a site.
 #[derive(Default)]
 pub(super) struct HitTable {
     pub(super) pages: HashMap<Box<[u8]>, PageHits>,
-    /// The newest last.
+    /// Counts by day, in ascending order.
     pub(super) days: VecDeque<DayHits>,
-    /// Routes that tell of counts: what they answer isn't a page.
-    own: Vec<Box<[u8]>>,
-    /// The day on which room was last made.
-    swept: Option<u32>,
+    /// Prefixes of routes that serve hit counts, not counted as pages.
+    excluded: Vec<Box<[u8]>>,
+    /// Day of the last removal of rare pages.
+    removed_rare_on: Option<u32>,
 }
 
-/// One page.
+/// Counts of one page.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub(super) struct PageHits {
-    /// By people, in all.
+    /// Views by people, all days.
     pub(super) views: u64,
     pub(super) bots: u64,
-    /// Days with views by people and how many, the newest last.
+    /// Days with views by people, each with the number of views, in ascending order.
     pub(super) days: VecDeque<(u32, u32)>,
 }
 
-/// One day of the whole site.
+/// Counts of the whole site on one day.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct DayHits {
-    /// Since 1970.
+    /// Number of the day, counted from 1970-01-01.
     pub(super) day: u32,
     pub(super) views: u64,
     pub(super) bots: u64,
-    /// Styles, scripts, images and the like, whoever asked.
+    /// Requests by people and bots for styles, scripts, images and similar assets.
     pub(super) assets: u64,
 }
 
 impl HitTable {
     pub(super) fn add(&mut self, path: &[u8], views: u32, bots: u32, day: u32) {
-        let is_own = self.own.iter().any(|prefix| {
+        let is_own = self.excluded.iter().any(|prefix| {
             path.strip_prefix(&**prefix)
                 .is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
         });
@@ -59,22 +59,23 @@ impl HitTable {
         }
     }
 
-    /// What lies below this is no page.
+    /// Excludes all paths below `prefix` from the counts.
     pub(super) fn leave_out(&mut self, prefix: &[u8]) {
-        // A route for all there is leaves no page to be counted, and needn't be told apart.
-        if !prefix.is_empty() && !self.own.iter().any(|own| **own == *prefix) {
-            self.own.push(prefix.into());
+        // An empty prefix covers every path: no page is left to count, so the prefix need not be recorded.
+        if !prefix.is_empty() && !self.excluded.iter().any(|excluded| **excluded == *prefix) {
+            self.excluded.push(prefix.into());
         }
     }
 
-    /// The page's counts; None if there are too many pages to count this one apart.
+    /// Returns the counts of a page; None if the table is full or the path too long.
     fn page(&mut self, path: &[u8], day: u32) -> Option<&mut PageHits> {
         if path.len() > PATH_BYTES_MAX {
             return None;
         }
         if !self.pages.contains_key(path) {
-            // All of them are looked at for it: once a day, not for each path that somebody makes up.
-            if self.pages.len() >= HITS_PATHS_MAX && self.swept.replace(day) != Some(day) {
+            // The removal visits all pages, so it runs once a day and not for each invented path.
+            if self.pages.len() >= HITS_PATHS_MAX && self.removed_rare_on.replace(day) != Some(day)
+            {
                 self.forget_rare(day);
             }
             if self.pages.len() >= HITS_PATHS_MAX {
@@ -85,7 +86,8 @@ impl HitTable {
         self.pages.get_mut(path)
     }
 
-    /// Makes room: pages that nobody has seen for long go, and those that one visitor saw.
+    /// Removes the pages without a recent view, and the pages with at most one view unless the view was
+    /// today.
     fn forget_rare(&mut self, day: u32) {
         self.pages.retain(|_, page| {
             let last = page.days.back().map_or(0, |(day, _)| *day);
@@ -95,7 +97,7 @@ impl HitTable {
     }
 
     fn day(&mut self, day: u32) -> &mut DayHits {
-        // A clock that was set back counts to the last day it knew.
+        // After the clock was set back, views count to the latest known day.
         let is_new = self.days.back().is_none_or(|last| last.day < day);
         if is_new {
             if self.days.len() >= HITS_DAYS_MAX {
@@ -129,17 +131,17 @@ impl PageHits {
         }
     }
 
-    /// Views by people on this day.
+    /// Returns the views by people on a day.
     pub(super) fn on(&self, day: u32) -> u32 {
         let days = self.days.iter();
         days.rev()
-            .find(|(its, _)| *its == day)
+            .find(|(known, _)| *known == day)
             .map_or(0, |(_, count)| *count)
     }
 }
 
-/// Is it something that belongs to a page, by its name? Names without an ending that says so are
-/// pages: scripts and clean URLs.
+/// Returns true if the name of the path is that of an asset of a page, such as a style or an image. Names
+/// without an ending, and names with an ending of no known type, are pages: scripts and clean URLs.
 pub(super) fn is_asset(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
     if !name.contains(&b'.') {
@@ -157,7 +159,7 @@ pub(super) fn is_asset(path: &[u8]) -> bool {
     !is_page && kind != "application/octet-stream" && !kind.starts_with("application/pdf")
 }
 
-/// A longer path is nobody's page.
+/// Bytes of the longest path counted as a page.
 const PATH_BYTES_MAX: usize = 512;
 
 #[cfg(test)]
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_has_an_end() {
+    fn pages_days_and_paths_are_bounded() {
         let mut table = HitTable::default();
         for nth in 0..HITS_PATHS_MAX + 10 {
             table.add(format!("/{nth}").as_bytes(), 2, 0, 5);
@@ -196,7 +198,7 @@ mod tests {
         assert_eq!(table.pages.len(), HITS_PATHS_MAX);
         assert_eq!(table.days[0].views, 2 * (HITS_PATHS_MAX as u64 + 10));
         table.add(b"/new", 1, 0, 5 + HITS_PAGE_DAYS_MAX as u32);
-        assert_eq!(table.pages.len(), 1, "what nobody sees any more makes room");
+        assert_eq!(table.pages.len(), 1, "pages without recent views make room");
         for day in 0..2 * HITS_DAYS_MAX as u32 {
             table.add(b"/new", 1, 0, 100 + day);
         }
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_an_asset() {
+    fn assets_are_told_from_pages_by_name() {
         for (path, expected) in [
             ("/", false),
             ("/a", false),

@@ -1,5 +1,5 @@
-//! What one worker has counted since it last told: its own, so it needs no lock, and a page that was
-//! counted before costs no allocation.
+//! Counts of one worker since its last flush. Each worker has a tally of its own, so counting takes no
+//! lock, and a page that is already in the tally costs no allocation.
 
 use super::{SiteHits, day_of};
 use crate::base::hash::FastBuildHasher;
@@ -7,7 +7,7 @@ use crate::limits::HITS_TALLY_PATHS_MAX;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Counts on their way to the ledger.
+/// Counts that a worker has not added to the process-wide counts yet.
 #[derive(Default)]
 pub struct Tally {
     sites: Vec<(Arc<SiteHits>, PathCounts)>,
@@ -15,11 +15,12 @@ pub struct Tally {
     is_empty: bool,
 }
 
-/// Views by people and by bots, of each path.
+/// Views by people and views by bots, by path.
 type PathCounts = HashMap<Box<[u8]>, [u32; 2], FastBuildHasher>;
 
 impl Tally {
-    /// Counts one view. `unix_seconds` is now, for when it has to make room.
+    /// Counts one view. `unix_seconds` is the current time, used if the tally is full and has to be
+    /// flushed.
     pub fn count(&mut self, site: &Arc<SiteHits>, path: &[u8], is_bot: bool, unix_seconds: u64) {
         self.is_empty = false;
         let known = self
@@ -35,7 +36,7 @@ impl Tally {
             return;
         }
         if self.paths >= HITS_TALLY_PATHS_MAX {
-            // Told twice, so that what is in it is dropped.
+            // The first flush adds the counts, the second removes all paths.
             self.flush(unix_seconds);
             self.flush(unix_seconds);
         }
@@ -45,13 +46,13 @@ impl Tally {
         self.paths += 1;
     }
 
-    /// Has it nothing to tell?
+    /// Returns true if no view was counted since the last flush.
     pub fn is_empty(&self) -> bool {
         self.is_empty || self.paths == 0
     }
 
-    /// Adds all to the ledger. A path that wasn't seen since the last time is forgotten; the others
-    /// keep their places.
+    /// Adds all counts to the process-wide counts. Paths without a view since the last flush are removed;
+    /// the remaining paths keep their entries with counts of zero.
     pub fn flush(&mut self, unix_seconds: u64) {
         let day = day_of(unix_seconds);
         self.paths = 0;
@@ -69,7 +70,7 @@ impl Tally {
         self.is_empty = true;
     }
 
-    /// Tells all, and lets go of the sites.
+    /// Adds all counts to the process-wide counts and releases the sites.
     pub fn flush_and_clear(&mut self, unix_seconds: u64) {
         self.flush(unix_seconds);
         *self = Tally::default();

@@ -1,43 +1,43 @@
-//! Who asks: people, or programs that say so in User-Agent.
+//! Classification of User-Agent values: browsers, and programs that identify themselves as programs.
 
 use crate::base::hash::FastBuildHasher;
 
-/// What was found of the last few: most requests come with one of them, and reading it through costs
-/// more than all else about a view.
+/// Cache of classified User-Agent values. Most requests carry one of a few values, and the scan of a value
+/// costs more than the rest of counting a view.
 #[derive(Default)]
 pub struct UserAgentCache {
     hashes: FastBuildHasher,
-    /// Whose two hashes are the same deceives nobody but the count.
+    /// Hash and result by slot. Two values with equal hashes share a result, and only the count suffers.
     known: Vec<(u64, bool)>,
 }
 
 impl UserAgentCache {
-    /// As [`is_bot`].
+    /// Returns true if the User-Agent value names an automated client, as [`is_bot`] does.
     pub fn is_bot(&mut self, agent: Option<&[u8]>) -> bool {
         let Some(agent) = agent else { return true };
         if self.known.is_empty() {
-            self.known = vec![(0, true); KNOWN];
+            self.known = vec![(0, true); SLOTS];
         }
         let hash = self.hashes.of(agent);
-        let place = &mut self.known[hash as usize % KNOWN];
-        if place.0 != hash {
-            *place = (hash, is_bot(Some(agent)));
+        let slot = &mut self.known[hash as usize % SLOTS];
+        if slot.0 != hash {
+            *slot = (hash, is_bot(Some(agent)));
         }
-        place.1
+        slot.1
     }
 }
 
-/// So many are remembered.
-const KNOWN: usize = 64;
+/// Slots of the cache.
+const SLOTS: usize = 64;
 
-/// Does this User-Agent call itself a program that reads on its own? Who says nothing is one too:
-/// every browser says something.
+/// Returns true if the User-Agent value names an automated client. A missing or empty value counts as an
+/// automated client, because every browser sends a value.
 fn is_bot(agent: Option<&[u8]>) -> bool {
     let Some(agent) = agent.filter(|agent| !agent.is_empty()) else {
         return true;
     };
-    // One pass, for this is asked for each request: a letter that begins none of the words is left
-    // at once.
+    // The scan is a single pass, because each request pays for it: a letter that begins none of the words
+    // is skipped at once.
     agent.iter().enumerate().any(|(at, byte)| {
         let words: &[&[u8]] = match byte | 0x20 {
             b'b' => &[b"bot"],
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_the_same() {
+    fn cached_results_equal_computed_results() {
         let mut agents = UserAgentCache::default();
         for _ in 0..2 {
             assert!(agents.is_bot(None) && agents.is_bot(Some(b"")));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn people_and_programs() {
+    fn browsers_and_programs_are_told_apart() {
         for (agent, expected) in [
             (
                 "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",

@@ -1,4 +1,4 @@
-//! The answer from a response that was kept: its own conditions, and a range of it.
+//! Responses from cached handler responses: evaluation of conditions and of a single range.
 
 use crate::site::preconditions::{PreconditionResult, evaluate_with, range_applies_by};
 use crate::site::variant::Variant;
@@ -11,8 +11,8 @@ use crate::wire::status::Status;
 use std::sync::Arc;
 
 impl VariantResponse {
-    /// The answer to a GET or HEAD. Several ranges are answered with the whole, as RFC 9110 §14.2
-    /// allows.
+    /// Builds the response to a GET or HEAD. A request for several ranges gets the whole content, as RFC
+    /// 9110 §14.2 allows.
     pub fn from_cache(
         variant: Arc<Variant>,
         head: &RequestHead<'_>,
@@ -32,7 +32,7 @@ fn answer(variant: &Variant, head: &RequestHead<'_>) -> (Status, BodySelection) 
         Method::Head => BodySelection::Nothing,
         _ => BodySelection::Whole,
     };
-    // Conditions are about what would else be a success (RFC 9110 §13.2.1).
+    // Preconditions apply only if the response without conditions would be a success (RFC 9110 §13.2.1).
     if own != Status::OK {
         return (own, whole);
     }
@@ -41,7 +41,8 @@ fn answer(variant: &Variant, head: &RequestHead<'_>) -> (Status, BodySelection) 
     let date = |name| parse_http_date(variant.heads.value(name)?);
     let modified = || date("Last-Modified");
     // If-Modified-Since is compared with Date if the response has no Last-Modified (RFC 9111 §4.3.2).
-    // If-Unmodified-Since is not: Date may be later than the last change of the content.
+    // If-Unmodified-Since is not compared with Date, because Date may be later than the last change of the
+    // content.
     let known =
         || modified().or_else(|| date("Date").filter(|_| asks.if_unmodified_since.is_none()));
     match evaluate_with(asks, tag, known) {
@@ -49,7 +50,8 @@ fn answer(variant: &Variant, head: &RequestHead<'_>) -> (Status, BodySelection) 
         PreconditionResult::NotModified => return (Status::NOT_MODIFIED, BodySelection::Nothing),
         PreconditionResult::Proceed => {}
     }
-    // Compressed here it isn't sent in parts: it may be another each time.
+    // Content compressed by the server is not sent in ranges, because the compressed bytes may differ each
+    // time.
     let has_parts = head.method == Method::Get && variant.coding != ContentCoding::Gzip;
     let Some(range) = asks.range.filter(|_| has_parts) else {
         return (own, whole);

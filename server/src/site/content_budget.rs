@@ -1,8 +1,8 @@
-//! The ledger of the content budget: what all sites together keep loaded.
+//! Content budget: memory and descriptors of the content that all sites together keep loaded.
 //!
-//! Eviction gives a second chance: variants stand in a queue; one that was used since it was last
-//! looked at goes to its end, another goes. A warm page doesn't come near this: it at most sets a
-//! mark of its own.
+//! Eviction follows the second-chance algorithm: variants stand in a queue, and the variant at the front is
+//! moved to the end if used since the last visit, else evicted. Requests for loaded content do not touch
+//! the budget; at most, a request sets a mark on the variant.
 
 use crate::limits::{CONTENT_BUDGET_BYTES_MIN, DESCRIPTORS_KEPT_MAX};
 use crate::site::file::{SiteFile, VariantKind};
@@ -11,7 +11,7 @@ use crate::site::variant::{Variant, VariantContent};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The budget of the process, shared by all sites.
+/// Content budget of the process, shared by all sites.
 pub struct ContentBudget {
     bytes_max: usize,
     descriptors_max: usize,
@@ -21,17 +21,17 @@ pub struct ContentBudget {
 
 #[derive(Default)]
 struct ContentLedger {
-    /// Contents in memory, which the bytes are about.
+    /// Variants with content in memory. Nearly all bytes of the budget are in the queue.
     memory: VecDeque<LoadedVariant>,
-    /// Contents on disk: little memory, and a descriptor each.
+    /// Variants with content on disk, each with little memory and one descriptor.
     disk: VecDeque<LoadedVariant>,
     bytes: usize,
     descriptors: usize,
-    /// Of the budget, what somebody else has.
+    /// Bytes of the budget lent to the page cache.
     lent: usize,
 }
 
-/// A loaded variant, to be found again.
+/// Reference to a loaded variant.
 struct LoadedVariant {
     file: Weak<SiteFile>,
     which: VariantKind,
@@ -40,8 +40,8 @@ struct LoadedVariant {
 }
 
 impl ContentBudget {
-    /// A budget of so many bytes of contents and heads, but at least
-    /// [`CONTENT_BUDGET_BYTES_MIN`] and at most half of what can be addressed: on 32 bits, 2 GiB.
+    /// Creates a budget in bytes for content and response heads: at least [`CONTENT_BUDGET_BYTES_MIN`], and
+    /// at most half of the address space (2 GiB on 32-bit systems).
     pub fn new(bytes: u64) -> ContentBudget {
         let bytes = bytes.min(isize::MAX as u64) as usize;
         ContentBudget::exactly(bytes.max(CONTENT_BUDGET_BYTES_MIN), DESCRIPTORS_KEPT_MAX)
@@ -56,17 +56,17 @@ impl ContentBudget {
         }
     }
 
-    /// What is held now, bytes.
+    /// Returns the bytes in use.
     pub fn bytes_used(&self) -> usize {
         self.lock().bytes
     }
 
-    /// What may be held, bytes.
+    /// Returns the bytes of the whole budget.
     pub fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// So much of it (at most half) belongs to somebody else now; contents make room for it.
+    /// Lends bytes (at most half of the budget), and evicts content to make room.
     pub fn lend(&self, bytes: usize) {
         let mut ledger = self.lock();
         ledger.lent = bytes.min(self.bytes_max / 2);
@@ -74,12 +74,12 @@ impl ContentBudget {
         ledger.shrink(bytes_max, self.descriptors_max);
     }
 
-    /// The texts that wait to be compressed; a thread of low priority works them off.
+    /// Returns the queue of texts to compress, served by a thread of low priority.
     pub fn gzip(&self) -> &GzipQueue {
         &self.gzip
     }
 
-    /// Hangs a loaded variant into its slot, if none is there yet, and evicts what has to go.
+    /// Stores a loaded variant in an empty slot, and evicts other variants to make room.
     pub(super) fn keep(&self, file: &Arc<SiteFile>, which: VariantKind, mut variant: Variant) {
         let Some(slot) = file.slot(which) else { return };
         let mut ledger = self.lock();
@@ -88,7 +88,7 @@ impl ContentBudget {
         }
         let in_memory = matches!(variant.content, VariantContent::Memory(_));
         if in_memory && ledger.descriptors >= self.descriptors_max / 2 {
-            // A convenience only; large files have none but this.
+            // For content in memory, the descriptor is optional; a large file needs the descriptor.
             variant.kept = None;
         }
         let holding = LoadedVariant {
@@ -97,7 +97,8 @@ impl ContentBudget {
             bytes: variant.weight(),
             descriptors: usize::from(variant.disk().is_some()),
         };
-        // Room is made before it joins the queue: it is for somebody who is yet to take it.
+        // Room is made before the variant joins the queue: a new variant has no mark of use yet, and could
+        // be evicted before the waiting request.
         let lent = ledger.lent;
         ledger.shrink(
             (self.bytes_max - lent).saturating_sub(holding.bytes),
@@ -113,7 +114,7 @@ impl ContentBudget {
         slot.store(Some(Arc::new(variant)));
     }
 
-    /// Forgets what belongs to files that no tree holds any more.
+    /// Removes variants of files that no tree holds any more.
     pub(super) fn sweep(&self) {
         let mut ledger = self.lock();
         let ContentLedger {
@@ -161,7 +162,7 @@ impl ContentLedger {
     }
 }
 
-/// Evicts the first that wasn't used since it was last looked at; if all were, the first.
+/// Evicts the first variant without a mark of use; if all variants are in use, the first variant.
 fn evict_one(queue: &mut VecDeque<LoadedVariant>) -> Option<LoadedVariant> {
     for _ in 0..queue.len() {
         match queue.pop_front()? {
@@ -207,9 +208,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_can_be_addressed_is_much_and_not_little() {
+    fn a_budget_beyond_the_address_space_is_capped() {
         assert_eq!(ContentBudget::new(64 << 20).bytes_max(), 64 << 20);
-        // Cut to 32 bits these are nothing, and one.
+        // Truncated to 32 bits, the values would be 0 and 1.
         for bytes in [1 << 32, (1 << 32) + 1] {
             assert!(ContentBudget::new(bytes).bytes_max() > 1 << 30);
         }

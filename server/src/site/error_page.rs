@@ -1,9 +1,9 @@
-//! The page for a refusal where the site has none of its own.
+//! Built-in error page, for sites without an error page of the operator.
 
 use crate::site::escape::escape;
 use crate::wire::status::Status;
 
-/// A small whole HTML page (UTF-8) that says the status and, if there is one, a clause why.
+/// Returns a small HTML page (UTF-8) with the status and an optional reason.
 pub fn plain_error(status: Status, reason: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(700);
     let title = format!("{} {}", status.0, status.reason());
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_what_and_why() {
+    fn the_page_has_status_and_reason() {
         let page = plain_error(Status::NOT_FOUND, "no such <resource>");
         let page = String::from_utf8(page).expect("text");
         assert!(page.contains("<h1>404 Not Found</h1><p>no such &lt;resource&gt;.</p>"));

@@ -1,7 +1,6 @@
-//! Text inside HTML, and inside JSON.
+//! Escaping of text for HTML and JSON.
 
-/// Appends bytes so that they are text, in an element or in a quoted attribute; what is no UTF-8
-/// becomes U+FFFD.
+/// Appends text escaped for an element or a quoted attribute of HTML. Invalid UTF-8 becomes U+FFFD.
 pub fn escape(text: &[u8], out: &mut Vec<u8>) {
     for chunk in text.utf8_chunks() {
         for byte in chunk.valid().bytes() {
@@ -11,7 +10,7 @@ pub fn escape(text: &[u8], out: &mut Vec<u8>) {
                 b'>' => out.extend_from_slice(b"&gt;"),
                 b'"' => out.extend_from_slice(b"&quot;"),
                 b'\'' => out.extend_from_slice(b"&#39;"),
-                // Control characters are not allowed in HTML.
+                // HTML forbids control characters.
                 0..=8 | 11..=31 | 127 => out.extend_from_slice("\u{fffd}".as_bytes()),
                 other => out.push(other),
             }
@@ -22,7 +21,7 @@ pub fn escape(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a JSON string with its quotes (RFC 8259 §7); what is no UTF-8 becomes U+FFFD.
+/// Appends a JSON string with quotes (RFC 8259 §7). Invalid UTF-8 becomes U+FFFD.
 pub fn json_string(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for chunk in text.utf8_chunks() {

@@ -1,59 +1,60 @@
-//! A folder of the tree: immutable, shared between generations of a site until it changes.
+//! Folder of the tree: immutable, and shared between generations of a site until the folder changes.
 //!
-//! The names of a folder stand in one piece of memory, sorted, so that a hundred thousand files
-//! cost a hundred thousand times little, and a folder is copied in no time when one name changes.
+//! The names of a folder are stored sorted in one allocation, so that a folder with 100,000 files needs
+//! little memory for each file, and the copy of a folder after the change of one name is fast.
 
 use super::file::{FileError, FileMeta, SiteFile};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// A folder as it was when it was scanned.
+/// Folder as of the scan.
 pub struct SiteFolder {
-    /// Of the folder itself.
+    /// Metadata of the folder itself.
     pub meta: FileMeta,
     names: Box<[u8]>,
     entries: Box<[FolderEntry]>,
-    /// The first of the site's index names that is a file here.
+    /// Index into `entries` of the index file.
     index: Option<u32>,
-    /// Is there a symbolic link here or below?
+    /// Whether the folder or a folder below contains a symbolic link.
     pub holds_links: bool,
-    /// Paths below the root that links of this folder lead to, by the place of the link, ascending.
+    /// Targets of the folder's links as paths below the root, with the index of the link, in ascending
+    /// order.
     targets: Box<[(u32, Box<[u8]>)]>,
 }
 
-/// Whether a name is a symbolic link.
+/// Symbolic link state of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SymlinkTarget {
-    /// It is none.
+    /// The name is not a symbolic link.
     No,
-    /// It is one, and ends at this path below the root, where no link is left in it; `None`: it ends
-    /// outside of the root, or nowhere.
+    /// The name is a link to the path below the root, all links resolved; `None` for a target outside of
+    /// the root or a missing target.
     To(Option<Box<[u8]>>),
 }
 
-/// What has a name in a folder.
+/// Entry of a folder.
 pub struct FolderEntry {
-    /// What it is, links followed.
+    /// Node behind the name, links followed.
     pub node: FolderNode,
-    /// Where its name ends; it starts where the one before ends.
+    /// End of the name in `names`. The name starts at the end of the previous name.
     name_end: u32,
-    /// Is the name itself a symbolic link?
+    /// Whether the name is a symbolic link.
     pub link: bool,
 }
 
-/// What a name stands for.
+/// Node behind a name.
 #[derive(Clone)]
 pub enum FolderNode {
     /// A folder.
     Folder(Arc<SiteFolder>),
     /// A regular file.
     File(Arc<SiteFile>),
-    /// It is there but can't be served.
+    /// An existing but unservable file or folder.
     Refused(FileError),
 }
 
 impl FolderNode {
-    /// The very same, not only alike?
+    /// Returns true if both nodes are identical, not only equal.
     fn is(&self, other: &FolderNode) -> bool {
         match (self, other) {
             (FolderNode::Folder(one), FolderNode::Folder(other)) => Arc::ptr_eq(one, other),
@@ -65,8 +66,8 @@ impl FolderNode {
 }
 
 impl SiteFolder {
-    /// Puts a folder together; `entries` (name, is it a link and where to, what it is) are sorted by name, bytes
-    /// compared, and of one name there is one.
+    /// Builds a folder. `entries` (name, link state, node) are sorted by name, bytewise, without
+    /// duplicates.
     pub fn new(
         meta: FileMeta,
         entries: Vec<(&[u8], SymlinkTarget, FolderNode)>,
@@ -110,12 +111,12 @@ impl SiteFolder {
         folder
     }
 
-    /// How many names there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The entries with their names, sorted by name, bytes compared.
+    /// Returns the entries with names, sorted by name, bytewise.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &FolderEntry)> {
         self.entries
             .iter()
@@ -123,12 +124,12 @@ impl SiteFolder {
             .map(|(at, entry)| (self.name(at), entry))
     }
 
-    /// The name and the entry at a place in that order.
+    /// Returns the name and the entry at an index in the sorted order.
     pub fn at(&self, place: usize) -> (&[u8], &FolderEntry) {
         (self.name(place), &self.entries[place])
     }
 
-    /// The file that stands for the folder, with its name.
+    /// Returns the index file of the folder, with the name.
     pub fn index(&self) -> Option<(&[u8], &Arc<SiteFile>)> {
         let at = self.index? as usize;
         match &self.entries[at].node {
@@ -137,13 +138,13 @@ impl SiteFolder {
         }
     }
 
-    /// What has this name.
+    /// Returns the entry of a name.
     pub fn find(&self, name: &[u8]) -> Option<&FolderEntry> {
         self.position(name, b"").map(|at| &self.entries[at])
     }
 
-    /// What the path leads to, with `suffix` behind its last name; the empty path is nothing but
-    /// the folder itself, which the caller has.
+    /// Returns the node at a path, with `suffix` appended to the last name. For the empty path, the result
+    /// is None: the caller already has the folder.
     pub fn lookup(&self, path: &[u8], suffix: &[u8]) -> Option<&FolderNode> {
         let mut folder = self;
         let mut names = path.split(|byte| *byte == b'/').peekable();
@@ -160,8 +161,8 @@ impl SiteFolder {
         None
     }
 
-    /// The path without links of what lies at `path` below this folder, which is the root; None where
-    /// that is outside of the root. What isn't there keeps its name.
+    /// Returns the path without links for a path below this folder, which must be the root; None for a
+    /// target outside of the root. Missing names are kept.
     pub fn real_path(&self, path: &[u8]) -> Option<Vec<u8>> {
         let mut folder = Some(self);
         let mut real = Some(Vec::with_capacity(path.len()));
@@ -191,11 +192,11 @@ impl SiteFolder {
     fn target(&self, at: usize) -> Option<&[u8]> {
         let found = self
             .targets
-            .binary_search_by(|(its, _)| (*its as usize).cmp(&at));
+            .binary_search_by(|(known, _)| (*known as usize).cmp(&at));
         found.ok().map(|place| &*self.targets[place].1)
     }
 
-    /// Does it hold the very same entries under the same names?
+    /// Returns true if both folders hold identical entries under the same names.
     pub fn same_entries(&self, other: &SiteFolder) -> bool {
         self.meta == other.meta
             && self.names == other.names
@@ -215,7 +216,7 @@ impl SiteFolder {
         &self.names[start..self.entries[at].name_end as usize]
     }
 
-    /// Finds `name` followed by `suffix`, without putting them together.
+    /// Returns the index of the name `name` followed by `suffix`, without concatenation.
     fn position(&self, name: &[u8], suffix: &[u8]) -> Option<usize> {
         let (mut low, mut high) = (0, self.entries.len());
         while low < high {
@@ -233,7 +234,7 @@ impl SiteFolder {
 fn compare(known: &[u8], name: &[u8], suffix: &[u8]) -> Ordering {
     match known.split_at_checked(name.len()) {
         Some((start, rest)) => start.cmp(name).then_with(|| rest.cmp(suffix)),
-        // Too short to be equal to the name alone, let alone more.
+        // Too short to equal `name`, so the suffix does not matter.
         None => known.cmp(name),
     }
 }

@@ -1,26 +1,26 @@
-//! A glob: which files a rule of the operator is for.
+//! Glob patterns that select files for the operator's rules.
 //!
-//! `*` and `?` stay inside one name, `**` crosses folders, `{a,b}` is either, `[a-z]` is one of a
-//! class, `\` takes the next character as it is. A glob without `/` is about the name at any depth,
-//! one with `/` about the whole path below the root.
+//! `*` and `?` match within one name, `**` matches across folders, `{a,b}` matches either alternative,
+//! `[a-z]` matches a character of the class, and `\` escapes the next character. A glob without `/` is
+//! matched against the file name at any depth, a glob with `/` against the whole path below the root.
 
 use crate::limits::GLOB_ALTERNATIVES_MAX;
 use std::fmt;
 
-/// A glob, checked and taken apart.
+/// Parsed glob.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Glob {
-    /// Braces multiplied out: a path matches if one of these does.
+    /// Token sequences with the braces expanded. A path matches if one of the sequences matches.
     alternatives: Vec<Vec<Token>>,
     whole_path: bool,
 }
 
-/// What is wrong with a glob, and at which byte of it.
+/// Syntax error of a glob, with the position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GlobError {
     /// Bytes from the start of the glob.
     pub at: usize,
-    /// One clause.
+    /// Reason, as one clause.
     pub what: &'static str,
 }
 
@@ -35,15 +35,15 @@ impl std::error::Error for GlobError {}
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Token {
     Byte(u8),
-    /// `?`: one character that is no slash.
+    /// `?`: one character other than a slash.
     One,
-    /// `*`: any run without a slash.
+    /// `*`: any run of characters without a slash.
     Star,
-    /// `**`: any run.
+    /// `**`: any run of characters.
     Across,
-    /// `**/`: nothing, or any run that ends in a slash.
+    /// `**/`: the empty text, or any run of characters with a final slash.
     Folders,
-    /// `[…]`: one character of these ranges, or of none of them.
+    /// `[…]`: one character within the ranges, or outside of the ranges if negated.
     Class {
         not: bool,
         ranges: Vec<(u8, u8)>,
@@ -51,7 +51,7 @@ enum Token {
 }
 
 impl Glob {
-    /// Reads a glob; the error says where it is wrong.
+    /// Parses a glob.
     pub fn parse(glob: &str) -> Result<Glob, GlobError> {
         if glob.is_empty() {
             return Err(GlobError {
@@ -66,7 +66,7 @@ impl Glob {
         };
         let mut alternatives = parser.sequence(0)?;
         if parser.whole_path {
-            // Paths are matched without their first slash, whether or not the glob has one.
+            // Paths are matched without the initial slash, whether or not the glob has an initial slash.
             for tokens in &mut alternatives {
                 if tokens.first() == Some(&Token::Byte(b'/')) {
                     tokens.remove(0);
@@ -79,7 +79,7 @@ impl Glob {
         })
     }
 
-    /// Is a file at this path (below the root, with or without the first slash) meant?
+    /// Returns true if the glob matches the path (below the root, with or without the initial slash).
     pub fn matches(&self, path: &[u8]) -> bool {
         let path = path.strip_prefix(b"/").unwrap_or(path);
         let text = if self.whole_path {
@@ -98,7 +98,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// Everything up to the end, or inside braces up to `,` or `}`.
+    /// Parses up to the end, or inside braces up to `,` or `}`.
     fn sequence(&mut self, depth: usize) -> Result<Vec<Vec<Token>>, GlobError> {
         let mut out = vec![Vec::new()];
         while let Some(&byte) = self.input.get(self.at) {
@@ -229,8 +229,8 @@ fn product(heads: &[Vec<Token>], tails: &[Vec<Token>]) -> Vec<Vec<Token>> {
         .collect()
 }
 
-/// Matches without recursion: when it fails, the last `*` swallows one character more, and when
-/// that meets a slash, the last `**` does. Earlier ones need no second try.
+/// Matches without recursion. On a mismatch, the last `*` takes one more character; if the next character
+/// is a slash, the last `**` takes more instead. Earlier wildcards need no second attempt.
 fn matches(tokens: &[Token], text: &[u8]) -> bool {
     let (mut token, mut at) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -283,13 +283,13 @@ fn matches(tokens: &[Token], text: &[u8]) -> bool {
     }
 }
 
-/// How many bytes a token for one character takes here.
+/// Returns the number of bytes that a token for one character matches at the start of `text`.
 fn takes(token: &Token, text: &[u8]) -> Option<usize> {
     let first = *text.first()?;
     match token {
         Token::Byte(byte) => (*byte == first).then_some(1),
         Token::One if first == b'/' => None,
-        // The rest of a UTF-8 character goes with its first byte.
+        // The continuation bytes of a UTF-8 character belong to the first byte.
         Token::One => Some(
             1 + text[1..]
                 .iter()
@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_matches() {
+    fn globs_match_paths() {
         for (glob, yes, no) in [
             ("*", &["a", "a/b.html", ""][..], &[][..]),
             (
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_and_where() {
+    fn syntax_errors_have_a_position() {
         for (glob, at) in [
             ("", 0),
             ("a{b", 1),
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nasty_glob_ends() {
+    fn a_glob_with_many_wildcards_is_matched_in_bounded_time() {
         let glob = Glob::parse("**a*a*a*a*a*a**a*a*a*a*ab").expect("valid");
         assert!(!glob.matches(&[b'a'; 4096]));
     }

@@ -1,8 +1,8 @@
-//! Texts without a gzip sidecar are compressed in the background, after they were first loaded; and so
-//! is whatever else keeps texts for long.
+//! Queue of background gzip compression: texts without a gzip sidecar, queued after the first load, and
+//! content of the page cache.
 //!
-//! Nobody waits for it: until it is made the plain bytes are sent. The queue is worked off by one
-//! thread of the lowest priority.
+//! Requests never wait for the compression: until the gzip variant exists, the plain bytes are sent. One
+//! thread of the lowest priority serves the queue.
 
 use crate::limits::GZIP_QUEUE_MAX;
 use crate::site::SiteShared;
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The texts that wait.
+/// Bounded queue of texts to compress.
 #[derive(Default)]
 pub struct GzipQueue {
     state: Mutex<GzipQueueState>,
@@ -29,17 +29,17 @@ struct GzipQueueState {
     closed: bool,
 }
 
-/// One text to be compressed.
+/// Compression job.
 pub enum GzipJob {
     /// A file of a site.
     File(GzipFileJob),
-    /// What somebody else keeps.
+    /// A job of another module, such as the page cache.
     Other(Box<dyn FnOnce() + Send>),
 }
 
-/// A file to be compressed.
+/// File to compress.
 pub struct GzipFileJob {
-    /// Weak: the queue is the budget's, and a site holds its budget.
+    /// Weak, because the queue belongs to the budget, and the site holds the budget.
     pub(super) shared: Weak<SiteShared>,
     pub(super) file: Weak<SiteFile>,
     pub(super) path: Box<[u8]>,
@@ -63,12 +63,12 @@ impl GzipQueue {
         }
     }
 
-    /// The next job if there is one.
+    /// Returns the next job without waiting.
     pub fn try_next(&self) -> Option<GzipJob> {
         self.lock().jobs.pop_front()
     }
 
-    /// Ends every [`GzipQueue::wait`] and drops what waits.
+    /// Closes the queue: ends each [`GzipQueue::wait`] and drops the queued jobs.
     pub fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -76,12 +76,12 @@ impl GzipQueue {
         self.arrived.notify_all();
     }
 
-    /// Somebody else's text; false if there is no room now.
+    /// Queues a job of another module; returns false if the queue is full.
     pub fn push_other(&self, job: impl FnOnce() + Send + 'static) -> bool {
         self.push(GzipJob::Other(Box::new(job)))
     }
 
-    /// False if there is no room now. A closed queue takes all and does nothing.
+    /// Queues a job; returns false if the queue is full. A closed queue accepts and drops all jobs.
     pub(super) fn push(&self, job: GzipJob) -> bool {
         let mut state = self.lock();
         if !state.closed && state.jobs.len() >= GZIP_QUEUE_MAX {
@@ -100,7 +100,7 @@ impl GzipQueue {
 }
 
 impl GzipJob {
-    /// Compresses and hangs the result into its place, if it is worth it. Takes milliseconds.
+    /// Compresses the text, and stores the result if worthwhile. Takes milliseconds.
     pub fn run(self) {
         match self {
             GzipJob::File(job) => job.run(),
@@ -109,15 +109,15 @@ impl GzipJob {
     }
 }
 
-/// The gzip of a text; None if it isn't smaller by 5 %, or is more than `most` bytes: then it would only
-/// cost memory.
+/// Compresses a text. Returns None if the result saves less than 5 % or exceeds `most` bytes: the memory
+/// for the result would be wasted.
 pub fn gzip(text: &[u8], most: usize) -> Option<Box<[u8]>> {
     let most = worth(text.len()).min(most);
     let made = encode(most, |encoder| encoder.write_all(text));
     made.ok().flatten().map(Vec::into_boxed_slice)
 }
 
-/// Of a text of this size no more is worth its memory.
+/// Returns the largest size of a compressed text that is worth the memory.
 fn worth(size: usize) -> usize {
     size - size / 20
 }
@@ -131,11 +131,11 @@ impl GzipFileJob {
             .slot(VariantKind::Identity)
             .and_then(|slot| slot.load_full())
         else {
-            // Evicted meanwhile; whoever loads it again may ask again.
+            // The plain content was evicted meanwhile. The next load may claim the compression again.
             return file.release_gzip();
         };
         let size = usize::try_from(plain.size()).unwrap_or(usize::MAX);
-        // It must leave room for others.
+        // The result must leave room in the budget for other content.
         let most = worth(size).min(shared.budget.bytes_max() / 4);
         match compress(&plain, most) {
             Ok(Some(bytes)) => {
@@ -172,7 +172,7 @@ impl GzipFileJob {
     }
 }
 
-/// The tag that the gzip of a plain variant has or would have.
+/// Returns the entity tag of the generated gzip variant, whether or not the variant exists.
 pub(super) fn made_tag(plain: &Variant) -> Vec<u8> {
     let tag = plain.tag();
     [
@@ -184,7 +184,8 @@ pub(super) fn made_tag(plain: &Variant) -> Vec<u8> {
     .concat()
 }
 
-/// None if more than `most` bytes come out; an error if the file changed meanwhile.
+/// Compresses the content of a variant. Returns None if the result exceeds `most` bytes, and an error if
+/// the file changed meanwhile.
 fn compress(plain: &Variant, most: usize) -> io::Result<Option<Vec<u8>>> {
     encode(most, |encoder| match &plain.content {
         VariantContent::Memory(bytes) => encoder.write_all(bytes),
@@ -192,7 +193,7 @@ fn compress(plain: &Variant, most: usize) -> io::Result<Option<Vec<u8>>> {
     })
 }
 
-/// What comes out of what `feed` puts in; None if it is more than `most` bytes.
+/// Returns the compressed output for the input written by `feed`; None if the output exceeds `most` bytes.
 fn encode(
     most: usize,
     feed: impl FnOnce(&mut BoundedGzEncoder) -> io::Result<()>,
@@ -234,7 +235,7 @@ fn copy_from(disk: &crate::site::variant::DiskContent, to: &mut impl Write) -> i
 
 type BoundedGzEncoder = GzEncoder<BoundedBuffer>;
 
-/// Takes no more than so many bytes.
+/// Buffer that fails with `StorageFull` beyond `most` bytes.
 struct BoundedBuffer {
     bytes: Vec<u8>,
     most: usize,

@@ -1,7 +1,7 @@
-//! Loading a variant: the only place where a site reads files.
+//! Loading of variants, the only code of a site that reads files.
 //!
-//! Runs on a blocking pool. A client must never get half a file, so a file is taken only if it is
-//! the one we know both before and after it was read.
+//! Loads run on a blocking pool. A client must never receive a mix of two versions of a file, so a load
+//! succeeds only if the metadata equals the known metadata both before and after the read.
 
 use super::SiteShared;
 use super::file::{FileError, FileMeta, SiteFile, VariantKind};
@@ -16,19 +16,20 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Something that must be read before the request can be answered.
+/// Load to run before the request can be answered.
 pub struct FileLoad {
     pub(super) shared: Arc<SiteShared>,
     pub(super) file: Arc<SiteFile>,
     pub(super) which: VariantKind,
-    /// Of the file, not of its sidecar; below the root.
+    /// Path of the file, not of the sidecar, below the root.
     pub(super) path: Box<[u8]>,
 }
 
 impl FileLoad {
-    /// Reads it; blocks. Then ask for the answer again: it is there, or the failure is (for a second
-    /// or until the file changes). Under a pressed budget it may already be evicted again: a driver
-    /// asks a few times, then gives up.
+    /// Reads the file; blocks. Afterwards the caller repeats the request to the site: the content is
+    /// loaded, or the failure is recorded (for one second, or until the file changes). Under a small budget
+    /// the content may already be evicted again, so a driver repeats the request a few times and then gives
+    /// up.
     pub fn run(self) {
         let Some(slot) = self.file.slot(self.which) else {
             return;
@@ -61,7 +62,7 @@ impl FileLoad {
         }
     }
 
-    /// Reads the file at `path`, which may be the sidecar.
+    /// Reads the file at `path`, possibly a sidecar.
     fn variant(&self, path: &[u8], coding: ContentCoding) -> Result<Variant, FileError> {
         let known = *self.file.meta_of(self.which).ok_or(FileError::NotFound)?;
         wait_for_a_tick(&known);
@@ -92,7 +93,7 @@ impl FileLoad {
     }
 }
 
-/// The tag with its quotes; that of a coding ends in its mark.
+/// Returns the entity tag with quotes and with the suffix of the coding.
 fn coded_tag(tag: &str, coding: ContentCoding) -> String {
     match coding_mark(coding) {
         "" => format!("\"{tag}\""),
@@ -100,7 +101,7 @@ fn coded_tag(tag: &str, coding: ContentCoding) -> String {
     }
 }
 
-/// What stands behind the dash in the tag of a coding.
+/// Returns the suffix of a coding, which follows a dash in the entity tag.
 pub(super) fn coding_mark(coding: ContentCoding) -> &'static str {
     match coding {
         ContentCoding::Identity => "",
@@ -110,7 +111,7 @@ pub(super) fn coding_mark(coding: ContentCoding) -> &'static str {
     }
 }
 
-/// Last-Modified: never in the future (RFC 9110 §8.8.2.1).
+/// Returns the value of Last-Modified, which is never in the future (RFC 9110 §8.8.2.1).
 fn modified(meta: &FileMeta) -> u64 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -118,7 +119,7 @@ fn modified(meta: &FileMeta) -> u64 {
     meta.mtime_seconds().min(now.as_secs())
 }
 
-/// The heads of a variant of a file.
+/// Builds the response heads of a variant.
 pub(super) fn heads(
     shared: &SiteShared,
     file: &SiteFile,
@@ -142,8 +143,9 @@ pub(super) fn heads(
     )
 }
 
-/// File systems stamp in ticks of up to 10 ms: a file written twice in one tick shows no difference.
-/// So one that was changed just now is read in the next tick, when every further change will show.
+/// Waits for the end of the current timestamp tick. File systems store timestamps in ticks of up to 10 ms,
+/// so two writes in one tick yield equal timestamps. A read after the tick of the last change ensures that
+/// every further change shows.
 fn wait_for_a_tick(known: &FileMeta) {
     const TICK_NS: i64 = 12_000_000;
     let now = SystemTime::now()
@@ -157,10 +159,11 @@ fn wait_for_a_tick(known: &FileMeta) {
     }
 }
 
-/// The content, if it is small enough to be kept, and what its tag is made of.
+/// Content, if small enough to be kept in memory, and the opaque part of the entity tag.
 type ReadContent = (Option<Box<[u8]>>, String);
 
-/// Reads a file. Its tag is made of a digest of the content or, by its size alone, of size and time.
+/// Reads a file. The entity tag is a digest of the content, or consists of size and modification time if
+/// the file is too large for a digest.
 fn read(file: &std::fs::File, known: &FileMeta) -> Result<ReadContent, FileError> {
     if known.size > DIGEST_FILE_BYTES_MAX {
         return Ok((None, format!("{:x}-{:x}", known.size, known.mtime_ns)));
@@ -181,7 +184,7 @@ fn read(file: &std::fs::File, known: &FileMeta) -> Result<ReadContent, FileError
         digest.update(piece);
         at += piece.len();
     }
-    // 120 bits in 20 characters: no two contents of one name will ever meet.
+    // 120 bits in 20 characters make collisions between versions of a file negligible.
     let tag = base64url(&digest.finish()[..15]);
     Ok((keep.then(|| buffer.into_boxed_slice()), tag))
 }

@@ -1,13 +1,13 @@
-//! Media types by extension, and which of them are worth compressing.
+//! Media types by file name extension, and the types worth compressing.
 //!
-//! The types are those of the IANA registry where it has one, else what browsers expect. Text says
-//! its charset: what is written today is UTF-8. JSON has no charset parameter (RFC 8259 §11).
+//! The types follow the IANA registry, else the expectations of browsers. Text types carry the charset
+//! UTF-8. JSON has no charset parameter (RFC 8259 §11).
 
-/// What a file is that nobody knows.
+/// Media type of files with an unknown extension.
 pub const UNKNOWN: &str = "application/octet-stream";
 
-/// The type of a file by its name; `own` (extension with its dot, type) comes first, and there the
-/// longest fitting extension wins, so that `.tar.gz` may differ from `.gz`.
+/// Returns the media type for a file name. The operator's types in `own` (extension with dot, type) take
+/// precedence, and the longest matching extension wins, so that `.tar.gz` may differ from `.gz`.
 pub fn of<'a>(name: &[u8], own: &'a [(String, String)]) -> &'a str {
     let ends = |extension: &str| {
         name.len() >= extension.len()
@@ -24,7 +24,7 @@ pub fn of<'a>(name: &[u8], own: &'a [(String, String)]) -> &'a str {
     }
 }
 
-/// Does compressing this type pay? Parameters don't count.
+/// Returns true if content of the media type is worth compressing. Parameters are ignored.
 pub fn compressible(kind: &str) -> bool {
     let bare = kind
         .split(';')
@@ -49,7 +49,7 @@ fn known(extension: &[u8]) -> Option<&'static str> {
     Some(TYPES[at].1)
 }
 
-/// Beside `text/*`, `*+xml` and `*+json`.
+/// Compressible types besides `text/*`, `*+xml` and `*+json`.
 const COMPRESSIBLE: &[&str] = &[
     "application/json",
     "application/javascript",
@@ -76,7 +76,7 @@ const COMPRESSIBLE: &[&str] = &[
     "model/stl",
 ];
 
-/// Sorted by extension.
+/// Media types, sorted by extension.
 #[rustfmt::skip]
 const TYPES: &[(&str, &str)] = &[
     ("3g2", "video/3gpp2"),
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_and_in_reach() {
+    fn the_table_is_sorted_and_each_entry_is_found() {
         for pair in TYPES.windows(2) {
             assert!(pair[0].0 < pair[1].0, "{} before {}", pair[0].0, pair[1].0);
         }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_own_types() {
+    fn types_of_the_operator_take_precedence() {
         let own = [
             (".gz".into(), "a/gz".into()),
             (".tar.gz".into(), "a/tar".into()),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compresses() {
+    fn text_types_are_compressible() {
         for kind in [
             "text/html; charset=utf-8",
             "application/json",

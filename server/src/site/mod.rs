@@ -1,9 +1,9 @@
-//! One frozen site: a folder scanned into a tree, files loaded when they are first asked for, and
-//! from the two an answer to a request's head.
+//! Frozen site: a folder scanned into a tree. The content of files is loaded at the first request, and a
+//! request head together with the tree yields a response.
 //!
-//! Answering is pure: it reads the tree and the head and returns a value. What blocks is a value
-//! too: a [`FileLoad`] that the caller runs elsewhere. A change makes a new [`Site`] that shares with
-//! the old one all that stayed.
+//! Answering is pure: the tree and the request head go in, and a value comes out. Blocking work is a value
+//! as well: a [`FileLoad`] for the caller to run on another thread. A change of files makes a new [`Site`]
+//! that shares all unchanged parts with the old site.
 
 mod site_response;
 mod content_budget;
@@ -68,34 +68,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use std::{fmt, io};
 
-/// A site as it was when it was last scanned. Cloning it is cheap.
+/// Site as of the last scan. A clone is cheap.
 #[derive(Clone)]
 pub struct Site {
-    // Before `shared`, whose end counts which files are gone.
+    // Declared before `shared`: the drop of `shared` sweeps the budget, and the files of the tree must be
+    // dropped first.
     tree: Arc<SiteFolder>,
     shared: Arc<SiteShared>,
 }
 
-/// What stays the same from one scan of a site to the next.
+/// Data shared by all scans of a site.
 struct SiteShared {
     rules: SiteRules,
     tries: Vec<TryPath>,
     root: SiteRoot,
     budget: Arc<ContentBudget>,
-    /// For the age of failures.
+    /// Start of the clock for the age of load failures.
     started: Instant,
-    /// Files that were found other than the tree says.
+    /// Paths of files found to differ from the tree.
     stale: Mutex<Vec<PathBuf>>,
-    /// For boundaries between ranges.
+    /// Secret seed for multipart boundaries.
     seed: RandomState,
 }
 
-/// Why a site can't be opened.
+/// Failure to open a site.
 #[derive(Debug)]
 pub enum SiteError {
-    /// The root isn't there, is no folder, or can't be read.
+    /// The root is missing, is not a folder, or is unreadable.
     Root(PathBuf, io::Error),
-    /// One of the `try` paths, and what is wrong with it.
+    /// An invalid `try` path, with the reason.
     Try(String, &'static str),
 }
 
@@ -118,7 +119,7 @@ impl std::error::Error for SiteError {
 }
 
 impl Site {
-    /// Opens the root and scans all of it; blocks.
+    /// Opens the root and scans the whole tree; blocks.
     pub fn open(rules: SiteRules, budget: Arc<ContentBudget>) -> Result<Site, SiteError> {
         Site::open_with(rules, budget, None)
     }
@@ -158,20 +159,23 @@ impl Site {
         })
     }
 
-    /// The site after changes at these paths, relative to the root, each a file or folder that came,
-    /// went or changed; the empty path is all of it. Blocks. Only what is named is read, folders
-    /// whole, and what links lead to; the rest is shared, and files that are the same keep what is
-    /// loaded of them.
+    /// Returns the site after changes at the given paths, relative to the root: each path is a file or
+    /// folder that was added, removed or changed, and the empty path is the whole site. Blocks. Only the
+    /// named paths are read, folders recursively, and the targets of links. The rest of the tree is shared,
+    /// and unchanged files keep their loaded content.
     pub fn with_changes(&self, changes: &[PathBuf]) -> Site {
         self.with_settled_changes(changes, &[], i64::MAX).0
     }
 
-    /// The same, but files that changed after `settled_ns` (Unix time) stay as they were, and so does
-    /// their absence, while somebody writes to them: at the paths of `changes` too, for whoever was
-    /// told to be done may have begun anew. Where nobody can tell, files that are met in a folder or
-    /// at the `unsure` paths stay so as well. Paths come back too, to be named once they are whole;
-    /// but not those of `unsure` files that somebody is writing to for certain: that these are closed
-    /// will be told.
+    /// Returns the site after changes, as [`Site::with_changes`] does, but leaves unfinished files
+    /// unchanged. A file counts as unfinished if the file changed after `settled_ns` (Unix time) and a
+    /// process has the file open for writing, even at a path in `changes`, because a new writer may have
+    /// opened the file. If the file system cannot report writers, recently changed files found in a folder
+    /// or at the `unsure` paths count as unfinished too. A missing file counts as unfinished until the new
+    /// file is complete.
+    ///
+    /// Also returns the paths of unfinished files, to be passed again later. The `unsure` paths with a
+    /// known writer are not returned, because the close of such a file is reported by the watch.
     pub fn with_settled_changes(
         &self,
         changes: &[PathBuf],
@@ -200,36 +204,36 @@ impl Site {
         (site, unsettled.into_iter().map(path).collect())
     }
 
-    /// Is it the very same tree, so that nothing need be published?
+    /// Returns true if both sites share one tree, so that nothing needs to be published.
     pub fn same_tree(&self, other: &Site) -> bool {
         Arc::ptr_eq(&self.tree, &other.tree)
     }
 
-    /// Does it come from the same [`Site::open`], so that both have one and the same root?
+    /// Returns true if both sites come from one call of [`Site::open`], and so share the root.
     pub fn same_root(&self, other: &Site) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// The rules that it was opened with; with the same rules a new scan is
-    /// `with_changes(&[PathBuf::new()])`.
+    /// Returns the rules passed to [`Site::open`]. Under equal rules, `with_changes(&[PathBuf::new()])` is
+    /// a new scan.
     pub fn rules(&self) -> &SiteRules {
         &self.shared.rules
     }
 
-    /// Where the root really lies, links resolved.
+    /// Returns the real path of the root, links resolved.
     pub fn root(&self) -> &Path {
         self.shared.root.path()
     }
 
-    /// Does the root's name lead elsewhere by now (a link was turned, a folder replaced)? Then the
-    /// site must be opened anew.
+    /// Returns true if the root's path leads to another folder by now, because a link was switched or a
+    /// folder replaced. The site must be opened anew.
     pub fn root_moved(&self) -> bool {
         self.shared.root.moved(&self.shared.rules.root)
     }
 
-    /// The folders to watch: path for [`Site::with_changes`], and where the folder lies. One real
-    /// folder may stand under several paths (any of them will do when it changes). Also those in
-    /// which the targets of linked files lie, under the path of the folder with the link.
+    /// Returns the folders to watch: the path for [`Site::with_changes`], and the real path of the folder.
+    /// One real folder may have several paths, each valid for a change report. The folders with the targets
+    /// of linked files are included, under the path of the folder with the link.
     pub fn folders(&self) -> Vec<(PathBuf, PathBuf)> {
         let mut watched = WatchedFolders::default();
         watched.collect(self.root(), &self.tree, &mut PathBuf::new());
@@ -244,13 +248,13 @@ impl Site {
         watched.folders
     }
 
-    /// Reports whether the tree has a file at this path.
+    /// Returns true if the tree has a file at this path.
     pub fn has_file(&self, path: &Path) -> bool {
         let node = self.tree.lookup(path.as_os_str().as_bytes(), b"");
         matches!(node, Some(FolderNode::File(_)))
     }
 
-    /// Reports whether a process has the file at this path open for writing.
+    /// Returns whether a process has the file at this path open for writing.
     pub fn writers(&self, path: &Path) -> OpenWriters {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
             return OpenWriters::Unknown;
@@ -261,10 +265,10 @@ impl Site {
         }
     }
 
-    /// Returns the path to read anew after a request found that `path` differs from the tree: `path` up
-    /// to the first name that the tree lacks. Returns None if the folder does not list that name: a
-    /// case-insensitive file system finds a file under names that no folder lists, and guards do not
-    /// know such names.
+    /// Returns the path to read anew after a request found that `path` differs from the tree: `path` up to
+    /// the first name missing in the tree. Returns None if the folder does not list the name: a
+    /// case-insensitive file system finds a file under names that no folder lists, and guards do not know
+    /// these names.
     pub fn first_unknown(&self, path: &Path) -> Option<PathBuf> {
         let mut folder = &self.tree;
         let mut known = PathBuf::new();
@@ -284,24 +288,24 @@ impl Site {
         Some(known)
     }
 
-    /// How many files there are, and how many bytes they have.
+    /// Returns the number of files and the total of the file sizes.
     pub fn count(&self) -> (usize, u64) {
         count(&self.tree)
     }
 
-    /// Keeps a path for [`Site::take_stale`], again.
+    /// Records a path again for [`Site::take_stale`].
     pub fn note_stale(&self, path: &Path) {
         self.shared.note_stale(path.as_os_str().as_bytes());
     }
 
-    /// Takes the paths of files that turned out to be other than the tree says: changed behind the
-    /// watcher's back, or just before it tells. Rescan them when they have been quiet for a moment.
+    /// Takes the paths of files found to differ from the tree, because the watch missed a change or has not
+    /// reported the change yet. The paths should be rescanned after a moment without further changes.
     pub fn take_stale(&self) -> Vec<PathBuf> {
         std::mem::take(&mut *self.shared.stale())
     }
 }
 
-/// What a path is made of.
+/// Splits a path into names.
 fn names(path: &Path) -> Vec<&[u8]> {
     let names = path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.as_bytes()),
@@ -311,7 +315,7 @@ fn names(path: &Path) -> Vec<&[u8]> {
 }
 
 impl SiteShared {
-    /// Ticks since the site was opened, for [`file::Failure`]; what is above 32 bits is lost.
+    /// Returns the time since the site was opened in ticks, modulo 2^32, for [`file::LoadFailure`].
     fn now(&self) -> u32 {
         (self.started.elapsed().as_millis() * TICKS_PER_SECOND / 1000) as u32
     }
@@ -328,7 +332,8 @@ impl SiteShared {
         }
     }
 
-    /// Queues a text to be compressed, if it is one, has no gzip beside it and isn't queued yet.
+    /// Queues a file for gzip compression, unless the media type is incompressible, the size is out of
+    /// range, the file has a gzip sidecar, or the file is queued already.
     fn want_gzip(self: &Arc<Self>, file: &Arc<SiteFile>, path: impl FnOnce() -> Vec<u8>) {
         if !file.claim_gzip() {
             return;

@@ -1,26 +1,29 @@
-//! Conditional requests in the order of RFC 9110 §13.2.2, for GET and HEAD of what exists.
+//! Evaluation of conditional requests in the order of RFC 9110 §13.2.2, for GET and HEAD of existing
+//! resources.
 
 use crate::wire::date::parse_http_date;
 use crate::wire::fields::{ETag, FieldValues, TagItem, entity_tags};
 use crate::wire::request_head::KnownFields;
 
-/// What the conditions say.
+/// Result of the preconditions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PreconditionResult {
-    /// Answer as if there were none.
+    /// All conditions hold: respond as without conditions.
     Proceed,
-    /// 304.
+    /// Respond with 304.
     NotModified,
-    /// 412.
+    /// Respond with 412.
     Failed,
 }
 
-/// Judges all conditions but If-Range. `tag` is strong, with its quotes; `modified` in seconds.
+/// Evaluates all conditions except If-Range. `tag` is a strong entity tag with quotes; `modified` is in
+/// seconds since 1970.
 pub fn evaluate(asks: &KnownFields<'_>, tag: &[u8], modified: u64) -> PreconditionResult {
     evaluate_with(asks, Some(strong(tag)), || Some(modified))
 }
 
-/// The same for what may lack either, or have a weak tag; the date is asked for where it counts.
+/// Evaluates the conditions for a representation with an optional, possibly weak entity tag and an optional
+/// date. `modified` is called only if a condition needs the date.
 pub fn evaluate_with(
     asks: &KnownFields<'_>,
     tag: Option<ETag<'_>>,
@@ -54,12 +57,13 @@ fn any_of(
     any_tag(values, |asked| tag.is_some_and(|tag| equal(asked, &tag)))
 }
 
-/// Does If-Range let the range be answered? By a strong tag, or by the very date (RFC 9110 §13.1.5).
+/// Returns true if If-Range permits a partial response: with a strong entity tag, or with exactly the date
+/// of the last change (RFC 9110 §13.1.5).
 pub fn range_applies(asks: &KnownFields<'_>, tag: &[u8], modified: u64) -> bool {
     range_applies_by(asks, Some(strong(tag)), Some(modified))
 }
 
-/// The same for what may lack either, or have a weak tag.
+/// Evaluates If-Range for a representation with an optional, possibly weak entity tag and an optional date.
 pub fn range_applies_by(
     asks: &KnownFields<'_>,
     tag: Option<ETag<'_>>,
@@ -74,7 +78,7 @@ pub fn range_applies_by(
     }
 }
 
-/// Is it `*`, or does one of the tags satisfy?
+/// Returns true if the value is `*` or at least one tag satisfies the predicate.
 pub fn any_tag(values: &FieldValues<'_>, satisfies: impl Fn(&ETag<'_>) -> bool) -> bool {
     entity_tags(values).any(|item| match item {
         TagItem::Any => true,
@@ -97,7 +101,8 @@ mod tests {
     const SAME: &[u8] = b"Sun, 06 Nov 1994 08:49:37 GMT";
     const NEW: &[u8] = b"Sun, 06 Nov 1994 08:49:38 GMT";
 
-    /// If-Match, If-Unmodified-Since, If-None-Match, If-Modified-Since; empty is absent.
+    /// Evaluates If-Match, If-Unmodified-Since, If-None-Match and If-Modified-Since; an empty value means
+    /// no field.
     fn verdict(fields: [&'static [u8]; 4]) -> PreconditionResult {
         let list = |value: &'static [u8]| {
             if value.is_empty() {
@@ -118,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_in_their_order() {
+    fn conditions_are_evaluated_in_the_order_of_rfc_9110() {
         use PreconditionResult::*;
         for (fields, expected) in [
             ([&b""[..], b"", b"", b""], Proceed),
@@ -131,7 +136,7 @@ mod tests {
             ([b"", SAME, b"", b""], Proceed),
             ([b"", NEW, b"", b""], Proceed),
             ([b"", b"yesterday", b"", b""], Proceed),
-            // If-Match makes If-Unmodified-Since void.
+            // If-Match overrides If-Unmodified-Since.
             ([b"\"t\"", OLD, b"", b""], Proceed),
             ([b"", b"", b"\"t\"", b""], NotModified),
             ([b"", b"", b"W/\"t\"", b""], NotModified),
@@ -142,7 +147,7 @@ mod tests {
             ([b"", b"", b"", SAME], NotModified),
             ([b"", b"", b"", NEW], NotModified),
             ([b"", b"", b"", b"nonsense"], Proceed),
-            // If-None-Match makes If-Modified-Since void.
+            // If-None-Match overrides If-Modified-Since.
             ([b"", b"", b"\"x\"", SAME], Proceed),
             ([b"\"t\"", b"", b"\"t\"", b""], NotModified),
             ([b"", OLD, b"", NEW], Failed),
@@ -153,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_tag_or_with_a_weak_one() {
+    fn conditions_without_a_tag_or_with_a_weak_tag() {
         let weak = ETag::parse(b"W/\"t\"");
         let some = |value| KnownFields {
             if_none_match: FieldValues::One(value),
@@ -196,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn if_range() {
+    fn if_range_needs_a_strong_tag_or_the_exact_date() {
         for (value, applies) in [
             (&b"\"t\""[..], true),
             (b"W/\"t\"", false),

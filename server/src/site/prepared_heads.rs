@@ -1,8 +1,8 @@
-//! The ready-made heads of a variant: for 200 and for 304, made once when it is loaded, as text for
-//! HTTP/1.1, as field blocks for HTTP/2 and as field sections for HTTP/3.
+//! Prepared response heads of a variant, for the statuses 200 and 304, built once when the variant is
+//! loaded: as text for HTTP/1.1, as field blocks for HTTP/2, and as field sections for HTTP/3.
 //!
-//! A head of text ends with the line end of its last field. Date, Connection, Strict-Transport-Security and
-//! the empty line are the driver's.
+//! A text head ends with the line end of the last field. The driver adds Date, Connection,
+//! Strict-Transport-Security and the empty line.
 
 use crate::site::mime;
 use crate::site::rules::{HeaderRules, SiteRules, settable, valid_value};
@@ -13,40 +13,40 @@ use crate::wire::h3::qpack;
 use crate::wire::status::{Status, StatusLine};
 use std::ops::Range;
 
-/// All heads in one piece of memory.
+/// All heads of a variant in one allocation.
 pub struct PreparedHeads {
     bytes: Box<[u8]>,
-    /// Where each but the first begins: for 304, then the field blocks for 200 and 304, then the
-    /// field sections for both.
+    /// Starts of all heads except the first: the text for 304, the field blocks for 200 and 304, and the
+    /// field sections for 200 and 304.
     splits: [usize; 5],
-    /// The ETag in the head for 200.
+    /// Position of the ETag value in the head for 200.
     tag: Range<usize>,
 }
 
-/// What a head is made from.
+/// Facts from which a head is built.
 pub struct HeadFacts<'a> {
-    /// Of the file whose content it is, not of a sidecar; below the root.
+    /// Path of the file, not of a sidecar, below the root.
     pub path: &'a [u8],
-    /// Bytes of the body.
+    /// Bytes of the content.
     pub size: u64,
-    /// Seconds since 1970.
+    /// Modification time in seconds since 1970.
     pub modified: u64,
-    /// With its quotes.
+    /// Entity tag with quotes.
     pub tag: &'a str,
     pub coding: ContentCoding,
-    /// Does the answer depend on Accept-Encoding?
+    /// Whether the response depends on Accept-Encoding.
     pub varies: bool,
 }
 
 impl PreparedHeads {
-    /// Puts them together by the rules.
+    /// Builds the heads by the rules of the site.
     pub fn new(rules: &SiteRules, facts: &HeadFacts<'_>) -> PreparedHeads {
         let fields = fields(rules, facts);
         let fields = fields.iter().map(|(name, value)| (*name, value.as_bytes()));
         PreparedHeads::of(&Status::OK.into(), fields)
     }
 
-    /// Of a response with this status and these fields, in their order.
+    /// Builds the heads of a response with the given status and fields, in the given order.
     pub fn of<'f>(
         status: &StatusLine,
         fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
@@ -90,47 +90,47 @@ impl PreparedHeads {
         }
     }
 
-    /// For 200, or whichever status is the response's own.
+    /// Returns the text head for 200, or for the status passed to [`PreparedHeads::of`].
     pub fn ok(&self) -> &[u8] {
         &self.bytes[..self.splits[0]]
     }
 
-    /// For 304.
+    /// Returns the text head for 304.
     pub fn not_modified(&self) -> &[u8] {
         &self.bytes[self.splits[0]..self.splits[1]]
     }
 
-    /// For 200, as a field block.
+    /// Returns the field block for 200.
     pub fn ok_block(&self) -> &[u8] {
         &self.bytes[self.splits[1]..self.splits[2]]
     }
 
-    /// For 304, as a field block.
+    /// Returns the field block for 304.
     pub fn not_modified_block(&self) -> &[u8] {
         &self.bytes[self.splits[2]..self.splits[3]]
     }
 
-    /// For 200, as a field section; empty in a build without HTTP/3.
+    /// Returns the field section for 200; empty in a build without HTTP/3.
     pub fn ok_section(&self) -> &[u8] {
         &self.bytes[self.splits[3]..self.splits[4]]
     }
 
-    /// For 304, as a field section; empty in a build without HTTP/3.
+    /// Returns the field section for 304; empty in a build without HTTP/3.
     pub fn not_modified_section(&self) -> &[u8] {
         &self.bytes[self.splits[4]..]
     }
 
-    /// With its quotes.
+    /// Returns the entity tag with quotes.
     pub fn tag(&self) -> &[u8] {
         &self.bytes[self.tag.clone()]
     }
 
-    /// Bytes of all.
+    /// Returns the bytes of all heads together.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Copies the fields of the head for 200 that `wanted` says, as whole lines.
+    /// Copies the field lines of the head for 200 for which `wanted` returns true.
     pub fn copy_fields(&self, out: &mut Vec<u8>, wanted: impl Fn(&[u8]) -> bool) {
         for (name, line) in lines(self.ok()) {
             if wanted(name) {
@@ -139,12 +139,12 @@ impl PreparedHeads {
         }
     }
 
-    /// The fields of the head for 200, names and values.
+    /// Returns the names and values of the fields in the head for 200.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         lines(self.ok()).map(|(name, line)| (name, line[name.len() + 1..].trim_ascii()))
     }
 
-    /// The value of a field of the head for 200.
+    /// Returns the value of a field in the head for 200.
     pub fn value(&self, field: &str) -> Option<&[u8]> {
         let (name, line) = lines(self.ok()).find(|(name, _)| is(name, field))?;
         Some(line[name.len() + 1..].trim_ascii())
@@ -159,12 +159,12 @@ pub fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Is it this field?
+/// Returns true if the names are equal, ignoring case.
 pub fn is(name: &[u8], field: &str) -> bool {
     name.eq_ignore_ascii_case(field.as_bytes())
 }
 
-/// Is this a field about the content that a 304 doesn't have (RFC 9110 §15.4.5)?
+/// Returns true for a field about the content that a 304 omits (RFC 9110 §15.4.5).
 pub fn is_content_field(name: &[u8]) -> bool {
     ["Accept-Ranges", "Last-Modified"]
         .iter()
@@ -172,7 +172,7 @@ pub fn is_content_field(name: &[u8]) -> bool {
         || is_framing(name)
 }
 
-/// Does this field describe the very body that is sent?
+/// Returns true for a field that describes the very content sent.
 pub fn is_framing(name: &[u8]) -> bool {
     [
         "Content-Type",
@@ -184,7 +184,8 @@ pub fn is_framing(name: &[u8]) -> bool {
     .any(|field| is(name, field))
 }
 
-/// The fields that the operator's rules give a path below the root; of one name the last.
+/// Returns the fields that the operator's rules set for a path below the root. The last rule for a name
+/// wins.
 pub fn operator_fields<'r>(headers: &'r HeaderRules, path: &[u8]) -> Vec<(&'r str, &'r str)> {
     let mut fields: Vec<(&str, &str)> = Vec::new();
     for (_, set) in headers.iter().filter(|(glob, _)| glob.matches(path)) {
@@ -231,16 +232,16 @@ fn fields<'r>(rules: &'r SiteRules, facts: &HeadFacts<'_>) -> Vec<(&'r str, Stri
         fields.push((name, value.into()));
     }
     if facts.varies {
-        // Last, for what the answer depends on adds up with the operator's word.
+        // Vary goes last: the value is combined with a Vary field set by the operator.
         fields.push(("Vary", "Accept-Encoding".into()));
     }
     fields
 }
 
-/// What we call ourselves.
+/// Value of the Server field.
 pub const SERVER: &str = "anthill";
 
-/// Field names and whole lines of a head, without its first line.
+/// Returns the field names and complete lines of a head, without the status line.
 fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     head.split_inclusive(|byte| *byte == b'\n')
         .skip(1)
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_by_the_rules() {
+    fn heads_follow_the_rules_of_the_site() {
         let mut rules = SiteRules::new(".");
         rules.cache = vec![
             (

@@ -1,9 +1,9 @@
-//! The root of a site, and the one way to open what lies below it.
+//! Root of a site, and the only functions that open files below the root.
 //!
-//! Nothing outside is ever opened, whatever links there are and however they change meanwhile: the
-//! kernel resolves a path beneath the root's descriptor (`openat2`), and where it can't (before
-//! Linux 5.6, or a link that is absolute) we walk one name at a time and follow no link but by
-//! reading it.
+//! No file outside of the root is ever opened, regardless of links and of concurrent changes of links. The
+//! kernel resolves a path beneath the root's descriptor (`openat2`). Where the kernel cannot (before Linux
+//! 5.6, or for an absolute link), the server walks the path name by name and resolves links by reading the
+//! targets.
 
 use super::file::{FileError, FileMeta};
 use super::rules::Symlinks;
@@ -20,30 +20,30 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// An open root.
+/// Open root of a site.
 pub struct SiteRoot {
     folder: OwnedFd,
-    /// The device and the inode of the root folder.
+    /// Device and inode numbers of the root folder.
     identity: (u64, u64),
-    /// Where it really lies.
+    /// Real path of the root.
     path: PathBuf,
-    /// Where the operator says it lies, made absolute; absolute links may use either.
+    /// Absolute form of the configured path of the root. Absolute links may use either path.
     given: PathBuf,
     symlinks: Symlinks,
     resolver: PathResolver,
 }
 
-/// Who resolves paths.
+/// Resolver of paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathResolver {
-    /// `openat2`; what it refuses is walked.
+    /// `openat2`, and the walk for paths refused by `openat2`.
     Kernel,
-    /// We do, name by name.
+    /// The walk name by name.
     Walk,
 }
 
 impl SiteRoot {
-    /// Opens the folder; `resolver` is found out unless a test wants one.
+    /// Opens the root. Without `resolver`, which tests set, the function detects `openat2`.
     pub fn open(
         path: &Path,
         symlinks: Symlinks,
@@ -68,31 +68,31 @@ impl SiteRoot {
         })
     }
 
-    /// Where the root really lies.
+    /// Returns the real path of the root.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Does this path lead to another folder by now?
+    /// Returns true if `path` no longer leads to the root's folder.
     pub fn moved(&self, path: &Path) -> bool {
         let now = statat(CWD, path, AtFlags::empty()).map(|now| FileMeta::of(&now));
         !now.is_ok_and(|now| (now.dev, now.ino) == self.identity)
     }
 
-    /// Returns the metadata of the file that the path leads to, with one system call; None if there is
-    /// no file. The file may lie outside of the root, so the metadata may only be compared with the
+    /// Returns the metadata of the file that the path leads to, with one system call; None if the file is
+    /// missing. The file may lie outside of the root, so the metadata may only be compared with the
     /// metadata of a scan.
     pub fn stat(&self, path: &[u8]) -> Option<Stat> {
         statat(&self.folder, path, AtFlags::empty()).ok()
     }
 
-    /// Opens without any right to read: to see what it is. Paths have no first slash; the empty one
-    /// is the root itself.
+    /// Opens a path without read access (O_PATH), to inspect the type. Paths have no initial slash; the
+    /// empty path is the root itself.
     pub fn open_handle(&self, path: &[u8]) -> Result<OwnedFd, FileError> {
         self.open_with(path, OFlags::PATH | OFlags::CLOEXEC)
     }
 
-    /// The same, with where it really lies: an absolute path without links.
+    /// Opens a path without read access, and returns the real path as well: absolute, without links.
     pub fn open_handle_and_path(&self, path: &[u8]) -> Result<(OwnedFd, PathBuf), FileError> {
         let look = OFlags::PATH | OFlags::CLOEXEC;
         if self.symlinks == Symlinks::Inside {
@@ -103,20 +103,20 @@ impl SiteRoot {
         let real = real.canonicalize().map_err(|_| FileError::Changing)?;
         let there = openat(CWD, &real, look | OFlags::NOFOLLOW, Mode::empty())?;
         let (there, met) = (FileMeta::of(&fstat(there)?), FileMeta::of(&fstat(&seen)?));
-        // A link was turned between the two looks.
+        // A link was switched between the two calls.
         if (there.dev, there.ino) != (met.dev, met.ino) {
             return Err(FileError::Changing);
         }
         Ok((seen, real))
     }
 
-    /// An absolute path without links as one below the root; None if it isn't.
+    /// Returns an absolute path without links relative to the root; None for a path outside.
     pub fn below<'p>(&self, real: &'p Path) -> Option<&'p [u8]> {
         let below = real.strip_prefix(&self.path).ok()?;
         Some(below.as_os_str().as_bytes())
     }
 
-    /// Opens a folder to be read.
+    /// Opens a folder for reading.
     pub fn open_folder(&self, path: &[u8]) -> Result<OwnedFd, FileError> {
         let seen = self.open_handle(path)?;
         Ok(openat(
@@ -127,8 +127,8 @@ impl SiteRoot {
         )?)
     }
 
-    /// Opens a regular file that is still the very one we know. It is looked at before it is opened:
-    /// opening a device can have effects.
+    /// Opens a regular file if the metadata equals `known`. The metadata is checked before the open,
+    /// because opening a device can have effects.
     pub fn open_file(&self, path: &[u8], known: &FileMeta) -> Result<File, FileError> {
         let same = |fd: BorrowedFd<'_>| match FileMeta::of_file(&fstat(fd)?) {
             None => Err(FileError::NotFound),
@@ -147,11 +147,11 @@ impl SiteRoot {
             return Ok(openat(&self.folder, named, flags, Mode::empty())?);
         }
         if self.resolver == PathResolver::Kernel {
-            // EAGAIN: something was renamed just then.
+            // EAGAIN: a concurrent rename interrupted the resolution.
             for _ in 0..8 {
                 match openat2(&self.folder, named, flags, Mode::empty(), BENEATH) {
                     Err(Errno::AGAIN) => {}
-                    // A link out, or an absolute one that may yet lead inside.
+                    // A link out of the root, or an absolute link that may lead inside.
                     Err(Errno::XDEV) => break,
                     other => return Ok(other?),
                 }
@@ -160,10 +160,10 @@ impl SiteRoot {
         self.walk(path, flags).map(|(opened, _)| opened)
     }
 
-    /// Opens it name by name, and says where it lies.
+    /// Opens a path name by name, and returns the real path as well.
     fn walk(&self, path: &[u8], flags: OFlags) -> Result<(OwnedFd, PathBuf), FileError> {
-        // The folders we stand in, below the root; `..` goes back to one we hold, so that a folder
-        // moved meanwhile takes us nowhere.
+        // Open folders on the path, below the root. `..` returns to an open folder, so that a folder moved
+        // meanwhile cannot lead outside.
         let mut folders: Vec<OwnedFd> = Vec::new();
         let mut real = self.path.clone();
         let mut left: Vec<Vec<u8>> = Vec::new();
@@ -222,7 +222,7 @@ impl SiteRoot {
         Ok((openat(here, ".", flags, Mode::empty())?, real))
     }
 
-    /// An absolute path as one below the root, if it names the root's own place.
+    /// Returns an absolute path relative to the root, if the path begins with the root's path.
     fn strip<'a>(&self, target: &'a [u8]) -> Option<&'a [u8]> {
         [&self.path, &self.given].into_iter().find_map(|root| {
             let rest = target.strip_prefix(root.as_os_str().as_bytes())?;
@@ -231,7 +231,8 @@ impl SiteRoot {
     }
 }
 
-/// For reading; a FIFO or a terminal that got into the place of a file doesn't hold us up.
+/// Flags to open a file for reading. A FIFO or terminal swapped into the place of a file must not block the
+/// server.
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK)
@@ -240,7 +241,7 @@ const READ: OFlags = OFlags::RDONLY
 
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
-/// Is `openat2` there? Old kernels say ENOSYS, old container filters EPERM.
+/// Detects `openat2`. Old kernels fail with ENOSYS, old container filters with EPERM.
 fn detect(folder: BorrowedFd<'_>) -> PathResolver {
     match openat2(
         folder,
@@ -254,7 +255,7 @@ fn detect(folder: BorrowedFd<'_>) -> PathResolver {
     }
 }
 
-/// Puts the names of a path on a stack, the first one on top.
+/// Pushes the names of a path on a stack, the first name on top.
 fn push_names(stack: &mut Vec<Vec<u8>>, path: &[u8]) {
     let names = path.split(|byte| *byte == b'/').rev();
     stack.extend(
@@ -401,9 +402,9 @@ mod tests {
         }
     }
 
-    /// A folder is swapped with a link to the outside all the while: what is read is never from there.
+    /// A thread keeps swapping a folder with a link to the outside; no read returns content from outside.
     #[test]
-    fn no_race_leads_out() {
+    fn concurrent_link_swaps_never_lead_outside() {
         let place = tempfile::tempdir().expect("a folder");
         let public = place.path().join("public");
         fs::create_dir_all(public.join("a/b")).expect("made");

@@ -1,41 +1,41 @@
-//! What the operator decided about one site, as the site needs it.
+//! Rules of one site, derived from the configuration.
 
 use super::glob::Glob;
 use crate::site::secret_paths::SecretPaths;
 use std::path::PathBuf;
 
-/// The rules of one site; [`SiteRules::new`] has the defaults.
+/// Rules of one site; [`SiteRules::new`] has the defaults.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SiteRules {
-    /// The folder that is served; may be a link.
+    /// Folder to serve, possibly a symbolic link.
     pub root: PathBuf,
-    /// Names tried in a folder, in this order.
+    /// Names of index files, in order of precedence.
     pub index: Vec<String>,
-    /// What is looked up for a path, in this order; see [`TryPath::parse`].
+    /// Paths to look up for a request, in order; see [`TryPath::parse`].
     pub try_paths: Vec<String>,
-    /// Status and the page for it, a path below the root.
+    /// Error pages: the status, and the path of the page below the root.
     pub errors: Vec<(u16, String)>,
-    /// Does a folder without index show what it holds?
+    /// Whether a folder without index file is served as a listing.
     pub listing: bool,
-    /// Where symbolic links may lead.
+    /// Permitted targets of symbolic links.
     pub symlinks: Symlinks,
-    /// Extension with its dot, and its type.
+    /// Media types by extension with dot.
     pub mime: Vec<(String, String)>,
-    /// The first glob that matches decides.
+    /// Rules for Cache-Control. The first matching glob decides.
     pub cache: Vec<(Glob, CacheControlRule)>,
-    /// All globs that match add their fields; of the same name the later wins.
+    /// Rules for further fields. All matching globs apply; the last rule for a name wins.
     pub headers: HeaderRules,
-    /// Is `Server: anthill` sent?
+    /// Whether `Server: anthill` is sent.
     pub server_field: bool,
-    /// Files of the server's own, which are never served.
+    /// Files of the server itself, which are never served.
     pub secrets: SecretPaths,
 }
 
-/// Fields, names and values, for the paths that a glob matches.
+/// Field names and values for the paths that a glob matches.
 pub type HeaderRules = Vec<(Glob, Vec<(String, String)>)>;
 
 impl SiteRules {
-    /// The defaults for a root.
+    /// Returns the default rules for a root.
     pub fn new(root: impl Into<PathBuf>) -> SiteRules {
         SiteRules {
             root: root.into(),
@@ -52,47 +52,47 @@ impl SiteRules {
         }
     }
 
-    /// The page for a status, without its first slash.
+    /// Returns the path of the error page for a status, without the initial slash.
     pub(super) fn error_page(&self, status: u16) -> Option<&str> {
-        let (_, page) = self.errors.iter().find(|(its, _)| *its == status)?;
+        let (_, page) = self.errors.iter().find(|(known, _)| *known == status)?;
         Some(page.trim_start_matches('/'))
     }
 }
 
-/// Where symbolic links may lead.
+/// Permitted targets of symbolic links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Symlinks {
-    /// To what lies below the root; an absolute one is read as from the root, unless it names the
-    /// root's own place in the file system.
+    /// Targets below the root. An absolute target is relative to the root, unless the target begins with
+    /// the root's own path.
     Inside,
-    /// Anywhere.
+    /// Any target.
     Follow,
 }
 
-/// How long a copy may be used without asking.
+/// Rule for Cache-Control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheControlRule {
-    /// Seconds.
+    /// Value of max-age in seconds.
     pub max_age_seconds: u64,
-    /// The file never changes under this name (RFC 8246).
+    /// Whether the file never changes under the same name (RFC 8246).
     pub immutable: bool,
 }
 
-/// One thing to look up for a path.
+/// Entry of `try`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TryPath {
     /// `$path`: the path itself.
     Path,
-    /// `$path.html`: the path with something behind its last name.
+    /// `$path.html`: the path with a suffix to the last name.
     Suffix(String),
-    /// Anything else with `$path` in it: `/prefix$path/suffix`.
+    /// Any other text with `$path`: `/prefix$path/suffix`.
     Around(String, String),
-    /// `/index.html`: always the same file.
+    /// `/index.html`: a fixed file.
     Fixed(String),
 }
 
 impl TryPath {
-    /// Reads one; the error is a clause that says what is wrong.
+    /// Parses an entry. The error is a clause with the reason.
     pub fn parse(text: &str) -> Result<TryPath, &'static str> {
         let Some((before, after)) = text.split_once("$path") else {
             return match text.trim_matches('/') {
@@ -113,10 +113,10 @@ impl TryPath {
     }
 }
 
-/// May an operator's rule set this field? Not those that frame the message or that the site's own
-/// answers depend on.
+/// Returns true if an operator's rule may set the field. Fields that frame the message or that the site's
+/// responses depend on are reserved.
 pub fn settable(name: &str) -> bool {
-    const OURS: [&str; 13] = [
+    const RESERVED: [&str; 13] = [
         "accept-ranges",
         "connection",
         "content-encoding",
@@ -134,10 +134,10 @@ pub fn settable(name: &str) -> bool {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty()
         && name.bytes().all(token)
-        && !OURS.iter().any(|ours| ours.eq_ignore_ascii_case(name))
+        && !RESERVED.iter().any(|ours| ours.eq_ignore_ascii_case(name))
 }
 
-/// May this be a field's value (RFC 9110 §5.5)?
+/// Returns true for a valid field value (RFC 9110 §5.5).
 pub fn valid_value(value: &str) -> bool {
     !value
         .bytes()
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_tried() {
+    fn try_paths_are_parsed() {
         for (text, parsed) in [
             ("$path", Ok(TryPath::Path)),
             ("/$path", Ok(TryPath::Path)),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_the_operator() {
+    fn reserved_and_malformed_fields_are_refused() {
         assert!(settable("X-Frame-Options") && settable("Cache-Control"));
         assert!(!settable("content-length") && !settable("a b") && !settable(""));
         assert!(valid_value("a\tb \u{e9}") && !valid_value("a\r\nb"));

@@ -1,7 +1,8 @@
-//! From the file system to the tree of folders, whole or only what changed.
+//! Scan of the file system into a tree of folders, complete or limited to changes.
 //!
-//! Every folder is opened from the one above it and without following links; what links lead to is
-//! opened by the root, which lets none leave. So whatever happens meanwhile, nothing outside is read.
+//! Each folder is opened relative to the folder above, without following links. Targets of links are opened
+//! by [`SiteRoot`], which refuses links out of the root. So concurrent changes of folders and links cannot
+//! make the scan read files outside of the root.
 
 use super::file::{FileError, FileMeta, SIDECARS, SidecarMetas, SiteFile};
 use super::folder::{FolderNode, SiteFolder, SymlinkTarget};
@@ -19,28 +20,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The kernel tells that a file is closed while it still closes it, and whoever does so may be kept from
-/// the processor just then: it is looked at again after this pause,
+/// Pause before a file reported as closed is checked again for writers. The kernel reports a close before
+/// the close is complete, and the closing process may be preempted in between.
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
-/// and so often at most in one scan, for it may be open anew.
-const CLOSING_LOOKS: usize = 50;
+/// Largest number of repeated checks for writers in one scan. A file may have been opened again.
+const CLOSING_CHECKS_MAX: usize = 50;
 
-/// The size of the buffer for one getdents64(2) call, which lists names of a folder.
+/// Size of the buffer for one getdents64(2) call, which lists the names of a folder.
 const LISTED_BYTES: usize = 32 * 1024;
 
-/// Is this name no part of the site? Hidden names aren't, but for RFC 8615's.
+/// Returns true if the name is hidden from the site: the name starts with a dot and is not `.well-known`
+/// (RFC 8615).
 pub fn hidden(name: &[u8]) -> bool {
     name.first() == Some(&b'.') && name != b".well-known"
 }
 
-/// What a scan reads, and by which rules.
+/// Input of a scan: the root and the rules for names.
 #[derive(Copy, Clone)]
 pub struct ScanInput<'a> {
-    /// The root.
+    /// Root of the site.
     pub root: &'a SiteRoot,
-    /// Names of files that stand for their folder, in order.
+    /// Names of index files, in order of precedence.
     pub index: &'a [String],
-    /// What is left out.
+    /// Files and folders to leave out.
     pub secrets: &'a ResolvedSecrets,
 }
 
@@ -59,11 +61,12 @@ pub fn scan(
     Scanner::new(read).read(folder.as_fd(), None, &ChangeTree::default())
 }
 
-/// Reads anew what is at these paths (below the root, names split) and what links lead to; the rest
-/// is shared with the old tree. Where the root itself can't be read any more the old tree stays.
-/// Files that changed after `settled_ns` (Unix time) stay as they were while somebody writes to them,
-/// and, unless they are known to be whole, where nobody can tell whether somebody does. The paths of
-/// those come back too whose writer's end won't be told.
+/// Reads the given paths (below the root, split into names) and the targets of links anew; the rest is
+/// shared with the old tree. If the root is unreadable, the old tree stays.
+///
+/// Files changed after `settled_ns` (Unix time) stay as in the old tree while a process writes to the file;
+/// if writers are unknown, recently changed files stay unless the change was reported as complete. Returns
+/// the new tree, and the paths of files that stayed without a close to be reported.
 pub fn rescan<'p>(
     read: &ScanInput<'p>,
     old: &Arc<SiteFolder>,
@@ -76,7 +79,7 @@ pub fn rescan<'p>(
         behind_links |= path.iter().any(|name| hidden(name));
         changes.add(&path, is_whole);
     }
-    // What became a secret since the last scan: a link that the configuration names was turned.
+    // Paths that became secret since the last scan, because a link named in the configuration was switched.
     for path in read.secrets.below(read.root.path()) {
         let node = old.lookup(path.as_os_str().as_bytes(), b"");
         if matches!(node, Some(FolderNode::File(_) | FolderNode::Folder(_))) {
@@ -94,7 +97,7 @@ pub fn rescan<'p>(
         }
     }
     let mut scan = Scanner::new(*read);
-    // What is hidden or a whole folder may hold what some link leads to.
+    // A hidden path or a whole folder may contain the target of any link.
     scan.behind_links = behind_links;
     scan.settled_ns = settled_ns;
     let folder = read.root.open_folder(b"");
@@ -102,10 +105,10 @@ pub fn rescan<'p>(
     (updated.unwrap_or_else(|_| Arc::clone(old)), scan.unsettled)
 }
 
-/// Which names changed, as a tree.
+/// Changed names as a tree.
 #[derive(Default)]
 struct ChangeTree<'p> {
-    /// This very file or folder, and it is whole.
+    /// Whether the file or folder itself changed, with the report that the writer is done.
     whole: bool,
     below: BTreeMap<&'p [u8], ChangeTree<'p>>,
 }
@@ -114,14 +117,14 @@ impl<'p> ChangeTree<'p> {
     fn add(&mut self, path: &[&'p [u8]], is_whole: bool) {
         match path {
             [] => self.whole |= is_whole,
-            // A hidden name is no entry, but a link may lead through it.
+            // Hidden names have no entry in the tree, but a link may lead through a hidden folder.
             [name, ..] if hidden(name) => {}
             [name, rest @ ..] => self.below.entry(name).or_default().add(rest, is_whole),
         }
     }
 
-    /// What was told of this very file, if it is one.
-    fn told(&self) -> WriteReport {
+    /// Returns the report on the file at this node.
+    fn report(&self) -> WriteReport {
         match self.whole {
             true => WriteReport::Whole,
             false => WriteReport::Unsure,
@@ -129,28 +132,28 @@ impl<'p> ChangeTree<'p> {
     }
 }
 
-/// What was told of a file.
+/// Report of the watch on a file.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum WriteReport {
-    /// It was met in a folder.
+    /// No report: the file was found while listing a folder.
     Nothing,
-    /// Something happened to it.
+    /// The file changed, and writers may be active.
     Unsure,
-    /// Whoever wrote to it was done.
+    /// The writer closed the file.
     Whole,
 }
 
-/// Device and inode: one folder, whatever it is called.
+/// Device and inode numbers, which identify a folder under all paths.
 type FileId = (u64, u64);
 
 fn identity(meta: &FileMeta) -> FileId {
     (meta.dev, meta.ino)
 }
 
-/// A changed name in some folder, and whether what has it is known to be whole.
+/// Changed name in a folder, and whether the file was reported as complete.
 type NamedChange<'p> = (&'p [u8], bool);
 
-/// The changed names of each folder that has some; true if a whole folder is among them.
+/// Collects the changed names by folder. Returns true if a whole folder is among the changes.
 fn collect_named<'p>(
     folder: &SiteFolder,
     changes: &ChangeTree<'p>,
@@ -173,8 +176,8 @@ fn collect_named<'p>(
     whole_folder
 }
 
-/// The same names under the other paths that lead to the same folders: a watcher knows a folder by
-/// one of its paths only.
+/// Collects the same changes under all other paths of the same folders, because a watch reports only one
+/// path of a folder.
 fn collect_aliases<'t: 'p, 'p>(
     folder: &'t SiteFolder,
     named: &HashMap<FileId, Vec<NamedChange<'p>>>,
@@ -194,9 +197,9 @@ fn collect_aliases<'t: 'p, 'p>(
     }
 }
 
-/// What a name was found to be, before it is decided whether the old entry still says it.
+/// Result for a name, before the comparison with the old entry.
 enum ScannedNode {
-    /// With the file that we knew under this name.
+    /// A file, with the known file of the same name.
     File(FileMeta, Option<Arc<SiteFile>>),
     Folder(Arc<SiteFolder>),
     Refused(FileError),
@@ -205,26 +208,27 @@ enum ScannedNode {
 struct ScannedEntry<'n> {
     name: Cow<'n, [u8]>,
     link: SymlinkTarget,
-    fact: ScannedNode,
+    node: ScannedNode,
 }
 
 struct Scanner<'a> {
     read: ScanInput<'a>,
-    /// Where we are, below the root.
+    /// Current path below the root.
     path: Vec<u8>,
-    /// Where that really is: absolute, without links.
+    /// Real path of the current folder: absolute, without links.
     real: PathBuf,
-    /// The folders above, and this one: a link to one of them is a loop.
+    /// The folders above and the current folder. A link to one of the folders is a loop.
     above: Vec<FileId>,
     linked_folders: usize,
-    /// What changed later is left as it was, and its path kept.
+    /// Files changed later than `settled_ns` may be unfinished. The paths of unfinished files are collected
+    /// in `unsettled`.
     settled_ns: i64,
     unsettled: Vec<Vec<u8>>,
-    /// So often a file that is being closed is still looked at.
-    looks: usize,
-    /// Are folders behind links read whole?
+    /// Remaining repeated checks for writers.
+    checks_left: usize,
+    /// Whether folders behind links are read completely.
     behind_links: bool,
-    /// What the kernel lists names into.
+    /// Buffer for the kernel's list of names.
     listed: Vec<u8>,
 }
 
@@ -239,14 +243,14 @@ impl<'a> Scanner<'a> {
             linked_folders: 0,
             settled_ns: i64::MAX,
             unsettled: Vec::new(),
-            looks: CLOSING_LOOKS,
+            checks_left: CLOSING_CHECKS_MAX,
             behind_links: false,
             listed,
         }
     }
 
-    /// Reads a folder and all below it, `changes` or not: those are taken as they are, what is met
-    /// besides only if it has settled.
+    /// Reads a folder recursively. Files in `changes` count as reported; other recently changed files count
+    /// as unfinished.
     fn read(
         &mut self,
         folder: BorrowedFd<'_>,
@@ -263,17 +267,17 @@ impl<'a> Scanner<'a> {
             let known = old.and_then(|old| old.find(&name)).map(|entry| &entry.node);
             let change = changes.below.get(&name[..]).unwrap_or(&none);
             let examined = self.examine(folder, &name, known, change, true);
-            let told = if change.whole {
+            let report = if change.whole {
                 WriteReport::Whole
             } else {
                 WriteReport::Nothing
             };
-            let examined = self.settled(folder, &name, examined, known, told);
-            if let Some((link, fact)) = examined {
+            let examined = self.settled(folder, &name, examined, known, report);
+            if let Some((link, node)) = examined {
                 found.push(ScannedEntry {
                     name: Cow::Owned(name.into_vec()),
                     link,
-                    fact,
+                    node,
                 });
             }
         }
@@ -281,7 +285,7 @@ impl<'a> Scanner<'a> {
         Ok(self.assemble(meta, found, old))
     }
 
-    /// Reads anew what changed in a folder, in the order of names.
+    /// Reads the changed names of a folder, in the order of names.
     fn update(
         &mut self,
         old: &Arc<SiteFolder>,
@@ -300,24 +304,24 @@ impl<'a> Scanner<'a> {
             let linked =
                 entry.link || matches!(&entry.node, FolderNode::Folder(below) if below.holds_links);
             if change.is_none() && !linked {
-                let fact = ScannedNode::known(&entry.node);
+                let node = ScannedNode::known(&entry.node);
                 found.push(ScannedEntry {
                     name: Cow::Borrowed(name),
                     // A link is always examined anew.
                     link: SymlinkTarget::No,
-                    fact,
+                    node,
                 });
                 continue;
             }
             let change = change.unwrap_or(&none);
             let known = Some(&entry.node);
             let examined = self.examine(folder, name, known, change, false);
-            let examined = self.settled(folder, name, examined, known, change.told());
-            if let Some((link, fact)) = examined {
+            let examined = self.settled(folder, name, examined, known, change.report());
+            if let Some((link, node)) = examined {
                 found.push(ScannedEntry {
                     name: Cow::Borrowed(name),
                     link,
-                    fact,
+                    node,
                 });
             }
         }
@@ -328,12 +332,12 @@ impl<'a> Scanner<'a> {
             .filter(|(name, _)| old.find(name).is_none());
         for (name, change) in new {
             let examined = self.examine(folder, name, None, change, false);
-            let examined = self.settled(folder, name, examined, None, change.told());
-            if let Some((link, fact)) = examined {
+            let examined = self.settled(folder, name, examined, None, change.report());
+            if let Some((link, node)) = examined {
                 found.push(ScannedEntry {
                     name: Cow::Owned(name.to_vec()),
                     link,
-                    fact,
+                    node,
                 });
             }
         }
@@ -344,20 +348,20 @@ impl<'a> Scanner<'a> {
         Ok(self.assemble(meta, found, Some(old)))
     }
 
-    /// What was examined, unless it is a file that changed a moment ago and that somebody may be
-    /// writing to: then what was known.
+    /// Returns the examined node, or the known node if the file changed recently and may still be written
+    /// to.
     fn settled(
         &mut self,
         folder: BorrowedFd<'_>,
         name: &[u8],
         examined: Option<(SymlinkTarget, ScannedNode)>,
         known: Option<&FolderNode>,
-        told: WriteReport,
+        report: WriteReport,
     ) -> Option<(SymlinkTarget, ScannedNode)> {
-        let (link, fact) = examined?;
+        let (link, node) = examined?;
         let known = known_file(known);
-        match fact {
-            // What a link leads to lies in a folder that tells of it under another name.
+        match node {
+            // Changes of a link's target are reported under the target's own folder and name.
             ScannedNode::File(meta, _)
                 if link == SymlinkTarget::No && meta.ctime_ns > self.settled_ns =>
             {
@@ -368,35 +372,35 @@ impl<'a> Scanner<'a> {
                     return Some((link, ScannedNode::File(meta, known)));
                 }
                 let mut writers = writers_of(folder, name);
-                while told == WriteReport::Whole
+                while report == WriteReport::Whole
                     && matches!(writers, OpenWriters::Some)
-                    && self.looks > 0
+                    && self.checks_left > 0
                 {
-                    self.looks -= 1;
+                    self.checks_left -= 1;
                     std::thread::sleep(CLOSING_PAUSE);
                     writers = writers_of(folder, name);
                 }
                 let whole = match &writers {
                     OpenWriters::None(stat) => FileMeta::of_file(stat),
-                    OpenWriters::Unknown if told == WriteReport::Whole => Some(meta),
+                    OpenWriters::Unknown if report == WriteReport::Whole => Some(meta),
                     _ => None,
                 };
                 if let Some(meta) = whole {
                     return Some((link, ScannedNode::File(meta, known)));
                 }
-                // Who is still at it will be heard when that ends.
-                if told != WriteReport::Unsure || !matches!(writers, OpenWriters::Some) {
+                // The close of a file with a known writer will be reported.
+                if report != WriteReport::Unsure || !matches!(writers, OpenWriters::Some) {
                     let slash: &[u8] = if self.path.is_empty() { b"" } else { b"/" };
                     self.unsettled.push([&self.path, slash, name].concat());
                 }
                 known.map(|known| (link, ScannedNode::File(known.meta, Some(known))))
             }
-            fact => Some((link, fact)),
+            node => Some((link, node)),
         }
     }
 
-    /// What is under this name now; None if it is nothing that belongs to the site. Of a folder that
-    /// was known only the changes are read, unless it is to be read whole.
+    /// Returns the current node of a name; None for a type that is not served. In a known folder, only the
+    /// changes are read unless `whole` is set.
     fn examine(
         &mut self,
         folder: BorrowedFd<'_>,
@@ -416,7 +420,7 @@ impl<'a> Scanner<'a> {
         self.path.extend_from_slice(name);
         let kind = FileType::from_raw_mode(stat.st_mode);
         let mut link = SymlinkTarget::No;
-        let fact = match kind {
+        let node = match kind {
             FileType::RegularFile => {
                 Some(ScannedNode::File(FileMeta::of(&stat), known_file(known)))
             }
@@ -429,25 +433,24 @@ impl<'a> Scanner<'a> {
                 entered
             }
             FileType::Symlink => {
-                let (target, fact) = self.follow(known, changes, whole);
+                let (target, node) = self.follow(known, changes, whole);
                 link = SymlinkTarget::To(target);
-                Some(fact)
+                Some(node)
             }
             _ => None,
         };
         self.path.truncate(length);
-        fact.map(|fact| (link, fact))
+        node.map(|node| (link, node))
     }
 
-    /// Is this name of the current folder one of the server's own?
+    /// Returns true if a name of the current folder is one of the server's own files.
     fn is_secret(&self, name: &[u8], stat: &Stat) -> bool {
         let secrets = self.read.secrets;
         secrets.is(&FileMeta::of(stat)) || secrets.is_at(&self.real, name)
     }
 
-    /// What the link at the current path leads to. Even one that leads nowhere is an entry: what it
-    /// names may come.
-    /// With where that is below the root.
+    /// Returns the target of the link at the current path, and the real path of the target below the root.
+    /// A dangling link is an entry as well, because the target may appear later.
     fn follow(
         &mut self,
         known: Option<&FolderNode>,
@@ -467,13 +470,13 @@ impl<'a> Scanner<'a> {
         }
         let below = root.below(&real).map(Box::from);
         let before = std::mem::replace(&mut self.real, real);
-        let fact = self.led_to(target, &stat, known, changes, whole);
+        let node = self.target_node(target, &stat, known, changes, whole);
         self.real = before;
-        (below, fact)
+        (below, node)
     }
 
-    /// What the link at the current path leads to, which was found to be this.
-    fn led_to(
+    /// Returns the node for the target of the link at the current path.
+    fn target_node(
         &mut self,
         target: OwnedFd,
         stat: &Stat,
@@ -502,7 +505,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Reads the folder at the current path, or what changed in it.
+    /// Reads the folder at the current path completely, or only the changes.
     fn enter(
         &mut self,
         opened: Result<OwnedFd, FileError>,
@@ -529,8 +532,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Makes the folder of what was found (sorted); of the old one everything that still holds is
-    /// kept, the folder itself if all does.
+    /// Builds the folder from the sorted results. Unchanged entries of the old folder are kept, or the old
+    /// folder itself if all entries are unchanged.
     fn assemble(
         &self,
         meta: FileMeta,
@@ -539,7 +542,7 @@ impl<'a> Scanner<'a> {
     ) -> Arc<SiteFolder> {
         let sidecars = sidecars(&found);
         let entries = found.iter().enumerate().map(|(at, found)| {
-            let node = match &found.fact {
+            let node = match &found.node {
                 ScannedNode::Folder(folder) => FolderNode::Folder(Arc::clone(folder)),
                 ScannedNode::Refused(why) => FolderNode::Refused(*why),
                 ScannedNode::File(meta, known) => {
@@ -585,7 +588,7 @@ pub fn has_name(folder: BorrowedFd<'_>, name: &[u8]) -> bool {
     names.is_ok_and(|names| names.iter().any(|other| **other == *name))
 }
 
-/// Who has a file open to write to it.
+/// Returns whether a process has the file open for writing.
 pub fn writers_of(folder: BorrowedFd<'_>, name: &[u8]) -> OpenWriters {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(folder, name, flags, Mode::empty()) {
@@ -611,12 +614,12 @@ impl ScannedNode {
     }
 }
 
-/// By the place of a file: the sidecars beside it. One older than its file is of another file, as
-/// good as none.
+/// Returns the sidecars of each file, by the index of the file. A sidecar older than the file belongs to an
+/// earlier version of the file and is ignored.
 fn sidecars(found: &[ScannedEntry<'_>]) -> HashMap<usize, SidecarMetas> {
     let mut sidecars: HashMap<usize, SidecarMetas> = HashMap::new();
     for sidecar in found {
-        let ScannedNode::File(sidecar_meta, _) = sidecar.fact else {
+        let ScannedNode::File(sidecar_meta, _) = sidecar.node else {
             continue;
         };
         for (nth, (_, ending)) in SIDECARS.iter().enumerate() {
@@ -626,7 +629,7 @@ fn sidecars(found: &[ScannedEntry<'_>]) -> HashMap<usize, SidecarMetas> {
             let Ok(at) = found.binary_search_by(|other| (*other.name).cmp(base)) else {
                 continue;
             };
-            if let ScannedNode::File(meta, _) = found[at].fact
+            if let ScannedNode::File(meta, _) = found[at].node
                 && sidecar_meta.mtime_ns >= meta.mtime_ns
             {
                 sidecars.entry(at).or_default()[nth] = Some(sidecar_meta);

@@ -114,7 +114,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn what_lies_where_and_by_which_names() {
+    fn secrets_are_found_under_all_names() {
         let place = tempfile::tempdir().expect("a folder");
         let base = place.path().canonicalize().expect("there");
         fs::create_dir_all(base.join("root/state/deep")).expect("made");

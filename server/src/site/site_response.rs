@@ -1,4 +1,5 @@
-//! What a site answers: pure, from the tree and the request's head to a value that says it all.
+//! Responses of a site: a pure function from the tree and the request head to a value that describes the
+//! response.
 
 use crate::site::Site;
 use crate::site::file::{SiteFile, VariantKind};
@@ -17,31 +18,31 @@ use crate::wire::status::Status;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// The value of `Allow` for all that a site serves.
+/// Value of the Allow field for all resources of a site.
 pub const ALLOW: &str = "GET, HEAD, OPTIONS";
 
-/// What to send.
+/// Response of a site.
 pub enum SiteResponse {
-    /// A stored page.
+    /// A stored file or error page.
     Stored(VariantResponse),
-    /// Run this on a blocking pool, then ask again.
+    /// Run the load on a blocking pool, then ask the site again.
     Load(FileLoad),
-    /// 301 to this path, encoded and with its slash; the query is the driver's.
+    /// 301 to the path, which is percent-encoded and ends with a slash. The driver appends the query.
     Redirect {
-        /// Of the request's own path, not of the path below the site.
+        /// Path of the request itself, not the path below the site.
         path: Vec<u8>,
     },
-    /// What a folder holds.
+    /// Listing of a folder.
     Listing(Box<Listing>),
     /// 204 with [`ALLOW`].
     Options,
-    /// A refusal; 405 goes with [`ALLOW`], 503 with Retry-After.
+    /// Refusal; 405 needs [`ALLOW`], 503 needs Retry-After.
     Refuse(Reject),
 }
 
 impl Site {
-    /// Answers a request for what is under `path`, decoded and below this site; the empty path is
-    /// the site itself asked for without its slash. A warm page costs no allocation.
+    /// Answers a request for `path`, decoded and relative to the site. The empty path is the site itself,
+    /// requested without the slash. A response from loaded content needs no allocation.
     pub fn answer(&self, head: &RequestHead<'_>, path: &[u8]) -> SiteResponse {
         let resource = self.resolve(path);
         if let Resource::Refused(reject) = resource {
@@ -73,13 +74,13 @@ impl Site {
         }
     }
 
-    /// The path of the operator's page for a status, if there is one.
+    /// Returns the path of the operator's error page for a status.
     pub fn error_path(&self, status: Status) -> Option<&[u8]> {
         Some(self.shared.rules.error_page(status.0)?.as_bytes())
     }
 
-    /// The operator's page for a status, to be sent instead of a plain one; None if there is none or
-    /// it can't be read. It goes out whole (but for HEAD): conditions and ranges are not its own.
+    /// Returns the operator's error page for a status; None if the page is missing or unreadable. The page
+    /// is sent whole (except for HEAD), because preconditions and ranges do not apply to error pages.
     pub fn error_page(&self, status: Status, method: Method) -> Option<SiteResponse> {
         let path = self.error_path(status)?;
         let Some(crate::site::folder::FolderNode::File(file)) = self.tree.lookup(path, b"") else {
@@ -117,7 +118,7 @@ impl Site {
         };
         let mut loaded = self.loaded(file, which, || place.path());
         if which == VariantKind::GeneratedGzip && loaded.is_err() {
-            // Evicted since we saw it.
+            // The gzip variant was evicted since the negotiation.
             which = VariantKind::Identity;
             loaded = self.loaded(file, which, || place.path());
         }
@@ -152,7 +153,7 @@ impl Site {
         SiteResponse::Stored(self.cut(variant, range))
     }
 
-    /// The variant if it is loaded; else what is to be answered.
+    /// Returns the variant if loaded; else the response to send instead.
     fn loaded(
         &self,
         file: &Arc<SiteFile>,
@@ -177,7 +178,7 @@ impl Site {
         })
     }
 
-    /// The variant that Accept-Encoding likes best of those that are there.
+    /// Returns the available variant that Accept-Encoding prefers.
     fn negotiate(&self, file: &SiteFile, asks: &KnownFields<'_>) -> VariantKind {
         if asks.accept_encoding.is_none() {
             return VariantKind::Identity;
@@ -207,7 +208,7 @@ impl Site {
         made.load().is_some().then_some(VariantKind::GeneratedGzip)
     }
 
-    /// Is there such a sidecar, and did it not fail just now?
+    /// Returns true if a sidecar for the coding exists and has no recent load failure.
     fn usable(&self, file: &SiteFile, coding: ContentCoding) -> bool {
         file.sidecar(coding).is_some()
             && file
@@ -215,7 +216,8 @@ impl Site {
                 .is_some_and(|failure| failure.recent(|| self.shared.now()).is_none())
     }
 
-    /// A range is of the plain bytes, unless If-Range names the tag of a coding that is acceptable.
+    /// Returns the variant that If-Range names by entity tag, if the coding is acceptable. Ranges otherwise
+    /// refer to the plain content.
     fn named_by_if_range(&self, file: &SiteFile, asks: &KnownFields<'_>) -> Option<VariantKind> {
         let tag = ETag::parse(asks.if_range?)?;
         let ending = |coding| [b"-", coding_mark(coding).as_bytes(), b"\""].concat();
@@ -233,7 +235,7 @@ impl Site {
         }
     }
 
-    /// The whole, or what Range asks for.
+    /// Returns the response with the whole content, or with the ranges of the Range field.
     fn cut(&self, variant: Arc<Variant>, range: Option<&[u8]>) -> VariantResponse {
         let size = variant.size();
         match range.map_or(Ranges::Ignore, |range| parse_ranges(range, size)) {
@@ -250,7 +252,8 @@ impl Site {
                         end: last + 1,
                     },
                     _ => {
-                        // Nobody who writes content knows the seed, so none holds the boundary.
+                        // The boundary depends on a secret seed, so no author of content can place the
+                        // boundary into a file.
                         let asked: (&[u8], &[(u64, u64)]) = (variant.tag(), &ranges);
                         let boundary = format!("anthill-{:016x}", self.shared.seed.hash_one(asked));
                         let kind = variant.heads.value("Content-Type").unwrap_or_default();
@@ -265,8 +268,8 @@ impl Site {
     }
 }
 
-/// 304 for a client that has this file in another coding than the one we would choose now, if it
-/// still accepts that one.
+/// Returns a 304 if If-None-Match names another coding of the file than the negotiated coding, and the
+/// client still accepts the other coding.
 fn known_in_other_coding(file: &SiteFile, asks: &KnownFields<'_>) -> Option<VariantResponse> {
     let accepted = AcceptedCodings::from_values(&asks.accept_encoding);
     let all = [
@@ -294,7 +297,8 @@ fn known_in_other_coding(file: &SiteFile, asks: &KnownFields<'_>) -> Option<Vari
             ));
         }
     }
-    // Our gzip may be gone (evicted, or we were started anew); it would be the same again.
+    // The generated gzip variant may be missing, after an eviction or a restart. A new compression yields
+    // the same entity tag.
     let plain = file.slot(VariantKind::Identity)?.load_full()?;
     if accepted.q(ContentCoding::Gzip) == 0 || file.sidecar(ContentCoding::Gzip).is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! The site as a whole: requests as text, answers as the bytes that a client would get.
+//! Tests of a whole site: requests as text, responses as the bytes for a client.
 
 use super::file::VariantKind;
 use super::folder::FolderEntry;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const TEXT: &str = "The ants go marching one by one, hurrah, hurrah. ";
 
-/// A root in a folder of its own, so that there is an outside.
+/// Root in a temporary folder, with room for files outside of the root.
 struct Place {
     base: TempDir,
 }
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-/// What a client would get.
+/// Response as received by a client.
 #[derive(Debug, Default)]
 struct Reply {
     status: u16,
@@ -94,7 +94,7 @@ impl Reply {
     }
 }
 
-/// The answer without running any load.
+/// Returns the response without running loads.
 fn answer(site: &Site, request: &str) -> SiteResponse {
     let mut lines = request.lines();
     let line = lines.next().expect("a request line");
@@ -107,7 +107,7 @@ fn answer(site: &Site, request: &str) -> SiteResponse {
     }
 }
 
-/// The answer, with what has to be loaded loaded.
+/// Returns the response after all required loads.
 fn ask(site: &Site, request: &str) -> Reply {
     for _ in 0..4 {
         match answer(site, request) {
@@ -197,7 +197,7 @@ fn reply(answer: SiteResponse) -> Reply {
 }
 
 #[test]
-fn paths_and_methods() {
+fn paths_and_methods_have_their_statuses() {
     let place = Place::new();
     place
         .write("index.html", "home")
@@ -250,7 +250,7 @@ fn paths_and_methods() {
 }
 
 #[test]
-fn the_mount_itself_gets_its_slash() {
+fn a_mount_without_slash_is_redirected() {
     let place = Place::new();
     place.write("index.html", "home");
     let site = place.site();
@@ -262,7 +262,7 @@ fn the_mount_itself_gets_its_slash() {
 }
 
 #[test]
-fn clean_urls_and_single_page() {
+fn clean_urls_and_single_page_applications_resolve() {
     let place = Place::new();
     place
         .write("index.html", "home")
@@ -355,9 +355,9 @@ fn sidecars_are_negotiated() {
         assert_eq!(reply.field("Content-Type"), Some("text/css; charset=utf-8"));
     }
     assert_eq!(get(&site, "/a.css").body, b"plain");
-    // One older than its file is of another file.
+    // A sidecar older than the file belongs to another version.
     assert_eq!(asked("/b.css", "br").body, b"plain");
-    // All codings have the date of the file, and each a tag of its own.
+    // All codings have the file's date, and each coding has an entity tag of its own.
     let all = ["identity", "gzip", "br", "zstd"].map(|accept| asked("/a.css", accept));
     let tags: HashSet<String> = all.iter().map(Reply::tag).collect();
     assert_eq!(tags.len(), 4);
@@ -365,14 +365,14 @@ fn sidecars_are_negotiated() {
         all.iter()
             .all(|reply| reply.field("Last-Modified") == all[0].field("Last-Modified"))
     );
-    // A sidecar asked for by its own name is a file like others.
+    // Requested by name, a sidecar is a file like any other.
     let own = asked("/a.css.gz", "gzip");
     assert_eq!(
         (own.field("Content-Type"), own.field("Content-Encoding")),
         (Some("application/gzip"), None)
     );
     assert_eq!(get(&site, "/c.png").field("Vary"), None);
-    // One that can't be read is as good as none.
+    // An unreadable sidecar is ignored.
     fs::remove_file(place.path("a.css.br")).expect("removed");
     let again = place.site();
     place.write("a.css.br", "br");
@@ -388,7 +388,7 @@ fn sidecars_are_negotiated() {
 }
 
 #[test]
-fn gzip_is_made_in_the_background() {
+fn gzip_is_generated_in_the_background() {
     let place = Place::new();
     let text = TEXT.repeat(100);
     let noise: Vec<u8> = (0..2000_u32)
@@ -427,7 +427,7 @@ fn gzip_is_made_in_the_background() {
         format!("{}-gz\"", plain.tag().trim_end_matches('"'))
     );
     assert_eq!(get(&site, "/a.txt").tag(), plain.tag());
-    // What isn't worth it is asked for once.
+    // Useless compression is attempted only once.
     for path in ["/noise.txt", "/tiny.txt", "/a.png"] {
         let request = format!("GET {path}\nAccept-Encoding: gzip");
         ask(&site, &request);
@@ -441,7 +441,7 @@ fn gzip_is_made_in_the_background() {
         );
         assert!(queue.try_next().is_none(), "{path}");
     }
-    // Too large to be kept, but not too large to be compressed.
+    // Too large for memory, but small enough for compression.
     let request = "GET /large.js\nAccept-Encoding: gzip";
     assert_eq!(ask(&site, request).body.len(), large.len());
     queue.try_next().expect("queued").run();
@@ -466,7 +466,7 @@ fn a_known_tag_of_any_coding_is_304() {
             &format!("GET /a.txt\nAccept-Encoding: {accept}\nIf-None-Match: {tag}"),
         )
     };
-    // The gzip isn't there yet, or any more; its tag is known all the same.
+    // The gzip variant does not exist now, but the entity tag is recognized.
     let reply = check("gzip", &made);
     assert_eq!((reply.status, reply.tag()), (304, made.clone()));
     assert_eq!(reply.field("Vary"), Some("Accept-Encoding"));
@@ -491,7 +491,7 @@ fn a_known_tag_of_any_coding_is_304() {
 }
 
 #[test]
-fn conditions_reach_the_client() {
+fn conditions_select_304_and_412() {
     let place = Place::new();
     place.write("a.txt", "0123456789");
     let site = place.site_with(|rules| {
@@ -547,7 +547,7 @@ fn conditions_reach_the_client() {
 }
 
 #[test]
-fn ranges() {
+fn single_ranges_are_sent() {
     let place = Place::new();
     place.write("a.txt", "0123456789").write("empty", "");
     let site = place.site();
@@ -605,7 +605,7 @@ fn ranges() {
 }
 
 #[test]
-fn several_ranges() {
+fn several_ranges_are_sent_as_multipart() {
     let place = Place::new();
     let large: Vec<u8> = (0..200_000_u32).map(|n| (n % 251) as u8).collect();
     place
@@ -631,7 +631,7 @@ fn several_ranges() {
         reply.field("Content-Length"),
         Some(&*body.len().to_string())
     );
-    // From disk the pieces are of the file.
+    // From disk, the pieces refer to the file.
     let reply = ask(&site, "GET /large.bin\nRange: bytes=0-9,100000-150000");
     let at = |needle: &[u8]| {
         reply
@@ -647,7 +647,7 @@ fn several_ranges() {
 }
 
 #[test]
-fn ranges_of_a_coding_only_by_its_tag() {
+fn a_coded_variant_is_sent_in_ranges_only_by_tag() {
     let place = Place::new();
     place
         .write("a.txt", "0123456789")
@@ -671,7 +671,7 @@ fn ranges_of_a_coding_only_by_its_tag() {
 }
 
 #[test]
-fn error_pages() {
+fn error_pages_are_sent_whole() {
     let place = Place::new();
     place
         .write("not-found.html", "<p>lost")
@@ -708,12 +708,12 @@ fn error_pages() {
     );
     assert!(site.error_page(Status::FORBIDDEN, Method::Get).is_none());
     assert!(site.error_page(Status::BAD_REQUEST, Method::Get).is_none());
-    // By its own name it is a page like others.
+    // Requested by name, the page is a file like any other.
     assert_eq!(get(&site, "/not-found.html").status, 200);
 }
 
 #[test]
-fn listings() {
+fn folders_are_listed_as_html_and_json() {
     let place = Place::new();
     let odd = "<b>&\"'x:y?#%.txt";
     place
@@ -775,7 +775,7 @@ fn listings() {
 }
 
 #[test]
-fn long_listings_come_in_pages() {
+fn long_listings_are_split_into_pages() {
     let place = Place::new();
     for nth in 0..2345 {
         place.write(&format!("many/{nth:05}"), "");
@@ -810,7 +810,7 @@ fn long_listings_come_in_pages() {
 }
 
 #[test]
-fn links() {
+fn links_are_followed_inside_the_root() {
     let place = Place::new();
     place
         .write("real/page", "page")
@@ -863,9 +863,9 @@ fn links() {
     assert_eq!(get(&follow, "/out").body, b"SECRET");
 }
 
-/// Links that cross each other could multiply without end.
+/// Crossing links could multiply without bound.
 #[test]
-fn crossing_links_end() {
+fn scans_of_crossing_links_are_bounded() {
     let place = Place::new();
     for nth in 0..40 {
         fs::create_dir(place.path(&format!("d{nth}"))).expect("made");
@@ -884,9 +884,9 @@ fn crossing_links_end() {
     );
 }
 
-/// How Kubernetes mounts a ConfigMap: links to links, the middle one hidden, and turned as a whole.
+/// A Kubernetes ConfigMap mount: links to links through a hidden link, which is switched atomically.
 #[test]
-fn a_hidden_link_is_turned() {
+fn the_switch_of_a_hidden_link_is_noticed() {
     let place = Place::new();
     place
         .write(".v1/page", "one")
@@ -915,9 +915,9 @@ fn a_hidden_link_is_turned() {
     assert_eq!(get(&site, "/f/x").body, b"changed");
 }
 
-/// A watcher names a folder by one of its paths; all of them see the change.
+/// A watch reports only one path of a folder, and the change must show under all paths.
 #[test]
-fn a_change_is_seen_under_every_name() {
+fn a_change_shows_under_all_paths_of_a_folder() {
     let place = Place::new();
     place.write("a/x", "1").write("b/y", "");
     symlink("../a", place.path("b/alias")).expect("made");
@@ -933,7 +933,7 @@ fn a_change_is_seen_under_every_name() {
 }
 
 #[test]
-fn a_change_leaves_the_rest_shared() {
+fn a_change_shares_unchanged_parts() {
     let place = Place::new();
     place
         .write("a/deep/x", "1")
@@ -974,7 +974,7 @@ fn a_change_leaves_the_rest_shared() {
         &file(&old, "a/deep/x"),
         &file(&new, "a/deep/x")
     ));
-    // What is loaded stays loaded, even where the whole folder is scanned.
+    // Loaded content stays loaded, even after a scan of the whole folder.
     let whole = new.with_changes(&[PathBuf::new()]);
     assert!(matches!(
         answer(&whole, "GET /a/deep/y"),
@@ -982,7 +982,7 @@ fn a_change_leaves_the_rest_shared() {
     ));
     assert_eq!(get(&new, "/a/deep/x").body, b"22");
     assert_eq!(get(&old, "/a/deep/x").status, 503);
-    // A sidecar that comes and goes.
+    // A sidecar is added and removed.
     place.write("b/w.gz", "gz");
     let with = new.with_changes(&["b/w.gz".into()]);
     assert_eq!(ask(&with, "GET /b/w\nAccept-Encoding: gzip").body, b"gz");
@@ -998,7 +998,7 @@ fn a_change_leaves_the_rest_shared() {
 }
 
 #[test]
-fn a_file_that_changes_is_never_taken_by_halves() {
+fn a_file_that_changes_during_the_load_is_refused() {
     let place = Place::new();
     let large = "x".repeat(200_000);
     type Change = fn(&Place);
@@ -1036,7 +1036,7 @@ fn a_file_that_changes_is_never_taken_by_halves() {
             let reply = get(&site, "/a");
             let gone = what == "removed" || what == "a fifo";
             assert_eq!(reply.status, if gone { 404 } else { 503 }, "{what}");
-            // Remembered, not tried again at once.
+            // The failure is recorded, so the load is not repeated at once.
             assert!(
                 matches!(answer(&site, "GET /a"), SiteResponse::Refuse(_)),
                 "{what}"
@@ -1057,7 +1057,7 @@ fn a_file_that_changes_is_never_taken_by_halves() {
 }
 
 #[test]
-fn a_file_on_disk_is_watched_while_it_is_sent() {
+fn changes_of_a_file_on_disk_are_detected_while_sending() {
     let place = Place::new();
     let large = "x".repeat(200_000);
     place.write("a", &large).age("a", 9);
@@ -1079,7 +1079,7 @@ fn a_file_on_disk_is_watched_while_it_is_sent() {
         panic!("from disk")
     };
     assert!(content.unchanged());
-    // Replaced by another: the old content is still whole.
+    // Replaced by another file: the old content is still complete.
     place.write("b", "new");
     fs::rename(place.path("b"), place.path("a")).expect("renamed");
     assert!(content.unchanged());
@@ -1101,9 +1101,9 @@ fn a_file_on_disk_is_watched_while_it_is_sent() {
     assert!(!stored.variant.disk().expect("on disk").unchanged());
 }
 
-/// One look holds for a moment, for all who send the file, and no longer.
+/// All senders of a file share a check for a moment.
 #[test]
-fn a_look_at_a_file_holds_for_a_moment() {
+fn a_check_of_a_file_is_shared_for_a_moment() {
     let place = Place::new();
     place.write("a", "a".repeat(200_000)).age("a", 9);
     let site = place.site();
@@ -1118,18 +1118,18 @@ fn a_look_at_a_file_holds_for_a_moment() {
     file.set_len(10).expect("cut");
     let moment = crate::limits::FILE_STAT_INTERVAL_MICROSECONDS_MIN;
     assert!(disk.was_unchanged(1_000 + moment - 1));
-    // A worker whose clock is behind.
+    // The clock of another worker may lag behind.
     assert!(disk.was_unchanged(900));
     assert!(!disk.was_unchanged(1_000 + moment));
-    // What was found changed is looked at each time.
+    // A failed check is repeated each time.
     assert!(!disk.was_unchanged(1_001 + moment));
     file.set_len(200_000).expect("made longer");
     assert!(!disk.was_unchanged(1_002 + moment), "by its time");
 }
 
-/// A file that is replaced all the while is always one of its versions, whole.
+/// Under constant replacement of a file, each response is a complete version.
 #[test]
-fn replaced_under_load() {
+fn replaced_files_are_sent_whole_under_load() {
     let place = Place::new();
     let version = |byte: u8| vec![byte; 20_000 + usize::from(byte)];
     place.write("a", version(b'a'));
@@ -1157,9 +1157,9 @@ fn replaced_under_load() {
     });
 }
 
-/// A folder turns into a link to the outside and back while it is scanned and loaded from.
+/// A folder keeps turning into a link to the outside and back, during scans and loads.
 #[test]
-fn no_race_shows_the_outside() {
+fn no_race_serves_files_outside_the_root() {
     let place = Place::new();
     place.write("a/file", "open");
     fs::create_dir(place.base.path().join("secret")).expect("made");
@@ -1192,7 +1192,7 @@ fn no_race_shows_the_outside() {
 }
 
 #[test]
-fn the_budget_holds() {
+fn the_content_budget_holds() {
     let place = Place::new();
     for nth in 0..40 {
         place.write(&format!("{nth}"), vec![b'x'; 8_000]);
@@ -1209,7 +1209,7 @@ fn the_budget_holds() {
     for nth in 0..40 {
         assert_eq!(get(&site, &format!("/{nth}")).status, 200);
         assert!(budget.bytes_used() <= 100_000);
-        // One that is always in use stays.
+        // A variant in constant use stays loaded.
         assert!(loaded("/0"), "after {nth}");
     }
     let there = (0..40).filter(|nth| loaded(&format!("/{nth}"))).count();
@@ -1223,7 +1223,7 @@ fn the_budget_holds() {
     assert_eq!(there, 8);
     drop(site);
     assert_eq!(budget.bytes_used(), 0);
-    // Too small for anything, it still serves.
+    // A budget too small for any content still permits responses.
     let site = Site::open(place.rules(), Arc::new(ContentBudget::exactly(1, 1))).expect("opens");
     for path in ["/1", "/2", "/large1", "/large2", "/1"] {
         assert_eq!(get(&site, path).status, 200, "{path}");
@@ -1251,9 +1251,9 @@ fn smaller_files_keep_a_descriptor_while_there_is_room() {
     assert_eq!(kept, 3);
 }
 
-/// A hundred thousand files cost at most 200 bytes each beside their names.
+/// A tree of 100,000 files costs at most 200 bytes for each file, names excluded.
 #[test]
-fn a_hundred_thousand_files() {
+fn a_tree_of_100_000_files_stays_small() {
     let place = Place::new();
     let inner = place.path("");
     for folder in 0..100 {
@@ -1265,13 +1265,13 @@ fn a_hundred_thousand_files() {
     }
     let site = place.site();
     assert_eq!(site.count().0, 100_000);
-    // As an allocator counts: blocks of 16 bytes with 8 in front, and the two counts of an Arc.
+    // Allocator overhead: blocks of 16 bytes with 8 bytes of header, and the two counts of an Arc.
     let block = |bytes: usize| (bytes + 8).next_multiple_of(16);
     let each = size_of::<FolderEntry>() + block(size_of::<SiteFile>() + 2 * size_of::<usize>());
     let folders = 101 * (block(size_of::<SiteFolder>() + 2 * size_of::<usize>()) + 2 * 16);
     let all = 100_000 * each + folders;
     assert!(all <= 100_000 * 200, "{} bytes a file", all / 100_000);
-    // A change reads one file and shares the rest.
+    // After a change, one file is read and the rest of the tree shared.
     fs::write(inner.join("folder7/7.html"), "new").expect("written");
     let new = site.with_changes(&["folder7/7.html".into()]);
     let mut shared = 0;
@@ -1287,7 +1287,7 @@ fn a_hundred_thousand_files() {
     assert_eq!(get(&new, "/folder7/7.html").body, b"new");
 }
 
-/// Everything a tree says, as text.
+/// Writes all facts of a tree as text.
 fn dump(folder: &SiteFolder, indent: usize, out: &mut String) {
     use std::fmt::Write;
     for (name, entry) in folder.iter() {
@@ -1354,8 +1354,8 @@ fn some_change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Does it, if it can be done inside the root, and says which paths a watcher would name: each by
-/// the way it was reached and by its real place.
+/// Applies a change if possible inside the root. Returns the paths that a watch would report: the path as
+/// given and the real path.
 fn apply(place: &Place, change: &Change) -> Vec<PathBuf> {
     let root = place.path("").canonicalize().expect("there");
     let mut told = Vec::new();
@@ -1381,7 +1381,7 @@ fn apply(place: &Place, change: &Change) -> Vec<PathBuf> {
         }
         Change::Link(path, target) => real(path).map(|real| symlink(target, real)),
     };
-    // What can't be done changes nothing, which is as good a test.
+    // A failed change leaves the tree unchanged, which is a valid test case too.
     drop(done);
     told
 }
@@ -1389,9 +1389,9 @@ fn apply(place: &Place, change: &Change) -> Vec<PathBuf> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever changes, the tree that was told of it is the tree of a fresh scan.
+    /// After any reported changes, the updated tree equals the tree of a fresh scan.
     #[test]
-    fn changes_give_what_a_fresh_scan_gives(
+    fn updated_trees_equal_fresh_scans(
         batches in prop::collection::vec(prop::collection::vec(some_change(), 1..6), 1..8)
     ) {
         let place = Place::new();
@@ -1408,15 +1408,15 @@ proptest! {
 }
 
 #[test]
-fn what_may_be_half_written_waits() {
-    waits_if_half_written(Place::new());
-    // A link has the folders that it may lead to looked at under all their names.
+fn unfinished_files_wait() {
+    check_that_unfinished_files_wait(Place::new());
+    // With a link in the tree, the possible target folders are examined under all paths.
     let place = Place::new();
     symlink("nowhere", place.path("link")).expect("made");
-    waits_if_half_written(place);
+    check_that_unfinished_files_wait(place);
 }
 
-fn waits_if_half_written(place: Place) {
+fn check_that_unfinished_files_wait(place: Place) {
     place
         .write("old", "1")
         .write("told", "1")
@@ -1429,7 +1429,7 @@ fn waits_if_half_written(place: Place) {
     place
         .write("folder/told", "4444")
         .write("folder/met", "55555");
-    // One that went, and came again.
+    // The file was removed and created again.
     fs::remove_file(place.path("gone")).expect("removed");
     place.write("gone", "666666");
     let waiting = ["folder/met", "folder/told", "gone", "new", "old", "told"].map(PathBuf::from);
@@ -1442,11 +1442,11 @@ fn waits_if_half_written(place: Place) {
     let writers: Vec<_> = waiting.iter().map(open).collect();
     let paths = ["told", "folder", "folder/told", ""].map(PathBuf::from);
     let gone = ["gone".into()];
-    // As if all of it had been written just now.
+    // With `settled_ns` 0, all changes count as recent.
     let (half, mut unsettled) = site.with_settled_changes(&paths[..3], &gone, 0);
     unsettled.sort();
-    // Who was done may have begun anew, or is still being heard. That the one at an unsure path is
-    // closed will be told.
+    // The paths in `changes` may have new writers. The close of the file at the unsure path will be
+    // reported, so the path is not returned.
     let met = ["folder/met", "folder/told", "told"].map(PathBuf::from);
     assert_eq!(unsettled, met);
     assert_eq!(half.count(), (3, 1 + 1 + 1));
@@ -1458,12 +1458,12 @@ fn waits_if_half_written(place: Place) {
         let writers = site.writers(path);
         assert!(matches!(writers, OpenWriters::Some), "{}", path.display());
     }
-    // After a while they are taken as they are.
+    // Later, the files are taken regardless of writers.
     let (whole, unsettled) = half.with_settled_changes(&unsettled, &[], i64::MAX);
     assert_eq!(unsettled, [""; 0].map(PathBuf::from));
     assert_eq!(whole.count(), (6, 2 + 2 + 3 + 4 + 5 + 6));
-    // Where nobody writes any more, there is nothing to wait for. A program that another test starts
-    // just now has what was open here until it runs.
+    // Without writers, all files are taken. A child process being forked by another test may hold copies of
+    // the descriptors for a moment.
     drop(writers);
     let looks = (0..100_000).map(|_| half.with_settled_changes(&paths, &gone, 0));
     let writers = site.writers(Path::new("nothing"));
@@ -1474,7 +1474,7 @@ fn waits_if_half_written(place: Place) {
 }
 
 #[test]
-fn an_answer_that_the_disk_contradicts_is_named() {
+fn first_stale_path_finds_differences_from_the_disk() {
     let place = Place::new();
     place
         .write("file", "1")
@@ -1483,7 +1483,7 @@ fn an_answer_that_the_disk_contradicts_is_named() {
         .write("folder/index.htm", "1")
         .write("front", "1");
     symlink("nothing", place.path("link")).expect("made");
-    // The scan leaves a loop out, though the kernel follows it.
+    // The scan leaves a loop out, although the kernel follows the link.
     symlink(".", place.path("up")).expect("made");
     let site = place.site_with(|rules| {
         rules.try_paths = ["$path", "$path.html", "/front"].map(str::to_owned).into();
@@ -1514,7 +1514,7 @@ fn an_answer_that_the_disk_contradicts_is_named() {
     named("/other", "front");
     place.write(".hidden", "1");
     assert_eq!(differs("/.hidden"), None);
-    // `first_unknown` names a path as the folder lists it, and only if the folder lists it.
+    // `first_unknown` names a path as the folder lists the path, and only if the folder lists the path.
     let first = |path: &str| site.first_unknown(Path::new(path));
     for (path, unknown) in [
         ("file", Some("file")),
@@ -1532,7 +1532,7 @@ fn an_answer_that_the_disk_contradicts_is_named() {
 }
 
 #[test]
-fn a_mode_makes_no_other_content() {
+fn a_changed_mode_is_taken_despite_writers() {
     let place = Place::new();
     place.write("file", "1");
     let site = place.site();
@@ -1543,7 +1543,7 @@ fn a_mode_makes_no_other_content() {
     let mode = fs::Permissions::from_mode(0o604);
     fs::set_permissions(place.path("file"), mode).expect("a mode");
     let touched = ["file".into()];
-    // Whoever writes to it, nothing has been written yet.
+    // A writer exists, but has written no bytes yet.
     let (same, unsettled) = site.with_settled_changes(&[], &touched, 0);
     assert!(unsettled.is_empty() && !same.same_tree(&site));
     place.write("file", "22");

@@ -1,4 +1,4 @@
-//! A variant: one file in one coding, loaded, with its heads ready to be sent.
+//! Variant: one file in one content coding, loaded, with prepared response heads.
 
 use super::file::FileMeta;
 use crate::limits::{FILE_STAT_INTERVAL_MICROSECONDS_MIN, FILE_STAT_PERIOD_MILLISECONDS_LOG2};
@@ -10,40 +10,39 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// What is sent for a file, all of it decided.
+/// Loaded representation of a file, or a cached response.
 pub struct Variant {
     pub(super) heads: PreparedHeads,
-    /// Last-Modified, seconds since 1970.
+    /// Value of Last-Modified, seconds since 1970.
     pub modified: u64,
-    /// How the content is coded.
+    /// Content coding.
     pub coding: ContentCoding,
-    /// The body.
+    /// Content in memory or on disk.
     pub content: VariantContent,
-    /// Beside content in memory: the same in its file, where one may be kept open.
+    /// Open file with the same content as the memory, if the descriptor is kept.
     pub(super) kept: Option<DiskContent>,
-    /// 200, but for the response of a handler that was kept.
+    /// 200, or the status of a cached response.
     pub(super) status: Status,
-    /// The head says when it was made: nobody else does.
+    /// Whether the head contains Date, so that the driver adds no Date field.
     pub(super) is_dated: bool,
-    /// Goes when this does: the account of whoever keeps it.
+    /// Memory accounting of the cache, released on drop.
     _lease: Option<Box<dyn Send + Sync>>,
-    /// The time at which the file was last compared with the disk, in steps of 2^[`FILE_STAT_PERIOD_MILLISECONDS_LOG2`]
-    /// ms.
+    /// Time of the last comparison with the disk, in steps of 2^[`FILE_STAT_PERIOD_MILLISECONDS_LOG2`] ms.
     looked: AtomicU32,
-    /// How it was used since the ledger last looked: 0 = never yet, 1 = not again, 2 = again.
+    /// Uses since the last visit of the budget: 0 = never used, 1 = not used again, 2 = used again.
     touched: AtomicU8,
 }
 
-/// The body of a variant.
+/// Content of a variant.
 pub enum VariantContent {
-    /// All of it.
+    /// The content itself.
     Memory(Box<[u8]>),
-    /// Where it is.
+    /// The open file with the content.
     Disk(DiskContent),
 }
 
 impl VariantContent {
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         match self {
             VariantContent::Memory(bytes) => bytes.len() as u64,
@@ -52,11 +51,11 @@ impl VariantContent {
     }
 }
 
-/// A file that stays open while somebody sends it.
+/// Open file with content to send.
 pub struct DiskContent {
     pub(super) file: File,
     pub(super) known: FileMeta,
-    /// When it was last found unchanged, microseconds; 0 = never.
+    /// Time of the last check that found the file unchanged, microseconds; 0 = never.
     seen_us: AtomicU64,
 }
 
@@ -69,19 +68,19 @@ impl DiskContent {
         }
     }
 
-    /// For `sendfile` and `pread`.
+    /// Returns the descriptor for `sendfile` and `pread`.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.known.size
     }
 
-    /// Is the file still what its head says? Asked before and after sending: if not, the connection
-    /// must be cut. A file that was renamed, replaced by another or deleted keeps its content, so
-    /// only size and mtime are compared.
+    /// Returns true if size and modification time equal the metadata in the head. The check runs before and
+    /// after sending; after a failure, the connection must be closed. A renamed, replaced or deleted file
+    /// keeps the content, so other metadata is not compared.
     pub fn unchanged(&self) -> bool {
         fstat(&self.file).is_ok_and(|stat| {
             let now = FileMeta::of(&stat);
@@ -89,12 +88,13 @@ impl DiskContent {
         })
     }
 
-    /// The same for what goes by sendfile, where a look a moment ago is as good as one now: it sends
-    /// pages, not copies, so what lies in a socket changes with the file all the same. `now_us` is of
-    /// a clock of this process. It spares a file that many ask for at once a system call each.
+    /// Returns true if the file is unchanged, or was unchanged at a check a moment ago. The relaxed check
+    /// suffices for sendfile: sendfile queues pages instead of copies, so data in the socket buffer changes
+    /// with the file anyway. Concurrent requests for a file thereby share one system call. `now_us` is a
+    /// process-wide clock.
     pub fn was_unchanged(&self, now_us: u64) -> bool {
         let seen_us = self.seen_us.load(Ordering::Relaxed);
-        // Another worker's clock may be ahead.
+        // The clock of another worker may be ahead.
         if seen_us != 0 && now_us.saturating_sub(seen_us) < FILE_STAT_INTERVAL_MICROSECONDS_MIN {
             return true;
         }
@@ -128,8 +128,8 @@ impl Variant {
         }
     }
 
-    /// A handler's response, to be sent again as it is: its status, all its fields (Server, Date and
-    /// Content-Length among them), and its content. `lease` is dropped when nobody holds it any more.
+    /// Builds a variant from a handler's response, to be sent again unchanged: status, all fields
+    /// (including Server, Date and Content-Length), and content. `lease` is dropped with the variant.
     pub fn of_response<'f>(
         status: &StatusLine,
         fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
@@ -146,17 +146,17 @@ impl Variant {
         }
     }
 
-    /// The same, of a content that is coded so.
+    /// Returns the variant with the coding of the content set.
     pub fn coded(self, coding: ContentCoding) -> Variant {
         Variant { coding, ..self }
     }
 
-    /// 200, or what the handler said.
+    /// Returns 200, or the status of the cached response.
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// The status with its reason phrase, which is stored only in the ready-made head.
+    /// Returns the status with the reason phrase, which is stored only in the prepared head.
     pub fn status_line(&self) -> StatusLine {
         let head = self.heads.ok().get("HTTP/1.1 200 ".len()..);
         let head = head.unwrap_or_default();
@@ -164,12 +164,12 @@ impl Variant {
         StatusLine::new(self.status, &head[..end.unwrap_or(0)])
     }
 
-    /// The fields of its own head.
+    /// Returns the fields of the prepared head.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.heads.fields()
     }
 
-    /// The content, where it is in memory.
+    /// Returns the content in memory; empty for content on disk.
     pub fn bytes(&self) -> &[u8] {
         match &self.content {
             VariantContent::Memory(bytes) => bytes,
@@ -177,18 +177,18 @@ impl Variant {
         }
     }
 
-    /// The ETag with its quotes; always a strong one.
+    /// Returns the entity tag with quotes, always a strong tag for files.
     pub fn tag(&self) -> &[u8] {
         self.heads.tag()
     }
 
-    /// Bytes of the body.
+    /// Returns the bytes of the content.
     pub fn size(&self) -> u64 {
         self.content.size()
     }
 
-    /// The open file, where there is one: for large content always, for smaller content so that
-    /// plain HTTP may send it without copying.
+    /// Returns the open file, if any. Large content always has an open file; smaller content may have a
+    /// file for sendfile on plain HTTP.
     pub fn disk(&self) -> Option<&DiskContent> {
         match &self.content {
             VariantContent::Disk(disk) => Some(disk),
@@ -196,18 +196,18 @@ impl Variant {
         }
     }
 
-    /// What it costs in memory, bytes.
+    /// Returns the memory use in bytes.
     pub fn weight(&self) -> usize {
         let content = match &self.content {
             VariantContent::Memory(bytes) => bytes.len(),
             VariantContent::Disk(_) => 0,
         };
-        // The counts of the Arc, and what an allocator adds to three blocks.
+        // 64 bytes cover the counts of the Arc and the allocator's overhead for three blocks.
         size_of::<Variant>() + self.heads.len() + content + 64
     }
 
-    /// Returns true once in each step of 2^[`FILE_STAT_PERIOD_MILLISECONDS_LOG2`] ms: the file is then compared with the
-    /// disk, although no change was reported. `now_ms` is the clock of the workers.
+    /// Returns true once in each step of 2^[`FILE_STAT_PERIOD_MILLISECONDS_LOG2`] ms: the file is due for a
+    /// comparison with the disk, although no change was reported. `now_ms` is the clock of the workers.
     pub fn is_due(&self, now_ms: u64) -> bool {
         // The step number overflows after 557 years.
         let step = (now_ms >> FILE_STAT_PERIOD_MILLISECONDS_LOG2) as u32;
@@ -218,7 +218,7 @@ impl Variant {
         is_due
     }
 
-    /// Notes a use; only the first two since the ledger looked write to shared memory.
+    /// Records a use. Only the first two uses since the last visit of the budget write to shared memory.
     pub fn touch(&self) {
         let touched = self.touched.load(Ordering::Relaxed);
         if touched < 2 {
@@ -226,8 +226,9 @@ impl Variant {
         }
     }
 
-    /// Was it used since this was last asked? Its very first use, which it was loaded for, doesn't
-    /// count: so what is asked for once doesn't displace what is asked for often.
+    /// Returns true if the variant was used again since the last call. The first use, for which the variant
+    /// was loaded, does not count, so that content requested once does not displace content requested
+    /// often.
     pub fn take_touch(&self) -> bool {
         let again = self.touched.load(Ordering::Relaxed) == 2;
         if again {

@@ -1,4 +1,4 @@
-//! An answer from a stored page: a variant, and which part of it is sent under which status.
+//! Response from a variant: the status, and the part of the content to send.
 
 use crate::base::number_text::push_number;
 use crate::site::load::coding_mark;
@@ -12,74 +12,77 @@ use crate::wire::reject::Reject;
 use crate::wire::status::{Status, StatusLine};
 use std::sync::Arc;
 
-/// What is sent for a stored page. It holds all it needs, so the site may be exchanged meanwhile.
+/// Response from a stored page or a cached response. The response holds all data, so the site may be
+/// replaced while the response is sent.
 pub struct VariantResponse {
-    /// 200, 206, 304, 412, 416, or that of an error page.
+    /// 200, 206, 304, 412, 416, or the status of an error page.
     pub status: Status,
-    /// What is sent.
+    /// Variant to send.
     pub variant: Arc<Variant>,
-    /// How much of it.
+    /// Part of the content to send.
     pub part: BodySelection,
-    /// It is what `try` names for every path at which there is nothing.
+    /// Whether the file is the fallback that `try` names for every missing path.
     pub stands_in: bool,
-    /// The 304 is for the gzip of this plain variant, which isn't there now.
+    /// Whether a 304 refers to the generated gzip of the plain variant, and the gzip variant is missing
+    /// now.
     pub(super) of_made: bool,
-    /// A response that was kept says so.
+    /// Age and lifetime, for a response from the cache.
     pub(super) kept: Option<AgeAndLifetime>,
 }
 
-/// What a response that was kept says of itself (RFC 9111 §5.1, RFC 9211).
+/// Age and lifetime of a cached response (RFC 9111 §5.1, RFC 9211).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct AgeAndLifetime {
-    /// Seconds since it was made.
+    /// Seconds since the response was generated.
     pub age_seconds: u64,
-    /// Seconds for which it is fresh; negative once it is stale.
+    /// Remaining seconds of freshness; negative for a stale response.
     pub ttl_seconds: i64,
 }
 
-/// How much of a variant is sent.
+/// Part of the content to send.
 pub enum BodySelection {
-    /// All.
+    /// The whole content.
     Whole,
-    /// The head alone: HEAD, 304, 412, 416.
+    /// No content: HEAD, 304, 412, 416.
     Nothing,
-    /// From `start` up to but not including `end`, bytes.
+    /// The bytes from `start` up to but not including `end`.
     One {
-        /// The first byte.
+        /// First byte.
         start: u64,
-        /// The byte behind the last.
+        /// Byte after the last byte.
         end: u64,
     },
     /// Several ranges as `multipart/byteranges`.
     Several(Box<Multipart>),
 }
 
-/// A piece of a body.
+/// Piece of a body.
 pub enum BodyPiece<'a> {
-    /// These bytes.
+    /// Bytes in memory.
     Bytes(&'a [u8]),
-    /// These bytes of an open file.
+    /// Bytes of an open file.
     File {
-        /// The file; ask [`DiskContent::unchanged`] before and after sending.
+        /// The file; the caller checks [`DiskContent::unchanged`] before and after sending.
         content: &'a DiskContent,
-        /// Where they begin.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
     },
 }
 
-/// Several ranges with what stands between them (RFC 9110 §14.6).
+/// Multipart body: several ranges, with delimiters and part headers (RFC 9110 §14.6).
 pub struct Multipart {
     boundary: String,
-    /// All part heads one after the other, and the closing line.
+    /// All part headers in sequence, and the closing delimiter.
     text: Vec<u8>,
-    /// Of each part: where its head ends in `text`, and its range.
+    /// For each part, the end of the header in `text` and the range.
     parts: Vec<(usize, u64, u64)>,
 }
 
 impl Multipart {
-    /// `ranges` as (first, last), both included; `boundary` must not occur in the content.
+    /// Builds a multipart body. `ranges` are (first, last), both inclusive; `boundary` must not occur in
+    /// the content.
     pub(super) fn new(ranges: &RangeList, boundary: String, kind: &[u8], size: u64) -> Multipart {
         let mut text = Vec::new();
         let mut parts = Vec::with_capacity(ranges.len());
@@ -141,17 +144,17 @@ impl VariantResponse {
         }
     }
 
-    /// Was it kept from an earlier request?
+    /// Returns true if the response comes from the cache.
     pub fn is_from_cache(&self) -> bool {
         self.kept.is_some()
     }
 
-    /// Does its head say when it was made? Then nobody else is to say it.
+    /// Returns true if the head contains Date, so that the driver must not add a Date field.
     pub fn is_dated(&self) -> bool {
         self.variant.is_dated
     }
 
-    /// Appends the field lines that differ from one sending to the next.
+    /// Appends the field lines that differ between sendings of one variant.
     pub fn push_changing(&self, out: &mut Vec<u8>) {
         if let Some(kept) = &self.kept {
             out.extend_from_slice(b"Age: ");
@@ -165,9 +168,9 @@ impl VariantResponse {
         }
     }
 
-    /// The head from its first line to the line end of its last field. Date, Connection,
-    /// Strict-Transport-Security and the empty line are the driver's. For 200 and 304 it is there
-    /// already, else it is made in `scratch`, whose content is lost.
+    /// Returns the head from the status line to the line end of the last field. The driver adds Date,
+    /// Connection, Strict-Transport-Security and the empty line. The heads for 200 and 304 are prepared;
+    /// other heads are built in `scratch`, overwriting the content.
     pub fn head<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         let heads = &self.variant.heads;
         match self.status {
@@ -192,7 +195,7 @@ impl VariantResponse {
         scratch
     }
 
-    /// The same as a field block for HTTP/2, without what is the driver's.
+    /// Returns the head as a field block for HTTP/2, without the fields of the driver.
     pub fn block<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         let heads = &self.variant.heads;
         match self.status {
@@ -206,7 +209,7 @@ impl VariantResponse {
         scratch
     }
 
-    /// The same as a field section for HTTP/3, without what is the driver's.
+    /// Returns the head as a field section for HTTP/3, without the fields of the driver.
     pub fn section<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         let heads = &self.variant.heads;
         match self.status {
@@ -220,7 +223,7 @@ impl VariantResponse {
         scratch
     }
 
-    /// Bytes of the body.
+    /// Returns the bytes of the body.
     pub fn body_len(&self) -> u64 {
         match &self.part {
             BodySelection::Whole => self.variant.size(),
@@ -230,7 +233,7 @@ impl VariantResponse {
         }
     }
 
-    /// The body piece by piece, none of them empty; None behind the last.
+    /// Returns the piece of the body at index `nth`, never empty; None after the last piece.
     pub fn piece(&self, nth: usize) -> Option<BodyPiece<'_>> {
         let content = &self.variant.content;
         match &self.part {
@@ -241,7 +244,7 @@ impl VariantResponse {
         }
     }
 
-    /// The whole body, where it is sent whole and is in memory.
+    /// Returns the whole body, if the response has the whole content and the content is in memory.
     pub fn whole_memory(&self) -> Option<&[u8]> {
         match (&self.part, &self.variant.content) {
             (BodySelection::Whole, VariantContent::Memory(bytes)) => Some(bytes),
@@ -249,7 +252,7 @@ impl VariantResponse {
         }
     }
 
-    /// The rule that the log prints, where the answer is a refusal of a condition or a range.
+    /// Returns the rule number for the log, if the response refuses a precondition or a range.
     pub fn reject(&self) -> Option<Reject> {
         match self.status {
             Status::PRECONDITION_FAILED => Some(Reject::PRECONDITION),
@@ -283,8 +286,8 @@ impl VariantResponse {
 
     fn refusal_fields(&self, out: &mut Vec<u8>) {
         self.variant.heads.copy_fields(out, |name| {
-            let of_the_page = ["ETag", "Last-Modified", "Cache-Control"];
-            !is_framing(name) && !of_the_page.iter().any(|field| is(name, field))
+            let of_content = ["ETag", "Last-Modified", "Cache-Control"];
+            !is_framing(name) && !of_content.iter().any(|field| is(name, field))
         });
         if self.status == Status::RANGE_NOT_SATISFIABLE {
             let range = format!("bytes */{}", self.variant.size());
@@ -293,7 +296,8 @@ impl VariantResponse {
         push_field(out, "Content-Length", b"0");
     }
 
-    /// The 304 of the plain variant with the tag of its gzip: the client has that one.
+    /// Writes the 304 head of the plain variant with the entity tag of the gzip variant, which the client
+    /// has.
     fn replace_tag(&self, out: &mut Vec<u8>) {
         let head = self.variant.heads.not_modified();
         let tag = self.variant.tag();
@@ -308,7 +312,7 @@ impl VariantResponse {
     }
 }
 
-/// An error page is nothing to be kept, compared or cut.
+/// Fields omitted from error pages, which are not cached, compared, or sent in ranges.
 const NOT_IN_ERRORS: [&str; 5] = [
     "ETag",
     "Last-Modified",
@@ -322,7 +326,7 @@ fn cut(content: &VariantContent, start: u64, end: u64) -> Option<BodyPiece<'_>> 
         return None;
     }
     match content {
-        // Both lie within the content, which is in memory, so they fit.
+        // `start` and `end` lie within the content in memory, so both fit into usize.
         VariantContent::Memory(bytes) => {
             Some(BodyPiece::Bytes(bytes.get(start as usize..end as usize)?))
         }
