@@ -621,6 +621,6 @@ pub fn open_file(path: &TrustedPath) -> io::Result<(File, Stat)> {
     let stat = fstat(&file)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok((File::from(file), stat)),
-        _ => Err(io::Error::other("it is no regular file")),
+        _ => Err(io::Error::other("not a regular file")),
     }
 }
