@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_moments() {
+    fn times_are_formatted() {
         assert_eq!(&log_time(0), b"[01/Jan/1970:00:00:00 +0000]");
         assert_eq!(&log_time(1_795_199_954), b"[20/Nov/2026:18:39:14 +0000]");
         assert_eq!(&rfc3339_ms(1_795_199_954_123), b"2026-11-20T18:39:14.123Z");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_clock_moves_when_told() {
+    fn a_standing_clock_moves_only_by_advance() {
         let clock = Clock::standing(1_795_199_954_900, format);
         assert_eq!((clock.millis(), clock.unix_ms()), (0, 1_795_199_954_900));
         assert_eq!(&clock.log_time(), b"[20/Nov/2026:18:39:14 +0000]");

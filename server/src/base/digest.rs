@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_digests() {
+    fn digests_match_known_values() {
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(hex(&sha256(b"abc")), abc);
         let mut pieces = Digest::new();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_of_the_standard() {
+    fn base64_matches_the_vectors_of_the_rfc() {
         // Test vectors of RFC 4648 §10.
         for (plain, coded) in [
             ("", ""),

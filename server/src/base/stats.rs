@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_over_workers_and_others() {
+    fn totals_include_workers_and_other_threads() {
         let stats = Stats::new(2);
         stats.worker(0).response(200, 5_100, 40);
         stats.worker(1).response(404, 300, 12);
