@@ -398,13 +398,13 @@ fn add_names(names: &mut ServerNames, spec: &PairSpec, index: usize) -> Result<(
             } else {
                 "certificates have such names in their ASCII form, xn--…"
             };
-            let what = format!("\"{name}\" is no server name");
+            let what = format!("\"{name}\" isn't a server name");
             return Err(TlsError::new(TlsPart::Names, what, hint));
         }
         if !names.add(name, index) {
             return Err(TlsError::new(
                 TlsPart::Names,
-                format!("\"{name}\" stands with another site already"),
+                format!("\"{name}\" belongs to another site already"),
                 "each name belongs to one site",
             ));
         }
@@ -442,7 +442,7 @@ fn load(
             let kept = previous.filter(|_| error.mismatch || spec.is_managed);
             match kept.and_then(|previous| previous.pair_of(spec)) {
                 Some(pair) if error.mismatch => {
-                    warnings.push(format!("{error}: the previous pair stays until both match"));
+                    warnings.push(format!("{error}: the previous pair stays in use until both match"));
                     pair
                 }
                 Some(pair) => pair,
@@ -478,7 +478,7 @@ impl<'a> RustlsConfigBuilder<'a> {
             return Err(TlsError::new(
                 TlsPart::Ciphers,
                 "min_version is 1.3, but no cipher in the list is for TLS 1.3",
-                "TLS_AES_128_GCM_SHA256 is, for one",
+                "add TLS_AES_128_GCM_SHA256, for example",
             ));
         }
         Ok(builder)
@@ -535,7 +535,7 @@ impl<'a> RustlsConfigBuilder<'a> {
             TlsError::new(
                 TlsPart::ClientCa,
                 format!("this CA can't check clients: {error}"),
-                "an X.509 v3 certificate of a CA belongs here",
+                "the file must contain an X.509 v3 certificate of a CA",
             )
             .in_file(client_ca)
         };

@@ -720,7 +720,7 @@ fn errors_say_the_file_and_what_would_be_right() {
             "no certificate",
             "CA's answer",
         ),
-        (&pem("CERTIFICATE", b"x"), &key_pem, "no X.509", "again"),
+        (&pem("CERTIFICATE", b"x"), &key_pem, "X.509", "again"),
         (&certificate[..300], &key_pem, "end is missing", "again"),
         (
             &certificate,
