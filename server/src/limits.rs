@@ -7,7 +7,6 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     // serve: connections and streams
-
     /// Open connections in all. Beyond the bound, idle connections of the client with the most connections
     /// are closed. Without idle connections the server stops accepting.
     pub connections: usize,
@@ -22,7 +21,6 @@ pub struct Limits {
     pub streams: usize,
 
     // wire: request heads
-
     /// Bytes of the request line without CRLF: the size that browsers and proxies still send. A longer line
     /// is answered with 414.
     pub request_line_bytes: usize,
@@ -32,7 +30,6 @@ pub struct Limits {
     pub fields: usize,
 
     // serve: timeouts and rates
-
     /// Seconds for a whole TLS handshake. A slower connection is closed.
     pub handshake_seconds: u32,
     /// Seconds from the first byte of a head to the end of the head. A slower request is answered with 408.
@@ -46,7 +43,6 @@ pub struct Limits {
     pub body_rate_bytes_per_second: u32,
 
     // serve and handler: request bodies
-
     /// Bytes of an unwanted request body that are read and discarded to keep the connection. A longer body
     /// is answered with 413.
     pub body_discard_bytes: u64,
@@ -58,13 +54,11 @@ pub struct Limits {
     pub spooled_bytes: u64,
 
     // control: shutdown
-
     /// Seconds for requests under way to finish when the server stops. Then the remaining connections are
     /// closed.
     pub drain_seconds: u32,
 
     // handler: scripts
-
     /// Scripts that run at the same time for all sites. Further calls wait for a slot.
     pub scripts: usize,
     /// Calls that wait for a script slot, each for at most 10 s ([`CALL_QUEUE_SECONDS`]). Further calls are
@@ -78,20 +72,17 @@ pub struct Limits {
     pub script_output_bytes: u64,
 
     // handler: git over HTTP
-
     /// Seconds for a whole fetch or push of git. A large repository takes hours on a slow line, and
     /// `script_silent_seconds` and `write_stall_seconds` end stuck transfers.
     pub git_seconds: u32,
 
     // deploy: trees
-
     /// Files, folders and links of a deployed tree. A larger tree is refused.
     pub deploy_files: usize,
     /// Bytes of a deployed tree. A larger tree is refused. A disk holds up to 4 trees at the same time.
     pub deploy_bytes: u64,
 
     // handler: git web pages
-
     /// Expensive git web pages (diffs, logs of a path, snapshots, feeds) that one address may request in a
     /// minute, and at once. Further requests are answered with 429. No person reads one page a second for
     /// long.

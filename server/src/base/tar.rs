@@ -354,7 +354,9 @@ fn entry(block: &[u8; BLOCK], records: PaxRecords, maker: TarDialect) -> io::Res
         }
     };
     if !is_right {
-        return Err(invalid_data("an entry with fields that contradict its type"));
+        return Err(invalid_data(
+            "an entry with fields that contradict its type",
+        ));
     }
     Ok(TarEntry {
         name,

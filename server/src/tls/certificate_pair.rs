@@ -225,7 +225,8 @@ impl PemFile {
             || bytes.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED)
         {
             return Err((
-                "the private key is encrypted, and the server can't ask for the password".to_owned(),
+                "the private key is encrypted, and the server can't ask for the password"
+                    .to_owned(),
                 "`openssl pkey -in FILE -out plain.key` removes the password".to_owned(),
             ));
         }

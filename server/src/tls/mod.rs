@@ -442,7 +442,9 @@ fn load(
             let kept = previous.filter(|_| error.mismatch || spec.is_managed);
             match kept.and_then(|previous| previous.pair_of(spec)) {
                 Some(pair) if error.mismatch => {
-                    warnings.push(format!("{error}: the previous pair stays in use until both match"));
+                    warnings.push(format!(
+                        "{error}: the previous pair stays in use until both match"
+                    ));
                     pair
                 }
                 Some(pair) => pair,

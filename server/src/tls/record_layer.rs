@@ -60,7 +60,8 @@ pub struct RecordError {
 
 impl RecordError {
     const UNEXPECTED: RecordError = RecordError::new(10, "an unexpected record");
-    const BAD_MAC: RecordError = RecordError::new(20, "a record that was not sealed with the connection's key");
+    const BAD_MAC: RecordError =
+        RecordError::new(20, "a record that was not sealed with the connection's key");
     const OVERFLOW: RecordError = RecordError::new(22, "a record that is too long");
     const ILLEGAL: RecordError =
         RecordError::new(47, "a KeyUpdate message with an unknown request");

@@ -114,7 +114,10 @@ fn still_good(path: &Path, key_path: &Path, now: u64) -> Option<CertificatePair>
             Some(pair)
         }
         Ok(_) => {
-            log::info!("{}: expires soon, a new certificate is made", path.display());
+            log::info!(
+                "{}: expires soon, a new certificate is made",
+                path.display()
+            );
             None
         }
         Err(error) => {

@@ -541,8 +541,9 @@ impl<'a> SinkWriter<'a> {
                 self.within_line = false;
             }
             Err(error) => {
-                let text =
-                    format!("log {destination}: can't be reopened, the old file stays in use: {error}");
+                let text = format!(
+                    "log {destination}: can't be reopened, the old file stays in use: {error}"
+                );
                 (self.shared.report)(Level::Error, text);
             }
         }

@@ -50,7 +50,8 @@ pub fn spawn(program: &SpawnOptions<'_>) -> io::Result<Pid> {
         )
     };
     check(error)?;
-    let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("posix_spawn returned no process id"))?;
+    let pid =
+        Pid::from_raw(pid).ok_or_else(|| io::Error::other("posix_spawn returned no process id"))?;
     lower_nofile(pid);
     Ok(pid)
 }

@@ -512,7 +512,7 @@ fn keys_without_a_known_secret_are_not_renewed() {
     let mut ends = Ends::new(SUITES[0]);
     ends.records.writing.secret = None;
     ends.records.writing.sequence = RECORDS_OF_A_KEY;
-    ends.records.seal(&[IoSlice::new(b"never said")]);
+    ends.records.seal(&[IoSlice::new(b"never sent")]);
     assert!(ends.records.ended());
     assert!(ends.records.unsent().is_empty());
 }
@@ -590,7 +590,7 @@ fn records_between_the_fragments_of_a_message_are_refused() {
 }
 
 #[test]
-fn records_after_an_alert_are_ignored() {
+fn the_server_sends_no_record_after_its_alert() {
     let mut ends = Ends::new(SUITES[0]);
     let broken = ends.records.open(&mut [21, 3, 3, 0, 2, 1, 0]).unwrap_err();
     assert_eq!(broken, RecordError::UNEXPECTED);
