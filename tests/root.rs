@@ -446,7 +446,7 @@ fn passwd_changes_and_reads_no_file_outside_of_the_owners_folder() {
         ("home/link", "root must not use"),
         ("home/led/page.html", "root must not use"),
         ("home/led/new", "root must not use"),
-        ("home/pipe", "it is no regular file"),
+        ("home/pipe", "not a regular file"),
     ] {
         let done = passwd(&folder, file);
         assert_eq!(done.code, Some(1), "{file}: {done:?}");

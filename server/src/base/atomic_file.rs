@@ -1,5 +1,5 @@
-//! Files of the state folder are written whole: whoever reads them, and whenever the power goes,
-//! finds the old content or the new one.
+//! Atomic replacement of files in the state folder. A reader finds either the old or the new content, even
+//! after a power failure.
 
 use crate::base::trusted_path::FOLDER;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fsync, openat, renameat, unlinkat};
@@ -11,15 +11,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 
-/// Writes `content` beside `path` with permissions `mode`, brings it to the disk and renames it
-/// into place. Folders that are missing are made, closed to others.
+/// Writes `content` to a temporary file beside `path` with permissions `mode`, syncs the file to the disk
+/// and renames it to `path`. Missing folders are created with mode 0700.
 pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     write_for(path, content, mode, None)
 }
 
-/// Replaces a file whole, with a file that belongs to this user and group from its first moment. Root
-/// gives the file away while the file is open: the folder may belong to that user, and by then the path
-/// could lead to another file.
+/// Replaces a file atomically with a file that belongs to `owner` (user and group). Ownership is set on the
+/// open descriptor: the folder may belong to the same user, and by then the path could lead to another
+/// file.
 pub fn write_for(
     path: &Path,
     content: &[u8],
@@ -33,24 +33,26 @@ pub fn write_for(
         .recursive(true)
         .mode(0o700)
         .create(folder)?;
-    // Opened once: the draft and the file are in the same folder, even if the path changes.
+    // One descriptor of the folder for all steps: the temporary file and the final file are in the same
+    // folder, even if the path changes meanwhile.
     let folder = openat(
         CWD,
         folder,
         FOLDER.difference(OFlags::NOFOLLOW),
         Mode::empty(),
     )?;
-    // Another thread, of whichever process, may be writing the same.
+    // The thread id makes the name unique: a thread of any process may write the same file at the same
+    // time.
     let thread = rustix::thread::gettid().as_raw_nonzero();
     let draft = format!(".{}.{thread}", name.to_string_lossy());
     let draft = OsStr::new(&draft);
     let written = write_new(&folder, draft, content, mode, owner)
         .and_then(|()| Ok(renameat(&folder, draft, &folder, name)?));
     if written.is_err() {
-        let _ = unlinkat(&folder, draft, AtFlags::empty()); // the first error is the one to tell
+        let _ = unlinkat(&folder, draft, AtFlags::empty()); // the first error is reported
         return written;
     }
-    // The rename itself; file systems that can't sync a folder do without.
+    // Syncs the rename. File systems without sync for folders return an error, which is ignored.
     let _ = fsync(&folder);
     Ok(())
 }
@@ -62,7 +64,7 @@ fn write_new(
     mode: u32,
     owner: Option<(u32, u32)>,
 ) -> io::Result<()> {
-    // One left over from a crash may have other permissions.
+    // A temporary file left over from a crash may have other permissions.
     match unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
@@ -76,15 +78,15 @@ fn write_new(
     file.sync_all()
 }
 
-/// Reads a file that was written so. A pipe, which its folder's owner could have put there to hold up
-/// the reader, is not waited for.
+/// Reads a file written by [`write`]. `NONBLOCK` keeps the reader from waiting for a pipe placed at the
+/// path by the folder's owner.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let options = options.read(true).custom_flags(flags.bits().cast_signed());
     let mut file = options.open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     let mut content = Vec::new();
     file.read_to_end(&mut content)?;
@@ -99,7 +101,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn replaces_whole_and_leaves_nothing_beside() {
+    fn a_write_replaces_the_file_and_leaves_no_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/er/file");
         write(&path, b"one", 0o600).unwrap();
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn several_may_write_at_once() {
+    fn concurrent_writers_leave_one_complete_content() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::thread::scope(|scope| {
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_leaves_no_draft() {
+    fn a_failed_write_leaves_no_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("taken");
         fs::create_dir(&path).unwrap();

@@ -1,9 +1,10 @@
-//! How far what is served lags behind the disk: a ledger between who hears of changes and who is asked
-//! for what isn't there.
+//! Tracking of file changes that were reported by inotify and are not served yet.
 //!
-//! The kernel notes a change before the writer's call returns, so whoever finds nothing unread, and
-//! nothing read that isn't served, may trust what is served. To ask costs one `poll`, and only who says
-//! no asks. What isn't read may concern anybody; what is read is known to concern some sites only.
+//! The tracker connects the control plane, which reads the reports, with requests for missing files. The
+//! kernel queues a report before the writer's system call returns. A worker that finds no unread report,
+//! and no read report that is still unserved, may therefore answer from its World. The check costs one
+//! `poll` and happens only before a 404. An unread report may concern any site. A report that was read
+//! concerns known sites.
 
 use crate::base::sys::Inotify;
 use crate::limits::CATCH_UP_WAIT_MILLISECONDS_MAX;
@@ -14,35 +15,35 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-/// What the disk has told and isn't served yet.
+/// Changes reported by the kernel and not served yet, for the whole process.
 #[derive(Debug)]
 pub struct ChangeTracker {
-    /// Where changes are told; None where they aren't.
+    /// The inotify descriptor that reports changes, or None if folders are not watched.
     told: ArcSwapOption<Inotify>,
-    /// Some of it is taken out there, and not noted yet for the sites that it concerns.
+    /// True while reports are taken out of the inotify descriptor and not yet recorded for their sites.
     is_reading: AtomicBool,
     rounds: watch::Sender<RoundCounts>,
-    /// The number of requests that found the disk different from the site although no change was
-    /// reported.
+    /// The number of requests that found the disk different from the site although no change was reported.
     asked: AtomicU64,
-    /// The value of `asked` when the current round began: the round handles requests up to this number.
+    /// The value of `asked` at the beginning of the current round: the round handles requests up to the
+    /// number.
     taken: AtomicU64,
     asks: Notify,
 }
 
-/// How often something was done.
+/// Counts of completed rounds.
 #[derive(Copy, Clone, Default, Debug)]
 struct RoundCounts {
-    /// All that was told was read and noted.
+    /// Rounds in which all reports were read and recorded for their sites.
     read: u64,
-    /// All that was told was read, and is served or came to nothing.
+    /// Rounds in which all reports were read, and the changes are served or had no effect.
     served: u64,
-    /// The number of requests in [`ChangeTracker::asked`] that are settled: the new content is served, or the
-    /// site did not change.
+    /// The number of requests in [`ChangeTracker::asked`] that are settled: the new content is served, or
+    /// the site did not change.
     answered: u64,
 }
 
-/// The same for one site.
+/// Changes of one site that were reported and are not served yet.
 #[derive(Clone, Debug)]
 pub struct SiteChangeTracker {
     lag: Arc<ChangeTracker>,
@@ -50,12 +51,13 @@ pub struct SiteChangeTracker {
     is_pending: Arc<AtomicBool>,
 }
 
-/// Somebody who waits until what was told is served.
+/// A request's wait until changes reported so far are served.
 #[derive(Debug)]
 pub struct CatchUp {
     site: SiteChangeTracker,
     begun: RoundCounts,
-    /// The number of the request in [`ChangeTracker::asked`]; 0 for a request that waits for reported changes.
+    /// The number of the request in [`ChangeTracker::asked`]; 0 for a request that waits for reported
+    /// changes.
     ticket: u64,
     rounds: watch::Receiver<RoundCounts>,
 }
@@ -74,56 +76,59 @@ impl Default for ChangeTracker {
 }
 
 impl ChangeTracker {
-    /// From now on changes are told here; where nobody tells, nothing lags behind but what is noted.
+    /// Sets the inotify descriptor that reports changes. With None, only changes already recorded for a
+    /// site count as pending.
     pub fn set_inotify(&self, told: Option<Arc<Inotify>>) {
         self.told.store(told);
     }
 
-    /// The inotify descriptor that reports changes; None if folders are not watched.
+    /// Returns the inotify descriptor that reports changes, or None if folders are not watched.
     pub fn inotify(&self) -> Option<Arc<Inotify>> {
         self.told.load_full()
     }
 
-    /// Waits for a request that calls [`SiteChangeTracker::ask`].
+    /// Waits for a call of [`SiteChangeTracker::request_recheck`].
     pub async fn recheck_requested(&self) {
         self.asks.notified().await;
     }
 
     /// Begins a round that handles the stale paths of all requests that have asked so far. The control
-    /// plane calls this function before the stale paths are taken from the sites.
+    /// plane calls this function before it takes the stale paths from the sites.
     pub fn begin_recheck(&self) {
         let asked = self.asked.load(Ordering::SeqCst);
         self.taken.store(asked, Ordering::SeqCst);
     }
 
-    /// Ends the round: wakes the requests that [`ChangeTracker::begin_recheck`] included. Every worker serves their
-    /// paths anew, or the sites did not change.
+    /// Ends the round and wakes the requests included by [`ChangeTracker::begin_recheck`]. By now every
+    /// worker serves the new content of their paths, or the sites did not change.
     pub fn finish_recheck(&self) {
         let answered = self.taken.load(Ordering::SeqCst);
         self.rounds.send_modify(|rounds| rounds.answered = answered);
     }
 
-    /// What was told is read next. It must be said before: who then finds nothing unread sees that it
-    /// is being read.
+    /// Marks the beginning of a read from inotify. The call must precede the read: a worker that then finds
+    /// no unread report sees the read under way.
     pub fn begin_read(&self) {
         self.is_reading.store(true, Ordering::SeqCst);
     }
 
-    /// What was read is noted for the sites that it concerns.
+    /// Marks the end of a read from inotify: all reports are recorded for their sites.
     pub fn finish_read(&self) {
         self.is_reading.store(false, Ordering::SeqCst);
         self.rounds.send_modify(|rounds| rounds.read += 1);
     }
 
-    /// What was read is served by every worker, or changes nothing; nothing is noted any more.
+    /// Records that every worker serves the changes read so far, or that the changes had no effect. No
+    /// change of a site is pending any more.
     pub fn mark_served(&self) {
         self.rounds.send_modify(|rounds| rounds.served += 1);
         self.finish_recheck();
     }
 
-    /// Is there something that nobody has looked at?
+    /// Returns true if a report is unread or being read.
     fn is_unread(&self) -> bool {
-        // What was told is looked for first: once read it is no longer there.
+        // `is_reading` is loaded before and after the poll, since reports disappear from inotify during the
+        // read.
         let told = self.told.load();
         self.is_reading.load(Ordering::SeqCst)
             || told.as_ref().is_some_and(|told| told.has_unread())
@@ -132,7 +137,7 @@ impl ChangeTracker {
 }
 
 impl SiteChangeTracker {
-    /// Of a site that nothing is noted for.
+    /// Makes a tracker for a site without pending changes.
     pub fn new(lag: &Arc<ChangeTracker>) -> SiteChangeTracker {
         SiteChangeTracker {
             lag: Arc::clone(lag),
@@ -145,13 +150,13 @@ impl SiteChangeTracker {
         self.is_pending.store(true, Ordering::SeqCst);
     }
 
-    /// All that was noted is served.
+    /// Records that all pending changes of the site are served.
     pub fn clear(&self) {
         self.is_pending.store(false, Ordering::SeqCst);
     }
 
-    /// How to wait for what was told before, if that isn't all served yet. A worker asks after it has
-    /// looked at its World, and before it takes up another one.
+    /// Returns the wait for changes reported so far, or None if all are served. A worker calls this
+    /// function after the lookup in its World, and before it takes up the next World.
     pub fn pending_catch_up(&self) -> Option<CatchUp> {
         let is_behind = self.is_pending() || self.lag.is_unread() || self.is_pending();
         is_behind.then(|| self.catch_up(0))
@@ -161,14 +166,14 @@ impl SiteChangeTracker {
     /// reported but the control plane has not read do not count: the worker's poller knows of those
     /// changes. The check runs for every request of a stored page and costs a few atomic loads.
     pub fn is_caught_up(&self) -> bool {
-        // The order of the loads matters: the control plane notes a change for its site before it
-        // clears `is_reading`.
+        // The order of the loads matters: the control plane records a change for its site before the
+        // control plane clears `is_reading`.
         !self.lag.is_reading.load(Ordering::SeqCst) && !self.is_pending()
     }
 
-    /// Asks the control plane to read the path that the request noted as stale, and returns the wait
-    /// for the next World. Returns None where inotify is not in use: folders are scanned from time to
-    /// time, or the server stops.
+    /// Asks the control plane to read the path that the request recorded as stale, and returns the wait for
+    /// the next World. Returns None without inotify: folders are then scanned from time to time, or the
+    /// server is stopping.
     pub fn request_recheck(&self) -> Option<CatchUp> {
         self.lag.told.load().as_ref()?;
         let ticket = self.lag.asked.fetch_add(1, Ordering::SeqCst) + 1;
@@ -193,8 +198,8 @@ impl SiteChangeTracker {
 }
 
 impl CatchUp {
-    /// Waits, but not for ever: where changes come faster than they are read, the answer is that of
-    /// the World at hand.
+    /// Waits until the changes are served, at most [`CATCH_UP_WAIT_MILLISECONDS_MAX`]. If changes arrive
+    /// faster than the control plane reads them, the request is answered from the current World.
     pub async fn wait(mut self) {
         let caught_up = async { while !self.is_served() && self.rounds.changed().await.is_ok() {} };
         let _ = timeout(
@@ -204,7 +209,8 @@ impl CatchUp {
         .await;
     }
 
-    /// A round that was under way when it was asked may have begun before; the next one has everything.
+    /// Returns true if the changes are served. A round under way at the start of the wait may have begun
+    /// before the change, so the wait includes the next round, too.
     fn is_served(&mut self) -> bool {
         let rounds = *self.rounds.borrow_and_update();
         if self.ticket > 0 {
@@ -226,7 +232,7 @@ mod tests {
     use tokio::runtime::Builder;
 
     #[test]
-    fn what_is_told_lags_until_it_is_served() {
+    fn reported_changes_are_pending_until_they_are_served() {
         let folder = tempfile::tempdir().expect("a folder");
         let inotify = Arc::new(Inotify::new().expect("inotify"));
         inotify
@@ -237,9 +243,9 @@ mod tests {
         let [site, other] = [SiteChangeTracker::new(&lag), SiteChangeTracker::new(&lag)];
         let is_behind = |site: &SiteChangeTracker| site.pending_catch_up().is_some();
         write();
-        assert!(!is_behind(&site), "no change is told");
+        assert!(!is_behind(&site), "no change is reported");
         lag.set_inotify(Some(Arc::clone(&inotify)));
-        // Until it is read it may concern anybody.
+        // An unread report may concern any site.
         assert_eq!([&site, &other].map(is_behind), [true, true]);
         let unread = [&site, &other].map(|site| site.pending_catch_up().expect("unread"));
         lag.begin_read();
@@ -250,7 +256,7 @@ mod tests {
         lag.finish_read();
         assert_eq!([&site, &other].map(is_behind), [true, false]);
         assert!(!site.is_caught_up() && other.is_caught_up());
-        let noted = site.pending_catch_up().expect("noted");
+        let pending = site.pending_catch_up().expect("pending");
         let runtime = Builder::new_current_thread()
             .enable_time()
             .build()
@@ -264,13 +270,13 @@ mod tests {
         };
         runtime.block_on(async {
             let [unread, of_other] = unread;
-            assert!(is_done(of_other).await, "it was about another site");
-            assert!(!is_done(site.pending_catch_up().expect("noted")).await);
+            assert!(is_done(of_other).await, "the change was in another site");
+            assert!(!is_done(site.pending_catch_up().expect("pending")).await);
             site.clear();
             lag.mark_served();
-            assert!(is_done(unread).await && is_done(noted).await);
+            assert!(is_done(unread).await && is_done(pending).await);
             assert!(!is_behind(&site));
-            // What is told again and again: the second round has what was told before.
+            // Changes are reported continually: the second round contains the earlier reports.
             write();
             let waits = site.pending_catch_up().expect("unread");
             site.mark_pending();
@@ -280,11 +286,11 @@ mod tests {
             lag.mark_served();
             assert!(is_done(waits).await);
             assert!(is_behind(&site));
-            // Nobody ever reads this.
+            // The report stays unread, so the wait ends by its timeout.
             site.pending_catch_up().expect("unread").wait().await;
             assert!(is_behind(&site));
-            // A round includes the request that asked before the round began, and not a request that
-            // asks later.
+            // A round includes the request that asked before the round began, and not a request that asks
+            // later.
             let before = site.request_recheck().expect("a round to come");
             lag.begin_recheck();
             let after = site.request_recheck().expect("a round to come");

@@ -1,28 +1,30 @@
-//! The time, as a worker knows it: read once a tick, formatted once a second.
+//! Clock of a worker, read once for each wake-up and formatted once a second.
 //!
-//! Every request needs the time several times (its Date field, its log line, its deadlines), and the
-//! time of the tick is good enough for all of them. Log lines carry UTC: it never jumps, and a
-//! static binary knows no zones. The calendar is the proleptic Gregorian one, from 1970 on.
+//! Every request needs the time several times (the Date field, the log line, deadlines), and the time of
+//! the wake-up is exact enough. Log lines carry UTC, which has no jumps, and a static binary contains no
+//! time zones. The calendar is the proleptic Gregorian calendar from 1970 on.
 
 use std::cell::Cell;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// `Date: ` + IMF-fixdate + CRLF, bytes.
+/// Bytes of the field line `Date: ` + IMF-fixdate + CRLF.
 pub const DATE_FIELD_BYTES: usize = 37;
-/// `[20/Nov/2026:18:39:14 +0000]`, bytes.
+/// Bytes of a log time like `[20/Nov/2026:18:39:14 +0000]`.
 pub const LOG_TIME_BYTES: usize = 28;
 
-/// Formats Unix seconds as IMF-fixdate (RFC 9110 §5.6.7); given from above, for `base` knows no HTTP.
+/// Formatter of Unix seconds as IMF-fixdate (RFC 9110 §5.6.7). The caller supplies the function since
+/// `base` has no HTTP.
 pub type FormatDate = fn(u64) -> [u8; 29];
 
-/// One worker's time. Shared within its thread by reference; not `Sync`.
+/// Clock of one worker, shared within its thread by reference. The type is not `Sync`.
 pub struct Clock {
     origin: Option<Instant>,
     format_date: FormatDate,
     micros: Cell<u64>,
-    /// Unix time at `origin`, milliseconds: corrected once a second, since the system's time can be set.
+    /// Unix time at `origin` in milliseconds, corrected once a second, since an operator may set the
+    /// system's clock.
     unix_ms_at_origin: Cell<u64>,
-    /// The second that the texts below are of.
+    /// Unix second of the texts in `date_field` and `log_time`.
     second: Cell<u64>,
     corrected_at_second: Cell<u64>,
     date_field: Cell<[u8; DATE_FIELD_BYTES]>,
@@ -30,8 +32,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The system's time. All clocks of a process take the same `origin`, so that their monotonic
-    /// times can be compared.
+    /// Makes a clock that follows the system's clock. All clocks of a process take the same `origin`, so
+    /// that their monotonic times are comparable.
     pub fn system(origin: Instant, format_date: FormatDate) -> Clock {
         let clock = Clock::new(Some(origin), format_date);
         clock.correct();
@@ -40,7 +42,7 @@ impl Clock {
         clock
     }
 
-    /// A clock for tests, which stands at `unix_ms` until [`Clock::advance`].
+    /// Makes a clock for tests that stands at `unix_ms` until [`Clock::advance`].
     pub fn standing(unix_ms: u64, format_date: FormatDate) -> Clock {
         let clock = Clock::new(None, format_date);
         clock.unix_ms_at_origin.set(unix_ms);
@@ -61,8 +63,8 @@ impl Clock {
         }
     }
 
-    /// Reads the time anew: once each time the worker wakes for a connection. All other questions
-    /// are answered from what this found.
+    /// Reads the system's clock, once each time the worker wakes for a connection. All other methods return
+    /// the time of the last tick.
     pub fn tick(&self) {
         if let Some(origin) = self.origin {
             self.micros.set(origin.elapsed().as_micros() as u64);
@@ -75,7 +77,7 @@ impl Clock {
         }
     }
 
-    /// Moves a standing clock on. The system's clock moves by itself, so nothing happens to it.
+    /// Advances a clock for tests by `micros`. Has no effect on a clock that follows the system's clock.
     pub fn advance(&self, micros: u64) {
         if self.origin.is_none() {
             self.micros.set(self.micros.get() + micros);
@@ -83,32 +85,32 @@ impl Clock {
         }
     }
 
-    /// Milliseconds since the origin; never goes back. For deadlines.
+    /// Returns milliseconds since the origin, for deadlines. The value never decreases.
     pub fn millis(&self) -> u64 {
         self.micros.get() / 1_000
     }
 
-    /// Microseconds since the origin; never goes back. For what took how long.
+    /// Returns microseconds since the origin, for durations. The value never decreases.
     pub fn micros(&self) -> u64 {
         self.micros.get()
     }
 
-    /// Milliseconds since 1970.
+    /// Returns milliseconds since 1970.
     pub fn unix_ms(&self) -> u64 {
         self.unix_ms_at_origin.get() + self.millis()
     }
 
-    /// Seconds since 1970.
+    /// Returns seconds since 1970.
     pub fn unix_seconds(&self) -> u64 {
         self.unix_ms() / 1_000
     }
 
-    /// The whole field line, with its CRLF.
+    /// Returns the whole Date field line with CRLF.
     pub fn date_field(&self) -> [u8; DATE_FIELD_BYTES] {
         self.date_field.get()
     }
 
-    /// As the combined log has it, with its brackets.
+    /// Returns the time in the format of the combined log, with brackets.
     pub fn log_time(&self) -> [u8; LOG_TIME_BYTES] {
         self.log_time.get()
     }
@@ -132,37 +134,37 @@ impl Clock {
     }
 }
 
-/// Seconds since 1970 by the system's clock.
+/// Returns seconds since 1970 by the system's clock.
 pub fn unix_seconds_now() -> u64 {
     unix_ms_now() / 1_000
 }
 
-/// Milliseconds since 1970 by the system's clock; 0 if it stands before.
+/// Returns milliseconds since 1970 by the system's clock, or 0 for a clock set to an earlier time.
 pub fn unix_ms_now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_millis() as u64)
 }
 
-/// A moment as people write it, UTC.
+/// Date and time in UTC.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct UtcDateTime {
-    /// 1970 and later.
+    /// Year, 1970 or later.
     pub year: u32,
-    /// 1 to 12.
+    /// Month, 1 to 12.
     pub month: u32,
-    /// 1 to 31.
+    /// Day of the month, 1 to 31.
     pub day: u32,
-    /// 0 to 23.
+    /// Hour, 0 to 23.
     pub hour: u32,
-    /// 0 to 59.
+    /// Minute, 0 to 59.
     pub minute: u32,
-    /// 0 to 59: Unix time has no leap seconds.
+    /// Second, 0 to 59: Unix time has no leap seconds.
     pub second: u32,
 }
 
-/// Unix seconds as date and time, by the days of 400-year eras that begin in March (so that the leap
-/// day comes last).
+/// Converts Unix seconds to date and time. The algorithm counts days in 400-year eras that begin in March,
+/// so that the leap day comes last.
 pub fn civil(unix_seconds: u64) -> UtcDateTime {
     let days = unix_seconds / 86_400 + 719_468;
     let second_of_day = (unix_seconds % 86_400) as u32;
@@ -189,7 +191,7 @@ pub fn civil(unix_seconds: u64) -> UtcDateTime {
     }
 }
 
-/// `[20/Nov/2026:18:39:14 +0000]`.
+/// Formats a log time like `[20/Nov/2026:18:39:14 +0000]`.
 pub fn log_time(unix_seconds: u64) -> [u8; LOG_TIME_BYTES] {
     let at = civil(unix_seconds);
     let mut out = *b"[00/Jan/0000:00:00:00 +0000]";
@@ -202,7 +204,7 @@ pub fn log_time(unix_seconds: u64) -> [u8; LOG_TIME_BYTES] {
     out
 }
 
-/// `2026-11-20T18:39:14.123Z` (RFC 3339).
+/// Formats a time like `2026-11-20T18:39:14.123Z` (RFC 3339).
 pub fn rfc3339_ms(unix_ms: u64) -> [u8; 24] {
     let at = civil(unix_ms / 1_000);
     let mut out = *b"0000-00-00T00:00:00.000Z";
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_moments() {
+    fn times_are_formatted() {
         assert_eq!(&log_time(0), b"[01/Jan/1970:00:00:00 +0000]");
         assert_eq!(&log_time(1_795_199_954), b"[20/Nov/2026:18:39:14 +0000]");
         assert_eq!(&rfc3339_ms(1_795_199_954_123), b"2026-11-20T18:39:14.123Z");
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_clock_moves_when_told() {
+    fn a_standing_clock_moves_only_by_advance() {
         let clock = Clock::standing(1_795_199_954_900, format);
         assert_eq!((clock.millis(), clock.unix_ms()), (0, 1_795_199_954_900));
         assert_eq!(&clock.log_time(), b"[20/Nov/2026:18:39:14 +0000]");
@@ -285,7 +287,7 @@ mod tests {
         let clock = Clock::system(Instant::now(), format);
         clock.tick();
         let after = unix_ms_now();
-        // Rounded to milliseconds twice.
+        // The time is rounded to milliseconds twice.
         assert!(clock.unix_ms() + 2 >= before && clock.unix_ms() <= after + 2);
         assert_eq!(clock.log_time(), log_time(clock.unix_seconds()));
         let micros = clock.micros();

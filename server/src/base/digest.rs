@@ -1,24 +1,24 @@
-//! SHA-256, and the ways in which digests and other bytes are written down.
+//! SHA-256, and encodings of digests and other bytes as text.
 //!
-//! Entity tags, fingerprints and names of stored things use the same digest, so there is one here.
+//! Entity tags, fingerprints and names of stored files use the same digest.
 
 use aws_lc_rs::digest;
 
-/// A digest being made from bytes that come piece by piece.
+/// Incremental SHA-256 computation.
 pub struct Digest(digest::Context);
 
 impl Digest {
-    /// Starts an empty one.
+    /// Starts a computation without input.
     pub fn new() -> Digest {
         Digest(digest::Context::new(&digest::SHA256))
     }
 
-    /// Takes the next bytes.
+    /// Adds `bytes` to the input.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The 32 bytes.
+    /// Returns the digest, 32 bytes.
     pub fn finish(self) -> [u8; 32] {
         let mut out = [0; 32];
         out.copy_from_slice(self.0.finish().as_ref());
@@ -32,14 +32,14 @@ impl Default for Digest {
     }
 }
 
-/// SHA-256 of bytes that are all there.
+/// Returns the SHA-256 digest of `bytes`.
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut digest = Digest::new();
     digest.update(bytes);
     digest.finish()
 }
 
-/// Lower-case hexadecimal.
+/// Returns `bytes` in lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut out = String::with_capacity(bytes.len() * 2);
@@ -50,7 +50,7 @@ pub fn hex(bytes: &[u8]) -> String {
     out
 }
 
-/// Base64 in the common alphabet with padding (RFC 4648 §4), as PEM has it.
+/// Returns `bytes` as base64 in the standard alphabet with padding (RFC 4648 §4), as used in PEM.
 pub fn base64(bytes: &[u8]) -> String {
     let mut out = base64_unpadded(bytes, *b"+/");
     while !out.len().is_multiple_of(4) {
@@ -59,12 +59,12 @@ pub fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// Base64 in the URL-safe alphabet without padding (RFC 4648 §5).
+/// Returns `bytes` as base64 in the URL-safe alphabet without padding (RFC 4648 §5).
 pub fn base64url(bytes: &[u8]) -> String {
     base64_unpadded(bytes, *b"-_")
 }
 
-/// The two alphabets differ in their last two digits.
+/// Encodes base64 without padding. The two alphabets differ in their last two digits.
 fn base64_unpadded(bytes: &[u8], last_digits: [u8; 2]) -> String {
     const DIGITS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_digests() {
+    fn digests_match_known_values() {
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(hex(&sha256(b"abc")), abc);
         let mut pieces = Digest::new();
@@ -96,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn base64_of_the_standard() {
-        // RFC 4648 §10.
+    fn base64_matches_the_vectors_of_the_rfc() {
+        // Test vectors of RFC 4648 §10.
         for (plain, coded) in [
             ("", ""),
             ("f", "Zg"),

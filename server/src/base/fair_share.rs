@@ -30,7 +30,7 @@ impl From<IpAddr> for ClientNetwork {
 }
 
 impl ClientNetwork {
-    /// Bytes of the key; an IPv4 address is written as an address mapped into IPv6.
+    /// Returns the bytes of the key. An IPv4 address is written as an address mapped into IPv6.
     pub fn octets(self) -> [u8; 16] {
         match self.0 {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -39,14 +39,14 @@ impl ClientNetwork {
     }
 }
 
-/// Whether a client that holds `own` units of a bound may take one more, while all clients together
+/// Returns true if a client that holds `own` units of a bound may take one more, while all clients together
 /// hold `all` of `bound`. See [`may_take_more`].
 pub fn may_take(own: usize, all: usize, bound: usize) -> bool {
     may_take_more(own, all, 1, bound)
 }
 
-/// Whether a client that holds `own` units of a bound may take `more` units, while all clients together
-/// hold `all` of `bound`.
+/// Returns true if a client that holds `own` units of a bound may take `more` units, while all clients
+/// together hold `all` of `bound`.
 ///
 /// A share binds only when the bound is nearly taken. Any client may use the first three quarters of the
 /// bound, so a household behind one address loses nothing on a quiet server. The last quarter is for
@@ -58,7 +58,7 @@ pub fn may_take_more(own: usize, all: usize, more: usize, bound: usize) -> bool 
 
 macro_rules! shares {
     ($( $share:ident $name:literal $doc:literal; )*) => {
-        /// A bound that clients share.
+        /// A bound shared by all clients.
         #[derive(Copy, Clone, PartialEq, Eq, Debug)]
         pub enum SharedLimit {
             $( #[doc = $doc] $share, )*
@@ -68,7 +68,7 @@ macro_rules! shares {
             /// All shares, in the order of the table in docs/src/limits.md.
             pub const ALL: &'static [SharedLimit] = &[$( SharedLimit::$share, )*];
 
-            /// The name of the counter in `anthill status`.
+            /// Returns the name of the counter in `anthill status`.
             pub fn name(self) -> &'static str {
                 match self {
                     $( SharedLimit::$share => $name, )*
@@ -104,14 +104,14 @@ impl RefusalCounters {
         self.0[share as usize].add_shared(n);
     }
 
-    /// Every share with its count.
+    /// Returns every share with its count.
     pub fn each(&self) -> impl Iterator<Item = (SharedLimit, u64)> {
         let share = |(share, counter): (&SharedLimit, &Counter)| (*share, counter.value());
         SharedLimit::ALL.iter().zip(&self.0).map(share)
     }
 }
 
-/// How many units of one bound each client holds.
+/// Units of one bound held by each client.
 #[derive(Default, Debug)]
 pub struct ClientHoldings {
     all: usize,
@@ -119,22 +119,22 @@ pub struct ClientHoldings {
 }
 
 impl ClientHoldings {
-    /// Units that all clients hold together.
+    /// Returns the units held by all clients together.
     pub fn all(&self) -> usize {
         self.all
     }
 
-    /// Units that `client` holds.
+    /// Returns the units held by `client`.
     pub fn of(&self, client: ClientNetwork) -> usize {
         self.by_client.get(&client).copied().unwrap_or(0)
     }
 
-    /// The number of clients that hold units.
+    /// Returns the number of clients that hold units.
     pub fn clients(&self) -> usize {
         self.by_client.len()
     }
 
-    /// The client that holds most units, with the number of units.
+    /// Returns the client that holds most units, with the number of units.
     pub fn largest(&self) -> Option<(ClientNetwork, usize)> {
         let held = self.by_client.iter().map(|(client, own)| (*client, *own));
         held.max_by_key(|(client, own)| (*own, *client))
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_share_binds_when_the_bound_is_nearly_taken() {
-        // (own, all, bound, allowed)
+        // Columns: own, all, bound, allowed.
         let table = [
             (0, 0, 16, true),
             (11, 11, 16, true),

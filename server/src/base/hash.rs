@@ -1,30 +1,32 @@
-//! A quick hash with a secret seed, for the small tables that a worker looks into at each request:
-//! SipHash, the standard library's, costs more than all else that is done there.
+//! Fast hash with a secret seed, for small tables that a worker reads for each request. SipHash, the hash
+//! of the standard library, costs more than the remaining work of the lookup.
 //!
-//! It is no match for somebody who learns its values, and nobody is shown them. Use it where the
-//! number of keys is bounded, so that the worst that could come of it is bounded too.
+//! The hash gives no protection against an attacker that knows hash values, so hash values must not leave
+//! the process. Only tables with a bounded number of keys may use the hash: the bound limits the cost of
+//! collisions.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Makes hashes; each of them another seed.
+/// Builder of hashers. Each builder made by `default` has a random seed of its own.
 #[derive(Copy, Clone)]
 pub struct FastBuildHasher {
     seed: u64,
 }
 
-/// One hash being made.
+/// State of one hash computation.
 pub struct FastHasher(u64);
 
 impl Default for FastBuildHasher {
     fn default() -> FastBuildHasher {
-        // Its keys are the process's randomness, and no two are the same.
+        // `RandomState` takes its keys from the randomness of the process, and each instance has different
+        // keys.
         let seed = RandomState::new().build_hasher().finish();
         FastBuildHasher { seed }
     }
 }
 
 impl FastBuildHasher {
-    /// The hash of these bytes.
+    /// Returns the hash of `bytes`, equal to the hash of a slice in a map.
     #[inline]
     pub fn of(&self, bytes: &[u8]) -> u64 {
         let mut hasher = self.build_hasher();
@@ -58,7 +60,7 @@ impl Hasher for FastHasher {
         }
     }
 
-    /// The length that slices and strings say of themselves before their bytes.
+    /// Adds the length, which the `Hash` implementations of slices and strings write before their bytes.
     #[inline]
     fn write_usize(&mut self, number: usize) {
         self.0 = self.0.wrapping_add(number as u64);
@@ -70,14 +72,14 @@ impl Hasher for FastHasher {
     }
 }
 
-/// Both halves of a product, so that each bit of either factor reaches every bit of the hash.
+/// Combines both halves of a product, so that each bit of either factor reaches every bit of the hash.
 #[inline]
 fn folded(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
-// Odd, with about as many ones as zeros: the digits of pi.
+// Odd constants with about as many ones as zeros: digits of pi.
 const MIX: u64 = 0x243f_6a88_85a3_08d3;
 const LAST: u64 = 0x1319_8a2e_0370_7345;
 
@@ -87,7 +89,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn each_seed_its_own() {
+    fn each_builder_has_its_own_seed() {
         assert_ne!(
             FastBuildHasher::default().of(b"/"),
             FastBuildHasher::default().of(b"/")
@@ -95,17 +97,17 @@ mod tests {
     }
 
     #[test]
-    fn as_a_map_asks_for_it() {
+    fn the_hash_of_bytes_equals_the_hash_in_a_map() {
         let quick = FastBuildHasher::default();
         for text in ["", "/", "/index.html", "/a/rather/long/path.html"] {
             assert_eq!(quick.of(text.as_bytes()), quick.hash_one(text.as_bytes()));
         }
     }
 
-    /// Paths as sites have them, of every length, fall into all places evenly, by the low bits and
-    /// by the high ones.
+    /// Paths of every length, as sites have them, are spread evenly over the slots of a table, by the low
+    /// bits and by the high bits of the hash.
     #[test]
-    fn names_that_differ_by_little_are_spread() {
+    fn similar_names_are_spread_evenly() {
         let quick = FastBuildHasher::default();
         let names = (0..20_000).map(|nth| format!("/{}/page-{nth}.html", "x".repeat(nth % 19)));
         let hashes: Vec<u64> = names.map(|name| quick.of(name.as_bytes())).collect();
@@ -115,7 +117,7 @@ mod tests {
             for hash in &hashes {
                 places[(hash >> shift) as usize % 256] += 1;
             }
-            // 78 in each on average; nine times the standard deviation would be 80 more.
+            // Each slot has 78 on average. Nine times the standard deviation would be 80 more.
             assert!(
                 places.iter().all(|count| (1..160).contains(count)),
                 "{places:?}"

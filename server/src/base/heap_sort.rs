@@ -33,7 +33,7 @@ pub fn sort_by<T>(list: &mut [T], order: impl Fn(&T, &T) -> Ordering) {
     }
 }
 
-/// Sorts by the elements' own order, as [`sort_by`] does.
+/// Sorts by the natural order of the elements. See [`sort_by`].
 pub fn sort<T: Ord>(list: &mut [T]) {
     sort_by(list, T::cmp);
 }

@@ -1,4 +1,4 @@
-//! What everything stands on and nothing in it is about the web.
+//! Foundations without any knowledge of the web, used by all other modules.
 
 pub mod clock;
 pub mod digest;

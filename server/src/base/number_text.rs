@@ -1,5 +1,5 @@
-//! Numbers and addresses as text, appended to what is there already: what each response needs takes no
-//! allocation, and none of the ways that the standard library's formatting goes.
+//! Numbers and addresses as text, appended to a buffer. Every response contains numbers, so the functions
+//! avoid allocation and the formatting machinery of the standard library.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +18,7 @@ pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// Appends an address, v4-mapped ones as v4.
+/// Appends an address. An IPv4 address mapped into IPv6 is written as IPv4.
 pub fn push_address(out: &mut Vec<u8>, address: IpAddr) {
     match address.to_canonical() {
         IpAddr::V4(address) => push_v4(out, address),
@@ -35,7 +35,8 @@ fn push_v4(out: &mut Vec<u8>, address: Ipv4Addr) {
     }
 }
 
-/// As RFC 5952 §4 wants it: the first longest run of two zeros or more is `::`.
+/// Appends an address in the format of RFC 5952 §4: the first longest run of at least two zero groups is
+/// written as `::`.
 fn push_v6(out: &mut Vec<u8>, address: Ipv6Addr) {
     let segments = address.segments();
     let (mut run, mut best) = (0..0, 0..0);
@@ -92,7 +93,8 @@ mod tests {
             push_v6(&mut out, v6);
             let written = String::from_utf8(out).unwrap();
             prop_assert_eq!(written.parse::<Ipv6Addr>().unwrap(), v6);
-            // The standard library writes the last 32 bits of mapped addresses as IPv4; those never come here.
+            // The standard library writes the last 32 bits of mapped addresses as IPv4, and `push_v6` never
+            // gets mapped addresses.
             if v6.to_ipv4_mapped().is_none() {
                 prop_assert_eq!(written, v6.to_string());
             }

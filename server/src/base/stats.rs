@@ -1,35 +1,36 @@
-//! What was done and how long it took: counters and a histogram for each worker.
+//! Counters and a latency histogram for each worker.
 //!
-//! Each worker writes its own, so counting costs a load and a store and no cache line travels;
-//! whoever asks (status, metrics) sums them up, and may see one a request ahead of another.
+//! Each worker writes its own counters, so counting costs a load and a store, and no cache line moves
+//! between processors. Status and metrics sum up the counters of all workers. Counters of one sum may
+//! differ by a request under way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number that only grows.
+/// Number that only grows.
 #[derive(Default, Debug)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`, on the one thread that this counter belongs to (of two that add at once, one would
-    /// be lost: they take [`Counter::add_shared`]).
+    /// Adds `n` on the thread that owns the counter. Of two concurrent additions one would be lost, so
+    /// shared counters need [`Counter::add_shared`].
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Adds 1, like [`Counter::add`].
+    /// Adds 1 on the thread that owns the counter. See [`Counter::add`].
     #[inline]
     pub fn increment(&self) {
         self.add(1);
     }
 
-    /// Adds `n` from whichever thread, where all do so.
+    /// Adds `n` from any thread, provided that all threads use this method for the counter.
     pub fn add_shared(&self, n: u64) {
         self.0.fetch_add(n, Relaxed);
     }
 
-    /// What it stands at.
+    /// Returns the current value.
     pub fn value(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -37,15 +38,15 @@ impl Counter {
 
 macro_rules! counters {
     ($( $name:ident $doc:literal; )*) => {
-        /// One worker's counters. Aligned so that two workers never write to one cache line (nor to
-        /// the pair of lines that some processors fetch together).
+        /// Counters of one worker. The alignment keeps two workers from writing to one cache line, and to
+        /// the pair of lines that some processors fetch together.
         #[derive(Default, Debug)]
         #[repr(align(128))]
         pub struct Counters {
             $( #[doc = $doc] pub $name: Counter, )*
-            /// Responses by the first digit of their status: index 1 for 1xx to 5 for 5xx.
+            /// Responses by the first digit of the status code: index 1 for 1xx to 5 for 5xx.
             pub statuses: [Counter; 6],
-            /// Microseconds from a request's last byte read to its response handed to the kernel.
+            /// Microseconds from the last byte of a request read to the response passed to the kernel.
             pub latency: Histogram,
         }
 
@@ -53,14 +54,14 @@ macro_rules! counters {
         #[derive(Clone, Default, PartialEq, Eq, Debug)]
         pub struct Totals {
             $( #[doc = $doc] pub $name: u64, )*
-            /// Responses by the first digit of their status.
+            /// Responses by the first digit of the status code.
             pub statuses: [u64; 6],
-            /// Microseconds of all responses.
+            /// Latencies of all responses in microseconds.
             pub latency: LatencyTotals,
         }
 
         impl Totals {
-            /// Adds one worker's counters.
+            /// Adds the counters of one worker.
             pub fn add(&mut self, counters: &Counters) {
                 $( self.$name += counters.$name.value(); )*
                 for (sum, counter) in self.statuses.iter_mut().zip(&counters.statuses) {
@@ -69,7 +70,7 @@ macro_rules! counters {
                 self.latency.add(&counters.latency);
             }
 
-            /// The plain counters, each with its name and one clause that explains it.
+            /// Returns the plain counters, each with its name and a description.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
                 [$( (stringify!($name), $doc, self.$name), )*].into_iter()
             }
@@ -78,7 +79,7 @@ macro_rules! counters {
 }
 
 counters! {
-    requests "Requests answered, refused ones too";
+    requests "Requests answered, including refused requests";
     bytes_sent "Bytes handed to the kernel, before encryption";
     bytes_received "Bytes read, after decryption";
     connections_opened "Connections accepted";
@@ -91,18 +92,18 @@ counters! {
     panics "Panics caught";
     h2_connections "Connections that speak HTTP/2";
     h2_resets "HTTP/2 streams that ended without a whole response";
-    h2_errors "HTTP/2 connections ended because the peer broke a rule or flooded us";
+    h2_errors "HTTP/2 connections ended because the peer broke a rule or flooded the server";
     h3_connections "Connections that speak HTTP/3";
     h3_resets "HTTP/3 requests that ended without a whole response";
-    h3_errors "HTTP/3 connections ended because the peer broke a rule or flooded us";
-    h3_retries "Clients that were asked to show that their address is theirs before HTTP/3 is spoken with them";
-    cache_hits "Requests answered with a kept page, on the spot";
+    h3_errors "HTTP/3 connections ended because the peer broke a rule or flooded the server";
+    h3_retries "HTTP/3 clients asked to validate their address before the handshake";
+    cache_hits "Requests answered immediately from the page cache";
     gzip_bytes_in "Bytes compressed in the background";
-    gzip_bytes_out "Bytes that came out of compressing";
+    gzip_bytes_out "Bytes produced by background compression";
 }
 
 impl Counters {
-    /// Counts one answered request.
+    /// Counts one response.
     #[inline]
     pub fn response(&self, status: u16, bytes_sent: u64, micros: u64) {
         self.requests.increment();
@@ -114,33 +115,34 @@ impl Counters {
     }
 }
 
-/// The counters of all workers, which each takes its own from.
+/// Counters of all workers of the process.
 #[derive(Clone, Debug)]
 pub struct Stats {
     workers: Arc<[Arc<Counters>]>,
 }
 
 impl Stats {
-    /// Counters for `workers` threads, and one set more for all other threads.
+    /// Makes counters for `workers` threads, and one more set for all other threads.
     pub fn new(workers: usize) -> Stats {
         Stats {
             workers: (0..=workers).map(|_| Arc::default()).collect(),
         }
     }
 
-    /// Those of worker `index`; past the last, those that the other threads share (by
-    /// [`Counter::add_shared`]).
+    /// Returns the counters of worker `index`. An index past the last worker returns the set shared by all
+    /// other threads, which use [`Counter::add_shared`].
     pub fn worker(&self, index: usize) -> Arc<Counters> {
         let last = self.workers.len() - 1;
         Arc::clone(&self.workers[index.min(last)])
     }
 
-    /// Those that all threads share which are no workers: add with [`Counter::add_shared`].
+    /// Returns the counters shared by all threads that are not workers. The threads use
+    /// [`Counter::add_shared`].
     pub fn others(&self) -> Arc<Counters> {
         self.worker(usize::MAX)
     }
 
-    /// The sums.
+    /// Returns the sums over all workers.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for counters in self.workers.iter() {
@@ -151,15 +153,16 @@ impl Stats {
 }
 
 impl Totals {
-    /// Connections that are open now.
+    /// Returns the number of open connections.
     pub fn connections(&self) -> u64 {
         self.connections_opened
             .saturating_sub(self.connections_closed)
     }
 }
 
-/// How often which duration occurred. Buckets are log-linear: exact below 16, then 16 to each
-/// doubling, so a value is known to a sixteenth; the last takes all from 2^32 µs (71 minutes) on.
+/// Histogram of durations. Buckets are log-linear: exact below 16 µs, then 16 buckets to each doubling, so
+/// the error of a value is at most a sixteenth. The last bucket takes all durations from 2^32 µs (71
+/// minutes) on.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [Counter; BUCKETS],
@@ -176,7 +179,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one duration, microseconds.
+    /// Counts one duration in microseconds.
     #[inline]
     pub fn record(&self, micros: u64) {
         self.buckets[bucket_of(micros)].increment();
@@ -188,9 +191,9 @@ impl Histogram {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LatencyTotals {
     buckets: Box<[u64]>,
-    /// Microseconds in all.
+    /// Sum of all durations in microseconds.
     pub sum: u64,
-    /// How many.
+    /// Number of durations.
     pub count: u64,
 }
 
@@ -214,8 +217,8 @@ impl LatencyTotals {
         self.sum += histogram.sum.value();
     }
 
-    /// The duration that `thousandths` of all stay within, microseconds (500 = median, 990 = p99),
-    /// at most a sixteenth too high; 0 if there are none.
+    /// Returns the duration that `thousandths` of all durations stay within, in microseconds (500 = median,
+    /// 990 = p99). The result is at most a sixteenth too high, and 0 without durations.
     pub fn percentile(&self, thousandths: u64) -> u64 {
         let wanted = (self.count * thousandths.min(1_000)).div_ceil(1_000).max(1);
         let mut seen = 0;
@@ -228,7 +231,7 @@ impl LatencyTotals {
         0
     }
 
-    /// How many took at most `micros` (which is taken as the end of its bucket).
+    /// Returns the number of durations of at most `micros`, rounded up to the end of the bucket.
     pub fn at_most(&self, micros: u64) -> u64 {
         self.buckets[..=bucket_of(micros)].iter().sum()
     }
@@ -237,7 +240,7 @@ impl LatencyTotals {
 /// Buckets to each doubling, as a power of two.
 const FINE_BITS: u32 = 4;
 const FINE: usize = 1 << FINE_BITS;
-/// The highest power of two that is told apart.
+/// Exponent of the upper end of the histogram: the last bucket begins at 2^32 µs.
 const TOP_BITS: u32 = 32;
 const BUCKETS: usize = ((TOP_BITS - FINE_BITS + 1) as usize) << FINE_BITS;
 
@@ -251,7 +254,7 @@ fn bucket_of(value: u64) -> usize {
     (((doublings + 1) as usize) * FINE + fine).min(BUCKETS - 1)
 }
 
-/// The highest value in a bucket.
+/// Returns the highest value in a bucket.
 fn highest_of(bucket: usize) -> u64 {
     if bucket < FINE {
         return bucket as u64;
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_over_workers_and_others() {
+    fn totals_include_workers_and_other_threads() {
         let stats = Stats::new(2);
         stats.worker(0).response(200, 5_100, 40);
         stats.worker(1).response(404, 300, 12);

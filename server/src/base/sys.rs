@@ -1,7 +1,7 @@
-//! The operating system, thinly wrapped. This file and those below it alone may say `unsafe`.
+//! Thin wrappers around system calls of Linux. Only this module and its submodules may use `unsafe`.
 //!
-//! Nearly everything goes through rustix and is safe; what is not carries its SAFETY line. Each
-//! wrapper says what the kernel may answer and what the caller should do about it. Linux only.
+//! Nearly all calls go through rustix and are safe. Each `unsafe` block has a SAFETY comment. The doc
+//! comment of a wrapper names the errors of the kernel that matter, and the right reaction of the caller.
 
 #![allow(unsafe_code)]
 
@@ -43,8 +43,9 @@ pub use spawn::{SpawnOptions, reset_signals, spawn};
 
 // ---- Files ----
 
-/// Sends up to `len` bytes of `in_fd` from `offset` to the socket `out_fd`, copying nothing.
-/// Returns the bytes taken; 0 means the file ended early. `WouldBlock` when the socket is full.
+/// Sends up to `len` bytes of `in_fd` from `offset` to the socket `out_fd` without copying into the
+/// process. Returns the number of bytes taken; 0 means that the file ended early. Fails with `WouldBlock`
+/// when the socket's buffer is full.
 pub fn sendfile(
     out_fd: BorrowedFd<'_>,
     in_fd: BorrowedFd<'_>,
@@ -55,11 +56,12 @@ pub fn sendfile(
     Ok(rustix::fs::sendfile(out_fd, in_fd, Some(&mut at), len)?)
 }
 
-/// Reads at `offset` only what is in memory already: `None` when the disk would have to be asked
-/// (then do it off the worker, with [`pread`]). Fewer bytes than asked for is normal; 0 is the end.
+/// Reads bytes at `offset` that are in memory already. Returns `None` if the read would wait for the disk;
+/// the caller then uses [`pread`] outside of the worker. A result shorter than `buf` is normal; 0 means the
+/// end of the file.
 ///
-/// Where the file system can't tell (tmpfs and some stacked ones on older kernels), it reads
-/// plainly: those are in memory, or nobody could know better.
+/// On file systems without support (tmpfs, and some stacked file systems on older kernels) the function
+/// reads in the ordinary manner: the content is in memory, or the kernel can't say.
 pub fn pread_nowait(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
     let mut into = [IoSliceMut::new(buf)];
     loop {
@@ -73,40 +75,42 @@ pub fn pread_nowait(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Resu
     }
 }
 
-/// Reads at `offset`, waiting for the disk if need be. Fewer bytes than asked for is normal; 0 is
-/// the end.
+/// Reads bytes at `offset` and waits for the disk if necessary. A result shorter than `buf` is normal; 0
+/// means the end of the file.
 pub fn pread(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     Ok(rustix::io::retry_on_intr(|| {
         rustix::io::pread(fd, &mut *buf, offset)
     })?)
 }
 
-/// Whether anybody has a file open to write to it.
+/// Processes with a file open for writing.
 #[derive(Debug)]
 pub enum OpenWriters {
-    /// Nobody has, and this is what the file is.
+    /// No process has the file open for writing. Contains the status of the file.
     None(rustix::fs::Stat),
-    /// Somebody has.
+    /// At least one process has the file open for writing.
     Some,
-    /// Nobody can tell: the file is another user's, or its file system has no leases.
+    /// The kernel can't tell: the file belongs to another user, or the file system has no leases.
     Unknown,
 }
 
-/// Has anybody opened this file, which we have for reading, to write to it? A lease tells, which the
-/// kernel doesn't give while that is so; it is given back at once.
+/// Checks if a process has `file` open for writing. `file` must be open for reading. The check takes a read
+/// lease, which the kernel refuses while the file is open for writing, and returns the lease at once.
 pub fn open_writers(file: BorrowedFd<'_>) -> OpenWriters {
     let stat = || rustix::fs::fstat(file);
     const F_SETSIG: libc::c_int = 10;
     let file = file.as_raw_fd();
-    // Who opens the file in between waits for us, and the kernel says so by a signal. SIGIO, if we
-    // chose none, would end the process; SIGURG is ignored.
-    // SAFETY: the commands take a number and touch no memory; the descriptor is borrowed and so open.
+    // A process that opens the file meanwhile waits for the end of the lease, and the kernel sends a signal
+    // to the holder of the lease. The default signal SIGIO would end the process, and SIGURG is ignored.
+    // SAFETY: the commands take a number and touch no memory. The descriptor is borrowed and therefore
+    // open.
     let set = |command, value: libc::c_int| unsafe { libc::fcntl(file, command, value) } == 0;
     if !set(F_SETSIG, libc::SIGURG) {
         return OpenWriters::Unknown;
     }
     if set(libc::F_SETLEASE, libc::F_RDLCK) {
-        // While we have it: who writes next waits until it is given back.
+        // The status is read under the lease: a process that opens the file for writing waits until the
+        // lease is returned.
         let stat = stat();
         set(libc::F_SETLEASE, libc::F_UNLCK);
         return stat.map_or(OpenWriters::Unknown, OpenWriters::None);
@@ -117,45 +121,46 @@ pub fn open_writers(file: BorrowedFd<'_>) -> OpenWriters {
     }
 }
 
-/// What happened below a watched folder.
+/// Event in a watched folder.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InotifyEvent {
-    /// The watch, as [`Inotify::watch`] returned it; -1 for an overflow, which belongs to none.
+    /// The watch, as returned by [`Inotify::watch`]; -1 for an overflow, which belongs to no watch.
     pub watch: i32,
-    /// What: `CLOSE_WRITE`, `MOVED_TO`, …; `IGNORED` when the watch is gone.
+    /// Type of the event: `CLOSE_WRITE`, `MOVED_TO`, …; `IGNORED` after the end of the watch.
     pub flags: ReadFlags,
-    /// Joins the `MOVED_FROM` and the `MOVED_TO` of one rename; else 0.
+    /// Number that connects the `MOVED_FROM` and the `MOVED_TO` of one rename; 0 for all other events.
     pub cookie: u32,
-    /// The name in the folder; `None` when the folder itself is meant.
+    /// The name in the folder; `None` for an event of the folder itself.
     pub name: Option<OsString>,
 }
 
 impl InotifyEvent {
-    /// The watch has ended, with its folder or by being removed.
+    /// Returns true if the watch has ended, with its folder or by [`Inotify::remove`].
     pub fn is_gone(&self) -> bool {
         self.flags.contains(ReadFlags::IGNORED)
     }
 
-    /// A name came into being, and nothing more is known.
+    /// Returns true if a name was created. The content may still be incomplete.
     pub fn is_begun(&self) -> bool {
         self.flags.contains(ReadFlags::CREATE)
     }
 
-    /// Only what is known about a file changed; who did that may be writing to it.
+    /// Returns true if only the metadata of a file changed. The process behind the change may still be
+    /// writing to the file.
     pub fn is_file_touched(&self) -> bool {
         self.flags.contains(ReadFlags::ATTRIB)
             && !self.flags.contains(ReadFlags::ISDIR)
             && self.name.is_some()
     }
 
-    /// A file has no longer this name; another one may have taken it.
+    /// Returns true if a file lost its name. Another file may have taken the name.
     pub fn is_file_name_removed(&self) -> bool {
         let gone = ReadFlags::DELETE | ReadFlags::MOVED_FROM;
         self.flags.intersects(gone) && !self.flags.contains(ReadFlags::ISDIR)
     }
 
-    /// The folder of this name is another one than before, or none: it came, went or was moved; or
-    /// the watched folder itself was moved.
+    /// Returns true if the name refers to another folder than before, or to none: a folder was created,
+    /// removed or moved, or the watched folder itself was moved.
     pub fn is_folder_replaced(&self) -> bool {
         let names =
             ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
@@ -163,19 +168,20 @@ impl InotifyEvent {
             || self.flags.contains(ReadFlags::ISDIR) && self.flags.intersects(names)
     }
 
-    /// Events were lost: nothing known about any watch holds any more, so scan anew.
+    /// Returns true if events were lost. The caller has to rescan the folders of all watches.
     pub fn is_overflow(&self) -> bool {
         self.flags.contains(ReadFlags::QUEUE_OVERFLOW)
     }
 }
 
-/// The kernel's news about folders. Readable (for epoll) while events wait.
+/// Inotify instance: reports of the kernel about changes in folders. The descriptor is readable (for epoll)
+/// while events wait.
 #[derive(Debug)]
 pub struct Inotify(OwnedFd);
 
 impl Inotify {
-    /// Everything that can change what a folder's files hold: completed writes, names that come or
-    /// go, permissions; and the folder itself going away.
+    /// Events that can change the contents of a folder's files: completed writes, created or removed names,
+    /// permissions, and the removal of the folder itself.
     pub const FOLDER: WatchFlags = WatchFlags::CLOSE_WRITE
         .union(WatchFlags::CREATE)
         .union(WatchFlags::DELETE)
@@ -186,37 +192,38 @@ impl Inotify {
         .union(WatchFlags::ONLYDIR)
         .union(WatchFlags::EXCL_UNLINK);
 
-    /// A new one, non-blocking. Fails with EMFILE when the user has too many (128 by default).
+    /// Makes a non-blocking instance. Fails with EMFILE when the user has too many instances (128 by
+    /// default).
     pub fn new() -> io::Result<Inotify> {
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         Ok(Inotify(inotify::init(flags)?))
     }
 
-    /// Watches `path`; the same file again gives the same number. ENOSPC (`StorageFull`) means that
-    /// the user has no watches left: rescan instead.
+    /// Watches `path`. A second watch of the same file returns the same number. Fails with ENOSPC
+    /// (`StorageFull`) when the user has no watches left; the caller then has to rescan.
     pub fn watch(&self, path: &Path, flags: WatchFlags) -> io::Result<i32> {
         Ok(inotify::add_watch(&self.0, path, flags)?)
     }
 
-    /// Watches an open folder, whatever its path has become.
+    /// Watches an open folder, regardless of renames of its path.
     pub fn watch_fd(&self, folder: BorrowedFd<'_>, flags: WatchFlags) -> io::Result<i32> {
         let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
         Ok(inotify::add_watch(&self.0, path.as_str(), flags)?)
     }
 
-    /// Ends a watch; an `IGNORED` event follows.
+    /// Ends a watch. An `IGNORED` event follows.
     pub fn remove(&self, watch: i32) -> io::Result<()> {
         Ok(inotify::remove_watch(&self.0, watch)?)
     }
 
-    /// Do events wait to be read?
+    /// Returns true if events wait to be read.
     pub fn has_unread(&self) -> bool {
-        // Not FIONREAD, which adds up the lengths of them all.
+        // FIONREAD would be slower, since the kernel adds up the lengths of all events.
         let mut waits = [PollFd::new(&self.0, PollFlags::IN)];
         rustix::event::poll(&mut waits, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// All events that wait; empty if none. Never blocks. Bounded by the kernel's own queue
+    /// Returns all waiting events, or an empty list. The call never blocks. The kernel bounds the queue
     /// (16,384 events by default, then an overflow event).
     pub fn read(&self) -> io::Result<Vec<InotifyEvent>> {
         let mut buf = [std::mem::MaybeUninit::uninit(); 8 * 1024];
@@ -240,23 +247,23 @@ impl Inotify {
     }
 }
 
-/// Registers `inotify` with the runtime of this thread, to wait until it is readable.
+/// Registers `inotify` with the runtime of the calling thread, to wait for readability.
 pub fn async_inotify(inotify: Arc<Inotify>) -> io::Result<AsyncFd<Arc<Inotify>>> {
-    // SAFETY: the descriptor that `as_raw_fd` names is owned by the value itself, private to it, and
-    // neither replaced nor closed before the last share of it is dropped, of which the AsyncFd has one.
+    // SAFETY: the value itself owns the descriptor named by `as_raw_fd`. The descriptor is private, and
+    // neither replaced nor closed before the last `Arc` is dropped. The AsyncFd holds an `Arc`.
     unsafe { AsyncFd::register_with_interest(inotify, Interest::READABLE) }.map_err(io::Error::from)
 }
 
-/// Registers `fd` with the runtime of this thread, to wait until it is readable.
+/// Registers `fd` with the runtime of the calling thread, to wait for readability.
 pub fn async_readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and the AsyncFd owns it.
+    // SAFETY: an OwnedFd names one open descriptor during its whole life, and the AsyncFd owns the OwnedFd.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
 }
 
-/// Registers a descriptor that has several owners with the runtime of this thread.
+/// Registers a descriptor with several owners with the runtime of the calling thread.
 pub fn async_shared(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
-    // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and the AsyncFd is one of
-    // those that own it.
+    // SAFETY: an OwnedFd names one open descriptor during its whole life, and the AsyncFd is one of the
+    // owners.
     unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
 }
 
@@ -274,12 +281,12 @@ impl AsRawFd for Inotify {
 
 // ---- Sockets ----
 
-/// What was sent on this socket of the file system and isn't read yet, bytes as the kernel counts
-/// them: each call to send makes a packet that takes up more than it carries, and counts whole until all
-/// of it is read. Over TCP it says what the other end has not acknowledged.
+/// Returns the bytes sent on a Unix socket and not read yet, as counted by the kernel: each send call makes
+/// a packet that takes more memory than its content, and a packet counts whole until read completely. On a
+/// TCP socket the result is the number of bytes not acknowledged by the peer.
 pub fn output_queue_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the call writes one int, and the pointer is to one that lives longer than it.
+    // SAFETY: the call writes one int, and the pointer refers to an int that outlives the call.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     match done {
         0 => Ok(usize::try_from(bytes).unwrap_or(0)),
@@ -307,9 +314,9 @@ pub fn acknowledged(socket: BorrowedFd<'_>) -> u64 {
     info[15]
 }
 
-/// A listening TCP socket, non-blocking and closed on exec. `v6_only` matters for IPv6 addresses
-/// alone. With `reuse_port` several may listen on one address, and another program of the same user
-/// could too: ask [`is_free`] first.
+/// Makes a listening TCP socket, non-blocking and closed on exec. `v6_only` only affects IPv6 addresses.
+/// With `reuse_port` several sockets may listen on one address, even a socket of another program of the
+/// same user. The caller checks with [`is_free`] first.
 pub fn listen(
     address: SocketAddr,
     reuse_port: bool,
@@ -321,7 +328,7 @@ pub fn listen(
     Ok(socket)
 }
 
-/// Binds a UDP socket to an address that no other socket has. The receive buffer has [`UDP_RECEIVE_BYTES`], or
+/// Binds a UDP socket to an address without other sockets. The receive buffer has [`UDP_RECEIVE_BYTES`], or
 /// the largest size that the system allows: `net.core.rmem_max`, which CAP_NET_ADMIN may exceed.
 pub fn udp(address: SocketAddr, v6_only: bool) -> io::Result<OwnedFd> {
     let socket = bound(SocketType::DGRAM, address, false, v6_only)?;
@@ -332,8 +339,8 @@ pub fn udp(address: SocketAddr, v6_only: bool) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Returns the number of datagrams that the kernel has discarded on this socket, nearly all because the receive
-/// buffer was full.
+/// Returns the number of datagrams discarded by the kernel on the socket, nearly all because of a full
+/// receive buffer.
 pub fn datagrams_lost(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut info = [0_u32; libc::SK_MEMINFO_DROPS as usize + 1];
     let mut length = size_of_val(&info) as libc::socklen_t;
@@ -354,7 +361,7 @@ pub fn datagrams_lost(socket: BorrowedFd<'_>) -> io::Result<u32> {
     }
 }
 
-/// Whether nobody listens on this address: an error of kind `AddrInUse` if somebody does, even with
+/// Checks that no socket listens on `address`. Fails with `AddrInUse` otherwise, even if the socket has
 /// SO_REUSEPORT. Port 0 is always free.
 pub fn is_free(address: SocketAddr, v6_only: bool) -> io::Result<()> {
     bound(SocketType::STREAM, address, false, v6_only).map(drop)
@@ -373,7 +380,7 @@ fn bound(
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, kind, flags, None)?;
     if kind == SocketType::STREAM {
-        // A restart must not wait for the TIME_WAIT of the last run's connections.
+        // A restart must not wait for connections of the previous process in TIME_WAIT.
         sockopt::set_socket_reuseaddr(&socket, true)?;
     }
     if reuse_port {
@@ -393,7 +400,7 @@ fn set_option(
     name: libc::c_int,
     value: u32,
 ) -> io::Result<()> {
-    // SAFETY: the pointer and the length are those of one live integer, which the kernel only reads.
+    // SAFETY: the pointer and the length refer to one live integer, which the kernel only reads.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -418,23 +425,23 @@ pub fn receive_singly(socket: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Lets connections wait in the kernel until their first bytes are there, `seconds` at most (rounded
-/// up to the next time at which the kernel would repeat its SYN-ACK): accepting one then pays.
+/// Keeps connections in the kernel until the first bytes arrive, at most `seconds` (rounded up to the
+/// kernel's next repetition of its SYN-ACK). An accepted connection then has data to read.
 pub fn defer_accept(listener: BorrowedFd<'_>, seconds: u32) -> io::Result<()> {
     let name = libc::TCP_DEFER_ACCEPT;
     set_option(listener, libc::IPPROTO_TCP, name, seconds)
 }
 
-/// Bounds the bytes that the kernel holds for the peers of accepted connections and has not sent yet
-/// (TCP_NOTSENT_LOWAT, which accepted sockets inherit). The kernel takes no more while `bytes` wait, and
-/// calls the socket writable again at half of them. Bytes on their way to the peer don't count.
+/// Bounds the bytes that the kernel holds unsent for the peers of accepted connections (TCP_NOTSENT_LOWAT,
+/// which accepted sockets inherit). The kernel takes no further bytes while `bytes` wait, and reports the
+/// socket as writable again at half of the bound. Bytes in flight don't count.
 pub fn bound_unsent(listener: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let name = libc::TCP_NOTSENT_LOWAT;
     set_option(listener, libc::IPPROTO_TCP, name, bytes)
 }
 
-/// Takes the next connection that waits at `listener`, non-blocking, and who it is from.
-/// `WouldBlock` when none waits.
+/// Accepts the next connection of `listener` as a non-blocking socket, and returns its peer's address.
+/// Fails with `WouldBlock` if no connection waits.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, peer) = rustix::net::acceptfrom_with(listener, flags)?;
@@ -442,55 +449,56 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((socket, SocketAddr::try_from(peer)?))
 }
 
-/// Sends what is written at once: our writes are whole responses, so waiting for more is only delay.
+/// Disables Nagle's algorithm. The server writes whole responses, so a delay has no benefit.
 pub fn set_nodelay(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(sockopt::set_tcp_nodelay(socket, true)?)
 }
 
-/// Lets the kernel find out that a silent peer is gone: first probe after `idle`.
+/// Enables keep-alive probes, which detect a vanished peer. The first probe follows after `idle`.
 pub fn set_keepalive(socket: BorrowedFd<'_>, idle: Duration) -> io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)?;
     Ok(sockopt::set_tcp_keepidle(socket, idle)?)
 }
 
-/// Acknowledges what was received at once; the kernel takes this as a hint and may fall back.
+/// Turns immediate acknowledgements on or off. The kernel takes the setting as a hint and may return to
+/// delayed acknowledgements.
 pub fn set_quickack(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     Ok(sockopt::set_tcp_quickack(socket, on)?)
 }
 
-/// Reads nothing more from the peer. On a listening socket it ends accepting.
+/// Shuts down the receiving direction. A listening socket stops accepting.
 pub fn shutdown_read(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, Shutdown::Read)?)
 }
 
-/// Says that we send nothing more (FIN); the peer's bytes can still be read.
+/// Shuts down the sending direction (FIN). The peer's bytes can still be read.
 pub fn shutdown_write(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, Shutdown::Write)?)
 }
 
-/// Ends both ways of a connection.
+/// Shuts down both directions of a connection.
 pub fn shutdown_both(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, Shutdown::Both)?)
 }
 
-/// The other end, IPv4 as IPv4 even when it came in through an IPv6 socket.
+/// Returns the address of the peer. An IPv4 peer of an IPv6 socket gets an IPv4 address.
 pub fn peer_address(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     let any = rustix::net::getpeername(socket)?.ok_or(Errno::NOTCONN)?;
     let address = SocketAddr::try_from(any).map_err(|_| Errno::AFNOSUPPORT)?;
     Ok(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
-/// Our own end, as it was bound (port 0 became a real one).
+/// Returns the local address of a socket. The kernel has replaced port 0 by a real port.
 pub fn socket_address(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     let any = rustix::net::getsockname(socket)?;
     Ok(SocketAddr::try_from(any).map_err(|_| Errno::AFNOSUPPORT)?)
 }
 
-/// The addresses by which others on the network reach this machine: those that a packet to the
-/// outside would carry, IPv4 first. Nothing is sent. Without a way out, the first local address
-/// that isn't a loopback; empty when there is none.
+/// Returns the addresses by which other machines on the network reach this machine: the source addresses of
+/// packets to the outside, IPv4 first. No packet is sent. Without a default route the result is the first
+/// local IPv4 address that isn't a loopback address, or empty.
 pub fn local_addresses() -> Vec<IpAddr> {
-    // Documentation addresses (RFC 5737, RFC 3849): routed like any other, and nobody's.
+    // Documentation addresses (RFC 5737, RFC 3849) are routed like any other address and belong to no host.
     let v4 = outgoing("0.0.0.0:0", "192.0.2.1:9").or_else(|| {
         let trie = fs::read_to_string("/proc/net/fib_trie").ok()?;
         first_local_v4(&trie).map(IpAddr::V4)
@@ -501,13 +509,13 @@ pub fn local_addresses() -> Vec<IpAddr> {
 
 fn outgoing(from: &str, to: &str) -> Option<IpAddr> {
     let socket = UdpSocket::bind(from).ok()?;
-    // Connecting a datagram socket only asks the routing table.
+    // `connect` of a datagram socket only consults the routing table.
     socket.connect(to).ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_unspecified() && !address.is_loopback()).then_some(address)
 }
 
-/// The first own address in /proc/net/fib_trie: a line `|-- ADDRESS` above one of `host LOCAL`.
+/// Returns the first local address in /proc/net/fib_trie: a line `|-- ADDRESS` above a line `host LOCAL`.
 fn first_local_v4(trie: &str) -> Option<Ipv4Addr> {
     let mut last = None;
     for line in trie.lines() {
@@ -523,7 +531,7 @@ fn first_local_v4(trie: &str) -> Option<Ipv4Addr> {
     None
 }
 
-/// Whether this machine can speak IPv6 at all.
+/// Returns true if the machine supports IPv6.
 pub fn has_ipv6() -> bool {
     let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
     bound(SocketType::STREAM, any, false, true).is_ok()
@@ -531,11 +539,11 @@ pub fn has_ipv6() -> bool {
 
 // ---- The service manager ----
 
-/// The sockets that systemd (or whoever speaks its protocol) passed in: LISTEN_PID, LISTEN_FDS.
-/// Each is checked to be open, and is made non-blocking and closed on exec. The variables are
-/// removed, so that neither a second call nor a child takes them for its own.
+/// Returns the sockets passed in by systemd, or by another service manager with the same protocol
+/// (LISTEN_PID, LISTEN_FDS). Each socket is checked to be open, and becomes non-blocking and closed on
+/// exec. The variables are removed, so that neither a second call nor a child process claims the sockets.
 ///
-/// Call it once, from `main`, before there is a second thread; with one it returns an error.
+/// The function must be called from `main` before a second thread exists, and fails otherwise.
 pub fn systemd_listen_fds() -> io::Result<Vec<OwnedFd>> {
     let Some(count) = listen_fds_count(
         std::env::var_os("LISTEN_PID").as_deref(),
@@ -546,35 +554,36 @@ pub fn systemd_listen_fds() -> io::Result<Vec<OwnedFd>> {
     };
     must_be_single_threaded()?;
     for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
-        // SAFETY: this is the process's only thread (checked above), so nobody reads the
-        // environment meanwhile.
+        // SAFETY: the process has a single thread (checked above), so no other thread reads the environment
+        // meanwhile.
         unsafe { std::env::remove_var(name) };
     }
     let mut sockets = Vec::new();
     for number in 3..3 + count {
-        // SAFETY: the descriptor is only asked for its flags; if it isn't open, that fails with
-        // EBADF and nothing is kept.
+        // SAFETY: only the flags of the descriptor are read. If the descriptor isn't open, the call fails
+        // with EBADF, and no value is kept.
         let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
         let flags = rustix::io::fcntl_getfd(borrowed)?;
         rustix::io::fcntl_setfd(borrowed, flags | FdFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(borrowed, true)?;
-        // SAFETY: it is open (checked above), was made for this process by whoever started it
-        // (LISTEN_PID is ours), and nothing else here knows its number: it becomes ours alone.
+        // SAFETY: the descriptor is open (checked above), was made for this process by its parent
+        // (LISTEN_PID is the own pid), and no other code knows its number. So the process becomes the only
+        // owner.
         sockets.push(unsafe { OwnedFd::from_raw_fd(number) });
     }
     Ok(sockets)
 }
 
-/// Closes on exec whatever whoever started us has left open, so that no program of ours gets it. What
-/// can't be looked at stays as it is.
+/// Sets close-on-exec on all descriptors inherited from the parent process, so that no child process gets
+/// them. A descriptor that can't be inspected stays unchanged.
 pub fn set_cloexec_on_inherited() {
     let Ok(open) = fs::read_dir("/proc/self/fd") else {
         return;
     };
     let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     for number in numbers.filter(|number: &RawFd| *number > 2) {
-        // SAFETY: the descriptor is only asked for its flags and given one more; if it isn't open,
-        // that fails with EBADF.
+        // SAFETY: only the flags of the descriptor are read and extended. If the descriptor isn't open, the
+        // calls fail with EBADF.
         let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
         if let Ok(flags) = rustix::io::fcntl_getfd(borrowed) {
             let _ = rustix::io::fcntl_setfd(borrowed, flags | FdFlags::CLOEXEC);
@@ -588,8 +597,8 @@ fn listen_fds_count(pid: Option<&OsStr>, fds: Option<&OsStr>, own_pid: u32) -> O
     (pid == own_pid && (1..=1024).contains(&count)).then_some(count)
 }
 
-/// Tells the service manager about our state (`READY=1`, `RELOADING=1\nMONOTONIC_USEC=…`,
-/// `STOPPING=1`, `STATUS=…`), if there is one (NOTIFY_SOCKET). Returns whether it was told.
+/// Reports the server's state to the service manager (`READY=1`, `RELOADING=1\nMONOTONIC_USEC=…`,
+/// `STOPPING=1`, `STATUS=…`), if NOTIFY_SOCKET names one. Returns true if the state was sent.
 pub fn notify(state: &str) -> io::Result<bool> {
     match std::env::var_os("NOTIFY_SOCKET") {
         Some(name) if !name.is_empty() => notify_at(&name, state).map(|()| true),
@@ -597,7 +606,7 @@ pub fn notify(state: &str) -> io::Result<bool> {
     }
 }
 
-/// A name that begins with `@` is abstract: it is no file.
+/// Sends `state` to the socket `name`. A name with `@` at the start is abstract and not a file.
 fn notify_at(name: &OsStr, state: &str) -> io::Result<()> {
     let address = match name.as_bytes() {
         [b'@', rest @ ..] => UnixAddress::from_abstract_name(rest)?,
@@ -608,21 +617,21 @@ fn notify_at(name: &OsStr, state: &str) -> io::Result<()> {
     Ok(())
 }
 
-// ---- Who we are and what we may use ----
+// ---- Users, privileges and resources ----
 
-/// A user by numbers, as privileges are dropped to it.
+/// Numbers of a user for dropping privileges.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UserIds {
-    /// User number.
+    /// User id.
     pub uid: u32,
-    /// The user's first group.
+    /// Id of the primary group.
     pub gid: u32,
-    /// All groups that it is in, the first one too.
+    /// Ids of all groups of the user, including the primary group.
     pub groups: Vec<u32>,
 }
 
-/// The user of this name in /etc/passwd, with its groups from /etc/group; `None` if there is none.
-/// (Other name services aren't asked: a static binary has none.)
+/// Returns the user `name` of /etc/passwd with the groups of /etc/group, or `None` if the user doesn't
+/// exist. Other name services are not consulted, since a static binary has none.
 pub fn lookup_user(name: &str) -> io::Result<Option<UserIds>> {
     let passwd = fs::read_to_string("/etc/passwd")?;
     let group = fs::read_to_string("/etc/group").unwrap_or_default();
@@ -653,15 +662,15 @@ fn find_user(name: &str, passwd: &str, group: &str) -> Option<UserIds> {
     Some(UserIds { uid, gid, groups })
 }
 
-/// Whether we are root, and so may bind low ports and become another user.
+/// Returns true if the process is root and may therefore bind low ports and change its user.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Becomes `user` for good: groups, group, user, in this order, and then checks that there is no
-/// way back. Of root's capabilities only CAP_LEASE stays, with which [`open_writers`] can tell of files that belong
-/// to another user. The kernel does this by thread, so there may be only one: call it before the log's
-/// writers, the pools and the workers begin (else an error).
+/// Changes to `user` permanently: groups, group, user, in this order. Then the function checks that root
+/// can't be regained. Of root's capabilities only CAP_LEASE stays, which lets [`open_writers`] examine
+/// files of other users. The kernel changes one thread only, so the function must be called before the
+/// log's writers, the pools and the workers start, and fails otherwise.
 pub fn drop_privileges(user: &UserIds) -> io::Result<()> {
     must_be_single_threaded()?;
     drop_thread_privileges(user)
@@ -691,15 +700,15 @@ fn drop_thread_privileges(user: &UserIds) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps this process's capabilities from the programs that it starts, and stays able to use them: a
-/// service manager hands CAP_NET_BIND_SERVICE over as an ambient capability, which every program would
-/// inherit, and a reload needs it to bind ports below 1024. What exec(2) passes on is the ambient set,
-/// and the inheritable set where a file allows it; both are emptied, and the permitted and effective
-/// sets stay. Call it before there is a second thread: the kernel does this by thread.
+/// Withholds the process's capabilities from child processes, and keeps them usable in the process. A
+/// service manager passes CAP_NET_BIND_SERVICE as an ambient capability, which every child would inherit,
+/// and a reload needs the capability to bind ports below 1024. exec(2) passes on the ambient set, and the
+/// inheritable set if the file allows. Both sets are emptied, and the permitted and effective sets stay.
+/// The function must be called before a second thread exists: the kernel changes one thread only.
 pub fn keep_capabilities() -> io::Result<()> {
     must_be_single_threaded()?;
     match rustix::thread::clear_ambient_capability_set() {
-        // The kernel is older than ambient capabilities (4.3).
+        // EINVAL: the kernel is older than ambient capabilities (4.3).
         Ok(()) | Err(Errno::INVAL) => {}
         Err(error) => return Err(error.into()),
     }
@@ -720,7 +729,7 @@ fn must_be_single_threaded() -> io::Result<()> {
     }
 }
 
-/// Raises the limit of open files to the most that is allowed; returns what it is now.
+/// Raises the limit of open files to the hard limit. Returns the new limit.
 pub fn raise_nofile_limit() -> u64 {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -734,33 +743,33 @@ pub fn raise_nofile_limit() -> u64 {
     now.unwrap_or(u64::MAX)
 }
 
-/// Looks what the processor is good at, for copying; nothing where that is not ours to do.
+/// Detects the processor's features for copying. Has no effect on builds that copy with the C library.
 pub fn detect_cpu_features() {
     #[cfg(target_arch = "x86_64")]
     memcpy::detect_cpu_features();
 }
 
-/// Asks the processor to fetch all of `value` into its cache while we do something else.
+/// Prefetches all of `value` into the processor's cache.
 #[inline]
 pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..=size_of::<T>() / CACHE_LINE_BYTES {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let first = std::ptr::from_ref(value).cast::<i8>();
-        // SAFETY: a hint; it reads nothing, and an address beyond the value would do no harm.
+        // SAFETY: a prefetch is a hint and reads nothing. An address beyond the value does no harm.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(line * CACHE_LINE_BYTES)) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = value;
 }
 
-/// What the processor fetches at once.
+/// Bytes of a cache line, the unit of a fetch from memory.
 #[cfg(target_arch = "x86_64")]
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Gives back the pages of the program's code: most of them were needed for starting up, or for a burst
-/// of unusual requests. A page that is needed again is mapped again from the page cache, without reading
-/// the disk. Returns bytes given back.
+/// Returns the pages of the program's code to the system: most pages were needed only during startup or for
+/// a burst of unusual requests. The kernel maps a page again from the page cache when needed, without
+/// reading the disk. Returns the number of bytes returned.
 pub fn release_code_pages() -> usize {
     let here = release_code_pages as *const () as usize;
     let Some((start, end)) = fs::read_to_string("/proc/self/maps")
@@ -769,8 +778,8 @@ pub fn release_code_pages() -> usize {
     else {
         return 0;
     };
-    // SAFETY: the range is a private mapping of our program's file that is executable and was never
-    // writable, so each of its pages is the file's own and comes back the same when it is touched.
+    // SAFETY: the range is a private mapping of the program's file, executable and never writable. Each
+    // page is a page of the file and comes back unchanged on access.
     let forgotten = unsafe {
         rustix::mm::madvise(
             std::ptr::with_exposed_provenance_mut(start),
@@ -781,8 +790,8 @@ pub fn release_code_pages() -> usize {
     forgotten.map_or(0, |()| end - start)
 }
 
-/// The addresses of a line of `/proc/self/maps`, if it is executable, read-only, and `address` lies
-/// within.
+/// Returns the address range of a line of `/proc/self/maps`, if the range is executable and read-only and
+/// contains `address`.
 fn code_range(line: &str, address: usize) -> Option<(usize, usize)> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
@@ -791,26 +800,26 @@ fn code_range(line: &str, address: usize) -> Option<(usize, usize)> {
     (rest.starts_with("r-xp") && (start..end).contains(&address)).then_some((start, end))
 }
 
-/// Gives the calling thread the lowest priority (nice 19): for work that nobody waits for.
+/// Gives the calling thread the lowest priority (nice 19), for background work.
 pub fn lowest_priority_thread() {
-    // Process "0" is the calling thread alone on Linux. Lowering is always allowed; if a sandbox
-    // forbids it all the same, the work is done at the usual priority.
+    // Process 0 means the calling thread alone on Linux. Lowering is always allowed. If a sandbox forbids
+    // the call, the work runs at the usual priority.
     let _ = rustix::process::setpriority_process(None, 19);
 }
 
-/// The calling thread goes behind what answers requests, but has its part of a busy processor: about a
-/// tenth of what a thread of the usual priority has (sched(7), nice 10).
+/// Gives the calling thread a lower priority than the workers. On a busy processor the thread gets about a
+/// tenth of the time of a thread with the usual priority (sched(7), nice 10).
 pub fn low_priority_thread() {
     let _ = rustix::process::setpriority_process(None, 10);
 }
 
-/// Processors that we may use (affinity and cgroup quota counted), at least 1.
+/// Returns the number of usable processors, at least 1. Affinity and cgroup quota are taken into account.
 pub fn cpu_count() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get())
 }
 
-/// Memory that we may use, bytes: the machine's, or less where a cgroup (v1 or v2) says so.
-/// `None` if /proc doesn't tell.
+/// Returns the usable memory in bytes: the memory of the machine, or a smaller limit of a cgroup (v1 or
+/// v2). Returns `None` if /proc has no figures.
 pub fn memory_limit_bytes() -> Option<u64> {
     memory_limit_below(Path::new("/"))
 }
@@ -821,7 +830,7 @@ fn memory_limit_below(root: &Path) -> Option<u64> {
     let own_groups = read("proc/self/cgroup").unwrap_or_default();
     let mut limits: Vec<u64> = total.into_iter().collect();
     for line in own_groups.lines() {
-        // `hierarchy:controllers:path`; version 2 names no controllers.
+        // Format: `hierarchy:controllers:path`. Version 2 has an empty list of controllers.
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else {
             continue;
@@ -833,21 +842,21 @@ fn memory_limit_below(root: &Path) -> Option<u64> {
         } else {
             continue;
         };
-        // A group is bound by all groups above it too. In a container the path may be one of the
-        // host's, of which only the mount's top is to be seen: that is the last of the ancestors.
+        // The limits of all parent groups apply, too. In a container the path may be a path of the host,
+        // and only the top of the mount is visible: the last of the ancestors.
         for ancestor in Path::new(group.trim_start_matches('/')).ancestors() {
             let path = root.join(mount).join(ancestor).join(file);
             let text = fs::read_to_string(path).unwrap_or_default();
-            // No limit is `max` in version 2, an enormous number in version 1.
+            // Without a limit the file contains `max` in version 2, and an enormous number in version 1.
             limits.extend(text.trim().parse::<u64>());
         }
     }
     limits.into_iter().min()
 }
 
-/// Ends the process with all its threads, and runs nothing that was registered for its end.
+/// Ends the process with all threads, without running exit handlers.
 pub fn exit_at_once(status: i32) -> ! {
-    // SAFETY: it takes a number, and doesn't return.
+    // SAFETY: the function takes a number and doesn't return.
     unsafe { libc::_exit(status) }
 }
 

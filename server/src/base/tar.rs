@@ -1,13 +1,14 @@
-//! Tar as our backups have it (POSIX.1-2001: ustar, with pax records where a field is too short), written
-//! and read. The reader is strict: it takes what the writer here makes, or else what `git archive` does,
-//! and calls the rest by its name.
+//! Writer and strict reader of tar archives in the format of backups (POSIX.1-2001: ustar, with pax records
+//! for values too long for their fields). The reader accepts archives of the writer in this module, or of
+//! `git archive`, and rejects all other input with a description of the fault.
 //!
-//! Errors of kind `InvalidData` and `UnexpectedEof` are the archive's, all others the disk's.
+//! Errors of kind `InvalidData` and `UnexpectedEof` are faults of the archive. All other errors come from
+//! the disk.
 
 use crate::limits::{BACKUP_NAME_BYTES_MAX, BACKUP_RECORDS_BYTES_MAX};
 use std::io::{self, Read};
 
-/// What an entry is.
+/// Type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TarEntryKind {
     /// A regular file.
@@ -19,8 +20,8 @@ pub enum TarEntryKind {
 }
 
 impl TarEntryKind {
-    /// The bits of a mode that are kept. On a file, the set-user-ID and set-group-ID bits would give
-    /// rights; on a folder, the latter only hands on the group.
+    /// Returns the mask of the mode bits that are kept. On a file, the set-user-ID and set-group-ID bits
+    /// would grant rights. On a folder, the set-group-ID bit only passes the group to new files.
     pub(crate) fn mode_bits(self) -> u32 {
         match self {
             TarEntryKind::Folder => 0o2777,
@@ -29,31 +30,32 @@ impl TarEntryKind {
     }
 }
 
-/// The head of an entry.
+/// Header of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TarEntry {
-    /// Relative, without a slash at its end, and never climbing.
+    /// Relative path without `..` and without a slash at the end.
     pub name: Vec<u8>,
-    /// What it is.
+    /// Type of the entry.
     pub kind: TarEntryKind,
-    /// Permissions, nine bits; a folder's set-group-ID bit too, which gives its group to new files.
+    /// Permissions, nine bits, and the set-group-ID bit of a folder, which passes the folder's group to new
+    /// files.
     pub mode: u32,
-    /// Seconds since 1970.
+    /// Modification time in seconds since 1970.
     pub modified: u64,
-    /// Bytes of its content.
+    /// Bytes of the content.
     pub size: u64,
-    /// Where a link leads.
+    /// Target of a symbolic link.
     pub link: Vec<u8>,
 }
 
 const BLOCK: usize = 512;
-/// What eleven octal digits can say.
+/// Largest number in eleven octal digits.
 const NUMBER_MAX: u64 = 0o77_777_777_777;
-/// What tar writes at once, at most, as a rule 10 KiB of it.
+/// Largest record, the unit of tar's output. Usually a record has 10 KiB.
 const RECORD_BYTES_MAX: u64 = 64 * 1024;
 const MAGIC: &[u8; 8] = b"ustar\x0000";
 
-/// The blocks before an entry's content.
+/// Returns the header blocks before an entry's content.
 pub fn head(entry: &TarEntry) -> Vec<u8> {
     let mut name = entry.name.clone();
     if entry.kind == TarEntryKind::Folder {
@@ -90,15 +92,15 @@ pub fn head(entry: &TarEntry) -> Vec<u8> {
     out
 }
 
-/// Zeros that follow a content of this size.
+/// Returns the number of zeros after a content of `size` bytes.
 pub fn padding(size: u64) -> usize {
     (BLOCK - (size % BLOCK as u64) as usize) % BLOCK
 }
 
-/// What an archive ends with.
+/// End of an archive: two blocks of zeros.
 pub const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// `length key=value\n`, where the length counts itself too.
+/// Appends a pax record `length key=value\n`. The length includes its own digits.
 fn record(key: &str, value: &[u8], out: &mut Vec<u8>) {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
@@ -129,31 +131,32 @@ fn block(name: &[u8], letter: u8, mode: u32, modified: u64, size: u64, link: &[u
     block
 }
 
-/// With spaces where the sum itself stands.
+/// Returns the checksum of a header, with spaces in place of the checksum field.
 fn sum(block: &[u8; BLOCK]) -> u32 {
     let all: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
     let own: u32 = block[148..156].iter().map(|byte| u32::from(*byte)).sum();
     all - own + 8 * u32::from(b' ')
 }
 
-/// Reads an archive, entry by entry.
+/// Reader of an archive, entry by entry.
 pub struct TarReader<R> {
     input: R,
     maker: TarDialect,
-    /// Of the content of the current entry.
+    /// Bytes left in the content of the current entry.
     left: u64,
     padding: usize,
 }
 
-/// Whose archive it is.
+/// Program that wrote the archive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TarDialect {
     Backup,
-    /// git begins with a record for all entries, the commit's id, and may cut a name in two.
+    /// `git archive`. Git begins with a record for all entries, the commit's id, and may split a name into
+    /// two parts.
     Git,
 }
 
-/// Records before an entry, for fields that are too short.
+/// Pax records before an entry, for values too long for their fields.
 #[derive(Default)]
 struct PaxRecords {
     path: Option<Vec<u8>>,
@@ -162,12 +165,12 @@ struct PaxRecords {
 }
 
 impl<R: Read> TarReader<R> {
-    /// Of an archive that begins here.
+    /// Makes a reader of an archive in the format of backups.
     pub fn new(input: R) -> TarReader<R> {
         TarReader::of(input, TarDialect::Backup)
     }
 
-    /// Of an archive that `git archive` makes.
+    /// Makes a reader of an archive made by `git archive`.
     pub fn of_git(input: R) -> TarReader<R> {
         TarReader::of(input, TarDialect::Git)
     }
@@ -181,12 +184,12 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// What was read from.
+    /// Returns the input after the archive.
     pub fn into_inner(self) -> R {
         self.input
     }
 
-    /// The next entry; `None` at the end, after which there is nothing.
+    /// Returns the next entry, or `None` at the end of the archive. Data after the end is an error.
     pub fn next_entry(&mut self) -> io::Result<Option<TarEntry>> {
         io::copy(&mut *self, &mut io::sink())?;
         let mut records = None;
@@ -196,14 +199,14 @@ impl<R: Read> TarReader<R> {
             if block == [0; BLOCK] {
                 return match records {
                     None => self.end().map(|()| None),
-                    Some(_) => Err(invalid_data("records that belong to nothing")),
+                    Some(_) => Err(invalid_data("pax records without an entry")),
                 };
             }
             if &block[257..265] != MAGIC {
-                return Err(invalid_data("a head that isn't tar's"));
+                return Err(invalid_data("a header that isn't tar"));
             }
             if number(&block[148..156])? != u64::from(sum(&block)) {
-                return Err(invalid_data("a head whose sum is wrong"));
+                return Err(invalid_data("a header with a wrong checksum"));
             }
             if block[156] == b'g' && self.maker == TarDialect::Git && records.is_none() {
                 self.records(number(&block[124..136])?)?;
@@ -218,13 +221,13 @@ impl<R: Read> TarReader<R> {
                 });
             }
             if records.is_some() {
-                return Err(invalid_data("records twice"));
+                return Err(invalid_data("two sets of pax records before one entry"));
             }
             records = Some(self.records(number(&block[124..136])?)?);
         }
     }
 
-    /// The second block of zeros, and those that other programs fill their last record with.
+    /// Reads the second block of zeros, and further zeros with which other programs fill their last record.
     fn end(&mut self) -> io::Result<()> {
         let mut block = [0; BLOCK];
         self.input.read_exact(&mut block)?;
@@ -242,12 +245,12 @@ impl<R: Read> TarReader<R> {
 
     fn records(&mut self, size: u64) -> io::Result<PaxRecords> {
         if size > BACKUP_RECORDS_BYTES_MAX {
-            return Err(invalid_data("records that are too long"));
+            return Err(invalid_data("pax records that are too long"));
         }
         let mut text = vec![0; size as usize];
         self.input.read_exact(&mut text)?;
         self.skip_padding(padding(size))?;
-        parse_records(&text, self.maker).ok_or_else(|| invalid_data("records that make no sense"))
+        parse_records(&text, self.maker).ok_or_else(|| invalid_data("malformed pax records"))
     }
 
     fn skip_padding(&mut self, length: usize) -> io::Result<()> {
@@ -260,7 +263,7 @@ impl<R: Read> TarReader<R> {
     }
 }
 
-/// The content of the current entry.
+/// Reads the content of the current entry.
 impl<R: Read> Read for TarReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 {
@@ -339,7 +342,7 @@ fn entry(block: &[u8; BLOCK], records: PaxRecords, maker: TarDialect) -> io::Res
         return Err(invalid_data("a folder without its slash"));
     }
     if !is_inside(&name) {
-        return Err(invalid_data("a name that leads out of it"));
+        return Err(invalid_data("a name that leads out of the folder"));
     }
     let link = records.link.unwrap_or_else(|| field(157, 100));
     let size = records.size.map_or_else(|| number(&block[124..136]), Ok)?;
@@ -351,7 +354,9 @@ fn entry(block: &[u8; BLOCK], records: PaxRecords, maker: TarDialect) -> io::Res
         }
     };
     if !is_right {
-        return Err(invalid_data("an entry that contradicts itself"));
+        return Err(invalid_data(
+            "an entry with fields that contradict its type",
+        ));
     }
     Ok(TarEntry {
         name,
@@ -363,7 +368,7 @@ fn entry(block: &[u8; BLOCK], records: PaxRecords, maker: TarDialect) -> io::Res
     })
 }
 
-/// Is this a name below the folder it is read in, whatever there may be?
+/// Returns true if `name` is a path below the folder of the archive, regardless of existing files.
 fn is_inside(name: &[u8]) -> bool {
     let plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
     name.len() <= BACKUP_NAME_BYTES_MAX
@@ -371,25 +376,25 @@ fn is_inside(name: &[u8]) -> bool {
         && name.split(|byte| *byte == b'/').all(plain)
 }
 
-/// Octal digits, then zeros or spaces.
+/// Parses octal digits followed by zeros or spaces.
 fn number(field: &[u8]) -> io::Result<u64> {
     let is_digit = |byte: &u8| (b'0'..=b'7').contains(byte);
     let end = field.iter().position(|byte| !is_digit(byte));
     let (digits, rest) = field.split_at(end.unwrap_or(field.len()));
     if digits.is_empty() || rest.iter().any(|byte| !matches!(byte, 0 | b' ')) {
-        return Err(invalid_data("a number that is none"));
+        return Err(invalid_data("a field that isn't a number"));
     }
     let digit = |value: u64, byte: &u8| value * 8 + u64::from(byte - b'0');
     Ok(digits.iter().fold(0, digit))
 }
 
-/// The archive is at fault.
+/// Makes an error for a fault of the archive.
 pub(crate) fn invalid_data(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Reads a tar from these bytes to its end, for the fuzzer: whatever they are, no panic, no name that
-/// leads out, and no more content than there are bytes.
+/// Reads `bytes` as a tar archive to the end, for the fuzzer. For any input the reader doesn't panic,
+/// returns no name that leads out of the folder, and returns no more content than `bytes` has.
 pub fn check(bytes: &[u8]) {
     check_with(TarReader::new(bytes), bytes);
     check_with(TarReader::of_git(bytes), bytes);
@@ -446,7 +451,7 @@ mod tests {
         Ok(all)
     }
 
-    /// A head made for this test, its sum right.
+    /// Makes a header changed by `change`, with a correct checksum.
     fn forged(change: impl FnOnce(&mut [u8; BLOCK])) -> Vec<u8> {
         let mut block: [u8; BLOCK] = head(&file(b"a", 0)).try_into().unwrap();
         change(&mut block);
@@ -456,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_archives_are_read_back() {
         let link = TarEntry {
             kind: TarEntryKind::Link,
             link: b"../elsewhere/".repeat(20),
@@ -486,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn no_change_of_a_byte_does_harm() {
+    fn no_changed_byte_breaks_the_reader() {
         let entries: [(TarEntry, &[u8]); 2] =
             [(file(&[b'n'; 150], 3), b"abc"), (file(b"b", 0), b"")];
         let bytes = archive(&entries);
@@ -495,7 +500,7 @@ mod tests {
                 let mut bytes = bytes.clone();
                 bytes[at] = to;
                 check(&bytes);
-                // The same with the sum right.
+                // A second check with a correct checksum.
                 if let Some(head) = bytes.get_mut(at / BLOCK * BLOCK..(at / BLOCK + 1) * BLOCK) {
                     let sum = sum(&(*head).try_into().unwrap());
                     head[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
@@ -516,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_out_are_refused() {
+    fn names_that_lead_out_of_the_folder_are_refused() {
         for name in [
             "/etc/passwd",
             "../a",
@@ -529,14 +534,14 @@ mod tests {
         ] {
             let bytes = archive(&[(file(name.as_bytes(), 0), b"")]);
             let why = read(&bytes).unwrap_err().to_string();
-            assert_eq!(why, "a name that leads out of it", "{name}");
+            assert_eq!(why, "a name that leads out of the folder", "{name}");
         }
         let long = b"a/".repeat(BACKUP_NAME_BYTES_MAX);
         assert!(read(&archive(&[(file(&long, 0), b"")])).is_err());
     }
 
     #[test]
-    fn forged_heads_are_refused() {
+    fn forged_headers_are_refused() {
         assert!(read(&forged(|_| {})).is_ok());
         for letter in [
             0, b'1', b'3', b'4', b'6', b'7', b'g', b'L', b'K', b'S', b'5',
@@ -568,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn what_git_alone_writes_is_taken_from_git_alone() {
+    fn features_of_git_are_accepted_only_from_git() {
         let of_git = |bytes: &[u8]| TarReader::of_git(bytes).next_entry();
         let two = forged(|block| block[345..350].copy_from_slice(b"a/b/c"));
         assert_eq!(of_git(&two).unwrap().unwrap().name, b"a/b/c/a");

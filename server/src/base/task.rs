@@ -3,15 +3,15 @@
 use std::future::Future;
 use std::pin::Pin;
 
-/// Runs `future` on this thread from the runtime's next turn on; needs a `LocalSet` around it.
+/// Runs `future` on this thread from the runtime's next turn on. The caller must be within a `LocalSet`.
 ///
-/// The compiler generates the runtime's code for a task once for each type of future, 3 KB each time.
-/// Boxed futures share one type.
+/// The compiler generates the runtime's code for a task once for each type of future, 3 KB each time. Boxed
+/// futures share one type.
 pub fn spawn_local(future: impl Future<Output = ()> + 'static) {
     spawn_boxed(Box::pin(future));
 }
 
-/// Runs an already boxed future on this thread; needs a `LocalSet` around it.
+/// Runs an already boxed future on this thread. The caller must be within a `LocalSet`.
 pub fn spawn_boxed(future: Pin<Box<dyn Future<Output = ()>>>) {
     drop(tokio::task::spawn_local(future));
 }

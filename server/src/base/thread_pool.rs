@@ -1,8 +1,8 @@
-//! A small pool of threads for what blocks: cold disks, password hashes, scans, compression.
+//! Small thread pool for blocking work: file access, password hashes, scans, compression.
 //!
-//! Threads begin when there is work and end after ten idle seconds, so an idle server has none. The
-//! queue is bounded: a full one is an answer ([`ThreadPoolError::Busy`]), not a wait. A job that panics is an
-//! error for who asked for it and nothing else.
+//! A thread starts when work arrives and ends after 10 idle seconds, so an idle server has no pool threads.
+//! The queue is bounded: a full queue gives an error ([`ThreadPoolError::Busy`]) instead of a wait. A panic
+//! of a job is an error for the caller of the job and has no other effect.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,19 +16,19 @@ use tokio::sync::oneshot;
 
 use crate::limits::POOL_IDLE_SECONDS;
 
-/// Why a job gave no result.
+/// Reason for a job without a result.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ThreadPoolError {
-    /// The queue is full (or no thread could be started): nothing was begun.
+    /// The queue is full, or no thread could be started. The job was not started.
     Busy,
-    /// The job panicked, or the pool was dropped before its turn.
+    /// The job panicked, or the pool was dropped before the job's start.
     Failed,
 }
 
 impl fmt::Display for ThreadPoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ThreadPoolError::Busy => "too much to do",
+            ThreadPoolError::Busy => "the job queue is full",
             ThreadPoolError::Failed => "the job failed",
         })
     }
@@ -38,7 +38,8 @@ impl std::error::Error for ThreadPoolError {}
 
 type PoolJob = Box<dyn FnOnce() + Send>;
 
-/// The pool. Dropping it ends its threads after the jobs they are at; jobs that wait are dropped.
+/// Thread pool for blocking jobs. A dropped pool discards queued jobs, and its threads end after the
+/// current jobs.
 pub struct ThreadPool {
     shared: Arc<PoolShared>,
 }
@@ -48,7 +49,7 @@ struct PoolShared {
     threads_max: usize,
     queue_max: usize,
     idle: Duration,
-    /// Run first on each thread.
+    /// Function called first on each thread.
     on_start: fn(),
     state: Mutex<PoolState>,
     work: Condvar,
@@ -64,21 +65,22 @@ struct PoolState {
 }
 
 impl ThreadPool {
-    /// A pool whose threads bear `name` (at most 15 bytes are shown); at most `queue_max` jobs wait.
+    /// Makes a pool of threads with the name `name` (the system shows at most 15 bytes). At most
+    /// `queue_max` jobs wait.
     pub fn new(name: &'static str, threads_max: usize, queue_max: usize) -> ThreadPool {
         let idle = Duration::from_secs(POOL_IDLE_SECONDS);
         ThreadPool::with(name, threads_max, queue_max, idle, || {})
     }
 
-    /// A pool for what nobody waits for: its threads have the lowest priority.
+    /// Makes a pool for background work that delays no request. The threads have the lowest priority.
     pub fn background(name: &'static str, threads_max: usize, queue_max: usize) -> ThreadPool {
         let idle = Duration::from_secs(POOL_IDLE_SECONDS);
         let on_start = crate::base::sys::lowest_priority_thread;
         ThreadPool::with(name, threads_max, queue_max, idle, on_start)
     }
 
-    /// A pool for work that requests wait for, but that is never to slow down other requests: its
-    /// threads have a low priority, and still get on where the processor is busy.
+    /// Makes a pool for work that requests wait for, but that must not slow down other requests. The
+    /// threads have a low priority, and still progress on a busy processor.
     pub fn low_priority(name: &'static str, threads_max: usize, queue_max: usize) -> ThreadPool {
         let idle = Duration::from_secs(POOL_IDLE_SECONDS);
         let on_start = crate::base::sys::low_priority_thread;
@@ -106,8 +108,8 @@ impl ThreadPool {
         }
     }
 
-    /// Runs `job` on the pool and gives back what it returns. The job is queued at once, before the
-    /// future is polled; if the future is dropped before the job's turn, the job isn't run.
+    /// Runs `job` on the pool and returns the job's result. The job is queued at once, before the future is
+    /// polled. A job is skipped if the future is dropped before the job's start.
     pub fn run<T, F>(
         &self,
         job: F,
@@ -119,7 +121,7 @@ impl ThreadPool {
         let (sender, receiver) = oneshot::channel();
         let queued = self.spawn(move || {
             if !sender.is_closed() {
-                // Nobody may wait any more, and then the result is of no use.
+                // The caller may have dropped the future meanwhile. The result is then discarded.
                 let _ = sender.send(job());
             }
         });
@@ -129,7 +131,7 @@ impl ThreadPool {
         }
     }
 
-    /// Runs `job` on the pool, whoever still wants it.
+    /// Runs `job` on the pool without a result.
     pub fn spawn(&self, job: impl FnOnce() + Send + 'static) -> Result<(), ThreadPoolError> {
         let mut state = self.shared.lock();
         if state.queue.len() >= self.shared.queue_max {
@@ -149,7 +151,7 @@ impl ThreadPool {
         Ok(())
     }
 
-    /// Jobs that wait for their turn.
+    /// Returns the number of queued jobs.
     pub fn queued(&self) -> usize {
         self.shared.lock().queue.len()
     }
@@ -161,7 +163,7 @@ impl Drop for ThreadPool {
         state.closed = true;
         let dropped = std::mem::take(&mut state.queue);
         drop(state);
-        // What the jobs hold may run code of its own when dropped: not under the lock.
+        // A dropped job may run destructors, so the jobs are dropped outside of the lock.
         drop(dropped);
         self.shared.work.notify_all();
     }
@@ -169,7 +171,7 @@ impl Drop for ThreadPool {
 
 impl PoolShared {
     fn lock(&self) -> MutexGuard<'_, PoolState> {
-        // No job runs under the lock, so a poisoned one is still in order.
+        // No job runs under the lock, so the state behind a poisoned lock is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -185,12 +187,14 @@ impl PoolShared {
     fn work(&self) {
         (self.on_start)();
         while let Some(job) = self.next_job() {
-            // The job's own channel tells its owner; the panic hook has told the log.
+            // The dropped channel of the job reports the failure to the caller, and the panic hook has
+            // logged the panic.
             let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }
 
-    /// The next job; `None` (and the thread no longer counted) when there was none for long.
+    /// Returns the next job, or `None` after the idle time or when the pool closes. After `None` the thread
+    /// no longer counts.
     fn next_job(&self) -> Option<PoolJob> {
         let mut state = self.lock();
         loop {
@@ -214,7 +218,7 @@ impl PoolShared {
     }
 }
 
-/// Hashing, reading and compressing are shallow.
+/// Stack size of a pool thread. Hashing, reading and compressing need little stack.
 const THREAD_STACK_BYTES: usize = 512 * 1024;
 
 #[cfg(test)]
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_threads_than_allowed_and_no_longer_queue() {
+    fn threads_and_queue_are_bounded() {
         let pool = ThreadPool::new("test", 2, 3);
         let (release, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
@@ -257,7 +261,7 @@ mod tests {
         }
         begins.recv().unwrap();
         begins.recv().unwrap();
-        // Both threads are at work: the next three wait, the fourth is refused.
+        // Both threads are busy: the next three jobs wait, the fourth is refused.
         let waiting: Vec<_> = (0..3).map(|n| pool.run(move || n)).collect();
         assert_eq!(pool.queued(), 3);
         assert_eq!(wait(pool.run(|| 3)), Err(ThreadPoolError::Busy));
@@ -274,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_not_run() {
+    fn a_dropped_future_cancels_its_queued_job() {
         let pool = ThreadPool::new("test", 1, 8);
         let (release, gate) = mpsc::channel::<()>();
         let first = pool.run(move || gate.recv().unwrap());
@@ -287,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_threads_end_and_begin_again() {
+    fn idle_threads_end_and_new_threads_start() {
         let pool = ThreadPool::with("test", 1, 8, Duration::ZERO, || {});
         for round in 0..3 {
             assert_eq!(wait(pool.run(move || round)), Ok(round));
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_the_pool_drops_what_waits() {
+    fn dropping_the_pool_drops_queued_jobs() {
         let pool = ThreadPool::background("test", 1, 8);
         let (release, gate) = mpsc::channel::<()>();
         let (begun, begins) = mpsc::channel();

@@ -60,7 +60,7 @@ struct PathController {
     writer: Principal,
     /// The first folder that the user can change, or the user's own entry in a sticky folder.
     at: PathBuf,
-    /// Whether `at` is an entry in a sticky folder.
+    /// True if `at` is an entry in a sticky folder.
     is_entry: bool,
     /// The first symbolic link that the user could have made, and its target.
     link: Option<(PathBuf, PathBuf)>,
@@ -216,12 +216,12 @@ impl TrustedPath {
         Ok(self.must_be_controlled_by(fstat(&self.folder)?.st_uid))
     }
 
-    /// Whether users other than the owner of the folder may put names into it, as into `/tmp`.
+    /// Returns true if users other than the owner of the folder may put names into it, as into `/tmp`.
     pub fn lies_in_shared_folder(&self) -> io::Result<bool> {
         Ok(is_shared(&fstat(&self.folder)?))
     }
 
-    /// Whether a file opened by the path may be a hard link planted by another user.
+    /// Returns true if a file opened by the path may be a hard link planted by another user.
     pub fn may_be_planted(&self, file: &Stat) -> io::Result<bool> {
         Ok(super::sys::is_root() && may_be_planted(&fstat(&self.folder)?, file))
     }
@@ -435,12 +435,12 @@ fn root() -> io::Result<OwnedFd> {
     Ok(openat(CWD, "/", PLACE, Mode::empty())?)
 }
 
-/// Whether users other than the owner may add and remove names in a folder.
+/// Returns true if users other than the owner may add and remove names in a folder.
 fn is_shared(stat: &Stat) -> bool {
     stat.st_mode & 0o022 != 0
 }
 
-/// Whether a folder has a POSIX ACL beyond the permission bits. A file system without extended attributes
+/// Returns true if a folder has a POSIX ACL beyond the permission bits. A file system without extended attributes
 /// has no ACLs.
 fn has_acl(folder: &OwnedFd) -> bool {
     // fgetxattr(2) refuses a descriptor with `O_PATH`.
@@ -452,7 +452,7 @@ fn has_acl(folder: &OwnedFd) -> bool {
     }
 }
 
-/// Whether a user other than root and the owner of the file may have put the name into the folder: a hard
+/// Returns true if a user other than root and the owner of the file may have put the name into the folder: a hard
 /// link that leads root to a file of another user.
 pub fn may_be_planted(folder: &Stat, file: &Stat) -> bool {
     let is_foreign = folder.st_uid != 0 && folder.st_uid != file.st_uid;
@@ -481,7 +481,7 @@ impl Accounts {
         }
     }
 
-    /// Whether `uid` stands for users beyond the user namespace. The root of a user namespace has no
+    /// Returns true if `uid` stands for users beyond the user namespace. The root of a user namespace has no
     /// rights over files of users beyond the namespace, so an outside user cannot misuse the rights of
     /// root. The folders above a container's folders belong to outside users.
     fn is_beyond(&self, uid: u32) -> bool {
@@ -621,6 +621,6 @@ pub fn open_file(path: &TrustedPath) -> io::Result<(File, Stat)> {
     let stat = fstat(&file)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok((File::from(file), stat)),
-        _ => Err(io::Error::other("it is no regular file")),
+        _ => Err(io::Error::other("not a regular file")),
     }
 }

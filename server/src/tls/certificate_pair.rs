@@ -1,6 +1,5 @@
-//! A certificate and its key, read from PEM files: together in one or apart, in whatever order
-//! people put them, and checked against each other. What is wrong is said with its file and with
-//! the command that would put it right.
+//! Certificate and private key from PEM files: both in one file or in two, in any order, checked against
+//! each other. An error names the file and a command as remedy.
 
 use std::fs;
 use std::path::Path;
@@ -17,19 +16,19 @@ use crate::base::digest::base64;
 use crate::tls::der::DerCertificate;
 use crate::tls::error::{TlsError, TlsPart};
 
-/// A chain and its key, ready for rustls.
+/// Certificate chain and key in the form required by rustls.
 #[derive(Debug)]
 pub(super) struct CertificatePair {
     pub certified: Arc<CertifiedKey>,
-    /// Validity of the first certificate, Unix seconds.
+    /// First second of validity of the first certificate, Unix time.
     pub not_before: u64,
     pub not_after: u64,
-    /// The chain didn't begin with the certificate of the key, so we put it in order.
+    /// True if the file didn't begin with the certificate of the key. The chain is then put in order.
     pub reordered: bool,
 }
 
 impl CertificatePair {
-    /// Reads a pair; without `key`, the private key stands in the certificate's file.
+    /// Reads a pair. Without `key`, the certificate's file contains the private key.
     pub(super) fn load(
         certificate: &Path,
         key: Option<&Path>,
@@ -51,7 +50,7 @@ impl CertificatePair {
         .map_err(|error| error.in_file(key))
     }
 
-    /// Finds the certificate that one of the keys belongs to and puts its chain behind it.
+    /// Finds the certificate that matches one of the keys, and puts the certificate's chain in order.
     pub(super) fn match_up(
         certificates: Vec<CertificateDer<'static>>,
         keys: Vec<PrivateKeyDer<'static>>,
@@ -86,13 +85,13 @@ impl CertificatePair {
         Err(error)
     }
 
-    /// What is strange about it, though it can be served. `now` is Unix time.
+    /// Returns warnings about a pair that can be served nevertheless. `now` is Unix time.
     pub(super) fn warnings(&self, names: &[String], now: u64) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.reordered {
             warnings.push(
-                "the chain doesn't begin with the server's own certificate; it is sent in order \
-                 all the same"
+                "the chain doesn't begin with the server's own certificate; the server \
+                 sends the chain in order"
                     .to_owned(),
             );
         }
@@ -115,14 +114,14 @@ impl CertificatePair {
         warnings
     }
 
-    /// Those of `names` that the certificate isn't for.
+    /// Returns the entries of `names` not covered by the certificate.
     pub(super) fn missing(&self, names: &[String]) -> Vec<String> {
         let Some(Ok(leaf)) = self.certified.cert.first().map(ParsedCertificate::try_from) else {
-            return Vec::new(); // X.509 v1, as `openssl x509 -req` makes: no names in it to compare
+            return Vec::new(); // X.509 v1, as made by `openssl x509 -req`, has no names to compare
         };
         let mut missing = Vec::new();
         for name in names.iter().filter(|name| *name != "*") {
-            // Any label stands for the star.
+            // Any label may replace the star.
             let example = match name.strip_prefix("*.") {
                 Some(parent) => format!("any-label.{parent}"),
                 None => name.clone(),
@@ -136,14 +135,15 @@ impl CertificatePair {
         missing
     }
 
-    /// When to say that it will expire; of a certificate that lives for days alone, later.
+    /// Returns the time before the expiry at which a warning is given. Short-lived certificates get a later
+    /// warning.
     fn soon_seconds(&self) -> u64 {
         let lifetime = self.not_after.saturating_sub(self.not_before);
         EXPIRES_SOON_SECONDS.min(lifetime / 4)
     }
 }
 
-/// The certificates of a CA file, to check clients against.
+/// Returns the certificates of a CA file, for the check of clients.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let file = PemFile::read(path, TlsPart::ClientCa)?;
     if file.certificates.is_empty() {
@@ -157,7 +157,7 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     Ok(file.certificates)
 }
 
-/// A section of PEM (RFC 7468).
+/// Returns a PEM section (RFC 7468).
 pub(super) fn pem(label: &str, der: &[u8]) -> String {
     let mut pem = format!("-----BEGIN {label}-----\n");
     for line in der.chunks(PEM_LINE_BYTES) {
@@ -168,11 +168,11 @@ pub(super) fn pem(label: &str, der: &[u8]) -> String {
     pem
 }
 
-/// The PEM sections of a file that matter to us.
+/// Relevant PEM sections of a file.
 pub(super) struct PemFile {
     pub certificates: Vec<CertificateDer<'static>>,
     pub keys: Vec<PrivateKeyDer<'static>>,
-    /// Labels of all sections, in their order.
+    /// Labels of all sections in the order of the file.
     sections: Vec<String>,
 }
 
@@ -199,7 +199,7 @@ impl PemFile {
             .map_err(|(what, hint)| fail(what, hint.replace("FILE", &path.display().to_string())))
     }
 
-    /// The error is what is wrong and what would be right, with FILE for the file's name.
+    /// Parses PEM. The error consists of the fault and the remedy, with FILE in place of the file's name.
     pub(super) fn parse(bytes: &[u8]) -> Result<PemFile, (String, String)> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let sections: Vec<String> = bytes
@@ -225,8 +225,9 @@ impl PemFile {
             || bytes.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED)
         {
             return Err((
-                "the private key is encrypted, and nobody is there to type its password".to_owned(),
-                "`openssl pkey -in FILE -out plain.key` takes the password off".to_owned(),
+                "the private key is encrypted, and the server can't ask for the password"
+                    .to_owned(),
+                "`openssl pkey -in FILE -out plain.key` removes the password".to_owned(),
             ));
         }
         for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(bytes) {
@@ -254,7 +255,7 @@ impl PemFile {
         {
             return Err((
                 format!(
-                    "certificate {} of this file is no X.509 certificate",
+                    "certificate {} of this file isn't an X.509 certificate",
                     bad + 1
                 ),
                 "copy the file again".to_owned(),
@@ -263,7 +264,7 @@ impl PemFile {
         Ok(file)
     }
 
-    /// What is in the file, for an error.
+    /// Returns the labels of all sections, for an error message.
     fn sections(&self) -> String {
         self.sections.join(", ")
     }
@@ -276,7 +277,7 @@ fn not_pem(bytes: &[u8]) -> (String, String) {
             "PEM begins with -----BEGIN".to_owned(),
         );
     }
-    // A DER sequence with a two-byte length; in PKCS #12 the version 3 comes first.
+    // A DER sequence with a length of two bytes. In PKCS #12 the first element is the version 3.
     if bytes.starts_with(&[0x30, 0x82]) {
         return if bytes.get(4..7) == Some(&[2, 1, 3]) {
             (
@@ -343,8 +344,8 @@ fn signing_key(der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, TlsError>
     })
 }
 
-/// Whether `certificate` is for the public half of `key`. Compared here and not by rustls, which
-/// wants X.509 v3 for it: a v1 certificate serves as well.
+/// Returns true if `certificate` contains the public key of `key`. rustls's comparison requires X.509 v3,
+/// but a v1 certificate can be served as well.
 fn belongs(certificate: &CertificateDer<'_>, key: &dyn SigningKey) -> bool {
     let Some(certificate) = DerCertificate::parse(certificate) else {
         return false;
@@ -353,8 +354,8 @@ fn belongs(certificate: &CertificateDer<'_>, key: &dyn SigningKey) -> bool {
         .is_none_or(|public| public.as_ref() == certificate.public_key)
 }
 
-/// The leaf, then whoever issued it, and so on; certificates that don't belong to the line stay
-/// behind it (RFC 8446 §4.4.2 allows them, and a cross-signed one may help an old client).
+/// Returns the leaf, followed by its issuer, and so on. Certificates outside of the chain stay at the end:
+/// RFC 8446 §4.4.2 allows extra certificates, and a cross-signed certificate may help an old client.
 fn in_order(
     mut certificates: Vec<CertificateDer<'static>>,
     leaf: usize,
@@ -376,11 +377,12 @@ fn in_order(
     chain
 }
 
-/// 64 characters of base64 (RFC 7468 §2).
+/// Bytes of one PEM line: 64 characters of base64 (RFC 7468 §2).
 const PEM_LINE_BYTES: usize = 48;
-/// In the head of a traditional encrypted key (RFC 1421 §4.6.1.1).
+/// Header of an encrypted key in the traditional format (RFC 1421 §4.6.1.1).
 const ENCRYPTED: &[u8] = b"Proc-Type: 4,ENCRYPTED";
-/// Certificates take 1–3 KB each; a system's whole CA bundle is 220 KB.
+/// Bytes of a PEM file, 1 MiB. A certificate takes 1 to 3 KB, and a system's whole CA bundle 220 KB. A
+/// larger file is refused.
 const PEM_FILE_BYTES_MAX: u64 = 1 << 20;
-/// When to say that a certificate will expire: renewal should have happened weeks before.
+/// Time before the expiry at which a warning is given. Renewal should have happened weeks before.
 const EXPIRES_SOON_SECONDS: u64 = 7 * 86_400;

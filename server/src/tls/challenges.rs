@@ -1,8 +1,8 @@
-//! Challenges that are pending: what a directory that validates our names is to find here, over
-//! plain HTTP (http-01, RFC 8555 §8.3) and in a handshake (tls-alpn-01, RFC 8737).
+//! Pending ACME challenges: the responses expected by a directory that validates a name of the server, over
+//! plain HTTP (http-01, RFC 8555 §8.3) or in a handshake (tls-alpn-01, RFC 8737).
 //!
-//! A ledger of all workers. Who asks for a page never looks at it: it is asked for the paths of
-//! http-01 alone, and in handshakes that offer nothing but `acme-tls/1`.
+//! All workers share one ledger. Ordinary requests never touch the ledger: only the paths of http-01 and
+//! handshakes that offer nothing but `acme-tls/1` consult the ledger.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +15,10 @@ use super::self_signed::{new_key, pair_up, serial};
 use crate::base::digest::sha256;
 use crate::tls::tbs_certificate::TbsCertificate;
 
-/// The protocol that whoever validates by tls-alpn-01 asks for (RFC 8737 §6.2).
+/// ALPN protocol of a directory that validates by tls-alpn-01 (RFC 8737 §6.2).
 pub const ACME_TLS_ALPN: &[u8] = b"acme-tls/1";
 
-/// The ledger.
+/// Ledger of pending challenges.
 #[derive(Default)]
 pub struct PendingChallenges(Mutex<Vec<PendingChallenge>>);
 
@@ -32,14 +32,14 @@ enum ChallengeProof {
     Alpn(Arc<CertifiedKey>),
 }
 
-/// A challenge in the ledger; it goes when this is dropped.
+/// Challenge in the ledger. A drop removes the challenge.
 pub struct PostedChallenge {
     ledger: Arc<PendingChallenges>,
     entry: (String, Option<String>),
 }
 
 impl PendingChallenges {
-    /// Answers http-01 for `name`: `answer` under this token.
+    /// Posts the response to http-01 for `name`: `answer` under `token`.
     pub fn post_http(self: &Arc<Self>, name: &str, token: &str, answer: &str) -> PostedChallenge {
         let proof = ChallengeProof::Http {
             token: token.to_owned(),
@@ -48,10 +48,11 @@ impl PendingChallenges {
         self.post(name, proof, Some(token.to_owned()))
     }
 
-    /// Answers tls-alpn-01 for `name` with a certificate made for it. `now` is Unix time.
+    /// Posts the response to tls-alpn-01 for `name`: a certificate made for the challenge. `now` is Unix
+    /// time.
     ///
     /// # Errors
-    /// The system gives no randomness.
+    /// Fails if the system has no randomness.
     pub fn post_alpn(
         self: &Arc<Self>,
         name: &str,
@@ -79,7 +80,7 @@ impl PendingChallenges {
         }
     }
 
-    /// What to answer under this token on this host, if that is pending.
+    /// Returns the response to http-01 for `token` on `host`, if a challenge is pending.
     pub fn http(&self, host: &[u8], token: &[u8]) -> Option<Vec<u8>> {
         let host = host.strip_suffix(b".").unwrap_or(host);
         self.entries()
@@ -95,7 +96,7 @@ impl PendingChallenges {
             })
     }
 
-    /// The certificate that shows `name` to be ours, if that is pending.
+    /// Returns the certificate for tls-alpn-01 of `name`, if a challenge is pending.
     pub(super) fn alpn(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         self.entries()
             .iter()
@@ -131,7 +132,7 @@ impl fmt::Debug for PendingChallenges {
     }
 }
 
-/// Names the host, and says in a critical extension what the challenge asked for.
+/// Makes a certificate that names the host and contains the challenge's digest in a critical extension.
 fn certificate(
     key: &EcdsaKeyPair,
     name: &str,
@@ -149,7 +150,8 @@ fn certificate(
     unsigned.sign(key).map_err(super::self_signed::failed)
 }
 
-/// Validity counts for nothing here; it only has to be some.
+/// Validity of a challenge's certificate, before and after the present. Directories don't check the
+/// validity.
 const DAY_SECONDS: u64 = 86_400;
 
 #[cfg(test)]
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_while_it_is_posted() {
+    fn a_challenge_is_answered_until_it_is_dropped() {
         let ledger = Arc::new(PendingChallenges::default());
         let posted = ledger.post_http("A.test", "token", "token.print");
         assert_eq!(

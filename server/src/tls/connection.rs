@@ -1,6 +1,6 @@
-//! The beginning of a TLS connection. Usually one rustls configuration fits every name and the
-//! connection exists at once; only where some site demands client certificates must the client's
-//! hello be read first, to know which configuration it gets.
+//! Start of a TLS connection. Usually one rustls configuration fits all names, and the connection exists at
+//! once. If a site demands client certificates, the ClientHello must be read first to choose the
+//! configuration.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -11,37 +11,38 @@ use rustls::{ServerConfig, ServerConnection};
 
 use crate::tls::{RecordLayer, TlsShared};
 
-/// A connection under TLS, by how far it came.
+/// TLS connection in one of its stages.
 #[derive(Debug)]
 pub enum TlsConnection {
-    /// Goes on as any rustls connection.
+    /// A rustls connection.
     Ready(Box<ServerConnection>),
-    /// Waits for the client's hello.
+    /// A connection that waits for the ClientHello.
     AwaitingHello(Box<HelloReader>),
-    /// Is over, and nothing is left of it but its keys.
+    /// A connection reduced to its record layer, after the end of rustls's part.
     Sealed(Box<RecordLayer>),
-    /// Its keys were lost on the way: nothing can be said or read any more.
+    /// A connection without keys: the connection can neither read nor write.
     Lost,
 }
 
-/// A connection whose client hasn't yet said whom it wants.
+/// Connection before the ClientHello is complete.
 pub struct HelloReader {
     acceptor: Acceptor,
     shared: Arc<TlsShared>,
 }
 
-/// How far a [`AwaitingHello`] came.
+/// Result of reading a part of the ClientHello.
 #[derive(Debug)]
 pub enum HelloResult {
-    /// The hello isn't whole yet.
+    /// The ClientHello is incomplete.
     More,
-    /// It is; what was read after it is inside the connection. Process packets and write next.
+    /// The ClientHello is complete. The connection contains the bytes read after the ClientHello. The
+    /// caller processes packets and writes next.
     Ready(Box<ServerConnection>),
-    /// No connection comes of it: send the alert and close.
+    /// The handshake failed. The caller sends the alert and closes the connection.
     Refused {
-        /// Bytes to send, maybe none.
+        /// Bytes to send, possibly empty.
         alert: Vec<u8>,
-        /// Why.
+        /// Reason of the failure.
         error: rustls::Error,
     },
 }
@@ -54,11 +55,12 @@ impl HelloReader {
         }
     }
 
-    /// Reads once from `rd`, at most a few KiB, and looks whether the hello is whole. After `Ready`
-    /// whatever is left in `rd` belongs to the connection; after `Refused` don't call it again.
+    /// Reads once from `rd`, at most a few KiB, and checks whether the ClientHello is complete. After
+    /// `Ready`, bytes left in `rd` belong to the connection. After `Refused`, the function must not be
+    /// called again.
     ///
     /// # Errors
-    /// Those of `rd`, and `UnexpectedEof` where it gives nothing.
+    /// Errors of `rd`, and `UnexpectedEof` if `rd` returns no bytes.
     pub fn read_hello(&mut self, rd: &mut dyn Read) -> io::Result<HelloResult> {
         if self.acceptor.read_tls(rd)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -82,13 +84,13 @@ impl fmt::Debug for HelloReader {
     }
 }
 
-/// A connection with one configuration for all names.
+/// Makes a connection with one configuration for all names.
 pub(super) fn connect(config: &Arc<ServerConfig>) -> Result<Box<ServerConnection>, rustls::Error> {
     ServerConnection::new(Arc::clone(config)).map(unlimited)
 }
 
-/// Takes off rustls's own limit of unsent bytes: the writer has its own, and must never find that
-/// rustls took half of what it was given.
+/// Removes rustls's limit of unsent bytes. The writer has a limit of its own and relies on rustls to take
+/// all bytes of a write.
 fn unlimited(mut connection: ServerConnection) -> Box<ServerConnection> {
     connection.set_buffer_limit(None);
     Box::new(connection)
@@ -96,7 +98,7 @@ fn unlimited(mut connection: ServerConnection) -> Box<ServerConnection> {
 
 fn refused(error: rustls::Error, mut alert: AcceptedAlert) -> HelloResult {
     let mut bytes = Vec::new();
-    let _ = alert.write_all(&mut bytes); // a Vec takes everything
+    let _ = alert.write_all(&mut bytes); // writing to a Vec never fails
     HelloResult::Refused {
         alert: bytes,
         error,

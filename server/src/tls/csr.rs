@@ -1,5 +1,5 @@
-//! What it takes to have a certificate issued by somebody else: a key, a request for it, and a look
-//! at what came.
+//! Certificates from a certificate authority: key, certificate request, and check of the issued
+//! certificate.
 
 use std::path::Path;
 
@@ -13,20 +13,20 @@ use crate::tls::der::DerCertificate;
 use crate::tls::error::{TlsError, TlsPart};
 use crate::tls::{self_signed, tbs_certificate};
 
-/// The private key of a certificate that is asked for, on P-256.
+/// Private key of a requested certificate, on P-256.
 #[derive(Debug)]
 pub struct CsrKey(EcdsaKeyPair);
 
 impl CsrKey {
-    /// A new one.
+    /// Makes a new key.
     ///
     /// # Errors
-    /// The system gives no randomness.
+    /// Fails if the system has no randomness.
     pub fn generate() -> Result<CsrKey, TlsError> {
         self_signed::new_key().map(CsrKey)
     }
 
-    /// The key in this PEM text; None if there is none on P-256.
+    /// Parses a key in PEM. Returns None if `text` contains no key on P-256.
     pub fn from_pem(text: &str) -> Option<CsrKey> {
         let file = PemFile::parse(text.as_bytes()).ok()?;
         let der = file.keys.first()?.secret_der();
@@ -34,24 +34,24 @@ impl CsrKey {
         key.ok().map(CsrKey)
     }
 
-    /// The same key, for signatures of fixed length, as JSON has them (RFC 7518 §3.4).
+    /// Converts the key to a key for signatures of fixed length, as used in JSON (RFC 7518 §3.4).
     pub fn into_fixed(self) -> Option<EcdsaKeyPair> {
         let der = self_signed::pkcs8(&self.0).ok()?;
         EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der).ok()
     }
 
-    /// PKCS #8 as PEM.
+    /// Returns the key in PKCS #8 as PEM.
     ///
     /// # Errors
-    /// The key can't be written down, which it has no reason to.
+    /// Fails if the key can't be encoded, which indicates a bug.
     pub fn to_pem(&self) -> Result<String, TlsError> {
         Ok(pem("PRIVATE KEY", &self_signed::pkcs8(&self.0)?))
     }
 
-    /// The DER of a request (PKCS #10) for a certificate with these names.
+    /// Returns the DER of a certificate request (PKCS #10) for `names`.
     ///
     /// # Errors
-    /// The system gives no randomness.
+    /// Fails if the system has no randomness.
     pub fn request(&self, names: &[String]) -> Result<Vec<u8>, TlsError> {
         tbs_certificate::request(names, &self.0).map_err(|error| {
             let what = format!("can't sign the request for a certificate: {error}");
@@ -60,25 +60,26 @@ impl CsrKey {
     }
 }
 
-/// A certificate that was issued to us, with its key.
+/// Properties of an issued certificate that was checked with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuedCertificate {
     /// First second of validity, Unix time.
     pub not_before: u64,
     /// Last second of validity, Unix time.
     pub not_after: u64,
-    /// What renewal information is asked for by (RFC 9773 §4.1); None if the certificate doesn't
+    /// Identifier for requests of renewal information (RFC 9773 §4.1), or None if the certificate doesn't
     /// name its authority's key.
     pub renewal_id: Option<String>,
-    /// Names that it was wanted for and doesn't have.
+    /// Requested names that the certificate lacks.
     pub missing: Vec<String>,
 }
 
 impl IssuedCertificate {
-    /// Looks at a key and the chain that was issued for it, one PEM text.
+    /// Reads a PEM text with a key and the chain issued for the key. `names` are the requested names.
     ///
     /// # Errors
-    /// It can't be served: no PEM, a part is missing, the parts don't belong together.
+    /// Fails if the certificate can't be served: the text isn't PEM, a part is missing, or key and
+    /// certificate don't match.
     pub fn read(text: &[u8], names: &[String]) -> Result<IssuedCertificate, TlsError> {
         let wrong = |(what, hint)| TlsError::new(TlsPart::Certificate, what, hint);
         let file = PemFile::parse(text).map_err(wrong)?;
@@ -99,10 +100,10 @@ impl IssuedCertificate {
     }
 }
 
-/// Every certificate in a PEM file, as its DER: the authorities that a system or an operator trusts.
+/// Returns the DER of every certificate in a PEM file: the authorities trusted by a system or an operator.
 ///
 /// # Errors
-/// The file can't be read, or holds none.
+/// Fails if the file can't be read, or contains no certificate.
 pub fn authorities(
     path: &Path,
 ) -> Result<Vec<rustls::pki_types::CertificateDer<'static>>, TlsError> {

@@ -1,13 +1,12 @@
-//! Just enough DER (X.690 §10) to read of a certificate when it is valid, whose key it holds, who
-//! issued it, to whom and under which number, and to write one of our own. Everything else about certificates
-//! is webpki's business.
+//! Minimal DER (X.690 §10) reader and writer: reads validity, public key, issuer, subject and serial number
+//! of a certificate, and writes the server's own certificates. webpki does all other work on certificates.
 //!
-//! What is read is the operator's own file; still nothing here panics, whatever the bytes.
+//! The input is the operator's own file. Nevertheless no input makes the functions panic.
 
-/// What we want to know of a certificate (RFC 5280 §4.1), borrowed from its DER.
+/// Fields of a certificate (RFC 5280 §4.1), borrowed from its DER.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DerCertificate<'a> {
-    /// First second of validity, Unix time; 0 for anything before 1970.
+    /// First second of validity, Unix time; 0 for a time before 1970.
     pub not_before: u64,
     /// Last second of validity, Unix time.
     pub not_after: u64,
@@ -19,12 +18,12 @@ pub(super) struct DerCertificate<'a> {
     pub public_key: &'a [u8],
     /// Serial number, the content of its INTEGER.
     pub serial: &'a [u8],
-    /// Key identifier of the issuer (RFC 5280 §4.2.1.1), if it says one.
+    /// Key identifier of the issuer (RFC 5280 §4.2.1.1), if present.
     pub authority_key: Option<&'a [u8]>,
 }
 
 impl<'a> DerCertificate<'a> {
-    /// None if `der` isn't a certificate.
+    /// Parses a certificate. Returns None if `der` isn't a certificate.
     pub(super) fn parse(der: &'a [u8]) -> Option<DerCertificate<'a>> {
         let certificate = DerReader(der).expect(SEQUENCE)?;
         let mut body = DerReader(DerReader(certificate.content).expect(SEQUENCE)?.content);
@@ -53,7 +52,7 @@ impl<'a> DerCertificate<'a> {
     }
 }
 
-/// Looks through what stands behind the public key for the authority's key identifier.
+/// Returns the authority's key identifier from the fields after the public key.
 fn authority_key<'a>(mut rest: DerReader<'a>) -> Option<&'a [u8]> {
     let extensions = loop {
         let element = rest.next()?;
@@ -79,7 +78,7 @@ fn authority_key<'a>(mut rest: DerReader<'a>) -> Option<&'a [u8]> {
     None
 }
 
-/// One element: its tag, what is inside, and all of it.
+/// Element with its tag, its content, and its whole encoding.
 #[derive(Clone, Copy)]
 pub(super) struct DerElement<'a> {
     pub tag: u8,
@@ -87,11 +86,11 @@ pub(super) struct DerElement<'a> {
     pub whole: &'a [u8],
 }
 
-/// Elements one after another; what is left of the input is `.0`.
+/// Reader of consecutive elements. The unread input is `.0`.
 pub(super) struct DerReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> DerReader<'a> {
-    /// The next element; None at the end and where the length is not DER (X.690 §10.1).
+    /// Returns the next element, or None at the end or for a length that isn't DER (X.690 §10.1).
     pub(super) fn next(&mut self) -> Option<DerElement<'a>> {
         let input = self.0;
         let (&tag, rest) = input.split_first()?;
@@ -116,13 +115,13 @@ impl<'a> DerReader<'a> {
         })
     }
 
-    /// The next element if it has this tag.
+    /// Returns the next element if the element has the tag `tag`.
     pub(super) fn expect(&mut self, tag: u8) -> Option<DerElement<'a>> {
         self.next().filter(|element| element.tag == tag)
     }
 }
 
-/// Writes an element whose content is these parts, one after another.
+/// Returns an element with the concatenated parts as content.
 pub(super) fn element(tag: u8, content: &[&[u8]]) -> Vec<u8> {
     let length: usize = content.iter().map(|part| part.len()).sum();
     let mut out = vec![tag];
@@ -139,7 +138,8 @@ pub(super) fn element(tag: u8, content: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// UTCTime or GeneralizedTime in the only forms that RFC 5280 §4.1.2.5 allows, as Unix seconds.
+/// Returns a UTCTime or GeneralizedTime as Unix seconds. Only the forms allowed by RFC 5280 §4.1.2.5 are
+/// accepted.
 fn time(element: &DerElement<'_>) -> Option<u64> {
     let (year_digits, century) = match element.tag {
         UTC_TIME => (2, None),
@@ -166,7 +166,7 @@ fn time(element: &DerElement<'_>) -> Option<u64> {
     Some(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar, counting years from March so that the
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar. Years begin in March, so that the
 /// leap day comes last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
@@ -189,11 +189,11 @@ pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
 /// `[0] EXPLICIT Version`, absent in an X.509 v1 certificate.
 pub(super) const VERSION: u8 = 0xa0;
-/// `[3] EXPLICIT Extensions`
+/// `[3] EXPLICIT Extensions`.
 pub(super) const EXTENSIONS: u8 = 0xa3;
 /// `[0] IMPLICIT KeyIdentifier` of an authority key identifier.
 const KEY_IDENTIFIER: u8 = 0x80;
-/// 2.5.29.35
+/// Object identifier 2.5.29.35.
 const AUTHORITY_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 35];
 
 #[cfg(test)]
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_both_kinds() {
+    fn both_kinds_of_time_are_read() {
         assert_eq!(at(UTC_TIME, "700101000000Z"), Some(0));
         assert_eq!(at(UTC_TIME, "500101000000Z"), Some(0));
         assert_eq!(at(UTC_TIME, "240229235959Z"), Some(1_709_251_199));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_elements_are_read_back() {
         for length in [0, 1, 127, 128, 255, 256, 65_535, 65_536] {
             let content = vec![7; length];
             let (one, other) = content.split_at(length / 3);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_certificate() {
+    fn a_certificate_of_rcgen_is_parsed() {
         let mut params = rcgen::CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2024, 2, 29);
         params.not_after = rcgen::date_time_ymd(2061, 1, 1);

@@ -1,10 +1,10 @@
-//! What an operator reads when a certificate, a key file or a cipher list can't be used: which
-//! part of which pair, which file, what is wrong and what would be right.
+//! Errors about an unusable certificate, key file or cipher list, for the operator: part of the pair, file,
+//! fault and remedy.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// The part of the configuration that an error is about, so that a caller can point at its key.
+/// Part of the configuration with the error, so that a caller can point at the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsPart {
     /// `names` of a pair.
@@ -23,20 +23,20 @@ pub enum TlsPart {
     SelfSigned,
 }
 
-/// Something of TLS that the operator has to put right.
+/// TLS error that the operator has to correct.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
-    /// Index into the pairs given to [`super::Tls::build`], if it is about one of them.
+    /// Index into the pairs given to [`super::Tls::build`], for an error of a pair.
     pub pair: Option<usize>,
-    /// What it is about.
+    /// Part of the configuration with the error.
     pub part: TlsPart,
-    /// The file at fault, if it is one.
+    /// The faulty file, if any.
     pub file: Option<PathBuf>,
-    /// What is wrong, as half a sentence.
+    /// Description of the fault, without a capital letter and a full stop.
     pub what: String,
-    /// What would be right; may be empty.
+    /// Remedy, possibly empty.
     pub hint: String,
-    /// Certificate and key are each fine but don't belong together: half of them was replaced.
+    /// True if certificate and key are valid but don't match: only one of the two was replaced.
     pub(super) mismatch: bool,
 }
 
@@ -64,7 +64,7 @@ impl TlsError {
 }
 
 impl fmt::Display for TlsError {
-    /// `FILE: WHAT (HINT)`, on one line.
+    /// Writes `FILE: WHAT (HINT)` on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.file {
             write!(f, "{}: ", file.display())?;

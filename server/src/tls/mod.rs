@@ -1,10 +1,10 @@
-//! TLS: which certificate a name gets, in which ciphers, and how a client comes back cheaply.
+//! TLS: choice of certificates by server name, cipher suites, and resumption.
 //!
-//! A [`Tls`] is frozen: all certificates of one World, read and checked before it exists. Built
-//! again when files change, it takes over from the previous one what can't be replaced yet. The
-//! ticket keys ([`TicketKeys`]) outlive it.
+//! A [`Tls`] is immutable: all certificates of one World, read and checked during construction. A new
+//! [`Tls`] is built when files change, and takes over pairs that can't be replaced yet from the previous
+//! [`Tls`]. The ticket keys ([`TicketKeys`]) live longer than a [`Tls`].
 
-// A test may panic: that is how it fails.
+// Tests may panic to report a failure.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod challenges;
@@ -51,51 +51,52 @@ pub use self_signed::SelfSigned;
 use crate::tls::certificate_pair::CertificatePair;
 use crate::tls::server_names::{NameMatch, ServerNames};
 
-/// A certificate and the names that get it, as the operator wrote it.
+/// Certificate and its server names, as configured by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PairSpec {
-    /// Exact names, `*.parent` for one label in its place, or `*` for any name and for none.
+    /// Exact names, `*.parent` for any one label before the parent, or `*` for any name and for clients
+    /// without a name.
     pub names: Vec<String>,
-    /// PEM file; None = the self-signed certificate.
+    /// PEM file of the certificate, or None for the self-signed certificate.
     pub certificate: Option<PathBuf>,
-    /// PEM file of the private key, if it isn't in the certificate's.
+    /// PEM file of the private key, unless the certificate's file contains the key.
     pub key: Option<PathBuf>,
-    /// PEM file of the CAs that must have signed a client's certificate; None = none is asked for.
+    /// PEM file of the CAs for client certificates, or None if clients need no certificate.
     pub client_ca: Option<PathBuf>,
-    /// The certificate comes by itself, and may not be there yet: until then, and where its file
-    /// can't be used, the self-signed one stands in for it.
+    /// True if ACME obtains the certificate. The self-signed certificate takes its place until the file
+    /// exists, and while the file is unusable.
     pub is_managed: bool,
 }
 
-/// The oldest version of TLS that is spoken.
+/// Oldest accepted version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MinVersion {
     /// TLS 1.2 and 1.3.
     #[default]
     Tls12,
-    /// TLS 1.3 alone.
+    /// Only TLS 1.3.
     Tls13,
 }
 
-/// What holds for all certificates.
+/// Settings of all certificates.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
-    /// The oldest version.
+    /// Oldest accepted version of TLS.
     pub min_version: MinVersion,
     /// Cipher suites and their order.
     pub ciphers: Ciphers,
-    /// Application protocols (ALPN), the most wanted first.
+    /// Application protocols (ALPN) in the order of preference.
     pub alpn: Vec<Vec<u8>>,
-    /// The keys of session tickets.
+    /// Keys of session tickets.
     pub tickets: Arc<TicketKeys>,
-    /// Whether AES is cheap here; decides the order of [`Ciphers::Auto`].
+    /// True if the processor has AES instructions. The flag decides the order of [`Ciphers::Auto`].
     pub aes_in_hardware: bool,
-    /// Challenges to be answered in handshakes; None where no certificate comes by itself.
+    /// Challenges to be answered in handshakes, or None without certificates by ACME.
     pub challenges: Option<Arc<PendingChallenges>>,
 }
 
 impl TlsSettings {
-    /// Default settings: TLS 1.2 and 1.3, ciphers chosen for this machine's hardware, HTTP/2, HTTP/1.1
+    /// Makes default settings: TLS 1.2 and 1.3, ciphers chosen for the machine's hardware, HTTP/2, HTTP/1.1
     /// and HTTP/1.0 by ALPN.
     pub fn new(tickets: Arc<TicketKeys>) -> TlsSettings {
         TlsSettings {
@@ -110,14 +111,15 @@ impl TlsSettings {
     }
 }
 
-/// Stands for one set of certificate, key and demanded client CA: a connection that was given one
-/// may only be used for sites with the same (else 421). A hash of the files' names and of the client
-/// CAs themselves: the same after a reload, unless a client that was let in before might not be now.
+/// Identity of a set of certificate, key and client CAs. A connection may only be used for sites with the
+/// same fingerprint as the connection (else 421). The fingerprint is a hash of the names of the files and
+/// of the contents of the client CAs. A reload doesn't change the fingerprint, unless different clients may
+/// be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PairFingerprint(pub u64);
 
 impl PairFingerprint {
-    /// No certificate at all: this name is refused.
+    /// Fingerprint of a name without a certificate, which is refused.
     pub const NONE: PairFingerprint = PairFingerprint(0);
 
     fn of(
@@ -141,36 +143,38 @@ impl PairFingerprint {
     }
 }
 
-/// What `anthill status` says of a pair.
+/// Status of a pair in `anthill status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairSummary {
-    /// Its names.
+    /// Server names of the pair.
     pub names: Vec<String>,
-    /// Its certificate's file; None = self-signed.
+    /// File of the certificate, or None for the self-signed certificate.
     pub certificate: Option<PathBuf>,
-    /// The self-signed certificate stands in for it so far.
+    /// True while the self-signed certificate takes the place of a missing certificate.
     pub stands_in: bool,
     /// Last second of validity, Unix time.
     pub not_after: u64,
-    /// Whether clients must have a certificate.
+    /// True if clients must have a certificate.
     pub client_certificate: bool,
 }
 
 impl PairSummary {
-    /// Whole days that the certificate is still valid at `now` (Unix time); negative once expired.
+    /// Returns the number of whole days that the certificate is valid at `now` (Unix time). The number is
+    /// negative after the expiry.
     pub fn days_left(&self, now: u64) -> i64 {
         let seconds = i128::from(self.not_after) - i128::from(now);
         seconds.div_euclid(86_400) as i64
     }
 }
 
-/// What QUIC is spoken with.
+/// TLS configuration for QUIC.
 #[derive(Clone)]
 pub struct QuicTls {
-    /// TLS 1.3 alone, and HTTP/3 alone; refuses names whose pair demands a client certificate.
+    /// Configuration with TLS 1.3 and HTTP/3 only. The configuration refuses names with a demand for client
+    /// certificates.
     pub config: Arc<ServerConfig>,
-    /// What stateless resets and tokens are made with: the same for as long as the newest ticket key
-    /// is, also after a restart.
+    /// Secret for stateless resets and tokens. The secret stays the same as long as the newest ticket key,
+    /// even after a restart.
     pub secret: [u8; 32],
 }
 
@@ -180,7 +184,7 @@ impl std::fmt::Debug for QuicTls {
     }
 }
 
-/// All certificates of one World. Cheap to clone.
+/// All certificates of one World. A clone is cheap.
 #[derive(Clone, Debug)]
 pub struct Tls {
     shared: Arc<TlsShared>,
@@ -190,14 +194,14 @@ pub struct Tls {
 struct TlsShared {
     names: Arc<ServerNames>,
     entries: Vec<PairEntry>,
-    /// For every name whose pair demands no client certificate.
+    /// Configuration for all names without a demand for client certificates.
     open: Arc<ServerConfig>,
-    /// The same over QUIC, where nothing else is offered.
+    /// Configuration for QUIC for names without a demand for client certificates.
     quic: Option<QuicTls>,
-    /// Whether some pair does demand one, so that the hello must be read first.
+    /// True if a pair demands client certificates, so that the ClientHello must be read first.
     choosing: bool,
     self_signed: PairFingerprint,
-    /// The pair that stands in for what comes later.
+    /// Self-signed pair used for missing certificates.
     stand_in: Arc<CertificatePair>,
     warnings: Vec<String>,
 }
@@ -207,17 +211,16 @@ struct PairEntry {
     spec: PairSpec,
     identity: PairFingerprint,
     pair: Arc<CertificatePair>,
-    /// The configuration that demands a client certificate, if the pair does.
+    /// Configuration that demands a client certificate, or None if the pair doesn't.
     demanding: Option<Arc<ServerConfig>>,
 }
 
 impl Tls {
-    /// Reads and checks all pairs. Where a file was replaced but its counterpart not yet, so that
-    /// certificate and key don't match, the pair of `previous` stays, with a warning. `now` is Unix
-    /// time.
+    /// Reads and checks all pairs. If only one of certificate and key was replaced, so that the two don't
+    /// match, the pair of `previous` stays in use, and a warning is recorded. `now` is Unix time.
     ///
     /// # Errors
-    /// The first pair or setting that can't be used.
+    /// Returns an error for the first unusable pair or setting.
     pub fn build(
         pairs: &[PairSpec],
         settings: &TlsSettings,
@@ -243,7 +246,7 @@ impl Tls {
                 };
                 for what in entry.pair.warnings(names, now) {
                     let warning = format!("{}: {what}", file.display());
-                    // Sites may share a certificate.
+                    // Sites may share a certificate, and each warning is shown once.
                     if !warnings.contains(&warning) {
                         warnings.push(warning);
                     }
@@ -275,10 +278,10 @@ impl Tls {
         })
     }
 
-    /// The server's end of a new connection.
+    /// Makes the server side of a new connection.
     ///
     /// # Errors
-    /// rustls refuses its own configuration, which it has no reason to.
+    /// Fails if rustls rejects the configuration, which indicates a bug.
     pub fn accept(&self) -> Result<TlsConnection, rustls::Error> {
         if self.shared.choosing {
             let choosing = HelloReader::new(Arc::clone(&self.shared));
@@ -287,13 +290,13 @@ impl Tls {
         connection::connect(&self.shared.open).map(TlsConnection::Ready)
     }
 
-    /// What QUIC is spoken with; None in a build without HTTP/3, or where TLS 1.3 is off.
+    /// Returns the configuration for QUIC, or None in a build without HTTP/3 or without TLS 1.3.
     pub fn quic(&self) -> Option<&QuicTls> {
         self.shared.quic.as_ref()
     }
 
-    /// What a connection with this server name was given, or what a site with this name wants: a
-    /// site may answer on a connection where both are the same. None = the client named nobody.
+    /// Returns the fingerprint of the pair for a server name. A site may answer on a connection if both
+    /// names have the same fingerprint. `name` is None for a client without server name.
     pub fn identity(&self, name: Option<&str>) -> PairFingerprint {
         match self.shared.names.choose(name) {
             NameMatch::Pair(index) => self.shared.entries[index].identity,
@@ -302,8 +305,9 @@ impl Tls {
         }
     }
 
-    /// The same for a connection of QUIC, which can't show a client certificate: None where one is
-    /// demanded. The configuration that its handshake was done with may be older than this one.
+    /// Returns the fingerprint of the pair for a server name over QUIC, or None if the pair demands client
+    /// certificates, which a QUIC connection can't present. The handshake may have used an older
+    /// configuration than `self`.
     pub fn identity_over_quic(&self, name: Option<&str>) -> Option<PairFingerprint> {
         let demands = match self.shared.names.choose(name) {
             NameMatch::Pair(index) => self.shared.entries[index].demanding.is_some(),
@@ -312,7 +316,7 @@ impl Tls {
         (!demands).then(|| self.identity(name))
     }
 
-    /// Every file that was read, to watch for changes.
+    /// Returns all files of the pairs, to be watched for changes.
     pub fn files(&self) -> BTreeSet<PathBuf> {
         let mut files = BTreeSet::new();
         for PairEntry { spec, .. } in &self.shared.entries {
@@ -322,12 +326,12 @@ impl Tls {
         files
     }
 
-    /// What is strange but didn't keep the certificates from being served, with the file's name.
+    /// Returns warnings about certificates that are served nevertheless, each with the name of the file.
     pub fn warnings(&self) -> &[String] {
         &self.shared.warnings
     }
 
-    /// The pairs in the order of the configuration.
+    /// Returns the status of all pairs in the order of the configuration.
     pub fn summary(&self) -> Vec<PairSummary> {
         let of_entry = |entry: &PairEntry| PairSummary {
             names: entry.spec.names.clone(),
@@ -343,7 +347,7 @@ impl Tls {
         Arc::ptr_eq(&entry.pair, &self.shared.stand_in)
     }
 
-    /// The pair that these files had here.
+    /// Returns the pair read from the files of `spec`, unless the self-signed pair takes its place.
     fn pair_of(&self, spec: &PairSpec) -> Option<Arc<CertificatePair>> {
         let same = |entry: &&PairEntry| {
             entry.spec.certificate == spec.certificate && entry.spec.key == spec.key
@@ -355,9 +359,9 @@ impl Tls {
 }
 
 impl TlsShared {
-    /// The configuration for a client that said this hello. A name that nobody answers to gets the
-    /// open one, whose resolver refuses it; so does who validates a name, and has no certificate to
-    /// show for it.
+    /// Returns the configuration for a ClientHello. The open configuration serves unknown names, too, and
+    /// its resolver refuses the names. An ACME server that validates a name gets the open configuration
+    /// since the server has no client certificate.
     fn config(&self, hello: &ClientHello<'_>) -> &Arc<ServerConfig> {
         if validates(hello) {
             return &self.open;
@@ -385,8 +389,8 @@ fn add_names(names: &mut ServerNames, spec: &PairSpec, index: usize) -> Result<(
     for name in &spec.names {
         let plain = name.strip_prefix("*.").unwrap_or(name);
         let plain = plain.strip_suffix('.').unwrap_or(plain);
-        // An address is never sent as a server name (RFC 6066 §3); the site may have one for its
-        // plain requests.
+        // A client never sends an address as a server name (RFC 6066 §3), but a site may have an address
+        // for plain requests.
         let fits = name == "*" || DnsName::try_from(plain).is_ok() || is_address(plain);
         if !fits {
             let hint = if name.is_ascii() {
@@ -394,13 +398,13 @@ fn add_names(names: &mut ServerNames, spec: &PairSpec, index: usize) -> Result<(
             } else {
                 "certificates have such names in their ASCII form, xn--…"
             };
-            let what = format!("\"{name}\" is no server name");
+            let what = format!("\"{name}\" isn't a server name");
             return Err(TlsError::new(TlsPart::Names, what, hint));
         }
         if !names.add(name, index) {
             return Err(TlsError::new(
                 TlsPart::Names,
-                format!("\"{name}\" stands with another site already"),
+                format!("\"{name}\" belongs to another site already"),
                 "each name belongs to one site",
             ));
         }
@@ -414,10 +418,10 @@ fn is_address(name: &str) -> bool {
         .is_ok()
 }
 
-/// Files that a pair is read from.
+/// Files of a pair: certificate and key.
 type PairFiles = (PathBuf, Option<PathBuf>);
 
-/// The spec's pair, read once however many specs name its files.
+/// Returns the pair of `spec`. Files named by several specs are read once.
 fn load(
     spec: &PairSpec,
     self_signed: &SelfSigned,
@@ -438,7 +442,9 @@ fn load(
             let kept = previous.filter(|_| error.mismatch || spec.is_managed);
             match kept.and_then(|previous| previous.pair_of(spec)) {
                 Some(pair) if error.mismatch => {
-                    warnings.push(format!("{error}: the previous pair stays until both match"));
+                    warnings.push(format!(
+                        "{error}: the previous pair stays in use until both match"
+                    ));
                     pair
                 }
                 Some(pair) => pair,
@@ -451,7 +457,7 @@ fn load(
     Ok(pair)
 }
 
-/// Makes rustls configurations that differ in certificate, client's CA and ticket scope alone.
+/// Builder of rustls configurations, which differ only in certificate, client CAs and ticket scope.
 struct RustlsConfigBuilder<'a> {
     settings: &'a TlsSettings,
     provider: Arc<CryptoProvider>,
@@ -474,7 +480,7 @@ impl<'a> RustlsConfigBuilder<'a> {
             return Err(TlsError::new(
                 TlsPart::Ciphers,
                 "min_version is 1.3, but no cipher in the list is for TLS 1.3",
-                "TLS_AES_128_GCM_SHA256 is, for one",
+                "add TLS_AES_128_GCM_SHA256, for example",
             ));
         }
         Ok(builder)
@@ -531,7 +537,7 @@ impl<'a> RustlsConfigBuilder<'a> {
             TlsError::new(
                 TlsPart::ClientCa,
                 format!("this CA can't check clients: {error}"),
-                "an X.509 v3 certificate of a CA belongs here",
+                "the file must contain an X.509 v3 certificate of a CA",
             )
             .in_file(client_ca)
         };
@@ -562,7 +568,7 @@ impl<'a> RustlsConfigBuilder<'a> {
         let mut config = Arc::unwrap_or_clone(config);
         config.alpn_protocols = vec![b"h3".to_vec()];
         config.ticketer = Arc::new(ticket_keys::ResumptionObserver(config.ticketer));
-        // QUIC keeps its keys itself.
+        // The QUIC library manages the traffic keys.
         config.enable_secret_extraction = false;
         config.key_log = Arc::new(NoKeyLog);
         Ok(Some(QuicTls {
@@ -584,27 +590,28 @@ impl<'a> RustlsConfigBuilder<'a> {
             .with_cert_resolver(resolver);
         config.alpn_protocols = self.settings.alpn.clone();
         if self.settings.challenges.is_some() {
-            // The last choice, so that only who offers nothing else gets it.
+            // The protocol has the lowest preference, so that only clients without another protocol
+            // negotiate `acme-tls/1`.
             config.alpn_protocols.push(ACME_TLS_ALPN.to_vec());
         }
         config.ignore_client_order = true;
-        // Tickets are the only way back: a cache of sessions would cost memory per client.
+        // Sessions are resumed only by tickets: a session cache would cost memory per client.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = self.settings.tickets.producer(ticket_scope)?;
-        // One is what a client uses; each more costs it bytes and us a sealing.
+        // A client uses 1 ticket. Each further ticket costs the client bytes and the server an encryption.
         config.send_tls13_tickets = 1;
-        // Early data can be replayed, and our clients have nothing to say that early.
+        // Early data can be replayed, and clients of the server have no need for early data.
         config.max_early_data_size = 0;
-        // A connection that stays goes on with these and without rustls.
+        // The secrets let a kept-alive connection go on without rustls.
         config.enable_secret_extraction = true;
         config.key_log = Arc::new(record_layer::TrafficSecretLog);
         Ok(Arc::new(config))
     }
 }
 
-/// What the tickets of a pair that demands client certificates are bound to: its names, and the
-/// authorities themselves, so that an authority that was taken away can't come back by ticket.
-/// Nothing of this machine, so that other nodes agree.
+/// Returns the ticket scope of a pair that demands client certificates: the names and the contents of the
+/// CAs, so that a client of a removed CA can't resume by ticket. The scope contains nothing specific to the
+/// machine, so that other nodes compute the same scope.
 fn scope(spec: &PairSpec, authorities: &[CertificateDer<'_>]) -> Vec<u8> {
     let mut hash = digest::Context::new(&digest::SHA256);
     for name in &spec.names {
@@ -619,18 +626,19 @@ fn scope(spec: &PairSpec, authorities: &[CertificateDer<'_>]) -> Vec<u8> {
 
 static TLS13_ALONE: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// Scope of all pairs that demand no client certificate. rustls itself holds a ticket to the
-/// server name that it was issued for.
+/// Ticket scope of all pairs without a demand for client certificates. rustls itself binds a ticket to its
+/// server name.
 const OPEN_SCOPE: &[u8] = b"open";
 
-/// The same over QUIC: a ticket remembers what was agreed on there.
+/// Ticket scope for QUIC. Tickets contain parameters negotiated over QUIC.
 const QUIC_SCOPE: &[u8] = b"quic";
 
-/// Chooses among the pairs that demand no client certificate.
+/// Certificate resolver for the pairs without a demand for client certificates.
 #[derive(Debug)]
 struct CertificateByName {
     names: Arc<ServerNames>,
-    /// None where a client certificate is demanded, which this configuration can't do.
+    /// Certificates by index of the pair; None for a pair that demands client certificates, which the open
+    /// configuration can't check.
     pairs: Vec<Option<Arc<CertifiedKey>>>,
     self_signed: Arc<CertifiedKey>,
     challenges: Option<Arc<PendingChallenges>>,
@@ -649,8 +657,8 @@ impl ResolvesServerCert for CertificateByName {
     }
 }
 
-/// Whether this is somebody who validates a name by tls-alpn-01: `acme-tls/1` is all that is offered
-/// (RFC 8737 §3). Whoever offers more is an ordinary client, and gets what those get.
+/// Returns true if the client validates a name by tls-alpn-01: `acme-tls/1` is the only protocol offered
+/// (RFC 8737 §3). A client that offers further protocols is an ordinary client.
 fn validates(hello: &ClientHello<'_>) -> bool {
     let Some(mut offered) = hello.alpn() else {
         return false;

@@ -1,8 +1,8 @@
-//! Which ciphers and key exchanges we offer, and in which order.
+//! Cipher suites and key exchanges, and their order.
 //!
-//! The server's order wins. Where the CPU has AES instructions, AES-128-GCM is the cheapest cipher
-//! there is; where it has not (a Pi Zero), ChaCha20-Poly1305 costs a fraction of AES, and constant
-//! time comes for free.
+//! The server's order of cipher suites takes precedence. On a processor with AES instructions, AES-128-GCM
+//! is the cheapest cipher. Without AES instructions (Pi Zero), ChaCha20-Poly1305 costs a fraction of AES,
+//! and runs in constant time at no extra cost.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 
 use super::error::{TlsError, TlsPart};
 
-/// The cipher suites, by hardware or as the operator lists them.
+/// Cipher suites, chosen by hardware or listed by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ciphers {
-    /// All of them, the fastest on this hardware first.
+    /// All supported suites, the fastest on the hardware first.
     #[default]
     Auto,
-    /// These alone, in this order; IANA's or OpenSSL's names.
+    /// The listed suites in the listed order. Names are IANA's or OpenSSL's names.
     List(Vec<String>),
 }
 
-/// A provider with our order of suites and groups.
+/// Returns a provider with the server's order of suites and key exchange groups.
 ///
 /// # Errors
-/// A name in the list that nobody knows (the error lists the known ones), or an empty list.
+/// Fails if the list is empty or contains an unknown name. The error lists the known names.
 pub fn provider(ciphers: &Ciphers, aes_in_hardware: bool) -> Result<Arc<CryptoProvider>, TlsError> {
     let cipher_suites = match ciphers {
         Ciphers::Auto => order(aes_in_hardware).to_vec(),
@@ -38,7 +38,7 @@ pub fn provider(ciphers: &Ciphers, aes_in_hardware: bool) -> Result<Arc<CryptoPr
         return Err(TlsError::new(
             TlsPart::Ciphers,
             "the list of ciphers is empty",
-            "\"auto\" takes them all, in the order that suits this hardware",
+            "\"auto\" means all ciphers, in the order that suits this hardware",
         ));
     }
     Ok(Arc::new(CryptoProvider {
@@ -48,7 +48,8 @@ pub fn provider(ciphers: &Ciphers, aes_in_hardware: bool) -> Result<Arc<CryptoPr
     }))
 }
 
-/// Every suite, the cheapest first; those of TLS 1.2 by key type, of which a certificate has one.
+/// Returns every suite, the cheapest first. Suites of TLS 1.2 are grouped by key type, since a certificate
+/// has only one key.
 fn order(aes_in_hardware: bool) -> [SupportedCipherSuite; 9] {
     let mut order = [
         suite::TLS13_AES_128_GCM_SHA256,
@@ -69,8 +70,8 @@ fn order(aes_in_hardware: bool) -> [SupportedCipherSuite; 9] {
     order
 }
 
-/// Key exchanges we can do. rustls follows the client's order among them, so a client that sends a
-/// share for its first choice, as they do, is never asked to try again.
+/// Returns the supported key exchanges. rustls follows the client's order, so a client that sends a key
+/// share for its first choice, as is usual, never needs a second flight.
 fn groups() -> Vec<&'static dyn SupportedKxGroup> {
     let mut groups = vec![
         kx_group::X25519MLKEM768,
@@ -98,7 +99,7 @@ fn by_name(name: &str) -> Result<SupportedCipherSuite, TlsError> {
     })
 }
 
-/// IANA's name, OpenSSL's name, the suite.
+/// IANA's name, OpenSSL's name, and the suite.
 const NAMES: [(&str, &str, SupportedCipherSuite); 9] = [
     (
         "TLS_AES_128_GCM_SHA256",
@@ -147,7 +148,7 @@ const NAMES: [(&str, &str, SupportedCipherSuite); 9] = [
     ),
 ];
 
-/// Whether this CPU computes AES-GCM in hardware: AES rounds and the carry-less product.
+/// Returns true if the processor computes AES-GCM in hardware: AES rounds and carry-less multiplication.
 pub fn aes_in_hardware() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     {
@@ -161,7 +162,7 @@ pub fn aes_in_hardware() -> bool {
     }
     #[cfg(target_arch = "arm")]
     {
-        // The standard library can't ask this in stable Rust; the kernel tells every process.
+        // Stable Rust can't detect the feature on ARM, but the kernel reports the feature to every process.
         std::fs::read("/proc/self/auxv").is_ok_and(|auxv| arm_has_aes(&auxv))
     }
     #[cfg(not(any(
@@ -175,7 +176,8 @@ pub fn aes_in_hardware() -> bool {
     }
 }
 
-/// AES and PMULL in AT_HWCAP2 of a 32-bit process's auxiliary vector (an ARMv8 CPU in 32-bit mode).
+/// Returns true if AES and PMULL are set in AT_HWCAP2 of a 32-bit process's auxiliary vector (an ARMv8
+/// processor in 32-bit mode).
 #[cfg(any(target_arch = "arm", test))]
 fn arm_has_aes(auxv: &[u8]) -> bool {
     const AT_HWCAP2: u32 = 26;
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn hardware_decides_the_order() {
+    fn the_hardware_decides_the_order() {
         let with = provider(&Ciphers::Auto, true).unwrap();
         assert_eq!(with.cipher_suites[0], suite::TLS13_AES_128_GCM_SHA256);
         assert_eq!(with.cipher_suites[1], suite::TLS13_AES_256_GCM_SHA384);
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn auxv_of_a_32_bit_process() {
+    fn aes_is_found_in_the_auxiliary_vector_of_a_32_bit_process() {
         let vector = |hwcap2: u32| {
             [16, 0xffff, 26, hwcap2, 0, 0]
                 .map(u32::to_ne_bytes)

@@ -1,9 +1,10 @@
-//! TLS 1.3 once its handshake is over: records sealed and opened, keys renewed (RFC 8446 §4.6.3, §5).
+//! TLS 1.3 record layer for a connection after its handshake: seals and opens records and updates keys (RFC
+//! 8446 §4.6.3, §5). Section numbers in the module refer to RFC 8446.
 //!
-//! rustls agrees on everything; a connection that then stays for more than one exchange needs little
-//! of what agreed on it. Two keys and two counters take its place, in one piece: a kilobyte and a half
-//! instead of several scattered ones, and a request costs no allocation and no queue of buffers.
-//! Nothing here touches a socket: bytes come and go.
+//! rustls performs the handshake. A connection that then stays open for more than one exchange needs little
+//! of rustls's state. Two keys and two counters replace the state, in one piece of 1.5 KB instead of
+//! several scattered allocations, and a request costs no allocation and no queue of buffers. The module
+//! performs no I/O on sockets: bytes are passed in and out.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -15,40 +16,42 @@ use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
 use rustls::{ConnectionTrafficSecrets, KeyLog, ServerConnection};
 use zeroize::Zeroizing;
 
-/// A record's header: type, version, length.
+/// Bytes of a record's header: type, version, length.
 const HEADER_BYTES: usize = 5;
-/// What one record carries at most (§5.1).
+/// Largest content of one record (§5.1).
 const CONTENT_BYTES_MAX: usize = 1 << 14;
-/// And how long it may get by sealing and padding (§5.2).
+/// Largest sealed content of one record, with tag and padding (§5.2).
 const SEALED_BYTES_MAX: usize = CONTENT_BYTES_MAX + 256;
-/// The longest record, with its header.
+/// Bytes of the longest record, including the header.
 pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + SEALED_BYTES_MAX;
-/// After so many records a key is changed: AES-GCM's limit is 2^24.5 (§5.5).
+/// Number of records after which a key is changed. The limit of AES-GCM is 2^24.5 records (§5.5).
 const RECORDS_OF_A_KEY: u64 = 1 << 24;
-/// Records in a row that carry nothing, or new keys, and so serve nobody.
+/// Largest number of consecutive records without content or with new keys, which serve no request. Further
+/// records end the connection with the alert unexpected_message.
 const IDLE_RECORDS_MAX: u8 = 32;
-/// The maximum number of KeyUpdates that the server sends in a row without application data: one for
-/// each request of the peer, and the last for all further requests. A client that uses rustls accepts
-/// 32 and refuses more.
+/// Largest number of consecutive KeyUpdates sent by the server without application data: one for each
+/// request of the peer, and the last for all further requests. A client that uses rustls accepts 32 and
+/// refuses more.
 const ANSWERS_MAX: u8 = 32;
-/// A message KeyUpdate: type, length in three bytes, whether one is asked for in return.
+/// KeyUpdate message without its last byte: type, and length in three bytes. The last byte tells whether an
+/// update is requested in return.
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 
 thread_local! {
-    /// The buffer of the last response that was sent whole.
+    /// Buffer of the thread's last response that was sent completely, for reuse.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
-/// A larger one is given back.
+/// Largest buffer kept for reuse. A larger buffer is freed.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
 
-/// Content types (§5.1).
+/// Content types of records (§5.1).
 mod content {
     pub(super) const ALERT: u8 = 21;
     pub(super) const HANDSHAKE: u8 = 22;
     pub(super) const APPLICATION_DATA: u8 = 23;
 }
 
-/// What the peer did wrong: the alert that tells it so (§6.2), and words for the log.
+/// Error in the peer's records: the alert for the peer (§6.2) and a description for the log.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct RecordError {
     alert: u8,
@@ -56,13 +59,14 @@ pub struct RecordError {
 }
 
 impl RecordError {
-    const UNEXPECTED: RecordError = RecordError::new(10, "a record that has no place here");
-    const BAD_MAC: RecordError = RecordError::new(20, "a record that was not sealed with our key");
+    const UNEXPECTED: RecordError = RecordError::new(10, "an unexpected record");
+    const BAD_MAC: RecordError =
+        RecordError::new(20, "a record that was not sealed with the connection's key");
     const OVERFLOW: RecordError = RecordError::new(22, "a record that is too long");
     const ILLEGAL: RecordError =
-        RecordError::new(47, "a message KeyUpdate that asks for what there isn't");
-    const MALFORMED: RecordError = RecordError::new(50, "a message of a wrong length");
-    /// The peer sent an error alert; the server sends no alert in return (§6.2).
+        RecordError::new(47, "a KeyUpdate message with an unknown request");
+    const MALFORMED: RecordError = RecordError::new(50, "a message of wrong length");
+    /// The peer sent an error alert. The server sends no alert in return (§6.2).
     const ALERT: RecordError = RecordError::new(0, "an alert");
     const INTERNAL: RecordError = RecordError::new(80, "keys could not be renewed");
 
@@ -84,31 +88,31 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// What became of received bytes.
+/// Result of opening received bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct OpenedRecords {
-    /// So many bytes of plaintext stand at the beginning now.
+    /// Bytes of plaintext, which now stand at the beginning of the buffer.
     pub plain: usize,
-    /// So many bytes were whole records; what follows is the beginning of one.
+    /// Bytes of whole records. Any bytes after them are the beginning of a further record.
     pub used: usize,
 }
 
-/// Both directions of a connection.
+/// Record layer of both directions of a connection.
 pub struct RecordLayer {
     reading: DirectionKeys,
     writing: DirectionKeys,
     suite: SuiteParameters,
     idle: u8,
-    /// The peer said goodbye, or was refused: nothing more is read.
+    /// True after the peer's close_notify or a fatal error: no further record is read.
     ended: bool,
-    /// We said goodbye, or why we end it.
-    has_said_goodbye: bool,
-    /// The number of KeyUpdates that the server has sent since the last application data; at
-    /// [`ANSWERS_MAX`] the last KeyUpdate waits until there is data to send.
+    /// True after the server's close_notify or fatal alert.
+    has_sent_close: bool,
+    /// The number of KeyUpdates that the server has sent since the last application data. At
+    /// [`ANSWERS_MAX`] the last KeyUpdate waits until application data is sent.
     renewals: u8,
-    /// The beginning of a message that ends in a later record.
+    /// The beginning of a handshake message that ends in a later record.
     message: Vec<u8>,
-    /// Sealed, and sent up to `sent`.
+    /// Sealed records. The bytes up to `sent` were sent.
     unsent: Vec<u8>,
     sent: usize,
 }
@@ -119,16 +123,16 @@ impl fmt::Debug for RecordLayer {
     }
 }
 
-/// One direction's key, and how often it was used.
+/// Key of one direction and the number of its uses.
 struct DirectionKeys {
     key: AeadKey,
     iv: [u8; NONCE_BYTES],
     sequence: u64,
-    /// What the next key comes from; None if that isn't known.
+    /// Secret from which the next key is derived, or None if unknown.
     secret: Option<TrafficSecret>,
 }
 
-/// A traffic secret, as long as the suite's hash, from which the next keys come.
+/// Traffic secret, as long as the suite's hash, from which the next keys are derived.
 type TrafficSecret = Zeroizing<[u8; SECRET_BYTES_MAX]>;
 const SECRET_BYTES_MAX: usize = 48;
 
@@ -146,12 +150,12 @@ struct SuiteParameters {
 impl RecordLayer {
     /// Takes a connection's keys out of rustls.
     ///
-    /// Precondition: the handshake of TLS 1.3 is over, and the peer's Finished was the last record that
-    /// rustls got, so rustls holds no fragment of a later message. `unsent` is output of rustls that
-    /// the socket has not accepted yet: session tickets.
+    /// Precondition: the handshake of TLS 1.3 is over, and the peer's Finished was the last record passed
+    /// to rustls, so rustls holds no fragment of a later message. `unsent` is output of rustls that the
+    /// socket has not accepted yet: session tickets.
     ///
     /// # Errors
-    /// rustls refuses, because one of that isn't so.
+    /// Fails if rustls refuses because the precondition isn't met, or if the suite is unknown.
     pub fn new(
         connection: ServerConnection,
         secrets: &TrafficSecrets,
@@ -178,7 +182,7 @@ impl RecordLayer {
             suite,
             idle: 0,
             ended: false,
-            has_said_goodbye: false,
+            has_sent_close: false,
             renewals: 0,
             message: Vec::new(),
             unsent,
@@ -186,22 +190,22 @@ impl RecordLayer {
         })
     }
 
-    /// Opens the records in `bytes` in place. Once the peer has said goodbye ([`RecordLayer::ended`])
-    /// nothing more is looked at.
+    /// Opens the records in `bytes` in place. After the peer's close_notify ([`RecordLayer::ended`]) no
+    /// further record is examined.
     ///
     /// # Errors
-    /// The first record that can't be; the alert for the peer waits to be sent, and nothing more will
-    /// be read.
+    /// Returns the error of the first faulty record. The alert for the peer is queued, and no further
+    /// record is read.
     pub fn open(&mut self, bytes: &mut [u8]) -> Result<OpenedRecords, RecordError> {
         let opened = self.open_all(bytes);
         if let Err(broken) = &opened {
             self.ended = true;
             if !broken.sends_alert() {
-                self.has_said_goodbye = true;
+                self.has_sent_close = true;
                 self.note_sent(self.unsent.len());
             }
-            if !self.has_said_goodbye {
-                self.has_said_goodbye = true;
+            if !self.has_sent_close {
+                self.has_sent_close = true;
                 self.seal_one(content::ALERT, &[&[2, broken.alert]]);
             }
         }
@@ -232,7 +236,7 @@ impl RecordLayer {
         Ok(OpenedRecords { plain, used })
     }
 
-    /// Handles a record that carries no data. Records of other types may not come between two
+    /// Handles a record without application data. Records of other types may not appear between two
     /// fragments of a handshake message (§5.1).
     fn attend(&mut self, kind: u8, content: &[u8]) -> Result<(), RecordError> {
         match (kind, content, self.message.is_empty()) {
@@ -240,7 +244,7 @@ impl RecordLayer {
                 self.ended = true;
                 return Ok(());
             }
-            // The alert "user_canceled" announces a close_notify (§6.1).
+            // The alert user_canceled announces a close_notify (§6.1).
             (content::ALERT, [_, 90], true) | (content::APPLICATION_DATA, [], true) => {}
             // Every alert other than close_notify and user_canceled is an error, at any level (§6.2).
             (content::ALERT, [_, 1..=89 | 91..], _) => return Err(RecordError::ALERT),
@@ -260,8 +264,8 @@ impl RecordLayer {
         }
     }
 
-    /// Renews the peer's keys, once its message KeyUpdate is whole. Other messages have no place
-    /// after the handshake, as the server asks for none.
+    /// Renews the key of the peer's direction after a complete KeyUpdate message. Other messages are errors
+    /// after the handshake, since the server requests none.
     fn renew(&mut self) -> Result<(), RecordError> {
         let wanted = match self.message[..] {
             [24, 0, 0, 1, wanted] => wanted,
@@ -287,7 +291,7 @@ impl RecordLayer {
         }
     }
 
-    /// Tells the peer that our next records come under the next key (§4.6.3).
+    /// Announces to the peer that the server's next records use the next key (§4.6.3).
     fn renew_writing(&mut self) -> Option<()> {
         let next = self.writing.next(self.suite)?;
         self.seal_one(content::HANDSHAKE, &[&KEY_UPDATE, &[0]]);
@@ -296,12 +300,13 @@ impl RecordLayer {
         Some(())
     }
 
-    /// The peer has said goodbye or was refused.
+    /// Returns true after the peer's close_notify or a fatal error.
     pub fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Seals all of `slices`, joined, into as few records as hold them; returns how many bytes these were.
+    /// Seals the concatenation of `slices` into the smallest number of records. Returns the total number of
+    /// bytes.
     pub fn seal(&mut self, slices: &[IoSlice<'_>]) -> usize {
         let total = slices.iter().map(|slice| slice.len()).sum::<usize>();
         let records = total.div_ceil(CONTENT_BYTES_MAX);
@@ -330,10 +335,10 @@ impl RecordLayer {
         total
     }
 
-    /// Says goodbye (§6.1), unless it was said or the peer was refused.
+    /// Seals a close_notify (§6.1), unless a close_notify or fatal alert was sealed before.
     pub fn seal_goodbye(&mut self) {
-        if !self.has_said_goodbye {
-            self.has_said_goodbye = true;
+        if !self.has_sent_close {
+            self.has_sent_close = true;
             self.seal_one(content::ALERT, &[&[1, 0]]);
         }
     }
@@ -344,7 +349,7 @@ impl RecordLayer {
         self.seal_record(kind, len, put);
     }
 
-    /// Seals one record of `len` bytes, which `put` appends.
+    /// Seals one record of `len` bytes, appended by `put`.
     fn seal_record(&mut self, kind: u8, len: usize, put: impl FnOnce(&mut Vec<u8>)) {
         if kind == content::APPLICATION_DATA {
             let is_worn = self.writing.sequence >= RECORDS_OF_A_KEY;
@@ -368,7 +373,7 @@ impl RecordLayer {
         let inner = &mut self.unsent[start + HEADER_BYTES..];
         match key.seal(nonce, &header, inner) {
             Some(tag) => self.unsent.extend_from_slice(&tag),
-            // A record of this length can't be too long; nothing may leave unsealed.
+            // A record of permitted length is never too long to seal. Plaintext must not be sent.
             None => {
                 self.unsent.truncate(start);
                 self.ended = true;
@@ -382,16 +387,16 @@ impl RecordLayer {
         }
     }
 
-    /// What waits to be sent.
+    /// Returns the sealed bytes that wait to be sent.
     pub fn unsent(&self) -> &[u8] {
         &self.unsent[self.sent..]
     }
 
-    /// So many bytes of it were.
+    /// Records that `bytes` of the sealed bytes were sent.
     pub fn note_sent(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent >= self.unsent.len() {
-            // An idle connection holds no buffer: this thread's next response gets it.
+            // An idle connection keeps no buffer: the next response of the thread reuses the buffer.
             let mut spare = std::mem::take(&mut self.unsent);
             self.sent = 0;
             if spare.capacity() <= SPARE_BYTES_MAX {
@@ -402,10 +407,10 @@ impl RecordLayer {
     }
 }
 
-/// The length that the header at the beginning of `bytes` gives; None while it isn't whole.
+/// Returns the length in the header at the beginning of `bytes`, or None while the header is incomplete.
 fn sealed_len(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
     match bytes {
-        // The version says nothing any more (§5.1).
+        // The version in the header has no meaning any more (§5.1).
         [content::APPLICATION_DATA, _, _, high, low, ..] => {
             let len = usize::from(u16::from_be_bytes([*high, *low]));
             match len {
@@ -414,7 +419,8 @@ fn sealed_len(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
             }
         }
         [] | [content::APPLICATION_DATA, ..] => Ok(None),
-        // Also change_cipher_spec, which may come until the handshake ends (§5).
+        // The error includes change_cipher_spec, which is permitted only until the end of the handshake
+        // (§5).
         _ => Err(RecordError::UNEXPECTED),
     }
 }
@@ -435,7 +441,7 @@ impl DirectionKeys {
         })
     }
 
-    /// The keys after these (§7.2); None where it isn't known what they come from.
+    /// Returns the keys after a KeyUpdate (§7.2), or None if the traffic secret is unknown.
     fn next(&self, suite: SuiteParameters) -> Option<DirectionKeys> {
         let secret = suite.next_secret(self.secret.as_ref()?)?;
         let mut key = Zeroizing::new([0; 32]);
@@ -445,7 +451,7 @@ impl DirectionKeys {
         DirectionKeys::new(suite, key, iv, 0, Some(secret))
     }
 
-    /// The key, and the nonce of the next record (§5.3).
+    /// Returns the key and the nonce of the next record (§5.3).
     fn use_key(&mut self) -> ([u8; NONCE_BYTES], &AeadKey) {
         let mut nonce = self.iv;
         for (byte, of_sequence) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
@@ -455,7 +461,7 @@ impl DirectionKeys {
         (nonce, &self.key)
     }
 
-    /// Opens a whole record in place: the type of its content, and where that is.
+    /// Opens a whole record in place. Returns the type and the range of the content.
     fn open(&mut self, record: &mut [u8]) -> Result<(u8, Range<usize>), RecordError> {
         let (header, sealed) = record.split_at_mut(HEADER_BYTES);
         let (nonce, key) = self.use_key();
@@ -467,7 +473,7 @@ impl DirectionKeys {
         if len > CONTENT_BYTES_MAX + 1 {
             return Err(RecordError::OVERFLOW);
         }
-        // Padding is zeros after the type (§5.4).
+        // Padding consists of zeros after the type (§5.4).
         let last = inner.iter().rposition(|&byte| byte != 0);
         let last = last.ok_or(RecordError::UNEXPECTED)?;
         Ok((inner[last], HEADER_BYTES..HEADER_BYTES + last))
@@ -491,8 +497,8 @@ impl SuiteParameters {
         })
     }
 
-    /// Returns `first` if the keys with this `iv` derive from `first`. A wrong secret would lead to
-    /// keys that were used before.
+    /// Returns `first` if the keys with the initialization vector `iv` derive from `first`. A wrong secret
+    /// would lead to keys that were used before.
     fn secret_of(self, iv: [u8; NONCE_BYTES], first: &TrafficSecret) -> Option<TrafficSecret> {
         (self.iv(first)? == iv).then(|| first.clone())
     }
@@ -509,7 +515,7 @@ impl SuiteParameters {
         Some(iv)
     }
 
-    /// HKDF-Expand-Label without context (§7.1).
+    /// Computes HKDF-Expand-Label without context (§7.1).
     fn expand(self, secret: &TrafficSecret, label: &[u8], into: &mut [u8]) -> Option<()> {
         struct Len(usize);
         impl KeyType for Len {
@@ -526,7 +532,7 @@ impl SuiteParameters {
     }
 }
 
-/// The first traffic secrets of a connection, from which later ones come.
+/// First traffic secrets of a connection, from which later secrets are derived.
 pub struct TrafficSecrets {
     client: TrafficSecret,
     server: TrafficSecret,
@@ -540,14 +546,14 @@ impl TrafficSecrets {
         })
     }
 
-    /// Those of the connection that this thread has just let rustls work on, if its handshake came so
-    /// far.
+    /// Returns the secrets of the connection last processed by rustls on the calling thread, if the
+    /// handshake has progressed far enough.
     pub fn take_for_thread() -> Option<Box<TrafficSecrets>> {
         HEARD.take()
     }
 }
 
-/// Hears of traffic secrets as they are made, which is the way that rustls has for it.
+/// Receiver of traffic secrets during a handshake, by rustls's interface for key logs.
 #[derive(Debug)]
 pub(super) struct TrafficSecretLog;
 
@@ -577,7 +583,7 @@ impl KeyLog for TrafficSecretLog {
 const CLIENT_SECRET: &str = "CLIENT_TRAFFIC_SECRET_0";
 const SERVER_SECRET: &str = "SERVER_TRAFFIC_SECRET_0";
 
-/// Follows the records in bytes that pass by, to know whether one has begun that hasn't ended.
+/// Parser of record boundaries in a stream of bytes. The parser tells whether a record is incomplete.
 #[derive(Default)]
 pub struct RecordBoundaryFinder {
     header: [u8; HEADER_BYTES],
@@ -614,12 +620,12 @@ impl RecordBoundaryFinder {
         at
     }
 
-    /// Bytes that have passed.
+    /// Returns the number of bytes followed.
     pub fn passed(&self) -> usize {
         self.passed
     }
 
-    /// Everything that began has ended.
+    /// Returns true if every begun record is complete.
     pub fn is_between_records(&self) -> bool {
         self.left == 0 && self.of_header == 0
     }

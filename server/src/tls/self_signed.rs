@@ -1,8 +1,8 @@
-//! The certificate of a server that has none: made once, kept in the state folder, its
-//! fingerprint printed. A browser warns about it once and then knows it.
+//! Self-signed certificate for a server without another certificate: made once, stored in the state folder,
+//! and printed as a fingerprint. A browser warns once and then remembers the certificate.
 //!
-//! It is valid for 397 days, since clients refuse longer ones, and made anew when fewer than 30 are
-//! left. The key stays.
+//! The certificate is valid for 397 days, since clients refuse a longer validity, and is replaced when
+//! fewer than 30 days are left. The key stays.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use crate::base::digest::sha256;
 use crate::tls::certificate_pair::{CertificatePair, PemFile, pem};
 use crate::tls::tbs_certificate::TbsCertificate;
 
-/// The self-signed certificate, whole and ready.
+/// Self-signed certificate with its key.
 #[derive(Clone, Debug)]
 pub struct SelfSigned {
     pair: Arc<CertificatePair>,
@@ -28,12 +28,12 @@ pub struct SelfSigned {
 }
 
 impl SelfSigned {
-    /// The certificate in `state` (`self-signed.pem`, its key in `self-signed.key`), or a new one
-    /// if there is none, it can't be read or it is about to expire. A new one names localhost, this
-    /// machine and `names`, which may be names and addresses. `now` is Unix time.
+    /// Loads the certificate in `state` (`self-signed.pem`, with the key in `self-signed.key`). Makes a new
+    /// certificate if the file is missing or unreadable, or the certificate expires soon. A new certificate
+    /// names localhost, the machine and `names`, which may be names and addresses. `now` is Unix time.
     ///
     /// # Errors
-    /// The state folder can't be written.
+    /// Fails if the state folder isn't writable.
     pub fn load_or_make(state: &Path, names: &[String], now: u64) -> Result<SelfSigned, TlsError> {
         let path = state.join(CERTIFICATE_FILE);
         let key_path = state.join(KEY_FILE);
@@ -57,10 +57,10 @@ impl SelfSigned {
         Ok(made_now(pair_up(&key, certificate)?))
     }
 
-    /// One that is kept nowhere: where there is no state folder to write to.
+    /// Makes a certificate that is not stored, for a server without a writable state folder.
     ///
     /// # Errors
-    /// The system gives no randomness.
+    /// Fails if the system has no randomness.
     pub fn in_memory(names: &[String], now: u64) -> Result<SelfSigned, TlsError> {
         let key = new_key()?;
         let certificate = sign(&key, names, now)?;
@@ -70,23 +70,25 @@ impl SelfSigned {
         })
     }
 
-    /// SHA-256 of the certificate, as browsers and openssl show it: `AB:CD:…`.
+    /// Returns the SHA-256 of the certificate in the format of browsers and openssl: `AB:CD:…`.
     pub fn fingerprint(&self) -> String {
         let certificate = self.pair.certified.cert.first();
         let mut text = String::with_capacity(3 * 32);
         for byte in sha256(certificate.map_or(&[], |der| der)) {
             let colon = if text.is_empty() { "" } else { ":" };
-            let _ = write!(text, "{colon}{byte:02X}"); // a String takes everything
+            let _ = write!(text, "{colon}{byte:02X}"); // writing to a String never fails
         }
         text
     }
 
-    /// The certificate's file, to be given to clients that shall trust it; None if it has none.
+    /// Returns the certificate's file, for clients that shall trust the certificate, or None if the
+    /// certificate isn't stored.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// Last second of its validity, Unix time. With fewer than 30 days left, load it again.
+    /// Returns the last second of validity, Unix time. The caller loads the certificate again with fewer
+    /// than 30 days left.
     pub fn not_after(&self) -> u64 {
         self.pair.not_after
     }
@@ -100,19 +102,22 @@ impl SelfSigned {
     }
 }
 
-/// The stored certificate, if its key is there and it lasts a while.
+/// Returns the stored certificate if the key exists and the certificate doesn't expire soon.
 fn still_good(path: &Path, key_path: &Path, now: u64) -> Option<CertificatePair> {
     if !path.exists() {
         return None;
     }
     match CertificatePair::load(path, Some(key_path)) {
-        // A machine without a clock of its own, before it asked for the time.
+        // On a machine without a battery-backed clock, before the first synchronisation.
         Ok(pair) if now < CLOCK_STARTS => Some(pair),
         Ok(pair) if now >= pair.not_before && now + RENEWED_BEFORE_SECONDS <= pair.not_after => {
             Some(pair)
         }
         Ok(_) => {
-            log::info!("{}: expires soon, made anew", path.display());
+            log::info!(
+                "{}: expires soon, a new certificate is made",
+                path.display()
+            );
             None
         }
         Err(error) => {
@@ -132,12 +137,12 @@ pub(super) fn new_key() -> Result<EcdsaKeyPair, TlsError> {
     EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(failed)
 }
 
-/// The key as files and rustls want it.
+/// Returns the key in PKCS #8, for files and rustls.
 pub(super) fn pkcs8(key: &EcdsaKeyPair) -> Result<Vec<u8>, TlsError> {
     Ok(key.to_pkcs8v1().map_err(failed)?.as_ref().to_vec())
 }
 
-/// The DER of a new certificate for localhost, this machine and `names`.
+/// Returns the DER of a new certificate for localhost, the machine and `names`.
 fn sign(key: &EcdsaKeyPair, names: &[String], now: u64) -> Result<Vec<u8>, TlsError> {
     let host = rustix::system::uname()
         .nodename()
@@ -148,7 +153,7 @@ fn sign(key: &EcdsaKeyPair, names: &[String], now: u64) -> Result<Vec<u8>, TlsEr
         .to_vec();
     all.push(host.clone());
     if !host.contains('.') {
-        all.push(format!("{host}.local")); // as multicast DNS knows it
+        all.push(format!("{host}.local")); // the name in multicast DNS
     }
     all.extend(names.iter().map(|name| name.to_ascii_lowercase()));
     let mut once: Vec<String> = Vec::new();
@@ -165,14 +170,15 @@ fn sign(key: &EcdsaKeyPair, names: &[String], now: u64) -> Result<Vec<u8>, TlsEr
         common_name: "anthill, self-signed",
         names: &once,
         acme_identifier: None,
-        // An hour in the past, for clients whose clock is behind.
+        // One hour in the past, for clients with a slow clock.
         not_before: now.saturating_sub(3600),
         not_after: now + VALID_SECONDS,
     };
     unsigned.sign(key).map_err(failed)
 }
 
-/// Random, since a browser refuses two certificates of one issuer with one number.
+/// Returns a random serial number. Browsers refuse two certificates of one issuer with the same serial
+/// number.
 pub(super) fn serial() -> Result<[u8; 16], TlsError> {
     let mut serial = [0; 16];
     rand::fill(&mut serial).map_err(failed)?;
@@ -196,17 +202,17 @@ pub(super) fn pair_up(
 ) -> Result<CertificatePair, TlsError> {
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pkcs8(key)?));
     CertificatePair::match_up(vec![CertificateDer::from(certificate)], vec![key], || {
-        failed("it has no key")
+        failed("the key is missing")
     })
 }
 
-/// Writes it as PEM (RFC 7468).
+/// Writes `der` as PEM (RFC 7468).
 fn keep(path: &Path, label: &str, der: &[u8], mode: u32) -> Result<(), TlsError> {
     let pem = pem(label, der);
     atomic_file::write(path, pem.as_bytes(), mode).map_err(|error| {
         TlsError::new(
             TlsPart::SelfSigned,
-            format!("can't keep the self-signed certificate: {error}"),
+            format!("can't store the self-signed certificate: {error}"),
             "the state folder must be writable",
         )
         .in_file(path)
@@ -223,13 +229,16 @@ pub(super) fn failed(error: impl std::fmt::Display) -> TlsError {
 
 const CERTIFICATE_FILE: &str = "self-signed.pem";
 const KEY_FILE: &str = "self-signed.key";
-/// Public CAs may sign for 398 days, and some clients hold everybody to that.
+/// Validity of the certificate. Public CAs may sign for 398 days, and some clients apply the limit to all
+/// certificates.
 const VALID_SECONDS: u64 = 397 * 86_400;
-/// A month: longer than most machines stay up without anybody looking at their log.
+/// Time left at which the certificate is replaced: 30 days, longer than most machines run without a look at
+/// the log.
 const RENEWED_BEFORE_SECONDS: u64 = 30 * 86_400;
-/// 2026-01-01: a clock that shows less is wrong, and a certificate by it would be of no use later.
+/// 2026-01-01. An earlier time means a wrong clock, and a certificate with an earlier validity would be
+/// useless.
 const CLOCK_STARTS: u64 = 1_767_225_600;
-/// Names in one certificate; it is sent with every full handshake.
+/// Names in one certificate. Every full handshake contains the certificate. Further names are left out.
 const NAMES_MAX: usize = 64;
 
 #[cfg(test)]
@@ -255,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn made_once_and_kept() {
+    fn the_certificate_is_made_once_and_stored() {
         let state = tempfile::tempdir().unwrap();
         let first = SelfSigned::load_or_make(state.path(), &names(), NOW).unwrap();
         let second = SelfSigned::load_or_make(state.path(), &[], NOW + 300 * 86_400).unwrap();
@@ -273,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn made_anew_with_the_same_key_before_it_expires() {
+    fn a_certificate_is_replaced_before_its_expiry_and_keeps_its_key() {
         let state = tempfile::tempdir().unwrap();
         let first = SelfSigned::load_or_make(state.path(), &names(), NOW).unwrap();
         let key = fs::read(state.path().join(KEY_FILE)).unwrap();
@@ -281,7 +290,7 @@ mod tests {
         let second = SelfSigned::load_or_make(state.path(), &names(), later).unwrap();
         assert_ne!(first.fingerprint(), second.fingerprint());
         assert_eq!(fs::read(state.path().join(KEY_FILE)).unwrap(), key);
-        // And when the clock was far ahead at first.
+        // The first certificate is not valid yet, and is therefore replaced, too.
         let third = SelfSigned::load_or_make(state.path(), &names(), NOW).unwrap();
         assert_ne!(third.fingerprint(), second.fingerprint());
     }
@@ -298,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn openssl_takes_both_files() {
+    fn openssl_reads_both_files() {
         let state = tempfile::tempdir().unwrap();
         SelfSigned::load_or_make(state.path(), &names(), NOW).unwrap();
         let public_key = |arguments: [&str; 4], file: &str| {
@@ -346,7 +355,7 @@ mod tests {
             assert_eq!(made.fingerprint(), kept.fingerprint());
         }
         let error = SelfSigned::load_or_make(Path::new("/proc/nowhere"), &[], NOW).unwrap_err();
-        assert!(error.what.contains("can't keep"), "{error}");
+        assert!(error.what.contains("can't store"), "{error}");
         assert!(SelfSigned::in_memory(&[], NOW).unwrap().path().is_none());
     }
 }

@@ -1,30 +1,31 @@
-//! Which pair a server name gets: the exact name, else the wildcard of its parent, else the pair
-//! for any name. Looked up once per handshake, without allocating.
+//! Choice of a pair by server name: the exact name, else the wildcard of the parent, else the pair for any
+//! name. A handshake looks up the name once, without allocation.
 
 use std::collections::HashMap;
 
-/// Names to indices of pairs.
+/// Table from names to indices of pairs.
 #[derive(Debug, Default)]
 pub(super) struct ServerNames {
     exact: HashMap<Box<str>, usize>,
-    /// Keyed by what follows `*.`.
+    /// Wildcard names, keyed by the parent after `*.`.
     wildcard: HashMap<Box<str>, usize>,
     any: Option<usize>,
 }
 
-/// What a client hello gets.
+/// Result of the choice for a ClientHello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameMatch {
-    /// The pair with this index.
+    /// Index of the pair.
     Pair(usize),
-    /// No name was sent, and no pair is for any name.
+    /// The client sent no name, and no pair is for any name.
     SelfSigned,
-    /// A name that nobody here answers to.
+    /// No pair is for the name.
     Nobody,
 }
 
 impl ServerNames {
-    /// Adds a name (`*` = any); false if another pair has it, which keeps it.
+    /// Adds a name (`*` means any name). Returns false if another pair has the name; the other pair keeps
+    /// the name.
     pub(super) fn add(&mut self, name: &str, pair: usize) -> bool {
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         if name == "*" {
@@ -37,7 +38,7 @@ impl ServerNames {
         *table.entry(key.into()).or_insert(pair) == pair
     }
 
-    /// The pair for what the client named, in any case, with or without the root's dot.
+    /// Returns the pair for the client's server name. Case and the root's dot at the end have no effect.
     pub(super) fn choose(&self, name: Option<&str>) -> NameMatch {
         let Some(name) = name else {
             return self.any.map_or(NameMatch::SelfSigned, NameMatch::Pair);
@@ -61,7 +62,7 @@ impl ServerNames {
     }
 }
 
-/// The longest domain name (RFC 1035 §2.3.4) as text.
+/// Longest domain name as text (RFC 1035 §2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 
 #[cfg(test)]
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exact_then_wildcard_then_any() {
+    fn exact_names_precede_wildcards_and_any() {
         let mut names = ServerNames::default();
         assert!(names.add("WWW.example.org", 0));
         assert!(names.add("*.example.org", 1));
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn any_takes_the_rest() {
+    fn the_pair_for_any_name_takes_all_other_names() {
         let mut names = ServerNames::default();
         names.add("*", 0);
         assert_eq!(names.choose(None), NameMatch::Pair(0));

@@ -1,5 +1,5 @@
-//! A certificate before its signature (RFC 5280 §4.1), of the one kind that we make ourselves: X.509
-//! v3 for a server, ECDSA on P-256 with SHA-256, its own issuer.
+//! Certificate before its signature (RFC 5280 §4.1), in the only form made by the server: X.509 v3 for a
+//! server, ECDSA on P-256 with SHA-256, self-issued.
 
 use std::net::IpAddr;
 
@@ -14,27 +14,28 @@ use crate::tls::der::{
 };
 use crate::wire::date::civil;
 
-/// What the certificate says.
+/// Contents of the certificate.
 pub(super) struct TbsCertificate<'a> {
-    /// Positive, and in its shortest form: the first byte is 1 to 127.
+    /// Serial number, positive and in its shortest form: the first byte is 1 to 127.
     pub serial: [u8; 16],
-    /// Issuer and subject.
+    /// Common name of issuer and subject.
     pub common_name: &'a str,
-    /// Names and addresses, in ASCII.
+    /// DNS names and addresses, in ASCII.
     pub names: &'a [String],
     /// First second of validity, Unix time.
     pub not_before: u64,
     /// Last second of validity, Unix time.
     pub not_after: u64,
-    /// What shows that the name is ours in the challenge tls-alpn-01 (RFC 8737 §3).
+    /// Digest that proves the control of the name in the challenge tls-alpn-01 (RFC 8737 §3), or None for
+    /// other certificates.
     pub acme_identifier: Option<[u8; 32]>,
 }
 
 impl TbsCertificate<'_> {
-    /// The certificate's DER, for a key on P-256.
+    /// Returns the DER of the certificate, signed with a key on P-256.
     ///
     /// # Errors
-    /// The system gives no randomness.
+    /// Fails if the system has no randomness.
     pub(super) fn sign(&self, key: &EcdsaKeyPair) -> Result<Vec<u8>, Unspecified> {
         let algorithm = element(SEQUENCE, &[&oid(ECDSA_WITH_SHA256)]);
         let body = self.body(key.public_key().as_ref(), &algorithm);
@@ -63,11 +64,11 @@ impl TbsCertificate<'_> {
         element(SEQUENCE, &[&element(SET, &[&attribute])])
     }
 
-    /// RFC 5280 §4.2.1.
+    /// Returns the extensions (RFC 5280 §4.2.1).
     fn extensions(&self, point: &[u8]) -> Vec<u8> {
-        // Of the key's SHA-256, which RFC 7093 §2 allows in the place of SHA-1.
+        // First 20 bytes of the key's SHA-256, which RFC 7093 §2 allows in place of SHA-1.
         let key_identifier = &sha256(point)[..20];
-        // The first bit alone, digitalSignature; seven are unused.
+        // Only the first bit is set, digitalSignature. Seven bits are unused.
         let key_usage = element(BIT_STRING, &[&[7, 0x80]]);
         let extensions = [
             subject_alt_name(self.names),
@@ -82,7 +83,7 @@ impl TbsCertificate<'_> {
                 false,
                 &element(OCTET_STRING, &[key_identifier]),
             ),
-            // No CA: that is the default, which DER leaves out.
+            // A certificate that isn't a CA: false is the default, which DER leaves out.
             extension(BASIC_CONSTRAINTS, true, &element(SEQUENCE, &[])),
         ];
         let acme = self.acme_identifier.map_or_else(Vec::new, |digest| {
@@ -92,11 +93,11 @@ impl TbsCertificate<'_> {
     }
 }
 
-/// A request for a certificate (PKCS #10, RFC 2986) for `names` and the public half of `key`. It
-/// has no subject: the names are what counts, and the CA writes the rest itself.
+/// Returns a certificate request (PKCS #10, RFC 2986) for `names` and the public key of `key`. The request
+/// has no subject: only the names count, and the CA sets the remaining fields.
 ///
 /// # Errors
-/// The system gives no randomness.
+/// Fails if the system has no randomness.
 pub(super) fn request(names: &[String], key: &EcdsaKeyPair) -> Result<Vec<u8>, Unspecified> {
     let extensions = element(SEQUENCE, &[&subject_alt_name(names)]);
     let attribute = [oid(EXTENSION_REQUEST), element(SET, &[&extensions])].concat();
@@ -109,7 +110,7 @@ pub(super) fn request(names: &[String], key: &EcdsaKeyPair) -> Result<Vec<u8>, U
     signed(&element(SEQUENCE, &parts), key)
 }
 
-/// What both a certificate and a request are: a body, the algorithm and the signature.
+/// Returns the structure common to certificates and requests: body, algorithm and signature.
 fn signed(body: &[u8], key: &EcdsaKeyPair) -> Result<Vec<u8>, Unspecified> {
     let algorithm = element(SEQUENCE, &[&oid(ECDSA_WITH_SHA256)]);
     let signature = key.sign(&SystemRandom::new(), body)?;
@@ -142,7 +143,7 @@ fn extension(id: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
     element(SEQUENCE, &[&oid(id), &critical, &value])
 }
 
-/// A GeneralName (RFC 5280 §4.2.1.6).
+/// Returns a GeneralName (RFC 5280 §4.2.1.6).
 fn general(name: &str) -> Vec<u8> {
     match name.parse() {
         Ok(IpAddr::V4(address)) => element(IP_ADDRESS, &[&address.octets()]),
@@ -151,7 +152,7 @@ fn general(name: &str) -> Vec<u8> {
     }
 }
 
-/// Two digits for the year through 2049, then four (RFC 5280 §4.1.2.5).
+/// Returns a time with two digits for the year through 2049, and four digits later (RFC 5280 §4.1.2.5).
 fn time(unix: u64) -> Vec<u8> {
     let date = civil(unix);
     let text = format!(
@@ -164,39 +165,39 @@ fn time(unix: u64) -> Vec<u8> {
     }
 }
 
-/// A BIT STRING begins with how many bits of its last byte don't count.
+/// First byte of a BIT STRING: the number of unused bits in the last byte.
 const NO_UNUSED_BITS: &[u8] = &[0];
 
 /// `[0] IMPLICIT Attributes` of a request (RFC 2986 §4.1).
 const ATTRIBUTES: u8 = 0xa0;
-/// `[2] IMPLICIT IA5String`
+/// `[2] IMPLICIT IA5String`.
 const DNS_NAME: u8 = 0x82;
-/// `[7] IMPLICIT OCTET STRING`
+/// `[7] IMPLICIT OCTET STRING`.
 const IP_ADDRESS: u8 = 0x87;
 
-/// 2.5.4.3
+/// Object identifier 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
-/// 1.2.840.10045.2.1
+/// Object identifier 1.2.840.10045.2.1.
 const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
-/// 1.2.840.10045.3.1.7
+/// Object identifier 1.2.840.10045.3.1.7.
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
-/// 1.2.840.10045.4.3.2
+/// Object identifier 1.2.840.10045.4.3.2.
 const ECDSA_WITH_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
-/// 2.5.29.14
+/// Object identifier 2.5.29.14.
 const SUBJECT_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 14];
-/// 2.5.29.15
+/// Object identifier 2.5.29.15.
 const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
-/// 2.5.29.17
+/// Object identifier 2.5.29.17.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
-/// 2.5.29.19
+/// Object identifier 2.5.29.19.
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
-/// 2.5.29.37
+/// Object identifier 2.5.29.37.
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
-/// 1.2.840.113549.1.9.14
+/// Object identifier 1.2.840.113549.1.9.14.
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
-/// 1.3.6.1.5.5.7.1.31
+/// Object identifier 1.3.6.1.5.5.7.1.31.
 const ACME_IDENTIFIER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 31];
-/// 1.3.6.1.5.5.7.3.1
+/// Object identifier 1.3.6.1.5.5.7.3.1.
 const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 
 #[cfg(test)]
@@ -235,8 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn our_own_reader_takes_it() {
-        // Names of more than 127 and more than 255 bytes, for every form of a length.
+    fn the_der_reader_of_the_server_parses_a_certificate() {
+        // Names of more than 127 and more than 255 bytes exercise every form of a length.
         let long = ["a"; 40].join(".");
         for count in [1, 2, 64] {
             let names: Vec<String> = (0..count).map(|at| format!("{at}.{long}")).collect();
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn openssl_reads_all_of_it() {
+    fn openssl_reads_all_fields_of_a_certificate() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("certificate.der");
         let names = ["localhost", "*.a.test", "192.0.2.7", "2001:db8::1"];
@@ -273,7 +274,7 @@ mod tests {
             "X509v3 Subject Key Identifier",
             "X509v3 Basic Constraints: critical\n                CA:FALSE\n",
         ] {
-            // openssl 3.2 leaves the blanks around `=` away.
+            // openssl 3.2 prints no spaces around `=`.
             let tight = part.replace(" = ", "=");
             assert!(
                 text.contains(part) || text.contains(&tight),
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn openssl_takes_a_request() {
+    fn openssl_verifies_a_request() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("request.der");
         let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn openssl_finds_the_signature_right() {
+    fn openssl_verifies_the_signature_of_a_certificate() {
         let folder = tempfile::tempdir().unwrap();
         let der_file = folder.path().join("certificate.der");
         let pem_file = folder.path().join("certificate.pem");

@@ -1,4 +1,4 @@
-//! Handshakes in memory with rustls as the client, on certificates made for the test.
+//! Tests of handshakes in memory, with rustls as the client and certificates made for the tests.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -17,10 +17,10 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// 2027, inside the validity of all test certificates.
+/// A time in 2027, within the validity of all test certificates.
 const NOW: u64 = 1_800_000_000;
 
-/// A folder with a CA and what it signs.
+/// Folder with a CA and its certificates.
 struct Fixture {
     folder: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -47,14 +47,14 @@ impl Fixture {
         self.path(name)
     }
 
-    /// PEM of a certificate for these names.
+    /// Returns the PEM of a certificate for `names`.
     fn certificate(&self, names: &[&str], key: &KeyPair) -> String {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let params = CertificateParams::new(names).unwrap();
         params.signed_by(key, &self.authority).unwrap().pem()
     }
 
-    /// A pair in one file, named after its first name.
+    /// Writes a pair into one file, named after its first name.
     fn pair(&self, names: &[&str]) -> PairSpec {
         let key = KeyPair::generate().unwrap();
         let names_inside: Vec<&str> = match names {
@@ -113,7 +113,7 @@ impl Fixture {
             .with_no_client_auth()
     }
 
-    /// A client with a certificate by `issuer`.
+    /// Makes a client with a certificate signed by `issuer`.
     fn certified_client(
         &self,
         issuer: &CertifiedIssuer<'static, KeyPair>,
@@ -160,7 +160,8 @@ fn unix_now() -> u64 {
 
 type Ends = (ClientConnection, Box<ServerConnection>);
 
-/// A whole handshake and whatever follows it by itself; the error is whoever's failed first.
+/// Performs a whole handshake and processes all further messages of both ends. Returns the error of the end
+/// that failed first.
 fn connect(tls: &Tls, client: &ClientConfig, name: &str) -> Result<Ends, rustls::Error> {
     connect_in_pieces(tls, client, name, usize::MAX)
 }
@@ -226,7 +227,7 @@ fn receive(mut server: TlsConnection, mut piece: &[u8]) -> Result<TlsConnection,
     Ok(server)
 }
 
-/// The certificate that the client saw.
+/// Returns the certificate received by the client.
 fn seen(ends: &Ends) -> CertificateDer<'static> {
     ends.0.peer_certificates().unwrap()[0].clone()
 }
@@ -262,7 +263,7 @@ fn the_name_chooses_the_certificate() {
             assert!(connect(&tls, &client, unknown).is_err(), "{unknown}");
             assert_eq!(tls.identity(Some(unknown)), PairFingerprint::NONE);
         }
-        // Without a name there is the self-signed one, which the test's client trusts.
+        // A client without a server name gets the self-signed certificate, which the test's client trusts.
         client.enable_sni = false;
         let ends = connect(&tls, &client, "localhost").unwrap();
         assert_eq!(seen(&ends), fixture.self_signed.certified().cert[0]);
@@ -272,7 +273,7 @@ fn the_name_chooses_the_certificate() {
 }
 
 #[test]
-fn a_pair_for_any_name_takes_the_unknown_and_the_nameless() {
+fn a_pair_for_any_name_serves_unknown_and_missing_names() {
     let fixture = Fixture::new();
     let any = fixture.pair(&["*"]);
     let tls = fixture.tls(&[fixture.pair(&["a.test"]), any.clone()]);
@@ -287,7 +288,7 @@ fn a_pair_for_any_name_takes_the_unknown_and_the_nameless() {
 }
 
 #[test]
-fn without_any_certificate_the_self_signed_one_serves() {
+fn without_pairs_the_self_signed_certificate_is_served() {
     let fixture = Fixture::new();
     let any = PairSpec {
         names: vec!["*".to_owned()],
@@ -306,7 +307,7 @@ fn without_any_certificate_the_self_signed_one_serves() {
 }
 
 #[test]
-fn versions_and_application_protocols() {
+fn versions_and_application_protocols_are_negotiated() {
     let fixture = Fixture::new();
     let pairs = [fixture.pair(&["a.test"])];
     let mut settings = fixture.settings();
@@ -329,7 +330,7 @@ fn versions_and_application_protocols() {
 }
 
 #[test]
-fn both_cipher_orders_win_over_the_clients() {
+fn the_cipher_order_of_the_server_precedes_the_order_of_the_client() {
     use CipherSuite as Suite;
     let fixture = Fixture::new();
     let rsa_key = KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap();
@@ -385,7 +386,7 @@ fn both_cipher_orders_win_over_the_clients() {
 }
 
 #[test]
-fn the_clients_first_key_exchange_needs_no_second_flight() {
+fn the_first_key_exchange_of_the_client_needs_no_second_flight() {
     let fixture = Fixture::new();
     let tls = fixture.tls(&[fixture.pair(&["a.test"])]);
     let cases: [(
@@ -418,7 +419,7 @@ fn the_clients_first_key_exchange_needs_no_second_flight() {
 }
 
 #[test]
-fn a_client_comes_back_by_ticket_after_a_restart_and_on_another_node() {
+fn a_client_resumes_by_ticket_after_a_restart_and_on_another_node() {
     let fixture = Fixture::new();
     let pairs = [fixture.pair(&["a.test"]), fixture.pair(&["b.test"])];
     let state = fixture.path("state");
@@ -449,7 +450,7 @@ fn a_client_comes_back_by_ticket_after_a_restart_and_on_another_node() {
 }
 
 #[test]
-fn a_client_certificate_is_demanded_where_the_site_says_so() {
+fn a_client_certificate_is_demanded_by_its_site_alone() {
     let fixture = Fixture::new();
     let clients = authority("the clients' CA");
     let strangers = authority("another CA");
@@ -466,7 +467,8 @@ fn a_client_certificate_is_demanded_where_the_site_says_so() {
         tls.identity(Some("closed.test"))
     );
     assert!(tls.files().contains(&client_ca));
-    // A connection of QUIC can't have shown a certificate, whatever its handshake was begun with.
+    // A connection over QUIC can't have presented a certificate, whichever configuration its handshake
+    // used.
     assert_eq!(tls.identity_over_quic(Some("closed.test")), None);
     let its = tls.identity(Some("open.test"));
     assert_eq!(tls.identity_over_quic(Some("open.test")), Some(its));
@@ -517,8 +519,8 @@ fn a_ticket_does_not_cross_the_demand_for_a_client_certificate() {
         let ends = connect(&open, &known, "a.test").unwrap();
         assert_eq!(kind(&ends), HandshakeKind::Full);
         connect(&closed, &known, "a.test").unwrap();
-        // The same file with another CA: a client that was let in before must show a certificate again,
-        // on a new connection, and the old one doesn't belong to the site any more.
+        // The same file with another CA: an admitted client must present a certificate again on a new
+        // connection, and the old connection no longer belongs to the site.
         fixture.write("clients.pem", &authority("a new CA").pem());
         let changed = fixture.build(std::slice::from_ref(&closed_spec), &settings);
         assert_ne!(
@@ -535,7 +537,7 @@ fn a_ticket_does_not_cross_the_demand_for_a_client_certificate() {
 }
 
 #[test]
-fn the_hello_may_come_in_any_pieces() {
+fn the_client_hello_may_arrive_in_any_pieces() {
     let fixture = Fixture::new();
     let client_ca = fixture.path("ca.pem");
     let tls = fixture.tls(&[
@@ -546,7 +548,7 @@ fn the_hello_may_come_in_any_pieces() {
         connect_in_pieces(&tls, &fixture.client(), "open.test", piece_bytes).unwrap();
     }
     let (mut client, mut server) = connect(&tls, &fixture.client(), "open.test").unwrap();
-    // More than rustls's default limit of unsent bytes is taken whole.
+    // Writes larger than rustls's default limit of unsent bytes are taken whole.
     assert_eq!(server.writer().write(&[7; 200_000]).unwrap(), 200_000);
     let mut received = vec![0; 200_000];
     let mut filled = 0;
@@ -564,7 +566,7 @@ fn the_hello_may_come_in_any_pieces() {
 }
 
 #[test]
-fn who_speaks_no_tls_gets_an_alert_or_nothing() {
+fn a_client_without_tls_gets_an_alert_or_no_bytes() {
     let fixture = Fixture::new();
     let client_ca = fixture.path("ca.pem");
     let tls = fixture.tls(&[fixture.demanding_pair(&["closed.test"], &client_ca)]);
@@ -585,7 +587,7 @@ fn who_speaks_no_tls_gets_an_alert_or_nothing() {
 }
 
 #[test]
-fn keys_of_every_kind_and_form() {
+fn keys_of_every_kind_and_form_are_loaded() {
     let fixture = Fixture::new();
     let name = "a.test";
     for (kind, label, algorithm) in [
@@ -601,7 +603,7 @@ fn keys_of_every_kind_and_form() {
             key.serialize_pem().replace('\n', "\r\n"),
         ];
         if !label.is_empty() {
-            // Inside PKCS #8 is the older form (RFC 5958 §2).
+            // PKCS #8 contains the older form of the key (RFC 5958 §2).
             let der = key.serialize_der();
             let mut inside = der::DerReader(der::DerReader(&der).next().unwrap().content);
             inside.next();
@@ -694,7 +696,7 @@ fn the_chain_is_put_in_order() {
 }
 
 #[test]
-fn errors_say_the_file_and_what_would_be_right() {
+fn errors_name_the_file_and_the_remedy() {
     let fixture = Fixture::new();
     let key = KeyPair::generate().unwrap();
     let (certificate, key_pem) = (fixture.certificate(&["a.test"], &key), key.serialize_pem());
@@ -720,7 +722,7 @@ fn errors_say_the_file_and_what_would_be_right() {
             "no certificate",
             "CA's answer",
         ),
-        (&pem("CERTIFICATE", b"x"), &key_pem, "no X.509", "again"),
+        (&pem("CERTIFICATE", b"x"), &key_pem, "X.509", "again"),
         (&certificate[..300], &key_pem, "end is missing", "again"),
         (
             &certificate,
@@ -753,7 +755,7 @@ fn errors_say_the_file_and_what_would_be_right() {
 }
 
 #[test]
-fn errors_of_files_and_names() {
+fn unusable_files_and_names_are_errors() {
     let fixture = Fixture::new();
     let good = fixture.pair(&["a.test"]);
     let with = |change: &dyn Fn(&mut PairSpec)| {
@@ -795,7 +797,7 @@ fn errors_of_files_and_names() {
 }
 
 #[test]
-fn warnings_and_summary() {
+fn warnings_and_summary_describe_all_pairs() {
     let fixture = Fixture::new();
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
@@ -833,7 +835,7 @@ fn warnings_and_summary() {
 }
 
 #[test]
-fn the_old_pair_stays_until_both_halves_are_replaced() {
+fn the_old_pair_stays_until_certificate_and_key_are_replaced() {
     let fixture = Fixture::new();
     let [old, new] = [(); 2].map(|()| KeyPair::generate().unwrap());
     let old_certificate = fixture.certificate(&["a.test"], &old);
@@ -860,24 +862,24 @@ fn the_old_pair_stays_until_both_halves_are_replaced() {
     );
     let client = fixture.client();
     assert_eq!(seen(&connect(&half, &client, "a.test").unwrap()), old_der);
-    // Half of it stays half, however often it is built.
+    // The mismatched pair stays mismatched in every build.
     let half = build(Some(&half)).unwrap();
     fixture.write("key.pem", &new.serialize_pem());
     let whole = build(Some(&half)).unwrap();
     assert_eq!(whole.warnings(), [""; 0]);
-    // Another client, since a resumed connection shows the certificate of the first one.
+    // Another client, since a resumed connection shows the certificate of the first connection.
     let ends = connect(&whole, &fixture.client(), "a.test").unwrap();
     assert_eq!(seen(&ends), certificate_in(&spec));
     assert_eq!(
         first.identity(Some("a.test")),
         whole.identity(Some("a.test"))
     );
-    // A file that is gone is an error: the old World goes on as it is.
+    // A missing file is an error: the old World stays in use.
     fs::remove_file(fixture.path("key.pem")).unwrap();
     assert!(build(Some(&whole)).is_err());
 }
 
-/// A pair whose certificate is still to come.
+/// Returns a pair with a certificate that ACME has not obtained yet.
 fn later(fixture: &Fixture, name: &str, client_ca: Option<PathBuf>) -> PairSpec {
     PairSpec {
         names: vec![name.to_owned()],
@@ -889,7 +891,7 @@ fn later(fixture: &Fixture, name: &str, client_ca: Option<PathBuf>) -> PairSpec 
 }
 
 #[test]
-fn the_self_signed_one_stands_in_for_what_comes_later() {
+fn the_self_signed_certificate_replaces_a_missing_managed_certificate() {
     let fixture = Fixture::new();
     let spec = later(&fixture, "a.test", None);
     let settings = fixture.settings();
@@ -903,7 +905,8 @@ fn the_self_signed_one_stands_in_for_what_comes_later() {
     let mut anybody = fixture.client();
     anybody.enable_sni = false;
 
-    // A file that can't be used is as none; then it comes, and stays if it goes.
+    // An unusable file counts as missing. Once loaded, the certificate stays in use after the removal of
+    // its file.
     fixture.write("later.pem", "-----BEGIN");
     assert!(build(Some(&before)).summary()[0].stands_in);
     let ready = fixture.pair(&["a.test"]);
@@ -913,7 +916,7 @@ fn the_self_signed_one_stands_in_for_what_comes_later() {
     assert!(!after.summary()[0].stands_in);
     let ends = connect(&after, &fixture.client(), "a.test").unwrap();
     assert_eq!(seen(&ends), certificate_in(&ready));
-    // A connection from before may go on to be used.
+    // An earlier connection stays usable.
     assert_eq!(
         before.identity(Some("a.test")),
         after.identity(Some("a.test"))
@@ -925,7 +928,7 @@ fn the_self_signed_one_stands_in_for_what_comes_later() {
 }
 
 #[test]
-fn who_validates_a_name_gets_the_challenge_and_nothing_else() {
+fn a_validating_directory_gets_only_the_certificate_of_the_challenge() {
     let fixture = Fixture::new();
     let issuer = authority("clients");
     let client_ca = fixture.write("clients.pem", &issuer.pem());
@@ -945,13 +948,14 @@ fn who_validates_a_name_gets_the_challenge_and_nothing_else() {
     for name in ["a.test", "b.test"] {
         assert!(connect(&tls, &validating, name).is_err(), "{name}");
         let posted = ledger.post_alpn(name, "token.print", unix_now()).unwrap();
-        // It signs itself, so the client refuses it; but not before it has come that far.
+        // The challenge's certificate is self-signed, so the client refuses it after receiving it.
         let error = connect(&tls, &validating, name).err().unwrap();
         assert!(
             matches!(error, rustls::Error::InvalidCertificate(_)),
             "{name}: {error}"
         );
-        // Whoever offers more is met as everybody: with the site's certificate, and its demand.
+        // A client that offers further protocols is an ordinary client: it gets the site's certificate and
+        // the site's demand for a client certificate.
         let both = connect(&tls, &asking(&[ACME_TLS_ALPN, b"h2"]), name);
         match name {
             "a.test" => {

@@ -1,14 +1,14 @@
-//! Session tickets: what lets a client come back without a full handshake, and lets us keep no
-//! session of anybody (RFC 5077, RFC 8446 §4.6.1).
+//! Session tickets, which allow a client to resume without a full handshake, and the server to store no
+//! sessions (RFC 5077, RFC 8446 §4.6.1).
 //!
-//! A ticket is the session, sealed with a key that only we have. The keys turn over, live in a file
-//! of the state folder so that tickets outlive a restart, or come from a file that several nodes
-//! share. Each *scope* seals with keys of its own, derived from those: a ticket of a site that
-//! demands client certificates opens nowhere else.
+//! A ticket is the session, sealed with a key known only to the server. The keys rotate. The keys are
+//! stored in a file of the state folder, so that tickets survive a restart, or come from a file shared by
+//! several nodes. Each *scope* has its own keys, derived from the stored keys: a ticket of a site that
+//! demands client certificates can't be opened for another site.
 //!
-//! The key file is text. One key a line, 64 hex digits, newest first; the first seals, all open.
-//! Empty lines and lines that begin with `#` are skipped. After a key may stand the Unix time at
-//! which it was made; our own file has it, a shared one doesn't need it.
+//! The key file is text with one key a line, 64 hex digits, newest first. The first key seals, and all keys
+//! open. Empty lines and lines that begin with `#` are skipped. The Unix time of the key's creation may
+//! follow the key. The file in the state folder contains the time, and a shared file needs no time.
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,40 +28,40 @@ use rustls::server::ProducesTickets;
 use crate::base::atomic_file;
 use crate::tls::error::{TlsError, TlsPart};
 
-/// The ticket keys of this server, shared by all Worlds and workers.
+/// Ticket keys of the server, shared by all Worlds and workers.
 pub struct TicketKeys {
     keys: ArcSwap<KeyList>,
     origin: KeyOrigin,
-    /// Held while the file is read or written, so that two turns don't cross.
+    /// Lock held while the file is read or written, so that two rotations don't overlap.
     turning: Mutex<()>,
 }
 
-/// Where the keys come from, which decides who turns them over.
+/// Source of the keys, which decides about rotation.
 enum KeyOrigin {
-    /// Ours alone: turned over by us, kept in this file.
+    /// A file of the server alone. The server rotates the keys.
     State(PathBuf),
-    /// The operator's, shared with other nodes: read, never written.
+    /// The operator's file, shared with other nodes. The server reads the file and never writes the file.
     Shared(PathBuf),
-    /// Ours alone, gone with the process.
+    /// Keys of the process alone, lost at its end.
     Memory,
 }
 
-/// Newest first, never empty.
+/// Keys, newest first. The list is never empty.
 struct KeyList(Vec<TicketKey>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct TicketKey {
     secret: [u8; SECRET_BYTES],
-    /// Unix seconds; 0 if the file doesn't say.
+    /// Time of creation in Unix seconds; 0 if the file has no time.
     made_at: u64,
 }
 
 impl TicketKeys {
-    /// Keys kept in the state folder, made there if there are none yet or they can't be read.
-    /// `now` is Unix time.
+    /// Loads the keys of the state folder. Makes new keys if the file is missing or malformed. `now` is
+    /// Unix time.
     ///
     /// # Errors
-    /// The file can't be opened, or a new one can't be written.
+    /// Fails if the file can't be opened, or a new file can't be written.
     pub fn from_state(state: &Path, now: u64) -> Result<TicketKeys, TlsError> {
         let path = state.join(STATE_FILE);
         let keys = match read(&path) {
@@ -78,15 +78,16 @@ impl TicketKeys {
         Ok(tickets)
     }
 
-    /// Keys from a file that other nodes have too; see the top of this module for its form.
+    /// Loads keys from a file shared with other nodes. The documentation of the module describes the
+    /// format.
     ///
     /// # Errors
-    /// The file can't be read, or a line of it is not a key.
+    /// Fails if the file can't be read, or a line isn't a key.
     pub fn from_file(path: &Path) -> Result<TicketKeys, TlsError> {
         if fs::metadata(path).is_ok_and(|file| file.mode() & 0o007 != 0) {
             log::warn!(
-                "{}: any user of this machine may read these ticket keys, and with them the \
-                 connections that they resume (chmod o= is right)",
+                "{}: any user of the machine may read the ticket keys and decrypt the \
+                 resumed connections (remove the permission with chmod o=)",
                 path.display()
             );
         }
@@ -94,10 +95,10 @@ impl TicketKeys {
         Ok(TicketKeys::new(keys, KeyOrigin::Shared(path.to_owned())))
     }
 
-    /// Keys that end with this process: where there is no state folder to write to.
+    /// Makes keys that are lost at the end of the process, for a server without a writable state folder.
     ///
     /// # Errors
-    /// The system gives no randomness.
+    /// Fails if the system has no randomness.
     pub fn in_memory(now: u64) -> Result<TicketKeys, TlsError> {
         Ok(TicketKeys::new(
             KeyList(vec![TicketKey::new(now)?]),
@@ -113,7 +114,7 @@ impl TicketKeys {
         }
     }
 
-    /// The file shared with other nodes, to watch for changes.
+    /// Returns the file shared with other nodes, to be watched for changes.
     pub fn shared_file(&self) -> Option<&Path> {
         match &self.origin {
             KeyOrigin::Shared(path) => Some(path),
@@ -121,13 +122,13 @@ impl TicketKeys {
         }
     }
 
-    /// Turns our own keys over if it is time, or reads the shared file again; true if the keys
-    /// changed. To be called every few minutes, and when the shared file changes. `now` is Unix
-    /// time.
+    /// Rotates the server's own keys if due, or reads the shared file again. Returns true if the keys
+    /// changed. The caller calls the function every few minutes, and when the shared file changes. `now` is
+    /// Unix time.
     ///
     /// # Errors
-    /// The shared file became unreadable: the keys stay as they were. Our own file can't be
-    /// written: the keys are new all the same, but the next restart forgets them.
+    /// Fails if the shared file can't be read; the keys then stay unchanged. Fails if the server's own file
+    /// can't be written; the keys are then rotated, but lost at the next restart.
     pub fn rotate_if_due(&self, now: u64) -> Result<bool, TlsError> {
         let _turn = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
         if let KeyOrigin::Shared(path) = &self.origin {
@@ -138,8 +139,9 @@ impl TicketKeys {
             return Ok(false);
         };
         if newest.made_at > now {
-            // The clock was wrong then, or it is now (no battery, before NTP). Counting starts
-            // over, so that a key from the far future still ends.
+            // The clock was wrong at the key's creation, or is wrong now (a machine without a battery,
+            // before NTP). The key's age is counted from now on, so that a key with a creation time in the
+            // far future is rotated as well.
             let mut keys = keys.0.clone();
             keys[0].made_at = now;
             return Ok(self.replace(KeyList(keys)));
@@ -154,7 +156,7 @@ impl TicketKeys {
                 .first()
                 .is_some_and(|other| other.made_at <= now && now - other.made_at < ROTATION_SECONDS)
         {
-            // Another process on the same folder, as in an upgrade, was first.
+            // Another process with the same folder, as during an upgrade, has rotated the keys.
             return Ok(self.replace(stored));
         }
         let mut turned = vec![TicketKey::new(now)?];
@@ -170,7 +172,7 @@ impl TicketKeys {
         Ok(true)
     }
 
-    /// True if these are other keys than before.
+    /// Replaces the keys. Returns true if the keys differ from the previous keys.
     fn replace(&self, keys: KeyList) -> bool {
         if self.keys.load().0 == keys.0 {
             return false;
@@ -179,11 +181,11 @@ impl TicketKeys {
         true
     }
 
-    /// A producer for rustls whose tickets open only under the same `scope`, on this and every
-    /// node that has the same keys.
+    /// Returns a ticket producer for rustls. Its tickets open only under the same `scope`, on all nodes
+    /// with the same keys.
     ///
     /// # Errors
-    /// The cryptographic library refuses a key, which it has no reason to.
+    /// Fails if the cryptographic library refuses a key, which indicates a bug.
     pub fn producer(self: &Arc<Self>, scope: &[u8]) -> Result<Arc<dyn ProducesTickets>, TlsError> {
         let keys = self.keys.load_full();
         let derived = DerivedKeys::new(keys, scope).map_err(|Unspecified| {
@@ -196,10 +198,10 @@ impl TicketKeys {
         }))
     }
 
-    /// A secret for something else than tickets, derived from the newest key.
+    /// Returns a secret for purposes other than tickets, derived from the newest key.
     ///
     /// # Errors
-    /// The cryptographic library refuses a key, which it has no reason to.
+    /// Fails if the cryptographic library refuses a key, which indicates a bug.
     pub fn secret(&self, scope: &[u8]) -> Result<[u8; SECRET_BYTES], TlsError> {
         let keys = self.keys.load();
         let newest = keys.0.first().ok_or(Unspecified);
@@ -215,22 +217,22 @@ impl fmt::Debug for TicketKeys {
     }
 }
 
-/// Seals and opens the tickets of one scope. A frame is the key's name (16 bytes), a random nonce
-/// (12), AES-256-GCM of the session and the Unix time of its issue (8, big-endian), and the tag (16).
+/// Producer of the tickets of one scope. A ticket consists of the key's name (16 bytes), a random nonce
+/// (12), the session and the Unix time of issue (8, big-endian) sealed with AES-256-GCM, and the tag (16).
 struct ScopedTicketer {
     tickets: Arc<TicketKeys>,
     scope: Box<[u8]>,
     derived: ArcSwap<DerivedKeys>,
 }
 
-/// This scope's keys, and the keys that they were derived from.
+/// Keys of one scope, and the keys used for the derivation.
 struct DerivedKeys {
     from: Arc<KeyList>,
     keys: Vec<ScopedKey>,
 }
 
 struct ScopedKey {
-    /// Tells at once which key, if any, opens a ticket; says nothing about the key.
+    /// Name that identifies the key of a ticket without revealing the key.
     name: [u8; NAME_BYTES],
     seal: LessSafeKey,
 }
@@ -258,7 +260,7 @@ impl ScopedKey {
     }
 }
 
-/// So many bytes for `purpose` and `scope` that tell nothing about `secret` (RFC 5869).
+/// Derives bytes for `purpose` and `scope` that reveal nothing about `secret` (RFC 5869).
 fn derive<const BYTES: usize>(
     purpose: &[u8],
     secret: &[u8],
@@ -279,7 +281,7 @@ fn derive<const BYTES: usize>(
 }
 
 impl ScopedTicketer {
-    /// Derives again if the server's keys were turned over since.
+    /// Returns the derived keys, derived again after a rotation of the server's keys.
     fn derived(&self) -> Option<arc_swap::Guard<Arc<DerivedKeys>>> {
         let derived = self.derived.load();
         let current = self.tickets.keys.load();
@@ -329,7 +331,7 @@ impl ScopedTicketer {
             .ok()?;
         let session_bytes = plain.len().checked_sub(TIME_BYTES)?;
         let issued = u64::from_be_bytes(plain[session_bytes..].try_into().ok()?);
-        // A shared key may stay in its file for years; a ticket lives a day all the same.
+        // A shared key may stay in its file for years, but a ticket is valid for one day.
         if now.saturating_sub(issued) > u64::from(LIFETIME_SECONDS) {
             return None;
         }
@@ -356,15 +358,16 @@ impl ProducesTickets for ScopedTicketer {
     }
 }
 
-/// Notes when a ticket was opened: QUIC's connections don't tell whether they were resumed.
+/// Ticket producer that counts opened tickets, since QUIC connections don't report resumption.
 pub struct ResumptionObserver(pub Arc<dyn ProducesTickets>);
 
 thread_local! {
     static OPENED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether a ticket was opened on this thread that wasn't asked about yet. Handshakes go on beside
-/// each other, and so it may be that of another; but each is told once.
+/// Returns true if a ticket was opened on the calling thread, and counts down the opened tickets.
+/// Handshakes are interleaved, so the ticket may belong to another connection, but each ticket is reported
+/// once.
 pub fn was_ticket_opened() -> bool {
     let opened = OPENED.get();
     OPENED.set(opened.saturating_sub(1));
@@ -415,7 +418,7 @@ impl TicketKey {
         })
     }
 
-    /// A line of the file; an error says what is wrong with it.
+    /// Parses a line of the file. An error describes the fault.
     fn parse(line: &str) -> Result<TicketKey, String> {
         let mut words = line.split_ascii_whitespace();
         let digits = words.next().unwrap_or("").as_bytes();
@@ -426,17 +429,17 @@ impl TicketKey {
         for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
             let digit = |digit: u8| char::from(digit).to_digit(16);
             let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
-                return Err("a character that is no hex digit".to_owned());
+                return Err("a character that is not a hex digit".to_owned());
             };
             *byte = (high << 4 | low) as u8;
         }
         if secret.iter().all(|byte| *byte == secret[0]) {
-            return Err("a key that anybody would guess".to_owned());
+            return Err("a key that is easy to guess".to_owned());
         }
         let made_at = match words.next().map(str::parse) {
             None => 0,
             Some(Ok(seconds)) => seconds,
-            Some(Err(_)) => return Err("after the key stands no Unix time".to_owned()),
+            Some(Err(_)) => return Err("the word after the key is not a Unix time".to_owned()),
         };
         match words.next() {
             None => Ok(TicketKey { secret, made_at }),
@@ -446,7 +449,7 @@ impl TicketKey {
 }
 
 impl KeyList {
-    /// The error has the number of the line, counted from 1, and what is wrong with it.
+    /// Parses a key file. An error contains the number of the line, counted from 1, and the fault.
     fn parse(text: &str) -> Result<KeyList, (usize, String)> {
         let mut keys = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -468,11 +471,11 @@ impl KeyList {
     fn to_text(&self) -> String {
         use fmt::Write as _;
         let mut text = String::from(
-            "# Ticket keys, newest first. Whoever has them can read resumed connections.\n",
+            "# Ticket keys, newest first. A reader of this file can decrypt resumed connections.\n",
         );
         for key in &self.0 {
             for byte in key.secret {
-                let _ = write!(text, "{byte:02x}"); // a String takes everything
+                let _ = write!(text, "{byte:02x}"); // writing to a String never fails
             }
             let _ = writeln!(text, " {}", key.made_at);
         }
@@ -480,7 +483,7 @@ impl KeyList {
     }
 }
 
-/// Why there are no keys from a file.
+/// Reason for a file without keys.
 enum KeyFileError {
     Missing,
     Failed(TlsError),
@@ -525,7 +528,7 @@ fn unreadable(path: &Path, error: &io::Error) -> TlsError {
     .in_file(path)
 }
 
-/// The first key of a state folder.
+/// Makes and stores the first key of a state folder.
 fn start(path: &Path, now: u64) -> Result<KeyList, TlsError> {
     let keys = KeyList(vec![TicketKey::new(now)?]);
     store(path, &keys.to_text())?;
@@ -536,7 +539,7 @@ fn store(path: &Path, text: &str) -> Result<(), TlsError> {
     atomic_file::write(path, text.as_bytes(), 0o600).map_err(|error| {
         TlsError::new(
             TlsPart::Tickets,
-            format!("can't keep the ticket keys: {error}"),
+            format!("can't store the ticket keys: {error}"),
             "the state folder must be writable",
         )
         .in_file(path)
@@ -549,15 +552,18 @@ fn unix_now() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// In the state folder.
+/// Name of the key file in the state folder.
 const STATE_FILE: &str = "tickets.keys";
-/// How long a key seals before the next one does; for as long again it opens.
+/// Seconds for which a key seals before the next key takes over. The replaced key opens tickets for as long
+/// again.
 const ROTATION_SECONDS: u64 = 12 * 3600;
-/// No ticket is taken for longer: who later steals a key reads at most a day of resumed traffic.
+/// Lifetime of a ticket in seconds. A thief of a key can decrypt at most one day of resumed traffic.
 const LIFETIME_SECONDS: u32 = 24 * 3600;
-/// Keys in one file: more means that somebody forgot to remove the old ones.
+/// Keys in one file. A file with more keys contains keys that the operator forgot to remove, and is
+/// refused.
 const KEYS_MAX: usize = 16;
-/// A session with a client's certificate chain in it; the ticket has to fit a 16-bit length.
+/// Bytes of a session: a session may contain a client's certificate chain, and the ticket has to fit a
+/// 16-bit length. A larger session gets no ticket.
 const SESSION_BYTES_MAX: usize = 16 * 1024;
 const SECRET_BYTES: usize = 32;
 const NAME_BYTES: usize = 16;
@@ -610,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_private_and_whole() {
+    fn the_key_file_is_private_and_replaced_if_malformed() {
         let state = tempfile::tempdir().unwrap();
         from_state(state.path(), NOW);
         let path = state.path().join(STATE_FILE);
@@ -623,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_process_takes_the_key_that_the_first_made() {
+    fn a_second_process_uses_the_key_of_the_first() {
         let state = tempfile::tempdir().unwrap();
         let first = from_state(state.path(), NOW);
         let second = from_state(state.path(), NOW);
@@ -635,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_ahead_loses_no_key_and_keeps_none_for_ever() {
+    fn a_key_from_the_future_stays_usable_and_is_rotated() {
         let state = tempfile::tempdir().unwrap();
         let tickets = from_state(state.path(), NOW + 1_000_000_000);
         let scope = scoped(&tickets, b"");
@@ -648,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_lives_a_day_even_if_its_key_stays() {
+    fn a_ticket_is_valid_for_a_day_even_if_its_key_stays() {
         let tickets = Arc::new(TicketKeys::in_memory(NOW).unwrap());
         let scope = scoped(&tickets, b"");
         let ticket = scope.seal(b"s", NOW).unwrap();
@@ -657,11 +663,11 @@ mod tests {
     }
 
     #[test]
-    fn scopes_and_alterations_do_not_open() {
+    fn tickets_of_other_scopes_and_altered_tickets_do_not_open() {
         let tickets = Arc::new(TicketKeys::in_memory(NOW).unwrap());
         let ticket = scoped(&tickets, b"a").seal(b"session", NOW).unwrap();
         assert_eq!(scoped(&tickets, b"b").open(&ticket, NOW), None);
-        // Not even with the right key's name on it.
+        // A ticket with the right key's name and another scope's content doesn't open, either.
         let mut renamed = ticket.clone();
         let other = scoped(&tickets, b"b").seal(b"", NOW).unwrap();
         renamed[..NAME_BYTES].copy_from_slice(&other[..NAME_BYTES]);
@@ -677,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_file_is_read_again_and_a_bad_one_changes_nothing() {
+    fn a_changed_shared_file_is_read_and_a_malformed_file_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("shared.keys");
         let [old, new] = ["0123456789abcdef", "fedcba9876543210"].map(|half| half.repeat(4));
@@ -708,7 +714,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_keys() {
+    fn malformed_lines_are_refused() {
         let good = "0123456789abcdef".repeat(4);
         for (text, line, word) in [
             (String::new(), 1, "no key"),
@@ -743,7 +749,7 @@ mod tests {
         }
 
         #[test]
-        fn any_session_comes_back(session in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        fn any_session_is_opened_again(session in proptest::collection::vec(any::<u8>(), 0..2000)) {
             let tickets = Arc::new(TicketKeys::in_memory(NOW).unwrap());
             let scope = scoped(&tickets, b"");
             let frame = scope.seal(&session, NOW).unwrap();

@@ -1,15 +1,16 @@
-//! One line of the access log, combined or JSON.
+//! Access log line in the combined format or as JSON.
 //!
-//! The formatting machinery of the standard library would cost more than finding the page, so
-//! numbers and escapes are done here: clean spans are copied whole, and a table finds their ends.
-//! Whatever a peer sends, a line is one line, and no byte of it can steer a terminal.
+//! The formatting machinery of the standard library would cost more than finding the page. Numbers and
+//! escapes are therefore written directly: spans without special characters are copied whole, and a table
+//! finds the end of each span. For any input of a peer, one request is one line, and no byte can control a
+//! terminal.
 
 use std::net::IpAddr;
 
 use crate::base::clock::rfc3339_ms;
 use crate::base::number_text::{push_address, push_number};
 
-/// How lines are written.
+/// Format of access log lines.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum AccessLogFormat {
     /// Apache's `combined`.
@@ -18,38 +19,38 @@ pub enum AccessLogFormat {
     Json,
 }
 
-/// What the log tells of one request. Fields that the peer didn't send are `None`.
+/// Contents of the access log for one request. Fields missing in the request are `None`.
 #[derive(Copy, Clone, Debug)]
 pub struct AccessLogLine<'a> {
     /// The client's address.
     pub peer: IpAddr,
-    /// The user, once the password was right.
+    /// The user after a successful login.
     pub user: Option<&'a str>,
-    /// When, milliseconds since 1970.
+    /// Time of the request, milliseconds since 1970.
     pub unix_ms: u64,
-    /// The request line, without its CRLF, as it was sent.
+    /// The request line without CRLF, as received.
     pub request: &'a [u8],
-    /// The response's status.
+    /// Status code of the response.
     pub status: u16,
     /// Bytes of the response's body.
     pub bytes: u64,
-    /// The field Referer.
+    /// The Referer field.
     pub referer: Option<&'a [u8]>,
-    /// The field User-Agent.
+    /// The User-Agent field.
     pub agent: Option<&'a [u8]>,
-    /// The field Host, or the target's authority.
+    /// The Host field, or the authority of the target.
     pub host: Option<&'a [u8]>,
-    /// The number of the rule that refused the request; 0 if none did.
+    /// The number of the rule that refused the request, or 0.
     pub rule: u16,
-    /// The version of TLS, as `TLSv1.3`; `None` on a plain connection.
+    /// The version of TLS, for example `TLSv1.3`; `None` on a connection without TLS.
     pub tls: Option<&'static str>,
-    /// How long it took, microseconds.
+    /// Duration of the request in microseconds.
     pub micros: u64,
 }
 
 impl AccessLogLine<'_> {
-    /// Appends the line in `format`, with its newline. `log_time` is the time as the combined log
-    /// has it, brackets included (the worker's clock keeps it ready).
+    /// Appends the line in `format` with a newline. `log_time` is the time in the combined format with
+    /// brackets, which the worker's clock keeps ready.
     pub fn append(&self, format: AccessLogFormat, log_time: &[u8], out: &mut Vec<u8>) {
         match format {
             AccessLogFormat::Combined => self.combined(out, log_time),
@@ -57,9 +58,9 @@ impl AccessLogLine<'_> {
         }
     }
 
-    /// Apache's `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"`; a refused request has
-    /// ` rule=RNUMBER` after it. Control characters and bytes that are no UTF-8 become `\xHH`, quotes
-    /// and backslashes get a backslash.
+    /// Appends a line in Apache's format `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"`. A
+    /// refused request has ` rule=RNUMBER` at the end. Control characters and bytes that are not UTF-8
+    /// become `\xHH`. Quotes and backslashes get a backslash.
     pub fn combined(&self, out: &mut Vec<u8>, log_time: &[u8]) {
         push_address(out, self.peer);
         out.extend_from_slice(b" - ");
@@ -91,9 +92,9 @@ impl AccessLogLine<'_> {
         out.push(b'\n');
     }
 
-    /// An object with `time` (RFC 3339, UTC), `remote`, `user`, `host`, `request`, `status`,
-    /// `bytes`, `referer`, `agent`, `rule`, `tls` and `us` (microseconds), in this order; what there
-    /// isn't is left out. Bytes that are no UTF-8 become U+FFFD.
+    /// Appends an object with `time` (RFC 3339, UTC), `remote`, `user`, `host`, `request`, `status`,
+    /// `bytes`, `referer`, `agent`, `rule`, `tls` and `us` (microseconds), in this order. Missing values
+    /// are left out. Bytes that are not UTF-8 become U+FFFD.
     pub fn json(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"time\":\"");
         out.extend_from_slice(&rfc3339_ms(self.unix_ms));
@@ -120,7 +121,7 @@ impl AccessLogLine<'_> {
     }
 }
 
-/// Appends `text` so that it is one line of visible characters, quotes and all.
+/// Appends `text` as one line of visible characters, with quotes and backslashes unchanged.
 pub(super) fn push_message(out: &mut Vec<u8>, text: &[u8]) {
     push_spans(out, text, |out, odd| match odd {
         [byte @ (b'"' | b'\\')] => out.push(*byte),
@@ -128,7 +129,8 @@ pub(super) fn push_message(out: &mut Vec<u8>, text: &[u8]) {
     });
 }
 
-/// The same for between quotes: those within, and backslashes, get a backslash.
+/// Appends `text` for use between quotes: quotes and backslashes get a backslash, control characters and
+/// bytes that are not UTF-8 become `\xHH`.
 fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
     push_spans(out, text, |out, odd| match odd {
         [byte @ (b'"' | b'\\')] => out.extend_from_slice(&[b'\\', *byte]),
@@ -136,7 +138,8 @@ fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
     });
 }
 
-/// Like [`push_escaped`] for a field without quotes around it: a space would end it.
+/// Appends `text` for a field without quotes, with escapes as in [`push_escaped`]. Spaces are escaped, too,
+/// since a space ends the field.
 fn push_word(out: &mut Vec<u8>, text: &str) {
     for (nth, word) in text.as_bytes().split(|&byte| byte == b' ').enumerate() {
         if nth > 0 {
@@ -152,15 +155,15 @@ fn push_member(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
     push_spans(out, value, |out, odd| match odd {
         [byte @ (b'"' | b'\\')] => out.extend_from_slice(&[b'\\', *byte]),
         [byte] if byte.is_ascii() => push_unicode_escape(out, *byte),
-        // The two bytes of a control character from U+0080 to U+009F.
+        // Two bytes of a control character from U+0080 to U+009F.
         [0xc2, low] => push_unicode_escape(out, *low),
         _ => out.extend_from_slice("\u{fffd}".as_bytes()),
     });
     out.push(b'"');
 }
 
-/// Copies the clean spans of `text` and gives `escape` what lies between: one ASCII character that
-/// needs it, one control character beyond ASCII (two bytes), or one sequence that is no UTF-8.
+/// Copies spans without special characters and passes the remaining pieces to `escape`: one special ASCII
+/// character, one control character beyond ASCII (2 bytes), or one sequence that is not UTF-8.
 fn push_spans(out: &mut Vec<u8>, text: &[u8], escape: impl Fn(&mut Vec<u8>, &[u8])) {
     let mut rest = text;
     while !rest.is_empty() {
@@ -183,7 +186,7 @@ fn push_spans(out: &mut Vec<u8>, text: &[u8], escape: impl Fn(&mut Vec<u8>, &[u8
     }
 }
 
-/// How many bytes from the start are visible ASCII without `"` and `\`.
+/// Returns the number of bytes at the start that are visible ASCII without `"` and `\`.
 fn clean_bytes(text: &[u8]) -> usize {
     text.iter()
         .position(|&byte| !CLEAN[usize::from(byte)])
@@ -200,9 +203,9 @@ const CLEAN: [bool; 256] = {
     table
 };
 
-/// The length of the first character beyond ASCII, and whether it may stay: no if it is no UTF-8
-/// (then the length is that of the sequence that a decoder would replace), nor if it is a control
-/// character (which terminals obey).
+/// Returns the length of the first character beyond ASCII, and true if the character may be copied. Control
+/// characters, which terminals obey, and sequences that are not UTF-8 are not copied. The length of a
+/// malformed sequence is the length that a decoder would replace.
 fn character(text: &[u8]) -> (usize, bool) {
     let longest = &text[..text.len().min(4)];
     let valid = match std::str::from_utf8(longest) {

@@ -1,8 +1,8 @@
-//! The error log: the `log` crate's lines, by way of a sink like any other log.
+//! Error log: the lines of the `log` crate, written by a sink like any other log.
 //!
-//! Until it is given a sink it writes to standard error itself, for what goes wrong at the start. A
-//! message is one line: newlines within it are escaped like all control characters (some of it may
-//! come from a peer), so whoever has more to say puts it into one line, or logs each by itself.
+//! Before a sink is set, lines go directly to standard error, for failures at startup. A message is one
+//! line: newlines and all other control characters are escaped, since a message may contain text from a
+//! peer. Callers put a message into one line, or log several messages.
 
 use std::io::{self, Write};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,7 +14,7 @@ use super::sink::Sink;
 use crate::base::clock::{rfc3339_ms, unix_ms_now};
 use crate::base::log::access_log::push_message;
 
-/// The backend of the `log` crate. Clones are the same log.
+/// Backend of the `log` crate. Clones are the same log.
 #[derive(Clone)]
 pub struct ErrorLog {
     outputs: Arc<RwLock<Option<ErrorLogOutputs>>>,
@@ -27,14 +27,15 @@ struct ErrorLogOutputs {
 }
 
 impl ErrorLogOutputs {
-    /// The destination is the fallback itself.
+    /// Returns true if the sink and the fallback have the same destination.
     fn is_one(&self) -> bool {
         self.sink.is_same(&self.fallback)
     }
 }
 
 impl ErrorLog {
-    /// Makes it the process's log, at standard error for now. Fails if there is one already.
+    /// Installs a log as the process's log, with output to standard error. Fails if the process has a log
+    /// already.
     pub fn install(level: LevelFilter) -> Result<ErrorLog, log::SetLoggerError> {
         let error_log = ErrorLog::new();
         log::set_boxed_logger(Box::new(error_log.clone()))?;
@@ -42,20 +43,20 @@ impl ErrorLog {
         Ok(error_log)
     }
 
-    /// One that nobody writes to before it is installed.
+    /// Makes a log that is not installed.
     pub(crate) fn new() -> ErrorLog {
         ErrorLog {
             outputs: Arc::default(),
         }
     }
 
-    /// From now on lines go to `sink`, and to `fallback` while that fails (its disk is full, say).
+    /// Directs lines to `sink`, and to `fallback` while `sink` fails, for example because of a full disk.
     pub fn direct_to(&self, sink: Sink, fallback: Sink) {
         let outputs = Some(ErrorLogOutputs { sink, fallback });
         *self.outputs.write().unwrap_or_else(PoisonError::into_inner) = outputs;
     }
 
-    /// The outputs, out of the lock: a sink in trouble logs that, on this very thread.
+    /// Returns the outputs outside of the lock: a failing sink logs on the same thread.
     fn outputs(&self) -> Option<ErrorLogOutputs> {
         let outputs = self.outputs.read().unwrap_or_else(PoisonError::into_inner);
         outputs.clone()
@@ -64,7 +65,7 @@ impl ErrorLog {
 
 impl Log for ErrorLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // What libraries have to say is for those who look for it.
+        // Messages of libraries appear only at level debug or trace.
         metadata.target().starts_with("anthill") || log::max_level() >= LevelFilter::Debug
     }
 
@@ -76,11 +77,11 @@ impl Log for ErrorLog {
         match self.outputs() {
             Some(outputs) if outputs.sink.is_failing() && !outputs.is_one() => {
                 outputs.fallback.submit(&mut line.clone());
-                // This one finds out when the destination works again.
+                // The failing sink gets the line, too, to detect that the destination works again.
                 outputs.sink.submit(&mut line);
             }
             Some(outputs) => outputs.sink.submit(&mut line),
-            // There is nobody left to tell if this fails.
+            // An error on standard error can't be reported anywhere.
             None => drop(io::stderr().write_all(&line)),
         }
     }
@@ -94,7 +95,7 @@ impl Log for ErrorLog {
     }
 }
 
-/// `2026-11-20T18:39:14.123Z warn MESSAGE`.
+/// Formats a line like `2026-11-20T18:39:14.123Z warn MESSAGE`.
 fn line(record: &Record<'_>, unix_ms: u64) -> Vec<u8> {
     let message = record.args().to_string();
     let level = match record.level() {
@@ -114,7 +115,7 @@ fn line(record: &Record<'_>, unix_ms: u64) -> Vec<u8> {
     line
 }
 
-/// `log::logger().flush()` waits no longer than this for a slow destination.
+/// Longest wait of `log::logger().flush()` for a slow destination.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -156,7 +157,7 @@ mod tests {
         let open = |destination| sinks.open(&destination).unwrap();
         error_log.direct_to(open(good.clone()), open(spare.clone()));
         log_to(&error_log, "anthill::base", Level::Info, "one");
-        log_to(&error_log, "elsewhere", Level::Info, "not ours");
+        log_to(&error_log, "elsewhere", Level::Info, "from a library");
         error_log.flush();
 
         let full = LogDestination::File("/dev/full".into());
@@ -165,7 +166,7 @@ mod tests {
             &error_log,
             "anthill",
             Level::Error,
-            "lost, and makes it fail",
+            "lost at the failing destination",
         );
         error_log.flush();
         log_to(&error_log, "anthill", Level::Error, "two");

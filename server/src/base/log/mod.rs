@@ -1,8 +1,8 @@
-//! Logs that never make a request wait.
+//! Access log and error log that never block a request.
 //!
-//! A worker formats a [`AccessLogLine`] into a buffer of its own; a full buffer goes to a [`Sink`], whose
-//! thread alone meets the disk or the pipe. What can't be written in time is dropped, counted, and
-//! owned up to in the error log.
+//! A worker formats an [`AccessLogLine`] into its own buffer. A full buffer goes to a [`Sink`], and only
+//! the sink's thread writes to the disk or pipe. Lines that can't be written in time are dropped and
+//! counted, and the error log reports the loss.
 
 mod error_log;
 mod access_log;

@@ -1,8 +1,8 @@
-//! Where log lines go: one queue and one writing thread for each destination, shared by all workers.
+//! Log destinations: one queue and one writer thread for each destination, shared by all workers.
 //!
-//! Handing over a buffer takes a lock for a moment and never waits for the destination. If that is
-//! slower than the lines come, or fails (a full disk, a closed pipe), lines are dropped and counted,
-//! and the error log says so when it begins and how many they were when it is over.
+//! Submitting a buffer takes a lock for a moment and never waits for the destination. If the destination is
+//! slower than the workers, or fails (a full disk, a closed pipe), lines are dropped and counted. The error
+//! log reports the beginning of a loss, and the number of lost lines once the destination works again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,16 +26,16 @@ use crate::base::sys;
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::limits::{LOG_BATCH_BYTES, LOG_QUEUE_BYTES, LOG_SPARE_BUFFERS_MAX};
 
-/// Where lines go, as the operator says it.
+/// Destination of log lines, as configured by the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LogDestination {
-    /// Nowhere.
+    /// No log.
     Off,
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
-    /// The end of this file (or a pipe of this name, if somebody reads it).
+    /// Lines are appended to the file, or written to a named pipe that has a reader.
     File(PathBuf),
 }
 
@@ -50,15 +50,16 @@ impl fmt::Display for LogDestination {
     }
 }
 
-/// Tells the operator what happened to a destination; called from any thread, must not block.
+/// Callback that reports the state of a destination to the operator. Any thread may call the function, and
+/// the function must not block.
 pub type ReportFn = Arc<dyn Fn(Level, String) + Send + Sync>;
 
-/// All destinations in use: the same one asked for twice is opened once.
+/// All destinations in use. A destination opened twice has one sink.
 pub struct Sinks {
     report: ReportFn,
     queue_bytes_max: usize,
     known: Mutex<Vec<OpenSink>>,
-    /// Lines lost by destinations that are not in use any more.
+    /// Lines lost by destinations no longer in use.
     lost_before: AtomicU64,
 }
 
@@ -68,14 +69,14 @@ struct OpenSink {
 }
 
 impl Default for Sinks {
-    /// Sinks that report to the error log.
+    /// Makes a set of sinks that report to the error log.
     fn default() -> Sinks {
         Sinks::new(Arc::new(|level, text| log::log!(level, "{text}")))
     }
 }
 
 impl Sinks {
-    /// Sinks that report their failures by `report`.
+    /// Makes a set of sinks that report failures by `report`.
     pub fn new(report: ReportFn) -> Sinks {
         Sinks::with_queue(report, LOG_QUEUE_BYTES)
     }
@@ -89,8 +90,9 @@ impl Sinks {
         }
     }
 
-    /// The sink of `destination`. A file is opened here and now, by whom we are now, and made if it
-    /// isn't there; the thread begins with the first line (so privileges can be dropped between).
+    /// Returns the sink of `destination`. A file is opened at once with the current privileges, and created
+    /// if missing. The writer thread starts with the first line, so the process may drop privileges in
+    /// between.
     pub fn open(&self, destination: &LogDestination) -> io::Result<Sink> {
         if *destination == LogDestination::Off {
             return Ok(Sink(None));
@@ -136,9 +138,9 @@ impl Sinks {
         Ok(Sink(Some(handle)))
     }
 
-    /// Opens all files anew (they were renamed by who rotates logs): what was submitted before goes
-    /// to the old ones, what comes after to the new. If a new one can't be opened, the old one is
-    /// kept, and that is reported.
+    /// Reopens all files after a log rotation has renamed the files. Lines submitted earlier go to the old
+    /// files, later lines to the new files. If a new file can't be opened, the old file stays in use, and
+    /// the error log reports the failure.
     pub fn reopen(&self) {
         for shared in self.all() {
             if let LogDestination::File(_) = shared.destination {
@@ -147,20 +149,20 @@ impl Sinks {
         }
     }
 
-    /// Waits until all lines are written or dropped, at most until `deadline`; returns whether they
-    /// are.
+    /// Waits until all lines are written or dropped, at most until `deadline`. Returns false at the
+    /// deadline.
     pub fn flush(&self, deadline: Instant) -> bool {
         let mut done = true;
-        // Each is asked, even when time is up: a stuck one says nothing about the others.
+        // Each sink is flushed even after the deadline: a stuck sink says nothing about the other sinks.
         for shared in self.all() {
             done &= shared.flush(deadline);
         }
         done
     }
 
-    /// Lines lost so far, of all destinations.
+    /// Returns the lines lost so far by all destinations.
     pub fn lines_lost(&self) -> u64 {
-        // Counted under the lock, lest a destination that goes counts twice or not at all.
+        // The sum is taken under the lock, so that a destination removed meanwhile is counted once.
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = known.iter().map(|known| known.shared.lost.load(Relaxed));
         lost.sum::<u64>() + self.lost_before.load(Relaxed)
@@ -172,7 +174,7 @@ impl Sinks {
     }
 }
 
-/// A file by the real path of its folder, so that one file under two names is opened once.
+/// Returns a file with the real path of its folder, so that one file under two names is opened once.
 fn one_name(destination: &LogDestination) -> io::Result<LogDestination> {
     let LogDestination::File(path) = destination else {
         return Ok(destination.clone());
@@ -187,25 +189,25 @@ fn one_name(destination: &LogDestination) -> io::Result<LogDestination> {
     Ok(LogDestination::File(folder.canonicalize()?.join(name)))
 }
 
-/// One destination. Clones write to the same; when the last is dropped, what was submitted is
-/// still written, then the destination is closed.
+/// Handle of one destination. Clones write to the same destination. After the last clone is dropped,
+/// submitted lines are still written, then the destination is closed.
 #[derive(Clone)]
 pub struct Sink(Option<Arc<SinkHandle>>);
 
 struct SinkHandle(Arc<SinkShared>);
 
 impl Sink {
-    /// A sink that throws everything away.
+    /// Returns a sink that discards all lines.
     pub fn off() -> Sink {
         Sink(None)
     }
 
-    /// Whether lines needn't be formatted at all.
+    /// Returns true if the sink discards all lines, so that lines need no formatting.
     pub fn is_off(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether both write to one destination.
+    /// Returns true if both sinks write to one destination.
     pub fn is_same(&self, other: &Sink) -> bool {
         match (&self.0, &other.0) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -214,8 +216,8 @@ impl Sink {
         }
     }
 
-    /// Takes the whole lines in `full` and leaves an empty buffer, most often one that was used
-    /// before. Never waits for the destination: if too much waits already, the lines are dropped.
+    /// Takes the whole lines in `full` and leaves an empty buffer, most often a reused buffer. The call
+    /// never waits for the destination: if the queue is full, the lines are dropped.
     pub fn submit(&self, full: &mut Vec<u8>) {
         match &self.0 {
             Some(handle) => handle.0.submit(full),
@@ -223,20 +225,20 @@ impl Sink {
         }
     }
 
-    /// Whether the last write failed.
+    /// Returns true if the last write failed.
     pub fn is_failing(&self) -> bool {
         let failing = |handle: &Arc<SinkHandle>| handle.0.failing.load(Relaxed);
         self.0.as_ref().is_some_and(failing)
     }
 
-    /// Lines lost so far.
+    /// Returns the lines lost so far.
     pub fn lines_lost(&self) -> u64 {
         let lost = |handle: &Arc<SinkHandle>| handle.0.lost.load(Relaxed);
         self.0.as_ref().map_or(0, lost)
     }
 
-    /// Waits until all lines are written or dropped, at most until `deadline`; returns whether they
-    /// are.
+    /// Waits until all lines are written or dropped, at most until `deadline`. Returns false at the
+    /// deadline.
     pub fn flush(&self, deadline: Instant) -> bool {
         let flush = |handle: &Arc<SinkHandle>| handle.0.flush(deadline);
         self.0.as_ref().is_none_or(flush)
@@ -250,8 +252,8 @@ impl Drop for SinkHandle {
     }
 }
 
-/// A worker's lines on their way to a sink: handed over when there are enough of them, and when the
-/// worker says so (it does so from time to time, so that lines of a quiet server are seen soon).
+/// Lines of one worker, submitted to a sink when the batch is full and when the worker flushes the batch.
+/// The worker flushes from time to time, so that lines of a quiet server appear soon.
 pub struct LogBatch {
     sink: Sink,
     format: AccessLogFormat,
@@ -259,7 +261,7 @@ pub struct LogBatch {
 }
 
 impl LogBatch {
-    /// Lines for `sink`, in `format`.
+    /// Makes an empty batch for `sink` in `format`.
     pub fn new(sink: Sink, format: AccessLogFormat) -> LogBatch {
         LogBatch {
             sink,
@@ -268,12 +270,12 @@ impl LogBatch {
         }
     }
 
-    /// Whether lines needn't be gathered at all.
+    /// Returns true if the sink discards all lines.
     pub fn is_off(&self) -> bool {
         self.sink.is_off()
     }
 
-    /// Adds a line; `log_time` as in [`AccessLogLine::append`].
+    /// Adds a line. `log_time` is described at [`AccessLogLine::append`].
     pub fn push(&mut self, line: &AccessLogLine<'_>, log_time: &[u8]) {
         if self.is_off() {
             return;
@@ -284,12 +286,12 @@ impl LogBatch {
         }
     }
 
-    /// Whether nothing waits.
+    /// Returns true if no line waits.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// Hands over what there is.
+    /// Submits all lines to the sink.
     pub fn flush(&mut self) {
         self.sink.submit(&mut self.lines);
     }
@@ -303,14 +305,14 @@ impl Drop for LogBatch {
 
 struct SinkShared {
     destination: LogDestination,
-    /// As the operator named it, with the links that it is led by.
+    /// The destination as the operator wrote it, with symbolic links unresolved.
     named: LogDestination,
     queue_bytes_max: usize,
     report: ReportFn,
     state: Mutex<SinkState>,
-    /// Something for the writer to do.
+    /// Signals work for the writer.
     work: Condvar,
-    /// The writer did something.
+    /// Signals a completed job of the writer.
     done: Condvar,
     lost: AtomicU64,
     failing: AtomicBool,
@@ -319,18 +321,18 @@ struct SinkShared {
 #[derive(Default)]
 struct SinkState {
     jobs: VecDeque<SinkJob>,
-    /// Bytes in `jobs` and in the writer's hands.
+    /// Bytes in `jobs` and in the writer's current job.
     bytes: usize,
     spares: Vec<Vec<u8>>,
-    /// Lines dropped that nobody was told of yet.
-    unsaid: u64,
-    /// The queue is full, and that was said.
+    /// Dropped lines not reported yet.
+    unreported_lines: u64,
+    /// True while the queue is full and the overflow is reported.
     overflowing: bool,
-    /// What to write to, until the writer takes it.
+    /// The open output, until the writer thread takes the output.
     output: Option<SinkOutput>,
-    /// The writer is at a job.
+    /// True while the writer runs a job.
     busy: bool,
-    /// The writer waits for `work`.
+    /// True while the writer waits for `work`.
     sleeping: bool,
     closed: bool,
 }
@@ -342,7 +344,7 @@ enum SinkJob {
 
 impl SinkShared {
     fn lock(&self) -> MutexGuard<'_, SinkState> {
-        // Nothing that could panic half-way runs under the lock.
+        // No code under the lock can panic halfway, so the state behind a poisoned lock is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -354,7 +356,7 @@ impl SinkShared {
         if state.bytes + full.len() > self.queue_bytes_max {
             let first = !std::mem::replace(&mut state.overflowing, true);
             let lines = lines_in(full);
-            state.unsaid += lines;
+            state.unreported_lines += lines;
             drop(state);
             self.lost.fetch_add(lines, Relaxed);
             full.clear();
@@ -386,7 +388,8 @@ impl SinkShared {
     }
 
     fn start_writer(self: &Arc<SinkShared>, output: SinkOutput) {
-        // The closure is lost with what it holds if the thread can't begin, hence the way around.
+        // If the thread can't start, the closure is dropped with its contents. The shared slot keeps the
+        // output.
         let handed_over = Arc::new(Mutex::new(Some(output)));
         let (shared, taken) = (Arc::clone(self), Arc::clone(&handed_over));
         let begun = thread::Builder::new()
@@ -399,7 +402,7 @@ impl SinkShared {
                 }
             });
         if begun.is_err() {
-            // Tried again with the next buffer; meanwhile the queue fills up.
+            // The next buffer starts another attempt. Meanwhile the queue fills up.
             let mut output = handed_over.lock().unwrap_or_else(PoisonError::into_inner);
             self.lock().output = output.take();
         }
@@ -424,11 +427,11 @@ impl SinkShared {
     }
 }
 
-/// The thread of one destination.
+/// Writer thread of one destination.
 struct SinkWriter<'a> {
     shared: &'a SinkShared,
     output: SinkOutput,
-    /// A write broke off within a line: the next begins a new one.
+    /// True after a write that ended within a line: the next write begins a new line.
     within_line: bool,
 }
 
@@ -474,7 +477,7 @@ impl<'a> SinkWriter<'a> {
         }
     }
 
-    /// Gives the buffer back, and owns up to losses once the destination has caught up.
+    /// Returns the buffer to the spares, and reports lost lines once the destination works again.
     fn finish(&self, spare: Option<Vec<u8>>) {
         let mut state = self.shared.lock();
         if let Some(mut lines) = spare {
@@ -487,7 +490,7 @@ impl<'a> SinkWriter<'a> {
         }
         let works_again = state.jobs.is_empty() && !self.shared.failing.load(Relaxed);
         let lost = match works_again {
-            true => std::mem::take(&mut state.unsaid),
+            true => std::mem::take(&mut state.unreported_lines),
             false => 0,
         };
         if works_again {
@@ -520,7 +523,7 @@ impl<'a> SinkWriter<'a> {
         let Some(errno) = failure else { return };
         let lost = lines_in(&lines[written..]);
         self.shared.lost.fetch_add(lost, Relaxed);
-        self.shared.lock().unsaid += lost;
+        self.shared.lock().unreported_lines += lost;
         if !was_failing {
             let reason = io::Error::from(errno);
             let destination = &self.shared.destination;
@@ -533,13 +536,14 @@ impl<'a> SinkWriter<'a> {
         let destination = &self.shared.destination;
         match SinkOutput::open(&self.shared.named) {
             Ok(output) => {
-                // Assigning closes the old one, now that there is a new.
+                // The assignment closes the old file.
                 self.output = output;
                 self.within_line = false;
             }
             Err(error) => {
-                let text =
-                    format!("log {destination}: can't be reopened, the old goes on: {error}");
+                let text = format!(
+                    "log {destination}: can't be reopened, the old file stays in use: {error}"
+                );
                 (self.shared.report)(Level::Error, text);
             }
         }
@@ -563,12 +567,12 @@ impl SinkOutput {
     }
 }
 
-/// Opens a log to append to it. A server that stays root follows a path only to where root, or the owner
-/// of the log's folder, could have led it: that owner could otherwise have root write into any file.
+/// Opens a log file for appending. A server that stays root follows a path only to places chosen by root or
+/// by the owner of the log's folder. Another user could otherwise make root write into any file.
 fn open_file(path: &Path) -> io::Result<File> {
-    // Logs hold addresses: not everybody's business.
+    // Logs contain client addresses, so other users have no access.
     const MODE: u32 = 0o640;
-    // Opening a pipe without a reader would wait for a reader.
+    // Without the flag, opening a pipe without a reader would block.
     const WITHOUT_WAITING: OFlags = OFlags::NONBLOCK;
     if sys::is_root() {
         let way = TrustedPath::resolve(path, LastLink::Follow, MissingFolder::Fail)?;
@@ -578,7 +582,7 @@ fn open_file(path: &Path) -> io::Result<File> {
             let file = File::from(way.open(flags, Mode::from_raw_mode(MODE))?);
             return match way.may_be_planted(&fstat(&file)?)? {
                 true => Err(io::Error::other(
-                    "it is a hard link that the folder's owner may have made to a file of root's",
+                    "a hard link that the folder's owner may have made to a file of root",
                 )),
                 false => Ok(file),
             };
@@ -595,7 +599,7 @@ fn open_file(path: &Path) -> io::Result<File> {
 impl AsFd for SinkOutput {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            // Not the standard library's handles: those keep a buffer of their own.
+            // The standard library's handles have a buffer of their own and are therefore avoided.
             SinkOutput::Stdout => rustix::stdio::stdout(),
             SinkOutput::Stderr => rustix::stdio::stderr(),
             SinkOutput::File(file) => file.as_fd(),
@@ -603,7 +607,8 @@ impl AsFd for SinkOutput {
     }
 }
 
-/// Writes everything, waiting as long as it takes; or says how much was written before it failed.
+/// Writes all bytes and waits as long as necessary. An error contains the number of bytes written before
+/// the failure.
 fn write_all(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), (usize, Errno)> {
     let mut written = 0;
     while written < bytes.len() {
@@ -628,7 +633,7 @@ fn lines_in(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// The writer only formats a line when something fails.
+/// Stack size of the writer thread, which formats text only for failures.
 const WRITER_STACK_BYTES: usize = 256 * 1024;
 
 #[cfg(test)]

@@ -1,20 +1,19 @@
-//! A key of one direction of TLS 1.3, all in one piece.
+//! AEAD key for one direction of a TLS 1.3 connection, stored in one piece.
 //!
-//! The safe interface of the same library keeps what it computes from a key behind a pointer of its
-//! own. With thousands of connections that is somewhere else for each, and every request waits a
-//! dozen times for a line of memory. Here it lies inside the connection's own record, where it can be
-//! fetched ahead.
+//! The safe interface of aws-lc keeps the key schedule behind a separate pointer. With thousands of
+//! connections every request would then wait a dozen times for a cache line. Here the key schedule lies
+//! inside the connection's own record and can be prefetched.
 
 use aws_lc_sys as aws;
 use std::{mem, ptr, slice};
 use zeroize::Zeroize;
 
-/// The length of every tag.
+/// Bytes of every tag.
 pub const TAG_BYTES: usize = 16;
-/// The length of every nonce.
+/// Bytes of every nonce.
 pub const NONCE_BYTES: usize = 12;
 
-/// The ciphers of TLS 1.3 that we speak (RFC 8446 §B.4).
+/// Supported ciphers of TLS 1.3 (RFC 8446 §B.4).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Aead {
     /// AES-128 in Galois/Counter Mode.
@@ -26,7 +25,7 @@ pub enum Aead {
 }
 
 impl Aead {
-    /// The length of its keys.
+    /// Returns the length of the cipher's keys in bytes.
     pub fn key_bytes(self) -> usize {
         match self {
             Aead::Aes128Gcm => 16,
@@ -35,7 +34,7 @@ impl Aead {
     }
 
     fn method(self) -> *const aws::EVP_AEAD {
-        // SAFETY: these return the addresses of constants.
+        // SAFETY: the functions return addresses of constants.
         unsafe {
             match self {
                 Aead::Aes128Gcm => aws::EVP_aead_aes_128_gcm(),
@@ -46,23 +45,23 @@ impl Aead {
     }
 }
 
-/// What is computed from a key once.
+/// Key schedule of one key.
 ///
-/// The library aligns its state to 16 bytes inside the context, by an offset that it notes: the
-/// context itself is aligned so, wherever it is moved, and the offset stays true.
+/// The library aligns its state to 16 bytes inside the context and records the offset. The context itself
+/// has the same alignment, so the offset stays valid after a move.
 #[repr(C, align(16))]
 pub struct AeadKey {
     context: aws::EVP_AEAD_CTX,
 }
 
 impl AeadKey {
-    /// None if `key` is not as long as the cipher's keys are.
+    /// Makes the key schedule. Returns None if `key` has another length than the cipher's keys.
     pub fn new(aead: Aead, key: &[u8]) -> Option<AeadKey> {
         if key.len() != aead.key_bytes() {
             return None;
         }
-        // SAFETY: all zeros is what EVP_AEAD_CTX_zero makes; the call reads `key` and fills the rest,
-        // or leaves it as it was.
+        // SAFETY: all zeros is the state made by EVP_AEAD_CTX_zero. The call reads `key`, and initialises
+        // the context or leaves the context unchanged.
         unsafe {
             aws::CRYPTO_library_init();
             let mut made = AeadKey {
@@ -80,9 +79,10 @@ impl AeadKey {
         }
     }
 
-    /// Seals `content` in place; returns the tag that follows it. None if that is too long.
+    /// Seals `content` in place and returns the tag, which follows the content. Returns None if the content
+    /// is too long.
     ///
-    /// No two calls may be given the same nonce.
+    /// No two calls may use the same nonce.
     pub fn seal(
         &self,
         nonce: [u8; NONCE_BYTES],
@@ -91,8 +91,8 @@ impl AeadKey {
     ) -> Option<[u8; TAG_BYTES]> {
         let mut tag = [0; TAG_BYTES];
         let mut tag_bytes = 0;
-        // SAFETY: the context is initialised, the lengths are those of what stands beside them, and
-        // input and output may be the same place.
+        // SAFETY: the context is initialised, each length belongs to the pointer before it, and input and
+        // output may be equal.
         let done = unsafe {
             aws::EVP_AEAD_CTX_seal_scatter(
                 &self.context,
@@ -113,9 +113,9 @@ impl AeadKey {
         (done == 1 && tag_bytes == TAG_BYTES).then_some(tag)
     }
 
-    /// Opens `sealed`, which ends in its tag, in place; returns how long the content at its beginning
-    /// is. None if it wasn't sealed with this key, nonce and associated data; then nothing of it is
-    /// left.
+    /// Opens `sealed`, which ends with its tag, in place. Returns the length of the content at the
+    /// beginning. Returns None if `sealed` was not made with the same key, nonce and associated data; the
+    /// content is then erased.
     pub fn open(
         &self,
         nonce: [u8; NONCE_BYTES],
@@ -123,7 +123,8 @@ impl AeadKey {
         sealed: &mut [u8],
     ) -> Option<usize> {
         let mut len = 0;
-        // SAFETY: as above; the content is never longer than what was sealed.
+        // SAFETY: the context is initialised, each length belongs to the pointer before it, and the content
+        // is never longer than `sealed`.
         let done = unsafe {
             aws::EVP_AEAD_CTX_open(
                 &self.context,
@@ -145,8 +146,8 @@ impl AeadKey {
 impl Drop for AeadKey {
     fn drop(&mut self) {
         let context: *mut aws::EVP_AEAD_CTX = &mut self.context;
-        // SAFETY: it was initialised or is zero; after the cleanup nobody reads it, and all of its
-        // bytes were written when it was made.
+        // SAFETY: the context was initialised or is zero. No code reads the context after the cleanup, and
+        // all bytes were written during construction.
         unsafe {
             aws::EVP_AEAD_CTX_cleanup(context);
             slice::from_raw_parts_mut(context.cast::<u8>(), size_of::<aws::EVP_AEAD_CTX>())

@@ -28,7 +28,7 @@ static SHARED: Mutex<HeapState> = Mutex::new(HeapState {
 
 struct HeapState {
     blocks: Dlmalloc<Segments>,
-    /// Bytes that callers hold.
+    /// Bytes held by callers.
     used: usize,
 }
 
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_come_back_to_who_asks_for_their_size() {
+    fn freed_blocks_are_reused_for_their_size() {
         Heap::enable_thread_cache();
         // SAFETY: each block is freed once, with the layout of the allocation.
         unsafe {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn the_thread_cache_is_bounded() {
         Heap::enable_thread_cache();
         let layout = layout(16_384);
         // SAFETY: each block is freed once, with the layout of the allocation.
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn resizing_keeps_what_is_in_it() {
+    fn resizing_keeps_the_content() {
         Heap::enable_thread_cache();
         // SAFETY: each block is freed once with the layout of the allocation, and only written bytes are
         // read.

@@ -1,9 +1,9 @@
-//! Starting another program without copying ourselves.
+//! Start of child processes without copying the server's memory map.
 //!
-//! The kernel's `fork` copies page tables, which for a server of many pages is most of the cost.
-//! `posix_spawn` borrows our memory until the new program is there (`CLONE_VM | CLONE_VFORK`), and
-//! only the thread that calls it waits. The standard library does so too, but not where a program is
-//! to have a folder and a session of its own.
+//! The kernel's `fork` copies page tables, most of the cost for a server with many pages. `posix_spawn`
+//! shares the server's memory until the program is loaded (`CLONE_VM | CLONE_VFORK`), and only the calling
+//! thread waits. The standard library uses `posix_spawn`, too, but not for a program with a working
+//! directory and a session of its own.
 
 use rustix::process::{Pid, Resource, Rlimit};
 use std::ffi::CStr;
@@ -12,33 +12,33 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-/// A program to be started.
+/// Program to be started.
 pub struct SpawnOptions<'p> {
-    /// Its file, absolute.
+    /// Absolute path of the program's file.
     pub file: &'p CStr,
-    /// Its arguments, the first being its name; each with a NUL behind it.
+    /// Arguments, each followed by a NUL. The first argument is the program's name.
     pub arguments: &'p [u8],
-    /// Its environment: `NAME=VALUE`, each with a NUL behind it. Nothing of ours is added.
+    /// Environment: `NAME=VALUE`, each followed by a NUL. No variables of the server are added.
     pub variables: &'p [u8],
-    /// The folder that it stands in.
+    /// Working directory.
     pub folder: &'p CStr,
-    /// Its standard input, output and error. All else that is open here must be closed on exec.
+    /// Standard input, output and error. All other descriptors of the server must be closed on exec.
     pub standard: [BorrowedFd<'p>; 3],
 }
 
-/// Starts it, in a session and so a process group of its own, with no signal ignored or blocked.
-/// Returns when its file was found good: ENOENT may mean its interpreter, EACCES that it may not be
-/// executed, ENOEXEC that it is no program, ETXTBSY that it is being written, EAGAIN and ENOMEM that
-/// there is no room. Waiting for its end is the caller's.
+/// Starts the program in a session and process group of its own, with no signal ignored or blocked. Returns
+/// after the kernel has accepted the file. ENOENT may refer to the interpreter; EACCES means a file that
+/// may not be executed, ENOEXEC a file that is no program, ETXTBSY a file being written, EAGAIN and ENOMEM
+/// a lack of resources. The caller has to wait for the exit status.
 pub fn spawn(program: &SpawnOptions<'_>) -> io::Result<Pid> {
     let actions = FileActions::new(program)?;
     let attributes = SpawnAttributes::new()?;
     let arguments = pointers(program.arguments);
     let variables = pointers(program.variables);
     let mut pid = 0;
-    // SAFETY: all pointers are to live values that outlast the call: a C string, two lists of C
-    // strings that end with a null, and two objects that were initialised. The call copies nothing
-    // out of them that lives on; it is documented not to write to the strings.
+    // SAFETY: all pointers refer to live values that outlast the call: a C string, two lists of C strings
+    // that end with a null pointer, and two initialised objects. The call keeps no reference, and is
+    // documented not to write to the strings.
     let error = unsafe {
         libc::posix_spawn(
             &mut pid,
@@ -50,27 +50,28 @@ pub fn spawn(program: &SpawnOptions<'_>) -> io::Result<Pid> {
         )
     };
     check(error)?;
-    let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("no process"))?;
+    let pid =
+        Pid::from_raw(pid).ok_or_else(|| io::Error::other("posix_spawn returned no process id"))?;
     lower_nofile(pid);
     Ok(pid)
 }
 
-/// Programs that use `select`, or close whatever could be open, expect the usual number of
-/// descriptors, and we have raised ours.
+/// Lowers the limit of open files to the usual number for a child process. Programs that use `select`, or
+/// close every possible descriptor, expect the usual number, and the server has raised its own limit.
 fn lower_nofile(pid: Pid) {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let lowered = Rlimit {
         current: Some(limit.maximum.unwrap_or(NOFILE_USUAL).min(NOFILE_USUAL)),
         maximum: limit.maximum,
     };
-    // It may have ended by now.
+    // The process may have ended by now.
     let _ = rustix::process::prlimit(Some(pid), Resource::Nofile, lowered);
 }
 
-/// What a process has when nobody raised it.
+/// Usual limit of open files of a process.
 const NOFILE_USUAL: u64 = 1_024;
 
-/// Where each of the strings begins, and a null.
+/// Returns pointers to the beginning of each string, followed by a null pointer.
 fn pointers(strings: &[u8]) -> Vec<*mut libc::c_char> {
     let mut all: Vec<*mut libc::c_char> = strings
         .split_inclusive(|byte| *byte == 0)
@@ -88,15 +89,15 @@ fn check(error: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// What is done between the birth of the process and its program.
+/// Actions between the creation of the process and the start of its program.
 struct FileActions(libc::posix_spawn_file_actions_t);
 
 impl FileActions {
     fn new(program: &SpawnOptions<'_>) -> io::Result<FileActions> {
         let mut object = MaybeUninit::uninit();
-        // SAFETY: the call initialises what the pointer is to, or fails.
+        // SAFETY: the call initialises the object behind the pointer, or fails.
         check(unsafe { libc::posix_spawn_file_actions_init(object.as_mut_ptr()) })?;
-        // SAFETY: it was initialised just now, and is destroyed once, when it is dropped.
+        // SAFETY: the object was initialised by the previous call, and is destroyed once, in `drop`.
         let mut actions = FileActions(unsafe { object.assume_init() });
         for (number, fd) in (0..).zip(program.standard) {
             // SAFETY: the object is initialised; descriptors are numbers.
@@ -114,25 +115,25 @@ impl FileActions {
 
 impl Drop for FileActions {
     fn drop(&mut self) {
-        // SAFETY: it was initialised, and nobody uses it after this.
+        // SAFETY: the object was initialised and is not used after the call.
         let _ = unsafe { libc::posix_spawn_file_actions_destroy(&mut self.0) };
     }
 }
 
 fn no_signals() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: the call initialises the set that the pointer is to, and can't fail.
+    // SAFETY: the call initialises the set behind the pointer, and can't fail.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         set.assume_init()
     }
 }
 
-/// All that can be ignored: SIGPIPE is by us, and others may be by whoever started us (SIGHUP by
-/// `nohup`), which would pass on to every program.
+/// Returns all signals that can be ignored. The server ignores SIGPIPE, and its parent may ignore further
+/// signals (SIGHUP with `nohup`). Every child process would inherit the ignored signals.
 fn all_signals() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: the first call initialises the set that the pointer is to; both signals exist.
+    // SAFETY: the first call initialises the set behind the pointer. Both signals exist.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
         libc::sigdelset(set.as_mut_ptr(), libc::SIGKILL);
@@ -141,34 +142,34 @@ fn all_signals() -> libc::sigset_t {
     }
 }
 
-/// Whoever started us may have ignored SIGCHLD, and then the kernel keeps no child for us to wait for,
-/// and gives its number to others; or blocked signals, and then nobody could stop us. For this thread
-/// and those that it starts.
+/// Resets SIGCHLD and the signal mask for the calling thread and its later threads. A parent process may
+/// have ignored SIGCHLD, and then the kernel keeps no exit status and reuses the numbers of child
+/// processes. A parent process may have blocked signals, and then no signal could stop the server.
 pub fn reset_signals() {
     let none = no_signals();
-    // SAFETY: the set is initialised and lives; the old one isn't asked for. No handler is installed,
-    // and none is replaced: we have none for this signal.
+    // SAFETY: the set is initialised and live, and the old set is not requested. No handler is installed or
+    // replaced: the server has no handler for SIGCHLD.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::pthread_sigmask(libc::SIG_SETMASK, &none, ptr::null_mut());
     }
 }
 
-/// How the process differs from ours.
+/// Attributes in which the child process differs from the server.
 struct SpawnAttributes(libc::posix_spawnattr_t);
 
 impl SpawnAttributes {
     fn new() -> io::Result<SpawnAttributes> {
         let mut object = MaybeUninit::uninit();
-        // SAFETY: the call initialises what the pointer is to, or fails.
+        // SAFETY: the call initialises the object behind the pointer, or fails.
         check(unsafe { libc::posix_spawnattr_init(object.as_mut_ptr()) })?;
-        // SAFETY: it was initialised just now, and is destroyed once, when it is dropped.
+        // SAFETY: the object was initialised by the previous call, and is destroyed once, in `drop`.
         let mut attributes = SpawnAttributes(unsafe { object.assume_init() });
         let (none, all) = (no_signals(), all_signals());
-        let flags = libc::c_int::from(libc::POSIX_SPAWN_SETSID) // another width with each C library
+        let flags = libc::c_int::from(libc::POSIX_SPAWN_SETSID) // the type depends on the C library
                 | libc::POSIX_SPAWN_SETSIGMASK
                 | libc::POSIX_SPAWN_SETSIGDEF;
-        // SAFETY: the object and the sets are initialised and live; the sets are copied.
+        // SAFETY: the object and the sets are initialised and live. The sets are copied.
         unsafe {
             check(libc::posix_spawnattr_setsigmask(&mut attributes.0, &none))?;
             check(libc::posix_spawnattr_setsigdefault(&mut attributes.0, &all))?;
@@ -183,7 +184,7 @@ impl SpawnAttributes {
 
 impl Drop for SpawnAttributes {
     fn drop(&mut self) {
-        // SAFETY: it was initialised, and nobody uses it after this.
+        // SAFETY: the object was initialised and is not used after the call.
         let _ = unsafe { libc::posix_spawnattr_destroy(&mut self.0) };
     }
 }

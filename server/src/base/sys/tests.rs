@@ -1,4 +1,4 @@
-//! The wrappers against the real kernel.
+//! Tests of the wrappers with the real kernel.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use super::*;
 
 #[test]
-fn sendfile_sends_a_part_and_pread_reads_it() {
+fn sendfile_and_pread_work_at_an_offset() {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(b"0123456789").unwrap();
     let (out, mut back) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -20,7 +20,8 @@ fn sendfile_sends_a_part_and_pread_reads_it() {
     let mut buf = [0; 16];
     assert_eq!(pread(file.as_fd(), &mut buf, 8).unwrap(), 2);
     assert_eq!(&buf[..2], b"89");
-    // Just written, so it is in memory; a file system may still say that it would block.
+    // The bytes were just written and are therefore in memory. A file system may still report that the read
+    // would block.
     match pread_nowait(file.as_fd(), &mut buf, 1).unwrap() {
         Some(read) => assert_eq!(&buf[..read], b"123456789"),
         None => assert_eq!(pread(file.as_fd(), &mut buf, 1).unwrap(), 9),
@@ -28,7 +29,7 @@ fn sendfile_sends_a_part_and_pread_reads_it() {
 }
 
 #[test]
-fn inotify_tells_what_happens_in_a_folder() {
+fn inotify_reports_changes_in_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let inotify = Inotify::new().unwrap();
     let watch = inotify.watch(folder.path(), Inotify::FOLDER).unwrap();
@@ -70,7 +71,7 @@ fn inotify_tells_what_happens_in_a_folder() {
 }
 
 #[test]
-fn listeners_share_a_port_only_when_told_to() {
+fn listeners_share_a_port_only_with_reuse_port() {
     let any = "127.0.0.1:0".parse().unwrap();
     let first = listen(any, true, 16, false).unwrap();
     let address = socket_address(first.as_fd()).unwrap();
@@ -84,7 +85,7 @@ fn listeners_share_a_port_only_when_told_to() {
 }
 
 #[test]
-fn socket_options_and_the_peer() {
+fn socket_options_are_set_and_the_peer_is_known() {
     let listener =
         TcpListener::from(listen("127.0.0.1:0".parse().unwrap(), false, 1, false).unwrap());
     listener.set_nonblocking(false).unwrap();
@@ -118,7 +119,7 @@ fn an_ipv4_peer_of_an_ipv6_socket_is_ipv4() {
 }
 
 #[test]
-fn local_addresses_are_of_the_network() {
+fn local_addresses_are_not_loopback_addresses() {
     for address in local_addresses() {
         assert!(!address.is_loopback() && !address.is_unspecified());
     }
@@ -129,7 +130,7 @@ fn local_addresses_are_of_the_network() {
 }
 
 #[test]
-fn passed_in_sockets_are_only_ours_if_the_process_is() {
+fn passed_in_sockets_are_taken_only_with_the_own_pid() {
     let count = |pid: &str, fds: &str| listen_fds_count(Some(pid.as_ref()), Some(fds.as_ref()), 7);
     assert_eq!(count("7", "2"), Some(2));
     for (pid, fds) in [("8", "2"), ("7", "0"), ("7", "-1"), ("7", "x"), ("", "1")] {
@@ -186,14 +187,14 @@ fn dropped_privileges_stay_dropped() {
     if !is_root() {
         return;
     }
-    // By thread, as the kernel does it; so this test's thread is the only one that loses them.
+    // The kernel changes one thread only, so only the thread of the test loses its privileges.
     std::thread::spawn(|| {
-        let nobody = UserIds {
+        let user = UserIds {
             uid: 65534,
             gid: 65534,
             groups: vec![65534],
         };
-        drop_thread_privileges(&nobody).unwrap();
+        drop_thread_privileges(&user).unwrap();
         assert!(!is_root());
         assert_eq!(rustix::process::getegid().as_raw(), 65534);
         assert!(
@@ -207,7 +208,7 @@ fn dropped_privileges_stay_dropped() {
     })
     .join()
     .unwrap();
-    // The tests run in several threads, and then it must refuse.
+    // The tests run in several threads, so the call must fail.
     let other = std::thread::spawn(|| {
         let user = UserIds {
             uid: 65534,
@@ -220,14 +221,14 @@ fn dropped_privileges_stay_dropped() {
 }
 
 #[test]
-fn limits_of_the_machine() {
+fn limits_of_the_machine_are_read() {
     assert!(raise_nofile_limit() >= 64);
     assert!(cpu_count() >= 1);
     assert!(memory_limit_bytes().unwrap() > 1 << 20);
-    lowest_priority_on_a_thread_of_its_own();
+    the_lowest_priority_applies_to_one_thread();
 }
 
-fn lowest_priority_on_a_thread_of_its_own() {
+fn the_lowest_priority_applies_to_one_thread() {
     std::thread::spawn(|| {
         lowest_priority_thread();
         assert_eq!(rustix::process::getpriority_process(None).unwrap(), 19);
@@ -237,7 +238,7 @@ fn lowest_priority_on_a_thread_of_its_own() {
 }
 
 #[test]
-fn memory_is_what_the_tightest_group_allows() {
+fn the_memory_limit_is_the_smallest_limit_of_all_groups() {
     let root = tempfile::tempdir().unwrap();
     let put = |path: &str, text: &str| {
         let path = root.path().join(path);
@@ -265,7 +266,7 @@ fn memory_is_what_the_tightest_group_allows() {
 }
 
 #[test]
-fn a_key_seals_and_opens_wherever_it_was_moved_to() {
+fn a_moved_key_seals_and_opens() {
     for aead in [Aead::Aes128Gcm, Aead::Aes256Gcm, Aead::ChaCha20Poly1305] {
         let bytes = vec![7; aead.key_bytes()];
         assert!(AeadKey::new(aead, &bytes[1..]).is_none());
@@ -290,8 +291,8 @@ fn a_key_seals_and_opens_wherever_it_was_moved_to() {
 }
 
 #[test]
-fn a_cipher_of_the_standard_seals_as_the_standard_says() {
-    // RFC 8439 §2.8.2.
+fn chacha20_poly1305_matches_the_test_vector_of_the_rfc() {
+    // Test vector of RFC 8439 §2.8.2.
     let key: Vec<u8> = (0x80..0xa0).collect();
     let nonce = [7, 0, 0, 0, 0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47];
     let associated = [

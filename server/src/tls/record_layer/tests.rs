@@ -5,13 +5,13 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Suppor
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-/// A client, and our records at the other end.
+/// Client of rustls and the server's record layer.
 struct Ends {
     client: ClientConnection,
     records: RecordLayer,
 }
 
-/// A record that holds close_notify and no padding.
+/// Bytes of a record with close_notify and without padding.
 const GOODBYE_BYTES: usize = HEADER_BYTES + 2 + 1 + TAG_BYTES;
 
 const SUITES: [SupportedCipherSuite; 3] = [
@@ -71,7 +71,7 @@ impl Ends {
         ends
     }
 
-    /// What the client sends for `plain`.
+    /// Returns the client's records for `plain`.
     fn said(&mut self, plain: &[u8]) -> Vec<u8> {
         let mut said = Vec::new();
         self.client.writer().write_all(plain).unwrap();
@@ -81,7 +81,7 @@ impl Ends {
         said
     }
 
-    /// What the client makes of all that we have sealed.
+    /// Passes all sealed bytes to the client and returns the plaintext.
     fn heard(&mut self) -> Result<Vec<u8>, rustls::Error> {
         let unsent = self.records.unsent().to_vec();
         self.records.note_sent(unsent.len());
@@ -91,20 +91,21 @@ impl Ends {
             self.client.read_tls(&mut rest).unwrap();
             self.client.process_new_packets()?;
             let mut piece = Vec::new();
-            // Only a goodbye ends it; else it would block.
+            // The read ends without an error only after close_notify, and would otherwise block.
             let _ = self.client.reader().read_to_end(&mut piece);
             heard.extend(piece);
         }
         Ok(heard)
     }
 
-    /// A record as the client would have sealed it.
+    /// Returns a record sealed with the client's key.
     fn forged(&mut self, kind: u8, content: &[u8]) -> Vec<u8> {
         forged(&mut self.records.reading, kind, content)
     }
 }
 
-/// Seals under the key and the number that `reading` expects next; opening it moves the number on.
+/// Seals a record under the key and the sequence number expected next by `reading`. Opening the record
+/// increments the number.
 fn forged(reading: &mut DirectionKeys, kind: u8, content: &[u8]) -> Vec<u8> {
     let len = (content.len() + 1 + TAG_BYTES) as u16;
     let mut record = vec![content::APPLICATION_DATA, 3, 3];
@@ -143,13 +144,13 @@ fn both_directions_in_every_suite() {
 }
 
 #[test]
-fn a_record_is_opened_once_it_is_whole() {
+fn only_whole_records_are_opened() {
     let mut ends = Ends::new(SUITES[0]);
     let mut said = ends.said(b"one");
     said.extend(ends.said(b"another"));
     for split in 0..=said.len() {
         let mut ends_here = said[..split].to_vec();
-        // The same records again: the numbers go back.
+        // The same records are opened again with a reset sequence number.
         ends.records.reading.sequence = 0;
         let opened = ends.records.open(&mut ends_here).unwrap();
         let mut rest = ends_here[opened.used..].to_vec();
@@ -163,11 +164,11 @@ fn a_record_is_opened_once_it_is_whole() {
 }
 
 #[test]
-fn keys_are_renewed_as_the_peer_asks() {
+fn keys_are_renewed_on_request_of_the_peer() {
     for suite in SUITES {
         let mut ends = Ends::new(suite);
         for turn in 0..5 {
-            // rustls asks for an update in return.
+            // rustls requests an update in return.
             ends.client.refresh_traffic_keys().unwrap();
             let mut said = ends.said(b"under the next key");
             let opened = ends.records.open(&mut said).unwrap();
@@ -179,7 +180,7 @@ fn keys_are_renewed_as_the_peer_asks() {
 }
 
 #[test]
-fn a_key_update_in_pieces_is_one() {
+fn a_key_update_in_fragments_is_processed() {
     let mut ends = Ends::new(SUITES[0]);
     let mut pieces = Vec::new();
     for piece in [&KEY_UPDATE[..2], &KEY_UPDATE[2..], &[0]] {
@@ -192,7 +193,7 @@ fn a_key_update_in_pieces_is_one() {
     assert_eq!((opened.plain, opened.used), (0, pieces.len()));
     assert!(*before.unwrap() != **ends.records.reading.secret.as_ref().unwrap());
     assert_eq!(ends.records.reading.sequence, 0);
-    // Data may not come in the middle of one (§5.1).
+    // Application data may not appear between the fragments of a message (§5.1).
     let mut pieces = ends.forged(content::HANDSHAKE, &KEY_UPDATE);
     ends.records.open(&mut pieces).unwrap();
     let mut data = ends.forged(content::APPLICATION_DATA, b"data");
@@ -200,7 +201,7 @@ fn a_key_update_in_pieces_is_one() {
 }
 
 #[test]
-fn a_worn_key_is_changed() {
+fn a_key_at_its_limit_is_changed() {
     let mut ends = Ends::new(SUITES[0]);
     ends.records.seal(&[IoSlice::new(b"first")]);
     assert_eq!(ends.heard().unwrap(), b"first");
@@ -212,7 +213,7 @@ fn a_worn_key_is_changed() {
 }
 
 #[test]
-fn a_goodbye_ends_it_in_both_directions() {
+fn close_notify_ends_both_directions() {
     let mut ends = Ends::new(SUITES[0]);
     let mut said = ends.said(b"last words");
     ends.client.send_close_notify();
@@ -222,7 +223,7 @@ fn a_goodbye_ends_it_in_both_directions() {
     assert_eq!(&said[..opened.plain], b"last words");
     assert_eq!(said[goodbye], content::APPLICATION_DATA);
     assert!(ends.records.ended());
-    // What comes after it is never looked at.
+    // Bytes after close_notify are not examined.
     let opened = ends.records.open(&mut [1, 2, 3]).unwrap();
     assert_eq!(opened, OpenedRecords { plain: 0, used: 0 });
     ends.records.seal_goodbye();
@@ -231,7 +232,7 @@ fn a_goodbye_ends_it_in_both_directions() {
     assert_eq!(ends.client.reader().read(&mut [0]).unwrap(), 0);
 }
 
-/// Opens `record`, which must be refused, and says what the client hears of it.
+/// Opens `record`, which must be refused, and returns the server's error and the client's error.
 fn refused(ends: &mut Ends, mut record: Vec<u8>) -> (RecordError, rustls::Error) {
     let broken = ends.records.open(&mut record).unwrap_err();
     assert!(ends.records.ended());
@@ -240,7 +241,7 @@ fn refused(ends: &mut Ends, mut record: Vec<u8>) -> (RecordError, rustls::Error)
 }
 
 #[test]
-fn what_is_broken_is_refused_with_its_alert() {
+fn faulty_records_are_refused_with_an_alert() {
     use rustls::AlertDescription as Alert;
     type Make = fn(&mut Ends) -> Vec<u8>;
     let cases: [(&str, RecordError, Alert, Make); 25] = [
@@ -425,7 +426,7 @@ fn what_is_broken_is_refused_with_its_alert() {
 }
 
 #[test]
-fn what_serves_nobody_is_bounded() {
+fn records_without_data_are_bounded() {
     for (kind, content) in [
         (content::APPLICATION_DATA, &[][..]),
         (content::ALERT, &[1, 90]),
@@ -448,7 +449,7 @@ fn what_serves_nobody_is_bounded() {
 }
 
 #[test]
-fn padding_is_taken_off() {
+fn padding_is_removed() {
     let mut ends = Ends::new(SUITES[0]);
     let mut record = ends.forged(0, &[b"data".as_slice(), &[23, 0, 0, 0]].concat());
     let opened = ends.records.open(&mut record).unwrap();
@@ -456,7 +457,7 @@ fn padding_is_taken_off() {
 }
 
 #[test]
-fn the_boundary_is_found_in_any_pieces() {
+fn record_boundaries_are_found_in_any_pieces() {
     let bytes = [
         &[22, 3, 1, 0, 3, 1, 2, 3][..],
         &[20, 3, 3, 0, 1, 1],
@@ -481,7 +482,7 @@ fn the_boundary_is_found_in_any_pieces() {
 }
 
 proptest::proptest! {
-    /// Whatever comes is opened or refused, and plaintext never outgrows what it came in.
+    /// Any bytes are opened or refused, and plaintext is never longer than the input.
     #[test]
     fn any_bytes_are_opened_or_refused(
         mut bytes: Vec<u8>,
@@ -503,7 +504,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn without_their_secret_keys_are_not_renewed() {
+fn keys_without_a_known_secret_are_not_renewed() {
     let mut ends = Ends::new(SUITES[0]);
     ends.records.writing.secret = None;
     let mut asked = ends.forged(content::HANDSHAKE, &[24, 0, 0, 1, 1]);
@@ -511,12 +512,12 @@ fn without_their_secret_keys_are_not_renewed() {
     let mut ends = Ends::new(SUITES[0]);
     ends.records.writing.secret = None;
     ends.records.writing.sequence = RECORDS_OF_A_KEY;
-    ends.records.seal(&[IoSlice::new(b"never said")]);
+    ends.records.seal(&[IoSlice::new(b"never sent")]);
     assert!(ends.records.ended());
     assert!(ends.records.unsent().is_empty());
 }
 
-/// A client may ask for KeyUpdates without end and without reading, with a byte of data in between.
+/// A client may request KeyUpdates without end and without reading, with a byte of data in between.
 #[test]
 fn answers_to_key_updates_are_bounded_while_nothing_else_is_sent() {
     let overhead = HEADER_BYTES + 1 + TAG_BYTES;
@@ -564,7 +565,7 @@ fn nothing_is_sent_after_the_peers_error_alert() {
 }
 
 #[test]
-fn nothing_comes_between_the_fragments_of_a_message() {
+fn records_between_the_fragments_of_a_message_are_refused() {
     for len in 1..=KEY_UPDATE.len() {
         for (kind, content) in [
             (content::APPLICATION_DATA, &b"data"[..]),
@@ -589,7 +590,7 @@ fn nothing_comes_between_the_fragments_of_a_message() {
 }
 
 #[test]
-fn nothing_follows_an_alert() {
+fn the_server_sends_no_record_after_its_alert() {
     let mut ends = Ends::new(SUITES[0]);
     let broken = ends.records.open(&mut [21, 3, 3, 0, 2, 1, 0]).unwrap_err();
     assert_eq!(broken, RecordError::UNEXPECTED);

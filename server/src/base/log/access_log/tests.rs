@@ -1,4 +1,4 @@
-//! Whatever a peer sends, a line is one line, and JSON is JSON.
+//! Tests: for any input of a peer, one request is one line, and JSON is well-formed.
 
 use proptest::prelude::*;
 
@@ -35,7 +35,7 @@ fn combined(line: &AccessLogLine<'_>) -> String {
 }
 
 #[test]
-fn combined_as_apache_writes_it() {
+fn combined_lines_have_the_format_of_apache() {
     assert_eq!(
         combined(&line()),
         "192.0.2.7 - - [20/Nov/2026:18:39:14 +0000] \"GET /a.html HTTP/1.1\" 200 5100 \
@@ -65,7 +65,7 @@ fn combined_as_apache_writes_it() {
 }
 
 #[test]
-fn json_with_everything_and_with_little() {
+fn json_lines_leave_out_missing_values() {
     let full = AccessLogLine {
         user: Some("ant"),
         rule: 503,
@@ -94,7 +94,7 @@ fn json_with_everything_and_with_little() {
 }
 
 #[test]
-fn the_json_checker_knows_json() {
+fn the_json_checker_of_the_tests_rejects_malformed_json() {
     for good in ["{\"a\":\"\",\"b\":10}", "{\"a\":\"\\u00ffx\\\"é\"}"] {
         assert!(json_strings(good).is_some(), "{good}");
     }
@@ -111,8 +111,8 @@ fn the_json_checker_knows_json() {
     }
 }
 
-/// The strings (names and values) of a flat JSON object of strings and whole numbers; `None` if it
-/// is none (RFC 8259).
+/// Returns the strings (names and values) of a flat JSON object of strings and whole numbers, or `None` for
+/// any other text (RFC 8259).
 fn json_strings(text: &str) -> Option<Vec<String>> {
     let mut rest = text.strip_prefix('{')?;
     let mut strings = Vec::new();
@@ -159,7 +159,7 @@ fn json_string(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Undoes the escapes of a quoted field.
+/// Reverts the escapes of a quoted field.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = field;
@@ -179,7 +179,7 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes as peers with bad intentions choose them.
+/// Bytes of hostile peers.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..6),
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn escapes_lose_nothing(field in hostile()) {
+    fn escapes_are_reversible(field in hostile()) {
         let mut out = Vec::new();
         push_escaped(&mut out, &field);
         prop_assert_eq!(unescaped(&out), field);

@@ -1,4 +1,4 @@
-//! Sinks against real files, full disks and pipes that nobody reads.
+//! Tests of sinks with real files, full disks and pipes without readers.
 
 use std::fs;
 use std::io::Read;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::*;
 
-/// Long enough to never be reached: whoever waits for it is told by then.
+/// Returns a deadline that no test reaches.
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(600)
 }
 
-/// What was reported.
+/// Messages passed to the report function.
 type Said = Arc<Mutex<Vec<String>>>;
 
 fn sinks(queue_bytes_max: usize) -> (Sinks, Said) {
@@ -29,7 +29,7 @@ fn submit(sink: &Sink, lines: &str) {
 }
 
 #[test]
-fn lines_arrive_in_order_and_buffers_come_back() {
+fn lines_arrive_in_order_and_buffers_are_reused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     fs::write(&path, "before\n").unwrap();
@@ -44,12 +44,12 @@ fn lines_arrive_in_order_and_buffers_come_back() {
     assert_eq!(fs::read_to_string(&path).unwrap(), expected);
     let mut buffer = b"last\n".to_vec();
     sink.submit(&mut buffer);
-    assert!(buffer.capacity() > 0, "a buffer that was used before");
+    assert!(buffer.capacity() > 0, "a reused buffer");
     assert_eq!((sinks.lines_lost(), said.lock().unwrap().len()), (0, 0));
 }
 
 #[test]
-fn one_file_is_opened_once_and_off_is_nothing() {
+fn one_file_under_two_names_is_opened_once() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("sub")).unwrap();
     let (sinks, _) = sinks(1 << 20);
@@ -62,7 +62,7 @@ fn one_file_is_opened_once_and_off_is_nothing() {
     assert_eq!(sinks.all().len(), 1);
     drop((one, two));
     let _other = open("b").unwrap();
-    assert_eq!(sinks.all().len(), 1, "who isn't used any more is forgotten");
+    assert_eq!(sinks.all().len(), 1, "an unused sink is removed");
 
     assert!(open("missing/a").is_err());
     assert!(sinks.open(&LogDestination::File("/".into())).is_err());
@@ -86,7 +86,7 @@ fn lines_of_a_dropped_sink_are_still_written() {
 }
 
 #[test]
-fn a_full_disk_is_counted_and_said_once() {
+fn lines_lost_to_a_full_disk_are_counted_and_reported_once() {
     let (sinks, said) = sinks(1 << 20);
     let sink = sinks
         .open(&LogDestination::File("/dev/full".into()))
@@ -106,7 +106,7 @@ fn a_full_disk_is_counted_and_said_once() {
 }
 
 #[test]
-fn a_disk_that_works_again_owns_up() {
+fn the_end_of_a_failure_is_reported_with_the_lost_lines() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
@@ -129,7 +129,7 @@ fn a_disk_that_works_again_owns_up() {
 }
 
 #[test]
-fn reopening_after_a_rename() {
+fn reopening_after_a_rename_writes_to_the_new_file() {
     let folder = tempfile::tempdir().unwrap();
     let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
     let (sinks, said) = sinks(1 << 20);
@@ -144,7 +144,7 @@ fn reopening_after_a_rename() {
     assert_eq!(fs::read_to_string(&old).unwrap(), "one\ntwo\n");
     assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
 
-    // Where the new one can't be opened, the old one goes on.
+    // If the new file can't be opened, the old file stays in use.
     fs::rename(&path, &old).unwrap();
     fs::create_dir(&path).unwrap();
     sinks.reopen();
@@ -155,7 +155,7 @@ fn reopening_after_a_rename() {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_stops_nobody() {
+fn a_full_pipe_blocks_no_worker() {
     let (mut reader, pipe) = io::pipe().unwrap();
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
     let (sinks, said) = sinks(256 * 1024);
@@ -167,8 +167,8 @@ fn a_pipe_that_nobody_reads_stops_nobody() {
         submit(&sink, &line);
         submitted += 1;
     }
-    assert!(!sink.flush(Instant::now()), "time is up, and it gives up");
-    assert_eq!(said.lock().unwrap().len(), 1, "said once");
+    assert!(!sink.flush(Instant::now()), "flush returns at the deadline");
+    assert_eq!(said.lock().unwrap().len(), 1, "reported once");
 
     let read = thread::spawn(move || {
         let mut all = Vec::new();
@@ -187,7 +187,7 @@ fn a_pipe_that_nobody_reads_stops_nobody() {
 }
 
 #[test]
-fn a_pipe_whose_reader_went_away_is_a_failure() {
+fn a_pipe_with_a_closed_reader_is_a_failure() {
     let (reader, pipe) = io::pipe().unwrap();
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
     let (sinks, said) = sinks(1 << 20);
@@ -200,7 +200,7 @@ fn a_pipe_whose_reader_went_away_is_a_failure() {
 }
 
 #[test]
-fn a_line_that_broke_off_is_ended() {
+fn a_partial_line_is_ended_before_the_next_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let destination = LogDestination::File(path.clone());
@@ -214,7 +214,7 @@ fn a_line_that_broke_off_is_ended() {
 }
 
 #[test]
-fn batches_are_handed_over_when_full() {
+fn full_batches_are_submitted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let (sinks, _) = sinks(1 << 20);
