@@ -723,7 +723,7 @@ pub const IDLE_EVICTIONS_CLIENT_DIVISOR: usize = 16;
 /// bound for small clients.
 pub const SMALL_HOLDER_DIVISOR: usize = 8;
 /// Time that a new HTTP/3 connection waits for another connection to close before the server refuses
-/// it. Closing takes less than a round trip, and the client retries after 1 s.
+/// the connection. Closing takes less than a round trip, and the client retries after 1 s.
 pub const H3_ADMISSION_WAIT_MILLISECONDS_MAX: u64 = 900;
 
 // serve: request heads and handshakes

@@ -1,4 +1,4 @@
-//! Tracking of file changes that were reported by inotify and are not served yet.
+//! Tracking of file changes reported by inotify and not served yet.
 //!
 //! The tracker connects the control plane, which reads the reports, with requests for missing files. The
 //! kernel queues a report before the writer's system call returns. A worker that finds no unread report,
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 /// Changes reported by the kernel and not served yet, for the whole process.
 #[derive(Debug)]
 pub struct ChangeTracker {
-    /// The inotify descriptor that reports changes, or None if folders are not watched.
+    /// The inotify descriptor for reports of changes, or None if folders are not watched.
     told: ArcSwapOption<Inotify>,
     /// True while reports are taken out of the inotify descriptor and not yet recorded for their sites.
     is_reading: AtomicBool,
@@ -43,11 +43,11 @@ struct RoundCounts {
     answered: u64,
 }
 
-/// Changes of one site that were reported and are not served yet.
+/// Changes of one site reported by inotify and not served yet.
 #[derive(Clone, Debug)]
 pub struct SiteChangeTracker {
     lag: Arc<ChangeTracker>,
-    /// True while a change was read from inotify that some worker does not serve yet.
+    /// True while a worker does not serve a change read from inotify.
     is_pending: Arc<AtomicBool>,
 }
 
@@ -76,13 +76,13 @@ impl Default for ChangeTracker {
 }
 
 impl ChangeTracker {
-    /// Sets the inotify descriptor that reports changes. With None, only changes already recorded for a
+    /// Sets the inotify descriptor. With None, only changes already recorded for a
     /// site count as pending.
     pub fn set_inotify(&self, told: Option<Arc<Inotify>>) {
         self.told.store(told);
     }
 
-    /// Returns the inotify descriptor that reports changes, or None if folders are not watched.
+    /// Returns the inotify descriptor, or None if folders are not watched.
     pub fn inotify(&self) -> Option<Arc<Inotify>> {
         self.told.load_full()
     }
@@ -92,7 +92,7 @@ impl ChangeTracker {
         self.asks.notified().await;
     }
 
-    /// Begins a round that handles the stale paths of all requests that have asked so far. The control
+    /// Begins a round that handles the stale paths of all requests made so far. The control
     /// plane calls this function before it takes the stale paths from the sites.
     pub fn begin_recheck(&self) {
         let asked = self.asked.load(Ordering::SeqCst);
