@@ -9,7 +9,7 @@ use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Response, Wire, wait_until};
 use crate::support::{Folder, Server, eventually, run, server_table, site_table, tool};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A long lifetime for responses without an explicit lifetime.
 const KEPT: &str = "{ seconds = 1000 }";

@@ -29,7 +29,7 @@ fn server(cache: &str, site: &str, scripts: &[(&str, &str)]) -> Server {
     Server::start_in(folder, &config)
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn get(server: &Server, path: &str, fields: &str) -> Response {
     Wire::plain(server).get(path, fields)

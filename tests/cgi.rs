@@ -19,7 +19,7 @@ use crate::support::{
 };
 
 const ROUTE: &str = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n";
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 const PLAIN: &str = "printf 'Content-Type: text/plain\\n\\n'\n";
 
 /// Writes an executable shell script.

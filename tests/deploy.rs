@@ -16,7 +16,7 @@ use crate::lifecycle::in_own_mounts;
 use crate::support::wire::wait_until;
 use crate::support::{Done, Folder, KeepAlive, Server, finish, run, server_table, tool};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 const DEPLOY: &str =
     "deploy = { repository = \"tools/site.git\", branch = \"main\", site = \"www.test\" }\n";
 

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::support::wire::wait_until;
 use crate::support::{Done, Folder, Server, finish, run, server_table, site_table, tool};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Routes to the same repositories with different rules.
 const ROUTES: &str = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n\
     [[site.route]]\npath = \"/all/\"\ngit = \"repos\"\nexport = \"all\"\n\

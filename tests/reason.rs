@@ -11,7 +11,7 @@ use crate::support::h2::H2;
 use crate::support::wire::Over;
 use crate::support::{Folder, Server, eventually, lossy, server_table, site_table};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 const KEPT: &str = "{ seconds = 1000, disk = true }";
 
 fn config(routes: &str) -> String {

@@ -16,7 +16,7 @@ use crate::support::{Folder, Server, lossy, server_table, site_table, spawn, too
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const HELLO: &str = "<p>hello</p>\n";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn server() -> Server {
     Server::start(&(server_table("") + &site_table("")))

@@ -283,7 +283,7 @@ impl Server {
         let mut all = vec![
             OsStr::new("-sSk"),
             OsStr::new("--max-time"),
-            OsStr::new("30"),
+            OsStr::new("120"),
         ];
         all.extend(arguments.iter().map(AsRef::as_ref));
         run("curl", &all, b"")
