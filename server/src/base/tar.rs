@@ -390,11 +390,13 @@ pub(crate) fn invalid_data(what: &'static str) -> io::Error {
 
 /// Reads a tar from these bytes to its end, for the fuzzer: whatever they are, no panic, no name that
 /// leads out, and no more content than there are bytes.
+#[cfg(any(test, feature = "fuzzing"))]
 pub fn check(bytes: &[u8]) {
     check_with(TarReader::new(bytes), bytes);
     check_with(TarReader::of_git(bytes), bytes);
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
 fn check_with(mut reader: TarReader<&[u8]>, bytes: &[u8]) {
     let mut total = 0;
     while let Ok(Some(entry)) = reader.next_entry() {

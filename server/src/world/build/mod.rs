@@ -421,8 +421,6 @@ impl HostBuilder<'_> {
                 let views = HitsHandler::new(self.supplies.hits.of(name), prefix.as_bytes());
                 Some(RouteTarget::Handler(Arc::new(views)))
             }
-            #[cfg(not(feature = "test-handlers"))]
-            Some(config::TargetConfig::Test(_)) => None,
             #[cfg(feature = "test-handlers")]
             Some(config::TargetConfig::Test(test)) => {
                 Some(RouteTarget::Handler(Arc::new(match test {
