@@ -197,6 +197,7 @@ impl ControlPlane {
             lag: Arc::default(),
             refusals,
         };
+        supplies.programs.spools().remove_leftovers();
         let seen = stamp_config_files(&config);
         let world = Arc::new(build::build(
             &config,
