@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the bottom up. Each may name those before it, and itself.
-const LAYERS: [&str; 17] = [
+const LAYERS: [&str; 18] = [
     "limits", "base", "wire", "site", "tls", "upstream", "handler", "cache", "hits", "config",
-    "world", "serve", "acme", "backup", "deploy", "control", "cli",
+    "world", "admin", "serve", "acme", "backup", "deploy", "control", "cli",
 ];
 
 /// What may not be named in a layer, and why.

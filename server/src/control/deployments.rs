@@ -5,7 +5,7 @@
 
 use super::plane::{ControlPlane, RESCAN};
 use super::watch::SiteId;
-use crate::acme::format_utc;
+use crate::admin::status::{DeployedCommit, DeploymentStatus};
 use crate::base::clock;
 use crate::base::thread_pool::ThreadPool;
 use crate::config::{Config, OperatorError};
@@ -16,9 +16,7 @@ use crate::deploy::{
 use crate::handler::git::post_receive::{PushNotice, PushNotifier, STOPPING};
 use crate::limits::DEPLOY_FIRST_SECONDS;
 use crate::site::Site;
-use crate::wire::json::quoted;
 use std::cell::RefCell;
-use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -315,56 +313,9 @@ impl Deployments {
         position.map(|nth| self.under_way.swap_remove(nth));
     }
 
-    /// For people.
-    pub(super) fn text(&self) -> String {
-        let mut out = String::new();
-        for standing in &self.all {
-            let DeployPlan { site, shown, .. } = &*standing.plan;
-            let branch = &standing.plan.branch;
-            let _ = write!(out, "{site} is {branch} of {shown}: ");
-            let _ = match standing.plan.deployed() {
-                Some((commit, since)) => {
-                    let since = self::format_utc(seconds(since));
-                    write!(out, "{} since {since}", short(&commit))
-                }
-                None => write!(out, "nothing is deployed"),
-            };
-            if !standing.has_branch {
-                let _ = write!(out, ", the branch isn't there");
-            }
-            if standing.runs {
-                out.push_str(", being looked at");
-            }
-            out.push('\n');
-            if let Some(failed) = &standing.failure {
-                let at = self::format_utc(failed.since);
-                let _ = writeln!(out, "  failed at {at}: {}", failed.why);
-            }
-        }
-        out
-    }
-
-    /// For programs.
-    pub(super) fn json(&self) -> String {
-        let one = |standing: &DeploymentRecord| {
-            let (commit, since) = standing.plan.deployed().unzip();
-            let failure = standing.failure.as_ref();
-            let or_null = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
-            format!(
-                "{{\"site\":{},\"repository\":{},\"branch\":{},\"has_branch\":{},\"commit\":{},\
-                 \"deployed_at\":{},\"failed_at\":{},\"failure\":{}}}",
-                quoted(&standing.plan.site),
-                quoted(&standing.plan.shown),
-                quoted(&standing.plan.branch),
-                standing.has_branch,
-                or_null(commit.map(|commit| quoted(&commit))),
-                or_null(since.map(|since| seconds(since).to_string())),
-                or_null(failure.map(|failed| failed.since.to_string())),
-                or_null(failure.map(|failed| quoted(&failed.why.to_string()))),
-            )
-        };
-        let all: Vec<String> = self.all.iter().map(one).collect();
-        format!("[{}]", all.join(","))
+    /// Returns the status of every deployment.
+    pub(super) fn status(&self) -> Vec<DeploymentStatus> {
+        self.all.iter().map(DeploymentRecord::status).collect()
     }
 }
 
@@ -408,6 +359,26 @@ impl DeploymentRecord {
             runs: false,
             again: false,
             ..self
+        }
+    }
+
+    fn status(&self) -> DeploymentStatus {
+        let plan = &*self.plan;
+        DeploymentStatus {
+            site: plan.site.clone(),
+            repository: plan.shown.clone(),
+            branch: plan.branch.clone(),
+            has_branch: self.has_branch,
+            is_running: self.runs,
+            deployed: plan.deployed().map(|(commit, since)| DeployedCommit {
+                short_id: short(&commit).to_owned(),
+                id: commit,
+                since: seconds(since),
+            }),
+            failure: self
+                .failure
+                .as_ref()
+                .map(|failed| (failed.since, failed.why.to_string())),
         }
     }
 

@@ -9,6 +9,7 @@ use super::socket::{self, ControlRequest, ControlSocket};
 use super::status;
 use super::watch::{Changes, SiteId, Watch};
 use crate::acme::AcmeHandle;
+use crate::admin::command::{Command, HitsFormat, StatusFormat, UnknownCommand};
 use crate::base::clock;
 use crate::base::fair_share::RefusalCounters;
 use crate::base::log::{ErrorLog, Sinks};
@@ -658,60 +659,60 @@ impl ControlPlane {
         }
     }
 
-    /// Does what a line from the control socket asks for; true when it is to stop.
-    async fn answer(&mut self, question: ControlRequest) -> bool {
-        if question.line.starts_with("hits ") {
-            // With the views of the last seconds.
-            self.flush_logs().await;
-        }
-        let answer = match question.line.as_str() {
-            "reload" => self.reload().await.map_err(|error| format!("{error}\n")),
-            "stop" => {
-                // Who asked waits for the answer, which is the end of the server.
-                self.stopping_for.push(question);
+    /// Runs a command of the control socket. Returns true if the server is to stop.
+    async fn answer(&mut self, request: ControlRequest) -> bool {
+        let answer = match Command::parse(&request.line) {
+            Ok(Command::Reload) => self.reload().await.map_err(|error| format!("{error}\n")),
+            Ok(Command::Stop) => {
+                // The response is sent at the end of the drain.
+                self.stopping_for.push(request);
                 return true;
             }
-            line => self.tell(line),
+            command => {
+                if let Ok(Command::Hits { .. }) = command {
+                    // Workers hand over the views of the last seconds.
+                    self.flush_logs().await;
+                }
+                self.query(command)
+            }
         };
-        question.answer(answer);
+        request.answer(answer);
         false
     }
 
-    /// What can be answered at any time.
-    fn tell(&self, line: &str) -> Result<String, String> {
-        match line {
-            "status" => Ok(status::text(self)),
-            "status json" => Ok(status::json(self)),
-            line if line.starts_with("hits ") => self.hits(&line["hits ".len()..]),
-            line if line.starts_with("purge ") => self.purge(&line["purge ".len()..]),
-            "reload" => Err("error: the server is stopping\n".to_owned()),
-            _ => Err(format!(
-                "error: unknown command `{}`\n",
-                line.escape_debug()
-            )),
+    /// Responds to a command that needs no change of the World.
+    fn query(&self, command: Result<Command, UnknownCommand>) -> Result<String, String> {
+        match command {
+            Ok(Command::Status(StatusFormat::Text)) => Ok(status::status(self).text()),
+            Ok(Command::Status(StatusFormat::Json)) => Ok(status::status(self).json()),
+            Ok(Command::Hits { format, site }) => self.hits(format, site.as_deref()),
+            Ok(Command::Purge { site, path }) => self.purge(&site, &path),
+            Ok(Command::Reload | Command::Stop) => {
+                Err("error: the server is stopping\n".to_owned())
+            }
+            Err(unknown) => Err(format!("error: {unknown}\n")),
         }
     }
 
-    /// Views of pages: `text SITE`, `json SITE`, or `file SITE` for a backup; without a site, of all.
-    fn hits(&self, what: &str) -> Result<String, String> {
-        let (form, site) = what.split_once(' ').unwrap_or((what, ""));
+    /// Returns the hit counts of a site, or of all sites.
+    fn hits(&self, format: HitsFormat, site: Option<&str>) -> Result<String, String> {
         let names: Vec<&str> = match site {
-            "" => {
+            None => {
                 let hosts = self.world.hosts.iter();
                 hosts.map(|host| host.names[0].as_str()).collect()
             }
-            site => vec![&self.host(site)?.names[0]],
+            Some(site) => vec![&self.host(site)?.names[0]],
         };
         let hits = &self.supplies.hits;
-        Ok(match form {
-            "json" => hits.json(&names),
-            "file" => {
+        Ok(match format {
+            HitsFormat::Json => hits.json(&names),
+            HitsFormat::File => {
                 let texts = names.iter().filter_map(|name| hits.written(name));
                 texts
                     .map(|text| String::from_utf8_lossy(&text).into_owned())
                     .collect()
             }
-            _ => hits.shown(&names),
+            HitsFormat::Text => hits.shown(&names),
         })
     }
 
@@ -732,9 +733,8 @@ impl ControlPlane {
         })
     }
 
-    /// Forgets kept pages: `SITE PATH`.
-    fn purge(&self, what: &str) -> Result<String, String> {
-        let (site, path) = what.split_once(' ').unwrap_or((what, ""));
+    /// Removes pages of a site from the page cache.
+    fn purge(&self, site: &str, path: &str) -> Result<String, String> {
         let host = self.host(site)?;
         if !path.starts_with('/') {
             return Err(format!(
@@ -773,11 +773,11 @@ impl ControlPlane {
                         let _ = thread.join();
                     }
                 }
-                question = self.control.next_request() => match question.line.as_str() {
-                    "stop" => self.stopping_for.push(question),
-                    line => {
-                        let answer = self.tell(line);
-                        question.answer(answer);
+                request = self.control.next_request() => match Command::parse(&request.line) {
+                    Ok(Command::Stop) => self.stopping_for.push(request),
+                    command => {
+                        let answer = self.query(command);
+                        request.answer(answer);
                     }
                 },
                 _ = signals.interrupt.recv() => break,
