@@ -1,28 +1,30 @@
 //! Collects the status of the server.
 
-use super::plane::ControlPlane;
+use super::rebuild::Rebuilder;
 use crate::acme::AcmeReport;
 use crate::admin::status::{CertificateStatus, RenewalStatus, Status};
 use crate::base::clock;
 use crate::tls::PairSummary;
+use std::time::Instant;
 
-/// Returns the status of the server.
-pub(super) fn status(plane: &ControlPlane) -> Status {
+/// Returns the status of the server, which started at `started`.
+pub(super) fn status(rebuilder: &Rebuilder, report: &AcmeReport, started: Instant) -> Status {
+    let publisher = rebuilder.publisher();
     let now = clock::unix_seconds_now();
-    let totals = plane.stats.totals();
-    let supplies = &plane.supplies;
-    let report = plane.acme.report();
-    let pairs = plane.world.tls.iter().flat_map(|tls| tls.summary());
+    let totals = publisher.stats().totals();
+    let supplies = publisher.resources();
+    let world = publisher.world();
+    let pairs = world.tls.iter().flat_map(|tls| tls.summary());
     let shares = supplies.refusals.each();
     Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
         now,
-        up_seconds: plane.started.elapsed().as_secs(),
-        generation: plane.world.generation,
-        configuration: plane.config.shown.clone(),
-        workers: plane.workers_count(),
-        listening: plane.listeners.bound().collect(),
+        up_seconds: started.elapsed().as_secs(),
+        generation: world.generation,
+        configuration: publisher.config().shown.clone(),
+        workers: publisher.workers_count(),
+        listening: publisher.listeners().bound().collect(),
         connections: totals.connections(),
         counters: totals
             .each()
@@ -32,12 +34,12 @@ pub(super) fn status(plane: &ControlPlane) -> Status {
         content_bytes_max: supplies.budget.bytes_max(),
         pages: supplies.cache.summary(),
         log_lines_lost: supplies.sinks.lines_lost(),
-        datagrams_lost: plane.listeners.datagrams_lost(),
+        datagrams_lost: publisher.listeners().datagrams_lost(),
         shares: shares.map(|(share, count)| (share.name(), count)).collect(),
-        certificates: pairs.map(|pair| certificate(pair, &report, now)).collect(),
+        certificates: pairs.map(|pair| certificate(pair, report, now)).collect(),
         renewed_elsewhere: report.elsewhere,
-        deployments: plane.deployments.status(),
-        unmanaged_names: plane.config.unmanaged_names(),
+        deployments: rebuilder.deployments().status(),
+        unmanaged_names: publisher.config().unmanaged_names(),
     }
 }
 
