@@ -3,6 +3,8 @@
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::clients::{
     Authority, Ended, anthill, anthill_with_input, ask, command, reload, visit, wait_until,
@@ -268,6 +270,74 @@ fn unreadable_files_are_found_before_the_server_serves() {
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:\t"));
     assert_eq!(uids, Some("65534\t65534\t65534\t65534"));
     assert_eq!(visit(&server, "a.test", "/").status, 200);
+}
+
+/// Returns the path, the time of the last change and the content of every file below a folder.
+fn snapshot(folder: &Path) -> Vec<(PathBuf, SystemTime, Vec<u8>)> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let metadata = fs::symlink_metadata(&path).expect("metadata");
+            if metadata.is_dir() {
+                folders.push(path);
+            } else {
+                let content = fs::read(&path).unwrap_or_default();
+                files.push((path, metadata.modified().expect("a time"), content));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn check_beside_a_running_server_changes_nothing() {
+    let folder = site_folder();
+    let git = |arguments: &[&str]| {
+        let done = run("git", arguments, b"");
+        assert!(done.success, "{}", done.errors());
+    };
+    let repository = folder.path("repositories/a.git").display().to_string();
+    git(&["init", "-q", "--bare", &repository]);
+    let config = |logs: &str| {
+        server_table("")
+            + &format!("[log]\n{logs}\n")
+            + &site_table("http = \"serve\"\nhits = true")
+            + "[[site.route]]\npath = \"/page\"\ntest = \"page\"\n\
+               cache = { seconds = 1000, disk = true }\n\
+               [[site.route]]\npath = \"/git/\"\ngit = \"repositories\"\nexport = \"all\"\n\
+               [[site.route]]\npath = \"/script/\"\nfastcgi = \"unix:app.sock\"\nkeep = 2\n"
+    };
+    let server = Server::start_in(folder, &config("access = \"off\""));
+    let mut client = server.keep_alive();
+    for path in ["/", "/page", "/page", "/git/a/"] {
+        assert_eq!(client.get(path).status, 200, "{path}");
+    }
+    let ledgers = |server: &Server| {
+        let status = server.ask(&["status", "--json"]).stdout;
+        let of = |key: &str| {
+            let (_, after) = status.split_once(key).expect(key);
+            after.split(',').next().unwrap_or_default().to_owned()
+        };
+        let keys = ["\"generation\":", "\"kept_pages\":", "\"log_lines_lost\":"];
+        let hits = server.ask(&["hits", "--json", "*"]).stdout;
+        (keys.map(of), hits)
+    };
+    let before = ledgers(&server);
+    // The name of a body's file just before the server unlinks the file.
+    server.folder.write("state/.body.0123456789abcdef", "half");
+    // A site, a backend with another `keep` and logs that the running server does not have.
+    let logs = "access = \"access.log\"\nerrors = \"error.log\"";
+    let other = config(logs).replace("keep = 2", "keep = 3")
+        + "[[site]]\nnames = [\"other.test\"]\nroot = \"public\"\nhits = true\n";
+    server.folder.write("anthill.toml", other);
+    let files = snapshot(&server.folder.path("."));
+    let checked = server.ask(&["check"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert!(files == snapshot(&server.folder.path(".")), "files differ");
+    assert_eq!(before, ledgers(&server));
 }
 
 /// Returns the `configuration N` of `status`.

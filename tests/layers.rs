@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the bottom up. Each may name those before it, and itself.
-const LAYERS: [&str; 17] = [
+const LAYERS: [&str; 18] = [
     "limits", "base", "wire", "site", "tls", "upstream", "handler", "cache", "hits", "config",
-    "world", "serve", "acme", "backup", "deploy", "control", "cli",
+    "world", "admin", "serve", "acme", "backup", "deploy", "control", "cli",
 ];
 
 /// What may not be named in a layer, and why.
@@ -59,6 +59,89 @@ const UNSAFE_FILES: [&str; 6] = [
     "base/sys/segments.rs",
     "base/sys/spawn.rs",
 ];
+
+/// Rooms without a circle among their files: no file imports from a file that imports from it, over any
+/// number of files. `mod` declarations and re-exports are no imports.
+const ROOMS_WITHOUT_CIRCLES: [&str; 5] = ["base", "upstream", "world", "admin", "control"];
+
+#[test]
+fn no_room_has_a_circle_of_files() {
+    let sources = Sources::read();
+    let rooms = ROOMS_WITHOUT_CIRCLES.iter();
+    let broken: Vec<String> = rooms.flat_map(|room| circles(&sources.0, room)).collect();
+    assert!(broken.is_empty(), "files on circles: {broken:#?}");
+}
+
+#[test]
+fn a_circle_of_files_is_seen() {
+    let seen = |files: &[(&str, &str)]| {
+        let sources: Vec<Source> = files.iter().map(|it| Source::new(it.0, it.1)).collect();
+        circles(&sources, "a")
+    };
+    let parent = (
+        "a/mod.rs",
+        "mod b;\nmod c;\npub use b::B;\npub(crate) use c::{C};",
+    );
+    let child = ("a/b.rs", "use super::Item;\nmod tests { use super::*; }");
+    assert_eq!(seen(&[parent, child, ("a/c.rs", "")]), [""; 0]);
+    let circle = ["a", "a::b"];
+    assert_eq!(seen(&[("a/mod.rs", "use b::B;"), child]), circle);
+    assert_eq!(
+        seen(&[
+            ("a/mod.rs", ""),
+            ("a/b.rs", "use super::c;\nuse crate::d::D;"),
+            ("a/c.rs", "fn f() { super::e::E::new() }"),
+            ("a/e.rs", "use crate::a::{b::B, Item};"),
+            ("a/f.rs", "use super::b::B;"),
+        ]),
+        ["a::b", "a::c", "a::e"]
+    );
+}
+
+/// Returns the modules of a room that lie on a circle.
+fn circles(sources: &[Source], room: &str) -> Vec<String> {
+    let files: Vec<&Source> = sources
+        .iter()
+        .filter(|source| source.module.first().is_some_and(|it| it == room))
+        .collect();
+    let module_of = |path: &[String]| {
+        let fits = |at: &&usize| path.starts_with(&files[**at].module);
+        let all: Vec<usize> = (0..files.len()).collect();
+        all.iter()
+            .filter(fits)
+            .max_by_key(|at| files[**at].module.len())
+            .copied()
+    };
+    let imports: Vec<Vec<usize>> = (0..files.len())
+        .map(|from| {
+            let paths = files[from].imports();
+            let resolved = paths.iter().filter_map(|path| match path[0].as_str() {
+                "crate" => module_of(&path[1..]),
+                // The name of a child, or of another crate.
+                _ => {
+                    let path = [&files[from].module, path.as_slice()].concat();
+                    module_of(&path).filter(|to| files[*to].module.len() > files[from].module.len())
+                }
+            });
+            resolved.filter(|to| *to != from).collect()
+        })
+        .collect();
+    let reaches_itself = |start: &usize| {
+        let mut reached = imports[*start].clone();
+        let mut next = 0;
+        while let Some(at) = reached.get(next).copied() {
+            next += 1;
+            let new = imports[at].iter().filter(|to| !reached.contains(to));
+            let new: Vec<usize> = new.copied().collect();
+            reached.extend(new);
+        }
+        reached.contains(start)
+    };
+    let on_circles = (0..files.len()).filter(reaches_itself);
+    let mut names: Vec<String> = on_circles.map(|at| files[at].module.join("::")).collect();
+    names.sort();
+    names
+}
 
 #[test]
 fn every_module_names_only_what_stands_above_it() {
@@ -297,6 +380,27 @@ impl Source {
                 breach(line, &named, rule);
             }
         }
+    }
+
+    /// Paths of the file without re-exports.
+    fn imports(&self) -> Vec<Vec<String>> {
+        let text = |at: usize| self.words.get(at).map_or("", |word| word.text.as_str());
+        let mut exports: Vec<(usize, usize)> = Vec::new();
+        for at in (0..self.words.len()).filter(|at| text(*at) == "pub") {
+            let is_use = text(at + 1) == "use" || (text(at + 1) == "(" && text(at + 4) == "use");
+            let end = (at..self.words.len()).find(|end| text(*end) == ";");
+            if let (true, Some(end)) = (is_use, end) {
+                exports.push((self.words[at].line, self.words[end].line));
+            }
+        }
+        let paths = self.paths().into_iter();
+        let is_import = |line: usize| {
+            !exports
+                .iter()
+                .any(|(from, to)| (*from..=*to).contains(&line))
+        };
+        let imports = paths.filter(|(line, _)| is_import(*line));
+        imports.map(|(_, path)| path).collect()
     }
 
     /// Every path of the file, made absolute where it begins with `crate`, `super` or `self`.

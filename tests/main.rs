@@ -46,6 +46,7 @@ mod mirror;
 mod papers;
 mod pending;
 mod reason;
+mod release;
 mod root;
 mod secrets;
 mod site;

@@ -9,7 +9,7 @@ set -eu
 own_target=$(uname -m)-unknown-linux-musl
 target=${TARGET:-$own_target}
 target_dir=target
-# All features except the handlers for tests.
+# The features of a release; tests/release.rs checks the list.
 features='--no-default-features --features http3,markdown'
 if [ "${1:-}" = tiny ]; then
     AWS_LC_SYS_SMALL=1

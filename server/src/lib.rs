@@ -15,6 +15,7 @@ pub mod cache;
 pub mod hits;
 pub mod config;
 pub mod world;
+pub mod admin;
 pub mod serve;
 pub mod acme;
 pub mod backup;

@@ -24,7 +24,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::base::clock::civil;
 use crate::config::{self, Config, ManagedCertificate};
 use crate::tls::PendingChallenges;
 
@@ -184,13 +183,4 @@ impl RenewerShared {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
-}
-
-/// Formats a time as `2026-11-21 00:42 UTC`.
-pub fn format_utc(unix_seconds: u64) -> String {
-    let at = civil(unix_seconds);
-    format!(
-        "{:04}-{:02}-{:02} {:02}:{:02} UTC",
-        at.year, at.month, at.day, at.hour, at.minute
-    )
 }

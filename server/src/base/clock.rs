@@ -191,6 +191,15 @@ pub fn civil(unix_seconds: u64) -> UtcDateTime {
     }
 }
 
+/// Formats a time as `2026-11-21 00:42 UTC`.
+pub fn format_utc(unix_seconds: u64) -> String {
+    let at = civil(unix_seconds);
+    format!(
+        "{:04}-{:02}-{:02} {:02}:{:02} UTC",
+        at.year, at.month, at.day, at.hour, at.minute
+    )
+}
+
 /// Formats a log time like `[20/Nov/2026:18:39:14 +0000]`.
 pub fn log_time(unix_seconds: u64) -> [u8; LOG_TIME_BYTES] {
     let at = civil(unix_seconds);

@@ -395,11 +395,13 @@ pub(crate) fn invalid_data(what: &'static str) -> io::Error {
 
 /// Reads `bytes` as a tar archive to the end, for the fuzzer. For any input the reader doesn't panic,
 /// returns no name that leads out of the folder, and returns no more content than `bytes` has.
+#[cfg(any(test, feature = "fuzzing"))]
 pub fn check(bytes: &[u8]) {
     check_with(TarReader::new(bytes), bytes);
     check_with(TarReader::of_git(bytes), bytes);
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
 fn check_with(mut reader: TarReader<&[u8]>, bytes: &[u8]) {
     let mut total = 0;
     while let Ok(Some(entry)) = reader.next_entry() {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use super::control_client::{ControlResponse, ask_if_running};
 use super::parse::ParsedArguments;
+use crate::admin::command::{Command, HitsFormat, StatusFormat};
 use crate::backup;
 use crate::base::clock;
 use crate::base::trusted_path::user_name;
@@ -23,7 +24,11 @@ pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError>
     let site = site(&config, &word(typed, 0)?)?;
     let name = first_name(site);
     let state = config.server.state.get_ref();
-    let (hits, closed) = match ask_if_running(typed, 1, &format!("hits file {name}"))? {
+    let command = Command::Hits {
+        format: HitsFormat::File,
+        site: Some(name.to_owned()),
+    };
+    let (hits, closed) = match ask_if_running(typed, 1, &command)? {
         ControlResponse::Answer(text) => (Some(text.into_bytes()), None),
         ControlResponse::NoServer => match load(state) {
             Ok(hits) => (hits.written(name), None),
@@ -88,7 +93,7 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
     let config = config(typed, 2)?;
     let chosen = typed.operand_at(1).map(|_| word(typed, 1)).transpose()?;
     // Whether one runs, and which, is known before anything is changed.
-    let running = ask_if_running(typed, 2, "status")?;
+    let running = ask_if_running(typed, 2, &Command::Status(StatusFormat::Text))?;
     let mut name = String::new();
     let restored = backup::restore(archive, now, |theirs| {
         let site = site(&config, chosen.as_deref().unwrap_or(theirs))?;
@@ -98,8 +103,12 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
     let mut text = told(&restored);
     let closed = match (running, &restored.hits) {
         (ControlResponse::Answer(_), _) => {
-            ask_if_running(typed, 2, "reload")?;
-            ask_if_running(typed, 2, &format!("purge {name} /*"))?;
+            ask_if_running(typed, 2, &Command::Reload)?;
+            let purge = Command::Purge {
+                site: name,
+                path: "/*".to_owned(),
+            };
+            ask_if_running(typed, 2, &purge)?;
             text.push_str("\nthe running server has it; its hit counts stay as they are");
             None
         }

@@ -10,63 +10,69 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::parse::ParsedArguments;
+use crate::admin::command::{Command, HitsFormat, StatusFormat};
 use crate::config::{ConfigSource, OperatorError, Overrides, control_sockets, reason};
 
 pub(super) fn reload(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
-    ask(typed, 0, "reload", Some(Duration::from_secs(120)))
+    ask(typed, 0, &Command::Reload, Some(Duration::from_secs(120)))
 }
 
 pub(super) fn status(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
-    let question = if typed.has("json") {
-        "status json"
-    } else {
-        "status"
+    let format = match typed.has("json") {
+        true => StatusFormat::Json,
+        false => StatusFormat::Text,
     };
-    ask(typed, 0, question, Some(Duration::from_secs(10)))
+    ask(
+        typed,
+        0,
+        &Command::Status(format),
+        Some(Duration::from_secs(10)),
+    )
 }
 
 pub(super) fn hits(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
-    let form = if typed.has("json") { "json" } else { "text" };
-    let site = match typed.operand_at(0).map(|site| site.to_str()) {
-        None => "",
-        Some(Some(site)) if !site.contains(['\n', '\r', ' ']) => site,
-        Some(_) => {
-            return Err(OperatorError::new("SITE is no host name")
-                .help("a name of the site as the configuration has it"));
-        }
+    let format = match typed.has("json") {
+        true => HitsFormat::Json,
+        false => HitsFormat::Text,
     };
-    let question = format!("hits {form} {site}");
-    ask(typed, 1, &question, Some(Duration::from_secs(30)))
+    let command = match typed.operand_at(0).map(|site| site.to_str()) {
+        None => Command::hits(format, None),
+        Some(None) => None,
+        Some(site) => Command::hits(format, site),
+    };
+    let command = command.ok_or_else(|| {
+        OperatorError::new("SITE is no host name")
+            .help("a name of the site as the configuration has it")
+    })?;
+    ask(typed, 1, &command, Some(Duration::from_secs(30)))
 }
 
 pub(super) fn purge(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
-    let word = |nth| {
-        let word = typed.operand_at(nth).and_then(|word| word.to_str());
-        let is_line = |word: &&str| !word.contains(['\n', '\r']);
-        word.filter(is_line).ok_or_else(|| {
-            OperatorError::new("SITE and PATH must be UTF-8, and one line")
-                .help("anthill purge example.org '/news/*'")
-        })
-    };
-    let question = format!("purge {} {}", word(0)?, word(1)?);
-    ask(typed, 2, &question, Some(Duration::from_secs(30)))
+    let word = |nth| typed.operand_at(nth).and_then(|word| word.to_str());
+    let words = word(0).zip(word(1));
+    let command = words.and_then(|(site, path)| Command::purge(site, path));
+    let command = command.ok_or_else(|| {
+        OperatorError::new("SITE and PATH must be UTF-8, and one line")
+            .help("anthill purge example.org '/news/*'")
+    })?;
+    ask(typed, 2, &command, Some(Duration::from_secs(30)))
 }
 
 pub(super) fn stop(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     // Draining takes as long as the configuration lets it.
-    ask(typed, 0, "stop", None)
+    ask(typed, 0, &Command::Stop, None)
 }
 
 /// Asks the server of the configuration that the nth operand names.
 fn ask(
     typed: &ParsedArguments,
     nth: usize,
-    question: &str,
+    command: &Command,
     patience: Option<Duration>,
 ) -> Result<ExitCode, OperatorError> {
     let sockets = sockets(typed, nth)?;
     let (path, stream) = connect(&sockets)?;
-    let answer = exchange(stream, question, patience).map_err(|error| {
+    let answer = exchange(stream, command, patience).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it doesn't answer".to_owned(),
             _ => reason(&error),
@@ -111,7 +117,7 @@ pub(super) enum ControlResponse {
 pub(super) fn ask_if_running(
     typed: &ParsedArguments,
     nth: usize,
-    question: &str,
+    command: &Command,
 ) -> Result<ControlResponse, OperatorError> {
     use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
     let sockets = sockets(typed, nth)?;
@@ -133,7 +139,7 @@ pub(super) fn ask_if_running(
         }));
     };
     let said = tried
-        .and_then(|stream| exchange(stream, question, Some(Duration::from_secs(120))))
+        .and_then(|stream| exchange(stream, command, Some(Duration::from_secs(120))))
         .map_err(|error| {
             let what = format!("the server at {}: {}", path.display(), reason(&error));
             OperatorError::failure(what).help("run this as the server's user, or as root (sudo)")
@@ -188,11 +194,11 @@ fn connect(sockets: &[PathBuf]) -> Result<(&Path, UnixStream), OperatorError> {
 
 fn exchange(
     mut stream: UnixStream,
-    question: &str,
+    command: &Command,
     patience: Option<Duration>,
 ) -> io::Result<String> {
     stream.set_read_timeout(patience)?;
-    stream.write_all(format!("{question}\n").as_bytes())?;
+    stream.write_all(format!("{command}\n").as_bytes())?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())

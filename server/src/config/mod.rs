@@ -382,6 +382,7 @@ pub enum TargetConfig {
     /// How often the page was seen whose path follows.
     Hits(Spanned<bool>),
     /// A handler that only tests need.
+    #[cfg(feature = "test-handlers")]
     Test(TestHandlerConfig),
 }
 
@@ -407,6 +408,7 @@ impl TargetConfig {
 }
 
 /// The live handlers that exist to test the machinery of live calls.
+#[cfg(feature = "test-handlers")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestHandlerConfig {
     /// Sends the request's body back.

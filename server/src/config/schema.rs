@@ -12,7 +12,7 @@ use super::values::{ListenAddress, is_field_value, is_token, reserved_field, sha
 use super::{
     CacheControlConfig, Config, DEFAULT_ROOT, HSTS_SECONDS, HeadersConfig, LogConfig, LogFormat,
     LogTarget, PageCacheConfig, PlainHttp, RouteConfig, STALE_IF_ERROR_SECONDS, ServerConfig,
-    SiteConfig, SymlinksConfig, TargetConfig, TestHandlerConfig, TlsConfig, TlsVersion,
+    SiteConfig, SymlinksConfig, TargetConfig, TlsConfig, TlsVersion,
 };
 use super::{acme, deploy};
 use crate::config::paths;
@@ -159,6 +159,7 @@ static ROUTE: TableSchema = TableSchema {
         "pages",
         "cache",
         "hits",
+        #[cfg(feature = "test-handlers")]
         "test",
     ],
     later: &["proxy", "balance"],
@@ -923,6 +924,15 @@ fn field(
     Ok((name.into_inner(), value.into_inner()))
 }
 
+/// Values of `test`.
+#[cfg(feature = "test-handlers")]
+const TEST_HANDLERS: [(&str, super::TestHandlerConfig); 4] = [
+    ("echo", super::TestHandlerConfig::Echo),
+    ("slow", super::TestHandlerConfig::Slow),
+    ("endless", super::TestHandlerConfig::Endless),
+    ("page", super::TestHandlerConfig::Page),
+];
+
 fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let source = table.source();
     let Some(path) = table.take::<Spanned<String>>("path")? else {
@@ -963,18 +973,8 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     {
         add("hits", hits.span(), TargetConfig::Hits(hits));
     }
-    let tests = [
-        ("echo", TestHandlerConfig::Echo),
-        ("slow", TestHandlerConfig::Slow),
-        ("endless", TestHandlerConfig::Endless),
-        ("page", TestHandlerConfig::Page),
-    ];
-    if let Some(test) = table.word("test", &tests)? {
-        if !cfg!(feature = "test-handlers") {
-            let what = "this build has no test handlers";
-            let way_out = "remove the route, or build with the feature `test-handlers`";
-            return Err(source.error(table.span.clone(), what, way_out));
-        }
+    #[cfg(feature = "test-handlers")]
+    if let Some(test) = table.word("test", &TEST_HANDLERS)? {
         add("test", table.span.clone(), TargetConfig::Test(test));
     }
     let live = scripts::handler_keys(&mut table, users.is_some())?;

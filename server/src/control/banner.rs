@@ -3,12 +3,12 @@
 
 use crate::base::sys;
 use crate::config::{Config, PlainHttp, SiteConfig};
-use crate::control::plane::ControlPlane;
+use crate::control::listeners::Listeners;
+use crate::tls::SelfSigned;
 use std::net::{IpAddr, SocketAddr};
 
 /// Prints the start-up message to standard error, for standard output is the access log's.
-pub(super) fn print(plane: &ControlPlane) {
-    let config = &plane.config;
+pub(super) fn print(config: &Config, listeners: &Listeners, self_signed: Option<&SelfSigned>) {
     let mut text = format!(
         "anthill {} serves {}\n",
         env!("CARGO_PKG_VERSION"),
@@ -18,8 +18,8 @@ pub(super) fn print(plane: &ControlPlane) {
         .sites
         .iter()
         .all(|site| site.http == PlainHttp::Redirect);
-    let has_https = plane.listeners.bound().any(|(_, secure)| secure);
-    for (address, secure) in plane.listeners.bound() {
+    let has_https = listeners.bound().any(|(_, secure)| secure);
+    for (address, secure) in listeners.bound() {
         let scheme = if secure { "https" } else { "http" };
         let note = if !secure && all_redirect && has_https {
             "  (redirects to https)"
@@ -37,7 +37,7 @@ pub(super) fn print(plane: &ControlPlane) {
             text.push_str(&format!("  and {more} more names\n"));
         }
     }
-    if let Some(self_signed) = &plane.supplies.self_signed
+    if let Some(self_signed) = self_signed
         && config.sites.iter().any(|site| is_self_signed(config, site))
     {
         text.push_str("certificate: self-signed, browsers will ask once; SHA-256 fingerprint\n");

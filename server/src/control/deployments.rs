@@ -3,9 +3,8 @@
 //! A thread does the work, one deployment after the other. What a push, a change of a branch, a start
 //! or a reload asks for while one is under way is done after it, once, by what the branch is then.
 
-use super::plane::{ControlPlane, RESCAN};
-use super::watch::SiteId;
-use crate::acme::format_utc;
+use super::watch::RESCAN;
+use crate::admin::status::{DeployedCommit, DeploymentStatus};
 use crate::base::clock;
 use crate::base::thread_pool::ThreadPool;
 use crate::config::{Config, OperatorError};
@@ -15,10 +14,7 @@ use crate::deploy::{
 };
 use crate::handler::git::post_receive::{PushNotice, PushNotifier, STOPPING};
 use crate::limits::DEPLOY_FIRST_SECONDS;
-use crate::site::Site;
-use crate::wire::json::quoted;
 use std::cell::RefCell;
-use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -49,8 +45,10 @@ pub(super) enum DeploymentEvent {
 
 /// A try has come to its end.
 pub(super) struct FinishedDeployment {
-    plan: Arc<DeployPlan>,
-    outcome: DeployOutcome,
+    /// The plan of the attempt.
+    pub(super) plan: Arc<DeployPlan>,
+    /// The outcome of the attempt.
+    pub(super) outcome: DeployOutcome,
 }
 
 /// How it stands with one of them.
@@ -76,7 +74,7 @@ struct DeploymentRecord {
 }
 
 /// What came of a try, once it is served.
-enum PublishOutcome {
+pub(super) enum PublishOutcome {
     /// There is nothing that isn't served.
     Served,
     Failed(DeployFailureCause, DeployError),
@@ -218,7 +216,8 @@ impl Deployments {
         }
     }
 
-    fn pushed(&mut self, pushed: PushNotice) {
+    /// Begins the deployments of a repository after a push.
+    pub(super) fn pushed(&mut self, pushed: PushNotice) {
         let waiting = Rc::new(WaitingPush {
             began: pushed.began,
             words: RefCell::default(),
@@ -300,12 +299,59 @@ impl Deployments {
         turned
     }
 
-    fn take_unread(&mut self, plan: &Arc<DeployPlan>) -> Option<DeployedTree> {
-        let mut all = self.all.iter_mut();
-        all.find(|it| Arc::ptr_eq(&it.plan, plan))?.unread.take()
+    /// Returns true if no attempt is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.under_way.is_empty()
     }
 
-    /// The one of this plan, which a reload may have replaced by one like it meanwhile.
+    /// Records the end of an attempt. Returns a tree of an earlier attempt that could not be read yet.
+    pub(super) fn finish_attempt(&mut self, finished: &FinishedDeployment) -> Option<DeployedTree> {
+        self.ended(&finished.plan);
+        let mut all = self.all.iter_mut();
+        let record = all.find(|it| Arc::ptr_eq(&it.plan, &finished.plan))?;
+        record.has_branch = !matches!(finished.outcome, DeployOutcome::NoBranch);
+        record.unread.take()
+    }
+
+    /// Records a tree that is deployed and could not be read yet.
+    pub(super) fn mark_unread(&mut self, plan: &DeployPlan, tree: DeployedTree) {
+        if let Some(record) = self.like(plan) {
+            record.unread = Some(tree);
+        }
+    }
+
+    /// Records that a tree of this commit is served.
+    pub(super) fn mark_served(&mut self, plan: &DeployPlan, commit: String) {
+        if let Some(record) = self.like(plan) {
+            record.serves(commit);
+        }
+    }
+
+    /// Responds to the clients that wait for an attempt, and begins the next attempt if one was requested
+    /// meanwhile. Returns true if the repository has become readable.
+    pub(super) fn settle(&mut self, plan: &Arc<DeployPlan>, outcome: PublishOutcome) -> bool {
+        let mut all = self.all.iter_mut();
+        let Some(nth) = all.position(|it| Arc::ptr_eq(&it.plan, plan)) else {
+            // A reload has removed the deployment meanwhile, or given it another plan. The root leads to
+            // the new tree.
+            return false;
+        };
+        let standing = &mut self.all[nth];
+        let was_unreadable = standing.is_unreadable();
+        standing.settle(outcome);
+        // A look at the branch meanwhile did not know of this failure yet.
+        standing.runs = false;
+        standing.ended = Some(Instant::now());
+        let is_new = was_unreadable && !standing.is_unreadable();
+        if std::mem::take(&mut standing.again) {
+            let waiting = std::mem::take(&mut standing.waiting_again);
+            standing.waiting = waiting;
+            self.try_one(nth, None);
+        }
+        is_new
+    }
+
+    /// Returns the record of a plan. A reload may have replaced the plan by an equal one.
     fn like(&mut self, plan: &DeployPlan) -> Option<&mut DeploymentRecord> {
         self.all.iter_mut().find(|it| it.plan.is_like(plan))
     }
@@ -315,56 +361,9 @@ impl Deployments {
         position.map(|nth| self.under_way.swap_remove(nth));
     }
 
-    /// For people.
-    pub(super) fn text(&self) -> String {
-        let mut out = String::new();
-        for standing in &self.all {
-            let DeployPlan { site, shown, .. } = &*standing.plan;
-            let branch = &standing.plan.branch;
-            let _ = write!(out, "{site} is {branch} of {shown}: ");
-            let _ = match standing.plan.deployed() {
-                Some((commit, since)) => {
-                    let since = self::format_utc(seconds(since));
-                    write!(out, "{} since {since}", short(&commit))
-                }
-                None => write!(out, "nothing is deployed"),
-            };
-            if !standing.has_branch {
-                let _ = write!(out, ", the branch isn't there");
-            }
-            if standing.runs {
-                out.push_str(", being looked at");
-            }
-            out.push('\n');
-            if let Some(failed) = &standing.failure {
-                let at = self::format_utc(failed.since);
-                let _ = writeln!(out, "  failed at {at}: {}", failed.why);
-            }
-        }
-        out
-    }
-
-    /// For programs.
-    pub(super) fn json(&self) -> String {
-        let one = |standing: &DeploymentRecord| {
-            let (commit, since) = standing.plan.deployed().unzip();
-            let failure = standing.failure.as_ref();
-            let or_null = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
-            format!(
-                "{{\"site\":{},\"repository\":{},\"branch\":{},\"has_branch\":{},\"commit\":{},\
-                 \"deployed_at\":{},\"failed_at\":{},\"failure\":{}}}",
-                quoted(&standing.plan.site),
-                quoted(&standing.plan.shown),
-                quoted(&standing.plan.branch),
-                standing.has_branch,
-                or_null(commit.map(|commit| quoted(&commit))),
-                or_null(since.map(|since| seconds(since).to_string())),
-                or_null(failure.map(|failed| failed.since.to_string())),
-                or_null(failure.map(|failed| quoted(&failed.why.to_string()))),
-            )
-        };
-        let all: Vec<String> = self.all.iter().map(one).collect();
-        format!("[{}]", all.join(","))
+    /// Returns the status of every deployment.
+    pub(super) fn status(&self) -> Vec<DeploymentStatus> {
+        self.all.iter().map(DeploymentRecord::status).collect()
     }
 }
 
@@ -408,6 +407,26 @@ impl DeploymentRecord {
             runs: false,
             again: false,
             ..self
+        }
+    }
+
+    fn status(&self) -> DeploymentStatus {
+        let plan = &*self.plan;
+        DeploymentStatus {
+            site: plan.site.clone(),
+            repository: plan.shown.clone(),
+            branch: plan.branch.clone(),
+            has_branch: self.has_branch,
+            is_running: self.runs,
+            deployed: plan.deployed().map(|(commit, since)| DeployedCommit {
+                short_id: short(&commit).to_owned(),
+                id: commit,
+                since: seconds(since),
+            }),
+            failure: self
+                .failure
+                .as_ref()
+                .map(|failed| (failed.since, failed.why.to_string())),
         }
     }
 
@@ -531,125 +550,4 @@ fn url(
         Some(port) if port != 443 => format!("https://{name}:{port}/"),
         _ => format!("https://{name}/"),
     })
-}
-
-/// What came of a try that turned nothing, after it was seen to that the tree that is there is served.
-fn came_after(outcome: DeployOutcome, came: PublishOutcome) -> PublishOutcome {
-    match outcome {
-        // The branch may be gone, and what the root leads to is served still.
-        DeployOutcome::Same(_) | DeployOutcome::NoBranch | DeployOutcome::Deployed(_) => came,
-        DeployOutcome::StillFailed => PublishOutcome::StillFailed,
-        DeployOutcome::Failed(cause, why) => PublishOutcome::Failed(cause, why),
-    }
-}
-
-impl ControlPlane {
-    /// What a new configuration deploys to is made, where it isn't there.
-    pub(super) async fn deploy_missing_roots(&self, config: &Config) -> Result<(), OperatorError> {
-        let mut all = config.deployments().into_iter();
-        if all.all(|it| DeployPlan::of(&it, &config.server).has_deployed_tree()) {
-            // Nor is there anything to wait for.
-            return Ok(());
-        }
-        let of_job = config.clone();
-        // What is under way is for somebody who waits; the new ones come after it.
-        let patience = match self.deployments.under_way.is_empty() {
-            true => FIRST_DEPLOY_WAIT_MAX,
-            false => Duration::ZERO,
-        };
-        let furnished = self
-            .scans
-            .run(move || deploy_missing_roots(&of_job, patience))
-            .await;
-        furnished.unwrap_or_else(|gone| Err(OperatorError::failure(format!("deploying: {gone}"))))
-    }
-
-    /// Something is to be deployed, or was.
-    pub(super) async fn handle_deployment_event(&mut self, news: DeploymentEvent) {
-        match news {
-            DeploymentEvent::Pushed(pushed) => self.deployments.pushed(pushed),
-            DeploymentEvent::Done(done) => self.deployed(done).await,
-        }
-    }
-
-    /// A new tree is served, and only then told to who waits.
-    async fn deployed(&mut self, done: FinishedDeployment) {
-        let FinishedDeployment { plan, outcome } = done;
-        self.deployments.ended(&plan);
-        let mut all = self.deployments.all.iter_mut();
-        if let Some(standing) = all.find(|it| Arc::ptr_eq(&it.plan, &plan)) {
-            standing.has_branch = !matches!(outcome, DeployOutcome::NoBranch);
-        }
-        let unread = self.deployments.take_unread(&plan);
-        let came = match (outcome, unread) {
-            // What couldn't be read is another one, which nobody waits for any more.
-            (DeployOutcome::Deployed(turned), _) => self.served(&plan, turned).await,
-            (outcome, Some(unread)) => {
-                // It may be readable by now, whatever came of the commit after it.
-                let came = self.served(&plan, unread).await;
-                came_after(outcome, came)
-            }
-            (outcome, None) => came_after(outcome, PublishOutcome::Served),
-        };
-        let mut all = self.deployments.all.iter_mut();
-        let Some(nth) = all.position(|it| Arc::ptr_eq(&it.plan, &plan)) else {
-            // A reload has taken it away meanwhile, or given it another plan. The root is turned.
-            return;
-        };
-        let standing = &mut self.deployments.all[nth];
-        let was_unreadable = standing.is_unreadable();
-        standing.settle(came);
-        // Who looked meanwhile didn't know of this failure yet.
-        standing.runs = false;
-        standing.ended = Some(Instant::now());
-        let is_new = was_unreadable && !standing.is_unreadable();
-        if std::mem::take(&mut standing.again) {
-            let waiting = std::mem::take(&mut standing.waiting_again);
-            standing.waiting = waiting;
-            self.deployments.try_one(nth, None);
-        }
-        if is_new {
-            // There may have been nothing to watch. It is looked at once more when the watch stands.
-            self.changes.branches = true;
-            self.apply().await;
-        }
-    }
-
-    /// Publishes a World with this tree; returns when every worker serves it.
-    async fn served(&mut self, plan: &DeployPlan, turned: DeployedTree) -> PublishOutcome {
-        self.changes.rescan.extend(self.places_of(plan));
-        self.apply().await;
-        let is_old = |site: &Site| site.rules().root == plan.root && site.root() != turned.tree;
-        let has_old = self.places().any(|(_, site)| is_old(&site));
-        if has_old {
-            // It may be that there was no descriptor left. Who can't be read is tried again.
-            let cause = DeployFailureCause::Commit(turned.commit.clone());
-            if let Some(standing) = self.deployments.like(plan) {
-                standing.unread = Some(turned);
-            }
-            let what = "its tree can't be read yet; the error log says why";
-            return PublishOutcome::Failed(cause, DeployError::new(what));
-        }
-        self.forget_pages(plan);
-        log::info!("{}", plan.success_message(&turned));
-        if let Some(standing) = self.deployments.like(plan) {
-            standing.serves(turned.commit);
-        }
-        PublishOutcome::Served
-    }
-
-    /// What scripts made of the old tree isn't what those of the new one would.
-    pub(super) fn forget_pages(&self, plan: &DeployPlan) {
-        for place in self.places_of(plan) {
-            if let Some(host) = self.world.hosts.iter().nth(place.host) {
-                self.supplies.cache.purge(&host.names[0], "/*");
-            }
-        }
-    }
-
-    fn places_of(&self, plan: &DeployPlan) -> Vec<SiteId> {
-        let all = self.places();
-        let all = all.filter(|(_, site)| site.rules().root == plan.root);
-        all.map(|(place, _)| place).collect()
-    }
 }

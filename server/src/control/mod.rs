@@ -2,9 +2,11 @@
 
 mod rebuild;
 mod deployments;
+mod deployment_events;
 mod banner;
 mod listeners;
 mod plane;
+mod publish;
 mod socket;
 mod startup;
 mod status;

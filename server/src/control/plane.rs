@@ -4,53 +4,40 @@
 use super::deployments::{
     DeploymentEvent, Deployments, FIRST_DEPLOY_WAIT_MAX, deploy_missing_roots,
 };
-use super::listeners::{Listeners, RETIRE_DELAY};
+use super::publish::Publisher;
+use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
 use super::socket::{self, ControlRequest, ControlSocket};
-use super::status;
-use super::watch::{Changes, SiteId, Watch};
-use crate::acme::AcmeHandle;
-use crate::base::clock;
-use crate::base::fair_share::RefusalCounters;
-use crate::base::log::{ErrorLog, Sinks};
-use crate::base::stats::Stats;
-use crate::base::sys;
-use crate::base::task;
-use crate::base::thread_pool::ThreadPool;
-use crate::config::{self, Config, ConfigSource, OperatorError, Overrides};
-use crate::control::banner;
-use crate::control::rebuild::{FileStamp, QUIET, stamp_config_files};
-use crate::control::startup::{
+use super::startup::{
     bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, load_hits,
     load_pages, logins, memory_auto, pending_head_bytes, prepare_state, tls_supplies, user_ids,
 };
+use super::watch::RESCAN;
+use super::{banner, deployment_events, status};
+use crate::acme::AcmeHandle;
+use crate::admin::command::{Command, HitsFormat, StatusFormat, UnknownCommand};
+use crate::admin::status::Status;
+use crate::base::fair_share::RefusalCounters;
+use crate::base::log::{ErrorLog, Sinks};
+use crate::base::sys;
+use crate::base::task;
+use crate::config::{self, ConfigSource, OperatorError, Overrides};
 use crate::handler::call::process::ProcessRunner;
 use crate::handler::git::browse::limiter::BrowseLimiter;
 use crate::handler::git::sandbox_repository;
 use crate::limits;
-use crate::serve::h3;
-use crate::serve::worker::{self, ProcessContext, WorkerCommand};
 use crate::site::ContentBudget;
-use crate::tls::SelfSigned;
 use crate::upstream::Backends;
-use crate::world::build::{self, SharedResources};
-use crate::world::{Host, World};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::world::Host;
+use crate::world::build::SharedResources;
 use std::convert::Infallible;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::sync::oneshot;
 
 /// By then a start is over, loading in the background included if the site is small.
 const SETTLED: Duration = Duration::from_secs(1);
-/// Where folders can't be watched, they are scanned this often.
-pub const RESCAN: Duration = Duration::from_secs(10);
 /// The interval at which the control plane looks again at a file that a request found changed and
 /// possibly half written.
 const STALE: Duration = Duration::from_secs(2);
@@ -58,60 +45,22 @@ const STALE: Duration = Duration::from_secs(2);
 const HITS: Duration = Duration::from_secs(300);
 /// Ticket keys and the self-signed certificate are looked at this often.
 const KEYS: Duration = Duration::from_secs(600);
-/// The self-signed certificate is made anew when less is left of it.
-const RENEW_SECONDS: u64 = 30 * 24 * 3600;
-/// Worker threads that read cold files.
-const POOL_THREADS: usize = 4;
-/// Reads that may wait for one of them.
-const POOL_QUEUE: usize = 10_000;
-/// A worker that ended all the same is started anew after this pause.
-const RESTART: Duration = Duration::from_millis(200);
 /// Workers end by themselves at the deadline of a drain; one that doesn't is left behind.
 const DRAIN_MARGIN: Duration = Duration::from_secs(5);
 
-/// The worker that reads the sockets of QUIC, for all.
-const QUIC_HOST: usize = 0;
-
-/// Everything that runs.
-pub struct ControlPlane {
+/// The control plane: the parts of the server that are not workers.
+pub(super) struct ControlPlane {
     chosen: ConfigSource,
     overrides: Overrides,
-    pub(super) config: Config,
-    pub(super) listeners: Listeners,
-    pub(super) supplies: SharedResources,
-    pub(super) world: Arc<World>,
-    pub(super) stats: Arc<Stats>,
-    pub(super) started: Instant,
-    pub(super) workers: Vec<WorkerHandle>,
-    pub(super) shared: Arc<ProcessContext>,
-    /// Folders are scanned here, apart from the reads that requests wait for.
-    pub(super) scans: ThreadPool,
-    pub(super) watch: Option<Watch>,
-    /// What is known to have changed and isn't looked at yet.
-    pub(super) changes: Changes,
-    /// Files that may be half written; true where something was told of them, after which nothing more
-    /// may come.
-    pub(super) unsettled: BTreeMap<(SiteId, PathBuf), bool>,
-    /// Sites that couldn't be read: it is tried again.
-    pub(super) missed: BTreeSet<SiteId>,
-    /// Files of the configuration as they were read, for where they can't be watched.
-    pub(super) file_stamps: Vec<(PathBuf, Option<FileStamp>)>,
+    /// Serves the World and keeps the World equal to the disk.
+    pub(super) rebuilder: Rebuilder,
     /// Has certificates issued.
-    pub(super) acme: AcmeHandle,
-    /// Branches that become folders of sites.
-    pub(super) deployments: Deployments,
+    acme: AcmeHandle,
     error_log: ErrorLog,
     control: ControlSocket,
-    /// Who asked us to stop, and waits for it.
+    /// Requests to stop that wait for the end of the drain.
     stopping_for: Vec<ControlRequest>,
-    /// Told by a worker's thread when it ends.
-    pub(super) ended: (UnboundedSender<usize>, UnboundedReceiver<usize>),
-}
-
-pub(super) struct WorkerHandle {
-    pub(super) commands: UnboundedSender<WorkerCommand>,
-    /// None once it has ended.
-    thread: Option<JoinHandle<()>>,
+    started: Instant,
 }
 
 /// Why the loop woke up.
@@ -197,100 +146,32 @@ impl ControlPlane {
             lag: Arc::default(),
             refusals,
         };
+        supplies.programs.spools().remove_leftovers();
         let seen = stamp_config_files(&config);
-        let world = Arc::new(build::build(
-            &config,
-            &supplies,
-            None,
-            clock::unix_seconds_now(),
-        )?);
-        let shared = Arc::new(ProcessContext {
-            open: AtomicUsize::new(0),
-            ledger: Arc::default(),
-            pool: Arc::new(ThreadPool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
-            quic: h3::QuicWorkers::default(),
-            change_tracker: supplies.lag.clone(),
-            refusals: supplies.refusals.clone(),
-            pending_head_bytes_max: (pending_head_bytes / count)
-                .max(limits::PENDING_HEAD_BYTES_MIN),
-            origin,
-        });
         compress_in_background(supplies.budget.clone());
         let acme = AcmeHandle::new(supplies.challenges.clone());
-        let mut plane = ControlPlane {
-            chosen,
-            overrides,
+        let publisher = Publisher::start(
             config,
             listeners,
             supplies,
-            world,
-            stats: Arc::new(Stats::new(count)),
-            started: Instant::now(),
-            workers: Vec::new(),
-            shared,
-            scans: ThreadPool::new("anthill-scan", 1, POOL_QUEUE),
-            watch: None,
-            changes: Changes::default(),
-            unsettled: BTreeMap::new(),
-            missed: BTreeSet::new(),
-            file_stamps: seen,
+            count,
+            pending_head_bytes,
+            origin,
+        )?;
+        Ok(ControlPlane {
+            chosen,
+            overrides,
+            rebuilder: Rebuilder::new(publisher, deployments, seen),
             acme,
-            deployments,
             error_log,
             control,
             stopping_for: Vec::new(),
-            ended: mpsc::unbounded_channel(),
-        };
-        // All has been read and built; what runs from here on is little of the program.
-        sys::release_code_pages();
-        for index in 0..count {
-            let running = plane.start_worker(index)?;
-            plane.workers.push(running);
-        }
-        Ok(plane)
-    }
-
-    /// Threads that serve.
-    pub(super) fn workers_count(&self) -> usize {
-        self.workers.len()
-    }
-
-    fn start_worker(&self, index: usize) -> Result<WorkerHandle, OperatorError> {
-        let failed = |error: io::Error| {
-            OperatorError::failure(format!("can't start worker {index}: {error}"))
-        };
-        let (commands, receiver) = mpsc::unbounded_channel();
-        for listening in self.listeners.for_worker(index, None).map_err(failed)? {
-            let _ = commands.send(WorkerCommand::Listen(listening));
-        }
-        if index == QUIC_HOST {
-            for socket in self.listeners.quic(None).map_err(failed)? {
-                let _ = commands.send(WorkerCommand::Quic(socket));
-            }
-        }
-        let world = self.world.clone();
-        let shared = self.shared.clone();
-        let stats = self.stats.worker(index);
-        let ended = self.ended.0.clone();
-        let thread = thread::Builder::new()
-            .name(format!("anthill-{index}"))
-            .stack_size(WORKER_STACK_BYTES)
-            .spawn(move || {
-                let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    worker::run(world, shared, stats, receiver)
-                }));
-                match ran {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => log::error!("worker {index}: {error}"),
-                    Err(_) => log::error!("worker {index} panicked"),
-                }
-                let _ = ended.send(index);
-            })
-            .map_err(failed)?;
-        Ok(WorkerHandle {
-            commands,
-            thread: Some(thread),
+            started: Instant::now(),
         })
+    }
+
+    fn publisher(&self) -> &Publisher {
+        &self.rebuilder.publisher
     }
 
     /// Runs until told to stop; then drains, and ends the process.
@@ -308,12 +189,13 @@ impl ControlPlane {
             self.control
                 .open()
                 .map_err(|error| failed("the control socket", error))?;
-            self.deployments
-                .plan(&self.config, self.supplies.https_port);
-            self.rebuild_watches();
-            banner::print(&self);
+            self.rebuilder.plan_deployments();
+            self.rebuilder.rebuild_watches();
+            let publisher = self.publisher();
+            let self_signed = publisher.resources().self_signed.as_deref();
+            banner::print(publisher.config(), publisher.listeners(), self_signed);
             let _ = sys::notify("READY=1");
-            self.acme.plan(&self.config, false);
+            self.acme.plan(self.rebuilder.publisher.config(), false);
             // The workers have found their feet too: again, little of the program is needed from here.
             task::spawn(async {
                 tokio::time::sleep(SETTLED).await;
@@ -357,8 +239,8 @@ impl ControlPlane {
                     let _ = self.reload().await;
                 }
                 ControlEvent::Reopen => {
-                    self.flush_logs().await;
-                    self.supplies.sinks.reopen();
+                    self.publisher().flush_logs().await;
+                    self.publisher().resources().sinks.reopen();
                 }
                 ControlEvent::Asked(question) => {
                     if self.answer(question).await {
@@ -366,9 +248,9 @@ impl ControlPlane {
                     }
                 }
                 ControlEvent::Files => {
-                    self.hear_of_files();
-                    if self.changes.is_empty() {
-                        self.caught_up();
+                    self.rebuilder.hear_of_files();
+                    if self.rebuilder.is_up_to_date() {
+                        self.rebuilder.caught_up();
                     } else if settle.is_none() {
                         settle = Some(rested);
                     }
@@ -376,32 +258,26 @@ impl ControlPlane {
                 ControlEvent::Settled => {
                     settle = None;
                     let begun = tokio::time::Instant::now();
-                    self.apply().await;
+                    self.rebuilder.apply().await;
                     rested = tokio::time::Instant::now() + pause_after(begun.elapsed());
                 }
                 ControlEvent::Quiet => {
-                    self.find_settled();
-                    self.apply().await;
+                    self.rebuilder.find_settled();
+                    self.rebuilder.apply().await;
                 }
-                ControlEvent::Rescan => {
-                    self.changes.rescan.extend(self.missed.iter().copied());
-                    if !self.is_watching() {
-                        self.changes.rescan.extend(self.all_places());
-                        self.changes.files |= self.file_stamps != stamp_config_files(&self.config);
-                        self.deployments.look_at_idle();
-                    }
-                    self.apply().await;
-                }
-                ControlEvent::LookAgain => self.deployments.look_again(),
+                ControlEvent::Rescan => self.rebuilder.rescan().await,
+                ControlEvent::LookAgain => self.rebuilder.deployments.look_again(),
                 ControlEvent::Found => {
                     let begun = tokio::time::Instant::now();
-                    self.apply_stale_paths().await;
+                    self.rebuilder.apply_stale_paths().await;
                     found = tokio::time::Instant::now() + pause_after(begun.elapsed());
                 }
                 ControlEvent::Keys => self.renew_keys().await,
-                ControlEvent::Hits => self.save_hits(),
-                ControlEvent::WorkerEnded(index) => self.restart(index).await,
-                ControlEvent::Deployments(news) => self.handle_deployment_event(news).await,
+                ControlEvent::Hits => self.publisher().save_hits(),
+                ControlEvent::WorkerEnded(index) => self.rebuilder.publisher.restart(index).await,
+                ControlEvent::Deployments(event) => {
+                    deployment_events::handle(&mut self.rebuilder, event).await;
+                }
             }
         }
     }
@@ -415,12 +291,13 @@ impl ControlPlane {
         stale: &mut tokio::time::Interval,
         found: tokio::time::Instant,
     ) -> ControlEvent {
-        let rescans = !self.is_watching() || !self.missed.is_empty();
-        let again = self.deployments.looks_again_at();
-        let watch = &self.watch;
-        let lag = &self.supplies.lag;
-        let ended = &mut self.ended.1;
-        let deployments = &mut self.deployments;
+        let rescans = self.rebuilder.needs_rescans();
+        let unsettled = self.rebuilder.has_unsettled();
+        let again = self.rebuilder.deployments.looks_again_at();
+        let lag = self.publisher().resources().lag.clone();
+        let watch = &self.rebuilder.watch;
+        let publisher = &mut self.rebuilder.publisher;
+        let deployments = &mut self.rebuilder.deployments;
         let files = async {
             match watch {
                 Some(watch) => watch.readable().await,
@@ -437,7 +314,6 @@ impl ControlPlane {
             tokio::time::sleep_until(found).await;
             lag.recheck_requested().await;
         };
-        let unsettled = !self.unsettled.is_empty();
         let quiet = async {
             match unsettled {
                 true => tokio::time::sleep(QUIET).await,
@@ -472,25 +348,8 @@ impl ControlPlane {
             _ = keys.tick() => ControlEvent::Keys,
             () = found => ControlEvent::Found,
             _ = stale.tick() => ControlEvent::Found,
-            Some(index) = ended.recv() => ControlEvent::WorkerEnded(index),
+            index = publisher.worker_ended() => ControlEvent::WorkerEnded(index),
             news = deployments.news() => ControlEvent::Deployments(news),
-        }
-    }
-
-    /// Starts a worker anew, on the sockets that it had.
-    pub(super) async fn restart(&mut self, index: usize) {
-        if let Some(thread) = self.workers[index].thread.take() {
-            let _ = thread.join();
-        }
-        log::error!("worker {index} ended; it is started anew");
-        tokio::time::sleep(RESTART).await;
-        match self.start_worker(index) {
-            Ok(running) => self.workers[index] = running,
-            Err(error) => {
-                log::error!("{}", error.in_one_line());
-                // Its sockets wait for it: try again.
-                let _ = self.ended.0.send(index);
-            }
         }
     }
 
@@ -509,274 +368,158 @@ impl ControlPlane {
     }
 
     async fn try_reload(&mut self) -> Result<String, OperatorError> {
-        // What was told belongs to the places of this World, not to those of the next.
-        self.apply().await;
+        // Known changes name the sites of this World, not the sites of the next.
+        self.rebuilder.apply().await;
         let mut config = self.chosen.read(&self.overrides)?;
         let mut said: Vec<String> = config::check(&config)?;
-        said.extend(keep_until_restart(&self.config.server, &mut config.server));
-        let new = self.listeners.bind(&config, self.workers.len())?;
-        let new_quic = self.listeners.bind_quic(&config)?;
+        let served = &self.publisher().config().server;
+        said.extend(keep_until_restart(served, &mut config.server));
+        let new = self.rebuilder.publisher.bind(&config)?;
         let seen = stamp_config_files(&config);
-        self.deploy_missing_roots(&config).await.inspect_err(|_| {
-            self.listeners.forget(&new);
-        })?;
-        let (supplies, world) = self.prepare(&config).inspect_err(|_| {
-            self.listeners.forget(&new);
-        })?;
-        self.supplies = supplies;
-        self.config = config;
-        self.file_stamps = seen;
-        self.publish(world).await;
-        for (index, running) in self.workers.iter().enumerate() {
-            match self.listeners.for_worker(index, Some(&new)) {
-                Ok(sockets) => {
-                    for listening in sockets {
-                        let _ = running.commands.send(WorkerCommand::Listen(listening));
-                    }
-                }
-                Err(error) => log::error!("worker {index}: {error}"),
-            }
-        }
-        match self.listeners.quic(Some(&new_quic)) {
-            Ok(sockets) => {
-                for socket in sockets {
-                    let _ = self.workers[QUIC_HOST]
-                        .commands
-                        .send(WorkerCommand::Quic(socket));
-                }
-            }
-            Err(error) => log::error!("HTTP/3: {error}"),
-        }
-        let retired = self.listeners.retire(&self.config);
-        if !retired.is_empty() {
-            tokio::time::sleep(RETIRE_DELAY).await;
-        }
-        for (address, secure) in retired {
-            for running in &self.workers {
-                let _ = running
-                    .commands
-                    .send(WorkerCommand::Unlisten(address, secure));
-            }
-        }
-        self.missed.clear();
-        self.unsettled.clear();
-        self.deployments
-            .plan(&self.config, self.supplies.https_port);
-        self.rebuild_watches();
-        self.apply().await;
-        self.acme.plan(&self.config, true);
-        said.insert(
-            0,
-            format!("configuration {} is served", self.world.generation),
-        );
+        let prepared = match self.rebuilder.deploy_missing_roots(&config).await {
+            Ok(()) => self.publisher().prepare(&config, &self.error_log),
+            Err(error) => Err(error),
+        };
+        let publisher = &mut self.rebuilder.publisher;
+        let prepared = prepared.inspect_err(|_| publisher.unbind(&new))?;
+        publisher.replace(config, prepared, &new).await;
+        self.rebuilder.follow_reload(seen).await;
+        self.acme.plan(self.rebuilder.publisher.config(), true);
+        let generation = self.publisher().world().generation;
+        said.insert(0, format!("configuration {generation} is served"));
         log::info!("reloaded: {}", said.join("; "));
         Ok(said.join("\n") + "\n")
     }
 
-    /// All that a new configuration needs, without touching what serves now.
-    fn prepare(&self, config: &Config) -> Result<(SharedResources, World), OperatorError> {
-        let mut supplies = self.supplies.clone();
-        let tickets = |config: &Config| {
-            let file = config.tls.tickets.as_ref();
-            file.map(|file| file.get_ref().clone())
-        };
-        let serves_tls = !config.server.https.is_empty();
-        if serves_tls && (supplies.tickets.is_none() || tickets(config) != tickets(&self.config)) {
-            (supplies.tickets, supplies.self_signed) = tls_supplies(config)?;
-        }
-        supplies.https_port = https_port(config, &self.listeners);
-        supplies.h3_port = h3_port(config, &self.listeners);
-        let now = clock::unix_seconds_now();
-        let world = build::build(config, &supplies, Some(&self.world), now)?;
-        direct_errors(config, &supplies.sinks, &self.error_log)?;
-        Ok((supplies, world))
-    }
-
-    /// Hands `world` to every worker and waits until all serve it.
-    pub(super) async fn publish(&mut self, world: World) {
-        self.supplies.programs.resize(world.limits.scripts);
-        world.settle();
-        self.supplies.readers.resize(world.limits.scripts);
-        self.world = Arc::new(world);
-        let mut waiting = Vec::new();
-        for running in &self.workers {
-            let (done, serves) = oneshot::channel();
-            if running
-                .commands
-                .send(WorkerCommand::World(self.world.clone(), done))
-                .is_ok()
-            {
-                waiting.push(serves);
-            }
-        }
-        for serves in waiting {
-            // A worker that has ended is started with the new World anyway.
-            let _ = serves.await;
-        }
-    }
-
-    async fn flush_logs(&self) {
-        for running in &self.workers {
-            let (done, flushed) = oneshot::channel();
-            if running
-                .commands
-                .send(WorkerCommand::FlushLogs(done))
-                .is_ok()
-            {
-                let _ = flushed.await;
-            }
-        }
-    }
-
-    pub(super) fn rotate_tickets(&mut self) {
-        if let Some(tickets) = &self.supplies.tickets
-            && let Err(error) = tickets.rotate_if_due(clock::unix_seconds_now())
-        {
-            log::error!("ticket keys: {error}");
-        }
-    }
-
-    /// Keeps ticket keys and the self-signed certificate young.
+    /// Replaces ticket keys and the self-signed certificate when they are due.
     async fn renew_keys(&mut self) {
-        self.rotate_tickets();
-        let now = clock::unix_seconds_now();
-        let Some(self_signed) = &self.supplies.self_signed else {
-            return;
-        };
-        if now + RENEW_SECONDS <= self_signed.not_after() {
-            return;
-        }
-        let state = self.config.server.state.get_ref();
-        match SelfSigned::load_or_make(state, &banner::self_signed_names(&self.config), now) {
-            Ok(made) => {
-                self.supplies.self_signed = Some(Arc::new(made));
-                self.changes.files = true;
-                self.apply().await;
-            }
-            Err(error) => log::error!("the self-signed certificate: {error}"),
+        self.publisher().rotate_tickets();
+        if self.rebuilder.publisher.renew_self_signed() {
+            self.rebuilder.mark_files_changed();
+            self.rebuilder.apply().await;
         }
     }
 
-    /// Does what a line from the control socket asks for; true when it is to stop.
-    async fn answer(&mut self, question: ControlRequest) -> bool {
-        if question.line.starts_with("hits ") {
-            // With the views of the last seconds.
-            self.flush_logs().await;
-        }
-        let answer = match question.line.as_str() {
-            "reload" => self.reload().await.map_err(|error| format!("{error}\n")),
-            "stop" => {
-                // Who asked waits for the answer, which is the end of the server.
-                self.stopping_for.push(question);
+    /// Runs a command of the control socket. Returns true if the server is to stop.
+    async fn answer(&mut self, request: ControlRequest) -> bool {
+        let answer = match Command::parse(&request.line) {
+            Ok(Command::Reload) => self.reload().await.map_err(|error| format!("{error}\n")),
+            Ok(Command::Stop) => {
+                // The response is sent at the end of the drain.
+                self.stopping_for.push(request);
                 return true;
             }
-            line => self.tell(line),
+            command => {
+                if let Ok(Command::Hits { .. }) = command {
+                    // Workers hand over the views of the last seconds.
+                    self.publisher().flush_logs().await;
+                }
+                self.query(command)
+            }
         };
-        question.answer(answer);
+        request.answer(answer);
         false
     }
 
-    /// What can be answered at any time.
-    fn tell(&self, line: &str) -> Result<String, String> {
-        match line {
-            "status" => Ok(status::text(self)),
-            "status json" => Ok(status::json(self)),
-            line if line.starts_with("hits ") => self.hits(&line["hits ".len()..]),
-            line if line.starts_with("purge ") => self.purge(&line["purge ".len()..]),
-            "reload" => Err("error: the server is stopping\n".to_owned()),
-            _ => Err(format!(
-                "error: unknown command `{}`\n",
-                line.escape_debug()
-            )),
+    /// Responds to a command that needs no change of the World.
+    fn query(&self, command: Result<Command, UnknownCommand>) -> Result<String, String> {
+        match command {
+            Ok(Command::Status(StatusFormat::Text)) => Ok(self.status().text()),
+            Ok(Command::Status(StatusFormat::Json)) => Ok(self.status().json()),
+            Ok(Command::Hits { format, site }) => self.hits(format, site.as_deref()),
+            Ok(Command::Purge { site, path }) => self.purge(&site, &path),
+            Ok(Command::Reload | Command::Stop) => {
+                Err("error: the server is stopping\n".to_owned())
+            }
+            Err(unknown) => Err(format!("error: {unknown}\n")),
         }
     }
 
-    /// Views of pages: `text SITE`, `json SITE`, or `file SITE` for a backup; without a site, of all.
-    fn hits(&self, what: &str) -> Result<String, String> {
-        let (form, site) = what.split_once(' ').unwrap_or((what, ""));
+    fn status(&self) -> Status {
+        status::status(&self.rebuilder, &self.acme.report(), self.started)
+    }
+
+    /// Returns the hit counts of a site, or of all sites.
+    fn hits(&self, format: HitsFormat, site: Option<&str>) -> Result<String, String> {
         let names: Vec<&str> = match site {
-            "" => {
-                let hosts = self.world.hosts.iter();
+            None => {
+                let hosts = self.publisher().world().hosts.iter();
                 hosts.map(|host| host.names[0].as_str()).collect()
             }
-            site => vec![&self.host(site)?.names[0]],
+            Some(site) => vec![&self.host(site)?.names[0]],
         };
-        let hits = &self.supplies.hits;
-        Ok(match form {
-            "json" => hits.json(&names),
-            "file" => {
+        let hits = &self.publisher().resources().hits;
+        Ok(match format {
+            HitsFormat::Json => hits.json(&names),
+            HitsFormat::File => {
                 let texts = names.iter().filter_map(|name| hits.written(name));
                 texts
                     .map(|text| String::from_utf8_lossy(&text).into_owned())
                     .collect()
             }
-            _ => hits.shown(&names),
+            HitsFormat::Text => hits.shown(&names),
         })
-    }
-
-    fn save_hits(&self) {
-        if let Err(error) = self.supplies.hits.save(self.config.server.state.get_ref()) {
-            log::error!("the hit counts can't be written: {error}");
-        }
     }
 
     /// The site with this name, as the configuration has it.
     fn host(&self, site: &str) -> Result<&Arc<Host>, String> {
         let is_named = |host: &&Arc<Host>| host.names.iter().any(|name| name == site);
-        self.world.hosts.iter().find(is_named).ok_or_else(|| {
-            let names = self.world.hosts.iter().flat_map(|host| &host.names);
-            let names: Vec<&str> = names.map(String::as_str).collect();
-            let names = names.join(", ");
-            format!("error: there is no site `{site}`\nhelp: {names}\n")
-        })
+        self.publisher()
+            .world()
+            .hosts
+            .iter()
+            .find(is_named)
+            .ok_or_else(|| {
+                let names = self
+                    .publisher()
+                    .world()
+                    .hosts
+                    .iter()
+                    .flat_map(|host| &host.names);
+                let names: Vec<&str> = names.map(String::as_str).collect();
+                let names = names.join(", ");
+                format!("error: there is no site `{site}`\nhelp: {names}\n")
+            })
     }
 
-    /// Forgets kept pages: `SITE PATH`.
-    fn purge(&self, what: &str) -> Result<String, String> {
-        let (site, path) = what.split_once(' ').unwrap_or((what, ""));
+    /// Removes pages of a site from the page cache.
+    fn purge(&self, site: &str, path: &str) -> Result<String, String> {
         let host = self.host(site)?;
         if !path.starts_with('/') {
             return Err(format!(
                 "error: `{path}` is no path of a site\nhelp: it begins with a slash: /news, or /news/* for all below it\n"
             ));
         }
-        let gone = self.supplies.cache.purge(&host.names[0], path);
+        let gone = self
+            .publisher()
+            .resources()
+            .cache
+            .purge(&host.names[0], path);
         let pages = if gone == 1 { "page" } else { "pages" };
         Ok(format!("{gone} {pages} forgotten\n"))
     }
 
     /// Lets requests under way finish; a second signal ends it at once.
     async fn drain(&mut self, signals: &mut Signals) {
-        let seconds = self.config.server.limits.drain_seconds;
+        let seconds = self.publisher().config().server.limits.drain_seconds;
         let deadline = Duration::from_secs(seconds.into());
         log::info!("stopping: requests under way have {seconds} s to finish");
-        // From here on nobody brings in what the disk tells, and nobody is to wait for it.
-        self.supplies.lag.set_inotify(None);
-        self.supplies.lag.begin_recheck();
-        self.caught_up();
-        self.deployments.stop();
-        // Whoever takes our place may have certificates issued from now on.
-        self.acme = AcmeHandle::new(self.supplies.challenges.clone());
-        // The workers accept what waits and close; our own copies would keep the ports open, and
-        // whoever comes now would wait for nobody.
-        self.listeners = Listeners::default();
-        for running in &self.workers {
-            let _ = running.commands.send(WorkerCommand::Drain(deadline));
-        }
+        self.rebuilder.stop();
+        // The next server may have certificates issued from now on.
+        self.acme = AcmeHandle::new(self.publisher().resources().challenges.clone());
+        self.rebuilder.publisher.drain(deadline);
         let patience = tokio::time::sleep(deadline + DRAIN_MARGIN);
         let mut patience = std::pin::pin!(patience);
-        while self.workers.iter().any(|running| running.thread.is_some()) {
+        while self.publisher().has_threads() {
             tokio::select! {
-                Some(index) = self.ended.1.recv() => {
-                    if let Some(thread) = self.workers[index].thread.take() {
-                        let _ = thread.join();
-                    }
+                index = self.rebuilder.publisher.worker_ended() => {
+                    self.rebuilder.publisher.join(index);
                 }
-                question = self.control.next_request() => match question.line.as_str() {
-                    "stop" => self.stopping_for.push(question),
-                    line => {
-                        let answer = self.tell(line);
-                        question.answer(answer);
+                request = self.control.next_request() => match Command::parse(&request.line) {
+                    Ok(Command::Stop) => self.stopping_for.push(request),
+                    command => {
+                        let answer = self.query(command);
+                        request.answer(answer);
                     }
                 },
                 _ = signals.interrupt.recv() => break,
@@ -787,19 +530,15 @@ impl ControlPlane {
                 }
             }
         }
-        // What ran for requests that were cut off is not left behind.
-        self.supplies.programs.finish();
-        for plan in self.deployments.finish().await {
-            self.forget_pages(&plan);
+        // Programs of requests that were cut off are not left behind.
+        self.publisher().resources().programs.finish();
+        for plan in self.rebuilder.deployments.finish().await {
+            self.rebuilder.forget_pages(&plan);
         }
-        self.save_hits();
-        let state = self.config.server.state.get_ref();
-        if let Err(error) = self.supplies.cache.save(state) {
-            log::error!("the pages that were to be kept can't be written: {error}");
-        }
-        self.supplies
-            .sinks
-            .flush(Instant::now() + Duration::from_secs(2));
+        self.publisher().save_hits();
+        self.publisher().save_pages();
+        let sinks = &self.publisher().resources().sinks;
+        sinks.flush(Instant::now() + Duration::from_secs(2));
     }
 }
 
@@ -810,11 +549,6 @@ fn pause_after(renewing: Duration) -> Duration {
     let most = Duration::from_millis(limits::WORLD_UPDATE_PAUSE_MILLISECONDS_MAX);
     (renewing * (limits::WORLD_UPDATE_TIME_DIVISOR - 1)).clamp(least, most)
 }
-
-/// Stack of a worker. A request that scripts send on within the server 8 times, each time through the page
-/// cache, takes 140 KiB in a release build and more than 512 KiB in a debug build. What isn't touched costs
-/// no memory.
-const WORKER_STACK_BYTES: usize = 1024 * 1024;
 
 struct Signals {
     interrupt: Signal,

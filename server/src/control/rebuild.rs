@@ -3,15 +3,17 @@
 //! A file is taken when its writer has closed it. Where nobody could tell (a folder was read before
 //! its watch stood, or the watch was lost), it is taken when nothing happened to it for a moment.
 
-use crate::base::clock;
+use super::deployments::{Deployments, FIRST_DEPLOY_WAIT_MAX, deploy_missing_roots};
+use super::publish::{POOL_QUEUE, Publisher};
+use super::watch::{Changes, RESCAN, SiteId, Watch};
+use crate::base::change_tracker::ChangeTracker;
 use crate::base::sys::OpenWriters;
-use crate::config::{self, Config};
-use crate::control::plane::{ControlPlane, RESCAN};
-use crate::control::watch::{Changes, SiteId, Watch};
+use crate::base::thread_pool::ThreadPool;
+use crate::config::{self, Config, OperatorError};
+use crate::deploy::DeployPlan;
 use crate::site::{ContentBudget, Site, SiteError};
-use crate::world::build;
 use crate::world::{Host, Hosts, RouteTarget, World};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,37 +31,206 @@ const STALE_QUIET: Duration = RESCAN;
 /// What tells one state of a file from another: device, inode, size, both times.
 pub(super) type FileStamp = (u64, u64, u64, i64, i64, i64, i64);
 
-impl ControlPlane {
-    /// Every site of the World and its place.
-    pub(super) fn places(&self) -> impl Iterator<Item = (SiteId, Arc<Site>)> + use<'_> {
-        self.world.hosts.iter().enumerate().flat_map(|(host, its)| {
-            let routes = its
-                .routes
-                .iter()
-                .enumerate()
-                .filter_map(move |(route, of)| match &of.target {
-                    Some(RouteTarget::Site(site)) => Some((
-                        SiteId {
-                            host,
-                            route: Some(route),
-                        },
-                        site.clone(),
-                    )),
-                    _ => None,
-                });
-            let own = its
-                .site
-                .iter()
-                .map(move |site| (SiteId { host, route: None }, site.clone()));
-            own.chain(routes)
-        })
+/// Keeps the published World equal to the files on disk: watches folders, gathers changes, and has the
+/// publisher publish the next World.
+pub(super) struct Rebuilder {
+    /// Serves the World.
+    pub(super) publisher: Publisher,
+    /// Deployments of branches, whose roots are sites of the World.
+    pub(super) deployments: Deployments,
+    /// Pool for scans of folders, apart from the reads of requests.
+    scans: ThreadPool,
+    /// `None` if the system gave no inotify descriptor.
+    pub(super) watch: Option<Watch>,
+    /// Known changes that no World has yet.
+    changes: Changes,
+    /// Files that may be half written; true if an event of the file was read, so that no further event may
+    /// follow.
+    unsettled: BTreeMap<(SiteId, PathBuf), bool>,
+    /// Sites that could not be read. The control plane tries again.
+    missed: BTreeSet<SiteId>,
+    /// Stamps of the files that the configuration names, for files that cannot be watched.
+    file_stamps: Vec<(PathBuf, Option<FileStamp>)>,
+}
+
+impl Rebuilder {
+    /// Returns a rebuilder without watches; [`Rebuilder::rebuild_watches`] makes them. `file_stamps` are of
+    /// the time before the World was built.
+    pub(super) fn new(
+        publisher: Publisher,
+        deployments: Deployments,
+        file_stamps: Vec<(PathBuf, Option<FileStamp>)>,
+    ) -> Rebuilder {
+        Rebuilder {
+            publisher,
+            deployments,
+            scans: ThreadPool::new("anthill-scan", 1, POOL_QUEUE),
+            watch: None,
+            changes: Changes::default(),
+            unsettled: BTreeMap::new(),
+            missed: BTreeSet::new(),
+            file_stamps,
+        }
     }
 
-    pub(super) fn all_places(&self) -> BTreeSet<SiteId> {
+    /// The publisher.
+    pub(super) fn publisher(&self) -> &Publisher {
+        &self.publisher
+    }
+
+    /// The deployments.
+    pub(super) fn deployments(&self) -> &Deployments {
+        &self.deployments
+    }
+
+    /// The deployments, to be changed.
+    pub(super) fn deployments_mut(&mut self) -> &mut Deployments {
+        &mut self.deployments
+    }
+
+    fn lag(&self) -> &ChangeTracker {
+        &self.publisher.resources().lag
+    }
+
+    /// Returns true if no change is known.
+    pub(super) fn is_up_to_date(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Returns true if some sites have to be scanned at intervals.
+    pub(super) fn needs_rescans(&self) -> bool {
+        !self.is_watching() || !self.missed.is_empty()
+    }
+
+    /// Returns true if a file may be half written.
+    pub(super) fn has_unsettled(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
+    /// Has the next World read the files again that the configuration names.
+    pub(super) fn mark_files_changed(&mut self) {
+        self.changes.files = true;
+    }
+
+    /// Has the branches of all deployments checked with the next World.
+    pub(super) fn mark_branches_changed(&mut self) {
+        self.changes.branches = true;
+    }
+
+    /// Has the sites scanned that a deployment belongs to.
+    pub(super) fn rescan_sites_of(&mut self, plan: &DeployPlan) {
+        let places = self.places_of(plan);
+        self.changes.rescan.extend(places);
+    }
+
+    /// Scans what is due at the interval: missed sites, and all sites and files if they are not watched.
+    pub(super) async fn rescan(&mut self) {
+        self.changes.rescan.extend(self.missed.iter().copied());
+        if !self.is_watching() {
+            let all = self.all_places();
+            self.changes.rescan.extend(all);
+            let stamps = stamp_config_files(self.publisher.config());
+            self.changes.files |= self.file_stamps != stamps;
+            self.deployments.look_at_idle();
+        }
+        self.apply().await;
+    }
+
+    /// Brings a World of a new configuration up to date with the disk. `file_stamps` are of the time before
+    /// the World was built.
+    pub(super) async fn follow_reload(&mut self, file_stamps: Vec<(PathBuf, Option<FileStamp>)>) {
+        self.file_stamps = file_stamps;
+        self.missed.clear();
+        self.unsettled.clear();
+        self.plan_deployments();
+        self.rebuild_watches();
+        self.apply().await;
+    }
+
+    /// Takes over the deployments of the served configuration.
+    pub(super) fn plan_deployments(&mut self) {
+        let https_port = self.publisher.resources().https_port;
+        self.deployments.plan(self.publisher.config(), https_port);
+    }
+
+    /// Deploys to the roots of a new configuration that do not exist yet.
+    pub(super) async fn deploy_missing_roots(&self, config: &Config) -> Result<(), OperatorError> {
+        let mut all = config.deployments().into_iter();
+        if all.all(|it| DeployPlan::of(&it, &config.server).has_deployed_tree()) {
+            return Ok(());
+        }
+        let of_job = config.clone();
+        // Clients wait for an attempt under way; the new deployments come after the attempt.
+        let patience = match self.deployments.is_idle() {
+            true => FIRST_DEPLOY_WAIT_MAX,
+            false => Duration::ZERO,
+        };
+        let deployed = self
+            .scans
+            .run(move || deploy_missing_roots(&of_job, patience))
+            .await;
+        deployed.unwrap_or_else(|gone| Err(OperatorError::failure(format!("deploying: {gone}"))))
+    }
+
+    /// Removes the pages of a deployment's sites from the page cache: scripts of the old tree made them.
+    pub(super) fn forget_pages(&self, plan: &DeployPlan) {
+        for place in self.places_of(plan) {
+            if let Some(host) = self.publisher.world().hosts.iter().nth(place.host) {
+                let cache = &self.publisher.resources().cache;
+                cache.purge(&host.names[0], "/*");
+            }
+        }
+    }
+
+    fn places_of(&self, plan: &DeployPlan) -> Vec<SiteId> {
+        let all = self.places();
+        let all = all.filter(|(_, site)| site.rules().root == plan.root);
+        all.map(|(place, _)| place).collect()
+    }
+
+    /// Every site of the World and its place.
+    pub(super) fn places(&self) -> impl Iterator<Item = (SiteId, Arc<Site>)> + use<'_> {
+        self.publisher
+            .world()
+            .hosts
+            .iter()
+            .enumerate()
+            .flat_map(|(host, its)| {
+                let routes = its
+                    .routes
+                    .iter()
+                    .enumerate()
+                    .filter_map(move |(route, of)| match &of.target {
+                        Some(RouteTarget::Site(site)) => Some((
+                            SiteId {
+                                host,
+                                route: Some(route),
+                            },
+                            site.clone(),
+                        )),
+                        _ => None,
+                    });
+                let own = its
+                    .site
+                    .iter()
+                    .map(move |site| (SiteId { host, route: None }, site.clone()));
+                own.chain(routes)
+            })
+    }
+
+    fn all_places(&self) -> BTreeSet<SiteId> {
         // One by one, as sets are filled elsewhere: to collect one brings the code of a sort.
         let mut all = BTreeSet::new();
         all.extend(self.places().map(|(place, _)| place));
         all
+    }
+
+    /// Stops following the disk: no request waits for a change from here on, and no deployment begins.
+    pub(super) fn stop(&mut self) {
+        self.lag().set_inotify(None);
+        self.lag().begin_recheck();
+        self.caught_up();
+        self.deployments.stop();
     }
 
     /// Everything that is served is watched.
@@ -90,32 +261,32 @@ impl ControlPlane {
         };
         self.changes = Changes {
             rescan: self.all_places(),
-            files: self.file_stamps != stamp_config_files(&self.config),
+            files: self.file_stamps != stamp_config_files(self.publisher.config()),
             branches: true,
             is_watched_anew: true,
             ..Changes::default()
         };
         self.note_lag();
         let told = self.watch.as_ref().map(Watch::inotify);
-        self.supplies.lag.set_inotify(told);
+        self.lag().set_inotify(told);
     }
 
     /// Hears what changed on disk.
     pub(super) fn hear_of_files(&mut self) {
         let Some(watch) = &mut self.watch else { return };
-        self.supplies.lag.begin_read();
+        self.publisher.resources().lag.begin_read();
         if let Err(error) = watch.read(&mut self.changes) {
             log::error!("watching files: {error}");
         }
         self.note_lag();
-        self.supplies.lag.finish_read();
+        self.lag().finish_read();
     }
 
     /// Notes which sites lag behind what was read.
     fn note_lag(&mut self) {
         let read = std::mem::take(&mut self.changes.read);
         for place in read.iter().chain(&self.changes.rescan) {
-            if let Some(host) = self.world.hosts.iter().nth(place.host) {
+            if let Some(host) = self.publisher.world().hosts.iter().nth(place.host) {
                 host.lag.mark_pending();
             }
         }
@@ -123,20 +294,24 @@ impl ControlPlane {
 
     /// What was read is served, or came to nothing.
     pub(super) fn caught_up(&self) {
-        self.world.hosts.iter().for_each(|host| host.lag.clear());
-        self.supplies.lag.mark_served();
+        self.publisher
+            .world()
+            .hosts
+            .iter()
+            .for_each(|host| host.lag.clear());
+        self.lag().mark_served();
     }
 
     /// Brings the World up to date with what requests found, and leaves for later what was told beside
     /// it: a storm of changes doesn't keep a changed page from the requests for it.
     pub(super) async fn apply_stale_paths(&mut self) {
-        self.supplies.lag.begin_recheck();
+        self.lag().begin_recheck();
         self.hear_of_files();
         let later = std::mem::take(&mut self.changes);
         self.find_stale(&later);
         self.renew_all().await;
         self.changes = later;
-        self.supplies.lag.finish_recheck();
+        self.lag().finish_recheck();
     }
 
     /// Brings the World up to date with what changed on disk, all that was told until now included.
@@ -173,17 +348,16 @@ impl ControlPlane {
 
     /// Publishes a World with these changes; returns the sites that were looked at, as they are now.
     async fn renew(&mut self, changes: Changes) -> Vec<(SiteId, Arc<Site>)> {
-        let mut world = World::clone(&self.world);
+        let mut world = World::clone(self.publisher.world());
         let mut changed = false;
         if changes.files {
-            self.rotate_tickets();
+            self.publisher.rotate_tickets();
             // A link on the way to one of them may lead elsewhere now.
             if let Some(watch) = &mut self.watch {
                 watch.files(self.file_stamps.iter().map(|(file, _)| file.as_path()));
             }
-            self.file_stamps = stamp_config_files(&self.config);
-            let now = clock::unix_seconds_now();
-            match build::build(&self.config, &self.supplies, Some(&self.world), now) {
+            self.file_stamps = stamp_config_files(self.publisher.config());
+            match self.publisher.rebuild(self.publisher.world()) {
                 Ok(built) => {
                     world = built;
                     changed = true;
@@ -210,7 +384,7 @@ impl ControlPlane {
             let is_unsure = |path: &PathBuf| changes.is_unsure(&(place, path.clone()));
             let paths = paths.into_iter().flatten().cloned();
             let (unsure, paths): (Vec<_>, Vec<_>) = paths.partition(is_unsure);
-            let budget = self.supplies.budget.clone();
+            let budget = self.publisher.resources().budget.clone();
             let old = site.clone();
             let renewed = match self
                 .scans
@@ -265,16 +439,15 @@ impl ControlPlane {
             world.hosts = Hosts::new(hosts);
             // What runs a site's scripts knows where its root lies.
             if has_moved {
-                let now = clock::unix_seconds_now();
-                match build::build(&self.config, &self.supplies, Some(&world), now) {
+                match self.publisher.rebuild(&world) {
                     Ok(built) => world = built,
                     Err(error) => {
                         log::error!("scripts are where they were: {}", error.in_one_line());
                     }
                 }
             }
-            world.generation = self.world.generation + u64::from(changed || has_moved);
-            self.publish(world).await;
+            world.generation = self.publisher.world().generation + u64::from(changed || has_moved);
+            self.publisher.publish(world).await;
         }
         looked_at
     }

@@ -26,7 +26,13 @@ fn plane(folder: &TempDir) -> (ControlPlane, SocketAddr) {
         ErrorLog::new(),
     )
     .unwrap();
-    let (address, _) = plane.listeners.bound().next().unwrap();
+    let (address, _) = plane
+        .rebuilder
+        .publisher
+        .listeners()
+        .bound()
+        .next()
+        .unwrap();
     (plane, address)
 }
 
@@ -53,11 +59,11 @@ fn a_worker_that_ends_is_started_anew_on_its_sockets() {
     let (mut plane, address) = plane(&folder);
     assert!(get(&mut TcpStream::connect(address).unwrap(), "/").ends_with("hello"));
     let end = WorkerCommand::Drain(Duration::ZERO);
-    assert!(plane.workers[0].commands.send(end).is_ok());
+    assert!(plane.rebuilder.publisher.send(0, end));
     // Whoever comes while there is nobody waits in the socket, which is open all the time.
-    let index = wait(plane.ended.1.recv()).unwrap();
+    let index = wait(plane.rebuilder.publisher.worker_ended());
     let mut waiting = TcpStream::connect(address).unwrap();
-    wait(plane.restart(index));
+    wait(plane.rebuilder.publisher.restart(index));
     assert!(get(&mut waiting, "/").ends_with("hello"));
     assert!(get(&mut TcpStream::connect(address).unwrap(), "/").ends_with("hello"));
 }
@@ -74,7 +80,7 @@ impl Handler for Panics {
 fn a_panic_ends_its_connection_and_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let (mut plane, address) = plane(&folder);
-    let mut world = World::clone(&plane.world);
+    let mut world = World::clone(plane.rebuilder.publisher.world());
     let mut host = Host::clone(world.hosts.iter().next().unwrap());
     host.routes.push(Route {
         prefix: (*b"/panics").into(),
@@ -84,7 +90,7 @@ fn a_panic_ends_its_connection_and_no_other() {
         scripts: None,
     });
     world.hosts = Hosts::new(vec![Arc::new(host)]);
-    wait(plane.publish(world));
+    wait(plane.rebuilder.publisher.publish(world));
     let mut other = TcpStream::connect(address).unwrap();
     other.write_all(b"GET / HTTP/1.1\r\nHost: loc").unwrap();
     assert_eq!(
@@ -97,6 +103,13 @@ fn a_panic_ends_its_connection_and_no_other() {
         .unwrap();
     other.read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("hello"), "{answer}");
-    assert_eq!(plane.stats.totals().panics, 1);
-    assert!(plane.ended.1.try_recv().is_err(), "the worker goes on");
+    assert_eq!(plane.rebuilder.publisher.stats().totals().panics, 1);
+    let is_ended = wait(async {
+        tokio::select! {
+            biased;
+            _ = plane.rebuilder.publisher.worker_ended() => true,
+            () = std::future::ready(()) => false,
+        }
+    });
+    assert!(!is_ended, "the worker goes on");
 }

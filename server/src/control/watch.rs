@@ -18,8 +18,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::io::unix::AsyncFd;
+
+/// Interval at which folders are scanned that cannot be watched.
+pub const RESCAN: Duration = Duration::from_secs(10);
 
 /// Which site of the World a folder belongs to: by host, and by route where that has a folder.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -271,7 +274,7 @@ impl Watch {
                 "{}: can't be watched ({error}); changes are looked for every {} seconds instead. \
                  `sysctl fs.inotify.max_user_watches` is how many folders may be watched",
                 folder.display(),
-                super::plane::RESCAN.as_secs()
+                RESCAN.as_secs()
             );
         }
     }

@@ -6,6 +6,7 @@
 pub mod cache_control;
 pub mod abuse_budget;
 pub mod cgi;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod invariants;
 pub mod content_coding;
 pub mod date;

@@ -1,9 +1,10 @@
 //! From what the operator wrote to a World, all or nothing.
 
+mod guards;
+mod route_key;
+
 use crate::base::change_tracker::{ChangeTracker, SiteChangeTracker};
-use crate::base::digest::sha256;
 use crate::base::fair_share::RefusalCounters;
-use crate::base::heap_sort::sort;
 use crate::base::log::{AccessLogFormat, LogDestination, Sink, Sinks};
 use crate::cache::{CacheLayer, PageCache, PageCacheRule};
 use crate::config::{self, Config, LogFormat, LogTarget, OperatorError, PlainHttp, Spanned};
@@ -41,7 +42,8 @@ use crate::world::{
     AccessLog, BackendReuse, Fallback, Host, Hosts, Route, RouteTarget, SecureFields, SiteScripts,
     World,
 };
-use std::hash::{DefaultHasher, Hash, Hasher};
+use guards::{guards, guards_number};
+use route_key::route_key;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -421,8 +423,6 @@ impl HostBuilder<'_> {
                 let views = HitsHandler::new(self.supplies.hits.of(name), prefix.as_bytes());
                 Some(RouteTarget::Handler(Arc::new(views)))
             }
-            #[cfg(not(feature = "test-handlers"))]
-            Some(config::TargetConfig::Test(_)) => None,
             #[cfg(feature = "test-handlers")]
             Some(config::TargetConfig::Test(test)) => {
                 Some(RouteTarget::Handler(Arc::new(match test {
@@ -748,7 +748,7 @@ impl HostBuilder<'_> {
         CacheLayer {
             cache: self.supplies.cache.clone(),
             rule,
-            route: route_cache_key(&site, self.site, route),
+            route: route_key(&site, self.site, route),
             site,
         }
     }
@@ -879,66 +879,6 @@ const PAGES_RULE: PageCacheRule = PageCacheRule {
     disk: false,
     seconds_max: GIT_COMMIT_PAGE_RECHECK_SECONDS,
 };
-
-/// Routes whose files and pages aren't for everybody.
-fn guards(site: &config::SiteConfig) -> impl Iterator<Item = &config::RouteConfig> {
-    let guards = |route: &&config::RouteConfig| route.allow.is_some() || route.users.is_some();
-    site.routes.iter().filter(guards)
-}
-
-/// Tells one set of guarded paths from another.
-fn guards_number(config: &Config) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for site in &config.sites {
-        let names: Vec<_> = site.names.iter().map(|name| name.get_ref()).collect();
-        let mut paths: Vec<_> = guards(site).map(|route| route.path.get_ref()).collect();
-        sort(&mut paths);
-        (names, paths).hash(&mut hasher);
-    }
-    hasher.finish()
-}
-
-/// Tells what a route's handler makes from what others make, over reloads and restarts: by the site's
-/// name, the route's path, what is said of the handler, which other paths lead to one, and which are
-/// guarded, wherever in the file that stands.
-fn route_cache_key(name: &str, site: &config::SiteConfig, route: &config::RouteConfig) -> u64 {
-    let cookies = route.cache.as_ref().map(|cache| cache.ignore_cookies);
-    let root = site.root.as_ref().map(|root| root.get_ref());
-    let mut said = format!("{name}\n{}\n{cookies:?}\n{root:?}\n", route.path.get_ref());
-    // Both lead to handlers by other paths than those that pages are kept under.
-    let rewrites = site.routes.iter().filter_map(|route| match &route.target {
-        Some(config::TargetConfig::Rewrite(to)) => Some((route.path.get_ref(), to.get_ref())),
-        _ => None,
-    });
-    let mut rewrites: Vec<_> = rewrites.collect();
-    sort(&mut rewrites);
-    said.push_str(&format!("{rewrites:?}\n{:?}\n", site.try_paths));
-    // A page may have in it what the server gave its handler from within (`Location: /path`). That was
-    // for everybody then; by other guards it may not be.
-    let mut guarded: Vec<_> = guards(site).map(|route| route.path.get_ref()).collect();
-    sort(&mut guarded);
-    said.push_str(&format!("{guarded:?}\n"));
-    // Pages are kept with the operator's fields.
-    for headers in &site.headers {
-        said.push_str(&format!(
-            "{:?} {:?}\n",
-            headers.files.get_ref(),
-            headers.set
-        ));
-    }
-    let handler = format!("{:?}{:?}", route.target, route.scripts);
-    for part in handler.split("span: ") {
-        // What follows is `12..34, value: …`.
-        let is_place = part.starts_with(|first: char| first.is_ascii_digit());
-        let value = part.split_once(", ").filter(|_| is_place);
-        said.push_str(value.map_or(part, |(_, value)| value));
-    }
-    let digest = sha256(said.as_bytes());
-    digest
-        .iter()
-        .take(8)
-        .fold(0, |number, byte| number << 8 | u64::from(*byte))
-}
 
 impl World {
     /// A site with exactly these rules.

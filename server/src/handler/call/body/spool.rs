@@ -70,12 +70,24 @@ impl BodySpool {
     /// With files in this folder, which needs to be there once there is such a body. What clients are
     /// refused for their shares is counted in `refusals`.
     pub fn new(folder: &Path, refusals: &Arc<RefusalCounters>) -> BodySpool {
-        sweep(folder);
         BodySpool {
             folder: folder.to_owned(),
             pool: ThreadPool::new("anthill-spool", SPOOL_THREADS, SPOOL_QUEUE_MAX),
             ledger: Mutex::default(),
             refusals: Arc::clone(refusals),
+        }
+    }
+
+    /// Removes files that a killed server left in the folder. Only a server that starts calls the
+    /// function: a file with such a name may belong to a running server, which unlinks the file next.
+    pub fn remove_leftovers(&self) {
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten();
+        for entry in entries.filter_map(Result::ok) {
+            let name = entry.file_name();
+            if name.as_encoded_bytes().starts_with(NAMED.as_bytes()) {
+                // Without the permission, the first body fails too and reports the reason.
+                let _ = std::fs::remove_file(entry.path());
+            }
         }
     }
 
@@ -211,21 +223,6 @@ fn named(folder: &Path) -> io::Result<File> {
         // Another server that starts has swept it away.
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(made.into()),
-    }
-}
-
-/// Takes away what a server has left that was killed before it could.
-fn sweep(folder: &Path) {
-    let entries = std::fs::read_dir(folder).into_iter().flatten();
-    for entry in entries.filter_map(Result::ok) {
-        if entry
-            .file_name()
-            .as_encoded_bytes()
-            .starts_with(NAMED.as_bytes())
-        {
-            // Who can't will not be able to make one either, and says so then.
-            let _ = std::fs::remove_file(entry.path());
-        }
     }
 }
 
@@ -574,7 +571,9 @@ mod tests {
         std::fs::write(folder.path().join("other"), "").unwrap();
         let names = || std::fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(names(), 2);
-        let _spools = BodySpool::new(folder.path(), &Arc::default());
+        let spools = BodySpool::new(folder.path(), &Arc::default());
+        assert_eq!(names(), 2);
+        spools.remove_leftovers();
         assert_eq!(names(), 1);
         let files: Vec<File> = (0..3).map(|_| named(folder.path()).unwrap()).collect();
         assert_eq!(names(), 1);

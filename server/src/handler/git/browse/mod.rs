@@ -1,5 +1,6 @@
 //! The repository browser: pages about refs, commits, trees and files, for people.
 
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod invariants;
 pub mod render;
 pub(in crate::handler::git) mod locate;

@@ -1,0 +1,192 @@
+//! Commands of the control socket. One line is one command: the command line writes the line, the control
+//! plane parses the line.
+
+use std::fmt;
+
+/// A command to a running server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Reads the configuration again and serves it.
+    Reload,
+    /// Stops the server; the response is sent at the end of the drain.
+    Stop,
+    /// Returns the status.
+    Status(StatusFormat),
+    /// Returns the hit counts.
+    Hits {
+        /// Format of the response.
+        format: HitsFormat,
+        /// Name of the site; `None` for all sites.
+        site: Option<String>,
+    },
+    /// Removes pages of a site from the page cache.
+    Purge {
+        /// Name of the site.
+        site: String,
+        /// Path of the pages; a path with `*` at its end stands for all pages below.
+        path: String,
+    },
+}
+
+/// Format of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusFormat {
+    /// Lines for a terminal.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// Format of hit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HitsFormat {
+    /// Lines for a terminal.
+    Text,
+    /// One JSON object.
+    Json,
+    /// The format of the state file, for a backup.
+    File,
+}
+
+/// Reason why a line is not a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownCommand(String);
+
+impl fmt::Display for UnknownCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown command `{}`", self.0.escape_debug())
+    }
+}
+
+impl Command {
+    /// Returns the command for hit counts, or `None` if the name cannot stand in a line.
+    pub fn hits(format: HitsFormat, site: Option<&str>) -> Option<Command> {
+        let site = site.map(|site| is_word(site).then(|| site.to_owned()));
+        let site = match site {
+            None => None,
+            Some(site) => Some(site?),
+        };
+        Some(Command::Hits { format, site })
+    }
+
+    /// Returns the command for a purge, or `None` if the name or the path cannot stand in a line.
+    pub fn purge(site: &str, path: &str) -> Option<Command> {
+        let is_line = !path.contains(['\n', '\r']) && !site.contains(['\n', '\r']);
+        is_line.then(|| Command::Purge {
+            site: site.to_owned(),
+            path: path.to_owned(),
+        })
+    }
+
+    /// Parses a line without its end.
+    pub fn parse(line: &str) -> Result<Command, UnknownCommand> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let (first, second) = rest.split_once(' ').unwrap_or((rest, ""));
+        match (word, first) {
+            ("reload", "") if rest.is_empty() => Ok(Command::Reload),
+            ("stop", "") if rest.is_empty() => Ok(Command::Stop),
+            ("status", "") if rest.is_empty() => Ok(Command::Status(StatusFormat::Text)),
+            ("status", "json") if second.is_empty() => Ok(Command::Status(StatusFormat::Json)),
+            ("hits", "text" | "json" | "file") => Ok(Command::Hits {
+                format: match first {
+                    "json" => HitsFormat::Json,
+                    "file" => HitsFormat::File,
+                    _ => HitsFormat::Text,
+                },
+                site: (!second.is_empty()).then(|| second.to_owned()),
+            }),
+            ("purge", site) if !site.is_empty() => Ok(Command::Purge {
+                site: site.to_owned(),
+                path: second.to_owned(),
+            }),
+            _ => Err(UnknownCommand(line.to_owned())),
+        }
+    }
+}
+
+/// The line of a command, without its end.
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Command::Reload => f.write_str("reload"),
+            Command::Stop => f.write_str("stop"),
+            Command::Status(StatusFormat::Text) => f.write_str("status"),
+            Command::Status(StatusFormat::Json) => f.write_str("status json"),
+            Command::Hits { format, site } => {
+                f.write_str(match format {
+                    HitsFormat::Text => "hits text",
+                    HitsFormat::Json => "hits json",
+                    HitsFormat::File => "hits file",
+                })?;
+                match site {
+                    Some(site) => write!(f, " {site}"),
+                    None => Ok(()),
+                }
+            }
+            Command::Purge { site, path } => write!(f, "purge {site} {path}"),
+        }
+    }
+}
+
+/// Returns true if the text is one word of a line.
+fn is_word(text: &str) -> bool {
+    !text.contains(['\n', '\r', ' '])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_survives_its_line() {
+        let hits = |format, site| Command::hits(format, site).unwrap();
+        for (command, line) in [
+            (Command::Reload, "reload"),
+            (Command::Stop, "stop"),
+            (Command::Status(StatusFormat::Text), "status"),
+            (Command::Status(StatusFormat::Json), "status json"),
+            (hits(HitsFormat::Text, None), "hits text"),
+            (hits(HitsFormat::Json, Some("a.org")), "hits json a.org"),
+            (hits(HitsFormat::File, Some("*")), "hits file *"),
+            (
+                Command::purge("a.org", "/news of/*").unwrap(),
+                "purge a.org /news of/*",
+            ),
+        ] {
+            assert_eq!(command.to_string(), line);
+            assert_eq!(Command::parse(line), Ok(command));
+        }
+        // The control plane reports a path without a slash, after the name of the site.
+        let purge = Command::purge("a.org", "").unwrap();
+        assert_eq!(Command::parse("purge a.org"), Ok(purge));
+    }
+
+    #[test]
+    fn other_lines_are_refused() {
+        for line in [
+            "",
+            "hits",
+            "purge",
+            "purge ",
+            "hits xml",
+            "Reload",
+            "reload now",
+            "status xml",
+        ] {
+            let refused = Command::parse(line).expect_err(line);
+            assert_eq!(refused.to_string(), format!("unknown command `{line}`"));
+        }
+        assert_eq!(
+            Command::parse("a\tb").expect_err("a tab").to_string(),
+            "unknown command `a\\tb`"
+        );
+    }
+
+    #[test]
+    fn a_line_holds_one_command() {
+        assert_eq!(Command::hits(HitsFormat::Text, Some("a b")), None);
+        assert_eq!(Command::hits(HitsFormat::Text, Some("a\nstop")), None);
+        assert_eq!(Command::purge("a", "/\nstop"), None);
+        assert_eq!(Command::purge("a\rb", "/"), None);
+    }
+}

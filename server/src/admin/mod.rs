@@ -1,0 +1,5 @@
+//! Administration of a running server: the commands of the control socket, and the server's status with
+//! its renderers. Plain types, without access to the server.
+
+pub mod command;
+pub mod status;

@@ -1,0 +1,506 @@
+//! Status of the server: one plain struct, rendered as text and as JSON.
+
+use crate::base::clock::format_utc;
+use crate::cache::CacheSummary;
+use crate::wire::json::quoted;
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+/// State of a running server at one moment.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Version of the program.
+    pub version: &'static str,
+    /// Process id.
+    pub pid: u32,
+    /// Unix time of the status, seconds.
+    pub now: u64,
+    /// Seconds since the start.
+    pub up_seconds: u64,
+    /// Number of the configuration.
+    pub generation: u64,
+    /// Name of the configuration file as the operator typed the name.
+    pub configuration: String,
+    /// Worker threads.
+    pub workers: usize,
+    /// Bound addresses; true for HTTPS.
+    pub listening: Vec<(SocketAddr, bool)>,
+    /// Open connections.
+    pub connections: u64,
+    /// Counters of the workers by name.
+    pub counters: Vec<(&'static str, u64)>,
+    /// Bytes of contents in memory.
+    pub content_bytes: usize,
+    /// Limit of `content_bytes`.
+    pub content_bytes_max: usize,
+    /// The page cache.
+    pub pages: CacheSummary,
+    /// Lines that a log dropped.
+    pub log_lines_lost: u64,
+    /// Datagrams lost on the sockets of HTTP/3.
+    pub datagrams_lost: u64,
+    /// Refused requests by the shared limit of which the client had its share.
+    pub shares: Vec<(&'static str, u64)>,
+    /// Certificates.
+    pub certificates: Vec<CertificateStatus>,
+    /// True if another server on the same state folder renews the certificates.
+    pub renewed_elsewhere: bool,
+    /// Deployments.
+    pub deployments: Vec<DeploymentStatus>,
+    /// Names without a managed certificate, each with the reason.
+    pub unmanaged_names: Vec<(String, &'static str)>,
+}
+
+/// A certificate of a site.
+#[derive(Clone, Debug)]
+pub struct CertificateStatus {
+    /// Names of the site.
+    pub names: Vec<String>,
+    /// Whole days until the certificate expires; negative after the end.
+    pub days_left: i64,
+    /// True if the site has no certificate file.
+    pub is_self_signed: bool,
+    /// True if the self-signed certificate stands in until the first certificate is issued.
+    pub stands_in: bool,
+    /// The renewal, for a managed certificate.
+    pub renewal: Option<RenewalStatus>,
+}
+
+/// Renewal of a managed certificate.
+#[derive(Clone, Debug)]
+pub struct RenewalStatus {
+    /// Unix time of the next attempt, seconds.
+    pub next: u64,
+    /// Unix time and reason of the last failure, if no attempt has succeeded since.
+    pub failure: Option<(u64, String)>,
+}
+
+/// A deployment of a branch to a site.
+#[derive(Clone, Debug)]
+pub struct DeploymentStatus {
+    /// Name of the site.
+    pub site: String,
+    /// Repository as the configuration names it.
+    pub repository: String,
+    /// Name of the branch.
+    pub branch: String,
+    /// False if the repository has no such branch.
+    pub has_branch: bool,
+    /// True while an attempt is under way.
+    pub is_running: bool,
+    /// The deployed commit.
+    pub deployed: Option<DeployedCommit>,
+    /// Unix time and reason of the last failure, if no attempt has succeeded since.
+    pub failure: Option<(u64, String)>,
+}
+
+/// A deployed commit.
+#[derive(Clone, Debug)]
+pub struct DeployedCommit {
+    /// Full id.
+    pub id: String,
+    /// Beginning of the id for a terminal.
+    pub short_id: String,
+    /// Unix time of the deployment, seconds.
+    pub since: u64,
+}
+
+impl Status {
+    /// Renders the status as lines for a terminal.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let _ = writeln!(
+            out,
+            "anthill {}, process {}, up {}, configuration {} ({})",
+            self.version,
+            self.pid,
+            duration(self.up_seconds),
+            self.generation,
+            self.configuration
+        );
+        for (address, secure) in &self.listening {
+            let scheme = if *secure { "https" } else { "http " };
+            let _ = writeln!(out, "  {scheme} {address}");
+        }
+        let mut line = |name: &str, value: &dyn std::fmt::Display| {
+            let _ = writeln!(out, "  {:<24} {value}", name.replace('_', " "));
+        };
+        line("connections", &self.connections);
+        for (name, value) in &self.counters {
+            line(name, value);
+        }
+        let part = |part: usize, whole: usize| format!("{part} of {whole}");
+        line(
+            "content bytes",
+            &part(self.content_bytes, self.content_bytes_max),
+        );
+        line("kept pages", &self.pages.pages);
+        line(
+            "kept page bytes",
+            &part(self.pages.bytes, self.pages.bytes_max),
+        );
+        line("cache calls", &self.pages.calls);
+        line("cache waits", &self.pages.collapsed);
+        line("log lines lost", &self.log_lines_lost);
+        line("datagrams lost", &self.datagrams_lost);
+        for (name, count) in &self.shares {
+            line(name, count);
+        }
+        for certificate in &self.certificates {
+            certificate.write_text(&mut out, self.now);
+        }
+        if self.renewed_elsewhere {
+            out.push_str("certificates are renewed by another server on this state folder\n");
+        }
+        for deployment in &self.deployments {
+            deployment.write_text(&mut out);
+        }
+        for (name, why) in &self.unmanaged_names {
+            let _ = writeln!(out, "no certificate is asked for `{name}`: {why}");
+        }
+        out
+    }
+
+    /// Renders the status as one JSON object and a line feed.
+    pub fn json(&self) -> String {
+        let mut out = format!(
+            "{{\"version\":{},\"pid\":{},\"up_seconds\":{},\"generation\":{},\"configuration\":{},\"workers\":{},",
+            quoted(self.version),
+            self.pid,
+            self.up_seconds,
+            self.generation,
+            quoted(&self.configuration),
+            self.workers,
+        );
+        let addresses = self.listening.iter().map(|(address, secure)| {
+            let address = quoted(&address.to_string());
+            format!("{{\"address\":{address},\"tls\":{secure}}}")
+        });
+        let _ = write!(
+            out,
+            "\"listening\":[{}],\"connections\":{},\"counters\":{{{}}},",
+            joined(addresses),
+            self.connections,
+            numbers(&self.counters)
+        );
+        let _ = write!(
+            out,
+            "\"content_bytes\":{},\"content_bytes_max\":{},\"log_lines_lost\":{},\"datagrams_lost\":{},",
+            self.content_bytes, self.content_bytes_max, self.log_lines_lost, self.datagrams_lost
+        );
+        let pages = &self.pages;
+        let _ = write!(
+            out,
+            "\"kept_pages\":{},\"kept_page_bytes\":{},\"kept_page_bytes_max\":{},\"cache_calls\":{},\"cache_waits\":{},",
+            pages.pages, pages.bytes, pages.bytes_max, pages.calls, pages.collapsed
+        );
+        let _ = writeln!(
+            out,
+            "\"shares\":{{{}}},\"certificates\":[{}],\"deployments\":[{}]}}",
+            numbers(&self.shares),
+            joined(self.certificates.iter().map(CertificateStatus::json)),
+            joined(self.deployments.iter().map(DeploymentStatus::json))
+        );
+        out
+    }
+}
+
+impl CertificateStatus {
+    fn write_text(&self, out: &mut String, now: u64) {
+        let names = self.names.join(", ");
+        let _ = match self.stands_in {
+            true => write!(
+                out,
+                "certificate for {names}: none yet, a self-signed one stands in"
+            ),
+            false => write!(out, "certificate for {names}: {} days left", self.days_left),
+        };
+        let Some(renewal) = &self.renewal else {
+            out.push_str(if self.is_self_signed {
+                ", self-signed\n"
+            } else {
+                "\n"
+            });
+            return;
+        };
+        let verb = match (renewal.next <= now, self.stands_in) {
+            (true, _) => "now being asked for".to_owned(),
+            (false, true) => format!("asked for at {}", format_utc(renewal.next)),
+            (false, false) => format!("renewed at {}", format_utc(renewal.next)),
+        };
+        let _ = writeln!(out, ", {verb}");
+        if let Some((at, failure)) = &renewal.failure {
+            let _ = writeln!(out, "  failed at {}: {failure}", format_utc(*at));
+        }
+    }
+
+    fn json(&self) -> String {
+        let names = self.names.iter().map(|name| quoted(name));
+        let mut out = format!(
+            "{{\"names\":[{}],\"days_left\":{},\"self_signed\":{}",
+            joined(names),
+            self.days_left,
+            self.is_self_signed || self.stands_in
+        );
+        if let Some(renewal) = &self.renewal {
+            let (at, failure) = failure_json(&renewal.failure);
+            let _ = write!(
+                out,
+                ",\"acme\":{{\"next\":{},\"failed_at\":{at},\"failure\":{failure}}}",
+                renewal.next
+            );
+        }
+        out.push('}');
+        out
+    }
+}
+
+impl DeploymentStatus {
+    fn write_text(&self, out: &mut String) {
+        let (site, branch, repository) = (&self.site, &self.branch, &self.repository);
+        let _ = write!(out, "{site} is {branch} of {repository}: ");
+        let _ = match &self.deployed {
+            Some(deployed) => {
+                let since = format_utc(deployed.since);
+                write!(out, "{} since {since}", deployed.short_id)
+            }
+            None => write!(out, "nothing is deployed"),
+        };
+        if !self.has_branch {
+            out.push_str(", the branch isn't there");
+        }
+        if self.is_running {
+            out.push_str(", being looked at");
+        }
+        out.push('\n');
+        if let Some((at, why)) = &self.failure {
+            let _ = writeln!(out, "  failed at {}: {why}", format_utc(*at));
+        }
+    }
+
+    fn json(&self) -> String {
+        let deployed = self.deployed.as_ref();
+        let (at, failure) = failure_json(&self.failure);
+        format!(
+            "{{\"site\":{},\"repository\":{},\"branch\":{},\"has_branch\":{},\"commit\":{},\
+             \"deployed_at\":{},\"failed_at\":{at},\"failure\":{failure}}}",
+            quoted(&self.site),
+            quoted(&self.repository),
+            quoted(&self.branch),
+            self.has_branch,
+            or_null(deployed.map(|it| quoted(&it.id))),
+            or_null(deployed.map(|it| it.since.to_string())),
+        )
+    }
+}
+
+/// Returns the time and the reason of a failure as JSON values.
+fn failure_json(failure: &Option<(u64, String)>) -> (String, String) {
+    let failure = failure.as_ref();
+    (
+        or_null(failure.map(|(at, _)| at.to_string())),
+        or_null(failure.map(|(_, why)| quoted(why))),
+    )
+}
+
+fn or_null(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "null".to_owned())
+}
+
+/// Joins JSON values with commas.
+fn joined(values: impl Iterator<Item = String>) -> String {
+    let values: Vec<String> = values.collect();
+    values.join(",")
+}
+
+/// Renders names and numbers as the members of a JSON object.
+fn numbers(numbers: &[(&'static str, u64)]) -> String {
+    let member = |(name, value): &(&'static str, u64)| format!("{}:{value}", quoted(name));
+    joined(numbers.iter().map(member))
+}
+
+fn duration(seconds: u64) -> String {
+    match (
+        seconds / 86_400,
+        seconds / 3_600 % 24,
+        seconds / 60 % 60,
+        seconds % 60,
+    ) {
+        (0, 0, 0, seconds) => format!("{seconds} s"),
+        (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
+        (days, hours, _, _) => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Status {
+        let certificate = CertificateStatus {
+            names: vec!["a.org".into(), "b.org".into()],
+            days_left: 42,
+            is_self_signed: false,
+            stands_in: false,
+            renewal: Some(RenewalStatus {
+                next: 86_400,
+                failure: None,
+            }),
+        };
+        let deployment = DeploymentStatus {
+            site: "a.org".into(),
+            repository: "site.git".into(),
+            branch: "main".into(),
+            has_branch: true,
+            is_running: false,
+            deployed: Some(DeployedCommit {
+                id: "0123456789abcdef".into(),
+                short_id: "0123456".into(),
+                since: 3_600,
+            }),
+            failure: None,
+        };
+        Status {
+            version: "1.2.3",
+            pid: 17,
+            now: 7_200,
+            up_seconds: 93_784,
+            generation: 3,
+            configuration: "anthill.toml".into(),
+            workers: 2,
+            listening: vec![
+                ("127.0.0.1:443".parse().unwrap(), true),
+                ("[::]:80".parse().unwrap(), false),
+            ],
+            connections: 5,
+            counters: vec![("requests", 6), ("bytes_sent", 7)],
+            content_bytes: 8,
+            content_bytes_max: 9,
+            pages: CacheSummary {
+                pages: 10,
+                bytes: 11,
+                bytes_max: 12,
+                calls: 13,
+                collapsed: 14,
+            },
+            log_lines_lost: 15,
+            datagrams_lost: 16,
+            shares: vec![("refused_calls", 18)],
+            certificates: vec![
+                certificate.clone(),
+                CertificateStatus {
+                    renewal: Some(RenewalStatus {
+                        next: 7_200,
+                        failure: Some((60, "the \"order\" failed".into())),
+                    }),
+                    ..certificate.clone()
+                },
+                CertificateStatus {
+                    stands_in: true,
+                    ..certificate.clone()
+                },
+                CertificateStatus {
+                    days_left: -1,
+                    is_self_signed: true,
+                    renewal: None,
+                    ..certificate.clone()
+                },
+                CertificateStatus {
+                    renewal: None,
+                    ..certificate
+                },
+            ],
+            renewed_elsewhere: true,
+            deployments: vec![
+                deployment.clone(),
+                DeploymentStatus {
+                    has_branch: false,
+                    is_running: true,
+                    deployed: None,
+                    failure: Some((120, "no \"tree\"".into())),
+                    ..deployment
+                },
+            ],
+            unmanaged_names: vec![("*".into(), "it is any name")],
+        }
+    }
+
+    #[test]
+    fn text_has_a_line_for_each_value() {
+        let expected = "\
+anthill 1.2.3, process 17, up 1 d 2 h, configuration 3 (anthill.toml)
+  https 127.0.0.1:443
+  http  [::]:80
+  connections              5
+  requests                 6
+  bytes sent               7
+  content bytes            8 of 9
+  kept pages               10
+  kept page bytes          11 of 12
+  cache calls              13
+  cache waits              14
+  log lines lost           15
+  datagrams lost           16
+  refused calls            18
+certificate for a.org, b.org: 42 days left, renewed at 1970-01-02 00:00 UTC
+certificate for a.org, b.org: 42 days left, now being asked for
+  failed at 1970-01-01 00:01 UTC: the \"order\" failed
+certificate for a.org, b.org: none yet, a self-signed one stands in, asked for at 1970-01-02 00:00 UTC
+certificate for a.org, b.org: -1 days left, self-signed
+certificate for a.org, b.org: 42 days left
+certificates are renewed by another server on this state folder
+a.org is main of site.git: 0123456 since 1970-01-01 01:00 UTC
+a.org is main of site.git: nothing is deployed, the branch isn't there, being looked at
+  failed at 1970-01-01 00:02 UTC: no \"tree\"
+no certificate is asked for `*`: it is any name
+";
+        assert_eq!(example().text(), expected);
+    }
+
+    #[test]
+    fn json_is_one_object() {
+        let certificate = r#"{"names":["a.org","b.org"],"days_left":42,"self_signed":"#;
+        let deployment = r#"{"site":"a.org","repository":"site.git","branch":"main","#;
+        let expected = [
+            r#"{"version":"1.2.3","pid":17,"up_seconds":93784,"generation":3,"#,
+            r#""configuration":"anthill.toml","workers":2,"#,
+            r#""listening":[{"address":"127.0.0.1:443","tls":true},"#,
+            r#"{"address":"[::]:80","tls":false}],"#,
+            r#""connections":5,"counters":{"requests":6,"bytes_sent":7},"#,
+            r#""content_bytes":8,"content_bytes_max":9,"log_lines_lost":15,"datagrams_lost":16,"#,
+            r#""kept_pages":10,"kept_page_bytes":11,"kept_page_bytes_max":12,"#,
+            r#""cache_calls":13,"cache_waits":14,"shares":{"refused_calls":18},"#,
+            r#""certificates":["#,
+            certificate,
+            r#"false,"acme":{"next":86400,"failed_at":null,"failure":null}},"#,
+            certificate,
+            r#"false,"acme":{"next":7200,"failed_at":60,"failure":"the \"order\" failed"}},"#,
+            certificate,
+            r#"true,"acme":{"next":86400,"failed_at":null,"failure":null}},"#,
+            r#"{"names":["a.org","b.org"],"days_left":-1,"self_signed":true},"#,
+            certificate,
+            r#"false}],"deployments":["#,
+            deployment,
+            r#""has_branch":true,"commit":"0123456789abcdef","deployed_at":3600,"#,
+            r#""failed_at":null,"failure":null},"#,
+            deployment,
+            r#""has_branch":false,"commit":null,"deployed_at":null,"#,
+            r#""failed_at":120,"failure":"no \"tree\""}]}"#,
+            "\n",
+        ];
+        assert_eq!(example().json(), expected.concat());
+    }
+
+    #[test]
+    fn durations_have_two_units() {
+        for (seconds, text) in [
+            (59, "59 s"),
+            (61, "1 min 1 s"),
+            (3_600, "1 h 0 min"),
+            (90_000, "1 d 1 h"),
+        ] {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! The publisher: owns the listening sockets, the workers and the World that the workers serve.
+
+use super::banner;
+use super::listeners::{Listeners, RETIRE_DELAY};
+use super::startup::{direct_errors, h3_port, https_port, tls_supplies};
+use crate::base::clock;
+use crate::base::log::ErrorLog;
+use crate::base::stats::Stats;
+use crate::base::sys;
+use crate::base::thread_pool::ThreadPool;
+use crate::config::{Config, OperatorError};
+use crate::limits;
+use crate::serve::h3;
+use crate::serve::worker::{self, ProcessContext, WorkerCommand};
+use crate::tls::SelfSigned;
+use crate::world::World;
+use crate::world::build::{self, SharedResources};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+
+/// The self-signed certificate is replaced when fewer seconds of validity are left.
+const RENEW_SECONDS: u64 = 30 * 24 * 3600;
+/// Worker threads that read cold files.
+const POOL_THREADS: usize = 4;
+/// Maximum number of reads in the queue of the worker threads.
+pub(super) const POOL_QUEUE: usize = 10_000;
+/// Pause before a worker that ended is started again.
+const RESTART: Duration = Duration::from_millis(200);
+/// Index of the worker that reads the sockets of QUIC for all workers.
+const QUIC_HOST: usize = 0;
+
+/// Stack of a worker. A request that scripts redirect within the server 8 times, each time through the
+/// page cache, takes 140 KiB in a release build and more than 512 KiB in a debug build. Untouched pages
+/// of the stack cost no memory.
+const WORKER_STACK_BYTES: usize = 1024 * 1024;
+
+/// The sockets, the workers, and the World that the workers serve.
+pub(super) struct Publisher {
+    config: Config,
+    listeners: Listeners,
+    resources: SharedResources,
+    world: Arc<World>,
+    stats: Arc<Stats>,
+    workers: Vec<WorkerHandle>,
+    process: Arc<ProcessContext>,
+    /// Indices of workers whose threads have ended.
+    ended: (UnboundedSender<usize>, UnboundedReceiver<usize>),
+}
+
+struct WorkerHandle {
+    commands: UnboundedSender<WorkerCommand>,
+    /// `None` after the thread has ended.
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Addresses bound for a new configuration that is not served yet.
+pub(super) struct NewAddresses {
+    tcp: Vec<SocketAddr>,
+    quic: Vec<SocketAddr>,
+}
+
+impl Publisher {
+    /// Builds the first World and starts `count` workers. The heads of waiting requests may take
+    /// `pending_head_bytes` in all workers together; `origin` is the zero of the workers' clocks.
+    pub(super) fn start(
+        config: Config,
+        listeners: Listeners,
+        resources: SharedResources,
+        count: usize,
+        pending_head_bytes: usize,
+        origin: Instant,
+    ) -> Result<Publisher, OperatorError> {
+        let world = build::build(&config, &resources, None, clock::unix_seconds_now())?;
+        let process = Arc::new(ProcessContext {
+            open: AtomicUsize::new(0),
+            ledger: Arc::default(),
+            pool: Arc::new(ThreadPool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
+            quic: h3::QuicWorkers::default(),
+            change_tracker: resources.lag.clone(),
+            refusals: resources.refusals.clone(),
+            pending_head_bytes_max: (pending_head_bytes / count)
+                .max(limits::PENDING_HEAD_BYTES_MIN),
+            origin,
+        });
+        let mut publisher = Publisher {
+            config,
+            listeners,
+            resources,
+            world: Arc::new(world),
+            stats: Arc::new(Stats::new(count)),
+            workers: Vec::new(),
+            process,
+            ended: mpsc::unbounded_channel(),
+        };
+        // The server has read and built everything, and needs little of the program's code from here.
+        sys::release_code_pages();
+        for index in 0..count {
+            let running = publisher.start_worker(index)?;
+            publisher.workers.push(running);
+        }
+        Ok(publisher)
+    }
+
+    /// The configuration of the World.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The World that the workers serve.
+    pub(super) fn world(&self) -> &Arc<World> {
+        &self.world
+    }
+
+    /// State that all Worlds share.
+    pub(super) fn resources(&self) -> &SharedResources {
+        &self.resources
+    }
+
+    /// The listening sockets.
+    pub(super) fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    /// The counters of the workers.
+    pub(super) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Number of workers.
+    pub(super) fn workers_count(&self) -> usize {
+        self.workers.len()
+    }
+
+    fn start_worker(&self, index: usize) -> Result<WorkerHandle, OperatorError> {
+        let failed = |error: io::Error| {
+            OperatorError::failure(format!("can't start worker {index}: {error}"))
+        };
+        let (commands, receiver) = mpsc::unbounded_channel();
+        for listening in self.listeners.for_worker(index, None).map_err(failed)? {
+            let _ = commands.send(WorkerCommand::Listen(listening));
+        }
+        if index == QUIC_HOST {
+            for socket in self.listeners.quic(None).map_err(failed)? {
+                let _ = commands.send(WorkerCommand::Quic(socket));
+            }
+        }
+        let world = self.world.clone();
+        let process = self.process.clone();
+        let stats = self.stats.worker(index);
+        let ended = self.ended.0.clone();
+        let thread = thread::Builder::new()
+            .name(format!("anthill-{index}"))
+            .stack_size(WORKER_STACK_BYTES)
+            .spawn(move || {
+                let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    worker::run(world, process, stats, receiver)
+                }));
+                match ran {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => log::error!("worker {index}: {error}"),
+                    Err(_) => log::error!("worker {index} panicked"),
+                }
+                let _ = ended.send(index);
+            })
+            .map_err(failed)?;
+        Ok(WorkerHandle {
+            commands,
+            thread: Some(thread),
+        })
+    }
+
+    /// Waits for the end of a worker's thread and returns the worker's index.
+    pub(super) async fn worker_ended(&mut self) -> usize {
+        match self.ended.1.recv().await {
+            Some(index) => index,
+            // The publisher holds a sender itself.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Starts a worker that ended again, on the same sockets.
+    pub(super) async fn restart(&mut self, index: usize) {
+        self.join(index);
+        log::error!("worker {index} ended; it is started anew");
+        tokio::time::sleep(RESTART).await;
+        match self.start_worker(index) {
+            Ok(running) => self.workers[index] = running,
+            Err(error) => {
+                log::error!("{}", error.in_one_line());
+                // The sockets of the worker wait for a worker: the control plane tries again.
+                let _ = self.ended.0.send(index);
+            }
+        }
+    }
+
+    /// Takes the thread of a worker that ended off the list.
+    pub(super) fn join(&mut self, index: usize) {
+        if let Some(thread) = self.workers[index].thread.take() {
+            let _ = thread.join();
+        }
+    }
+
+    /// Returns true if a worker's thread has not ended.
+    pub(super) fn has_threads(&self) -> bool {
+        self.workers.iter().any(|running| running.thread.is_some())
+    }
+
+    /// Sends a command to one worker.
+    #[cfg(test)]
+    pub(super) fn send(&self, index: usize, command: WorkerCommand) -> bool {
+        self.workers[index].commands.send(command).is_ok()
+    }
+
+    /// Builds a World of the served configuration from the files as they are now. Sites of `previous` go
+    /// on.
+    pub(super) fn rebuild(&self, previous: &World) -> Result<World, OperatorError> {
+        let now = clock::unix_seconds_now();
+        build::build(&self.config, &self.resources, Some(previous), now)
+    }
+
+    /// Publishes a World to every worker and waits until all workers serve the World.
+    pub(super) async fn publish(&mut self, world: World) {
+        self.resources.programs.resize(world.limits.scripts);
+        world.settle();
+        self.resources.readers.resize(world.limits.scripts);
+        self.world = Arc::new(world);
+        let mut waiting = Vec::new();
+        for running in &self.workers {
+            let (done, serves) = oneshot::channel();
+            let command = WorkerCommand::World(self.world.clone(), done);
+            if running.commands.send(command).is_ok() {
+                waiting.push(serves);
+            }
+        }
+        for serves in waiting {
+            // A worker that has ended is started again with the new World.
+            let _ = serves.await;
+        }
+    }
+
+    /// Binds the addresses of a new configuration that are not bound yet.
+    pub(super) fn bind(&mut self, config: &Config) -> Result<NewAddresses, OperatorError> {
+        Ok(NewAddresses {
+            tcp: self.listeners.bind(config, self.workers.len())?,
+            quic: self.listeners.bind_quic(config)?,
+        })
+    }
+
+    /// Closes the addresses bound for a configuration that was refused.
+    pub(super) fn unbind(&mut self, new: &NewAddresses) {
+        self.listeners.forget(&new.tcp);
+    }
+
+    /// Builds the World of a new configuration. The served World stays as it is.
+    pub(super) fn prepare(
+        &self,
+        config: &Config,
+        error_log: &ErrorLog,
+    ) -> Result<(SharedResources, World), OperatorError> {
+        let mut resources = self.resources.clone();
+        let tickets = |config: &Config| {
+            let file = config.tls.tickets.as_ref();
+            file.map(|file| file.get_ref().clone())
+        };
+        let serves_tls = !config.server.https.is_empty();
+        if serves_tls && (resources.tickets.is_none() || tickets(config) != tickets(&self.config)) {
+            (resources.tickets, resources.self_signed) = tls_supplies(config)?;
+        }
+        resources.https_port = https_port(config, &self.listeners);
+        resources.h3_port = h3_port(config, &self.listeners);
+        let now = clock::unix_seconds_now();
+        let world = build::build(config, &resources, Some(&self.world), now)?;
+        direct_errors(config, &resources.sinks, error_log)?;
+        Ok((resources, world))
+    }
+
+    /// Publishes the World of a new configuration, opens its addresses and closes the others.
+    pub(super) async fn replace(
+        &mut self,
+        config: Config,
+        (resources, world): (SharedResources, World),
+        new: &NewAddresses,
+    ) {
+        self.resources = resources;
+        self.config = config;
+        self.publish(world).await;
+        for (index, running) in self.workers.iter().enumerate() {
+            match self.listeners.for_worker(index, Some(&new.tcp)) {
+                Ok(sockets) => {
+                    for listening in sockets {
+                        let _ = running.commands.send(WorkerCommand::Listen(listening));
+                    }
+                }
+                Err(error) => log::error!("worker {index}: {error}"),
+            }
+        }
+        match self.listeners.quic(Some(&new.quic)) {
+            Ok(sockets) => {
+                for socket in sockets {
+                    let command = WorkerCommand::Quic(socket);
+                    let _ = self.workers[QUIC_HOST].commands.send(command);
+                }
+            }
+            Err(error) => log::error!("HTTP/3: {error}"),
+        }
+        let retired = self.listeners.retire(&self.config);
+        if !retired.is_empty() {
+            tokio::time::sleep(RETIRE_DELAY).await;
+        }
+        for (address, secure) in retired {
+            for running in &self.workers {
+                let command = WorkerCommand::Unlisten(address, secure);
+                let _ = running.commands.send(command);
+            }
+        }
+    }
+
+    /// Waits until every worker has handed over the views and log lines of the last seconds.
+    pub(super) async fn flush_logs(&self) {
+        for running in &self.workers {
+            let (done, flushed) = oneshot::channel();
+            let command = WorkerCommand::FlushLogs(done);
+            if running.commands.send(command).is_ok() {
+                let _ = flushed.await;
+            }
+        }
+    }
+
+    /// Replaces the newest ticket key if the key is due.
+    pub(super) fn rotate_tickets(&self) {
+        if let Some(tickets) = &self.resources.tickets
+            && let Err(error) = tickets.rotate_if_due(clock::unix_seconds_now())
+        {
+            log::error!("ticket keys: {error}");
+        }
+    }
+
+    /// Replaces the self-signed certificate if the certificate is due. Returns true if the next World has
+    /// another certificate.
+    pub(super) fn renew_self_signed(&mut self) -> bool {
+        let now = clock::unix_seconds_now();
+        let Some(self_signed) = &self.resources.self_signed else {
+            return false;
+        };
+        if now + RENEW_SECONDS <= self_signed.not_after() {
+            return false;
+        }
+        let state = self.config.server.state.get_ref();
+        match SelfSigned::load_or_make(state, &banner::self_signed_names(&self.config), now) {
+            Ok(made) => {
+                self.resources.self_signed = Some(Arc::new(made));
+                true
+            }
+            Err(error) => {
+                log::error!("the self-signed certificate: {error}");
+                false
+            }
+        }
+    }
+
+    /// Writes the hit counts to the state folder if the counts have changed.
+    pub(super) fn save_hits(&self) {
+        let state = self.config.server.state.get_ref();
+        if let Err(error) = self.resources.hits.save(state) {
+            log::error!("the hit counts can't be written: {error}");
+        }
+    }
+
+    /// Writes the pages of the page cache that survive a restart.
+    pub(super) fn save_pages(&self) {
+        let state = self.config.server.state.get_ref();
+        if let Err(error) = self.resources.cache.save(state) {
+            log::error!("the pages that were to be kept can't be written: {error}");
+        }
+    }
+
+    /// Begins the drain: every worker accepts the waiting connections, closes its sockets, and ends after
+    /// the requests under way, at the deadline at the latest. The publisher's own copies of the sockets
+    /// would keep the ports open, so a later client would wait for no answer.
+    pub(super) fn drain(&mut self, deadline: Duration) {
+        self.listeners = Listeners::default();
+        for running in &self.workers {
+            let _ = running.commands.send(WorkerCommand::Drain(deadline));
+        }
+    }
+}

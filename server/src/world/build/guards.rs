@@ -1,0 +1,30 @@
+//! Routes that guard files and pages by address or login.
+
+use crate::base::heap_sort::sort;
+use crate::config::{Config, RouteConfig, SiteConfig};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Routes of a site with `allow` or `users`.
+pub(super) fn guards(site: &SiteConfig) -> impl Iterator<Item = &RouteConfig> {
+    let guards = |route: &&RouteConfig| route.allow.is_some() || route.users.is_some();
+    site.routes.iter().filter(guards)
+}
+
+/// Paths of the guards of a site, sorted.
+pub(super) fn guarded_paths(site: &SiteConfig) -> Vec<&str> {
+    let paths = guards(site).map(|route| route.path.get_ref().as_str());
+    let mut paths: Vec<&str> = paths.collect();
+    sort(&mut paths);
+    paths
+}
+
+/// Number of the set of guarded paths of all sites. Two configurations with the same guarded paths have
+/// the same number within one process.
+pub(super) fn guards_number(config: &Config) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for site in &config.sites {
+        let names: Vec<_> = site.names.iter().map(|name| name.get_ref()).collect();
+        (names, guarded_paths(site)).hash(&mut hasher);
+    }
+    hasher.finish()
+}

@@ -1,0 +1,378 @@
+//! Key of a route in the page cache. The key stays the same over reloads and restarts, since pages on
+//! disk are stored by the key.
+
+use super::guards::guarded_paths;
+use crate::base::digest::sha256;
+use crate::base::heap_sort::sort;
+use crate::config::{
+    BackendAddressConfig, BackendConfig, CgiConfig, GitConfig, InterpreterConfig, RouteConfig,
+    ScriptsConfig, SiteConfig, TargetConfig,
+};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Version of the encoding, the first field of the key. A change of the encoding, or of the meaning of a
+/// field, needs the next version: pages of the old version are then not found.
+const VERSION: u64 = 1;
+
+/// Returns the key of the pages of a route of the site with the first name `name`. The key depends on
+/// every setting that can change a page: the handler, the operator's fields, other paths to a handler and
+/// the guards. The place of a setting in the file does not matter.
+pub(super) fn route_key(name: &str, site: &SiteConfig, route: &RouteConfig) -> u64 {
+    let mut key = KeyEncoder(Vec::new());
+    key.number(VERSION);
+    key.text(name);
+    key.text(route.path.get_ref());
+    let cookies = route.cache.as_ref().map(|cache| cache.ignore_cookies);
+    key.option(cookies, |key, ignored| key.number(ignored.into()));
+    let root = site.root.as_ref().map(|root| root.get_ref());
+    key.option(root, |key, root| key.path(root));
+    // A rewrite and the last of `try` lead to a handler by another path than the page's own.
+    let rewrites = site.routes.iter().filter_map(|route| match &route.target {
+        Some(TargetConfig::Rewrite(to)) => Some((route.path.get_ref(), to.get_ref())),
+        _ => None,
+    });
+    let mut rewrites: Vec<_> = rewrites.collect();
+    sort(&mut rewrites);
+    key.list(rewrites.iter(), |key, (path, to)| {
+        key.text(path);
+        key.text(to);
+    });
+    key.list(site.try_paths.iter(), |key, path| key.text(path));
+    // A page may contain the response to an internal redirect (`Location: /path`). With other guards, the
+    // response may no longer be public.
+    key.list(guarded_paths(site).iter(), |key, path| key.text(path));
+    // Pages are stored with the operator's fields.
+    key.list(site.headers.iter(), |key, headers| {
+        key.text(headers.files.get_ref());
+        key.pairs(&headers.set);
+    });
+    key.option(route.target.as_ref(), KeyEncoder::target);
+    key.option(route.scripts.as_ref(), KeyEncoder::scripts);
+    let digest = sha256(&key.0);
+    digest
+        .iter()
+        .take(8)
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// Unambiguous encoding of the fields of a key: a number is 8 bytes, a text has its length in front, a
+/// list its count, an enum the number of its variant.
+struct KeyEncoder(Vec<u8>);
+
+impl KeyEncoder {
+    fn number(&mut self, number: u64) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    fn path(&mut self, path: &Path) {
+        self.bytes(path.as_os_str().as_bytes());
+    }
+
+    fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut KeyEncoder, T)) {
+        self.number(value.is_some().into());
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+
+    fn list<T>(
+        &mut self,
+        items: impl ExactSizeIterator<Item = T>,
+        mut write: impl FnMut(&mut KeyEncoder, T),
+    ) {
+        self.number(items.len() as u64);
+        items.for_each(|item| write(self, item));
+    }
+
+    fn pairs(&mut self, pairs: &[(String, String)]) {
+        self.list(pairs.iter(), |key, (name, value)| {
+            key.text(name);
+            key.text(value);
+        });
+    }
+
+    fn target(&mut self, target: &TargetConfig) {
+        match target {
+            TargetConfig::Redirect(to) => {
+                self.number(1);
+                self.text(to.get_ref());
+            }
+            TargetConfig::Rewrite(to) => {
+                self.number(2);
+                self.text(to.get_ref());
+            }
+            TargetConfig::Root(root) => {
+                self.number(3);
+                self.path(root.get_ref());
+            }
+            TargetConfig::Cgi(cgi) => {
+                let CgiConfig {
+                    folder,
+                    interpreters,
+                    variables,
+                } = cgi;
+                self.number(4);
+                self.path(folder.get_ref());
+                self.interpreters(interpreters);
+                self.pairs(variables);
+            }
+            TargetConfig::Backend(backend) => {
+                self.number(5);
+                self.backend(backend);
+            }
+            TargetConfig::Git(git) => {
+                self.number(6);
+                self.git(git);
+            }
+            TargetConfig::Hits(shown) => {
+                self.number(7);
+                self.number((*shown.get_ref()).into());
+            }
+            #[cfg(feature = "test-handlers")]
+            TargetConfig::Test(test) => {
+                self.number(8);
+                self.number(*test as u64);
+            }
+        }
+    }
+
+    fn scripts(&mut self, scripts: &ScriptsConfig) {
+        match scripts {
+            ScriptsConfig::Cgi {
+                interpreters,
+                variables,
+            } => {
+                self.number(1);
+                self.interpreters(interpreters);
+                self.pairs(variables);
+            }
+            ScriptsConfig::Backend(backend) => {
+                self.number(2);
+                self.backend(backend);
+            }
+        }
+    }
+
+    fn interpreters(&mut self, interpreters: &[InterpreterConfig]) {
+        self.list(interpreters.iter(), |key, it| {
+            let InterpreterConfig { ending, program } = it;
+            key.text(ending);
+            key.path(program.get_ref());
+        });
+    }
+
+    fn backend(&mut self, backend: &BackendConfig) {
+        let BackendConfig {
+            is_scgi,
+            address,
+            files,
+            takes_all,
+            keep,
+            script_root,
+            variables,
+        } = backend;
+        self.number((*is_scgi).into());
+        match address.get_ref() {
+            BackendAddressConfig::Unix(path) => {
+                self.number(1);
+                self.path(path);
+            }
+            BackendAddressConfig::Tcp(address) => {
+                self.number(2);
+                self.text(&address.to_string());
+            }
+        }
+        self.list(files.iter(), |key, ending| key.text(ending));
+        self.number((*takes_all).into());
+        self.option(*keep, |key, keep| key.number(keep as u64));
+        self.option(script_root.as_ref(), |key, root| key.text(root));
+        self.pairs(variables);
+    }
+
+    fn git(&mut self, git: &GitConfig) {
+        let GitConfig {
+            folder,
+            exports_all,
+            push,
+            pages,
+            variables,
+            deploy,
+        } = git;
+        self.path(folder.get_ref());
+        self.number((*exports_all).into());
+        self.number((*push).into());
+        self.number((*pages).into());
+        self.pairs(variables);
+        self.list(deploy.iter(), |key, it| {
+            key.text(it.repository.get_ref());
+            key.text(it.branch.get_ref());
+            key.text(it.site.get_ref());
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    /// One site; the first route is the route of the key.
+    const BASE: &str = r#"
+[[site]]
+names = ["example.org"]
+root = "public"
+try = ["$path", "/app/index.cgi$path"]
+headers = [{ files = "*.html", set = { X-A = "1", X-B = "2" } }]
+
+[[site.route]]
+path = "/app/"
+TARGET
+
+[[site.route]]
+path = "/old/"
+rewrite = "/app/?from=old"
+
+[[site.route]]
+path = "/private/"
+allow = ["10.0.0.0/8"]
+"#;
+
+    const CGI: &str = r#"cgi = "bin"
+interpreter = { ".py" = "/usr/bin/python3" }
+env = { MODE = "live" }"#;
+    const FASTCGI: &str = r#"fastcgi = "unix:/run/app.sock"
+keep = 4
+script_root = "/srv"
+env = { MODE = "live" }"#;
+    const SCGI: &str = r#"scgi = "127.0.0.1:4000""#;
+    const SCRIPTS: &str = r#"fastcgi = "127.0.0.1:9000"
+files = ".php""#;
+    const INTERPRETER: &str = r#"interpreter = { ".php" = "/usr/bin/php-cgi" }"#;
+    const GIT: &str = r#"git = "repositories"
+export = "all"
+users = "users.htpasswd"
+push = true
+pages = true
+deploy = [{ repository = "a.git", branch = "main", site = "example.org" }]"#;
+
+    fn key_of(text: &str) -> u64 {
+        let config = config::parse(text, Path::new("/srv/anthill.toml"));
+        let config = config.unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let site = &config.sites[0];
+        let is_app = |route: &&RouteConfig| route.path.get_ref().starts_with("/app");
+        let route = site.routes.iter().find(is_app).expect("a route /app");
+        route_key(site.names[0].get_ref(), site, route)
+    }
+
+    fn with(target: &str) -> String {
+        let cache = match target {
+            // Repositories always have the page cache, and no key for the cache.
+            GIT => "",
+            _ => "cache = { seconds = 10, ignore_cookies = false }\n",
+        };
+        BASE.replace("TARGET\n", &format!("{target}\n{cache}"))
+    }
+
+    #[test]
+    fn keys_are_the_same_in_every_build() {
+        let keys = [CGI, FASTCGI, SCGI, SCRIPTS, INTERPRETER, GIT].map(|it| key_of(&with(it)));
+        assert_eq!(
+            keys,
+            [
+                2_142_956_684_382_581_560,
+                5_655_050_193_982_379_197,
+                10_369_945_447_474_515_353,
+                9_646_199_909_907_458_787,
+                7_482_549_992_336_744_214,
+                8_860_665_632_581_511_641,
+            ],
+            "the encoding has changed: take the next VERSION, then the new keys"
+        );
+    }
+
+    #[test]
+    fn every_setting_of_a_page_changes_the_key() {
+        let changes = [
+            (CGI, "\"example.org\"]", "\"example.com\"]"),
+            (CGI, "root = \"public\"", "root = \"other\""),
+            (CGI, "\"/app/index.cgi$path\"", "\"/app/other.cgi$path\""),
+            (CGI, "\"*.html\"", "\"*.htm\""),
+            (CGI, "X-A = \"1\"", "X-A = \"3\""),
+            (CGI, "X-B", "X-C"),
+            (CGI, "path = \"/app/\"", "path = \"/app/sub/\""),
+            (CGI, "ignore_cookies = false", "ignore_cookies = true"),
+            (CGI, "path = \"/old/\"", "path = \"/older/\""),
+            (CGI, "?from=old", "?from=older"),
+            (CGI, "path = \"/private/\"", "path = \"/closed/\""),
+            (CGI, "\"bin\"", "\"sbin\""),
+            (CGI, "\".py\"", "\".pyc\""),
+            (CGI, "python3", "python4"),
+            (CGI, "MODE", "MOOD"),
+            (CGI, "\"live\"", "\"test\""),
+            (FASTCGI, "app.sock", "other.sock"),
+            (FASTCGI, "unix:/run/app.sock", "127.0.0.1:9000"),
+            (FASTCGI, "keep = 4", "keep = 5"),
+            (FASTCGI, "keep = 4\n", ""),
+            (FASTCGI, "\"/srv\"", "\"/var\""),
+            (FASTCGI, "script_root = \"/srv\"\n", ""),
+            (FASTCGI, "\"live\"", "\"test\""),
+            (SCGI, "4000", "4001"),
+            (SCGI, "scgi", "fastcgi"),
+            (SCRIPTS, "\".php\"", "[\".php\", \".phtml\"]"),
+            (SCRIPTS, "\".php\"", "\"*\""),
+            (SCRIPTS, "9000", "9001"),
+            (INTERPRETER, "php-cgi", "php8-cgi"),
+            (INTERPRETER, "\".php\"", "\".phtml\""),
+            (GIT, "\"repositories\"", "\"other\""),
+            (GIT, "\"all\"", "\"marked\""),
+            (GIT, "push = true", "push = false"),
+            (GIT, "pages = true", "pages = false"),
+            (GIT, "\"a.git\"", "\"b.git\""),
+            (GIT, "\"main\"", "\"live\""),
+        ];
+        let bases = [CGI, FASTCGI, SCGI, SCRIPTS, INTERPRETER, GIT];
+        let mut keys: Vec<(u64, String)> = Vec::new();
+        let changed = changes.iter().map(|(target, from, to)| {
+            let text = with(target);
+            assert!(text.contains(from), "{from}");
+            text.replacen(from, to, 1)
+        });
+        for text in bases.into_iter().map(with).chain(changed) {
+            let key = key_of(&text);
+            if let Some((_, other)) = keys.iter().find(|(its, _)| *its == key) {
+                panic!("one key for two configurations:\n{text}\n{other}");
+            }
+            keys.push((key, text));
+        }
+    }
+
+    #[test]
+    fn other_settings_leave_the_key() {
+        let text = with(CGI);
+        let key = key_of(&text);
+        let changes = [
+            ("[[site]]", "# A comment.\n\n[[site]]"),
+            ("root = \"public\"", "root = \"public\"\nlisting = true"),
+            ("seconds = 10", "seconds = 20"),
+            ("10.0.0.0/8", "10.1.0.0/16"),
+            (
+                "[[site.route]]\npath = \"/old/\"",
+                "[[site.route]]\npath = \"/else/\"\nredirect = \"/app/\"\n\n[[site.route]]\npath = \"/old/\"",
+            ),
+        ];
+        for (from, to) in changes {
+            assert!(text.contains(from), "{from}");
+            assert_eq!(key_of(&text.replacen(from, to, 1)), key, "{to}");
+        }
+    }
+}
