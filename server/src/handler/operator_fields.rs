@@ -153,3 +153,63 @@ impl Subrequests for RedirectWatch {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::ResponseBody;
+    use crate::site::Glob;
+
+    /// Applies the operator's `Name: value` lines for all files to a response with a handler's lines.
+    /// Returns the lines of the result.
+    fn applied(status: u16, handler: &[&str], operator: &[&str]) -> Vec<String> {
+        let field = |line: &&str| {
+            let (name, value) = line.split_once(": ").expect("a field");
+            (name.to_owned(), value.to_owned())
+        };
+        let set = operator.iter().map(field).collect();
+        let rules: HeaderRules = vec![(Glob::parse("**").expect("a pattern"), set)];
+        let owned = |(name, value): (String, String)| (Cow::Owned(name), value.into_bytes());
+        let mut response = Response {
+            status: Status(status).into(),
+            fields: handler.iter().map(field).map(owned).collect(),
+            body: ResponseBody::Empty,
+        };
+        OperatorFieldsStep::new(b"/a".to_vec(), &Arc::new(rules)).furnish(&mut response);
+        let line = |(name, value): &(Cow<'_, str>, Vec<u8>)| {
+            format!("{name}: {}", String::from_utf8_lossy(value))
+        };
+        response.fields.iter().map(line).collect()
+    }
+
+    #[test]
+    fn operator_fields_beside_fields_of_the_handler() {
+        #[rustfmt::skip] // A table reads better in columns.
+        let table: &[(u16, &[&str], &[&str], &[&str])] = &[
+            (200, &["X-A: 1"], &["X-B: 2"], &["X-A: 1", "X-B: 2"]),
+            // The operator's value replaces the handler's.
+            (200, &["x-a: 1", "X-C: 3", "X-A: 2"], &["X-A: 4"], &["X-C: 3", "X-A: 4"]),
+            (500, &["X-A: 1"], &["X-A: 2"], &["X-A: 2"]),
+            // Fields that add up.
+            (200, &["Vary: A", "Set-Cookie: a"], &["Vary: B", "Set-Cookie: b"],
+                &["Vary: A", "Set-Cookie: a", "Vary: B", "Set-Cookie: b"]),
+            // The handler's lifetime stands, by either field.
+            (200, &["Expires: 0"], &["Cache-Control: max-age=9"], &["Expires: 0"]),
+            (200, &["Cache-Control: private"], &["Expires: 0"], &["Cache-Control: private"]),
+            (200, &[], &["Cache-Control: max-age=9"], &["Cache-Control: max-age=9"]),
+            // Only a page gets a lifetime.
+            (404, &[], &["Cache-Control: max-age=9"], &["Cache-Control: max-age=9"]),
+            (410, &[], &["Cache-Control: max-age=9"], &["Cache-Control: max-age=9"]),
+            (401, &[], &["Cache-Control: max-age=9", "X-A: 1"], &["X-A: 1"]),
+            (500, &[], &["Cache-Control: max-age=9"], &[]),
+            // A 304 leaves the lifetime, the links and the content of the stored response as they are.
+            (304, &[], &["Cache-Control: max-age=9", "X-A: 1"], &["X-A: 1"]),
+            (304, &[], &["Link: </a>", "Content-Language: en"], &[]),
+            (304, &["Link: </b>"], &["Link: </a>"], &["Link: </b>", "Link: </a>"]),
+        ];
+        for (status, handler, operator, expected) in table {
+            let what = format!("{status} {handler:?} {operator:?}");
+            assert_eq!(applied(*status, handler, operator), *expected, "{what}");
+        }
+    }
+}
