@@ -176,7 +176,7 @@ impl FillTask {
         let guarded = Rc::new(Cell::new(false));
         let inside = request.subrequests.take();
         request.subrequests = inside.map(|inside| inside.with_guard_flag(guarded.clone()));
-        let answering = self.cached.inner.handle(request);
+        let answering = self.cached.inner.call(request);
         let Some(answered) = self.while_wanted(answering, || false).await else {
             return;
         };
@@ -371,6 +371,7 @@ impl FillTask {
             status,
             fields,
             body,
+            ..
         } = response;
         let (reader, work) = match body {
             ResponseBody::Empty => {

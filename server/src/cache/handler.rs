@@ -9,6 +9,7 @@ use crate::cache::page::{CachedPage, CachedPageId, of_the_bytes};
 use crate::cache::policy::{Freshness, PageCacheRule};
 use crate::cache::{JoinOutcome, PageCache};
 use crate::handler::pipe::{self, pipe};
+use crate::handler::route_handler::RouteHandler;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits::{CACHE_CHUNK_BYTES, PIPE_BYTES};
 use crate::site::{PreconditionResult, VariantResponse, evaluate_with};
@@ -36,7 +37,7 @@ pub struct CacheLayer {
 
 impl CacheLayer {
     /// `inner` with the cache before it.
-    pub fn wrap(&self, inner: Arc<dyn Handler>) -> CachedHandler {
+    pub fn wrap(&self, inner: RouteHandler) -> CachedHandler {
         let CacheLayer {
             cache,
             rule,
@@ -57,7 +58,7 @@ impl CacheLayer {
 pub struct CachedHandler {
     pub(super) cache: Arc<PageCache>,
     pub(super) rule: PageCacheRule,
-    pub(super) inner: Arc<dyn Handler>,
+    pub(super) inner: RouteHandler,
     /// The site's first name.
     site: Arc<str>,
     /// Of what is kept here; another route, or another handler under it, has another.
@@ -192,11 +193,10 @@ impl CachedHandler {
             &request.raw_path,
             request.query.as_deref(),
         );
-        let asked_path = request.original_path.as_ref().unwrap_or(&request.path);
         CachedPageId {
             site: self.site.clone(),
             // What is purged is named as it was asked for.
-            path: asked_path.as_slice().into(),
+            path: request.path.as_slice().into(),
             key: key.bytes().into(),
         }
     }
@@ -261,7 +261,7 @@ impl CachedHandler {
 
     /// Calls for this client alone.
     async fn pass(&self, request: Request, why: &str) -> Result<Response, HandlerError> {
-        let mut response = self.inner.handle(request).await?;
+        let mut response = self.inner.call(request).await?;
         push_cache_status(&mut response.fields, &format!("fwd={why}"));
         Ok(response)
     }
@@ -427,9 +427,9 @@ impl LeadingCall<'_> {
             host: request.host.clone(),
             raw_path: request.raw_path.clone(),
             path: request.path.clone(),
-            original_path: request.original_path.clone(),
             query: request.query.clone(),
-            rewritten_query: request.rewritten_query.clone(),
+            rewrite: std::mem::take(&mut request.rewrite),
+            script: request.script.take(),
             user: request.user.clone(),
             ..request
         };
@@ -484,17 +484,9 @@ fn of_head(
     push_cache_status(&mut fields, said);
     if **status == Status::OK && is_known(&fields, request) {
         fields.retain(|(name, _)| !of_the_bytes(name));
-        return Response {
-            status: Status::NOT_MODIFIED.into(),
-            fields,
-            body: ResponseBody::Empty,
-        };
+        return Response::new(Status::NOT_MODIFIED, fields, ResponseBody::Empty);
     }
-    Response {
-        status: status.clone(),
-        fields,
-        body: body(),
-    }
+    Response::new(status.clone(), fields, body())
 }
 
 /// Does who asks have it already?

@@ -60,18 +60,18 @@ impl Handler for TestHandler {
                 TestHandler::Slow => Box::pin(slow(request, writer)),
                 TestHandler::Endless | TestHandler::Page(_) => Box::pin(endless(writer)),
             };
-            Ok(Response {
-                status: Status::OK.into(),
-                fields: vec![(
+            Ok(Response::new(
+                Status::OK,
+                vec![(
                     Cow::Borrowed("Content-Type"),
                     b"text/plain; charset=utf-8".to_vec(),
                 )],
-                body: ResponseBody::Stream {
+                ResponseBody::Stream {
                     length,
                     reader,
                     work,
                 },
-            })
+            ))
         })
     }
 }
@@ -133,7 +133,7 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
     }
     let call = {
         let mut calls = lock(&pages.calls);
-        let count = calls.entry(request.path.clone()).or_default();
+        let count = calls.entry(request.target_path().to_vec()).or_default();
         *count += 1;
         *count
     };
@@ -176,11 +176,7 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
             }
         }
     };
-    Ok(Response {
-        status: status.into(),
-        fields,
-        body,
-    })
+    Ok(Response::new(status, fields, body))
 }
 
 /// Sends the content in two halves, with a gate behind each half.

@@ -30,7 +30,7 @@ impl HitsHandler {
         if !matches!(request.method, Method::Get | Method::Head) {
             return Err(HandlerError::new("hit counts", Reject::METHOD_NOT_ALLOWED));
         }
-        let path = request.path.strip_prefix(&*self.prefix);
+        let path = request.target_path().strip_prefix(&*self.prefix);
         let path = path.filter(|path| !path.is_empty()).unwrap_or(b"/");
         let nothing = PageHits::default();
         let table = self.site.table();
@@ -40,13 +40,13 @@ impl HitsHandler {
             ("Content-Type", "application/json"),
             ("Cache-Control", "no-store"),
         ];
-        Ok(Response {
-            status: Status::OK.into(),
-            fields: fields
+        Ok(Response::new(
+            Status::OK,
+            fields
                 .map(|(name, value)| (Cow::Borrowed(name), value.into()))
                 .into(),
-            body: ResponseBody::Whole(content.into_bytes()),
-        })
+            ResponseBody::Whole(content.into_bytes()),
+        ))
     }
 }
 

@@ -3,9 +3,9 @@
 
 use crate::base::change_tracker::CatchUp;
 use crate::handler::pipe::{PipeWriter, pipe};
+use crate::handler::route_handler::HandlerCall;
 use crate::handler::{
-    self, AccessCheck, Endpoints, Handler, HandlerError, LocalBoxFuture, Response, Subrequest,
-    Subrequests,
+    self, AccessCheck, Endpoints, HandlerError, LocalBoxFuture, Response, Subrequest, Subrequests,
 };
 use crate::limits;
 use crate::serve::body::{BodyFill, BodyReader};
@@ -25,7 +25,6 @@ use crate::world::users::UnverifiedLogin;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// One client's view of the server.
 pub(super) struct WorkerSubrequests {
@@ -288,7 +287,7 @@ impl SubrequestTask {
                 return SubrequestStep::AwaitCatchUp(catch_up);
             }
             DispatchOutcome::Call(handler) => {
-                return SubrequestStep::Call(self.call(&handler, &head, user));
+                return SubrequestStep::Call(self.call(handler, &head, user));
             }
             DispatchOutcome::Stored(stored) => streamed_page(&self.worker, stored, b""),
             DispatchOutcome::Refuse {
@@ -331,7 +330,7 @@ impl SubrequestTask {
 
     fn call(
         &self,
-        handler: &Arc<dyn Handler>,
+        handler: HandlerCall,
         head: &RequestHead<'_>,
         user: Option<String>,
     ) -> LocalBoxFuture<Result<Response, HandlerError>> {
@@ -347,7 +346,7 @@ impl SubrequestTask {
         let view = Some(Rc::new(view) as Rc<dyn Subrequests>);
         let mut request = handler_request(head, user, &self.facts, self.ends, reader, view);
         request.hops = self.hops;
-        handler.handle(request)
+        handler.start(request)
     }
 }
 
@@ -382,15 +381,15 @@ fn streamed(
     let length = length.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
     fields.retain(|(name, _)| !is_length(name));
     let (writer, reader) = pipe(limits::PIPE_BYTES);
-    Response {
-        status: status.into(),
+    Response::new(
+        status,
         fields,
-        body: handler::ResponseBody::Stream {
+        handler::ResponseBody::Stream {
             length,
             reader,
             work: Box::pin(fill(Rc::clone(worker), body, writer)),
         },
-    }
+    )
 }
 
 /// Moves a stored body into a response's pipe; dropping it unfinished tells that it broke off.
@@ -443,14 +442,14 @@ fn lines(lines: &[u8]) -> OwnedFields {
 
 /// A small response, as a handler would have made it.
 pub(super) fn from_synthetic(small: SyntheticResponse) -> Response {
-    Response {
-        status: small.status.into(),
-        fields: lines(&small.fields),
-        body: match small.body.is_empty() {
+    Response::new(
+        small.status,
+        lines(&small.fields),
+        match small.body.is_empty() {
             true => handler::ResponseBody::Empty,
             false => handler::ResponseBody::Whole(small.body),
         },
-    }
+    )
 }
 
 fn refused(reject: Reject) -> HandlerError {

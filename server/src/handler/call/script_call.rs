@@ -382,11 +382,11 @@ impl<P: Transport> ScriptCall<P> {
         let ended = self.peer.ended().await;
         self.complain(ended);
         self.peer.finish_detached(self.bounds.silent);
-        Response {
-            status: document.status,
-            fields: owned(document.fields),
-            body: ResponseBody::Whole(self.read),
-        }
+        Response::new(
+            document.status,
+            owned(document.fields),
+            ResponseBody::Whole(self.read),
+        )
     }
 
     /// A response whose body has been read to its end.
@@ -399,11 +399,11 @@ impl<P: Transport> ScriptCall<P> {
             }
             TransportEnd::Well if document.length.is_none_or(is_whole) => {
                 self.peer.finish_detached(self.bounds.silent);
-                return Ok(Response {
-                    status: document.status,
-                    fields: owned(document.fields),
-                    body: ResponseBody::Whole(self.read),
-                });
+                return Ok(Response::new(
+                    document.status,
+                    owned(document.fields),
+                    ResponseBody::Whole(self.read),
+                ));
             }
             TransportEnd::Well => "it sent more or less than it said".to_owned(),
         };
@@ -433,11 +433,7 @@ impl<P: Transport> ScriptCall<P> {
             reader,
             work,
         };
-        Response {
-            status,
-            fields,
-            body,
-        }
+        Response::new(status, fields, body)
     }
 
     /// Moves the body to its end.
@@ -677,13 +673,16 @@ async fn internal_redirect(
             why,
         ));
     };
-    inside.fetch(asked.question(path)).await.map_err(|fault| {
+    let fetched = inside.fetch(asked.question(path)).await;
+    let mut response = fetched.map_err(|fault| {
         let why = fault.source.map(|why| format!("{}: {why}", asked.line()));
         HandlerError {
             source: why.map(std::io::Error::other),
             ..fault
         }
-    })
+    })?;
+    response.has_operator_fields = true;
+    Ok(response)
 }
 
 /// What a handler needs before it can begin: the request in two, or why there is none.

@@ -96,11 +96,11 @@ impl PageValidator {
 
     /// For who has it already.
     pub fn not_modified(&self) -> Response {
-        Response {
-            status: Status::NOT_MODIFIED.into(),
-            fields: self.fields().into(),
-            body: ResponseBody::Empty,
-        }
+        Response::new(
+            Status::NOT_MODIFIED,
+            self.fields().into(),
+            ResponseBody::Empty,
+        )
     }
 
     /// A response with it.

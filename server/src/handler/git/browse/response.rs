@@ -18,17 +18,17 @@ pub(in crate::handler::git) fn refused(reject: Reject) -> HandlerError {
 /// The same address with a slash at its end.
 pub(in crate::handler::git) fn with_slash(request: &Request) -> Response {
     let mut location = Vec::new();
-    encode_path(&request.path, &mut location);
+    encode_path(request.target_path(), &mut location);
     location.push(b'/');
     if let Some(query) = &request.query {
         location.push(b'?');
         location.extend_from_slice(query);
     }
-    Response {
-        status: Status::MOVED_PERMANENTLY.into(),
-        fields: vec![(Cow::Borrowed("Location"), location)],
-        body: ResponseBody::Empty,
-    }
+    Response::new(
+        Status::MOVED_PERMANENTLY,
+        vec![(Cow::Borrowed("Location"), location)],
+        ResponseBody::Empty,
+    )
 }
 
 pub(in crate::handler::git) fn style(path: &[u8]) -> Result<Response, HandlerError> {
@@ -53,11 +53,7 @@ pub(in crate::handler::git) fn html(page: String, policy: &str) -> Response {
 }
 
 pub(in crate::handler::git) fn whole(kind: &str, body: Vec<u8>, policy: &str) -> Response {
-    Response {
-        status: Status::OK.into(),
-        fields: fields(kind, policy),
-        body: ResponseBody::Whole(body),
-    }
+    Response::new(Status::OK, fields(kind, policy), ResponseBody::Whole(body))
 }
 
 pub(in crate::handler::git) fn fields(
