@@ -18,8 +18,8 @@ use crate::wire::fields::{ETag, FieldValues, Fields};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{KnownFields, Method, RequestHead};
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What a route says of keeping.
@@ -317,9 +317,9 @@ fn of_page(page: &Arc<CachedPage>, request: &Request, status: &str, age: Option<
     let page = page.clone();
     let own = page.variant.status_line();
     let mut fields = page.fields();
-    fields.extend(page.vary());
+    page.push_vary(&mut fields);
     if let Some(age) = age.or(Some(page.terms.age).filter(|age| *age > 0)) {
-        fields.push((Cow::Borrowed("Age"), age.to_string().into_bytes()));
+        fields.push(b"Age", age.to_string().as_bytes());
     }
     of_head(&own, &fields, request, status, move || content(page))
 }
@@ -467,30 +467,30 @@ impl LeadingCall<'_> {
 }
 
 /// Adds Cache-Status (RFC 9211).
-fn push_cache_status(fields: &mut Vec<(Cow<'static, str>, Vec<u8>)>, status: &str) {
-    let value = format!("anthill; {status}").into_bytes();
-    fields.push((Cow::Borrowed("Cache-Status"), value));
+fn push_cache_status(fields: &mut ResponseFields, status: &str) {
+    let value = format!("anthill; {status}");
+    fields.push(b"Cache-Status", value.as_bytes());
 }
 
 /// A response with this head; 304 for who has it already.
 fn of_head(
     status: &StatusLine,
-    fields: &[(Cow<'static, str>, Vec<u8>)],
+    fields: &ResponseFields,
     request: &Request,
     said: &str,
     body: impl FnOnce() -> ResponseBody,
 ) -> Response {
-    let mut fields = fields.to_vec();
+    let mut fields = fields.clone();
     push_cache_status(&mut fields, said);
     if **status == Status::OK && is_known(&fields, request) {
-        fields.retain(|(name, _)| !of_the_bytes(name));
+        fields.retain(|name, _| !of_the_bytes(name));
         return Response::new(Status::NOT_MODIFIED, fields, ResponseBody::Empty);
     }
     Response::new(status.clone(), fields, body())
 }
 
 /// Does who asks have it already?
-fn is_known(fields: &[(Cow<'static, str>, Vec<u8>)], request: &Request) -> bool {
+fn is_known(fields: &ResponseFields, request: &Request) -> bool {
     let asked = Fields(&request.fields);
     let mut tags = asked.all("if-none-match");
     let asks = KnownFields {

@@ -19,8 +19,8 @@ use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, Version};
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::StatusLine;
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
@@ -190,7 +190,7 @@ pub struct Response {
     pub status: StatusLine,
     /// Field lines in order; framing fields (Content-Length, Transfer-Encoding, Connection) and Date
     /// are the driver's and are left out here.
-    pub fields: Vec<(Cow<'static, str>, Vec<u8>)>,
+    pub fields: ResponseFields,
     /// The content.
     pub body: ResponseBody,
     /// True if the response already has the operator's fields of the path to which it belongs, as the
@@ -202,7 +202,7 @@ impl Response {
     /// Makes the response of a handler, without the operator's fields.
     pub fn new(
         status: impl Into<StatusLine>,
-        fields: Vec<(Cow<'static, str>, Vec<u8>)>,
+        fields: ResponseFields,
         body: ResponseBody,
     ) -> Response {
         Response {

@@ -3,7 +3,6 @@
 use crate::handler::Response;
 use crate::site::{HeaderRules, is_content_field, operator_fields};
 use crate::wire::status::Status;
-use std::borrow::Cow;
 
 /// Applies the operator's fields for `path` to a handler's response. The operator's value replaces the
 /// handler's, as for a file, except for values that only a handler can know.
@@ -20,25 +19,26 @@ pub(super) fn apply(headers: &HeaderRules, path: &[u8], response: &mut Response)
         && !response
             .fields
             .iter()
-            .any(|(its, _)| is(its, LIFETIME_FIELDS));
+            .any(|(its, _)| is_one(its, LIFETIME_FIELDS));
     for (name, value) in operator_fields(headers, path) {
-        let is_same = |(its, _): &(Cow<'_, str>, _)| its.eq_ignore_ascii_case(name);
+        let bytes = name.as_bytes();
         let is_wanted = match () {
-            () if is(name, LIFETIME_FIELDS) => gets_lifetime,
+            () if is_one(bytes, LIFETIME_FIELDS) => gets_lifetime,
             // A Link field in a 304 would replace all links of the stored response.
             () if name.eq_ignore_ascii_case("Link") => {
-                is_full || response.fields.iter().any(is_same)
+                is_full || response.fields.first(name).is_some()
             }
-            () => is_full || !is_content_field(name.as_bytes()),
+            () => is_full || !is_content_field(bytes),
         };
         if !is_wanted {
             continue;
         }
-        if !is(name, ADDITIVE_FIELDS) {
-            response.fields.retain(|field| !is_same(field));
+        if !is_one(bytes, ADDITIVE_FIELDS) {
+            response
+                .fields
+                .retain(|its, _| !its.eq_ignore_ascii_case(bytes));
         }
-        let name = Cow::Owned(name.to_owned());
-        response.fields.push((name, value.as_bytes().to_vec()));
+        response.fields.push(bytes, value.as_bytes());
     }
 }
 
@@ -47,8 +47,9 @@ const LIFETIME_FIELDS: &[&str] = &["Cache-Control", "Expires"];
 /// Fields that add up: the operator's line stands beside the handler's lines.
 const ADDITIVE_FIELDS: &[&str] = &["Vary", "Set-Cookie", "Link", "WWW-Authenticate"];
 
-fn is(name: &str, of: &[&str]) -> bool {
-    of.iter().any(|its| its.eq_ignore_ascii_case(name))
+fn is_one(name: &[u8], of: &[&str]) -> bool {
+    of.iter()
+        .any(|its| its.as_bytes().eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
@@ -56,6 +57,7 @@ mod tests {
     use super::*;
     use crate::handler::ResponseBody;
     use crate::site::Glob;
+    use crate::wire::response_fields::ResponseFields;
 
     /// Applies the operator's `Name: value` lines for all files to a response with a handler's lines.
     /// Returns the lines of the result.
@@ -66,14 +68,14 @@ mod tests {
         };
         let set = operator.iter().map(field).collect();
         let rules: HeaderRules = vec![(Glob::parse("**").expect("a pattern"), set)];
-        let owned = |(name, value): (String, String)| (Cow::Owned(name), value.into_bytes());
-        let fields = handler.iter().map(field).map(owned).collect();
+        let mut fields = ResponseFields::new();
+        for (name, value) in handler.iter().map(field) {
+            fields.push(name.as_bytes(), value.as_bytes());
+        }
         let mut response = Response::new(Status(status), fields, ResponseBody::Empty);
         apply(&rules, b"/a", &mut response);
-        let line = |(name, value): &(Cow<'_, str>, Vec<u8>)| {
-            format!("{name}: {}", String::from_utf8_lossy(value))
-        };
-        response.fields.iter().map(line).collect()
+        let lines = String::from_utf8_lossy(response.fields.lines());
+        lines.lines().map(str::to_owned).collect()
     }
 
     #[test]

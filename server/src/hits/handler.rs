@@ -6,7 +6,6 @@ use crate::hits::{SiteHits, report, today};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::status::Status;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Tells how often a page was seen.
@@ -37,14 +36,12 @@ impl HitsHandler {
         let page = table.pages.get(path).unwrap_or(&nothing);
         let content = report::page_json(path, page, today()) + "\n";
         let fields = [
-            ("Content-Type", "application/json"),
-            ("Cache-Control", "no-store"),
+            (&b"Content-Type"[..], &b"application/json"[..]),
+            (b"Cache-Control", b"no-store"),
         ];
         Ok(Response::new(
             Status::OK,
-            fields
-                .map(|(name, value)| (Cow::Borrowed(name), value.into()))
-                .into(),
+            fields.into_iter().collect(),
             ResponseBody::Whole(content.into_bytes()),
         ))
     }

@@ -20,9 +20,9 @@ use crate::wire::fields::Fields;
 use crate::wire::h1::request::{ParsedHead, parse_head};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{RequestHead, Version};
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 use crate::world::users::UnverifiedLogin;
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -365,7 +365,7 @@ pub(super) fn error_page(worker: &Rc<Worker>, page: VariantResponse, reject: Rej
 fn streamed_page(worker: &Rc<Worker>, stored: VariantResponse, more: &[u8]) -> Response {
     let mut scratch = Vec::new();
     let mut fields = fields(stored.head(&mut scratch));
-    fields.extend(lines(more));
+    fields.append(&lines(more));
     streamed(worker, stored.status, fields, BodyReader::stored(stored))
 }
 
@@ -373,13 +373,12 @@ fn streamed_page(worker: &Rc<Worker>, stored: VariantResponse, more: &[u8]) -> R
 fn streamed(
     worker: &Rc<Worker>,
     status: Status,
-    mut fields: OwnedFields,
+    mut fields: ResponseFields,
     body: BodyReader,
 ) -> Response {
-    let is_length = |name: &str| name.eq_ignore_ascii_case("content-length");
-    let length = fields.iter().find(|(name, _)| is_length(name));
-    let length = length.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
-    fields.retain(|(name, _)| !is_length(name));
+    let length = fields.first("content-length");
+    let length = length.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
+    fields.retain(|name, _| !name.eq_ignore_ascii_case(b"content-length"));
     let (writer, reader) = pipe(limits::PIPE_BYTES);
     Response::new(
         status,
@@ -413,10 +412,8 @@ async fn fill(worker: Rc<Worker>, mut body: BodyReader, mut writer: PipeWriter) 
     }
 }
 
-type OwnedFields = Vec<(Cow<'static, str>, Vec<u8>)>;
-
 /// The fields of a head with its first line, but for those that every response has.
-fn fields(head: &[u8]) -> OwnedFields {
+fn fields(head: &[u8]) -> ResponseFields {
     let start = head
         .iter()
         .position(|byte| *byte == b'\n')
@@ -424,20 +421,15 @@ fn fields(head: &[u8]) -> OwnedFields {
     lines(&head[start..])
 }
 
-fn lines(lines: &[u8]) -> OwnedFields {
+fn lines(lines: &[u8]) -> ResponseFields {
     let fields = Fields(lines).iter();
     // That one is said anyway, unless the operator said another.
     let is_said = |name: &[u8], value: &[u8]| {
         name.eq_ignore_ascii_case(b"server") && value == SERVER.as_bytes()
     };
-    let fields = fields.filter(|(name, value)| !is_said(name, value));
-    let owned = |(name, value): (&[u8], &[u8])| {
-        (
-            Cow::Owned(String::from_utf8_lossy(name).into_owned()),
-            value.to_vec(),
-        )
-    };
-    fields.map(owned).collect()
+    fields
+        .filter(|(name, value)| !is_said(name, value))
+        .collect()
 }
 
 /// A small response, as a handler would have made it.

@@ -132,7 +132,7 @@ impl Variant {
     /// Content-Length among them), and its content. `lease` is dropped when nobody holds it any more.
     pub fn of_response<'f>(
         status: &StatusLine,
-        fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
         content: Box<[u8]>,
         lease: Box<dyn Send + Sync>,
     ) -> Variant {

@@ -10,6 +10,7 @@ use super::status::{Status, StatusLine};
 use crate::limits::{CGI_FIELDS_MAX, CGI_HEAD_BYTES_MAX};
 use crate::wire::byte_search;
 use crate::wire::request_head::Version;
+use crate::wire::response_fields::ResponseFields;
 
 /// What is known of a request and of the script that answers it. Paths are decoded.
 pub struct MetaVariables<'a> {
@@ -292,7 +293,7 @@ pub struct CgiDocument {
     /// 200 to 599.
     pub status: StatusLine,
     /// In their order, without those that are the server's own.
-    pub fields: Vec<(String, Vec<u8>)>,
+    pub fields: ResponseFields,
     /// Of the body, if it was said.
     pub length: Option<u64>,
 }
@@ -356,7 +357,7 @@ struct CgiHeadFields {
     /// The values of the Connection lines, as one list.
     connection: Vec<u8>,
     /// The other fields in the order of the script; Content-Type and Location once each.
-    fields: Vec<(String, Vec<u8>)>,
+    fields: ResponseFields,
 }
 
 impl CgiHeadFields {
@@ -399,7 +400,7 @@ impl CgiHeadFields {
                 Some(before) if before != value => Err(CgiHeadError::Malformed(TWO_VALUES)),
                 Some(_) => Ok(()),
                 None => {
-                    self.fields.push((single.to_owned(), value.to_vec()));
+                    self.fields.push(single.as_bytes(), value);
                     Ok(())
                 }
             }
@@ -422,8 +423,7 @@ impl CgiHeadFields {
             Ok(())
         } else {
             if !SERVERS_OWN.iter().any(|field| is(field)) {
-                let name = String::from_utf8_lossy(name).into_owned();
-                self.fields.push((name, value.to_vec()));
+                self.fields.push(name, value);
             }
             Ok(())
         }
@@ -443,22 +443,21 @@ impl CgiHeadFields {
     }
 
     fn field(&self, name: &str) -> Option<&[u8]> {
-        let (_, value) = self.fields.iter().find(|(its, _)| its == name)?;
-        Some(value)
+        self.fields.first(name)
     }
 
     fn answer(mut self) -> Result<CgiResponse, CgiHeadError> {
         let connection = std::mem::take(&mut self.connection);
         // Fields that Connection names were meant for one connection (RFC 9110 §7.6.1). By the same section
         // fields that are meant for all recipients are never among them: a response must not lose its `private`.
-        self.fields.retain(|(name, _)| {
+        self.fields.retain(|name, _| {
             END_TO_END
                 .iter()
-                .any(|field| name.eq_ignore_ascii_case(field))
-                || !items(&connection).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+                .any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
+                || !items(&connection).any(|option| option.eq_ignore_ascii_case(name))
         });
         let has_kind = self.field(CONTENT_TYPE).is_some();
-        let is_alone = self.fields.len() == 1 && self.length.is_none();
+        let is_alone = self.fields.iter().count() == 1 && self.length.is_none();
         let status = match (self.status.take(), self.field(LOCATION)) {
             (Some(status), _) => status,
             // RFC 3875 §6.2.2. More than this (a cookie, a body) would be lost: then the client follows.
@@ -471,9 +470,9 @@ impl CgiHeadFields {
             (None, None) => return Err(CgiHeadError::Malformed("no Content-Type")),
         };
         self.fields
-            .retain(|(name, value)| name != CONTENT_TYPE || !value.is_empty());
+            .retain(|name, value| name != CONTENT_TYPE.as_bytes() || !value.is_empty());
         if let Some(date) = self.date {
-            self.fields.push(("Date".to_owned(), date));
+            self.fields.push(b"Date", &date);
         }
         Ok(CgiResponse::Document(CgiDocument {
             status,

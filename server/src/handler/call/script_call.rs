@@ -13,7 +13,6 @@ use crate::wire::cgi::{CgiDocument, CgiHeadError, CgiResponse};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
-use std::borrow::Cow;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -384,7 +383,7 @@ impl<P: Transport> ScriptCall<P> {
         self.peer.finish_detached(self.bounds.silent);
         Response::new(
             document.status,
-            owned(document.fields),
+            document.fields,
             ResponseBody::Whole(self.read),
         )
     }
@@ -401,7 +400,7 @@ impl<P: Transport> ScriptCall<P> {
                 self.peer.finish_detached(self.bounds.silent);
                 return Ok(Response::new(
                     document.status,
-                    owned(document.fields),
+                    document.fields,
                     ResponseBody::Whole(self.read),
                 ));
             }
@@ -413,7 +412,7 @@ impl<P: Transport> ScriptCall<P> {
 
     fn document(mut self, document: CgiDocument) -> Response {
         let status = document.status;
-        let fields = owned(document.fields);
+        let fields = document.fields;
         let has_none = matches!(status.0, 204 | 304);
         let is_bodiless = has_none || self.asked.method == Method::Head;
         let (writer, reader) = pipe(limits::PIPE_BYTES);
@@ -643,13 +642,6 @@ impl<P: Transport> ScriptCall<P> {
         }
         Poll::Pending
     }
-}
-
-type OwnedFieldLines = Vec<(Cow<'static, str>, Vec<u8>)>;
-
-fn owned(fields: Vec<(String, Vec<u8>)>) -> OwnedFieldLines {
-    let name = |(name, value)| (Cow::Owned(name), value);
-    fields.into_iter().map(name).collect()
 }
 
 /// Will the client ask next for what the script may have written? After a redirect it does, and after

@@ -578,12 +578,7 @@ impl H1CallDriver<'_> {
         let date = self.connection.worker.clock.date_field();
         self.out
             .extend_from_slice(&server_and_date_lines(response, &date));
-        for (name, value) in &response.fields {
-            self.out.extend_from_slice(name.as_bytes());
-            self.out.extend_from_slice(b": ");
-            self.out.extend_from_slice(value);
-            self.out.extend_from_slice(b"\r\n");
-        }
+        self.out.extend_from_slice(response.fields.lines());
         let bodiless = matches!(response.status.0, 100..=199 | 204 | 304);
         match framing {
             _ if bodiless => {}

@@ -829,9 +829,7 @@ impl H2Session<'_> {
         let mut block = Vec::new();
         hpack::push_status(status.0, &mut block);
         hpack::push_lines(&own, &mut block);
-        for (name, value) in &fields {
-            hpack::push_field(name.as_bytes(), value, &mut block);
-        }
+        hpack::push_lines(fields.lines(), &mut block);
         if let Some(length) = length.filter(|_| !has_none) {
             hpack::push_field(b"content-length", length.to_string().as_bytes(), &mut block);
         }

@@ -255,9 +255,7 @@ impl H3Call {
         let mut section = Vec::new();
         qpack::push_status(status.0, &mut section);
         qpack::push_lines(&own, &mut section);
-        for (name, value) in &fields {
-            qpack::push_field(name.as_bytes(), value, &mut section);
-        }
+        qpack::push_lines(fields.lines(), &mut section);
         if let Some(length) = length.filter(|_| !has_none) {
             let length = length.to_string();
             qpack::push_field(b"content-length", length.as_bytes(), &mut section);
