@@ -167,7 +167,7 @@ fn take_page(
     }
     let mut fields = ResponseFields::new();
     for _ in 0..take_count(rest)? {
-        let name = take(rest)?;
+        let name = text(take(rest)?)?.as_bytes();
         fields.push(name, take(rest)?);
     }
     let content = take(rest)?.into();

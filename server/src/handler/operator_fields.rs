@@ -59,6 +59,9 @@ mod tests {
     use crate::site::Glob;
     use crate::wire::response_fields::ResponseFields;
 
+    /// Field lines, each as `Name: value`.
+    type Lines = &'static [&'static str];
+
     /// Applies the operator's `Name: value` lines for all files to a response with a handler's lines.
     /// Returns the lines of the result.
     fn applied(status: u16, handler: &[&str], operator: &[&str]) -> Vec<String> {
@@ -81,7 +84,7 @@ mod tests {
     #[test]
     fn operator_fields_beside_fields_of_the_handler() {
         #[rustfmt::skip] // A table reads better in columns.
-        let table: &[(u16, &[&str], &[&str], &[&str])] = &[
+        let table: &[(u16, Lines, Lines, Lines)] = &[
             (200, &["X-A: 1"], &["X-B: 2"], &["X-A: 1", "X-B: 2"]),
             // The operator's value replaces the handler's.
             (200, &["x-a: 1", "X-C: 3", "X-A: 2"], &["X-A: 4"], &["X-C: 3", "X-A: 4"]),
