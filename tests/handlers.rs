@@ -411,6 +411,103 @@ fn fields_of_the_site_are_on_stored_pages() {
     }
 }
 
+/// Each row names the path whose operator fields a response has: the requested path for a handler, the
+/// file for a script, the target of an internal redirect. `Link` adds up, so a second application of the
+/// fields shows as a second line. Each request is sent twice: the second response of a cached route comes
+/// from the page cache.
+#[test]
+fn operator_fields_are_applied_once_and_by_the_right_path() {
+    let shell = tool("sh").display().to_string();
+    let folder = folder(&[
+        ("a", &format!("{PLAIN}echo a")),
+        (
+            "fails",
+            "printf 'Status: 500\\nContent-Type: text/plain\\n\\nown'",
+        ),
+        ("to-page", "printf 'Location: /page.html\\n\\n'"),
+        ("to-app", "printf 'Location: /app.sh\\n\\n'"),
+        ("to-a", "printf 'Location: /run/a\\n\\n'"),
+        ("to-short", "printf 'Location: /short/a\\n\\n'"),
+        ("to-cached", "printf 'Location: /cached/a\\n\\n'"),
+        ("twice", "printf 'Location: /run/to-app\\n\\n'"),
+        ("to-none", "printf 'Location: /run/none\\n\\n'"),
+    ]);
+    folder.write("public/page.html", "page");
+    folder.write("public/app.sh", format!("{PLAIN}echo app"));
+    folder.write("public/kept/app.sh", format!("{PLAIN}echo kept"));
+    let rule = |name: &str, files: &str| {
+        format!(
+            "{{ files = \"{files}\", set = {{ \"X-Place\" = \"{name}\", Link = \"</{name}>\" }} }},\n"
+        )
+    };
+    let rules: String = ["run", "cached", "short", "quick", "about", "hint"]
+        .map(|name| rule(name, &format!("/{name}/**")))
+        .concat();
+    let site = format!(
+        "http = \"serve\"\nheaders = [\n{rules}{}{}{}]\n",
+        rule("app", "/app.sh"),
+        rule("kept", "/kept/app.sh"),
+        rule("page", "/page.html")
+    );
+    let cache = "cache = { seconds = 1000 }\n";
+    let interpreter = format!("interpreter = {{ \".sh\" = \"{shell}\" }}\n");
+    let config = server_table("")
+        + &site_table(&site)
+        + ROUTE
+        + &format!("[[site.route]]\npath = \"/cached\"\ncgi = \"scripts\"\n{cache}")
+        + &format!("[[site.route]]\npath = \"/\"\n{interpreter}")
+        + &format!("[[site.route]]\npath = \"/kept\"\n{interpreter}{cache}")
+        + "[[site.route]]\npath = \"/short/\"\nrewrite = \"/run/\"\n\
+           [[site.route]]\npath = \"/quick/\"\nrewrite = \"/cached/\"\n\
+           [[site.route]]\npath = \"/about/\"\nrewrite = \"/app.sh\"\n\
+           [[site.route]]\npath = \"/hint/\"\nrewrite = \"/kept/app.sh\"\n";
+    let server = Server::start_in(folder, &config);
+    for (path, status, place, is_cached) in [
+        ("/run/a", 200, Some("run"), false),
+        ("/run/a/more", 200, Some("run"), false),
+        ("/run/fails", 500, Some("run"), false),
+        ("/cached/a", 200, Some("cached"), true),
+        ("/short/a", 200, Some("short"), false),
+        ("/quick/a", 200, Some("quick"), true),
+        ("/app.sh", 200, Some("app"), false),
+        ("/app.sh/page.html", 200, Some("app"), false),
+        ("/about/x", 200, Some("app"), false),
+        ("/kept/app.sh", 200, Some("kept"), true),
+        ("/hint/x", 200, Some("kept"), true),
+        ("/run/to-page", 200, Some("page"), false),
+        ("/run/to-app", 200, Some("app"), false),
+        ("/run/to-a", 200, Some("run"), false),
+        ("/run/to-short", 200, Some("short"), false),
+        ("/run/to-cached", 200, Some("cached"), false),
+        ("/run/twice", 200, Some("app"), false),
+        ("/short/to-app", 200, Some("app"), false),
+        ("/cached/to-app", 200, Some("app"), true),
+        ("/cached/to-cached", 200, Some("cached"), true),
+        // The server's own refusals have no fields of a handler.
+        ("/run/none", 404, None, false),
+        ("/run/to-none", 404, None, false),
+    ] {
+        for nth in 0..2 {
+            for (what, got) in ask_all(&server, "GET", path) {
+                let what = format!("{what}, {nth}: {got:?}");
+                let all = |name: &str| -> Vec<&str> {
+                    let is_it = |field: &&(String, String)| field.0.eq_ignore_ascii_case(name);
+                    let found = got.fields.iter().filter(is_it);
+                    found.map(|(_, value)| value.as_str()).collect()
+                };
+                assert_eq!(got.status, status, "{what}");
+                let places: Vec<&str> = place.into_iter().collect();
+                assert_eq!(all("x-place"), places, "{what}");
+                let link = place.map(|place| format!("</{place}>"));
+                let links: Vec<&str> = link.as_deref().into_iter().collect();
+                assert_eq!(all("link"), links, "{what}");
+                let is_hit = all("cache-status").iter().any(|it| it.contains("; hit"));
+                assert!(nth == 0 || is_hit == is_cached, "{what}");
+            }
+        }
+    }
+}
+
 /// A handler's own lifetime takes precedence over the site's, and list-valued fields are combined.
 #[test]
 fn fields_of_the_site_do_not_replace_lifetimes_of_handlers() {

@@ -9,8 +9,8 @@ use super::policy::{Freshness, Lifetime, StorageTerms};
 use crate::base::digest::sha256;
 use crate::base::{atomic_file, clock};
 use crate::limits::CACHE_DISK_BYTES_MAX;
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -165,10 +165,10 @@ fn take_page(
         let name = text(take(rest)?)?.into();
         varied.push((name, take_option(rest)?.map(Into::into)));
     }
-    let mut fields = Vec::new();
+    let mut fields = ResponseFields::new();
     for _ in 0..take_count(rest)? {
-        let name = Cow::Owned(text(take(rest)?)?.to_owned());
-        fields.push((name, take(rest)?.to_vec()));
+        let name = text(take(rest)?)?.as_bytes();
+        fields.push(name, take(rest)?);
     }
     let content = take(rest)?.into();
     let place = CachedPageId {

@@ -9,8 +9,8 @@ use super::PageCache;
 use super::key::{Audience, PresentedRequest, VaryFields};
 use super::page::{CachedPage, CachedPageId};
 use crate::wire::reject::Reject;
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::StatusLine;
-use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -86,7 +86,7 @@ pub(super) enum FillPhase {
 /// The head of a response that is coming.
 pub(super) struct FillHead {
     pub(super) status: StatusLine,
-    pub(super) fields: Vec<(Cow<'static, str>, Vec<u8>)>,
+    pub(super) fields: ResponseFields,
     /// Bytes of its content, where that is known.
     pub(super) length: Option<u64>,
     pub(super) varied: VaryFields,

@@ -21,6 +21,7 @@ use crate::limits::{
 use crate::wire::fields::Fields;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -176,7 +177,7 @@ impl FillTask {
         let guarded = Rc::new(Cell::new(false));
         let inside = request.subrequests.take();
         request.subrequests = inside.map(|inside| inside.with_guard_flag(guarded.clone()));
-        let answering = self.cached.inner.handle(request);
+        let answering = self.cached.inner.call(request);
         let Some(answered) = self.while_wanted(answering, || false).await else {
             return;
         };
@@ -371,6 +372,7 @@ impl FillTask {
             status,
             fields,
             body,
+            ..
         } = response;
         let (reader, work) = match body {
             ResponseBody::Empty => {
@@ -384,10 +386,13 @@ impl FillTask {
         let said = known.then_some(length as usize);
         let is_added = terms.is_some()
             && crate::cache::page::adds_vary(*status, &self.fill.kind, &fields, said);
-        let vary = is_added.then(crate::cache::page::our_vary);
+        let mut all_fields = fields.clone();
+        if is_added {
+            crate::cache::page::push_our_vary(&mut all_fields);
+        }
         self.fill.begin(FillHead {
             status: status.clone(),
-            fields: fields.iter().cloned().chain(vary).collect(),
+            fields: all_fields,
             length: known.then_some(length),
             varied: VaryFields::of(&fields, Fields(asked)),
             is_kept: terms.is_some(),
@@ -431,7 +436,7 @@ impl FillTask {
     fn done(
         &mut self,
         status: &StatusLine,
-        fields: &policy::ResponseFields,
+        fields: &ResponseFields,
         content: Box<[u8]>,
         asked: &[u8],
         terms: Option<StorageTerms>,

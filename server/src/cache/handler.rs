@@ -9,6 +9,7 @@ use crate::cache::page::{CachedPage, CachedPageId, of_the_bytes};
 use crate::cache::policy::{Freshness, PageCacheRule};
 use crate::cache::{JoinOutcome, PageCache};
 use crate::handler::pipe::{self, pipe};
+use crate::handler::route_handler::RouteHandler;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits::{CACHE_CHUNK_BYTES, PIPE_BYTES};
 use crate::site::{PreconditionResult, VariantResponse, evaluate_with};
@@ -17,8 +18,8 @@ use crate::wire::fields::{ETag, FieldValues, Fields};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{KnownFields, Method, RequestHead};
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What a route says of keeping.
@@ -36,7 +37,7 @@ pub struct CacheLayer {
 
 impl CacheLayer {
     /// `inner` with the cache before it.
-    pub fn wrap(&self, inner: Arc<dyn Handler>) -> CachedHandler {
+    pub fn wrap(&self, inner: RouteHandler) -> CachedHandler {
         let CacheLayer {
             cache,
             rule,
@@ -57,7 +58,7 @@ impl CacheLayer {
 pub struct CachedHandler {
     pub(super) cache: Arc<PageCache>,
     pub(super) rule: PageCacheRule,
-    pub(super) inner: Arc<dyn Handler>,
+    pub(super) inner: RouteHandler,
     /// The site's first name.
     site: Arc<str>,
     /// Of what is kept here; another route, or another handler under it, has another.
@@ -192,11 +193,10 @@ impl CachedHandler {
             &request.raw_path,
             request.query.as_deref(),
         );
-        let asked_path = request.original_path.as_ref().unwrap_or(&request.path);
         CachedPageId {
             site: self.site.clone(),
             // What is purged is named as it was asked for.
-            path: asked_path.as_slice().into(),
+            path: request.path.as_slice().into(),
             key: key.bytes().into(),
         }
     }
@@ -261,7 +261,7 @@ impl CachedHandler {
 
     /// Calls for this client alone.
     async fn pass(&self, request: Request, why: &str) -> Result<Response, HandlerError> {
-        let mut response = self.inner.handle(request).await?;
+        let mut response = self.inner.call(request).await?;
         push_cache_status(&mut response.fields, &format!("fwd={why}"));
         Ok(response)
     }
@@ -317,9 +317,9 @@ fn of_page(page: &Arc<CachedPage>, request: &Request, status: &str, age: Option<
     let page = page.clone();
     let own = page.variant.status_line();
     let mut fields = page.fields();
-    fields.extend(page.vary());
+    page.push_vary(&mut fields);
     if let Some(age) = age.or(Some(page.terms.age).filter(|age| *age > 0)) {
-        fields.push((Cow::Borrowed("Age"), age.to_string().into_bytes()));
+        fields.push(b"Age", age.to_string().as_bytes());
     }
     of_head(&own, &fields, request, status, move || content(page))
 }
@@ -427,9 +427,9 @@ impl LeadingCall<'_> {
             host: request.host.clone(),
             raw_path: request.raw_path.clone(),
             path: request.path.clone(),
-            original_path: request.original_path.clone(),
             query: request.query.clone(),
-            rewritten_query: request.rewritten_query.clone(),
+            rewrite: std::mem::take(&mut request.rewrite),
+            script: request.script.take(),
             user: request.user.clone(),
             ..request
         };
@@ -467,38 +467,30 @@ impl LeadingCall<'_> {
 }
 
 /// Adds Cache-Status (RFC 9211).
-fn push_cache_status(fields: &mut Vec<(Cow<'static, str>, Vec<u8>)>, status: &str) {
-    let value = format!("anthill; {status}").into_bytes();
-    fields.push((Cow::Borrowed("Cache-Status"), value));
+fn push_cache_status(fields: &mut ResponseFields, status: &str) {
+    let value = format!("anthill; {status}");
+    fields.push(b"Cache-Status", value.as_bytes());
 }
 
 /// A response with this head; 304 for who has it already.
 fn of_head(
     status: &StatusLine,
-    fields: &[(Cow<'static, str>, Vec<u8>)],
+    fields: &ResponseFields,
     request: &Request,
     said: &str,
     body: impl FnOnce() -> ResponseBody,
 ) -> Response {
-    let mut fields = fields.to_vec();
+    let mut fields = fields.clone();
     push_cache_status(&mut fields, said);
     if **status == Status::OK && is_known(&fields, request) {
-        fields.retain(|(name, _)| !of_the_bytes(name));
-        return Response {
-            status: Status::NOT_MODIFIED.into(),
-            fields,
-            body: ResponseBody::Empty,
-        };
+        fields.retain(|name, _| !of_the_bytes(name));
+        return Response::new(Status::NOT_MODIFIED, fields, ResponseBody::Empty);
     }
-    Response {
-        status: status.clone(),
-        fields,
-        body: body(),
-    }
+    Response::new(status.clone(), fields, body())
 }
 
 /// Does who asks have it already?
-fn is_known(fields: &[(Cow<'static, str>, Vec<u8>)], request: &Request) -> bool {
+fn is_known(fields: &ResponseFields, request: &Request) -> bool {
     let asked = Fields(&request.fields);
     let mut tags = asked.all("if-none-match");
     let asks = KnownFields {

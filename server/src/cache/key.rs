@@ -8,6 +8,7 @@ use super::policy::{self, varied};
 use crate::wire::effective_host;
 use crate::wire::fields::{Fields, items};
 use crate::wire::request_head::RequestHead;
+use crate::wire::response_fields::ResponseFields;
 
 /// The bytes that stand for one URI of one route; built without allocating where it is short.
 pub struct CacheKey {
@@ -139,7 +140,7 @@ pub type VaryField = (Box<str>, Option<Box<[u8]>>);
 
 impl VaryFields {
     /// What Vary of the response names, as the request had it.
-    pub fn of(response: &policy::ResponseFields, request: Fields<'_>) -> VaryFields {
+    pub fn of(response: &ResponseFields, request: Fields<'_>) -> VaryFields {
         let names = varied(response).filter_map(|name| std::str::from_utf8(name).ok());
         VaryFields::by(names, request)
     }
@@ -205,7 +206,6 @@ fn joined(fields: Fields<'_>, name: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::borrow::Cow;
 
     #[test]
     fn one_uri_one_key() {
@@ -237,10 +237,9 @@ mod tests {
 
     #[test]
     fn what_varies() {
-        let vary = [
-            (Cow::Borrowed("Vary"), b"Accept, X-A".to_vec()),
-            (Cow::Borrowed("vary"), b"Accept-Language".to_vec()),
-        ];
+        let mut vary = ResponseFields::new();
+        vary.push(b"Vary", b"Accept, X-A");
+        vary.push(b"vary", b"Accept-Language");
         let first = Fields(b"accept: a\r\nAccept:  b\r\nX-A:\r\n");
         let varied = VaryFields::of(&vary, first);
         assert_eq!(varied.parts().len(), 3);
@@ -261,7 +260,8 @@ mod tests {
             );
         }
         // Case and white space do not matter in lists of codings and languages (RFC 9111 §4.1).
-        let vary = [(Cow::Borrowed("Vary"), b"Accept-Language, X-A".to_vec())];
+        let mut vary = ResponseFields::new();
+        vary.push(b"Vary", b"Accept-Language, X-A");
         let asked = Fields(b"Accept-Language: en-GB, de\r\nX-A: a, b\r\n");
         let listed = VaryFields::of(&vary, asked);
         for (lines, is) in [

@@ -1,7 +1,7 @@
 //! A kept response: ready to be sent as a stored page is, and what has to be known to do so.
 
 use super::key::{Audience, PresentedRequest, VaryFields};
-use super::policy::{self, Freshness, Lifetime, ResponseFields, StorageTerms};
+use super::policy::{self, Freshness, Lifetime, StorageTerms};
 use crate::handler::Response;
 use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN};
 use crate::site::mime::compressible;
@@ -9,9 +9,9 @@ use crate::site::{AgeAndLifetime, SERVER, Variant};
 use crate::wire::date::format_imf;
 use crate::wire::fields::{AcceptedCodings, ContentCoding, ETag, items};
 use crate::wire::request_head::KnownFields;
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
 use arc_swap::ArcSwapOption;
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -202,25 +202,22 @@ impl CachedPage {
                 .any(|its| name.eq_ignore_ascii_case(its.as_bytes()))
         };
         let own = self.variant.fields().filter(|(name, _)| !is_of_plain(name));
-        let own = own.map(|(name, value)| match name.eq_ignore_ascii_case(b"ETag") {
-            true => (name, weak(value)),
-            false => (name, value.to_vec()),
-        });
-        let more = [
-            (&b"Content-Encoding"[..], b"gzip".to_vec()),
-            (b"Content-Length", length.into_bytes()),
-        ];
-        let fields: Vec<(Cow<'_, str>, Vec<u8>)> = own
-            .chain(more)
-            .map(|(name, value)| (String::from_utf8_lossy(name), value))
-            .collect();
-        let fields = fields.iter().map(|(name, value)| (&**name, &value[..]));
+        let mut fields = ResponseFields::new();
+        for (name, value) in own {
+            match name.eq_ignore_ascii_case(b"ETag") {
+                true => fields.push(name, &weak(value)),
+                false => fields.push(name, value),
+            }
+        }
+        fields.push(b"Content-Encoding", b"gzip");
+        fields.push(b"Content-Length", length.as_bytes());
         let lease = Arc::new(CacheBytesReservation {
             ledger: self.lease.ledger.clone(),
             bytes: AtomicUsize::new(0),
         });
         let held = Box::new(PageBytesHold(lease.clone()));
-        let variant = Variant::of_response(&self.variant.status_line(), fields, content, held);
+        let variant =
+            Variant::of_response(&self.variant.status_line(), fields.iter(), content, held);
         lease.count(variant.weight());
         variant.coded(ContentCoding::Gzip)
     }
@@ -296,21 +293,19 @@ impl CachedPage {
     }
 
     /// Its fields as its handler gave them.
-    pub fn fields(&self) -> Vec<(Cow<'static, str>, Vec<u8>)> {
+    pub fn fields(&self) -> ResponseFields {
         let is_operators =
             |name: &[u8], value: &[u8]| name == b"Server" && value != SERVER.as_bytes();
         let fields = self.field_lines();
         let fields = fields.filter(|(name, value)| !is_ours(name) || is_operators(name, value));
-        let owned = |(name, value): (&[u8], &[u8])| {
-            let name = String::from_utf8_lossy(name).into_owned();
-            (Cow::Owned(name), value.to_vec())
-        };
-        fields.map(owned).collect()
+        fields.collect()
     }
 
-    /// What it says beside those of what it depends on.
-    pub fn vary(&self) -> Option<(Cow<'static, str>, Vec<u8>)> {
-        self.adds_vary.then(our_vary)
+    /// Appends the Vary field that this server adds, if it adds one.
+    pub fn push_vary(&self, fields: &mut ResponseFields) {
+        if self.adds_vary {
+            push_our_vary(fields);
+        }
     }
 
     /// All fields of its head, but for what is added to them each time anew.
@@ -341,20 +336,20 @@ impl CachedPage {
 
     /// Its handler said 304 (RFC 9111 §4.3.4): the fields that hold from now on. What the page depends
     /// on only adds up: the content is that of then, and a 304 may name less than there is.
-    pub fn freshened(&self, response: &Response) -> Vec<(Cow<'static, str>, Vec<u8>)> {
+    pub fn freshened(&self, response: &Response) -> ResponseFields {
         let mut fields = self.fields();
-        let is_new = |name: &str| {
+        let is_new = |name: &[u8]| {
             let mut new = response.fields.iter();
             new.any(|(its, _)| its.eq_ignore_ascii_case(name))
         };
-        let is_vary = |name: &str| name.eq_ignore_ascii_case("Vary");
+        let is_vary = |name: &[u8]| name.eq_ignore_ascii_case(b"Vary");
         // A 304 without a Date field was made now, so the stored Date is dropped in any case.
-        let is_old = |name: &str| name.eq_ignore_ascii_case("Date") || is_new(name);
-        fields.retain(|(name, _)| of_the_bytes(name) || is_vary(name) || !is_old(name));
+        let is_old = |name: &[u8]| name.eq_ignore_ascii_case(b"Date") || is_new(name);
+        fields.retain(|name, _| of_the_bytes(name) || is_vary(name) || !is_old(name));
         for (name, value) in &response.fields {
             let is_known = is_vary(name) && names_all(&fields, value);
             if !of_the_bytes(name) && !is_known {
-                fields.push((name.clone(), value.clone()));
+                fields.push(name, value);
             }
         }
         fields
@@ -372,18 +367,15 @@ fn variant(
     let length = content.len().to_string();
     let made = format_imf(now);
     let is_dated = policy::values(fields, "Date").next().is_some();
-    let made = (!is_dated).then_some(("Date", &made[..]));
+    let made = (!is_dated).then_some((&b"Date"[..], &made[..]));
     let has_length = **status != Status::NO_CONTENT;
     // The operator may have said that it is another.
     let server = policy::values(fields, "Server").next();
     let server = server.unwrap_or(SERVER.as_bytes());
-    let first = Some(("Server", server)).into_iter().chain(made);
-    let last = has_length.then_some(("Content-Length", length.as_bytes()));
-    let theirs = fields
-        .iter()
-        .map(|(name, value)| (&**name, value.as_slice()))
-        .filter(|(name, _)| !is_ours(name.as_bytes()));
-    let ours = adds_vary.then_some(("Vary", OUR_VARY.as_bytes()));
+    let first = Some((&b"Server"[..], server)).into_iter().chain(made);
+    let last = has_length.then_some((&b"Content-Length"[..], length.as_bytes()));
+    let theirs = fields.iter().filter(|(name, _)| !is_ours(name));
+    let ours = adds_vary.then_some((&b"Vary"[..], OUR_VARY.as_bytes()));
     let all = first.chain(theirs).chain(ours).chain(last);
     Variant::of_response(status, all, content, held)
 }
@@ -409,10 +401,10 @@ fn is_text(status: Status, kind: &Audience, fields: &ResponseFields, length: usi
 
 /// Returns true for a field that describes the bytes of the content. A 304 response neither carries nor
 /// changes such fields (RFC 9110 §15.4.5, RFC 9111 §3.2).
-pub fn of_the_bytes(name: &str) -> bool {
+pub fn of_the_bytes(name: &[u8]) -> bool {
     OF_THE_BYTES
         .iter()
-        .any(|its| its.eq_ignore_ascii_case(name))
+        .any(|its| its.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// Fields that describe the bytes of the content. The fourth and later fields forbid compression of the
@@ -441,9 +433,9 @@ pub fn adds_vary(
     is_text(status, kind, fields, length) && !varies_by_coding(fields)
 }
 
-/// Its field.
-pub fn our_vary() -> (Cow<'static, str>, Vec<u8>) {
-    (Cow::Borrowed("Vary"), OUR_VARY.into())
+/// Appends the Vary field of a page that this server compresses.
+pub fn push_our_vary(fields: &mut ResponseFields) {
+    fields.push(b"Vary", OUR_VARY.as_bytes());
 }
 
 /// Does what `fields` vary by have all that is in `value`?

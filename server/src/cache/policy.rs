@@ -7,8 +7,8 @@
 use crate::wire::cache_control::{CacheControl, seconds};
 use crate::wire::date::parse_http_date;
 use crate::wire::fields::items;
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
-use std::borrow::Cow;
 
 /// What the operator said about keeping the pages of a route.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,9 +46,6 @@ pub struct ResponseTimes {
     /// The time that the handler took to answer, in seconds.
     pub call_seconds: u64,
 }
-
-/// A response's field lines, as a handler gives them.
-pub type ResponseFields = [(Cow<'static, str>, Vec<u8>)];
 
 /// What may be done with a response.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -236,10 +233,7 @@ fn lifetime(rule: &PageCacheRule, control: &CacheControl, fresh: u64, status: St
 
 /// The values of all fields of this name.
 pub fn values<'f>(fields: &'f ResponseFields, name: &'f str) -> impl Iterator<Item = &'f [u8]> {
-    fields
-        .iter()
-        .filter(move |(its, _)| its.eq_ignore_ascii_case(name))
-        .map(|(_, value)| value.as_slice())
+    fields.all(name)
 }
 
 /// Statuses that are never stored: 206 and 304 are not whole responses, and RFC 6585 forbids storage of
@@ -285,11 +279,11 @@ mod tests {
 
     /// `Name: value` lines; `fresh+while_revalidate+if_error`, then what it is besides.
     fn told(rule: &PageCacheRule, asked: RequestFacts, status: u16, lines: &[&str]) -> String {
-        let field = |line: &&str| {
+        let mut fields = ResponseFields::new();
+        for line in lines {
             let (name, value) = line.split_once(": ").expect("a field");
-            (Cow::Owned(name.to_owned()), value.as_bytes().to_vec())
-        };
-        let fields: Vec<_> = lines.iter().map(field).collect();
+            fields.push(name.as_bytes(), value.as_bytes());
+        }
         let times = ResponseTimes {
             now: NOW,
             call_seconds: 5,

@@ -4,6 +4,7 @@ use super::fill::{FillRead, FillReader};
 use super::policy::{Lifetime, StorageTerms};
 use super::*;
 use crate::wire::fields::Fields;
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Waker};
@@ -51,7 +52,7 @@ fn page(path: &str, bytes: usize, ledger: &Arc<AtomicUsize>) -> Arc<CachedPage> 
         varied,
         TERMS,
         &status,
-        &[],
+        &ResponseFields::new(),
         content,
         false,
         0,

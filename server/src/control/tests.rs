@@ -4,6 +4,7 @@
 use super::plane::ControlPlane;
 use crate::base::log::ErrorLog;
 use crate::config::{ConfigSource, Overrides};
+use crate::handler::route_handler::RouteHandler;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
 use crate::serve::worker::WorkerCommand;
 use crate::world::{Host, Hosts, Route, RouteTarget, World};
@@ -84,7 +85,10 @@ fn a_panic_ends_its_connection_and_no_other() {
     let mut host = Host::clone(world.hosts.iter().next().unwrap());
     host.routes.push(Route {
         prefix: (*b"/panics").into(),
-        target: Some(RouteTarget::Handler(Arc::new(Panics))),
+        target: Some(RouteTarget::Handler(RouteHandler::new(
+            Arc::new(Panics),
+            &Arc::default(),
+        ))),
         allow: None,
         users: None,
         scripts: None,

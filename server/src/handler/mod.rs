@@ -5,8 +5,9 @@
 //! either end of a pipe, ends what the call started. Handlers don't know each other, and don't know
 //! which version of HTTP asked.
 
-pub mod operator_fields;
 pub mod pipe;
+mod operator_fields;
+pub mod route_handler;
 #[cfg(feature = "test-handlers")]
 pub mod test_handler;
 pub mod git;
@@ -18,15 +19,14 @@ use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, Version};
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::StatusLine;
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// A future that stays on its worker.
 pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -48,14 +48,14 @@ pub struct Request {
     pub host: Vec<u8>,
     /// The path as sent, percent-encoded.
     pub raw_path: Vec<u8>,
-    /// Decoded and normalised: what is looked up.
+    /// Path that the client requested, decoded and normalised.
     pub path: Vec<u8>,
-    /// The same as the client asked, where a rewrite led to `path`.
-    pub original_path: Option<Vec<u8>>,
-    /// Without the `?`, as the client asked.
+    /// Query that the client sent, without the `?`.
     pub query: Option<Vec<u8>>,
-    /// What a script is told instead, where what led to it says so.
-    pub rewritten_query: Option<Vec<u8>>,
+    /// Path and query that replace those of the client.
+    pub rewrite: Rewrite,
+    /// Script of the site that answers; None where the handler has the whole route.
+    pub script: Option<Script>,
     /// The field lines as sent, to be read with `wire::fields::Fields`.
     pub fields: Vec<u8>,
     /// Who asks.
@@ -167,69 +167,20 @@ pub struct Script {
     pub path_info: Vec<u8>,
 }
 
-/// Runs scripts that lie among a site's files.
-pub trait ScriptRunner: Send + Sync {
-    /// Runs this one.
-    fn run(
-        &self,
-        request: Request,
-        script: Script,
-    ) -> LocalBoxFuture<Result<Response, HandlerError>>;
-}
-
-/// One script of a site.
-pub struct ScriptHandler {
-    /// What runs it.
-    pub scripts: Arc<dyn ScriptRunner>,
-    /// Which it is.
-    pub script: Script,
-}
-
-impl Handler for ScriptHandler {
-    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
-        self.scripts.run(request, self.script.clone())
-    }
-}
-
-/// A handler that a rewrite leads to.
-pub struct RewrittenHandler {
-    /// Which handler.
-    pub handler: Arc<dyn Handler>,
-    /// What it is to look at.
-    pub to: Rewrite,
-}
-
-/// What a handler is told instead of what was asked for, where it is.
+/// Result of a rewrite, or of the last entry of `try`: values that replace the path and the query of the
+/// client.
 #[derive(Clone, Debug, Default)]
 pub struct Rewrite {
-    /// What it looks up, decoded.
+    /// Path that the handler looks up, decoded; None for the client's path.
     pub path: Option<Vec<u8>>,
-    /// What a script gets.
+    /// Query for a script; None for the client's query.
     pub query: Option<Vec<u8>>,
 }
 
-impl Handler for RewrittenHandler {
-    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
-        self.handler.handle(request.with_rewrite(self.to.clone()))
-    }
-}
-
-impl Rewrite {
-    /// Is it what was asked for?
-    pub fn is_nothing(&self) -> bool {
-        self.path.is_none() && self.query.is_none()
-    }
-}
-
 impl Request {
-    /// The same for what a rewrite leads to.
-    pub fn with_rewrite(mut self, to: Rewrite) -> Request {
-        if let Some(path) = to.path {
-            let before = std::mem::replace(&mut self.path, path);
-            self.original_path.get_or_insert(before);
-        }
-        self.rewritten_query = to.query.or(self.rewritten_query);
-        self
+    /// Returns the path that the handler looks up: the path of the rewrite, or else the client's path.
+    pub fn target_path(&self) -> &[u8] {
+        self.rewrite.path.as_deref().unwrap_or(&self.path)
     }
 }
 
@@ -239,9 +190,28 @@ pub struct Response {
     pub status: StatusLine,
     /// Field lines in order; framing fields (Content-Length, Transfer-Encoding, Connection) and Date
     /// are the driver's and are left out here.
-    pub fields: Vec<(Cow<'static, str>, Vec<u8>)>,
+    pub fields: ResponseFields,
     /// The content.
     pub body: ResponseBody,
+    /// True if the response already has the operator's fields of the path to which it belongs, as the
+    /// target of an internal redirect has.
+    has_operator_fields: bool,
+}
+
+impl Response {
+    /// Makes the response of a handler, without the operator's fields.
+    pub fn new(
+        status: impl Into<StatusLine>,
+        fields: ResponseFields,
+        body: ResponseBody,
+    ) -> Response {
+        Response {
+            status: status.into(),
+            fields,
+            body,
+            has_operator_fields: false,
+        }
+    }
 }
 
 /// A response's content.

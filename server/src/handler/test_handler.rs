@@ -10,8 +10,8 @@ use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -60,18 +60,17 @@ impl Handler for TestHandler {
                 TestHandler::Slow => Box::pin(slow(request, writer)),
                 TestHandler::Endless | TestHandler::Page(_) => Box::pin(endless(writer)),
             };
-            Ok(Response {
-                status: Status::OK.into(),
-                fields: vec![(
-                    Cow::Borrowed("Content-Type"),
-                    b"text/plain; charset=utf-8".to_vec(),
-                )],
-                body: ResponseBody::Stream {
+            Ok(Response::new(
+                Status::OK,
+                [(&b"Content-Type"[..], &b"text/plain; charset=utf-8"[..])]
+                    .into_iter()
+                    .collect(),
+                ResponseBody::Stream {
                     length,
                     reader,
                     work,
                 },
-            })
+            ))
         })
     }
 }
@@ -125,15 +124,15 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
     };
     let fields = asked.iter().filter(|(name, _)| name == "f");
     let fields = fields.filter_map(|(_, field)| field.split_once(':'));
-    let fields: Vec<(Cow<'static, str>, Vec<u8>)> = fields
-        .map(|(name, value)| (Cow::Owned(name.to_owned()), value.trim().into()))
+    let fields: ResponseFields = fields
+        .map(|(name, value)| (name.as_bytes(), value.trim().as_bytes()))
         .collect();
     if let Some(gate) = value("open").filter(|_| request.method == Method::Post) {
         lock(&pages.gates).insert(gate);
     }
     let call = {
         let mut calls = lock(&pages.calls);
-        let count = calls.entry(request.path.clone()).or_default();
+        let count = calls.entry(request.target_path().to_vec()).or_default();
         *count += 1;
         *count
     };
@@ -149,9 +148,9 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
         return Err(HandlerError::new("the test's page", Reject::HANDLER_FAILED));
     }
     let asked_fields = Fields(&request.fields);
-    let tag = fields.iter().find(|(name, _)| name == "ETag");
+    let tag = fields.first("ETag");
     let known = asked_fields.first("if-none-match");
-    let is_known = known.is_some() && known == tag.map(|(_, tag)| tag.as_slice());
+    let is_known = known.is_some() && known == tag;
     let status = match value("revalidates").is_some() && is_known {
         true => Status::NOT_MODIFIED,
         false => Status(status.parse().unwrap_or(500)),
@@ -176,11 +175,7 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
             }
         }
     };
-    Ok(Response {
-        status: status.into(),
-        fields,
-        body,
-    })
+    Ok(Response::new(status, fields, body))
 }
 
 /// Sends the content in two halves, with a gate behind each half.

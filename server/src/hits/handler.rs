@@ -7,7 +7,6 @@ use crate::hits::{SiteHits, report, today};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::status::Status;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Handler for the hit counts of one site's pages.
@@ -31,23 +30,21 @@ impl HitsHandler {
         if !matches!(request.method, Method::Get | Method::Head) {
             return Err(HandlerError::new("hit counts", Reject::METHOD_NOT_ALLOWED));
         }
-        let path = request.path.strip_prefix(&*self.prefix);
+        let path = request.target_path().strip_prefix(&*self.prefix);
         let path = path.filter(|path| !path.is_empty()).unwrap_or(b"/");
         let nothing = PageHits::default();
         let table = self.site.table();
         let page = table.pages.get(path).unwrap_or(&nothing);
         let content = report::page_json(path, page, today()) + "\n";
         let fields = [
-            ("Content-Type", "application/json"),
-            ("Cache-Control", "no-store"),
+            (&b"Content-Type"[..], &b"application/json"[..]),
+            (b"Cache-Control", b"no-store"),
         ];
-        Ok(Response {
-            status: Status::OK.into(),
-            fields: fields
-                .map(|(name, value)| (Cow::Borrowed(name), value.into()))
-                .into(),
-            body: ResponseBody::Whole(content.into_bytes()),
-        })
+        Ok(Response::new(
+            Status::OK,
+            fields.into_iter().collect(),
+            ResponseBody::Whole(content.into_bytes()),
+        ))
     }
 }
 

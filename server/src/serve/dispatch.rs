@@ -7,7 +7,8 @@ use crate::base::change_tracker::CatchUp;
 use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::git::http::is_smart_http;
 use crate::handler::pipe::pipe;
-use crate::handler::{Endpoints, Handler, Rewrite, RewrittenHandler, Script, ScriptHandler};
+use crate::handler::route_handler::{HandlerCall, RouteHandler};
+use crate::handler::{Endpoints, Request, Rewrite, Script};
 use crate::serve::h1::call;
 use crate::serve::subrequest::WorkerSubrequests;
 use crate::site::{FileLoad, Listing, ResolvedFile, Site, SiteResponse, VariantResponse};
@@ -97,8 +98,8 @@ pub enum DispatchOutcome {
     Options,
     /// Answer a challenge: 200 with this content.
     Challenge(Vec<u8>),
-    /// Run this call.
-    Call(Arc<dyn Handler>),
+    /// Call a handler.
+    Call(HandlerCall),
     /// Say no.
     Refuse {
         /// Why.
@@ -409,12 +410,12 @@ impl SiteDispatcher<'_, '_> {
         let path: &[u8] = &self.head.path;
         match self.host.target(path) {
             None => self.ask_own_site(path),
-            Some((RouteTarget::Handler(handler), _)) => DispatchOutcome::Call(handler.clone()),
-            Some((RouteTarget::Cached(cached), _)) => self.ask_cache(cached, None),
+            Some((RouteTarget::Handler(handler), _)) => self.call(handler, None, None),
+            Some((RouteTarget::Cached(cached), _)) => self.ask_cache(cached, None, None),
             Some((RouteTarget::Git { exchanges, pages }, rest)) => {
                 match is_smart_http(self.head.method, rest, self.head.query) {
-                    true => DispatchOutcome::Call(exchanges.clone()),
-                    false => self.ask_cache(pages, None),
+                    true => self.call(exchanges, None, None),
+                    false => self.ask_cache(pages, None, None),
                 }
             }
             Some((RouteTarget::Redirect(to), rest)) => {
@@ -483,24 +484,35 @@ impl SiteDispatcher<'_, '_> {
     /// What the handler of another route says to `path`, which a rewrite leads to, if there is one.
     fn handler_at(&self, path: &[u8]) -> Option<DispatchOutcome> {
         let (target, rest) = self.host.target(path)?;
-        let live = |handler: &Arc<dyn Handler>| {
-            DispatchOutcome::Call(led(handler.clone(), self.led_to(Some(path))))
-        };
         Some(match target {
-            RouteTarget::Handler(handler) => live(handler),
-            RouteTarget::Cached(cached) => self.ask_cache(cached, Some(path)),
+            RouteTarget::Handler(handler) => self.call(handler, Some(path), None),
+            RouteTarget::Cached(cached) => self.ask_cache(cached, Some(path), None),
             RouteTarget::Git { exchanges, pages } => {
                 match is_smart_http(self.head.method, rest, self.head.query) {
-                    true => live(exchanges),
-                    false => self.ask_cache(pages, Some(path)),
+                    true => self.call(exchanges, Some(path), None),
+                    false => self.ask_cache(pages, Some(path), None),
                 }
             }
             _ => return None,
         })
     }
 
-    /// This path, if another than was asked for, and the query that goes with it.
-    fn led_to(&self, path: Option<&[u8]>) -> Rewrite {
+    /// Returns the reply that calls a handler for this rewritten path, or for this script of the site.
+    fn call(
+        &self,
+        handler: &RouteHandler,
+        path: Option<&[u8]>,
+        script: Option<Script>,
+    ) -> DispatchOutcome {
+        DispatchOutcome::Call(HandlerCall {
+            handler: handler.clone(),
+            script,
+            rewrite: self.rewrite(path),
+        })
+    }
+
+    /// Returns the path of a rewrite with the query that belongs to it.
+    fn rewrite(&self, path: Option<&[u8]>) -> Rewrite {
         Rewrite {
             path: path.map(<[u8]>::to_vec),
             query: self.query.clone(),
@@ -531,9 +543,14 @@ impl SiteDispatcher<'_, '_> {
         self.run(script)
     }
 
-    /// A page that was kept, or a call; of this path if a rewrite led there. What is found kept is
-    /// worth no copies.
-    fn ask_cache(&self, cached: &Arc<CachedHandler>, path: Option<&[u8]>) -> DispatchOutcome {
+    /// Returns the stored page, or the call of the handler behind the page cache, for this rewritten path
+    /// or for this script of the site. The request is copied only for a call.
+    fn ask_cache(
+        &self,
+        cached: &Arc<CachedHandler>,
+        path: Option<&[u8]>,
+        script: Option<Script>,
+    ) -> DispatchOutcome {
         let secure = self.facts.identity.is_some();
         let caller = LookupContext {
             user: self.user.as_deref(),
@@ -547,11 +564,15 @@ impl SiteDispatcher<'_, '_> {
             let inside = Worker::current().map(|it| WorkerSubrequests::of(&it, *facts, ends));
             let user = self.user.clone();
             let request = call::handler_request(self.head, user, facts, ends, body, inside);
-            request.with_rewrite(self.led_to(path))
+            Request {
+                script: script.clone(),
+                rewrite: self.rewrite(path),
+                ..request
+            }
         };
         match cached.lookup(self.head, &caller, request) {
             CacheLookup::Kept(stored) => DispatchOutcome::Stored(stored),
-            CacheLookup::Call(handler) => DispatchOutcome::Call(led(handler, self.led_to(path))),
+            CacheLookup::Call(handler) => self.call(&handler.into(), path, script),
         }
     }
 
@@ -673,14 +694,9 @@ impl SiteDispatcher<'_, '_> {
                 return Some(reply);
             }
         }
-        let handler = Arc::new(ScriptHandler {
-            scripts: scripts.handler.clone(),
-            script,
-        });
-        // It looks up its script, whatever the path.
         Some(match &scripts.cache {
-            Some(cache) => self.ask_cache(&Arc::new(cache.wrap(handler)), None),
-            None => DispatchOutcome::Call(led(handler, self.led_to(None))),
+            Some(cached) => self.ask_cache(cached, None, Some(script)),
+            None => self.call(&scripts.handler, None, Some(script)),
         })
     }
 
@@ -745,13 +761,6 @@ impl SiteDispatcher<'_, '_> {
 /// Is there nothing under a path, as against something that isn't shown?
 fn is_nothing(reject: Reject) -> bool {
     reject == Reject::NOT_FOUND || reject == Reject::NO_INDEX
-}
-
-fn led(handler: Arc<dyn Handler>, to: Rewrite) -> Arc<dyn Handler> {
-    match to.is_nothing() {
-        true => handler,
-        false => Arc::new(RewrittenHandler { handler, to }),
-    }
 }
 
 /// A script that the path goes on behind: `/a.php/more` is `a.php` with the rest for it.

@@ -8,7 +8,6 @@ use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{FileLoad, Site, SiteResponse};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
-use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -78,12 +77,10 @@ impl PendingRefusal {
     /// Says when to come again, where that is known.
     fn timed(&self, mut response: Response) -> Response {
         if let Some(seconds) = self.after_seconds {
-            let is_after = |name: &str| name.eq_ignore_ascii_case("retry-after");
-            response.fields.retain(|(name, _)| !is_after(name));
-            let seconds = seconds.to_string().into_bytes();
-            response
-                .fields
-                .push((Cow::Borrowed("Retry-After"), seconds));
+            let is_after = |name: &[u8]| name.eq_ignore_ascii_case(b"retry-after");
+            response.fields.retain(|name, _| !is_after(name));
+            let seconds = seconds.to_string();
+            response.fields.push(b"Retry-After", seconds.as_bytes());
         }
         response
     }

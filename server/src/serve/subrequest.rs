@@ -3,9 +3,9 @@
 
 use crate::base::change_tracker::CatchUp;
 use crate::handler::pipe::{PipeWriter, pipe};
+use crate::handler::route_handler::HandlerCall;
 use crate::handler::{
-    self, AccessCheck, Endpoints, Handler, HandlerError, LocalBoxFuture, Response, Subrequest,
-    Subrequests,
+    self, AccessCheck, Endpoints, HandlerError, LocalBoxFuture, Response, Subrequest, Subrequests,
 };
 use crate::limits;
 use crate::serve::body::{BodyFill, BodyReader};
@@ -20,12 +20,11 @@ use crate::wire::fields::Fields;
 use crate::wire::h1::request::{ParsedHead, parse_head};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{RequestHead, Version};
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 use crate::world::users::UnverifiedLogin;
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// One client's view of the server.
 pub(super) struct WorkerSubrequests {
@@ -288,7 +287,7 @@ impl SubrequestTask {
                 return SubrequestStep::AwaitCatchUp(catch_up);
             }
             DispatchOutcome::Call(handler) => {
-                return SubrequestStep::Call(self.call(&handler, &head, user));
+                return SubrequestStep::Call(self.call(handler, &head, user));
             }
             DispatchOutcome::Stored(stored) => streamed_page(&self.worker, stored, b""),
             DispatchOutcome::Refuse {
@@ -331,7 +330,7 @@ impl SubrequestTask {
 
     fn call(
         &self,
-        handler: &Arc<dyn Handler>,
+        handler: HandlerCall,
         head: &RequestHead<'_>,
         user: Option<String>,
     ) -> LocalBoxFuture<Result<Response, HandlerError>> {
@@ -347,7 +346,7 @@ impl SubrequestTask {
         let view = Some(Rc::new(view) as Rc<dyn Subrequests>);
         let mut request = handler_request(head, user, &self.facts, self.ends, reader, view);
         request.hops = self.hops;
-        handler.handle(request)
+        handler.start(request)
     }
 }
 
@@ -366,7 +365,7 @@ pub(super) fn error_page(worker: &Rc<Worker>, page: VariantResponse, reject: Rej
 fn streamed_page(worker: &Rc<Worker>, stored: VariantResponse, more: &[u8]) -> Response {
     let mut scratch = Vec::new();
     let mut fields = fields(stored.head(&mut scratch));
-    fields.extend(lines(more));
+    fields.append(&lines(more));
     streamed(worker, stored.status, fields, BodyReader::stored(stored))
 }
 
@@ -374,23 +373,22 @@ fn streamed_page(worker: &Rc<Worker>, stored: VariantResponse, more: &[u8]) -> R
 fn streamed(
     worker: &Rc<Worker>,
     status: Status,
-    mut fields: OwnedFields,
+    mut fields: ResponseFields,
     body: BodyReader,
 ) -> Response {
-    let is_length = |name: &str| name.eq_ignore_ascii_case("content-length");
-    let length = fields.iter().find(|(name, _)| is_length(name));
-    let length = length.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
-    fields.retain(|(name, _)| !is_length(name));
+    let length = fields.first("content-length");
+    let length = length.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
+    fields.retain(|name, _| !name.eq_ignore_ascii_case(b"content-length"));
     let (writer, reader) = pipe(limits::PIPE_BYTES);
-    Response {
-        status: status.into(),
+    Response::new(
+        status,
         fields,
-        body: handler::ResponseBody::Stream {
+        handler::ResponseBody::Stream {
             length,
             reader,
             work: Box::pin(fill(Rc::clone(worker), body, writer)),
         },
-    }
+    )
 }
 
 /// Moves a stored body into a response's pipe; dropping it unfinished tells that it broke off.
@@ -414,10 +412,8 @@ async fn fill(worker: Rc<Worker>, mut body: BodyReader, mut writer: PipeWriter) 
     }
 }
 
-type OwnedFields = Vec<(Cow<'static, str>, Vec<u8>)>;
-
 /// The fields of a head with its first line, but for those that every response has.
-fn fields(head: &[u8]) -> OwnedFields {
+fn fields(head: &[u8]) -> ResponseFields {
     let start = head
         .iter()
         .position(|byte| *byte == b'\n')
@@ -425,32 +421,27 @@ fn fields(head: &[u8]) -> OwnedFields {
     lines(&head[start..])
 }
 
-fn lines(lines: &[u8]) -> OwnedFields {
+fn lines(lines: &[u8]) -> ResponseFields {
     let fields = Fields(lines).iter();
     // That one is said anyway, unless the operator said another.
     let is_said = |name: &[u8], value: &[u8]| {
         name.eq_ignore_ascii_case(b"server") && value == SERVER.as_bytes()
     };
-    let fields = fields.filter(|(name, value)| !is_said(name, value));
-    let owned = |(name, value): (&[u8], &[u8])| {
-        (
-            Cow::Owned(String::from_utf8_lossy(name).into_owned()),
-            value.to_vec(),
-        )
-    };
-    fields.map(owned).collect()
+    fields
+        .filter(|(name, value)| !is_said(name, value))
+        .collect()
 }
 
 /// A small response, as a handler would have made it.
 pub(super) fn from_synthetic(small: SyntheticResponse) -> Response {
-    Response {
-        status: small.status.into(),
-        fields: lines(&small.fields),
-        body: match small.body.is_empty() {
+    Response::new(
+        small.status,
+        lines(&small.fields),
+        match small.body.is_empty() {
             true => handler::ResponseBody::Empty,
             false => handler::ResponseBody::Whole(small.body),
         },
-    }
+    )
 }
 
 fn refused(reject: Reject) -> HandlerError {

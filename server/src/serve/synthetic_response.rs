@@ -71,8 +71,7 @@ impl SyntheticResponse {
 pub(super) fn server_and_date_lines(response: &Response, date: &[u8]) -> Vec<u8> {
     let mut lines = Vec::with_capacity(64);
     for (name, line) in [("Server", &b"Server: anthill\r\n"[..]), ("Date", date)] {
-        let mut names = response.fields.iter().map(|(name, _)| name);
-        if !names.any(|its| its.eq_ignore_ascii_case(name)) {
+        if response.fields.first(name).is_none() {
             lines.extend_from_slice(line);
         }
     }

@@ -42,30 +42,31 @@ impl PreparedHeads {
     /// Builds the heads by the rules of the site.
     pub fn new(rules: &SiteRules, facts: &HeadFacts<'_>) -> PreparedHeads {
         let fields = fields(rules, facts);
-        let fields = fields.iter().map(|(name, value)| (*name, value.as_bytes()));
+        let fields = fields.iter();
+        let fields = fields.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
         PreparedHeads::of(&Status::OK.into(), fields)
     }
 
     /// Builds the heads of a response with the given status and fields, in the given order.
     pub fn of<'f>(
         status: &StatusLine,
-        fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     ) -> PreparedHeads {
         let mut bytes = Vec::new();
         status.push(&mut bytes);
         let mut tag = 0..0;
         for (name, value) in fields.clone() {
-            if name.eq_ignore_ascii_case("ETag") {
+            if name.eq_ignore_ascii_case(b"ETag") {
                 let start = bytes.len() + name.len() + 2;
                 tag = start..start + value.len();
             }
-            push_field(&mut bytes, name, value);
+            push_line(&mut bytes, name, value);
         }
         let split = bytes.len();
         StatusLine::from(Status::NOT_MODIFIED).push(&mut bytes);
         for (name, value) in fields {
-            if !is_content_field(name.as_bytes()) {
-                push_field(&mut bytes, name, value);
+            if !is_content_field(name) {
+                push_line(&mut bytes, name, value);
             }
         }
         let end = bytes.len();
@@ -153,7 +154,11 @@ impl PreparedHeads {
 
 /// Appends one field line.
 pub fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.extend_from_slice(name.as_bytes());
+    push_line(out, name.as_bytes(), value);
+}
+
+fn push_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");

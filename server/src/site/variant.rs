@@ -132,7 +132,7 @@ impl Variant {
     /// (including Server, Date and Content-Length), and content. `lease` is dropped with the variant.
     pub fn of_response<'f>(
         status: &StatusLine,
-        fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
         content: Box<[u8]>,
         lease: Box<dyn Send + Sync>,
     ) -> Variant {

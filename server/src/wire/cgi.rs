@@ -10,6 +10,7 @@ use super::status::{Status, StatusLine};
 use crate::limits::{CGI_FIELDS_MAX, CGI_HEAD_BYTES_MAX};
 use crate::wire::byte_search;
 use crate::wire::request_head::Version;
+use crate::wire::response_fields::ResponseFields;
 
 /// Facts about a request and its script, the source of the meta-variables. Paths are decoded.
 pub struct MetaVariables<'a> {
@@ -293,7 +294,7 @@ pub struct CgiDocument {
     /// Status from 200 to 599.
     pub status: StatusLine,
     /// Fields in the order of the script, without those that the server sets.
-    pub fields: Vec<(String, Vec<u8>)>,
+    pub fields: ResponseFields,
     /// Length of the body, if the script sent one.
     pub length: Option<u64>,
 }
@@ -358,7 +359,7 @@ struct CgiHeadFields {
     /// Values of the Connection lines, as one list.
     connection: Vec<u8>,
     /// Further fields in the order of the script; Content-Type and Location once each.
-    fields: Vec<(String, Vec<u8>)>,
+    fields: ResponseFields,
 }
 
 impl CgiHeadFields {
@@ -404,7 +405,7 @@ impl CgiHeadFields {
                 Some(before) if before != value => Err(CgiHeadError::Malformed(TWO_VALUES)),
                 Some(_) => Ok(()),
                 None => {
-                    self.fields.push((single.to_owned(), value.to_vec()));
+                    self.fields.push(single.as_bytes(), value);
                     Ok(())
                 }
             }
@@ -428,8 +429,7 @@ impl CgiHeadFields {
             Ok(())
         } else {
             if !SERVERS_OWN.iter().any(|field| is(field)) {
-                let name = String::from_utf8_lossy(name).into_owned();
-                self.fields.push((name, value.to_vec()));
+                self.fields.push(name, value);
             }
             Ok(())
         }
@@ -450,8 +450,7 @@ impl CgiHeadFields {
     }
 
     fn field(&self, name: &str) -> Option<&[u8]> {
-        let (_, value) = self.fields.iter().find(|(field, _)| field == name)?;
-        Some(value)
+        self.fields.first(name)
     }
 
     fn answer(mut self) -> Result<CgiResponse, CgiHeadError> {
@@ -459,14 +458,14 @@ impl CgiHeadFields {
         // A field listed in Connection is meant for a single connection (RFC 9110 §7.6.1). By the same
         // section a field for all recipients must not be listed: a response must not lose `Cache-Control:
         // private`.
-        self.fields.retain(|(name, _)| {
+        self.fields.retain(|name, _| {
             END_TO_END
                 .iter()
-                .any(|field| name.eq_ignore_ascii_case(field))
-                || !items(&connection).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+                .any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
+                || !items(&connection).any(|option| option.eq_ignore_ascii_case(name))
         });
         let has_kind = self.field(CONTENT_TYPE).is_some();
-        let is_alone = self.fields.len() == 1 && self.length.is_none();
+        let is_alone = self.fields.iter().count() == 1 && self.length.is_none();
         let status = match (self.status.take(), self.field(LOCATION)) {
             (Some(status), _) => status,
             // A redirect with a cookie or a body is left to the client, since an internal redirect would
@@ -480,9 +479,9 @@ impl CgiHeadFields {
             (None, None) => return Err(CgiHeadError::Malformed("no Content-Type")),
         };
         self.fields
-            .retain(|(name, value)| name != CONTENT_TYPE || !value.is_empty());
+            .retain(|name, value| name != CONTENT_TYPE.as_bytes() || !value.is_empty());
         if let Some(date) = self.date {
-            self.fields.push(("Date".to_owned(), date));
+            self.fields.push(b"Date", &date);
         }
         Ok(CgiResponse::Document(CgiDocument {
             status,

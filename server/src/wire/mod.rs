@@ -24,6 +24,7 @@ pub mod pkt_line;
 pub mod priority;
 pub mod range;
 pub mod reject;
+pub mod response_fields;
 pub mod field_section;
 mod byte_search;
 pub mod status;

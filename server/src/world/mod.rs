@@ -10,9 +10,9 @@ pub mod users;
 
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::base::log::{AccessLogFormat, Sink};
-use crate::cache::{CacheLayer, CachedHandler};
+use crate::cache::CachedHandler;
+use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::cgi::has_ending;
-use crate::handler::{Handler, ScriptRunner};
 use crate::hits::SiteHits;
 use crate::limits::Limits;
 use crate::site::Site;
@@ -204,10 +204,10 @@ impl Fallback {
 pub struct SiteScripts {
     /// With their dots.
     pub endings: Arc<[String]>,
-    /// What runs them.
-    pub handler: Arc<dyn ScriptRunner>,
-    /// What of their responses is kept.
-    pub cache: Option<CacheLayer>,
+    /// Handler that runs the files.
+    pub handler: RouteHandler,
+    /// The same handler with the page cache in front; None where no response is stored.
+    pub cache: Option<Arc<CachedHandler>>,
 }
 
 /// What answers under a route.
@@ -225,13 +225,13 @@ pub enum RouteTarget {
     /// Another folder.
     Site(Arc<Site>),
     /// Live.
-    Handler(Arc<dyn Handler>),
+    Handler(RouteHandler),
     /// Live, with the page cache before it.
     Cached(Arc<CachedHandler>),
     /// Repositories of git.
     Git {
         /// What git asks for.
-        exchanges: Arc<dyn Handler>,
+        exchanges: RouteHandler,
         /// What a browser asks for, with the page cache before it.
         pages: Arc<CachedHandler>,
     },

@@ -31,8 +31,8 @@ pub struct ScriptRequest {
     pub path: Vec<u8>,
     /// Without the `?`, as the client asked.
     pub query: Option<Vec<u8>>,
-    /// What a script is told instead.
-    pub led_query: Option<Vec<u8>>,
+    /// Query for the script, in place of the client's.
+    pub rewritten_query: Option<Vec<u8>>,
     /// The field lines.
     pub fields: Vec<u8>,
     /// Who asks.
@@ -190,9 +190,9 @@ impl ScriptRequest {
             version: request.version,
             host: request.host,
             raw_path: request.raw_path,
-            path: request.path,
+            path: request.rewrite.path.unwrap_or(request.path),
             query: request.query,
-            led_query: request.rewritten_query,
+            rewritten_query: request.rewrite.query,
             fields: request.fields,
             peer: request.peer,
             ends: request.ends,
@@ -242,7 +242,7 @@ impl ScriptRequest {
             port: text(port),
             raw_path: &self.raw_path,
             query: self.query.as_deref(),
-            rewritten_query: self.led_query.as_deref(),
+            rewritten_query: self.rewritten_query.as_deref(),
             fields: Fields(&self.fields),
             peer: text(peer),
             peer_port: known(peer_port),
@@ -336,6 +336,7 @@ impl RequestBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handler::Rewrite;
     use crate::handler::pipe::pipe;
     use crate::limits::BODY_BUDGET_BYTES_MAX;
 
@@ -351,9 +352,9 @@ mod tests {
             host: b"localhost".to_vec(),
             raw_path: b"/".to_vec(),
             path: b"/".to_vec(),
-            original_path: None,
             query: None,
-            rewritten_query: None,
+            rewrite: Rewrite::default(),
+            script: None,
             fields: Vec::new(),
             peer: [127, 0, 0, 1].into(),
             ends: Endpoints::default(),

@@ -13,7 +13,6 @@ use crate::wire::cgi::{CgiDocument, CgiHeadError, CgiResponse};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
-use std::borrow::Cow;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -382,11 +381,11 @@ impl<P: Transport> ScriptCall<P> {
         let ended = self.peer.ended().await;
         self.complain(ended);
         self.peer.finish_detached(self.bounds.silent);
-        Response {
-            status: document.status,
-            fields: owned(document.fields),
-            body: ResponseBody::Whole(self.read),
-        }
+        Response::new(
+            document.status,
+            document.fields,
+            ResponseBody::Whole(self.read),
+        )
     }
 
     /// A response whose body has been read to its end.
@@ -399,11 +398,11 @@ impl<P: Transport> ScriptCall<P> {
             }
             TransportEnd::Well if document.length.is_none_or(is_whole) => {
                 self.peer.finish_detached(self.bounds.silent);
-                return Ok(Response {
-                    status: document.status,
-                    fields: owned(document.fields),
-                    body: ResponseBody::Whole(self.read),
-                });
+                return Ok(Response::new(
+                    document.status,
+                    document.fields,
+                    ResponseBody::Whole(self.read),
+                ));
             }
             TransportEnd::Well => "it sent more or less than it said".to_owned(),
         };
@@ -413,7 +412,7 @@ impl<P: Transport> ScriptCall<P> {
 
     fn document(mut self, document: CgiDocument) -> Response {
         let status = document.status;
-        let fields = owned(document.fields);
+        let fields = document.fields;
         let has_none = matches!(status.0, 204 | 304);
         let is_bodiless = has_none || self.asked.method == Method::Head;
         let (writer, reader) = pipe(limits::PIPE_BYTES);
@@ -433,11 +432,7 @@ impl<P: Transport> ScriptCall<P> {
             reader,
             work,
         };
-        Response {
-            status,
-            fields,
-            body,
-        }
+        Response::new(status, fields, body)
     }
 
     /// Moves the body to its end.
@@ -649,13 +644,6 @@ impl<P: Transport> ScriptCall<P> {
     }
 }
 
-type OwnedFieldLines = Vec<(Cow<'static, str>, Vec<u8>)>;
-
-fn owned(fields: Vec<(String, Vec<u8>)>) -> OwnedFieldLines {
-    let name = |(name, value)| (Cow::Owned(name), value);
-    fields.into_iter().map(name).collect()
-}
-
 /// Will the client ask next for what the script may have written? After a redirect it does, and after
 /// a request that was made to change something.
 fn client_will_refetch(method: Method, status: u16) -> bool {
@@ -677,13 +665,16 @@ async fn internal_redirect(
             why,
         ));
     };
-    inside.fetch(asked.question(path)).await.map_err(|fault| {
+    let fetched = inside.fetch(asked.question(path)).await;
+    let mut response = fetched.map_err(|fault| {
         let why = fault.source.map(|why| format!("{}: {why}", asked.line()));
         HandlerError {
             source: why.map(std::io::Error::other),
             ..fault
         }
-    })
+    })?;
+    response.has_operator_fields = true;
+    Ok(response)
 }
 
 /// What a handler needs before it can begin: the request in two, or why there is none.

@@ -110,7 +110,7 @@ impl Handler for GitHttpHandler {
 async fn run(settings: Arc<GitSettings>, mut request: Request) -> Result<Response, HandlerError> {
     let refused = |reject| HandlerError::new("git", reject);
     // Before the body is waited for: most of what is asked in vain has none, but some may be large.
-    let path = request.path.strip_prefix(&*settings.prefix);
+    let path = request.target_path().strip_prefix(&*settings.prefix);
     let path = path.unwrap_or_default();
     let query = request.query.as_deref();
     let wanted = ServiceRequest::read(request.method, path, query).map_err(refused)?;

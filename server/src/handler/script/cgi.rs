@@ -8,7 +8,7 @@ use crate::handler::call::process::{FindProcessFn, ProcessRunner, ProcessSpec, s
 use crate::handler::call::request::{ScriptLocation, ScriptRequest};
 use crate::handler::call::script_call::{CallLimits, split_request};
 use crate::handler::{
-    Handler, HandlerError, LocalBoxFuture, Request, Response, Script, ScriptRunner, check_access,
+    Handler, HandlerError, LocalBoxFuture, Request, Response, Script, check_access,
 };
 use crate::site::{SecretPaths, SiteRoot, hidden};
 use crate::wire::cgi::Environment;
@@ -74,37 +74,24 @@ impl CgiHandler {
 
 impl Handler for CgiHandler {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
-        Box::pin(run(Arc::clone(&self.settings), request, None))
+        Box::pin(run(Arc::clone(&self.settings), request))
     }
 }
 
-impl ScriptRunner for CgiHandler {
-    fn run(
-        &self,
-        request: Request,
-        script: Script,
-    ) -> LocalBoxFuture<Result<Response, HandlerError>> {
-        Box::pin(run(Arc::clone(&self.settings), request, Some(script)))
-    }
-}
-
-async fn run(
-    settings: Arc<CgiSettings>,
-    mut request: Request,
-    script: Option<Script>,
-) -> Result<Response, HandlerError> {
+async fn run(settings: Arc<CgiSettings>, mut request: Request) -> Result<Response, HandlerError> {
     let (programs, bounds) = (Arc::clone(&settings.programs), settings.bounds.clone());
+    let script = request.script.take();
     let mut admitted = None;
     // The site itself has put its own scripts before its guards.
     if settings.is_guarded && script.is_none() {
-        let (path, looking) = (request.path.clone(), Arc::clone(&settings));
+        let (path, looking) = (request.target_path().to_vec(), Arc::clone(&settings));
         let located = programs.look(move || looking.located(&path)).await?;
         let user = check_access(&request, located.guarded_paths).await?;
         request.user = request.user.or(user);
         admitted = Some(located.file);
     } else if request.length == BodyLength::Chunked {
         // It may go to the disk, but not for a script that isn't there.
-        let (path, script) = (request.path.clone(), script.clone());
+        let (path, script) = (request.target_path().to_vec(), script.clone());
         let settings = Arc::clone(&settings);
         let look = move || settings.found(&path, script).map(drop);
         programs.look(look).await?;

@@ -10,9 +10,7 @@ use crate::handler::call::script_call::{
 };
 use crate::handler::call::stderr::StderrLog;
 use crate::handler::pipe::PipeRead;
-use crate::handler::{
-    Handler, HandlerError, LocalBoxFuture, Request, Response, Script, ScriptRunner,
-};
+use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, Script};
 use crate::limits;
 use crate::upstream::{Backend, Conn, IdleConn, ReusePolicy, spawn_local_with_timeout};
 use crate::wire::cgi::{MetaVariables, OverridingSink};
@@ -68,25 +66,15 @@ impl FastCgiHandler {
 
 impl Handler for FastCgiHandler {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
-        Box::pin(run(Arc::clone(&self.settings), request, None))
-    }
-}
-
-impl ScriptRunner for FastCgiHandler {
-    fn run(
-        &self,
-        request: Request,
-        script: Script,
-    ) -> LocalBoxFuture<Result<Response, HandlerError>> {
-        Box::pin(run(Arc::clone(&self.settings), request, Some(script)))
+        Box::pin(run(Arc::clone(&self.settings), request))
     }
 }
 
 async fn run(
     settings: Arc<FastCgiSettings>,
-    request: Request,
-    script: Option<Script>,
+    mut request: Request,
 ) -> Result<Response, HandlerError> {
+    let script = request.script.take();
     let (asked, mut here) = split_request(request, &settings.bounds).await?;
     let asked = Arc::new(asked);
     // What was asked for twice must not be done twice.

@@ -7,8 +7,9 @@
 
 use crate::base::number_text::push_number;
 use crate::handler::pipe::{self, PipeRead, pipe};
+use crate::handler::route_handler::HandlerCall;
 use crate::handler::{
-    Endpoints, Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody, Subrequests,
+    Endpoints, HandlerError, LocalBoxFuture, Request, Response, ResponseBody, Rewrite, Subrequests,
 };
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
@@ -61,7 +62,7 @@ struct H1Upload {
 
 impl H1Call {
     pub(in crate::serve) fn new(
-        handler: Arc<dyn Handler>,
+        handler: HandlerCall,
         head: &RequestHead<'_>,
         host: Option<&Host>,
         user: Option<String>,
@@ -86,7 +87,7 @@ impl H1Call {
         let view = WorkerSubrequests::of(worker, facts, ends);
         let request = handler_request(head, user, &facts, ends, reader, Some(view));
         H1Call {
-            answering: handler.handle(request),
+            answering: handler.start(request),
             upload,
             continue_owed: head.expect_continue,
             keep_alive: head.keep_alive,
@@ -151,9 +152,9 @@ pub(in crate::serve) fn handler_request(
         host: head.host.to_vec(),
         raw_path: head.raw_path.to_vec(),
         path: head.path.to_vec(),
-        original_path: None,
         query: head.query.map(<[u8]>::to_vec),
-        rewritten_query: None,
+        rewrite: Rewrite::default(),
+        script: None,
         fields,
         peer: facts.peer,
         ends,
@@ -577,12 +578,7 @@ impl H1CallDriver<'_> {
         let date = self.connection.worker.clock.date_field();
         self.out
             .extend_from_slice(&server_and_date_lines(response, &date));
-        for (name, value) in &response.fields {
-            self.out.extend_from_slice(name.as_bytes());
-            self.out.extend_from_slice(b": ");
-            self.out.extend_from_slice(value);
-            self.out.extend_from_slice(b"\r\n");
-        }
+        self.out.extend_from_slice(response.fields.lines());
         let bodiless = matches!(response.status.0, 100..=199 | 204 | 304);
         match framing {
             _ if bodiless => {}

@@ -410,7 +410,7 @@ impl H2Session<'_> {
                 let Some(owed) = self.take_up(owed, head_bytes) else {
                     return;
                 };
-                return self.begin_call(owed, &*handler, head, host, user.clone(), &line);
+                return self.begin_call(owed, handler, head, host, user.clone(), &line);
             }
             reply => return self.send(owed, reply, &line, cx),
         };
@@ -712,7 +712,7 @@ impl H2Session<'_> {
     fn begin_call(
         &mut self,
         owed: OwedResponse,
-        handler: &dyn handler::Handler,
+        handler: handler::route_handler::HandlerCall,
         head: &RequestHead<'_>,
         host: Option<&Host>,
         user: Option<String>,
@@ -737,7 +737,7 @@ impl H2Session<'_> {
         let request = call::handler_request(head, user, &facts, ends, reader, Some(view));
         let now_ms = self.worker.clock.millis();
         let call = StreamCall {
-            answering: Some(handler.handle(request)),
+            answering: Some(handler.start(request)),
             upload,
             held: 0,
             counted: 0,
@@ -804,6 +804,7 @@ impl H2Session<'_> {
             status,
             fields,
             body,
+            ..
         } = response;
         let status = *status;
         let Some(stream) = self.h2.stream(id) else {
@@ -828,9 +829,7 @@ impl H2Session<'_> {
         let mut block = Vec::new();
         hpack::push_status(status.0, &mut block);
         hpack::push_lines(&own, &mut block);
-        for (name, value) in &fields {
-            hpack::push_field(name.as_bytes(), value, &mut block);
-        }
+        hpack::push_lines(fields.lines(), &mut block);
         if let Some(length) = length.filter(|_| !has_none) {
             hpack::push_field(b"content-length", length.to_string().as_bytes(), &mut block);
         }

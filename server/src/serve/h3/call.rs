@@ -2,7 +2,8 @@
 //! neither waiting for the other. The peer is granted more only as the handler takes.
 
 use crate::handler::pipe::{PipeWriter, pipe};
-use crate::handler::{Handler, Response, ResponseBody};
+use crate::handler::route_handler::HandlerCall;
+use crate::handler::{Response, ResponseBody};
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
 use crate::serve::body::BodyFill;
@@ -55,7 +56,7 @@ pub(super) struct H3Call {
 impl H3Call {
     pub(super) fn begin(
         exchange: &H3Exchange,
-        handler: &dyn Handler,
+        handler: HandlerCall,
         head: &RequestHead<'_>,
         user: Option<String>,
         line: &AccessLogEntry<'_>,
@@ -78,7 +79,7 @@ impl H3Call {
         let request = call::handler_request(head, user, &facts, ends, reader, Some(view));
         let now_ms = worker.clock.millis();
         let call = StreamCall {
-            answering: Some(handler.handle(request)),
+            answering: Some(handler.start(request)),
             upload: None,
             held: 0,
             counted: 0,
@@ -242,6 +243,7 @@ impl H3Call {
             status,
             fields,
             body,
+            ..
         } = response;
         let status = *status;
         let has_none = matches!(status.0, 100..=199 | 204 | 304);
@@ -253,9 +255,7 @@ impl H3Call {
         let mut section = Vec::new();
         qpack::push_status(status.0, &mut section);
         qpack::push_lines(&own, &mut section);
-        for (name, value) in &fields {
-            qpack::push_field(name.as_bytes(), value, &mut section);
-        }
+        qpack::push_lines(fields.lines(), &mut section);
         if let Some(length) = length.filter(|_| !has_none) {
             let length = length.to_string();
             qpack::push_field(b"content-length", length.as_bytes(), &mut section);

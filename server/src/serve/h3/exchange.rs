@@ -649,7 +649,7 @@ impl H3Exchange {
             DispatchOutcome::Call(handler) => {
                 // The handler has a copy of the head, and what it makes of it for a script.
                 self.take_up(2 * request.held_bytes() + line.kept_bytes(&worker))?;
-                let live = H3Call::begin(self, &*handler, head, user.clone(), &line, world);
+                let live = H3Call::begin(self, handler, head, user.clone(), &line, world);
                 H3ExchangeStep::Call(Box::new(live))
             }
             DispatchOutcome::Stored(stored) => {

@@ -52,10 +52,10 @@ fn document_heads_are_parsed() {
     let names: Vec<&str> = second
         .fields
         .iter()
-        .map(|(name, _)| name.as_str())
+        .map(|(name, _)| std::str::from_utf8(name).expect("a name"))
         .collect();
     assert_eq!(names, ["Content-Type", "X-A", "Set-Cookie", "Set-Cookie"]);
-    assert_eq!(second.fields[0].1, b"text/html");
+    assert_eq!(second.fields.first("Content-Type"), Some(&b"text/html"[..]));
     let fourth = document(GOOD[3]);
     assert_eq!((fourth.status.0, fourth.length), (201, Some(4)));
     // Fields keep the order of the script.
@@ -65,39 +65,38 @@ fn document_heads_are_parsed() {
     let names: Vec<&str> = ordered
         .fields
         .iter()
-        .map(|(name, _)| name.as_str())
+        .map(|(name, _)| std::str::from_utf8(name).expect("a name"))
         .collect();
     assert_eq!(names, ["Expires", "Content-Type", "Location", "X-A"]);
     // Fields that the server sets are left out.
     let fields =
         document("Content-Type: a/b\nDate: now\nserver: x\nConnection: close\nKeep-Alive: 1\n\n");
-    assert_eq!(fields.fields.len(), 1);
-    // A script may send Date: the first valid Date counts.
+    assert_eq!(fields.fields.iter().count(), 1);
+    // A script may send its own Date: the first valid Date counts.
     let when = "Sun, 06 Nov 1994 08:49:37 GMT";
     let dated = document(&format!(
         "Date: x\nStatus: 200\nDate: {when}\ndate: {when}\n\n"
     ));
-    assert_eq!(
-        dated.fields,
-        [("Date".to_owned(), when.as_bytes().to_vec())]
-    );
-    // Fields listed in Connection are dropped, wherever Connection stands among the fields. Cache-Control
-    // is never dropped.
+    assert_eq!(dated.fields.lines(), format!("Date: {when}\r\n").as_bytes());
+    // Fields that Connection names are dropped, wherever Connection stands among the fields.
+    // Cache-Control is never dropped.
     let text = "X-A: 1\nConnection: x-a, close\nX-C: 3\nConnection: X-B , cache-control\nx-b: 2\n\
         Cache-Control: private\nContent-Type: a/b\n\n";
     let named = document(text).fields;
-    let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
+    let text = |name| std::str::from_utf8(name).expect("a name");
+    let names: Vec<&str> = named.iter().map(|(name, _)| text(name)).collect();
     assert_eq!(names, ["X-C", "Cache-Control", "Content-Type"]);
     // A page that varies by a request field must not be stored for all clients.
     let named =
         document("Connection: vary, Set-Cookie\nVary: X-A\nSet-Cookie: a=b\nContent-Type: a/b\n\n");
-    let names: Vec<&str> = named.fields.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = named.fields.iter().map(|(name, _)| text(name)).collect();
     assert_eq!(names, ["Vary", "Set-Cookie", "Content-Type"]);
     // A repeated equal value counts once.
     assert_eq!(
         document("Content-Type: a/b\nContent-Type: a/b\n\n")
             .fields
-            .len(),
+            .iter()
+            .count(),
         1
     );
     assert_eq!(document("Status: 204\n\n").status.0, 204);
@@ -166,7 +165,7 @@ fn local_and_client_redirects_are_distinguished() {
     // A redirect with a cookie is left to the client.
     let cookie = document("Location: /a\nSet-Cookie: b=c\n\n");
     assert_eq!(cookie.status.0, 302);
-    assert_eq!(cookie.fields.len(), 2);
+    assert_eq!(cookie.fields.iter().count(), 2);
     assert_eq!(document("Location: https://a.test/\n\n").status.0, 302);
     assert_eq!(document("Status: 301 Gone\nLocation: b\n\n").status.0, 301);
 }

@@ -8,6 +8,7 @@ use crate::base::fair_share::RefusalCounters;
 use crate::base::log::{AccessLogFormat, LogDestination, Sink, Sinks};
 use crate::cache::{CacheLayer, PageCache, PageCacheRule};
 use crate::config::{self, Config, LogFormat, LogTarget, OperatorError, PlainHttp, Spanned};
+use crate::handler::Handler;
 use crate::handler::call::process::ProcessRunner;
 use crate::handler::call::request::SpoolLimit;
 use crate::handler::call::script_call::CallLimits;
@@ -16,14 +17,13 @@ use crate::handler::git::browse::limiter::BrowseLimiter;
 use crate::handler::git::http;
 use crate::handler::git::http::GitHttpHandler;
 use crate::handler::git::post_receive::PushNotifier;
-use crate::handler::operator_fields::WithOperatorFields;
+use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::cgi;
 use crate::handler::script::cgi::CgiHandler;
 use crate::handler::script::fastcgi;
 use crate::handler::script::fastcgi::{BackendProtocol, FastCgiHandler};
 #[cfg(feature = "test-handlers")]
 use crate::handler::test_handler::TestHandler;
-use crate::handler::{Handler, ScriptRunner};
 use crate::hits::{Hits, HitsHandler, SiteHits};
 use crate::limits::{CACHE_PAGE_BYTES, GIT_COMMIT_PAGE_RECHECK_SECONDS};
 use crate::site::{
@@ -107,6 +107,7 @@ pub fn build(
             supplies,
             previous,
             h3_port,
+            headers: Arc::new(headers(config, site)?),
             lag: before.map_or_else(
                 || SiteChangeTracker::new(&supplies.lag),
                 |host| host.lag.clone(),
@@ -326,6 +327,8 @@ struct HostBuilder<'b> {
     supplies: &'b SharedResources,
     previous: Option<&'b World>,
     h3_port: Option<u16>,
+    /// The operator's response fields of the site.
+    headers: Arc<HeaderRules>,
     lag: SiteChangeTracker,
 }
 
@@ -410,41 +413,30 @@ impl HostBuilder<'_> {
             Some(config::TargetConfig::Root(root)) => {
                 Some(RouteTarget::Site(self.open_site(root, false)?))
             }
-            Some(config::TargetConfig::Cgi(cgi)) => Some(RouteTarget::Handler(Arc::new(
-                self.cgi(&cgi.folder, &prefix, &cgi.interpreters, &cgi.variables)?,
-            ))),
-            Some(config::TargetConfig::Backend(backend)) => Some(RouteTarget::Handler(Arc::new(
-                self.backend(backend, &prefix),
-            ))),
+            Some(config::TargetConfig::Cgi(cgi)) => {
+                let scripts = self.cgi(&cgi.folder, &prefix, &cgi.interpreters, &cgi.variables)?;
+                Some(self.live(scripts, route))
+            }
+            Some(config::TargetConfig::Backend(backend)) => {
+                Some(self.live(self.backend(backend, &prefix), route))
+            }
             Some(config::TargetConfig::Git(git)) => Some(self.git_target(git, route, &prefix)?),
             Some(config::TargetConfig::Hits(_)) => {
                 let prefix = route.path.get_ref().trim_end_matches('/');
                 let name = self.site.names.first().map_or("*", |name| name.get_ref());
                 let views = HitsHandler::new(self.supplies.hits.of(name), prefix.as_bytes());
-                Some(RouteTarget::Handler(Arc::new(views)))
+                Some(self.live(views, route))
             }
             #[cfg(feature = "test-handlers")]
             Some(config::TargetConfig::Test(test)) => {
-                Some(RouteTarget::Handler(Arc::new(match test {
+                let handler = match test {
                     config::TestHandlerConfig::Echo => TestHandler::Echo,
                     config::TestHandlerConfig::Slow => TestHandler::Slow,
                     config::TestHandlerConfig::Endless => TestHandler::Endless,
                     config::TestHandlerConfig::Page => TestHandler::Page(Arc::default()),
-                })))
+                };
+                Some(self.live(handler, route))
             }
-        };
-        let target = match (target, &route.cache) {
-            (Some(RouteTarget::Handler(handler)), cache) => {
-                let handler = self.furnished(handler)?;
-                Some(match cache {
-                    None => RouteTarget::Handler(handler),
-                    Some(cache) => {
-                        let cached = self.cache_stage(route, cache).wrap(handler);
-                        RouteTarget::Cached(Arc::new(cached))
-                    }
-                })
-            }
-            (target, _) => target,
         };
         let allow = route
             .allow
@@ -528,26 +520,22 @@ impl HostBuilder<'_> {
                 return Err(self.config.point(page.span(), what, help));
             }
         }
-        let handler: Arc<dyn ScriptRunner> = match scripts {
+        let handler: Arc<dyn Handler> = match scripts {
             config::ScriptsConfig::Cgi {
                 interpreters,
                 variables,
             } => Arc::new(self.cgi(root, b"", interpreters, variables)?),
             config::ScriptsConfig::Backend(backend) => Arc::new(self.backend(backend, b"")),
         };
-        let headers = Arc::new(self.headers()?);
-        let handler: Arc<dyn ScriptRunner> = match headers.is_empty() {
-            true => handler,
-            false => Arc::new(WithOperatorFields {
-                inner: handler,
-                headers,
-            }),
-        };
+        let handler = RouteHandler::new(handler, &self.headers);
         let cache = route.cache.as_ref();
         Ok(SiteScripts {
             endings,
+            cache: cache.map(|cache| {
+                let layer = self.cache_stage(route, cache);
+                Arc::new(layer.wrap(handler.clone()))
+            }),
             handler,
-            cache: cache.map(|cache| self.cache_stage(route, cache)),
         })
     }
 
@@ -652,7 +640,7 @@ impl HostBuilder<'_> {
     ) -> Result<RouteTarget, OperatorError> {
         let exchanges = self.git(git, prefix)?;
         if !git.pages {
-            return Ok(RouteTarget::Handler(Arc::new(exchanges)));
+            return Ok(self.live(exchanges, route));
         }
         let program = http::find_git();
         let program =
@@ -666,10 +654,10 @@ impl HostBuilder<'_> {
             heavy_per_minute: server.limits.git_heavy_per_minute,
             pages_per_minute: server.limits.git_pages_per_minute,
         });
-        let pages = self.furnished(Arc::new(pages))?;
+        let pages = RouteHandler::new(Arc::new(pages), &self.headers);
         let cached = self.stage(route, PAGES_RULE).wrap(pages);
         Ok(RouteTarget::Git {
-            exchanges: self.furnished(Arc::new(exchanges))?,
+            exchanges: RouteHandler::new(Arc::new(exchanges), &self.headers),
             pages: Arc::new(cached),
         })
     }
@@ -826,36 +814,39 @@ impl HostBuilder<'_> {
                 max_age_seconds: cache.max_age,
                 immutable: cache.immutable,
             };
-            rules.cache.push((self.glob(&cache.files)?, rule));
+            rules.cache.push((glob(self.config, &cache.files)?, rule));
         }
-        rules.headers = self.headers()?;
+        rules.headers.clone_from(&self.headers);
         rules.secrets = SecretPaths::new(self.config.secret_paths());
         Ok(rules)
     }
 
-    /// Which fields are set where.
-    fn headers(&self) -> Result<HeaderRules, OperatorError> {
-        let headers = self.site.headers.iter();
-        headers
-            .map(|rule| Ok((self.glob(&rule.files)?, rule.set.clone())))
-            .collect()
+    /// Makes the target of a route with this handler, and the page cache in front if the route has one.
+    fn live(&self, handler: impl Handler + 'static, route: &config::RouteConfig) -> RouteTarget {
+        let handler = RouteHandler::new(Arc::new(handler), &self.headers);
+        match &route.cache {
+            None => RouteTarget::Handler(handler),
+            Some(cache) => {
+                let cached = self.cache_stage(route, cache).wrap(handler);
+                RouteTarget::Cached(Arc::new(cached))
+            }
+        }
     }
+}
 
-    /// A handler whose answers have the fields of the site.
-    fn furnished(&self, inner: Arc<dyn Handler>) -> Result<Arc<dyn Handler>, OperatorError> {
-        let headers = Arc::new(self.headers()?);
-        Ok(match headers.is_empty() {
-            true => inner,
-            false => Arc::new(WithOperatorFields { inner, headers }),
-        })
-    }
+/// Reads the operator's response fields of a site (`headers`).
+fn headers(config: &Config, site: &config::SiteConfig) -> Result<HeaderRules, OperatorError> {
+    let headers = site.headers.iter();
+    headers
+        .map(|rule| Ok((glob(config, &rule.files)?, rule.set.clone())))
+        .collect()
+}
 
-    fn glob(&self, glob: &Spanned<String>) -> Result<Glob, OperatorError> {
-        Glob::parse(glob.get_ref()).map_err(|error| {
-            let help = "`*` stands for any part of a name, `?` for one character, `{a,b}` for a or b, `**` for folders";
-            self.config.point(glob.span(), format!("this pattern can't be understood: {error}"), help)
-        })
-    }
+fn glob(config: &Config, glob: &Spanned<String>) -> Result<Glob, OperatorError> {
+    Glob::parse(glob.get_ref()).map_err(|error| {
+        let help = "`*` stands for any part of a name, `?` for one character, `{a,b}` for a or b, `**` for folders";
+        config.point(glob.span(), format!("this pattern can't be understood: {error}"), help)
+    })
 }
 
 /// Of the files that are run, with their dots.

@@ -6,8 +6,8 @@ use crate::handler::git::browse::handler::BrowseSettings;
 use crate::handler::git::browse::render::html::STYLE;
 use crate::handler::{Request, Response, ResponseBody};
 use crate::wire::fields::{Fields, items};
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
-use std::borrow::Cow;
 
 /// What tells one state of a page from another, under making.
 pub struct EtagBuilder {
@@ -80,7 +80,7 @@ impl PageValidator {
         tags.any(|tag| tag == b"*" || is_it(tag))
     }
 
-    fn fields(&self) -> [(Cow<'static, str>, Vec<u8>); 2] {
+    fn fields(&self) -> ResponseFields {
         let keep = match (self.is_immutable, self.is_private) {
             (true, false) => "public, max-age=31536000, immutable",
             (true, true) => "private, max-age=31536000, immutable",
@@ -88,24 +88,20 @@ impl PageValidator {
             (false, false) => "public, max-age=0, stale-if-error=60",
             (false, true) => "private, max-age=0",
         };
-        [
-            (Cow::Borrowed("ETag"), self.tag.clone().into_bytes()),
-            (Cow::Borrowed("Cache-Control"), keep.as_bytes().to_vec()),
-        ]
+        let mut fields = ResponseFields::new();
+        fields.push(b"ETag", self.tag.as_bytes());
+        fields.push(b"Cache-Control", keep.as_bytes());
+        fields
     }
 
     /// For who has it already.
     pub fn not_modified(&self) -> Response {
-        Response {
-            status: Status::NOT_MODIFIED.into(),
-            fields: self.fields().into(),
-            body: ResponseBody::Empty,
-        }
+        Response::new(Status::NOT_MODIFIED, self.fields(), ResponseBody::Empty)
     }
 
     /// A response with it.
     pub fn on(&self, mut response: Response) -> Response {
-        response.fields.extend(self.fields());
+        response.fields.append(&self.fields());
         response
     }
 

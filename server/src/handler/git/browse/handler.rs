@@ -70,7 +70,7 @@ async fn answer(
     own: Arc<BrowseSettings>,
     mut request: Request,
 ) -> Result<Response, HandlerError> {
-    let path = request.path.strip_prefix(&*settings.prefix);
+    let path = request.target_path().strip_prefix(&*settings.prefix);
     let path = path.unwrap_or_default().to_vec();
     let is_read = is_read(&request);
     if path.starts_with(b"/.style-") && is_read {

@@ -7,8 +7,8 @@ use crate::handler::{HandlerError, Request, Response, ResponseBody};
 use crate::limits::{GIT_PAGE_WHOLE_BYTES, PIPE_BYTES};
 use crate::wire::reject::Reject;
 use crate::wire::request_target::encode_path;
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
-use std::borrow::Cow;
 use std::net::IpAddr;
 
 pub(in crate::handler::git) fn refused(reject: Reject) -> HandlerError {
@@ -18,17 +18,17 @@ pub(in crate::handler::git) fn refused(reject: Reject) -> HandlerError {
 /// The same address with a slash at its end.
 pub(in crate::handler::git) fn with_slash(request: &Request) -> Response {
     let mut location = Vec::new();
-    encode_path(&request.path, &mut location);
+    encode_path(request.target_path(), &mut location);
     location.push(b'/');
     if let Some(query) = &request.query {
         location.push(b'?');
         location.extend_from_slice(query);
     }
-    Response {
-        status: Status::MOVED_PERMANENTLY.into(),
-        fields: vec![(Cow::Borrowed("Location"), location)],
-        body: ResponseBody::Empty,
-    }
+    Response::new(
+        Status::MOVED_PERMANENTLY,
+        [(&b"Location"[..], &location[..])].into_iter().collect(),
+        ResponseBody::Empty,
+    )
 }
 
 pub(in crate::handler::git) fn style(path: &[u8]) -> Result<Response, HandlerError> {
@@ -42,9 +42,7 @@ pub(in crate::handler::git) fn style(path: &[u8]) -> Result<Response, HandlerErr
         false => b"public, max-age=60",
     };
     let mut response = whole("text/css; charset=utf-8", STYLE.into(), FILE_POLICY);
-    response
-        .fields
-        .push((Cow::Borrowed("Cache-Control"), keep.to_vec()));
+    response.fields.push(b"Cache-Control", keep);
     Ok(response)
 }
 
@@ -53,24 +51,16 @@ pub(in crate::handler::git) fn html(page: String, policy: &str) -> Response {
 }
 
 pub(in crate::handler::git) fn whole(kind: &str, body: Vec<u8>, policy: &str) -> Response {
-    Response {
-        status: Status::OK.into(),
-        fields: fields(kind, policy),
-        body: ResponseBody::Whole(body),
-    }
+    Response::new(Status::OK, fields(kind, policy), ResponseBody::Whole(body))
 }
 
-pub(in crate::handler::git) fn fields(
-    kind: &str,
-    policy: &str,
-) -> Vec<(Cow<'static, str>, Vec<u8>)> {
-    let field = |name, value: &str| (Cow::Borrowed(name), value.as_bytes().to_vec());
-    vec![
-        field("Content-Type", kind),
-        field("Content-Security-Policy", policy),
-        field("X-Content-Type-Options", "nosniff"),
-        field("Referrer-Policy", "same-origin"),
-    ]
+pub(in crate::handler::git) fn fields(kind: &str, policy: &str) -> ResponseFields {
+    let mut fields = ResponseFields::new();
+    fields.push(b"Content-Type", kind.as_bytes());
+    fields.push(b"Content-Security-Policy", policy.as_bytes());
+    fields.push(b"X-Content-Type-Options", b"nosniff");
+    fields.push(b"Referrer-Policy", b"same-origin");
+    fields
 }
 
 /// A page runs nothing and asks nobody but this server.
@@ -84,13 +74,6 @@ pub(in crate::handler::git) const README_POLICY: &str = "default-src 'none'; sty
 /// What a file is when somebody opens it: nobody's.
 pub(in crate::handler::git) const FILE_POLICY: &str =
     "default-src 'none'; sandbox; frame-ancestors 'none'";
-
-pub(in crate::handler::git) fn owned(
-    fields: Vec<(Cow<'static, str>, Vec<u8>)>,
-) -> Vec<(String, Vec<u8>)> {
-    let name = |(name, value): (Cow<'static, str>, _)| (name.into_owned(), value);
-    fields.into_iter().map(name).collect()
-}
 
 /// A page that is large is sent from memory that is counted until it has been taken, for its client may
 /// take its time. One of no content is gone at once.

@@ -13,7 +13,7 @@ use crate::handler::git::browse::render::history::{LogPage, SummaryPage, about, 
 use crate::handler::git::browse::render::html::Html;
 use crate::handler::git::browse::render::{content_type, diff, readme, tree};
 use crate::handler::git::browse::response::{
-    FILE_POLICY, PAGE_POLICY, README_POLICY, fields, html, owned, refused, whole,
+    FILE_POLICY, PAGE_POLICY, README_POLICY, fields, html, refused, whole,
 };
 use crate::handler::git::browse::rev_parse::{ARCHIVE_ENDING, ResolvedRevisions};
 use crate::handler::git::browse::run::{GitCommand, GitRunner, GitSource, OutputUse};
@@ -386,10 +386,7 @@ impl PageBuilder {
         let exchange = exchange.with_slots(slots);
         let head = |beginning: &[u8]| CgiDocument {
             status: Status::OK.into(),
-            fields: owned(fields(
-                content_type::content_type(path, beginning),
-                FILE_POLICY,
-            )),
+            fields: fields(content_type::content_type(path, beginning), FILE_POLICY),
             length: entry.size,
         };
         exchange.send_on(head).await
@@ -499,9 +496,9 @@ impl PageBuilder {
             .with_slots(slots);
         let is_plain = |it: &char| it.is_ascii_alphanumeric() || "._-+".contains(*it);
         let file: String = base.chars().filter(is_plain).collect();
-        let mut fields = owned(fields("application/gzip", FILE_POLICY));
-        let disposition = format!("attachment; filename=\"{file}.tar.gz\"").into_bytes();
-        fields.push(("Content-Disposition".to_owned(), disposition));
+        let mut fields = fields("application/gzip", FILE_POLICY);
+        let disposition = format!("attachment; filename=\"{file}.tar.gz\"");
+        fields.push(b"Content-Disposition", disposition.as_bytes());
         let head = |_: &[u8]| CgiDocument {
             status: Status::OK.into(),
             fields,
