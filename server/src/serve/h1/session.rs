@@ -1166,19 +1166,20 @@ struct ListingChunks {
 }
 
 impl Iterator for ListingChunks {
-    type Item = Vec<u8>;
+    type Item = (Vec<u8>, usize);
 
-    fn next(&mut self) -> Option<Vec<u8>> {
+    fn next(&mut self) -> Option<(Vec<u8>, usize)> {
         let mut chunk = Vec::new();
         while !self.done && chunk.is_empty() {
             self.done = !self.listing.next_chunk(&mut chunk);
         }
+        let bytes = chunk.len();
         match (chunk.is_empty(), self.chunked) {
-            (false, true) => Some(encode_chunk(chunk)),
-            (false, false) => Some(chunk),
+            (false, true) => Some((encode_chunk(chunk), bytes)),
+            (false, false) => Some((chunk, bytes)),
             (true, true) => {
                 self.chunked = false;
-                Some(b"0\r\n\r\n".to_vec())
+                Some((b"0\r\n\r\n".to_vec(), 0))
             }
             (true, false) => None,
         }
