@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 /// Returns a command for the Python with the clients' packages, installed by `tools/setup.sh`.
-fn python() -> Command {
+pub fn python() -> Command {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
     let file = target.join("tools/python/bin/python");
@@ -25,7 +25,7 @@ fn python() -> Command {
     Command::new(file)
 }
 
-fn support(name: &str) -> PathBuf {
+pub fn support(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../tests/support")
         .join(name)

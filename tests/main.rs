@@ -56,4 +56,6 @@ mod tls;
 mod tls_fragments;
 mod tls_records;
 mod turns;
+#[cfg(feature = "http3")]
+mod versions;
 mod watch;

@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 import sys
+import zlib
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from aioquic.asyncio.client import connect
@@ -623,6 +624,23 @@ async def ask(*questions):
             got = await it.get(path, method, fields=fields)
             told = {"status": got.status, "fields": got.fields, "body": bytes(got.body).decode()}
             print(json.dumps(told))
+
+
+async def versions():
+    """Sends the requests of the standard input, each over a connection of its own: a line of JSON with method,
+    path, fields, kind and length of the content. Prints the status, the length and the checksum of the content,
+    and the fields, separated by tabs."""
+    for line in sys.stdin.read().splitlines():
+        method, path, fields, kind, length = json.loads(line)
+        if kind in ("length", "withheld"):
+            fields.append(["content-length", str(length)])
+        body = b"b" * length if kind in ("length", "open") else None
+        async with client() as it:
+            got = it.ask(method, path, fields, body, ends=kind != "withheld")
+            await within(got.ended.wait())
+            told = [got.status, len(got.body), zlib.adler32(got.body)]
+            told += [f"{name}: {value}" for name, value in got.fields if name != ":status"]
+            print(*told, sep="\t")
 
 
 async def withheld(path, length, *fields):

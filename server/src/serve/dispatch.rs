@@ -204,7 +204,7 @@ pub fn dispatch<'w>(
     let reply = match reply {
         DispatchOutcome::Refuse { reject, page: None } => match gate.behind_page(reject) {
             Some(behind) => behind,
-            None => with_page(host, reject, head.method),
+            None => with_page(Some(host), reject, head.method),
         },
         reply => reply,
     };
@@ -257,20 +257,10 @@ fn refuse(host: &Host, reject: Reject) -> Dispatched<'_> {
     }
 }
 
-/// No, to a body that is too large for who would have it.
-pub(super) fn too_large(dispatched: &Dispatched<'_>, head: &RequestHead<'_>) -> DispatchOutcome {
-    let reject = Reject::BODY_TOO_LARGE;
-    match dispatched.host {
-        Some(host) => with_page(host, reject, head.method),
-        None => DispatchOutcome::Refuse { reject, page: None },
-    }
-}
-
 /// The site's own page for this refusal; loading it comes first if need be.
-fn with_page(host: &Host, reject: Reject, method: Method) -> DispatchOutcome {
+pub(super) fn with_page(host: Option<&Host>, reject: Reject, method: Method) -> DispatchOutcome {
     match host
-        .site
-        .as_ref()
+        .and_then(|host| host.site.as_ref())
         .and_then(|site| site.error_page(reject.status, method))
     {
         Some(SiteResponse::Stored(page)) => DispatchOutcome::Refuse {

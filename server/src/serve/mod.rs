@@ -3,6 +3,7 @@
 
 pub mod access_log;
 mod accept;
+mod attempt;
 mod body;
 mod stream_call;
 pub mod dispatch;
@@ -16,6 +17,7 @@ mod subrequest;
 pub mod connection_ledger;
 mod request_ledger;
 pub mod poller;
+mod redispatch;
 mod refusal;
 mod synthetic_response;
 mod stall;

@@ -1,18 +1,17 @@
 //! The server asked from within: what a script's `Location: /path` leads to, answered by the same
 //! dispatch as if the client had asked, and handed to the handler as a response of its own.
 
-use crate::base::change_tracker::CatchUp;
 use crate::handler::pipe::{PipeWriter, pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{
     self, AccessCheck, Endpoints, HandlerError, LocalBoxFuture, Response, Subrequest, Subrequests,
 };
 use crate::limits;
+use crate::serve::attempt::{Attempt, ERRANDS_MAX, Progress, ReadyResponse, RequestBody, Step};
 use crate::serve::body::{BodyFill, BodyReader};
-use crate::serve::dispatch::{
-    DispatchContext, DispatchOutcome, Dispatched, EndpointLookup, admit, dispatch,
-};
+use crate::serve::dispatch::{DispatchContext, DispatchOutcome, EndpointLookup, admit, dispatch};
 use crate::serve::h1::call::handler_request;
+use crate::serve::redispatch;
 use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
 use crate::serve::worker::Worker;
 use crate::site::{SERVER, VariantResponse};
@@ -212,35 +211,24 @@ struct SubrequestTask {
 /// What a look at the question came to.
 enum SubrequestStep {
     Response(Result<Response, HandlerError>),
-    /// Ask again after this; too much to do, if true.
-    Wait(LocalBoxFuture<bool>),
-    /// Ask again after the disk's changes.
-    AwaitCatchUp(CatchUp),
+    /// A wait, then another dispatch.
+    Wait(LocalBoxFuture<Progress>),
     Call(LocalBoxFuture<Result<Response, HandlerError>>),
 }
 
 impl SubrequestTask {
     async fn answer(self) -> Result<Response, HandlerError> {
-        let mut has_waited = false;
-        for _ in 0..ERRANDS_MAX {
-            match self.look(!has_waited) {
+        let mut progress = Progress::default();
+        loop {
+            match self.look(&progress) {
                 SubrequestStep::Response(response) => return response,
                 SubrequestStep::Call(answering) => return answering.await,
-                SubrequestStep::Wait(work) => {
-                    if work.await {
-                        return Err(refused(Reject::LOGINS_BUSY));
-                    }
-                }
-                SubrequestStep::AwaitCatchUp(catch_up) => {
-                    has_waited = true;
-                    catch_up.wait().await;
-                }
+                SubrequestStep::Wait(work) => progress = work.await,
             }
         }
-        Err(refused(Reject::CHANGING))
     }
 
-    fn look(&self, may_wait: bool) -> SubrequestStep {
+    fn look(&self, progress: &Progress) -> SubrequestStep {
         let world = self.worker.world();
         let mut head = match parse_head(&self.text, &mut 0, &world.limits) {
             Ok(ParsedHead::Complete { head, .. }) => head,
@@ -256,66 +244,44 @@ impl SubrequestTask {
             has_disk_changes: self.worker.poller.has_disk_changes(),
             // The connection may have gone, and another be in its row.
             endpoints: EndpointLookup::Known(self.ends),
-            may_wait,
+            may_wait: progress.may_wait(RequestBody::Complete),
             ..self.facts
         };
-        let Dispatched {
-            user,
-            reply,
-            guarded,
-            ..
-        } = dispatch(&world, &head, &facts);
+        let dispatched = dispatch(&world, &head, &facts);
+        let guarded = dispatched.guarded;
         // What others are guarded by than when the client asked is no page for all either: the guards may
         // be again what they were then, and so would be the pages that are kept.
         let guarded = guarded || world.guards != self.guards;
         if let Some(note) = self.guarded.as_ref().filter(|_| guarded) {
             note.set(true);
         }
-        let response = match reply {
-            DispatchOutcome::Load(load) => {
-                let job = self.worker.pool.run(move || load.run());
-                return SubrequestStep::Wait(Box::pin(async move {
-                    // Whatever came of it, asking again will tell.
-                    let _ = job.await;
-                    false
-                }));
+        let attempt = Attempt::of(dispatched, &world, &head, RequestBody::Complete, progress);
+        let response = match attempt.step {
+            Step::Wait(wait) => {
+                let work = redispatch::wait(wait, &self.worker.pool, *progress);
+                return SubrequestStep::Wait(work);
             }
-            DispatchOutcome::Login(ask) => {
-                return SubrequestStep::Wait(Box::pin(async move { ask.answer().await.is_err() }));
+            Step::Call(handler) => {
+                return SubrequestStep::Call(self.call(handler, &head, attempt.user));
             }
-            DispatchOutcome::AwaitCatchUp(catch_up) => {
-                return SubrequestStep::AwaitCatchUp(catch_up);
+            Step::Send(response) => response,
+        };
+        SubrequestStep::Response(match response {
+            ReadyResponse::Stored(stored) => {
+                let mut fields = Vec::new();
+                stored.push_changing(&mut fields);
+                Ok(streamed_page(&self.worker, stored, &fields))
             }
-            DispatchOutcome::Call(handler) => {
-                return SubrequestStep::Call(self.call(handler, &head, user));
-            }
-            DispatchOutcome::Stored(stored) => streamed_page(&self.worker, stored, b""),
-            DispatchOutcome::Refuse {
-                page: Some(page),
-                reject,
-            } => streamed_page(&self.worker, page, refusal_fields(reject)),
-            DispatchOutcome::Refuse { reject, page: None } => {
-                return SubrequestStep::Response(Err(refused(reject)));
-            }
-            DispatchOutcome::Listing(listing) => {
+            // The driver of the client's request sends the site's page, and logs the rule.
+            ReadyResponse::Refuse { reject, .. } => Err(refused(reject)),
+            ReadyResponse::Synthetic(small) => Ok(from_synthetic(small)),
+            ReadyResponse::Listing(listing) => {
                 let mut scratch = Vec::new();
                 let fields = fields(listing.head(&mut scratch));
-                streamed(
-                    &self.worker,
-                    Status::OK,
-                    fields,
-                    BodyReader::listing(listing),
-                )
+                let body = BodyReader::listing(listing);
+                Ok(streamed(&self.worker, Status::OK, fields, body))
             }
-            DispatchOutcome::Redirect { status, location } => {
-                from_synthetic(SyntheticResponse::redirect(status, &location))
-            }
-            DispatchOutcome::Options => from_synthetic(SyntheticResponse::options()),
-            DispatchOutcome::Challenge(answer) => {
-                from_synthetic(SyntheticResponse::challenge(answer))
-            }
-        };
-        SubrequestStep::Response(Ok(response))
+        })
     }
 
     /// Where a script leads to is no place.
@@ -449,6 +415,3 @@ fn refused(reject: Reject) -> HandlerError {
 }
 
 const STAGE: &str = "redirect within the server";
-
-/// At most this many errands to the pool for one question, as for a request.
-const ERRANDS_MAX: u8 = 16;

@@ -91,8 +91,8 @@ pub(super) fn refusal_fields(reject: Reject) -> &'static [u8] {
     }
 }
 
-/// To be tried again in a moment.
-pub(super) const RETRY_AFTER: &[u8] = b"Retry-After: 1\r\n";
+/// Retry-After of a refusal for load: the load may be over after 1 s.
+const RETRY_AFTER: &[u8] = b"Retry-After: 1\r\n";
 /// After [`LOGIN_FAILURE_SECONDS`](crate::limits::LOGIN_FAILURE_SECONDS) one more login may fail.
 const RETRY_AFTER_FAILED_LOGINS: &[u8] = b"Retry-After: 6\r\n";
 const HTML: &[u8] = b"Content-Type: text/html; charset=utf-8\r\n";

@@ -32,8 +32,8 @@ pub enum H1BodySource {
     Nothing,
     /// A stored page.
     Stored(VariantResponse),
-    /// Made while it is sent; already framed.
-    Chunks(Box<dyn Iterator<Item = Vec<u8>>>),
+    /// Parts made on demand: the framed bytes, and the number of content bytes among them.
+    Chunks(Box<dyn Iterator<Item = (Vec<u8>, usize)>>),
 }
 
 /// How far a try came.
@@ -349,8 +349,8 @@ impl ResponseWriter {
             return false;
         };
         match chunks.next() {
-            Some(chunk) => {
-                self.sent += chunk.len() as u64;
+            Some((chunk, content_bytes)) => {
+                self.sent += content_bytes as u64;
                 self.lead = chunk;
                 self.lead_at = 0;
                 true

@@ -5,24 +5,24 @@
 //! finished at once becomes a [`ConnectionStep`], holds what it needs, and is awaited. An idle connection
 //! keeps its socket, its TLS state and the bytes of an unfinished request.
 
-use crate::base::change_tracker::CatchUp;
 use crate::base::sys;
 use crate::base::task::spawn_local;
+use crate::handler::LocalBoxFuture;
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, ClientInfo, OwnedAccessLogEntry, tls_version};
-use crate::serve::dispatch::{
-    DispatchContext, DispatchOutcome, Dispatched, EndpointLookup, dispatch, too_large,
-};
+use crate::serve::attempt::{Attempt, BodyAction, Progress, ReadyResponse, RequestBody, Step};
+use crate::serve::dispatch::{DispatchContext, EndpointLookup, dispatch};
 use crate::serve::h1::call;
 use crate::serve::h1::call::H1Call;
 use crate::serve::h1::send::{H1BodySource, ResponseWriter, SendProgress};
 use crate::serve::h2;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
+use crate::serve::redispatch;
 use crate::serve::request_ledger::{ConnectionAccount, RequestReservation as PendingHead};
 use crate::serve::stall::StallClock;
-use crate::serve::synthetic_response::{RETRY_AFTER, SyntheticResponse, refusal_fields};
+use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
 use crate::serve::worker::{ConnectionPhase, Worker};
-use crate::site::{FileLoad, Listing, VariantResponse};
+use crate::site::{Listing, VariantResponse};
 use crate::tls::{ACME_TLS_ALPN, PairFingerprint, Tls};
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::h1::request;
@@ -31,7 +31,6 @@ use crate::wire::h2::frame::PREFACE;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::{Status, StatusLine};
-use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, SecureFields, World};
 use rustls::HandshakeKind;
 use std::future::poll_fn;
@@ -72,12 +71,8 @@ pub struct H1Session {
     is_fresh: bool,
     /// True if the client and the server agreed on HTTP/2 by ALPN.
     is_h2: bool,
-    /// Work on the pool for one and the same request, so that it can't go on for ever.
-    errands: u8,
-    /// Too many passwords wait to be checked for this request's to be.
-    overloaded: bool,
-    /// This request has waited for the disk's changes.
-    has_waited: bool,
+    /// Waits of the request under way.
+    progress: Progress,
 }
 
 /// A body on its way to nowhere.
@@ -100,12 +95,8 @@ enum DiscardProgress {
 pub(in crate::serve) enum ConnectionStep {
     /// The rest of a response.
     Send(Box<UnsentResponse>),
-    /// A file; then the same request again.
-    Load(FileLoad),
-    /// A password; then the same request again.
-    Login(Box<UnverifiedLogin>),
-    /// The disk's changes; then the same request again.
-    AwaitCatchUp(CatchUp),
+    /// A wait, then another dispatch of the request.
+    Redispatch(LocalBoxFuture<Progress>),
     /// A live call.
     Call(Box<H1Call>),
     /// All that follows is HTTP/2, and what came of it is in `rest`.
@@ -154,8 +145,6 @@ enum RequestOutcome {
 
 /// Copies of a head that a live call has: the handler's, the variables of its script, and the log's.
 const HEAD_COPIES: usize = 3;
-/// At most this many errands to the pool for one request: index page, coding, error page, logins.
-const ERRANDS_MAX: u8 = 16;
 
 impl Drop for H1Session {
     fn drop(&mut self) {
@@ -190,9 +179,7 @@ impl H1Session {
             identity: None,
             is_fresh: true,
             is_h2: false,
-            errands: 0,
-            overloaded: false,
-            has_waited: false,
+            progress: Progress::default(),
         }
     }
 
@@ -219,19 +206,8 @@ impl H1Session {
         loop {
             let end = match next {
                 ConnectionStep::Send(sending) => Box::pin(self.send(sending)).await,
-                ConnectionStep::Load(load) => {
-                    let pool = self.worker.pool.clone();
-                    let _ = Box::pin(pool.run(move || load.run())).await;
-                    AfterResponse::Keep
-                }
-                ConnectionStep::Login(ask) => {
-                    // Right or wrong, it is in the ledger now.
-                    self.overloaded = Box::pin(ask.answer()).await.is_err();
-                    AfterResponse::Keep
-                }
-                ConnectionStep::AwaitCatchUp(catch_up) => {
-                    self.has_waited = true;
-                    Box::pin(catch_up.wait()).await;
+                ConnectionStep::Redispatch(wait) => {
+                    self.progress = wait.await;
                     AfterResponse::Keep
                 }
                 ConnectionStep::Call(call) => Box::pin(call::run(&mut self, call)).await,
@@ -534,9 +510,8 @@ impl H1Session {
 
     /// What follows is another request.
     fn begin_anew(&mut self) {
-        self.errands = 0;
         self.body_read = false;
-        self.has_waited = false;
+        self.progress = Progress::default();
     }
 
     /// One request, or what there is of it.
@@ -597,33 +572,19 @@ impl H1Session {
         bytes: &[u8],
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
-        let facts = self.facts();
-        let dispatched = dispatch(world, head, &facts);
-        // A login is decided before the body is asked for, and a live call reads the body itself.
-        // Who waits for our word before sending it gets the final one; whether the body comes all
-        // the same can't be known, so the connection ends (RFC 9110 §10.1.1).
-        let (unread, bytes_max) = match dispatched.reply {
-            DispatchOutcome::Call(_) => (true, world.limits.body_bytes),
-            DispatchOutcome::Login(_) => (true, u64::MAX),
-            _ if head.expect_continue => (true, u64::MAX),
-            _ => (false, world.limits.body_discard_bytes),
-        };
-        if let BodyLength::Length(length) = head.body
-            && length > bytes_max
-        {
-            let reply = too_large(&dispatched, head);
-            // Once its page is there, it is asked again.
-            if !matches!(reply, DispatchOutcome::Load(_)) {
+        let dispatched = dispatch(world, head, &self.facts());
+        let attempt = Attempt::of(
+            dispatched,
+            world,
+            head,
+            RequestBody::Pending,
+            &self.progress,
+        );
+        if attempt.body != BodyAction::Discard {
+            if attempt.is_too_large() {
                 self.worker.stats.rejects.increment();
             }
-            let dispatched = Dispatched {
-                reply,
-                ..dispatched
-            };
-            return self.respond(world, head, dispatched, head_bytes, head_bytes, cx);
-        }
-        if unread {
-            return self.respond(world, head, dispatched, head_bytes, head_bytes, cx);
+            return self.respond(world, head, attempt, head_bytes, head_bytes, cx);
         }
         let mut held = Box::new(DiscardedBody {
             head_bytes,
@@ -642,7 +603,7 @@ impl H1Session {
             }
             Ok(DiscardProgress::Done(end)) => {
                 self.body_read = true;
-                let look = self.respond(world, head, dispatched, head_bytes, end, cx);
+                let look = self.respond(world, head, attempt, head_bytes, end, cx);
                 if matches!(look, RequestOutcome::Hold { .. }) {
                     self.held = Some(held);
                 }
@@ -709,12 +670,17 @@ impl H1Session {
         end: usize,
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
+        let body = match self.body_read {
+            true => RequestBody::Discarded,
+            false => RequestBody::Complete,
+        };
         let facts = DispatchContext {
-            may_wait: !self.has_waited && !self.body_read,
+            may_wait: self.progress.may_wait(body),
             ..self.facts()
         };
         let dispatched = dispatch(world, head, &facts);
-        self.respond(world, head, dispatched, head_bytes, end, cx)
+        let attempt = Attempt::of(dispatched, world, head, body, &self.progress);
+        self.respond(world, head, attempt, head_bytes, end, cx)
     }
 
     /// Sends a reply, or says what has to be waited for first.
@@ -722,66 +688,29 @@ impl H1Session {
         &mut self,
         world: &World,
         head: &RequestHead<'_>,
-        dispatched: Dispatched<'_>,
+        attempt: Attempt<'_>,
         head_bytes: usize,
         end: usize,
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
-        let Dispatched {
-            host, user, reply, ..
-        } = dispatched;
+        let Attempt {
+            host, user, step, ..
+        } = attempt;
         let bodiless = matches!(head.body, BodyLength::None | BodyLength::Length(0));
         let unread_body = !bodiless && !self.body_read;
         let mut after = self.after(head, unread_body);
-        let mut reply = reply;
-        if matches!(reply, DispatchOutcome::Load(_) | DispatchOutcome::Login(_)) {
-            self.errands += 1;
-            if std::mem::take(&mut self.overloaded) {
-                reply = DispatchOutcome::Refuse {
-                    reject: Reject::LOGINS_BUSY,
-                    page: None,
-                };
-            } else if self.errands > ERRANDS_MAX {
-                reply = DispatchOutcome::Refuse {
-                    reject: Reject::CHANGING,
-                    page: None,
-                };
-            }
-        }
-        if matches!(reply, DispatchOutcome::Call(_)) && self.body_read {
-            // A new World came while the body was thrown away, and would have wanted it.
-            reply = DispatchOutcome::Refuse {
-                reject: Reject::CHANGING,
-                page: None,
-            };
-        }
         let line = AccessLogEntry::new(&self.worker, Some(head), host, user.as_deref());
-        match reply {
-            DispatchOutcome::Load(load) => {
+        match step {
+            Step::Wait(wait) => {
                 self.worker.phase(self.slot, ConnectionPhase::Busy);
+                let wait = redispatch::wait(wait, &self.worker.pool, self.progress);
                 RequestOutcome::Hold {
                     keep: head_bytes,
                     from: end,
-                    next: Some(ConnectionStep::Load(load)),
+                    next: Some(ConnectionStep::Redispatch(wait)),
                 }
             }
-            DispatchOutcome::Login(ask) => {
-                self.worker.phase(self.slot, ConnectionPhase::Busy);
-                RequestOutcome::Hold {
-                    keep: head_bytes,
-                    from: end,
-                    next: Some(ConnectionStep::Login(ask)),
-                }
-            }
-            DispatchOutcome::AwaitCatchUp(catch_up) => {
-                self.worker.phase(self.slot, ConnectionPhase::Busy);
-                RequestOutcome::Hold {
-                    keep: head_bytes,
-                    from: end,
-                    next: Some(ConnectionStep::AwaitCatchUp(catch_up)),
-                }
-            }
-            DispatchOutcome::Call(handler) => match self.hold_head(head_bytes) {
+            Step::Call(handler) => match self.hold_head(head_bytes) {
                 Ok(held) => {
                     let call = H1Call::new(handler, head, host, user.clone(), self, world, &line);
                     RequestOutcome::Then(end, ConnectionStep::Call(Box::new(call.holding(held))))
@@ -801,12 +730,9 @@ impl H1Session {
                     )
                 }
             },
-            DispatchOutcome::Stored(stored) => {
+            Step::Send(ReadyResponse::Stored(stored)) => {
                 let mut extra = self.worker.lead.take();
                 extra.clear();
-                if stored.status == Status::SERVICE_UNAVAILABLE {
-                    extra.extend_from_slice(RETRY_AFTER);
-                }
                 if stored.is_from_cache() {
                     self.worker.stats.cache_hits.increment();
                     stored.push_changing(&mut extra);
@@ -817,9 +743,13 @@ impl H1Session {
                     extra.extend_from_slice(&self.worker.clock.date_field());
                 }
                 extra.extend_from_slice(b"\r\n");
+                let line = AccessLogEntry {
+                    reject: stored.reject(),
+                    ..line
+                };
                 self.send_stored(stored, extra, after, &line, end, cx)
             }
-            DispatchOutcome::Refuse { reject, page } => {
+            Step::Send(ReadyResponse::Refuse { reject, page }) => {
                 if reject.close {
                     after = AfterResponse::Linger;
                 }
@@ -840,20 +770,10 @@ impl H1Session {
                     }
                 }
             }
-            DispatchOutcome::Redirect { status, location } => self.send_small(
-                SyntheticResponse::redirect(status, &location),
-                after,
-                &line,
-                end,
-                cx,
-            ),
-            DispatchOutcome::Options => {
-                self.send_small(SyntheticResponse::options(), after, &line, end, cx)
+            Step::Send(ReadyResponse::Synthetic(small)) => {
+                self.send_small(small, after, &line, end, cx)
             }
-            DispatchOutcome::Challenge(answer) => {
-                self.send_small(SyntheticResponse::challenge(answer), after, &line, end, cx)
-            }
-            DispatchOutcome::Listing(listing) => {
+            Step::Send(ReadyResponse::Listing(listing)) => {
                 self.send_listing(listing, head, after, &line, end, cx)
             }
         }
@@ -1246,19 +1166,20 @@ struct ListingChunks {
 }
 
 impl Iterator for ListingChunks {
-    type Item = Vec<u8>;
+    type Item = (Vec<u8>, usize);
 
-    fn next(&mut self) -> Option<Vec<u8>> {
+    fn next(&mut self) -> Option<(Vec<u8>, usize)> {
         let mut chunk = Vec::new();
         while !self.done && chunk.is_empty() {
             self.done = !self.listing.next_chunk(&mut chunk);
         }
+        let bytes = chunk.len();
         match (chunk.is_empty(), self.chunked) {
-            (false, true) => Some(encode_chunk(chunk)),
-            (false, false) => Some(chunk),
+            (false, true) => Some((encode_chunk(chunk), bytes)),
+            (false, false) => Some((chunk, bytes)),
             (true, true) => {
                 self.chunked = false;
-                Some(b"0\r\n\r\n".to_vec())
+                Some((b"0\r\n\r\n".to_vec(), 0))
             }
             (true, false) => None,
         }

@@ -7,6 +7,7 @@ use super::super::worker::Worker;
 use crate::base::thread_pool::ThreadPoolError;
 use crate::handler::LocalBoxFuture;
 use crate::serve::access_log::OwnedAccessLogEntry;
+use crate::serve::attempt::Progress;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::stream_call::StreamCall;
 use crate::wire::field_section::FieldSection;
@@ -33,10 +34,6 @@ pub(super) struct H2Exchange {
     pub(super) is_drained: bool,
     /// Bytes of the body that were thrown away.
     pub(super) drained: u64,
-    /// Work on the pool for this one request, so that it can't go on for ever.
-    pub(super) errands: u8,
-    /// It has waited for the disk's changes.
-    pub(super) has_waited: bool,
 }
 
 /// What it waits for.
@@ -61,13 +58,11 @@ pub(super) type DiskReadFuture =
 /// Work on the pool.
 pub(super) struct PendingRedispatch {
     pub(super) asked: Box<FieldSection>,
-    /// It is for the page that says that the body is too long.
-    pub(super) is_too_large: bool,
     /// What came of the request's body meanwhile, for the handler that may be called in the end. The
     /// client isn't granted more.
     pub(super) early: Vec<u8>,
-    /// Whether there is too much to do for it to be done.
-    pub(super) work: LocalBoxFuture<bool>,
+    /// Wait before the next dispatch.
+    pub(super) work: LocalBoxFuture<Progress>,
 }
 
 impl H2Exchange {
@@ -82,8 +77,6 @@ impl H2Exchange {
             stall: StallClock::default(),
             is_drained: false,
             drained: 0,
-            errands: 0,
-            has_waited: false,
         })
     }
 

@@ -562,11 +562,10 @@ impl H2Session<'_> {
             }
             H2ExchangeState::AwaitingRedispatch(errand) => match errand.work.as_mut().poll(cx) {
                 Poll::Pending => false,
-                Poll::Ready(is_overloaded) => {
+                Poll::Ready(progress) => {
                     let again = RedispatchedRequest {
                         asked: std::mem::take(&mut errand.asked),
-                        is_overloaded,
-                        is_too_large: errand.is_too_large,
+                        progress,
                         early: std::mem::take(&mut errand.early),
                     };
                     self.ask_again(id, again, cx);

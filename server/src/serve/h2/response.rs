@@ -3,20 +3,20 @@
 
 use crate::handler::pipe::pipe;
 use crate::handler::{self, Response};
-use crate::limits::{self, Limits};
+use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
+use crate::serve::attempt::{Attempt, BodyAction, Progress, ReadyResponse, RequestBody, Step};
 use crate::serve::body::BodyReader;
-use crate::serve::dispatch::{DispatchContext, DispatchOutcome, Dispatched, dispatch, too_large};
+use crate::serve::dispatch::{DispatchContext, dispatch};
 use crate::serve::h1::call;
 use crate::serve::h2::exchange::{H2Exchange, H2ExchangeState, PendingRedispatch};
 use crate::serve::h2::{H2Session, OUT_BYTES_MAX};
+use crate::serve::redispatch;
 use crate::serve::refusal::Refusal;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::stream_call::{StreamCall, WindowCredit};
 use crate::serve::subrequest::WorkerSubrequests;
-use crate::serve::synthetic_response::{
-    RETRY_AFTER, SyntheticResponse, refusal_fields, server_and_date_lines,
-};
+use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields, server_and_date_lines};
 use crate::site::{Listing, VariantResponse};
 use crate::wire::field_section::FieldSection;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -29,8 +29,6 @@ use crate::wire::status::Status;
 use crate::world::{Host, SecureFields, World};
 use std::task::{Context, Poll};
 
-/// At most this many errands to the pool for one request, as over HTTP/1.1.
-const ERRANDS_MAX: u8 = 16;
 /// What is less urgent than usual is queued even if it is small.
 const URGENCY_AT_ONCE: u8 = 3;
 
@@ -46,8 +44,6 @@ struct OwedResponse {
     body: BodyLength,
     priority: Priority,
     is_head: bool,
-    /// Its body is longer than may be.
-    is_too_large: bool,
     /// Its body is read and thrown away, whatever the response.
     is_drained: bool,
     /// Some of its body came while it waited, and is to be given to its handler.
@@ -57,10 +53,7 @@ struct OwedResponse {
 /// A request that is asked again, once what it waited for is there.
 pub(super) struct RedispatchedRequest {
     pub(super) asked: Box<FieldSection>,
-    /// There was too much to do for that.
-    pub(super) is_overloaded: bool,
-    /// It was refused for the length of its body, and waited for the page that says so.
-    pub(super) is_too_large: bool,
+    pub(super) progress: Progress,
     /// What has come of its body.
     pub(super) early: Vec<u8>,
 }
@@ -82,7 +75,6 @@ impl H2Session<'_> {
             body: BodyLength::None,
             priority: self.h2.priority_of(id, request.priority()),
             is_head: false,
-            is_too_large: false,
             is_drained: false,
             has_early_body: false,
         };
@@ -92,39 +84,22 @@ impl H2Session<'_> {
         };
         owed.is_head = head.method == Method::Head;
         owed.body = head.body;
+        let body = match ended {
+            true => RequestBody::Complete,
+            false => RequestBody::Pending,
+        };
+        let progress = Progress::default();
         let facts = DispatchContext {
-            may_wait: ended,
+            may_wait: progress.may_wait(body),
             ..self.facts()
         };
         let dispatched = dispatch(world, &head, &facts);
-        if ended {
-            self.respond(owed, request, &head, dispatched, cx);
-            return Ok(());
-        }
-        // As over HTTP/1.1, a login is decided first, a live call reads the body itself, and a client
-        // that waits for 100 (Continue) gets the final response. Any other body is read and thrown
-        // away. The response doesn't wait for the end of the body, unlike that of HTTP/1.1, where the
-        // framing of the body must prove sound first: a waiting head could be many times larger than
-        // what the client sent for it (RFC 9113 §10.5.1).
-        owed.is_drained = match dispatched.reply {
-            DispatchOutcome::Call(_) | DispatchOutcome::Login(_) => false,
-            _ => !head.expect_continue,
-        };
-        let bytes_max = bytes_max(&dispatched.reply, &head, &world.limits);
-        match head.body {
-            BodyLength::Length(length) if length > bytes_max => {
-                let reply = too_large(&dispatched, &head);
-                self.worker.stats.rejects.increment();
-                let dispatched = Dispatched {
-                    reply,
-                    ..dispatched
-                };
-                owed.is_too_large = true;
-                owed.is_drained = false;
-                self.respond(owed, request, &head, dispatched, cx);
-            }
-            _ => self.respond(owed, request, &head, dispatched, cx),
-        }
+        let attempt = Attempt::of(dispatched, world, &head, body, &progress);
+        // The response doesn't wait for the end of discarded content, unlike over HTTP/1.1, where the
+        // framing of the content must prove sound first: a waiting head could be many times larger than
+        // the client's field block (RFC 9113 §10.5.1).
+        owed.is_drained = attempt.body == BodyAction::Discard;
+        self.respond(owed, request, &head, attempt, progress, cx);
         Ok(())
     }
 
@@ -239,7 +214,6 @@ impl H2Session<'_> {
             body: BodyLength::None,
             priority: stream.priority,
             is_head: false,
-            is_too_large: false,
             is_drained: stream.work.is_drained,
             has_early_body: false,
         })
@@ -249,58 +223,50 @@ impl H2Session<'_> {
     pub(super) fn ask_again(&mut self, id: u32, again: RedispatchedRequest, cx: &mut Context<'_>) {
         let RedispatchedRequest {
             asked,
-            is_overloaded,
-            is_too_large,
+            progress,
             early,
         } = again;
         let Some(mut owed) = self.owed(id) else {
             return;
         };
         let world = self.worker.world();
-        let stream = self.h2.stream(id);
-        let has_waited = stream.is_some_and(|stream| stream.work.has_waited);
-        let facts = DispatchContext {
-            may_wait: owed.ended && !has_waited,
-            ..self.facts()
-        };
         let Ok(head) = asked.head() else {
             return self.break_off(id, H2ErrorCode::INTERNAL_ERROR);
         };
         owed.is_head = head.method == Method::Head;
-        let mut dispatched = dispatch(&world, &head, &facts);
-        if is_overloaded && matches!(dispatched.reply, DispatchOutcome::Login(_)) {
-            dispatched.reply = no(Reject::LOGINS_BUSY);
-        }
-        let is_for_it = matches!(dispatched.reply, DispatchOutcome::Call(_));
-        let is_too_long = match head.body {
-            BodyLength::Length(length) => length > world.limits.body_bytes,
-            _ => false,
-        };
-        // Either the page that says so was loaded, or a login was right. One that was wrong is told
-        // whatever its body.
-        if is_too_large || is_for_it && is_too_long {
-            owed.is_too_large = true;
-            dispatched.reply = too_large(&dispatched, &head);
-        }
-        if matches!(dispatched.reply, DispatchOutcome::Call(_)) && owed.is_drained {
-            // A new World came while the body was thrown away, and would have wanted it.
-            dispatched.reply = no(Reject::CHANGING);
-        }
         owed.has_early_body = !early.is_empty();
-        self.respond(owed, &asked, &head, dispatched, cx);
+        let body = match (owed.is_drained, owed.ended && early.is_empty()) {
+            (true, _) => RequestBody::Discarded,
+            (false, true) => RequestBody::Complete,
+            (false, false) => RequestBody::Pending,
+        };
+        let facts = DispatchContext {
+            may_wait: progress.may_wait(body),
+            ..self.facts()
+        };
+        let dispatched = dispatch(&world, &head, &facts);
+        let attempt = Attempt::of(dispatched, &world, &head, body, &progress);
+        if attempt.body == BodyAction::Discard
+            && let Some(stream) = self.h2.stream(id)
+        {
+            owed.is_drained = true;
+            stream.work.is_drained = true;
+        }
+        self.respond(owed, &asked, &head, attempt, progress, cx);
         if owed.has_early_body {
-            self.give_early(owed, early);
+            self.give_early(owed, early, &world);
         }
     }
 
-    /// Gives a handler what came of the body before the handler was called.
-    fn give_early(&mut self, owed: OwedResponse, early: Vec<u8>) {
+    /// Gives a handler the content received before the call of the handler.
+    fn give_early(&mut self, owed: OwedResponse, early: Vec<u8>, world: &World) {
         let bytes = early.len();
         let mut is_taken = false;
         if let Some(stream) = self.h2.stream(owed.id) {
             match &mut stream.work.state {
+                _ if stream.work.is_drained => return self.drain(owed.id, bytes, false, world),
                 H2ExchangeState::Call(call) => is_taken = call.take(&early, owed.ended),
-                // It waits for something else first.
+                // The request waits again.
                 H2ExchangeState::AwaitingRedispatch(errand) => {
                     let held = errand.asked.held_bytes() + bytes;
                     errand.early = early;
@@ -371,93 +337,70 @@ impl H2Session<'_> {
         self.h2.stream(owed.id).map(|stream| &mut *stream.work)
     }
 
-    /// Carries out a reply, or begins what has to be waited for first.
+    /// Executes the next step of a request.
     fn respond(
         &mut self,
         owed: OwedResponse,
         request: &FieldSection,
         head: &RequestHead<'_>,
-        dispatched: Dispatched<'_>,
+        attempt: Attempt<'_>,
+        progress: Progress,
         cx: &mut Context<'_>,
     ) {
-        let Dispatched {
-            host, user, reply, ..
-        } = dispatched;
+        if attempt.is_too_large() {
+            self.worker.stats.rejects.increment();
+        }
+        let Attempt {
+            host, user, step, ..
+        } = attempt;
         let line = AccessLogEntry::new(&self.worker, Some(head), host, user.as_deref());
-        let mut has_waited = false;
-        let work: handler::LocalBoxFuture<bool> = match reply {
-            DispatchOutcome::Load(load) => {
-                let job = self.worker.pool.run(move || load.run());
-                Box::pin(async move {
-                    // Whatever came of it, asking again will tell.
-                    let _ = job.await;
-                    false
-                })
-            }
-            // Right or wrong, it is in the ledger then.
-            DispatchOutcome::Login(ask) => Box::pin(async move { ask.answer().await.is_err() }),
-            DispatchOutcome::AwaitCatchUp(catch_up) => {
-                has_waited = true;
-                Box::pin(async move {
-                    catch_up.wait().await;
-                    false
-                })
-            }
-            DispatchOutcome::Call(ref handler) => {
-                let handler = handler.clone();
-                // The handler has a copy of the head, and what it makes of it for a script.
-                let head_bytes = 2 * request.held_bytes() + line.kept_bytes(&self.worker);
-                let Some(owed) = self.take_up(owed, head_bytes) else {
+        match step {
+            Step::Wait(wait) => {
+                let work = redispatch::wait(wait, &self.worker.pool, progress);
+                let Some(owed) = self.take_up(owed, request.held_bytes()) else {
                     return;
                 };
-                return self.begin_call(owed, handler, head, host, user.clone(), &line);
+                if let Some(exchange) = self.exchange(owed) {
+                    exchange.state = H2ExchangeState::AwaitingRedispatch(PendingRedispatch {
+                        asked: Box::new(request.clone()),
+                        early: Vec::new(),
+                        work,
+                    });
+                }
             }
-            reply => return self.send(owed, reply, &line, cx),
-        };
-        let Some(owed) = self.take_up(owed, request.held_bytes()) else {
-            return;
-        };
-        let Some(exchange) = self.exchange(owed) else {
-            return;
-        };
-        exchange.errands += 1;
-        exchange.has_waited |= has_waited;
-        if exchange.errands > ERRANDS_MAX {
-            let reject = Some(Reject::CHANGING);
-            let small = SyntheticResponse::refusal(Reject::CHANGING);
-            return self.send_small(owed, small, &AccessLogEntry { reject, ..line }, cx);
+            Step::Call(handler) => {
+                // The handler has a copy of the head, and a script has variables made from the head.
+                let head_bytes = 2 * request.held_bytes() + line.kept_bytes(&self.worker);
+                if let Some(owed) = self.take_up(owed, head_bytes) {
+                    self.begin_call(owed, handler, head, host, user.clone(), &line);
+                }
+            }
+            Step::Send(response) => self.send(owed, response, &line, cx),
         }
-        exchange.state = H2ExchangeState::AwaitingRedispatch(PendingRedispatch {
-            asked: Box::new(request.clone()),
-            is_too_large: owed.is_too_large,
-            early: Vec::new(),
-            work,
-        });
     }
 
-    /// A reply that needs nothing more.
+    /// Sends a response without a handler.
     fn send(
         &mut self,
         owed: OwedResponse,
-        reply: DispatchOutcome,
+        response: ReadyResponse,
         line: &AccessLogEntry<'_>,
         cx: &mut Context<'_>,
     ) {
-        match reply {
-            DispatchOutcome::Stored(stored) => {
+        match response {
+            ReadyResponse::Stored(stored) => {
                 let mut fields = Vec::new();
-                match stored.status {
-                    Status::SERVICE_UNAVAILABLE | Status::TOO_MANY_REQUESTS => {
-                        fields.extend_from_slice(RETRY_AFTER)
-                    }
-                    _ => stored.push_changing(&mut fields),
-                }
                 if stored.is_from_cache() {
                     self.worker.stats.cache_hits.increment();
+                    stored.push_changing(&mut fields);
                 }
-                self.send_stored(owed, stored, &fields, line, cx);
+                let line = AccessLogEntry {
+                    reject: stored.reject(),
+                    ..*line
+                };
+                self.send_stored(owed, stored, &fields, &line, cx);
             }
-            DispatchOutcome::Refuse { reject, page } => {
+            ReadyResponse::Refuse { reject, page } => {
                 let line = AccessLogEntry {
                     reject: Some(reject),
                     ..*line
@@ -467,25 +410,8 @@ impl H2Session<'_> {
                     None => self.send_small(owed, SyntheticResponse::refusal(reject), &line, cx),
                 }
             }
-            DispatchOutcome::Redirect { status, location } => {
-                self.send_small(
-                    owed,
-                    SyntheticResponse::redirect(status, &location),
-                    line,
-                    cx,
-                );
-            }
-            DispatchOutcome::Options => {
-                self.send_small(owed, SyntheticResponse::options(), line, cx)
-            }
-            DispatchOutcome::Challenge(answer) => {
-                self.send_small(owed, SyntheticResponse::challenge(answer), line, cx)
-            }
-            DispatchOutcome::Listing(listing) => self.send_listing(owed, listing, line),
-            DispatchOutcome::Load(_)
-            | DispatchOutcome::Login(_)
-            | DispatchOutcome::AwaitCatchUp(_)
-            | DispatchOutcome::Call(_) => {}
+            ReadyResponse::Synthetic(small) => self.send_small(owed, small, line, cx),
+            ReadyResponse::Listing(listing) => self.send_listing(owed, listing, line),
         }
     }
 
@@ -903,20 +829,6 @@ impl H2Session<'_> {
 const DATE_NAME_BYTES: usize = 6;
 /// What a head takes at most that is answered at once; a longer one only makes `out` a little longer.
 const HEAD_BYTES: usize = 512;
-
-/// How long a body may be, if that is told.
-fn bytes_max(reply: &DispatchOutcome, head: &RequestHead<'_>, limits: &Limits) -> u64 {
-    match reply {
-        DispatchOutcome::Call(_) => limits.body_bytes,
-        DispatchOutcome::Login(_) => u64::MAX,
-        _ if head.expect_continue => u64::MAX,
-        _ => limits.body_discard_bytes,
-    }
-}
-
-fn no(reject: Reject) -> DispatchOutcome {
-    DispatchOutcome::Refuse { reject, page: None }
-}
 
 fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {
     host.map(|host| &*host.secure_fields)

@@ -4,17 +4,18 @@
 //! has to wait (a file, a password, a handler, the peer) is awaited in line.
 
 use super::super::body::{BodyFill, BodyReader};
-use super::super::dispatch::{DispatchContext, DispatchOutcome, Dispatched, dispatch, too_large};
+use super::super::dispatch::{DispatchContext, dispatch};
 use super::super::worker::Worker;
 use super::session::{H3Session, now, varint};
-use crate::base::change_tracker::CatchUp;
 use crate::handler::LocalBoxFuture;
 use crate::limits::{self, Limits};
 use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
+use crate::serve::attempt::{Attempt, BodyAction, Progress, ReadyResponse, RequestBody, Step};
 use crate::serve::h3::call::H3Call;
 use crate::serve::h3::pending_request::{PendingRequest, ShedError};
+use crate::serve::redispatch;
 use crate::serve::request_ledger::RequestReservation;
-use crate::serve::synthetic_response::{RETRY_AFTER, SyntheticResponse, refusal_fields};
+use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
 use crate::site::{Listing, VariantResponse};
 use crate::wire::field_section::FieldSection;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -34,9 +35,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::timeout;
-
-/// At most this many errands to the pool for one request, as over HTTP/1.1.
-const ERRANDS_MAX: u8 = 16;
 
 /// One request.
 pub(super) struct H3Exchange {
@@ -95,10 +93,8 @@ enum H3ExchangeStep {
     Done,
     /// Some of it isn't yet.
     Send(H3Response),
-    /// Ask again after this; too much to do, if true.
-    Wait(LocalBoxFuture<bool>),
-    /// Ask again after the disk's changes.
-    AwaitCatchUp(CatchUp),
+    /// A wait, then another dispatch.
+    Wait(LocalBoxFuture<Progress>),
     /// A handler is at work.
     Call(Box<H3Call>),
 }
@@ -305,24 +301,14 @@ impl H3Exchange {
         let mut world = self.worker().world();
         self.read_fields(request, &world.limits).await?;
         world = self.worker().world();
-        let mut asking = H3RedispatchState::default();
+        let mut progress = Progress::default();
         loop {
-            let next = self.decide(request, &world, &mut asking)?;
-            match next {
-                H3ExchangeStep::Done | H3ExchangeStep::Send(_) | H3ExchangeStep::Call(_) => {
-                    return Ok(next);
-                }
-                H3ExchangeStep::Wait(work) => {
-                    self.take_up(request.held_bytes())?;
-                    asking.errands += 1;
-                    asking.is_overloaded = self.waiting.unless_shed(work).await?;
-                }
-                H3ExchangeStep::AwaitCatchUp(catch_up) => {
-                    self.take_up(request.held_bytes())?;
-                    asking.has_waited = true;
-                    self.waiting.unless_shed(catch_up.wait()).await?;
-                }
-            }
+            let next = self.decide(request, &world, &progress)?;
+            let H3ExchangeStep::Wait(work) = next else {
+                return Ok(next);
+            };
+            self.take_up(request.held_bytes())?;
+            progress = self.waiting.unless_shed(work).await?;
             self.worker().clock.tick();
             world = self.worker().world();
         }
@@ -534,7 +520,7 @@ impl H3Exchange {
         &mut self,
         request: &FieldSection,
         world: &World,
-        asking: &mut H3RedispatchState,
+        progress: &Progress,
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let head = match request.head() {
             Ok(head) => head,
@@ -547,42 +533,21 @@ impl H3Exchange {
         // Datagrams do not pass through the poller, so the poller may not know of the latest changes on
         // disk.
         self.worker().poller.check_inotify();
+        // Discarded content is read behind the response, so that no head is kept until the end of the
+        // content. Until then a handler can still have the content.
+        let body = match self.ended {
+            true => RequestBody::Complete,
+            false => RequestBody::Pending,
+        };
         let facts = DispatchContext {
-            may_wait: self.ended && !asking.has_waited,
+            may_wait: progress.may_wait(body),
             ..self.session.facts()
         };
-        let mut dispatched = dispatch(world, &head, &facts);
-        if asking.is_overloaded && matches!(dispatched.reply, DispatchOutcome::Login(_)) {
-            dispatched.reply = no(Reject::LOGINS_BUSY);
-        }
-        if !self.ended {
-            // As over HTTP/1.1, a login is decided first, a live call reads the body itself, and a client
-            // that waits for 100 (Continue) gets the final response. Any other body is thrown away
-            // behind the response, so that no head has to be kept until its end. After a login that
-            // failed the body isn't waited for.
-            let was_login = asking.errands > 0 && !asking.is_too_large;
-            let is_waiting = head.expect_continue || was_login;
-            let (is_drained, bytes_max) = match dispatched.reply {
-                DispatchOutcome::Call(_) => (false, world.limits.body_bytes),
-                DispatchOutcome::Login(_) => (false, u64::MAX),
-                _ if is_waiting => (false, u64::MAX),
-                _ => (true, world.limits.body_discard_bytes),
-            };
-            match head.body {
-                BodyLength::Length(length) if length > bytes_max => {
-                    if !std::mem::replace(&mut asking.is_too_large, true) {
-                        self.worker().stats.rejects.increment();
-                    }
-                    dispatched.reply = too_large(&dispatched, &head);
-                }
-                _ => self.is_drained = is_drained,
-            }
-        }
-        if asking.errands > ERRANDS_MAX && is_errand(&dispatched.reply) {
-            dispatched.reply = no(Reject::CHANGING);
-        }
+        let dispatched = dispatch(world, &head, &facts);
+        let attempt = Attempt::of(dispatched, world, &head, body, progress);
+        self.is_drained = attempt.body == BodyAction::Discard;
         self.prioritise(request);
-        self.respond(&head, request, dispatched, world)
+        self.respond(&head, request, attempt, world, progress)
     }
 
     /// What the Priority field says goes for the order in which QUIC sends what it holds. Who says
@@ -624,66 +589,57 @@ impl H3Exchange {
         &mut self,
         head: &RequestHead<'_>,
         request: &FieldSection,
-        dispatched: Dispatched<'_>,
+        attempt: Attempt<'_>,
         world: &World,
+        progress: &Progress,
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
-        let Dispatched {
-            host, user, reply, ..
-        } = dispatched;
         let worker = self.worker().clone();
+        if attempt.is_too_large() {
+            worker.stats.rejects.increment();
+        }
+        let Attempt {
+            host, user, step, ..
+        } = attempt;
         let line = AccessLogEntry::new(&worker, Some(head), host, user.as_deref());
-        Ok(match reply {
-            DispatchOutcome::Load(load) => {
-                let job = worker.pool.run(move || load.run());
-                H3ExchangeStep::Wait(Box::pin(async move {
-                    // Whatever came of it, asking again will tell.
-                    let _ = job.await;
-                    false
-                }))
+        let response = match step {
+            Step::Wait(wait) => {
+                let work = redispatch::wait(wait, &worker.pool, *progress);
+                return Ok(H3ExchangeStep::Wait(work));
             }
-            // Right or wrong, it is in the ledger then.
-            DispatchOutcome::Login(ask) => {
-                H3ExchangeStep::Wait(Box::pin(async move { ask.answer().await.is_err() }))
-            }
-            DispatchOutcome::AwaitCatchUp(catch_up) => H3ExchangeStep::AwaitCatchUp(catch_up),
-            DispatchOutcome::Call(handler) => {
-                // The handler has a copy of the head, and what it makes of it for a script.
+            Step::Call(handler) => {
+                // The handler has a copy of the head, and a script has variables made from the head.
                 self.take_up(2 * request.held_bytes() + line.kept_bytes(&worker))?;
                 let live = H3Call::begin(self, handler, head, user.clone(), &line, world);
-                H3ExchangeStep::Call(Box::new(live))
+                return Ok(H3ExchangeStep::Call(Box::new(live)));
             }
-            DispatchOutcome::Stored(stored) => {
+            Step::Send(response) => response,
+        };
+        match response {
+            ReadyResponse::Stored(stored) => {
                 let mut fields = Vec::new();
-                match stored.status {
-                    Status::SERVICE_UNAVAILABLE | Status::TOO_MANY_REQUESTS => {
-                        fields.extend_from_slice(RETRY_AFTER)
-                    }
-                    _ => stored.push_changing(&mut fields),
-                }
                 if stored.is_from_cache() {
                     worker.stats.cache_hits.increment();
+                    stored.push_changing(&mut fields);
                 }
-                self.send_stored(stored, &fields, &line)?
+                let line = AccessLogEntry {
+                    reject: stored.reject(),
+                    ..line
+                };
+                self.send_stored(stored, &fields, &line)
             }
-            DispatchOutcome::Refuse { reject, page } => {
+            ReadyResponse::Refuse { reject, page } => {
                 let line = AccessLogEntry {
                     reject: Some(reject),
                     ..line
                 };
                 match page {
-                    Some(page) => self.send_stored(page, refusal_fields(reject), &line)?,
-                    None => self.send_small(SyntheticResponse::refusal(reject), &line)?,
+                    Some(page) => self.send_stored(page, refusal_fields(reject), &line),
+                    None => self.send_small(SyntheticResponse::refusal(reject), &line),
                 }
             }
-            DispatchOutcome::Redirect { status, location } => {
-                self.send_small(SyntheticResponse::redirect(status, &location), &line)?
-            }
-            DispatchOutcome::Options => self.send_small(SyntheticResponse::options(), &line)?,
-            DispatchOutcome::Challenge(answer) => {
-                self.send_small(SyntheticResponse::challenge(answer), &line)?
-            }
-            DispatchOutcome::Listing(listing) => self.send_listing(listing, &line)?,
-        })
+            ReadyResponse::Synthetic(small) => self.send_small(small, &line),
+            ReadyResponse::Listing(listing) => self.send_listing(listing, &line),
+        }
     }
 
     /// A stored page.
@@ -902,17 +858,6 @@ impl H3Exchange {
     }
 }
 
-/// How a request stands between two looks at it.
-#[derive(Default)]
-struct H3RedispatchState {
-    errands: u8,
-    is_overloaded: bool,
-    /// It has waited for the disk's changes.
-    has_waited: bool,
-    /// It is longer than may be, and the page that says so is loaded.
-    is_too_large: bool,
-}
-
 impl H3Response {
     /// Hands the chunks to QUIC; ready when it has them all.
     async fn write(
@@ -985,14 +930,6 @@ const HEAD_BYTES: usize = 64;
 const LAST_BYTES: Duration = Duration::from_secs(5);
 /// So many parts of a body go between two looks at how fast the peer takes them.
 const PARTS_BETWEEN_LOOKS: u32 = 2;
-
-fn no(reject: Reject) -> DispatchOutcome {
-    DispatchOutcome::Refuse { reject, page: None }
-}
-
-fn is_errand(reply: &DispatchOutcome) -> bool {
-    matches!(reply, DispatchOutcome::Load(_) | DispatchOutcome::Login(_))
-}
 
 fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {
     host.map(|host| &*host.secure_fields)

@@ -1,0 +1,647 @@
+//! The same requests over HTTP/1.1, HTTP/1.1 with TLS, HTTP/2, HTTP/3 and as a subrequest: status, fields,
+//! content, rule and log line are equal, except for the rows of [`DIFFERENCES`].
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::h3::{python, support};
+use crate::support::h2::H2;
+use crate::support::wire::{Over, Response, Wire};
+use crate::support::{Folder, Server, eventually, finish, run, server_table, site_table};
+
+/// How a request reaches the server.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Via {
+    Plain,
+    Tls,
+    Http2,
+    Http3,
+    /// A CGI script's `Location: /path` (RFC 3875 §6.2.2).
+    Subrequest,
+}
+
+/// The versions that are compared with plain HTTP/1.1.
+const OTHERS: [Via; 4] = [Via::Tls, Via::Http2, Via::Http3, Via::Subrequest];
+
+/// The content of a request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Content {
+    None,
+    /// Bytes, announced by Content-Length.
+    Length(usize),
+    /// Bytes of no announced length: chunked over HTTP/1.1.
+    Open(usize),
+    /// A length that is announced, and no bytes.
+    Withheld(usize),
+}
+
+use Content::{Length, None as Nothing, Open, Withheld};
+
+/// A request: a label, the method, the path, fields and the content.
+type Row = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    Content,
+);
+
+/// `ant:crumb`
+const RIGHT: (&str, &str) = ("authorization", "Basic YW50OmNydW1i");
+/// `ant:bread`
+const WRONG: (&str, &str) = ("authorization", "Basic YW50OmJyZWFk");
+const EXPECT: (&str, &str) = ("expect", "100-continue");
+const GZIP: (&str, &str) = ("accept-encoding", "gzip");
+
+/// Content beyond the limit `body_discard_bytes` of the tests' server.
+const DISCARD_PASSED: usize = 3_000;
+/// Content beyond the limit `body_bytes` of the tests' server.
+const BODY_PASSED: usize = 6_000;
+
+#[rustfmt::skip] // A table reads better in columns.
+const ROWS: &[Row] = &[
+    ("page", "GET", "/", &[], Nothing),
+    ("page, HEAD", "HEAD", "/", &[], Nothing),
+    ("empty", "GET", "/empty.txt", &[], Nothing),
+    ("gzip", "GET", "/page.txt", &[GZIP], Nothing),
+    ("gzip, HEAD", "HEAD", "/page.txt", &[GZIP], Nothing),
+    ("middle", "GET", "/middle.bin", &[], Nothing),
+    ("large", "GET", "/large.bin", &[], Nothing),
+    ("large, HEAD", "HEAD", "/large.bin", &[], Nothing),
+    ("absent", "GET", "/absent", &[], Nothing),
+    ("absent, HEAD", "HEAD", "/absent", &[], Nothing),
+    ("absent, referer", "GET", "/absent", &[("referer", "https://localhost/")], Nothing),
+    ("hidden", "GET", "/.hidden", &[], Nothing),
+    ("bad escape", "GET", "/%zz", &[], Nothing),
+    ("escaped slash", "GET", "/a%2fb", &[], Nothing),
+    ("options", "OPTIONS", "/", &[], Nothing),
+    ("options *", "OPTIONS", "*", &[], Nothing),
+    ("trace", "TRACE", "/", &[], Nothing),
+    ("unknown method", "BREW", "/", &[], Nothing),
+    ("delete", "DELETE", "/page.txt", &[], Nothing),
+    ("post", "POST", "/", &[], Nothing),
+    ("folder", "GET", "/sub", &[], Nothing),
+    ("folder, query", "GET", "/sub?x=y", &[], Nothing),
+    ("listing", "GET", "/sub/", &[], Nothing),
+    ("listing, JSON", "GET", "/sub/?format=json", &[], Nothing),
+    ("listing, HEAD", "HEAD", "/sub/", &[], Nothing),
+    ("redirect", "GET", "/old/x", &[], Nothing),
+    ("redirect, HEAD", "HEAD", "/old/x", &[], Nothing),
+    ("address", "GET", "/denied/x", &[], Nothing),
+    ("address, HEAD", "HEAD", "/denied/x", &[], Nothing),
+    ("login missing", "GET", "/private/", &[], Nothing),
+    ("login wrong", "GET", "/private/", &[WRONG], Nothing),
+    ("login wrong, HEAD", "HEAD", "/private/", &[WRONG], Nothing),
+    ("login right", "GET", "/private/", &[RIGHT], Nothing),
+    ("login right, absent", "GET", "/private/absent", &[RIGHT], Nothing),
+    ("login garbled", "GET", "/private/", &[("authorization", "Basic !")], Nothing),
+    ("range", "GET", "/page.txt", &[("range", "bytes=3-7")], Nothing),
+    ("range, suffix", "GET", "/page.txt", &[("range", "bytes=-5")], Nothing),
+    ("range, several", "GET", "/large.bin", &[("range", "bytes=0-9, 1000000-1000009, 5-6")], Nothing),
+    ("range passed", "GET", "/page.txt", &[("range", "bytes=5000-")], Nothing),
+    ("range, HEAD", "HEAD", "/page.txt", &[("range", "bytes=3-7")], Nothing),
+    ("not modified", "GET", "/page.txt", &[("if-none-match", "*")], Nothing),
+    ("precondition", "GET", "/page.txt", &[("if-match", "\"x\"")], Nothing),
+    ("precondition, HEAD", "HEAD", "/page.txt", &[("if-match", "\"x\"")], Nothing),
+    ("expect unknown", "GET", "/", &[("expect", "more")], Nothing),
+    ("cgi", "GET", "/run/plain", &[], Nothing),
+    ("cgi, HEAD", "HEAD", "/run/plain", &[], Nothing),
+    ("cgi, status", "GET", "/run/own", &[], Nothing),
+    ("cgi, dies", "GET", "/run/dies", &[], Nothing),
+    ("cgi, dies, HEAD", "HEAD", "/run/dies", &[], Nothing),
+    ("cgi, absent", "GET", "/run/absent", &[], Nothing),
+    ("cgi, 503", "GET", "/run/unavailable", &[], Nothing),
+    ("slow", "GET", "/slow?lines=2&pause_ms=1", &[], Nothing),
+    ("slow, HEAD", "HEAD", "/slow?lines=2&pause_ms=1", &[], Nothing),
+    ("cached", "GET", "/cached/kept", &[], Nothing),
+    ("cached 503", "GET", "/cached/unavailable", &[], Nothing),
+    ("handler fails", "GET", "/test?status=fault", &[], Nothing),
+    ("echo, nothing", "POST", "/echo", &[], Nothing),
+    ("echo, empty", "POST", "/echo", &[], Length(0)),
+    ("echo", "POST", "/echo", &[], Length(100)),
+    ("echo, open", "POST", "/echo", &[], Open(100)),
+    ("echo, expect", "POST", "/echo", &[EXPECT], Length(100)),
+    ("echo, expect, open", "POST", "/echo", &[EXPECT], Open(100)),
+    ("echo, too large", "POST", "/echo", &[], Length(BODY_PASSED)),
+    ("echo, withheld too large", "POST", "/echo", &[EXPECT], Withheld(BODY_PASSED)),
+    ("cgi, body", "POST", "/run/plain", &[], Length(100)),
+    ("page, body", "GET", "/", &[], Length(100)),
+    ("page, open body", "GET", "/", &[], Open(100)),
+    ("page, body too large", "GET", "/", &[], Length(DISCARD_PASSED)),
+    ("page, open body too large", "GET", "/", &[], Open(DISCARD_PASSED)),
+    ("login wrong, body too large", "POST", "/private/echo", &[WRONG], Length(DISCARD_PASSED)),
+    ("login wrong, open body too large", "POST", "/private/echo", &[WRONG], Open(DISCARD_PASSED)),
+    ("login wrong, expect", "POST", "/private/echo", &[WRONG, EXPECT], Withheld(100)),
+    ("page, withheld too large", "GET", "/", &[], Withheld(DISCARD_PASSED)),
+    ("page, expect", "GET", "/", &[EXPECT], Withheld(100)),
+    ("page, expect too large", "GET", "/", &[EXPECT], Withheld(DISCARD_PASSED)),
+    ("post, body", "POST", "/", &[], Length(100)),
+    ("post, expect", "POST", "/", &[EXPECT], Withheld(100)),
+    ("absent, body", "POST", "/absent", &[], Length(100)),
+    ("absent, body too large", "POST", "/absent", &[], Length(DISCARD_PASSED)),
+    ("redirect, body", "POST", "/old/x", &[], Length(100)),
+    ("address, expect", "POST", "/denied/x", &[EXPECT], Withheld(100)),
+    ("login missing, expect", "POST", "/private/echo", &[EXPECT], Withheld(100)),
+    ("login missing, body", "POST", "/private/echo", &[], Length(100)),
+    ("login wrong, body", "POST", "/private/echo", &[WRONG], Length(100)),
+    ("login right, body", "POST", "/private/echo", &[RIGHT], Length(100)),
+    ("login right, too large", "POST", "/private/echo", &[RIGHT], Length(BODY_PASSED)),
+    ("login right, page, body", "POST", "/private/", &[RIGHT], Length(100)),
+    ("bad length", "POST", "/", &[("content-length", "x")], Nothing),
+];
+
+/// The parts of a response and of its log line in which a version may differ.
+type Parts = &'static [&'static str];
+
+/// Differences from plain HTTP/1.1 that are intended: labels of rows, the version, the parts that differ, and
+/// the reason.
+#[rustfmt::skip]
+const DIFFERENCES: &[(&[&str], Via, Parts, &str)] = &[
+    (&["page, open body too large", "login wrong, open body too large"], Via::Http2,
+        &["status", "fields", "content", "rule", "log"],
+        "the response waits for the end of the content over HTTP/1.1 alone (RFC 9113 §10.5.1)"),
+    (&["page, open body too large", "login wrong, open body too large"], Via::Http3,
+        &["status", "fields", "content", "rule", "log"],
+        "the response waits for the end of the content over HTTP/1.1 alone (RFC 9113 §10.5.1)"),
+    (&["range passed", "precondition", "precondition, HEAD"], Via::Subrequest, &["rule"],
+        "a stored response for a condition or a range is a response of the script"),
+    (&["escaped slash"], Via::Subrequest, &["status", "fields", "content", "rule", "log"],
+        "the script sent an invalid path, not the client (RFC 3875 §6.2.2)"),
+    (&["login right", "login right, absent"], Via::Subrequest, &["log"],
+        "the log line is the one of the client's request, whose path has no guard"),
+];
+
+/// A response with its log line, without the parts that every two responses differ in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Seen {
+    /// 0 for a stream that the server reset.
+    status: u16,
+    fields: Vec<String>,
+    content: String,
+    rule: String,
+    log: String,
+}
+
+impl Seen {
+    fn differing_parts(&self, other: &Seen) -> Vec<&'static str> {
+        let parts = [
+            ("status", self.status != other.status),
+            ("fields", self.fields != other.fields),
+            ("content", self.content != other.content),
+            ("rule", self.rule != other.rule),
+            ("log", self.log != other.log),
+        ];
+        let differing = parts.iter().filter(|(_, differs)| *differs);
+        differing.map(|(name, _)| *name).collect()
+    }
+}
+
+/// A response without its log line.
+struct Answer {
+    status: u16,
+    fields: Vec<(String, String)>,
+    length: usize,
+    adler32: u32,
+}
+
+impl Answer {
+    fn of(response: Option<Response>) -> Answer {
+        let Some(response) = response else {
+            return Answer {
+                status: 0,
+                fields: Vec::new(),
+                length: 0,
+                adler32: 1,
+            };
+        };
+        Answer {
+            status: response.status,
+            length: response.body.len(),
+            adler32: adler32(&response.body),
+            fields: response.fields,
+        }
+    }
+
+    /// Parses a line of the HTTP/3 client: the status, the length and the checksum of the content, and the
+    /// fields, separated by tabs.
+    fn parse(line: &str) -> Answer {
+        let mut parts = line.split('\t');
+        let mut number = || {
+            parts
+                .next()
+                .and_then(|part| part.parse().ok())
+                .expect("a number")
+        };
+        let (status, length, adler32): (usize, usize, usize) = (number(), number(), number());
+        let fields = parts.map(|field| {
+            let (name, value) = field.split_once(": ").expect("a field");
+            (name.to_owned(), value.to_owned())
+        });
+        Answer {
+            status: status as u16,
+            length,
+            adler32: adler32 as u32,
+            fields: fields.collect(),
+        }
+    }
+
+    /// Adds the log line, a line of JSON.
+    fn with_log(self, line: &str) -> Seen {
+        let own = ["date", "connection", "transfer-encoding", "alt-svc"];
+        let steady = |name: &str, value: String| match name {
+            "age" => String::new(),
+            "cache-status" => value.split("ttl=").next().unwrap_or_default().to_owned(),
+            _ => value
+                .split("boundary=")
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+        };
+        let fields = self.fields.into_iter();
+        let fields = fields.map(|(name, value)| (name.to_lowercase(), value));
+        let fields = fields.filter(|(name, _)| !own.contains(&name.as_str()));
+        let mut fields: Vec<String> = fields
+            .map(|(name, value)| format!("{name}: {}", steady(&name, value)))
+            .collect();
+        let is_multipart = fields.iter().any(|field| field.contains("multipart/"));
+        fields.sort();
+        let request = json_value(line, "request").replace("/run/to?", "");
+        let request = request
+            .rsplit_once(" HTTP/")
+            .map_or("", |(request, _)| request);
+        let mut log = format!("{request}\"");
+        for key in ["status", "bytes", "host", "user", "referer"] {
+            let _ = write!(log, " {key}={}", json_value(line, key));
+        }
+        Seen {
+            status: self.status,
+            fields,
+            content: match is_multipart {
+                true => self.length.to_string(),
+                false => format!("{} bytes, {:08x}", self.length, self.adler32),
+            },
+            rule: json_value(line, "rule").to_owned(),
+            log,
+        }
+    }
+}
+
+/// Returns the text of a value in a line of JSON, or an empty text.
+fn json_value<'l>(line: &'l str, key: &str) -> &'l str {
+    let Some((_, rest)) = line.split_once(&format!("\"{key}\":")) else {
+        return "";
+    };
+    let end = rest.find(",\"").or(rest.find('}'));
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+/// Checksum of RFC 1950 §8.2, which Python's zlib has too.
+fn adler32(bytes: &[u8]) -> u32 {
+    let (mut low, mut high) = (1u32, 0u32);
+    for byte in bytes {
+        low = (low + u32::from(*byte)) % 65_521;
+        high = (high + low) % 65_521;
+    }
+    high << 16 | low
+}
+
+fn body(bytes: usize) -> Vec<u8> {
+    vec![b'b'; bytes]
+}
+
+fn ask_h1(server: &Server, over: Over, row: &Row, path: &str) -> Answer {
+    let (_, method, _, fields, content) = row;
+    let mut request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
+    for (name, value) in *fields {
+        let _ = write!(request, "{name}: {value}\r\n");
+    }
+    let mut request = match content {
+        Nothing => request + "\r\n",
+        Length(bytes) | Withheld(bytes) => format!("{request}Content-Length: {bytes}\r\n\r\n"),
+        Open(bytes) => format!("{request}Transfer-Encoding: chunked\r\n\r\n{bytes:x}\r\n"),
+    }
+    .into_bytes();
+    match content {
+        Length(bytes) => request.extend(body(*bytes)),
+        Open(bytes) => {
+            request.extend(body(*bytes));
+            request.extend_from_slice(b"\r\n0\r\n\r\n");
+        }
+        Nothing | Withheld(_) => {}
+    }
+    let mut wire = Wire::over(server, over);
+    wire.send(request);
+    let mut response = wire.next_response(method);
+    while response.as_ref().is_some_and(|it| it.status == 100) {
+        response = wire.next_response(method);
+    }
+    Answer::of(response)
+}
+
+fn ask_h2(server: &Server, row: &Row) -> Answer {
+    let (_, method, path, fields, content) = row;
+    let mut fields: Vec<(&str, &str)> = fields.to_vec();
+    let length = match content {
+        Length(bytes) | Withheld(bytes) => bytes.to_string(),
+        Nothing | Open(_) => String::new(),
+    };
+    if !length.is_empty() {
+        fields.push(("content-length", &length));
+    }
+    let mut h2 = H2::open(server, Over::Tls);
+    let id = h2.ask(method, path, &fields, *content == Nothing);
+    if let Length(bytes) | Open(bytes) = content {
+        h2.data(id, &body(*bytes), true);
+    }
+    while let Some(frame) = h2.next() {
+        let is_reset = frame.kind == anthill::wire::h2::frame::RST_STREAM;
+        h2.record_frame(&frame);
+        if frame.stream == id && (frame.ends() || is_reset) {
+            break;
+        }
+    }
+    Answer::of(h2.partial_response(id).cloned())
+}
+
+/// Sends the requests over HTTP/3 by one client program, each over a connection of its own.
+fn ask_h3(server: &Server, rows: &[Row]) -> Vec<Answer> {
+    let mut input = String::new();
+    for (_, method, path, fields, content) in rows {
+        let fields: Vec<String> = fields
+            .iter()
+            .map(|(name, value)| format!("[{name:?}, {value:?}]"))
+            .collect();
+        let (kind, bytes) = match content {
+            Nothing => ("nothing", 0),
+            Length(bytes) => ("length", *bytes),
+            Open(bytes) => ("open", *bytes),
+            Withheld(bytes) => ("withheld", *bytes),
+        };
+        let fields = fields.join(", ");
+        let _ = writeln!(
+            input,
+            "[{method:?}, {path:?}, [{fields}], {kind:?}, {bytes}]"
+        );
+    }
+    let mut command = python();
+    command
+        .arg(support("h3_client.py"))
+        .arg(server.https_port.to_string())
+        .arg("versions");
+    let done = finish(command, input.as_bytes());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done.stdout.lines().map(Answer::parse).collect()
+}
+
+/// Returns true if a script can lead to the request: a subrequest has GET or HEAD as its method and no
+/// content, and its path is valid.
+fn fits_subrequest(row: &Row) -> bool {
+    let (label, method, _, _, content) = row;
+    matches!(*method, "GET" | "HEAD") && *content == Nothing && *label != "bad escape"
+}
+
+/// Sends the requests one after the other, and returns the responses with their log lines.
+fn ask(server: &Server, via: Via, rows: &[Row]) -> Vec<Seen> {
+    let before = server.output.all().len();
+    let answers: Vec<Answer> = match via {
+        Via::Plain | Via::Tls => {
+            let over = if via == Via::Plain {
+                Over::Plain
+            } else {
+                Over::Tls
+            };
+            rows.iter()
+                .map(|row| ask_h1(server, over, row, row.2))
+                .collect()
+        }
+        Via::Http2 => rows.iter().map(|row| ask_h2(server, row)).collect(),
+        Via::Http3 => ask_h3(server, rows),
+        Via::Subrequest => {
+            let path = |row: &Row| format!("/run/to?{}", row.2);
+            rows.iter()
+                .map(|row| ask_h1(server, Over::Plain, row, &path(row)))
+                .collect()
+        }
+    };
+    let lines = server
+        .output
+        .wait_until(Duration::from_secs(60), "all log lines", |lines| {
+            (lines.len() >= before + rows.len()).then(|| lines[before..].to_vec())
+        });
+    assert_eq!(lines.len(), rows.len(), "{via:?}: {lines:#?}");
+    let mut seen = Vec::new();
+    for ((answer, line), row) in answers.into_iter().zip(lines).zip(rows) {
+        let request = json_value(&line, "request");
+        assert!(request.contains(row.2), "{via:?} {row:?}: {line}");
+        seen.push(answer.with_log(&line));
+    }
+    seen
+}
+
+/// Compares every version with plain HTTP/1.1, and returns the texts of unexpected differences.
+fn compare(server: &Server, rows: &[Row], others: &[Via]) -> Vec<String> {
+    let plain = ask(server, Via::Plain, rows);
+    let mut unexpected = Vec::new();
+    for via in others {
+        let chosen: Vec<usize> = (0..rows.len())
+            .filter(|at| *via != Via::Subrequest || fits_subrequest(&rows[*at]))
+            .collect();
+        let asked: Vec<Row> = chosen.iter().map(|at| rows[*at]).collect();
+        for (at, seen) in chosen.iter().zip(ask(server, *via, &asked)) {
+            let (label, expected) = (rows[*at].0, &plain[*at]);
+            let differing = expected.differing_parts(&seen);
+            let intended = DIFFERENCES
+                .iter()
+                .find(|(labels, of, ..)| of == via && labels.contains(&label));
+            if differing != intended.map_or(&[][..], |(_, _, parts, _)| parts) {
+                unexpected.push(format!(
+                    "{label:?} over {via:?}: {differing:?}\n  plain: {expected:?}\n  other: {seen:?}"
+                ));
+            }
+        }
+    }
+    unexpected
+}
+
+fn config(limits: &str) -> String {
+    server_table(&format!(
+        "limits = {{ body_bytes = 5000, body_discard_bytes = 2000, {limits} }}"
+    )) + "[log]\nformat = \"json\"\n"
+        + &site_table(
+            "http = \"serve\"\nlisting = true\nerrors = { 404 = \"lost.html\", 413 = \"large.html\" }",
+        )
+        + "[[site.route]]\npath = \"/echo\"\ntest = \"echo\"\n"
+        + "[[site.route]]\npath = \"/slow\"\ntest = \"slow\"\n"
+        + "[[site.route]]\npath = \"/test\"\ntest = \"page\"\n"
+        + "[[site.route]]\npath = \"/cached\"\ncgi = \"scripts\"\ncache = {}\n"
+        + "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n"
+        + "[[site.route]]\npath = \"/old\"\nredirect = \"/new/\"\n"
+        + "[[site.route]]\npath = \"/denied\"\nallow = [\"192.0.2.1\"]\n"
+        + "[[site.route]]\npath = \"/private/\"\nusers = \"users\"\n"
+        + "[[site.route]]\npath = \"/private/echo\"\ntest = \"echo\"\n"
+}
+
+fn folder() -> Folder {
+    let hash = run("openssl", &["passwd", "-1", "-stdin"], b"crumb");
+    let folder = Folder::new()
+        .with("users", format!("ant:{}\n", hash.text().trim()))
+        .with("public/index.html", "<p>hello</p>\n")
+        .with("public/lost.html", "<p>lost</p>\n")
+        .with("public/large.html", "<p>too large</p>\n")
+        .with("public/private/index.html", "<p>private</p>\n")
+        .with("public/empty.txt", "")
+        .with("public/large.bin", crate::h2::large())
+        .with("public/middle.bin", vec![b'm'; 100_000])
+        .with("public/sub/a.txt", "a\n")
+        .with("public/page.txt.gz", "not really gzip")
+        .with("public/page.txt", "plain text\n".repeat(100));
+    let plain = "printf 'Content-Type: text/plain\\n\\n'\n";
+    for (name, text) in [
+        ("plain", format!("{plain}echo plain")),
+        (
+            "kept",
+            "printf 'Cache-Control: max-age=600\\nContent-Type: text/plain\\n\\nkept'".to_owned(),
+        ),
+        (
+            "own",
+            "printf 'Status: 404 Gone\\nContent-Type: text/plain\\n\\nits own'".to_owned(),
+        ),
+        ("dies", "exit 1".to_owned()),
+        (
+            "unavailable",
+            "printf 'Status: 503\\nCache-Control: max-age=600\\nContent-Type: text/plain\\n\\nlater'".to_owned(),
+        ),
+        (
+            "to",
+            "printf 'Location: %s\\n\\n' \"$QUERY_STRING\"".to_owned(),
+        ),
+        (
+            "waits",
+            format!("while [ ! -e go ]; do sleep 0.05; done\n{plain}"),
+        ),
+    ] {
+        folder.program(&format!("scripts/{name}"), &format!("#!/bin/sh\n{text}\n"));
+    }
+    folder
+}
+
+fn check(unexpected: &[String]) {
+    assert!(
+        unexpected.is_empty(),
+        "{} differences:\n{}",
+        unexpected.len(),
+        unexpected.join("\n")
+    );
+}
+
+#[test]
+fn every_version_gives_the_same_response_and_log_line() {
+    let server = Server::start_in(folder(), &config(""));
+    // The first requests load the pages, compress them and fill the page cache. The cache keeps responses over
+    // TLS apart.
+    ask(&server, Via::Plain, ROWS);
+    ask(&server, Via::Tls, ROWS);
+    check(&compare(&server, ROWS, &OTHERS));
+}
+
+#[test]
+fn every_version_refuses_a_call_beyond_the_slots_in_the_same_way() {
+    let server = Server::start_in(folder(), &config("scripts = 1, script_queue = 1"));
+    let mut wires = [(); 3].map(|()| Wire::plain(&server));
+    for wire in &mut wires {
+        wire.send("GET /run/waits HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    }
+    // One call runs, one call waits, and the third is refused.
+    server
+        .output
+        .wait_for("a refusal", |line| line.contains("\"rule\":714"));
+    let rows: &[Row] = &[
+        ("slots", "GET", "/run/plain", &[], Nothing),
+        ("slots, HEAD", "HEAD", "/run/plain", &[], Nothing),
+        ("slots, body", "POST", "/run/plain", &[], Length(100)),
+    ];
+    check(&compare(&server, rows, &OTHERS[..3]));
+    server.folder.write("scripts/go", "");
+}
+
+#[test]
+fn every_version_refuses_a_login_beyond_the_queue_in_the_same_way() {
+    let folder = folder();
+    // A hash that takes longer than the test: no place in the queue becomes free.
+    let hash = format!("$6$rounds=900000000$saltsalt${}", "a".repeat(86));
+    folder.write("users", format!("ant:{hash}\n"));
+    let server = Server::start_in(folder, &config(""));
+    let admitted = anthill::limits::LOGIN_THREADS + anthill::limits::LOGIN_QUEUE_MAX;
+    let mut guesses = Vec::new();
+    // A thread may be slow to take its first guess from the queue, and a guess that comes meanwhile is
+    // refused. The places are all taken when all guesses but `admitted` are refused.
+    let is_refused = |line: &String| line.contains("\"rule\":604");
+    eventually("a full queue", || {
+        let refused = server
+            .output
+            .all()
+            .iter()
+            .filter(|line| is_refused(line))
+            .count();
+        if guesses.len() > admitted && refused == guesses.len() - admitted {
+            return Some(());
+        }
+        let nth = guesses.len();
+        if nth <= admitted || refused > nth - admitted {
+            let mut wire = Wire::of(&server, [127, 0, 1, (nth / 8) as u8].into());
+            let letters = [b"FJNR"[nth % 4], b'A' + (nth / 4) as u8].map(char::from);
+            let login = format!("YW50Om{}{}", letters[0], letters[1]);
+            wire.send(format!(
+                "GET /private/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {login}\r\n\r\n"
+            ));
+            guesses.push(wire);
+        }
+        None
+    });
+    let rows: &[Row] = &[
+        ("logins busy", "GET", "/private/", &[RIGHT], Nothing),
+        ("logins busy, HEAD", "HEAD", "/private/", &[RIGHT], Nothing),
+        (
+            "logins busy, body",
+            "POST",
+            "/private/echo",
+            &[RIGHT],
+            Length(100),
+        ),
+        (
+            "logins busy, too large",
+            "POST",
+            "/private/echo",
+            &[RIGHT],
+            Length(BODY_PASSED),
+        ),
+    ];
+    check(&compare(&server, rows, &OTHERS));
+}
+
+#[test]
+fn every_version_shows_a_change_on_disk_at_once() {
+    let server = Server::start_in(folder(), &config(""));
+    let rows: &[Row] = &[
+        ("changed", "GET", "/sub/changed.txt", &[], Nothing),
+        ("changed, HEAD", "HEAD", "/sub/changed.txt", &[], Nothing),
+        ("removed", "GET", "/sub/removed.txt", &[], Nothing),
+    ];
+    let removed = server.folder.path("public/sub/removed.txt");
+    for (round, via) in [Via::Plain].iter().chain(&OTHERS).enumerate() {
+        let text = format!("round {round}\n");
+        server.folder.write("public/sub/removed.txt", "here");
+        assert_eq!(ask(&server, *via, &rows[2..])[0].status, 200, "{via:?}");
+        server.folder.write("public/sub/changed.txt", &text);
+        std::fs::remove_file(Path::new(&removed)).expect("removed");
+        let seen = ask(&server, *via, rows);
+        let expected = format!("{} bytes, {:08x}", text.len(), adler32(text.as_bytes()));
+        assert_eq!(seen[0].content, expected, "{via:?}");
+        assert_eq!(
+            [0, 1, 2].map(|at| seen[at].status),
+            [200, 200, 404],
+            "{via:?}"
+        );
+    }
+}
