@@ -262,7 +262,7 @@ mod tests {
             wait(async { tokio::join!(held(push, true, with(LONG, LONG)), answer) });
         assert!(is_whole);
         assert!(all.ends_with(b"\n0000000a\x02done\n0000"), "{all:?}");
-        // Where a length was promised there is no room for them.
+        // A response with an announced length has no room for messages.
         let answer = async {
             let pushed = listener.recv().await.unwrap();
             let _ = pushed.done.send(vec!["done".to_owned()]);
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn patience_ends_and_until_then_the_client_hears_of_us() {
         let (pushes, mut listener) = PushNotifier::new();
-        // Once in between at least, however late we are woken.
+        // The limits allow at least one keep-alive packet, even on a slow machine.
         let patience = with(Duration::from_millis(100), Duration::from_secs(2));
         let (all, is_whole) = wait(held(pushes.begin("/a".into()), true, patience));
         let text = String::from_utf8_lossy(&all).into_owned();
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn nobody_listens_or_nobody_waits() {
         let (pushes, mut listener) = PushNotifier::new();
-        // The client leaves: what it has pushed may be there.
+        // The client disconnects; the pushed content may have arrived.
         drop(pushes.begin("/a".into()));
         assert!(
             listener

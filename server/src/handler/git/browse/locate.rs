@@ -367,13 +367,13 @@ impl GitSettings {
     }
 }
 
-/// Of a repository, to learn when one of them changed last.
+/// Maximum number of branches checked for the time of the last change.
 const BRANCHES_LOOKED_AT: usize = 200;
 
-/// Of a configuration that may say more than that everything is shown.
+/// Words of a configuration that may restrict the visible refs or fetches.
 const WORDS_THAT_HIDE: [&[u8]; 4] = [b"hiderefs", b"uploadpack", b"include", b"worktreeconfig"];
 
-/// Does this configuration say `http.uploadpack = false`? The last of several holds.
+/// Returns true if the configuration sets `http.uploadpack = false`. The last setting decides.
 fn refuses_fetches(config: &[u8]) -> bool {
     let mut is_http = false;
     let mut refuses = false;
@@ -392,7 +392,7 @@ fn refuses_fetches(config: &[u8]) -> bool {
             continue;
         }
         let Some(value) = halves.next() else {
-            // Without a value it is true.
+            // A setting without a value is true.
             refuses = false;
             continue;
         };

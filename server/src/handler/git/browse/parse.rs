@@ -20,7 +20,8 @@ pub struct Ref<'s> {
     pub name: &'s [u8],
     /// Object named by the ref.
     pub id: ObjectId,
-    /// Object behind all tags if known to be a commit; None if finding the object needs a further query.
+    /// Commit of the ref, also through an annotated tag; None if the object is no commit or needs a
+    /// further query.
     pub commit: Option<ObjectId>,
     /// True if the ref leads to a commit, or to a tag that may lead to a commit.
     pub may_be_commit: bool,

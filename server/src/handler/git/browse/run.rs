@@ -1,7 +1,7 @@
-//! How git is run for pages. What belongs to a commit is read in a repository of our own that has
-//! nothing but the other's objects: so there is no configuration of it, no hook, filter, driver or
-//! remote that git could be made to run or ask by whoever made the repository. The refs alone are read
-//! where they are, by a command that runs nothing.
+//! Execution of git for pages. Commits and their contents are read in the server's own repository, which
+//! uses only the objects of the requested repository. No configuration, hook, filter, driver or remote of
+//! the requested repository can then make git run a program or contact a server. Only refs are read in the
+//! requested repository, by a command that runs no program.
 
 use crate::handler::HandlerError;
 use crate::handler::call::process::{ProcessSpec, ProcessTransport, search_path};
