@@ -169,8 +169,8 @@ impl PageBuilder {
         Ok(HiddenRefs::read(&said.bytes))
     }
 
-    /// Lists the branches and tags that match a pattern, without hidden refs; with `count`, only the newest
-    /// `count` refs.
+    /// Lists the branches and tags that match a pattern; with `count`, only the newest `count` refs. Hidden
+    /// refs are left out later, by `RefList::all`.
     pub(in crate::handler::git) async fn refs(
         &self,
         patterns: &[&[u8]],
