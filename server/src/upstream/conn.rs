@@ -56,8 +56,8 @@ impl IdleConn {
 
     /// Sends as much of `bytes` as possible without blocking, the last `apart` bytes in a separate call,
     /// and registers the connection with the current worker. `is_all` means that no more bytes follow.
-    /// Outer error: the peer has closed the connection and received nothing. Inner error: the peer received
-    /// bytes, but the connection cannot be registered for reading the response.
+    /// Outer error: the peer received nothing, mostly because the peer has closed the connection. Inner
+    /// error: the peer received bytes, but the connection cannot be registered for reading the response.
     pub fn begin(
         self,
         bytes: &[u8],

@@ -8,7 +8,7 @@
 //! slots ([`AdmissionControl`]) is reduced to the number of calls the backend works at. With the backend's
 //! queue empty, a connection is handed over to the next waiting call, and the process of the backend
 //! neither closes nor accepts a connection. (Requests that may change state are not tracked: a call with a
-//! handed-over connection precedes them for as long as the connection may be handed over.)
+//! handed-over connection takes precedence for as long as the connection may be handed over.)
 
 use crate::base::admission::AdmissionControl;
 use crate::base::sys;
@@ -278,8 +278,8 @@ impl HandoverState {
         self.be_shy(now, SHY_MAX);
     }
 
-    /// Starts a pause because of slow reading. The pause is four times longer on each repetition within
-    /// [`SHY_MAX`].
+    /// Starts a pause because of slow reading. The pause is four times as long if the previous pause ended
+    /// less than [`SHY_MAX`] ago.
     fn be_slowly_shy(&mut self, now: Instant) {
         let is_again = self.shy_until.is_some_and(|until| now < until + SHY_MAX);
         self.shy_pause = match is_again {
