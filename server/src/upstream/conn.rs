@@ -1,4 +1,4 @@
-//! A connection to a backend: at work with one worker's runtime, or between two calls.
+//! Connection to a backend, either active in the runtime of one worker or idle between two calls.
 
 use crate::base::sys;
 use rustix::io::Errno;
@@ -12,37 +12,38 @@ use std::time::Instant;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A connection on which nothing is under way.
+/// A connection without a call in progress.
 pub struct IdleConn {
     place: RuntimeBinding,
     pub(crate) past: ConnHistory,
 }
 
 enum RuntimeBinding {
-    /// Still with the runtime of the worker that had it last, which then need not be told again.
+    /// Registered with the runtime of the last worker. The same worker can reuse the registration.
     With(ThreadId, AsyncFd<Arc<OwnedFd>>),
-    /// With none.
+    /// Registered with no runtime.
     Free(Arc<OwnedFd>),
 }
 
-/// What a connection has been used for.
+/// Usage history of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct ConnHistory {
     pub born: Instant,
-    /// Calls that it has answered.
+    /// Number of calls answered on the connection.
     pub answers: u32,
 }
 
-/// A connection at work.
+/// A connection with a call in progress.
 pub struct Conn {
     fd: AsyncFd<Arc<OwnedFd>>,
-    /// All has been said, and there is only to listen: the kernel then has one thing to watch for.
+    /// The request has been sent in full and only reading remains, so the kernel watches for a single
+    /// event.
     is_told: bool,
     past: ConnHistory,
 }
 
 impl IdleConn {
-    /// A new connection.
+    /// Creates an idle connection from a new socket.
     pub(crate) fn new(socket: OwnedFd, now: Instant) -> IdleConn {
         IdleConn {
             place: RuntimeBinding::Free(Arc::new(socket)),
@@ -53,10 +54,10 @@ impl IdleConn {
         }
     }
 
-    /// Says as much of this as can be said at once, the last `apart` bytes by themselves, and gives the
-    /// connection to this worker; `is_all` if nothing more will follow. Errors: the other end has gone,
-    /// and has heard nothing of it. Where it has, but its answer can't be waited for, that is said
-    /// apart.
+    /// Sends as much of `bytes` as possible without blocking, the last `apart` bytes in a separate call,
+    /// and registers the connection with the current worker. `is_all` means that no more bytes follow.
+    /// Outer error: the peer received nothing, mostly because the peer has closed the connection. Inner
+    /// error: the peer received bytes, but the connection cannot be registered for reading the response.
     pub fn begin(
         self,
         bytes: &[u8],
@@ -69,7 +70,7 @@ impl IdleConn {
             said => said?,
         };
         if said == first.len() && !last.is_empty() {
-            // Why it can't be said is heard when the rest is, or the answer isn't there.
+            // The cause of a failure appears when the rest is sent or the response is missing.
             said += send(self.fd(), last, SendFlags::NOSIGNAL).unwrap_or(0);
         }
         match self.given(is_all && said == bytes.len()) {
@@ -78,7 +79,8 @@ impl IdleConn {
         }
     }
 
-    /// With this worker from now on, if it can be; to be listened to alone, or to be told more too.
+    /// Registers the connection with the current worker, for reading only if `is_told` is true, otherwise
+    /// for reading and writing.
     pub(crate) fn given(self, is_told: bool) -> io::Result<Conn> {
         let fd = match self.place {
             RuntimeBinding::With(owner, fd) if is_told && owner == thread::current().id() => fd,
@@ -92,19 +94,19 @@ impl IdleConn {
         })
     }
 
-    /// Calls that it has answered.
+    /// Returns the number of calls answered on the connection.
     pub fn answers(&self) -> u32 {
         self.past.answers
     }
 
-    /// It has not been closed, and nothing came that nobody asked for.
+    /// Returns true if the peer has neither closed the connection nor sent unexpected bytes.
     pub(crate) fn is_open(&self) -> bool {
         let mut byte = [0];
         let seen = recv(self.fd(), &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
         seen.is_err_and(|error| error == Errno::AGAIN)
     }
 
-    /// Its descriptor, which all that know of this connection share.
+    /// Returns the descriptor, shared by all users of the connection.
     pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
         match &self.place {
             RuntimeBinding::With(_, fd) => fd.get_ref(),
@@ -128,7 +130,7 @@ fn registered(fd: Arc<OwnedFd>, is_told: bool) -> io::Result<AsyncFd<Arc<OwnedFd
 }
 
 impl Conn {
-    /// It has answered a call, and nothing is under way on it any more.
+    /// Converts the connection to an idle connection after a response, with no call in progress.
     pub(crate) fn answered(self) -> IdleConn {
         let place = match self.is_told {
             true => RuntimeBinding::With(thread::current().id(), self.fd),
@@ -141,24 +143,24 @@ impl Conn {
         IdleConn { place, past }
     }
 
-    /// Its descriptor, which all that know of this connection share.
+    /// Returns the descriptor, shared by all users of the connection.
     pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
         self.fd.get_ref()
     }
 
-    /// It had answered others before.
+    /// Returns true if the connection has answered a call before.
     pub(crate) fn has_answered(&self) -> bool {
         self.past.answers > 0
     }
 
-    /// Waits until a connection that is being made is there.
+    /// Waits until the connection is established.
     pub(crate) async fn made(self) -> io::Result<Conn> {
         let _ = self.fd.writable().await?;
         rustix::net::sockopt::socket_error(self.fd.get_ref())??;
         Ok(self)
     }
 
-    /// Bytes read; 0 at the end.
+    /// Reads bytes; returns 0 at the end.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             let mut ready = ready!(self.fd.poll_read_ready(cx))?;
@@ -166,7 +168,7 @@ impl Conn {
                 Err(Errno::AGAIN) => ready.clear_ready(),
                 Err(Errno::INTR) => {}
                 Ok(read) if read < into.len() && read > 0 => {
-                    // That was all, and the kernel tells when there is more.
+                    // A short read empties the buffer, and the kernel reports further bytes.
                     ready.clear_ready();
                     return Poll::Ready(Ok(read));
                 }
@@ -175,7 +177,7 @@ impl Conn {
         }
     }
 
-    /// Bytes written. One that was begun with all that was to be said takes no more.
+    /// Writes bytes and returns their number. Fails on a connection that started with the whole request.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.is_told {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));

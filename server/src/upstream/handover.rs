@@ -1,13 +1,14 @@
-//! What a backend has not taken up yet, and so how many calls it works at: from that alone it is told
-//! whether a connection may be passed on, for the backend itself never says.
+//! Estimate of the unread requests and of the capacity of a backend. The estimate decides whether a
+//! connection may be handed over to the next call, because the backend itself reports nothing.
 //!
-//! A process of php-fpm has one connection at a time, and the connections beyond wait in the queue of
-//! the socket, each with its request. What was said to a socket in the file system and isn't read yet
-//! can be asked for; so whoever waits there is known. While somebody does, connections are closed when
-//! their call is over, and those that come wait here instead: there are as few places ([`AdmissionControl`]) as
-//! the backend works at. When nobody does any more, a connection goes to the next who waits here, and
-//! its process neither closes nor accepts. (Requests that may change something are not looked for: who
-//! has a connection to pass on goes before them, for as long as it may be passed on.)
+//! A process of php-fpm serves one connection at a time. Further connections wait in the queue of the
+//! socket, each with its request. For a Unix socket the kernel reports the bytes that the peer has not
+//! read, so the requests waiting in the backend's queue are known. While requests wait in the backend,
+//! connections are closed at the end of their call, and new calls wait in the server instead: the number of
+//! slots ([`AdmissionControl`]) is reduced to the number of calls the backend works at. With the backend's
+//! queue empty, a connection is handed over to the next waiting call, and the process of the backend
+//! neither closes nor accepts a connection. (Requests that may change state are not tracked: a call with a
+//! handed-over connection takes precedence for as long as the connection may be handed over.)
 
 use crate::base::admission::AdmissionControl;
 use crate::base::sys;
@@ -26,52 +27,54 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// What is known of a backend's queue.
+/// Known state of a backend's queue.
 pub(crate) struct HandoverState {
-    /// What was said and perhaps not read yet.
+    /// Sent requests that the backend may not have read.
     pending: Vec<UnreadRequest>,
-    /// Calls that were answered, in all, and when the last was.
+    /// Total number of answered calls.
     answers: u64,
     answered_at: Option<Instant>,
     looked_at: Instant,
-    /// When it was last looked, so many had been waiting for a while, but for those that a process was
-    /// set free for since.
+    /// Number of requests found waiting at the last look, less the requests taken up by processes that
+    /// became free since the look.
     late: usize,
-    /// So many were set free since: some of them may be about to take one up.
+    /// Number of processes that became free since the last look and may be about to take up a request.
     freed: usize,
     probe: CapacityProbe,
     takers: HandoverStats,
-    /// Connections that were to stay and didn't, one after the other.
+    /// Number of consecutive connections closed by the backend in spite of being meant for reuse.
     spoiled: u32,
-    /// Until then none is to stay.
+    /// End of the pause without connection reuse.
     shy_until: Option<Instant>,
-    /// How long that was because of slow takers, the last time.
+    /// Length of the last pause caused by slow reading of handed-over requests.
     shy_pause: Duration,
-    /// What the kernel counts for an empty record that is sent by itself; None where it can't tell.
+    /// Bytes that the kernel counts for an empty record sent separately; None if the kernel does not report
+    /// unread bytes.
     last_record: Option<usize>,
 }
 
-/// A request that was said on a connection.
+/// A request sent on a connection.
 struct UnreadRequest {
     on: Weak<OwnedFd>,
     since: Instant,
-    /// The connection had been used before, so no other process can take it up.
+    /// The connection had been used before, so no other process can take up the request.
     is_again: bool,
-    /// And its process was slow to do so.
+    /// The process of the reused connection was slow to read the request.
     is_slow: bool,
-    /// Nobody waits any more for its being read: it took too long, or the connection has ended.
+    /// The request no longer counts as waiting: the connection has ended, or reading took too long.
     is_over: bool,
 }
 
-/// Whether the backend works at more calls than it was thought to is found by giving it one more.
+/// Search for spare capacity: the number of slots is raised by one to find out whether the backend works at
+/// more calls than estimated.
 struct CapacityProbe {
     next: Instant,
-    /// Longer each time that it doesn't.
+    /// Pause until the next probe; doubled after each failed probe.
     pause: Duration,
     is_out: bool,
 }
 
-/// How those do that are passed on a connection.
+/// Counts of requests on reused connections, in all and slow.
 #[derive(Default)]
 struct HandoverStats {
     all: u32,
@@ -86,11 +89,12 @@ const PROBE: Duration = Duration::from_millis(BACKEND_PROBE_MILLISECONDS);
 const PROBE_MAX: Duration = Duration::from_millis(BACKEND_PROBE_MILLISECONDS_MAX);
 const SHY: Duration = Duration::from_secs(BACKEND_KEEP_RETRY_SECONDS);
 const SHY_MAX: Duration = Duration::from_secs(BACKEND_KEEP_RETRY_SECONDS_MAX);
-/// One may be by chance: a process has served as many calls as it was to, and ends.
+/// Number of consecutive spoiled connections that starts a pause. A single spoiled connection may be
+/// chance: a process ends after its configured number of calls.
 const SPOILED_MAX: u32 = 2;
-/// So many times they may be slow by chance,
+/// Number of slow requests tolerated as chance.
 const SLOW_MAX: u32 = 8;
-/// and after so many calls none is remembered.
+/// Number of requests after which the counts of [`HandoverStats`] restart.
 const TAKERS: u32 = 1_024;
 
 impl HandoverState {
@@ -116,22 +120,22 @@ impl HandoverState {
         }
     }
 
-    /// May connections be passed on?
+    /// Returns true if connections may be handed over.
     pub fn may_pass(&self, now: Instant) -> bool {
         self.last_record.is_some() && !self.is_shy(now)
     }
 
-    /// Is a connection better not used twice?
+    /// Returns true during a pause without connection reuse.
     pub fn is_shy(&self, now: Instant) -> bool {
         self.shy_until.is_some_and(|until| now < until)
     }
 
-    /// Calls that were answered, in all.
+    /// Returns the total number of answered calls.
     pub fn answers(&self) -> u64 {
         self.answers
     }
 
-    /// A request was said on this connection.
+    /// Records a request sent on a connection.
     pub fn begins(&mut self, on: &Arc<OwnedFd>, is_again: bool, now: Instant) {
         if self.pending.len() >= 2 * BACKEND_CONNECTIONS_MAX {
             self.look_at_all(now);
@@ -148,19 +152,19 @@ impl HandoverState {
         });
     }
 
-    /// May the request on this connection not have been read?
+    /// Returns true if the request on the connection may be unread.
     pub fn is_pending(&self, on: &Arc<OwnedFd>) -> bool {
         self.pending.iter().any(|pending| pending.is_on(on))
     }
 
-    /// A request is over, or not to be looked for.
+    /// Removes a request that has ended or is not to be tracked.
     pub fn ends(&mut self, on: &Arc<OwnedFd>) {
         if let Some(place) = self.pending.iter().position(|it| it.is_on(on)) {
             self.pending.swap_remove(place);
         }
     }
 
-    /// A call on this connection was answered. True if who comes next may have it.
+    /// Records an answered call. Returns true if the connection may be handed over to the next call.
     pub fn answered(&mut self, on: &Arc<OwnedFd>, now: Instant, slots: &AdmissionControl) -> bool {
         self.answers += 1;
         let last = self.answered_at.replace(now);
@@ -174,7 +178,7 @@ impl HandoverState {
             slots.widen();
         }
         if self.late > 0 {
-            // Its process takes up one of them.
+            // The freed process takes up a waiting request.
             self.late -= 1;
             self.freed += 1;
             return false;
@@ -183,12 +187,12 @@ impl HandoverState {
         if may_pass && is_narrow && now >= self.probe.next && slots.has_queued() {
             self.probe(now, slots);
         }
-        // Nobody will come in time where hardly anybody comes.
+        // With few calls, no call is likely to arrive in time for the connection.
         may_pass && (is_busy || slots.has_queued())
     }
 
-    /// Asks the kernel for all that may be unread, and makes the places as few as is worked at if
-    /// something was for long.
+    /// Queries the kernel for all requests that may be unread. If requests have waited too long, reduces
+    /// the slots to the number of calls the backend works at.
     fn look(&mut self, now: Instant, slots: &AdmissionControl) {
         self.looked_at = now;
         self.look_at_all(now);
@@ -211,12 +215,12 @@ impl HandoverState {
         }
     }
 
-    /// Forgets what has been read. A moment is left to what was said just now.
+    /// Removes requests that the backend has read. Requests younger than [`UNREAD`] are not checked.
     fn look_at_all(&mut self, now: Instant) {
         let Some(last_record) = self.last_record else {
             return;
         };
-        // Those that are slow at the same time may be so for one reason, and count once.
+        // Requests found slow at the same time may have one cause and count once.
         let mut is_slow = false;
         self.pending.retain_mut(|it| {
             let Some(fd) = it.on.upgrade() else {
@@ -225,11 +229,12 @@ impl HandoverState {
             if it.is_over || now.duration_since(it.since) < UNREAD {
                 return true;
             }
-            // The empty record at the end doesn't count: php-fpm reads it with the next request.
+            // The empty record at the end is not counted: php-fpm reads the record with the next request.
             let is_unread =
                 sys::output_queue_bytes(fd.as_fd()).is_ok_and(|unread| unread > last_record);
             is_slow |= is_unread && it.is_again && !std::mem::replace(&mut it.is_slow, true);
-            // With the other end goes what it hasn't read: whether it had can't be told any more.
+            // A closing peer discards its unread bytes, so a read request can no longer be told from an
+            // unread request.
             it.is_over = !is_unread && has_ended(fd.as_fd());
             is_unread || it.is_over
         });
@@ -238,19 +243,20 @@ impl HandoverState {
 
     fn probe(&mut self, now: Instant, slots: &AdmissionControl) {
         if std::mem::replace(&mut self.probe.is_out, true) {
-            // The last one was taken up.
+            // The backend took up the previous probe.
             self.probe.pause = PROBE;
         }
         self.probe.next = now + self.probe.pause;
         slots.add(1);
     }
 
-    /// A connection was used once more, and that went well.
+    /// Records a successful reuse of a connection.
     pub fn went_well(&mut self) {
         self.spoiled = 0;
     }
 
-    /// A connection that was to stay didn't. True if none is to for a while.
+    /// Records that the backend closed a connection meant for reuse. Returns true if a pause without reuse
+    /// begins.
     pub fn spoiled(&mut self, now: Instant) -> bool {
         self.spoiled += 1;
         let is_shy = self.spoiled >= SPOILED_MAX;
@@ -260,19 +266,20 @@ impl HandoverState {
         is_shy
     }
 
-    /// For so long no connection is passed on.
+    /// Starts a pause without connection reuse.
     fn be_shy(&mut self, now: Instant, pause: Duration) {
         self.spoiled = 0;
         self.takers = HandoverStats::default();
         self.shy_until = self.shy_until.max(Some(now + pause));
     }
 
-    /// It can't have connections that are used twice.
+    /// Starts the longest pause, for a backend that does not support reused connections.
     pub fn be_shy_for_long(&mut self, now: Instant) {
         self.be_shy(now, SHY_MAX);
     }
 
-    /// For a while none, because of slow takers: longer each time that it comes again.
+    /// Starts a pause because of slow reading. The pause is four times as long if the previous pause ended
+    /// less than [`SHY_MAX`] ago.
     fn be_slowly_shy(&mut self, now: Instant) {
         let is_again = self.shy_until.is_some_and(|until| now < until + SHY_MAX);
         self.shy_pause = match is_again {
@@ -282,9 +289,9 @@ impl HandoverState {
         self.be_shy(now, self.shy_pause);
     }
 
-    /// Asks after those that got a connection from another: its process may have answered that one,
-    /// and gone on with something else. Who isn't heard at all is told so, by the end of the connection.
-    /// True while there is somebody to ask after.
+    /// Checks the unread requests on reused connections: the process may have answered the previous request
+    /// and continued with other work. A connection with a request unread for [`UNHEARD`] is shut down.
+    /// Returns true while unread requests remain.
     pub fn look_after(&mut self, now: Instant, slots: &AdmissionControl) -> bool {
         self.look_at_all(now);
         let (mut has_pending, mut has_unheard) = (false, false);
@@ -294,7 +301,8 @@ impl HandoverState {
             let is_unheard = now.duration_since(pending.since) >= UNHEARD;
             if let Some(fd) = pending.on.upgrade().filter(|_| is_unheard) {
                 (pending.is_over, has_unheard) = (true, true);
-                // Whoever waits for the answer asks another process; this one may still come to it.
+                // The waiting call retries with another process; the present process may still read the
+                // request.
                 let _ = shutdown(&fd, Shutdown::Both);
             }
         }
@@ -316,7 +324,7 @@ impl UnreadRequest {
     }
 }
 
-/// Has the other end closed this connection?
+/// Returns true if the peer has closed the connection.
 fn has_ended(fd: BorrowedFd<'_>) -> bool {
     let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     match recv(fd, &mut [0], peek) {

@@ -1,11 +1,13 @@
-//! Servers behind this one that speak FastCGI or SCGI: where they are, and the connections to them.
+//! Pools of connections to FastCGI and SCGI backends.
 //!
-//! A connection that is kept pins a process of most backends (php-fpm's among them), so none is kept
-//! unless the operator says how many may be. Then those are all that there are, for all workers
-//! together: who comes next waits for one of them, and gets it as it is. Where nothing is said, a
-//! connection to a socket in the file system is passed on: to who waits for one, or comes before a few
-//! milliseconds have gone, and for a twentieth of a second in all; so a busy backend is spared most of
-//! the making, and no process of it is anybody's.
+//! An idle connection occupies a process of most backends, php-fpm among them. By default no connection
+//! stays open for longer than a few milliseconds without a call. The operator may configure a number of
+//! kept connections. The number then bounds the connections of all workers together: a further call waits
+//! for a free connection and reuses the connection unchanged.
+//!
+//! Without a configured number, a connection to a Unix socket is handed over to a waiting call, or to a
+//! call arriving within a few milliseconds, for at most 50 ms in all. The handover spares a busy backend
+//! most of the connection setup, and no process of the backend stays reserved for the server.
 
 mod handover;
 mod conn;
@@ -36,12 +38,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Where a backend listens.
+/// Address of a backend.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BackendAddress {
-    /// A socket in the file system.
+    /// A Unix socket with its path in the file system.
     Unix(PathBuf),
-    /// TCP.
+    /// A TCP address.
     Tcp(SocketAddr),
 }
 
@@ -54,7 +56,7 @@ impl fmt::Display for BackendAddress {
     }
 }
 
-/// The ledger of backends, each once, over all Worlds.
+/// Registry of all backends in all Worlds, with one entry per address.
 #[derive(Default)]
 pub struct Backends {
     all: Mutex<Vec<(BackendAddress, Weak<Backend>)>>,
@@ -62,7 +64,8 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// Without any. What clients are refused for their shares is counted in `refusals`.
+    /// Creates an empty registry. Requests refused because a client exceeds its share are counted in
+    /// `refusals`.
     pub fn new(refusals: &Arc<RefusalCounters>) -> Backends {
         Backends {
             all: Mutex::default(),
@@ -70,8 +73,8 @@ impl Backends {
         }
     }
 
-    /// The one at this address. One that is new does so with its connections; one that isn't goes on as
-    /// it does until [`Backend::set_reuse_policy`].
+    /// Returns the backend at `address`, and creates a missing backend with the policy `keep`. An existing
+    /// backend keeps its policy until [`Backend::set_reuse_policy`] is called.
     pub fn at(&self, address: &BackendAddress, keep: ReusePolicy) -> Arc<Backend> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(_, backend)| backend.strong_count() > 0);
@@ -101,19 +104,20 @@ impl Backends {
     }
 }
 
-/// What becomes of a connection when its call is over.
+/// Policy for a connection after the end of its call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReusePolicy {
-    /// It is closed.
+    /// The connection is closed.
     Never,
-    /// Who waits gets it, or who comes in a moment.
+    /// The connection is handed over to a waiting call, or to a call arriving within a few milliseconds.
     Handover,
-    /// It stays, and there are no more than so many.
+    /// The connection stays open. The number bounds all connections to the backend.
     UpTo(usize),
 }
 
 impl ReusePolicy {
-    /// As the configuration says it, where 0 is none and nothing is [`ReusePolicy::Handover`].
+    /// Converts the configured number of connections: 0 means [`ReusePolicy::Never`], and no number means
+    /// [`ReusePolicy::Handover`].
     pub fn from_config(said: Option<usize>) -> ReusePolicy {
         match said {
             None => ReusePolicy::Handover,
@@ -122,7 +126,8 @@ impl ReusePolicy {
         }
     }
 
-    /// May a request that came while it was this have a connection that was left by that?
+    /// Returns true if a request that arrived under the policy `self` may use a connection left under the
+    /// policy `other`.
     fn goes_with(self, other: ReusePolicy) -> bool {
         match (self, other) {
             (ReusePolicy::Handover, ReusePolicy::Handover)
@@ -131,7 +136,7 @@ impl ReusePolicy {
         }
     }
 
-    /// So many there may be at a time.
+    /// Returns the maximum number of simultaneous connections.
     fn connections_max(self) -> usize {
         match self {
             ReusePolicy::Never | ReusePolicy::Handover => BACKEND_CONNECTIONS_MAX,
@@ -140,21 +145,21 @@ impl ReusePolicy {
     }
 }
 
-/// One backend.
+/// A backend with its connections.
 pub struct Backend {
-    /// Where it is.
+    /// The address of the backend.
     pub address: BackendAddress,
-    /// A place for each connection.
+    /// Slots for connections; each open connection holds a slot.
     slots: Arc<AdmissionControl>,
     connections: Mutex<ConnPool>,
 }
 
 struct ConnPool {
     keep: ReusePolicy,
-    /// Those that wait for the next call; the one that was used last is on top.
+    /// Idle connections; the most recently used connection is the last element.
     idle: Vec<PooledConn>,
     backlog: HandoverState,
-    /// Somebody looks after those that are passed on.
+    /// True while a [`HandoverSweeper`] watches the handed-over connections.
     is_swept: bool,
 }
 
@@ -163,12 +168,13 @@ struct PooledConn {
     since: Instant,
 }
 
-/// So old a connection may be that is passed on.
+/// Maximum age of a connection to be handed over.
 const AGE_MAX: Duration = Duration::from_millis(BACKEND_HANDOVER_AGE_MILLISECONDS_MAX);
 const WAIT: Duration = Duration::from_millis(BACKEND_STALLED_MILLISECONDS);
 
 impl Backend {
-    /// From now on so with connections. What is at work stays so.
+    /// Changes the policy for connections. Calls in progress are not affected. Excess idle connections are
+    /// closed.
     pub fn set_reuse_policy(&self, keep: ReusePolicy) {
         let mut connections = self.lock();
         if std::mem::replace(&mut connections.keep, keep) == keep {
@@ -184,8 +190,8 @@ impl Backend {
         drop(closed);
     }
 
-    /// Takes the place of a connection for a call of `client`, waiting for it in a queue of at most
-    /// `queue_max`; that is longer by the places that are missing for now.
+    /// Waits for a connection slot for a call of `client`, in a queue of at most `queue_max` calls. While
+    /// the number of slots is temporarily reduced, the queue is longer by the number of missing slots.
     pub fn enter(
         &self,
         client: ClientNetwork,
@@ -195,11 +201,11 @@ impl Backend {
         self.slots.enter(client, queue_max, patience)
     }
 
-    /// What becomes of a request's connection when it is answered; it may be one that can be asked
-    /// twice.
+    /// Returns the policy for the connection of a new request. `may_retry` means that the request may be
+    /// sent twice.
     pub fn reuse_policy_for(&self, may_retry: bool) -> ReusePolicy {
         let connections = self.lock();
-        // What is read at the other end of TCP can't be known.
+        // For TCP the kernel cannot report whether the peer has read the request.
         let can_pass = may_retry && matches!(self.address, BackendAddress::Unix(_));
         let stays = match connections.keep {
             ReusePolicy::Never => false,
@@ -212,22 +218,24 @@ impl Backend {
         }
     }
 
-    /// A connection that nobody uses, for a request of which [`Backend::reuse_policy_for`] said this. One that
-    /// was kept is looked at whether it still is one; with one that was passed on that shows when the
-    /// request is said, which may then be said again.
+    /// Takes an idle connection for a request with the policy `keep`, as returned by
+    /// [`Backend::reuse_policy_for`]. A kept connection is first checked for being open. A closed
+    /// handed-over connection shows only when the request is sent; the request may then be sent again.
     pub fn take_idle(&self, keep: ReusePolicy) -> Option<IdleConn> {
         let mut connections = self.lock();
         let mut top = connections.idle.pop()?;
         if !keep.goes_with(connections.keep) {
-            // It can't do with this one, whose process may be wanted for the one that it makes.
+            // The request cannot use the idle connection. The connection is closed, because the new
+            // connection of the request may need the process of the backend.
             drop(connections);
             drop(top);
             return None;
         }
         let mut closed = Vec::new();
         if keep != ReusePolicy::Handover && !top.kept.is_open() {
-            // It was started anew, or doesn't want so many: then others have ended too, and a
-            // connection that has isn't held open from this side.
+            // The backend restarted, or closes surplus connections. Further idle connections are then
+            // closed as well, and are removed here so that no closed connection stays open on the server's
+            // side.
             closed.push(top);
             let gone = |idle: &mut PooledConn| !idle.kept.is_open();
             closed.extend(connections.idle.extract_if(.., gone));
@@ -237,8 +245,8 @@ impl Backend {
         Some(top.kept)
     }
 
-    /// A new connection, if there is one without waiting: to a socket in the file system there mostly
-    /// is.
+    /// Opens a connection without waiting, if possible. Connecting to a Unix socket mostly succeeds at
+    /// once.
     pub fn connect_now(&self) -> Option<IdleConn> {
         if !matches!(self.address, BackendAddress::Unix(_)) {
             return None;
@@ -247,7 +255,7 @@ impl Backend {
         Some(IdleConn::new(socket, Instant::now()))
     }
 
-    /// A request was said on this connection, which may be passed on later.
+    /// Records a request sent on a connection that may be handed over later.
     pub fn begins(self: &Arc<Self>, link: &Conn) {
         let mut connections = self.lock();
         let is_again = link.has_answered();
@@ -257,13 +265,14 @@ impl Backend {
         self.look_after(connections, is_again);
     }
 
-    /// May the request on this connection, which has ended, be one that nobody has read?
+    /// Returns true if the backend may not have read the request on the ended connection.
     pub fn is_pending(&self, link: &Conn) -> bool {
         self.lock().backlog.is_pending(link.fd())
     }
 
-    /// Keeps a connection on which nothing is under way, if it is to be kept, and was when its request
-    /// came: others that came then may wait in the backend's queue for its process.
+    /// Returns a connection without a call in progress to the pool, if the current policy and the policy
+    /// `keep` at the arrival of the request allow reuse. After a change of policy, other calls may wait for
+    /// the connection's process in the queue of the backend.
     pub fn put_idle(self: &Arc<Self>, link: Conn, keep: ReusePolicy) {
         let kept = link.answered();
         let now = Instant::now();
@@ -289,7 +298,7 @@ impl Backend {
         drop(closed);
     }
 
-    /// Sees to it that somebody looks after what is passed on, if that is to be.
+    /// Starts a [`HandoverSweeper`] if `is_to_be` is true and no sweeper runs.
     fn look_after(self: &Arc<Self>, mut connections: MutexGuard<'_, ConnPool>, is_to_be: bool) {
         let is_new = is_to_be && !std::mem::replace(&mut connections.is_swept, true);
         drop(connections);
@@ -310,13 +319,14 @@ impl Backend {
         connections.backlog.answered(kept.fd(), now, &self.slots) && is_young
     }
 
-    /// It answered another request of a connection than the last: it can't have connections that stay.
+    /// Excludes the backend from reuse for a long pause, after the backend answered a request other than
+    /// the last request on a connection.
     pub fn mark_unfit_for_reuse(&self) {
         self.lock().backlog.be_shy_for_long(Instant::now());
         self.slots.widen();
     }
 
-    /// A connection that was to stay is none any more.
+    /// Records that the backend closed a connection meant for reuse.
     pub fn lost(&self) {
         let mut connections = self.lock();
         let is_brief = connections.keep == ReusePolicy::Handover;
@@ -331,7 +341,7 @@ impl Backend {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection, and whether it is there yet.
+    /// Starts connecting; returns the socket, and true if the connection is established.
     fn begin_connecting(&self) -> io::Result<(OwnedFd, bool)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let stream = SocketType::STREAM;
@@ -360,8 +370,8 @@ impl Backend {
         }
     }
 
-    /// A new connection. A backend that is just being started anew is waited for, a moment.
-    /// Errors: `WouldBlock` means that its queue is full.
+    /// Opens a connection. While the backend is restarting, the call waits briefly and tries again. Errors:
+    /// `WouldBlock` means that the backend's queue is full.
     pub async fn connect(&self) -> io::Result<Conn> {
         let patience = Duration::from_secs(BACKEND_CONNECT_SECONDS);
         let mut tries = 0;
@@ -390,10 +400,10 @@ impl Backend {
     }
 }
 
-/// Looks after the connections that are passed on, while there are any.
+/// Task that watches the handed-over connections until no connection is left.
 struct HandoverSweeper {
     backend: Arc<Backend>,
-    /// Nothing is left to look after.
+    /// True after the sweep has ended without connections left.
     is_done: bool,
 }
 
@@ -411,7 +421,7 @@ impl HandoverSweeper {
                 ReusePolicy::Never | ReusePolicy::UpTo(_) => Vec::new(),
             };
             let has_pending = connections.backlog.look_after(now, &backend.slots);
-            // A backend that answers slowly has a queue of its own for those that wait.
+            // While the backend answers slowly, waiting calls use the backend's own queue.
             if std::mem::replace(&mut answers, connections.backlog.answers()) != answers {
                 answered_at = now;
             }
@@ -420,7 +430,7 @@ impl HandoverSweeper {
             }
             let is_empty = connections.idle.is_empty() && backend.slots.missing() == 0;
             let is_over = !has_pending && (is_empty || connections.keep != ReusePolicy::Handover);
-            // Told under the lock: whoever comes next begins anew.
+            // Set under the lock: the next request starts a new sweeper.
             connections.is_swept = !is_over;
             drop(connections);
             drop(closed);
@@ -433,8 +443,8 @@ impl HandoverSweeper {
 }
 
 impl Drop for HandoverSweeper {
-    /// It may end with its worker: then the next who says something on a connection looks on, and until
-    /// then nobody depends on that.
+    /// Cleans up after a sweeper that ends early with its worker. Idle connections are closed and all slots
+    /// are restored, so no call depends on a sweeper. The next request sent starts a new sweeper.
     fn drop(&mut self) {
         if self.is_done {
             return;
@@ -451,13 +461,13 @@ impl Drop for HandoverSweeper {
     }
 }
 
-/// May it be otherwise in a moment?
+/// Returns true for an error of a backend that may accept a connection shortly afterwards.
 fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
     matches!(error.kind(), ConnectionRefused | NotFound | WouldBlock)
 }
 
-/// Runs on by itself, on this worker, for at most so long.
+/// Runs `work` as a task of the current worker for at most `patience`.
 pub fn spawn_local_with_timeout(work: impl Future<Output = ()> + 'static, patience: Duration) {
     spawn_local(async move {
         let _ = tokio::time::timeout(patience, work).await;

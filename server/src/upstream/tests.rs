@@ -1,4 +1,4 @@
-//! Connections that are passed on, with a backend that accepts and reads when it is told to.
+//! Tests of connection handover, with a backend that accepts and reads on command.
 
 use crate::limits::{
     BACKEND_IDLE_MILLISECONDS, BACKEND_UNREAD_QUEUED_MILLISECONDS,
@@ -11,14 +11,14 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-/// A backend's socket, and this side of it.
+/// A listening socket of a backend, and the server's side of the backend.
 struct Play {
     listener: UnixListener,
     backend: Arc<Backend>,
     _folder: tempfile::TempDir,
 }
 
-/// What is said of every request: its variables and, by itself, the end of its body.
+/// Bytes of every request: the variables and, sent separately, the end of the body.
 const REQUEST: &[u8] = b"variables, and the end";
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -48,7 +48,7 @@ impl Play {
         self.backend.enter(client(), 100).await.expect("a place")
     }
 
-    /// A request, on a connection that was kept if there is one.
+    /// Sends a request on an idle connection, or on a new connection if none is idle.
     fn ask(&self) -> Conn {
         let kept = self.backend.take_idle(ReusePolicy::Handover);
         let kept = kept.or_else(|| self.backend.connect_now());
@@ -66,7 +66,7 @@ impl Play {
         self.listener.accept().expect("a connection").0
     }
 
-    /// Several calls were answered a moment ago.
+    /// Answers calls until the backend counts as busy.
     async fn is_busy(&self) -> (Conn, CallSlot, UnixStream) {
         loop {
             let slot = self.place().await;
@@ -77,7 +77,7 @@ impl Play {
             if self.backend.lock().idle.is_empty() {
                 continue;
             }
-            // It isn't for long: then once more.
+            // The backend may cease to count as busy soon, so the loop checks once more.
             let again = self.ask();
             self.listener.set_nonblocking(true).expect("set");
             let is_new = self.listener.accept().is_ok();
@@ -89,7 +89,7 @@ impl Play {
     }
 }
 
-/// Reads a request, but not its end.
+/// Reads a request except the record at its end.
 fn take_up(stream: &mut UnixStream) {
     let mut request = [0; REQUEST.len() - HEADER_BYTES];
     stream.read_exact(&mut request).expect("a request");
@@ -108,7 +108,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     assert!(all.await.is_ok(), "waited for {what}");
 }
 
-/// What the other end hears until this one closes.
+/// Returns the bytes received by the backend until the server closes the connection.
 async fn until_closed(mut stream: UnixStream) -> Vec<u8> {
     let heard = tokio::task::spawn_blocking(move || {
         let mut rest = Vec::new();
@@ -126,7 +126,7 @@ fn a_connection_goes_on_to_the_next_and_is_closed_when_nobody_comes() {
         play.backend.put_idle(link, ReusePolicy::Handover);
         until("nobody cares any more", || !play.backend.lock().is_swept).await;
         assert!(play.backend.lock().idle.is_empty());
-        // Both ends of the two requests, and one request between them.
+        // The end records of two requests, and one request between the end records.
         let heard = until_closed(stream).await;
         assert_eq!(heard.len(), REQUEST.len() + HEADER_BYTES);
     });
@@ -148,7 +148,8 @@ fn where_hardly_anybody_comes_each_has_a_connection_of_its_own() {
     });
 }
 
-/// Three ask, and the backend works at one. Then it gets no more than one, and the others wait here.
+/// Three calls arrive while the backend works at one. The backend receives no second call, and the other
+/// calls wait in the server.
 #[test]
 fn there_are_as_few_connections_as_are_worked_at() {
     play(async |play| {
@@ -162,7 +163,7 @@ fn there_are_as_few_connections_as_are_worked_at() {
         take_up(&mut streams[0]);
         pause(2 * BACKEND_UNREAD_QUEUED_MILLISECONDS).await;
         for place in 0..3 {
-            // Whoever waits in the backend's queue comes first.
+            // Requests in the backend's queue are served first.
             play.backend
                 .put_idle(links.remove(0), ReusePolicy::Handover);
             slots.remove(0);
@@ -171,18 +172,18 @@ fn there_are_as_few_connections_as_are_worked_at() {
                 let mut next = play.accept();
                 take_up(&mut next);
                 streams.push(next);
-                // One, or two while it may be about to take up the next.
+                // One slot remains, or two while the backend may be about to take up the next request.
                 let is_narrow = play.backend.slots.missing() >= BACKEND_CONNECTIONS_MAX - 2;
                 assert!(is_narrow);
                 pause(2).await;
             }
         }
-        // Nobody is there any more, and nothing is known.
+        // With no call left, the estimate is reset.
         until("all places", || play.backend.slots.missing() == 0).await;
     });
 }
 
-/// The places come back when it answers nothing: those that wait do so in its own queue.
+/// The slots are restored when the backend answers nothing: waiting calls then use the backend's own queue.
 #[test]
 fn a_slow_backend_gets_all() {
     play(async |play| {
@@ -195,7 +196,7 @@ fn a_slow_backend_gets_all() {
         drop(held);
         assert_eq!(play.backend.slots.missing(), BACKEND_CONNECTIONS_MAX - 1);
         assert_eq!(play.backend.slots.taken(), 1);
-        // The other is still at it.
+        // The backend still works at the other call.
         let third = play.backend.enter(client(), 0);
         let third = tokio::time::timeout(PATIENCE, third).await;
         assert!(third.expect("in time").is_ok());
@@ -203,8 +204,8 @@ fn a_slow_backend_gets_all() {
     });
 }
 
-/// A process that goes on with something else is not waited for, and nobody's connection is passed on
-/// to it any more.
+/// The server does not wait for a process occupied with other work, and hands over no further connection to
+/// the process.
 #[test]
 fn who_is_not_heard_is_told() {
     play(async |play| {
@@ -219,7 +220,7 @@ fn who_is_not_heard_is_told() {
     });
 }
 
-/// And one that is at work is, however long that takes.
+/// The server waits for a process at work on the request, for any length of time.
 #[test]
 fn who_is_heard_is_waited_for() {
     play(async |play| {

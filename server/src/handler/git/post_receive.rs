@@ -1,5 +1,5 @@
-//! The end of a push, told to whoever deploys what was pushed. The client's answer is held back
-//! meanwhile: when `git push` returns, what it has pushed is served.
+//! Notice of a completed push to the deployment of the pushed content. The response to the client is held
+//! back during the deployment: at the return of `git push`, the server serves the pushed content.
 
 use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader, PipeWriter, pipe};
 use crate::handler::{LocalBoxFuture, Response, ResponseBody};
@@ -15,28 +15,29 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-/// Where pushes are told.
+/// Sender of push notices.
 #[derive(Clone)]
 pub struct PushNotifier(UnboundedSender<PushNotice>);
 
-/// A push has come to its end; whether it changed anything isn't known.
+/// Notice of a completed push; the push may have changed nothing.
 pub struct PushNotice {
-    /// The repository, as the request named it.
+    /// Repository as named by the request.
     pub repository: PathBuf,
-    /// What was done since then may have been done for it.
+    /// Start of the push. A deployment since the start may include the pushed content.
     pub began: Instant,
-    /// Told when all is done, with words for who pushed.
+    /// Channel for the end of the deployments, with messages for the client.
     pub done: oneshot::Sender<Vec<String>>,
 }
 
 impl PushNotifier {
-    /// With who listens.
+    /// Creates a notifier and the receiver of its notices.
     pub fn new() -> (PushNotifier, UnboundedReceiver<PushNotice>) {
         let (sender, receiver) = unbounded_channel();
         (PushNotifier(sender), receiver)
     }
 
-    /// A push to this repository begins. Its end is told, even if it is that nobody waits any more.
+    /// Records the start of a push to a repository. A notice follows at the end of the push, even if the
+    /// client has disconnected.
     pub fn begin(&self, repository: PathBuf) -> ActivePush {
         ActivePush {
             pushes: self.clone(),
@@ -47,14 +48,14 @@ impl PushNotifier {
     }
 }
 
-/// For who has pushed while nothing is deployed any more.
+/// Message to the client for a push during shutdown, since deployments have stopped.
 pub const STOPPING: &str =
     "not deployed yet: the server is stopping, and will do so when it starts";
 
-/// How long an answer is held back.
+/// Time limits for a held response.
 #[derive(Clone, Copy)]
 struct HoldTimes {
-    /// The client hears of us so often.
+    /// Interval of keep-alive packets to the client.
     keep_alive: Duration,
     whole: Duration,
 }
@@ -64,7 +65,7 @@ const PATIENCE: HoldTimes = HoldTimes {
     whole: Duration::from_secs(PUSH_RESPONSE_WAIT_SECONDS_MAX),
 };
 
-/// A push under way.
+/// A push in progress.
 pub struct ActivePush {
     pushes: PushNotifier,
     repository: PathBuf,
@@ -73,7 +74,7 @@ pub struct ActivePush {
 }
 
 impl ActivePush {
-    /// The same response, whose end waits until this push is deployed.
+    /// Returns the response with its end delayed until the push is deployed.
     pub fn hold(self, response: Response) -> Response {
         let ResponseBody::Stream {
             length,
@@ -100,12 +101,12 @@ impl ActivePush {
         can_grow: bool,
         patience: HoldTimes,
     ) {
-        // The one who reads has gone, or git has: there is nothing more to be sent.
+        // The client or git has ended, so nothing further can be sent.
         let Ok(answer) = pass_on(&mut from, &mut to).await else {
             return to.break_off(from.break_reason());
         };
         if answer.is_empty() {
-            // There is nothing to be told.
+            // An empty response needs no notice.
             self.is_told = true;
             return to.finish();
         }
@@ -116,7 +117,7 @@ impl ActivePush {
         }
     }
 
-    /// Waits for the deployments; what the answer ends with.
+    /// Waits for the deployments and returns the end of the response.
     async fn last_words(
         &mut self,
         answer: PushResponse,
@@ -150,7 +151,7 @@ impl ActivePush {
     fn tell(&mut self) -> oneshot::Receiver<Vec<String>> {
         let (done, receiver) = oneshot::channel();
         self.is_told = true;
-        // Where nobody listens any more, the receiver learns it.
+        // If the receiver has ended, `receiver` reports the closed channel.
         let _ = self.pushes.0.send(PushNotice {
             repository: std::mem::take(&mut self.repository),
             began: self.began,
@@ -161,7 +162,7 @@ impl ActivePush {
 }
 
 impl Drop for ActivePush {
-    /// The client has left: what it pushed may be there all the same.
+    /// Sends the notice after a disconnect of the client: the pushed content may have arrived.
     fn drop(&mut self) {
         if !self.is_told {
             drop(self.tell());
@@ -169,7 +170,7 @@ impl Drop for ActivePush {
     }
 }
 
-/// Moves all but the last flush.
+/// Copies the response except the final flush packet.
 async fn pass_on(from: &mut PipeReader, to: &mut PipeWriter) -> Result<PushResponse, PipeBroken> {
     let mut answer = PushResponse::default();
     let (mut chunk, mut out) = (Vec::new(), Vec::new());
@@ -184,7 +185,7 @@ async fn pass_on(from: &mut PipeReader, to: &mut PipeWriter) -> Result<PushRespo
     }
 }
 
-/// Works at both until the second is done.
+/// Polls both futures until the second is complete.
 async fn beside(work: LocalBoxFuture<()>, other: impl Future<Output = ()>) {
     let mut work = Some(work);
     let mut other = pin!(other);
@@ -199,8 +200,8 @@ async fn beside(work: LocalBoxFuture<()>, other: impl Future<Output = ()>) {
     .await;
 }
 
-/// Where git's own files of this repository are, bare or not. As everywhere with git, the ending
-/// `.git` of a name may be left out.
+/// Returns the directory with git's own files of a repository, bare or not. The ending `.git` of a name may
+/// be omitted, as elsewhere in git.
 pub fn git_folder(named: &Path) -> Option<PathBuf> {
     let mut longer = named.as_os_str().to_owned();
     longer.push(".git");
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
 
     const REPORT: &[u8] = b"0013\x01000eunpack ok\n00000000";
-    /// Longer than any test.
+    /// Time limit longer than any test.
     const LONG: Duration = Duration::from_secs(1_000);
 
     fn wait<T>(work: impl Future<Output = T>) -> T {
@@ -226,7 +227,7 @@ mod tests {
         runtime.enable_time().build().unwrap().block_on(work)
     }
 
-    /// What the client gets of a report, and whether that is all.
+    /// Returns the bytes of a held report received by the client, and true if the response is complete.
     async fn held(push: ActivePush, can_grow: bool, patience: HoldTimes) -> (Vec<u8>, bool) {
         let (mut git, from) = pipe(PIPE_BYTES);
         let (to, mut client) = pipe(PIPE_BYTES);
@@ -261,7 +262,7 @@ mod tests {
             wait(async { tokio::join!(held(push, true, with(LONG, LONG)), answer) });
         assert!(is_whole);
         assert!(all.ends_with(b"\n0000000a\x02done\n0000"), "{all:?}");
-        // Where a length was promised there is no room for them.
+        // A response with an announced length has no room for messages.
         let answer = async {
             let pushed = listener.recv().await.unwrap();
             let _ = pushed.done.send(vec!["done".to_owned()]);
@@ -275,7 +276,7 @@ mod tests {
     #[test]
     fn patience_ends_and_until_then_the_client_hears_of_us() {
         let (pushes, mut listener) = PushNotifier::new();
-        // Once in between at least, however late we are woken.
+        // The limits allow at least one keep-alive packet, even on a slow machine.
         let patience = with(Duration::from_millis(100), Duration::from_secs(2));
         let (all, is_whole) = wait(held(pushes.begin("/a".into()), true, patience));
         let text = String::from_utf8_lossy(&all).into_owned();
@@ -302,7 +303,7 @@ mod tests {
     #[test]
     fn nobody_listens_or_nobody_waits() {
         let (pushes, mut listener) = PushNotifier::new();
-        // The client leaves: what it has pushed may be there.
+        // The client disconnects; the pushed content may have arrived.
         drop(pushes.begin("/a".into()));
         assert!(
             listener

@@ -1,5 +1,6 @@
-//! Repositories of our own without objects, one for each length of names. git is run in one of them with
-//! another repository's objects, so that nothing which that one is configured to run is run.
+//! The server's own repositories without objects, one for each object format. git runs in a sandbox
+//! repository with the objects of another repository, so no program configured by the other repository is
+//! run.
 
 use crate::base::atomic_file;
 use std::fs::{self, DirBuilder};
@@ -7,17 +8,18 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The folder of them, in the state folder. Pages and deployments share it.
+/// Returns the directory of the sandbox repositories in the state directory. Pages and deployments share
+/// the directory.
 pub fn home(state: &Path) -> PathBuf {
     state.join("git")
 }
 
-/// The one for objects with such names, in the folder of them.
+/// Returns the sandbox repository for an object format, in the directory `all`.
 pub fn folder(all: &Path, sha256: bool) -> PathBuf {
     all.join(FORMATS[usize::from(sha256)].0)
 }
 
-/// By the names of objects.
+/// Name and configuration of the sandbox repository for each object format.
 const FORMATS: [(&str, &str); 2] = [
     (
         "sha1",
@@ -29,11 +31,12 @@ const FORMATS: [(&str, &str); 2] = [
     ),
 ];
 
-/// What a repository says of its files, but for this: `export-subst` may ask for a commit's signature
-/// (`%G?`), which makes git run gpg on what a stranger has signed, or for a walk over its history.
+/// Attributes that override the repository's own. `export-subst` is switched off: the attribute may request
+/// the signature of a commit (`%G?`), so that git runs gpg on signatures from untrusted sources, or a walk
+/// over the history.
 const ATTRIBUTES: &[u8] = b"* -export-subst\n";
 
-/// Takes away those that deployments had for themselves once.
+/// Removes the sandbox repositories that former versions kept for deployments.
 pub fn remove_former(state: &Path) {
     let former = state.join("deploy");
     for (name, _) in FORMATS {
@@ -42,7 +45,7 @@ pub fn remove_former(state: &Path) {
     let _ = fs::remove_dir(former);
 }
 
-/// Makes them, where they aren't there. Several threads may do so at the same time.
+/// Creates missing sandbox repositories. Several threads may call the function at the same time.
 pub fn prepare(all: &Path) -> io::Result<()> {
     FORMATS.iter().try_for_each(|(name, config)| {
         let folder = all.join(name);

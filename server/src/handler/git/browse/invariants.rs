@@ -1,5 +1,5 @@
-//! What must hold whatever git says, for the fuzz target and the tests: it is read without a panic, and
-//! what is made of it is a page with nothing in it that a browser would run.
+//! Invariants of page generation, for the fuzz target and the tests: arbitrary output of git is parsed
+//! without a panic, and the resulting page contains nothing executable by a browser.
 
 use crate::handler::git::browse::page_location::PageLocation;
 use crate::handler::git::browse::parse as said;
@@ -9,7 +9,7 @@ use crate::handler::git::browse::render::{diff, readme, tree};
 use crate::handler::git::browse::url::{ObjectId, PageUrl};
 use crate::limits::GIT_HTML_BYTES_MAX;
 
-/// The same bytes as whatever git could say, and as what a client could ask for.
+/// Checks all pages with `bytes` as the output of git and as a request address.
 pub fn pages(bytes: &[u8]) {
     let cut = bytes.len() / 2;
     if let Some(wanted) = PageUrl::read(bytes, Some(&bytes[cut..])) {
@@ -73,7 +73,7 @@ pub fn pages(bytes: &[u8]) {
 }
 
 fn is_harmless(page: &str) {
-    // Of one bound for each of its parts.
+    // Each of the page's parts is bounded separately.
     assert!(page.len() <= 4 * GIT_HTML_BYTES_MAX);
     let page = page.to_ascii_lowercase();
     for word in [
@@ -85,7 +85,7 @@ fn is_harmless(page: &str) {
         assert!(!page.contains(&format!("href={scheme}")), "{page}");
         assert!(!page.contains(&format!("src={scheme}")), "{page}");
     }
-    // An attribute that runs something begins with a space and such a name, within a tag.
+    // An event handler attribute starts with a space and an event name inside a tag.
     for tag in page
         .split('<')
         .skip(1)

@@ -1,5 +1,5 @@
-//! What lies on disk under a path: a repository and what the path goes on with, or a folder of them.
-//! All of it blocks.
+//! Lookup of a request path on disk: a repository with the rest of the path, or a folder of repositories.
+//! All functions block.
 
 use crate::base::heap_sort::sort_by;
 use crate::handler::HandlerError;
@@ -15,80 +15,82 @@ use rustix::fs::{Dir, FileType, fstat};
 use std::io::Read;
 use std::path::PathBuf;
 
-/// What was found.
+/// Result of a path lookup.
 pub enum PathLookup {
-    /// A page of this.
+    /// A page of a repository.
     Repository(Box<Repository>),
-    /// A list of those below this folder.
+    /// A list of the repositories below a folder.
     Folder(Vec<u8>),
-    /// The same with a slash at its end.
+    /// The path lacks the final slash of a folder.
     Slash,
-    /// The page of a repository, with a slash at its end; guards know it by these names.
+    /// The path of a repository's first page lacks the final slash; the value holds the names checked by
+    /// guards.
     RepositorySlash(Vec<Vec<u8>>),
-    /// The same, if there is any repository below this folder.
+    /// The path of a folder lacks the final slash; the redirect applies only if a repository exists below
+    /// the folder.
     SlashOf(Vec<u8>),
 }
 
 /// A repository.
 pub struct Repository {
-    /// Where git's own files of it are.
+    /// Directory with git's own files.
     pub folder: PathBuf,
-    /// As it was asked for, below the route.
+    /// Requested name, relative to the route.
     pub name: Vec<u8>,
-    /// Names below the route that guards may know it by.
+    /// Names relative to the route under which guards may protect the repository.
     pub guarded_names: Vec<Vec<u8>>,
-    /// What follows in the path.
+    /// Rest of the path behind the name.
     pub rest: Vec<u8>,
-    /// What HEAD says.
+    /// Content of HEAD.
     pub head: RepositoryHead,
-    /// What it says of itself.
+    /// Description from the repository's `description` file.
     pub description: Vec<u8>,
-    /// It may hide some of its refs, or all of itself.
+    /// True if the repository may hide some of its refs, or refuse all fetches.
     pub may_hide: bool,
-    /// It lacks what came before some commits, which this file names.
+    /// File with the boundary commits of a shallow clone.
     pub shallow: Option<PathBuf>,
 }
 
-/// What HEAD of a repository says.
+/// Content of a repository's HEAD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepositoryHead {
-    /// It follows this branch, which may not be there.
+    /// HEAD names a branch; the branch may not exist.
     Branch(Vec<u8>),
-    /// It stands at a commit.
+    /// HEAD holds a commit.
     Detached(ObjectId),
-    /// git alone can read it.
+    /// Only git can read HEAD.
     Unknown,
 }
 
 /// Repositories of a folder.
 pub struct RepositoryList {
-    /// The folder, below the route.
+    /// Name of the folder, relative to the route.
     pub name: Vec<u8>,
-    /// By their names.
+    /// Repositories sorted by name.
     pub all: Vec<RepositoryEntry>,
-    /// There are more.
+    /// True if the list is incomplete.
     pub is_cut: bool,
-    /// Names that may still be looked at.
+    /// Number of directory entries that may still be read.
     left: usize,
-    /// Repositories that it may have.
+    /// Maximum number of repositories.
     count_max: usize,
 }
 
-/// One of them.
+/// A repository of a list.
 #[derive(Clone)]
 pub struct RepositoryEntry {
-    /// Below the route.
+    /// Name relative to the route.
     pub name: Vec<u8>,
-    /// Names below the route that guards may know it by.
+    /// Names relative to the route under which guards may protect the repository.
     pub guarded_names: Vec<Vec<u8>>,
-    /// What it says of itself.
+    /// Description from the repository's `description` file.
     pub description: Vec<u8>,
-    /// When a branch changed last, Unix time in seconds.
+    /// Time of the last branch change, in Unix seconds.
     pub changed: u64,
 }
 
 impl GitSettings {
-    /// What lies under this path, which begins with a slash if it isn't empty.
+    /// Looks up a path; a path that is not empty begins with a slash.
     pub(in crate::handler::git) fn look(&self, path: &[u8]) -> Result<PathLookup, HandlerError> {
         let refused = |reject| HandlerError::new("git page", reject);
         let Some(path) = path.strip_prefix(b"/") else {
@@ -131,7 +133,7 @@ impl GitSettings {
         Ok(PathLookup::SlashOf(path.to_vec()))
     }
 
-    /// git's own folder of the repository with this name.
+    /// Returns git's own directory of the repository with the given name.
     pub(in crate::handler::git) fn repository_at(
         &self,
         name: &[u8],
@@ -139,14 +141,14 @@ impl GitSettings {
         if let Some(folder) = self.git_folder(name)? {
             return Ok(Some(folder));
         }
-        // A folder of repositories isn't hidden by one with nearly its name.
+        // A folder of repositories takes precedence over a repository with the same name plus `.git`.
         match self.is(FileType::Directory, name)? {
             true => Ok(None),
             false => self.git_folder(&[name, b".git"].concat()),
         }
     }
 
-    /// The beginning of a file.
+    /// Reads at most `bytes_max` bytes from the beginning of a file.
     fn beginning(&self, path: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
         let seen = self.root.open_handle(path).ok()?;
         let meta = FileMeta::of_file(&fstat(&seen).ok()?)?;
@@ -162,7 +164,7 @@ impl GitSettings {
         let said = said.trim_ascii();
         match said.strip_prefix(b"ref:").map(<[u8]>::trim_ascii) {
             Some(name) => match name.strip_prefix(b"refs/heads/") {
-                // What holds its refs otherwise calls it so.
+                // A repository with another ref storage format has `refs/heads/.invalid` in HEAD.
                 Some(b".invalid") | None => RepositoryHead::Unknown,
                 Some(branch) if is_ref_name(branch) => RepositoryHead::Branch(branch.to_vec()),
                 Some(_) => RepositoryHead::Unknown,
@@ -174,8 +176,8 @@ impl GitSettings {
         }
     }
 
-    /// Does its configuration speak of that, or lead elsewhere, or can't it be read? Most don't, and git
-    /// needn't be asked.
+    /// Returns true if the configuration mentions hidden refs, includes other files, or cannot be read. For
+    /// most repositories the result is false and spares a query to git.
     fn may_hide(&self, folder: &[u8]) -> bool {
         let path = [folder, b"/config"].concat();
         let Some(said) = self.beginning(&path, GIT_CONFIG_BYTES_MAX) else {
@@ -186,15 +188,16 @@ impl GitSettings {
         said.len() == GIT_CONFIG_BYTES_MAX || WORDS_THAT_HIDE.iter().any(|word| has(word))
     }
 
-    /// Does it refuse fetches? For the list, which can't ask git about each: what another file says that
-    /// is included isn't known here, and found out when a page is asked for.
+    /// Returns true if the repository refuses fetches. Used for lists, since asking git about each
+    /// repository is too expensive. Included configuration files are not read here; a page request finds
+    /// their settings.
     fn refuses_fetches(&self, folder: &[u8]) -> bool {
         let path = [folder, b"/config"].concat();
         let said = self.beginning(&path, GIT_CONFIG_BYTES_MAX);
         said.is_none_or(|said| refuses_fetches(&said))
     }
 
-    /// Its first line; git's own words for having none are none.
+    /// Returns the first line of the description; empty for git's default text.
     fn description(&self, folder: &[u8]) -> Vec<u8> {
         let path = [folder, b"/description"].concat();
         let said = self.beginning(&path, GIT_DESCRIPTION_BYTES_MAX);
@@ -207,7 +210,8 @@ impl GitSettings {
         }
     }
 
-    /// When it changed last: writing a ref replaces a file in its folder.
+    /// Returns the time of the last branch change. Writing a ref replaces a file and so changes the time of
+    /// its folder.
     fn changed(&self, folder: &[u8]) -> u64 {
         let mut newest = 0;
         let mut look = |path: &[u8]| {
@@ -229,7 +233,7 @@ impl GitSettings {
         newest
     }
 
-    /// Of a list, what one client may read.
+    /// Returns the list restricted to the repositories the client may read.
     pub(in crate::handler::git) fn part(
         list: &RepositoryList,
         all: Vec<RepositoryEntry>,
@@ -243,7 +247,7 @@ impl GitSettings {
         }
     }
 
-    /// All repositories that are exported below this folder.
+    /// Lists all exported repositories below a folder.
     pub(in crate::handler::git) fn list(&self, folder: &[u8]) -> RepositoryList {
         let mut list = RepositoryList {
             name: folder.to_vec(),
@@ -258,7 +262,7 @@ impl GitSettings {
         list
     }
 
-    /// Is there one?
+    /// Returns true if an exported repository exists below the folder.
     pub(in crate::handler::git) fn has_any(&self, folder: &[u8]) -> bool {
         let mut list = RepositoryList {
             name: folder.to_vec(),
@@ -303,25 +307,26 @@ impl GitSettings {
                         return;
                     }
                 }
-                // Links are followed to repositories alone: others may lead round in a circle.
+                // Symbolic links are followed only to repositories, since links to folders may form a
+                // cycle.
                 Ok(None) if kind == FileType::Directory => {
                     self.list_below(&name, depth + 1, secrets, list);
                     if list.all.len() == list.count_max {
                         return;
                     }
                 }
-                // Also what can't be looked at.
+                // Entries that cannot be read are skipped as well.
                 _ => {}
             }
         }
     }
 
-    /// May who asks see it?
+    /// Returns true if clients may see the repository.
     fn is_exported(&self, found: &[u8]) -> bool {
         (self.exports_all || self.is_marked(found)) && !self.refuses_fetches(found)
     }
 
-    /// The names in a folder that aren't hidden, in their order, with what they are.
+    /// Returns the visible names of a folder in sorted order, with their file types.
     fn names(&self, folder: &[u8], left: &mut usize) -> Vec<(Vec<u8>, FileType)> {
         let opened = self.root.open_folder(folder);
         let Ok(entries) = opened.and_then(|opened| Ok(Dir::new(opened)?)) else {
@@ -362,13 +367,13 @@ impl GitSettings {
     }
 }
 
-/// Of a repository, to learn when one of them changed last.
+/// Maximum number of branches checked for the time of the last change.
 const BRANCHES_LOOKED_AT: usize = 200;
 
-/// Of a configuration that may say more than that everything is shown.
+/// Words of a configuration that may restrict the visible refs or fetches.
 const WORDS_THAT_HIDE: [&[u8]; 4] = [b"hiderefs", b"uploadpack", b"include", b"worktreeconfig"];
 
-/// Does this configuration say `http.uploadpack = false`? The last of several holds.
+/// Returns true if the configuration sets `http.uploadpack = false`. The last setting decides.
 fn refuses_fetches(config: &[u8]) -> bool {
     let mut is_http = false;
     let mut refuses = false;
@@ -387,7 +392,7 @@ fn refuses_fetches(config: &[u8]) -> bool {
             continue;
         }
         let Some(value) = halves.next() else {
-            // Without a value it is true.
+            // A setting without a value is true.
             refuses = false;
             continue;
         };

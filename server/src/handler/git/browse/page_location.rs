@@ -1,34 +1,33 @@
-//! Where a page is: the repository, and the branch or commit that is looked at. Makes the addresses of
-//! other pages, so that who follows them stays at that branch or commit.
+//! Location of a page: the repository with the viewed branch or commit. The location builds the addresses
+//! of other pages, so links lead to pages of the same branch or commit.
 
 use crate::handler::git::browse::render::html::{Html, style_name};
 use crate::handler::git::browse::url::ObjectId;
 use crate::wire::request_target::encode_path;
 
-/// Where a page is.
+/// Location of a page.
 #[derive(Clone, Debug)]
 pub struct PageLocation {
-    /// The path of the route, without a slash at its end.
+    /// Path of the route, without a final slash.
     pub prefix: Vec<u8>,
-    /// The repository below it, as it was asked for, without slashes around it; a folder of them, or
-    /// nothing, for a list.
+    /// Requested repository below the route, without surrounding slashes; for a list, the folder, or empty.
     pub name: Vec<u8>,
-    /// `h=` as it was asked for.
+    /// Requested value of `h=`.
     pub head: Option<Vec<u8>>,
-    /// `id=` as it was asked for.
+    /// Requested value of `id=`.
     pub id: Option<ObjectId>,
-    /// Scheme and host, to be copied: `https://example.org`.
+    /// Scheme and host for clone addresses, for example `https://example.org`.
     pub origin: Vec<u8>,
-    /// What the repository says of itself.
+    /// Description of the repository.
     pub description: Vec<u8>,
-    /// It is a page of a repository, not a list of them.
+    /// True for a page of a repository, false for a list of repositories.
     pub is_repository: bool,
 }
 
-/// The parts of a repository that one can turn to.
+/// Sections of a repository, shown as tabs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tab {
-    /// Where it begins.
+    /// The first page.
     Summary,
     /// Files.
     Tree,
@@ -36,29 +35,29 @@ pub enum Tab {
     Log,
     /// Branches and tags.
     Refs,
-    /// One of its commits.
+    /// A single commit.
     Commit,
 }
 
 impl PageLocation {
-    /// The address of a page at the same branch or commit.
+    /// Returns the address of a page of the same branch or commit.
     pub fn url(&self, view: &str, path: &[u8], more: &[(&str, &str)]) -> String {
         let id = self.id.as_ref().map(ObjectId::digits);
         let id = id.filter(|_| more.iter().all(|(name, _)| *name != "id"));
         self.address(view, path, self.head.as_deref(), id, more)
     }
 
-    /// The same without the commit.
+    /// Returns the address of a page of the same branch, without the commit.
     pub fn url_of_branch(&self, view: &str, path: &[u8], more: &[(&str, &str)]) -> String {
         self.address(view, path, self.head.as_deref(), None, more)
     }
 
-    /// The address of a page of another branch.
+    /// Returns the address of a page of another branch.
     pub fn url_at(&self, view: &str, branch: &[u8]) -> String {
         self.address(view, b"", Some(branch), None, &[])
     }
 
-    /// Without any branch or commit but those of `more`.
+    /// Returns the address of a page without any branch or commit except in `more`.
     pub fn plain_url(&self, view: &str, path: &[u8], more: &[(&str, &str)]) -> String {
         self.address(view, path, None, None, more)
     }
@@ -92,7 +91,7 @@ impl PageLocation {
         }
         if !query.is_empty() {
             url.push(b'?');
-            // As they stand in a path, but for what would end or part them.
+            // The path encoding is kept, except for characters that end or separate query parts.
             for byte in query {
                 match byte {
                     b'+' => url.extend_from_slice(b"%2B"),
@@ -104,7 +103,7 @@ impl PageLocation {
         String::from_utf8_lossy(&url).into_owned()
     }
 
-    /// `/git/tools/hammer/`, encoded.
+    /// Returns the encoded path of the repository, for example `/git/tools/hammer/`.
     fn root(&self) -> Vec<u8> {
         let mut url = Vec::new();
         encode_path(&self.prefix, &mut url);
@@ -116,7 +115,7 @@ impl PageLocation {
         url
     }
 
-    /// The address of another name below the route.
+    /// Returns the address of another name below the route.
     pub fn url_of(&self, name: &[u8]) -> String {
         let of = PageLocation {
             name: name.to_vec(),
@@ -125,21 +124,21 @@ impl PageLocation {
         String::from_utf8_lossy(&of.root()).into_owned()
     }
 
-    /// Where the style sheet is.
+    /// Returns the address of the style sheet.
     pub fn style(&self) -> String {
         let mut url = Vec::new();
         encode_path(&self.prefix, &mut url);
         format!("{}/{}", String::from_utf8_lossy(&url), style_name())
     }
 
-    /// What git is given to clone it.
+    /// Returns the address for `git clone`.
     pub fn clone_url(&self) -> Vec<u8> {
         let root = self.root();
         let root = root.strip_suffix(b"/").unwrap_or(&root);
         [self.origin.as_slice(), root].concat()
     }
 
-    /// The name of a repository as people say it: its last part, without `.git`.
+    /// Returns the short name of the repository: the last part of the name, without `.git`.
     pub fn short_name(&self) -> &[u8] {
         let last = self.name.rsplit(|byte| *byte == b'/').next();
         let last = last.unwrap_or_default();
@@ -208,7 +207,7 @@ impl PageLocation {
     }
 }
 
-/// `2026-11-21 06:53:15 +0100` as a day, with the rest of it for who wants to know.
+/// Appends the day of a date such as `2026-11-21 06:53:15 +0100`, with the full date as a tooltip.
 pub fn push_day(date: &[u8], page: &mut Html) {
     let day = date.get(..10).unwrap_or(date);
     page.markup("<time title=\"").text(date).markup("\">");

@@ -1,51 +1,51 @@
-//! What git says, read: lists of refs and commits, of the entries of a tree, contents, and diffs. Pure;
-//! all of it may have been cut at any byte, and names are any bytes but NUL.
+//! Parsers of git's output: lists of refs and commits, tree entries, file contents and diffs. All functions
+//! are pure. The input may be cut at any byte, and names consist of any bytes except NUL.
 
 use crate::handler::git::browse::url::ObjectId;
 use crate::limits::GIT_LINES_MAX;
 
-/// The format of [`refs`], for `for-each-ref`.
+/// Format of [`refs`], for `for-each-ref`.
 pub const REF_FORMAT: &str = "--format=%(refname)%00%(objectname)%00%(objecttype)%00\
     %(*objectname)%00%(*objecttype)%00%(HEAD)%00%(creatordate:iso)%00%(subject)%00";
-/// The format of [`commits`], for `log`.
+/// Format of [`commits`], for `log`.
 pub const COMMIT_FORMAT: &str = "--format=tformat:%H%x00%P%x00%an%x00%ae%x00%ai%x00%aI%x00%s%x00";
-/// The format of [`commit`].
+/// Format of [`commit`].
 pub const WHOLE_COMMIT_FORMAT: &str =
     "--format=tformat:%H%x00%P%x00%an%x00%ae%x00%ai%x00%cn%x00%ce%x00%ci%x00%B%x00";
 
 /// A branch or tag.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ref<'s> {
-    /// In full: `refs/heads/main`.
+    /// Full name, for example `refs/heads/main`.
     pub name: &'s [u8],
-    /// The object.
+    /// Object named by the ref.
     pub id: ObjectId,
-    /// The object that it leads to, past a tag or several, and is a commit as far as is known; None
-    /// if that takes another look.
+    /// Commit of the ref, also through an annotated tag; None if the object is no commit or needs a
+    /// further query.
     pub commit: Option<ObjectId>,
-    /// It leads to a commit, or to a tag that may.
+    /// True if the ref leads to a commit, or to a tag that may lead to a commit.
     pub may_be_commit: bool,
-    /// HEAD names it.
+    /// True if HEAD names the ref.
     pub is_head: bool,
-    /// `2026-11-21 06:53:15 +0100`
+    /// Date of the commit or tag, for example `2026-11-21 06:53:15 +0100`.
     pub date: &'s [u8],
-    /// Of the commit or the tag.
+    /// Subject line of the commit or tag.
     pub subject: &'s [u8],
 }
 
 impl<'s> Ref<'s> {
-    /// The name of a branch.
+    /// Returns the branch name, if the ref is a branch.
     pub fn branch(&self) -> Option<&'s [u8]> {
         self.name.strip_prefix(b"refs/heads/")
     }
 
-    /// The name of a tag.
+    /// Returns the tag name, if the ref is a tag.
     pub fn tag(&self) -> Option<&'s [u8]> {
         self.name.strip_prefix(b"refs/tags/")
     }
 }
 
-/// What `for-each-ref` lists.
+/// Parses the output of `for-each-ref` with [`REF_FORMAT`].
 pub fn refs(said: &[u8]) -> Vec<Ref<'_>> {
     let mut parts = NulFields(said);
     let mut all = Vec::new();
@@ -71,12 +71,12 @@ pub fn refs(said: &[u8]) -> Vec<Ref<'_>> {
     all
 }
 
-/// Which refs a repository hides from who fetches (`transfer.hideRefs`, `uploadpack.hideRefs`).
+/// Rules for the refs that a repository hides from fetches (`transfer.hideRefs`, `uploadpack.hideRefs`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HiddenRefs(Vec<Vec<u8>>);
 
 impl HiddenRefs {
-    /// From what `config --list --null` says.
+    /// Parses the rules from the output of `config --list --null`.
     pub fn read(said: &[u8]) -> HiddenRefs {
         let rules = said.split(|byte| *byte == 0).filter_map(|setting| {
             let end = setting.iter().position(|byte| *byte == b'\n')?;
@@ -88,7 +88,7 @@ impl HiddenRefs {
         HiddenRefs(rules.collect())
     }
 
-    /// Is this one hidden? The last rule that fits holds.
+    /// Returns true if the ref is hidden. The last matching rule decides.
     pub fn is(&self, name: &[u8]) -> bool {
         for rule in self.0.iter().rev() {
             let (is_shown, rule) = match rule.strip_prefix(b"!") {
@@ -105,13 +105,14 @@ impl HiddenRefs {
     }
 }
 
-/// Does a repository refuse fetches (`http.uploadpack`)? From what `config --list --null` says.
+/// Returns true if a repository refuses fetches (`http.uploadpack`), according to the output of `config
+/// --list --null`.
 pub fn refuses_fetches(said: &[u8]) -> bool {
     let settings = said.split(|byte| *byte == 0);
     let mut last = settings.rev().filter_map(|setting| {
         let rest = setting.strip_prefix(b"http.uploadpack")?;
         match rest.split_first() {
-            // Without a value it is true.
+            // A setting without a value is true.
             None => Some(false),
             Some((b'\n', value)) => {
                 let no: [&[u8]; 5] = [b"false", b"no", b"off", b"0", b""];
@@ -123,26 +124,26 @@ pub fn refuses_fetches(said: &[u8]) -> bool {
     last.next().unwrap_or(false)
 }
 
-/// A commit, as a list has it.
+/// A commit of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Commit<'s> {
-    /// Its name.
+    /// Object name of the commit.
     pub id: ObjectId,
-    /// Those before it.
+    /// Parent commits.
     pub parents: Vec<ObjectId>,
-    /// Who wrote it.
+    /// Name of the author.
     pub author: &'s [u8],
-    /// Where to reach them.
+    /// Email address of the author.
     pub email: &'s [u8],
-    /// `2026-11-21 06:53:15 +0100`
+    /// Author date, for example `2026-11-21 06:53:15 +0100`.
     pub date: &'s [u8],
-    /// `2026-11-21T06:53:15+01:00`
+    /// Author date in strict ISO 8601 format, for example `2026-11-21T06:53:15+01:00`.
     pub strict_date: &'s [u8],
-    /// The first line of its message.
+    /// First line of the message.
     pub subject: &'s [u8],
 }
 
-/// What `log` lists.
+/// Parses the output of `log` with [`COMMIT_FORMAT`].
 pub fn commits(said: &[u8]) -> Vec<Commit<'_>> {
     let mut parts = NulFields(said);
     let mut all = Vec::new();
@@ -163,24 +164,24 @@ pub fn commits(said: &[u8]) -> Vec<Commit<'_>> {
     all
 }
 
-/// A commit with all that it says.
+/// A commit with the full message and the patch.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CommitDetails<'s> {
-    /// Its name.
+    /// Object name of the commit.
     pub id: ObjectId,
-    /// Those before it.
+    /// Parent commits.
     pub parents: Vec<ObjectId>,
-    /// Who wrote it: name, address, date.
+    /// Name, email address and date of the author.
     pub author: [&'s [u8]; 3],
-    /// Who committed it.
+    /// Name, email address and date of the committer.
     pub committer: [&'s [u8]; 3],
-    /// The message.
+    /// Commit message.
     pub message: &'s [u8],
-    /// What it changed, to be read by [`diff`].
+    /// Patch of the commit, parsed by [`diff`].
     pub patch: &'s [u8],
 }
 
-/// What `log -p` says of one.
+/// Parses the output of `log -p` for one commit, with [`WHOLE_COMMIT_FORMAT`].
 pub fn commit(said: &[u8]) -> Option<CommitDetails<'_>> {
     let mut parts = NulFields(said);
     let [
@@ -210,7 +211,7 @@ fn ids(text: &[u8]) -> Vec<ObjectId> {
         .collect()
 }
 
-/// Parts that each have a NUL behind them; a record of them may have a line end before it.
+/// Reader of NUL-terminated fields. A record of fields may start with a line feed.
 struct NulFields<'s>(&'s [u8]);
 
 impl<'s> NulFields<'s> {
@@ -227,36 +228,36 @@ impl<'s> NulFields<'s> {
     }
 }
 
-/// What an entry of a tree is.
+/// Type of a tree entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A folder.
+    /// A directory.
     Tree,
-    /// A file; it may be a program.
+    /// A regular file.
     File {
-        /// By its mode.
+        /// True if the mode of the file is executable.
         is_executable: bool,
     },
     /// A symbolic link.
     Link,
-    /// A commit of another repository.
+    /// A submodule: a commit of another repository.
     Submodule,
 }
 
 /// An entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeEntry<'s> {
-    /// What it is.
+    /// Type of the entry.
     pub kind: EntryKind,
-    /// Its object.
+    /// Object of the entry.
     pub id: ObjectId,
-    /// Bytes, of a file or link.
+    /// Size in bytes, for a file or symbolic link.
     pub size: Option<u64>,
-    /// From the root of the repository.
+    /// Path from the root of the repository.
     pub path: &'s [u8],
 }
 
-/// What `ls-tree -l -z` lists.
+/// Parses the output of `ls-tree -l -z`.
 pub fn entries(said: &[u8]) -> Vec<TreeEntry<'_>> {
     let whole = said.iter().rposition(|byte| *byte == 0).unwrap_or(0);
     said[..whole]
@@ -265,7 +266,7 @@ pub fn entries(said: &[u8]) -> Vec<TreeEntry<'_>> {
         .collect()
 }
 
-/// `100644 blob 789819…       2<TAB>dir/a`
+/// Parses an entry, for example `100644 blob 789819…       2<TAB>dir/a`.
 fn entry(line: &[u8]) -> Option<TreeEntry<'_>> {
     let tab = line.iter().position(|byte| *byte == b'\t')?;
     let words = line[..tab].split(|byte| *byte == b' ');
@@ -291,7 +292,8 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// What `cat-file --batch-check` says to each name: the commit, if there is one.
+/// Parses the output of `cat-file --batch-check`: for each queried name the commit, or None if the name
+/// leads to no commit.
 pub fn parse_batch_check(said: &[u8]) -> Vec<Option<ObjectId>> {
     let lines = said.split(|byte| *byte == b'\n');
     let lines = lines.filter(|line| !line.is_empty());
@@ -303,8 +305,8 @@ pub fn parse_batch_check(said: &[u8]) -> Vec<Option<ObjectId>> {
     lines.map(commit).collect()
 }
 
-/// What `cat-file --batch` says to each name: the content of a file if it is one, as far as it came,
-/// with the number of the name that it was asked for by.
+/// Parses the output of `cat-file --batch`. Returns the content of each file, possibly cut short, with the
+/// index of the queried name. Objects other than files are left out.
 pub fn contents(said: &[u8]) -> Vec<(usize, &[u8])> {
     let mut all = Vec::new();
     let mut rest = said;
@@ -313,7 +315,7 @@ pub fn contents(said: &[u8]) -> Vec<(usize, &[u8])> {
         let (line, after) = (&rest[..end], &rest[end + 1..]);
         let mut words = line.rsplit(|byte| *byte == b' ');
         let (size, kind) = (words.next(), words.next());
-        // `<name> missing`, and other words of that kind.
+        // Answers without a size, for example `<name> missing`.
         let size = size.and_then(number).filter(|_| words.next().is_some());
         rest = after;
         if let Some(size) = size {
@@ -330,46 +332,46 @@ pub fn contents(said: &[u8]) -> Vec<(usize, &[u8])> {
     all
 }
 
-/// A file that differs.
+/// Changes of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FileDiff<'s> {
-    /// What it was called; None if it wasn't there.
+    /// Former name; None for a new file.
     pub before: Option<Vec<u8>>,
-    /// What it is called; None if it isn't there.
+    /// New name; None for a deleted file.
     pub after: Option<Vec<u8>>,
-    /// Its modes, where they changed.
+    /// Former and new mode, if the mode changed.
     pub modes: Option<[&'s [u8]; 2]>,
-    /// Its contents aren't text.
+    /// True if the content is not text.
     pub is_binary: bool,
-    /// The parts of it that changed.
+    /// Changed parts of the file.
     pub hunks: Vec<Hunk<'s>>,
 }
 
-/// A part of a file that changed.
+/// A changed part of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hunk<'s> {
-    /// `@@ -1,2 +1,3 @@ fn main()`
+    /// Head line, for example `@@ -1,2 +1,3 @@ fn main()`.
     pub head: &'s [u8],
-    /// Each begins with `+`, `-`, a space or a backslash.
+    /// Lines of the hunk; each starts with `+`, `-`, a space or a backslash.
     pub lines: Vec<&'s [u8]>,
 }
 
 impl FileDiff<'_> {
-    /// Lines that came, and that went.
+    /// Returns the numbers of added and removed lines.
     pub fn counts(&self) -> (u64, u64) {
         let lines = || self.hunks.iter().flat_map(|hunk| &hunk.lines);
         let begin = |with: u8| lines().filter(|line| line.first() == Some(&with)).count() as u64;
         (begin(b'+'), begin(b'-'))
     }
 
-    /// What it is called now, or was.
+    /// Returns the new name, or the former name of a deleted file.
     pub fn name(&self) -> &[u8] {
         let name = self.after.as_ref().or(self.before.as_ref());
         name.map_or(b"", Vec::as_slice)
     }
 }
 
-/// Reads a patch; says whether all of its lines were taken.
+/// Parses a patch; the flag is true if all lines were read.
 pub fn diff(said: &[u8]) -> (Vec<FileDiff<'_>>, bool) {
     let mut reading = PatchParser::default();
     let mut lines = said.split(|byte| *byte == b'\n');
@@ -431,12 +433,12 @@ pub fn parse_numstat(said: &[u8]) -> Vec<NumstatEntry<'_>> {
     all
 }
 
-/// A patch, as far as it was read.
+/// Parser state of a partly read patch.
 #[derive(Default)]
 struct PatchParser<'s> {
     all: Vec<FileDiff<'s>>,
     now: Option<FileDiff<'s>>,
-    /// Lines of the hunk that are still to come: before, after.
+    /// Outstanding lines of the current hunk: former file, new file.
     left: (u64, u64),
     mode_before: &'s [u8],
 }
@@ -489,7 +491,7 @@ impl<'s> PatchParser<'s> {
 }
 
 impl<'s> FileDiff<'s> {
-    /// A line of what is said of the file before its hunks.
+    /// Parses a line between the `diff` line of a file and the first hunk.
     fn take_head_line(&mut self, line: &'s [u8], mode_before: &mut &'s [u8]) {
         let word = |word: &str| line.strip_prefix(word.as_bytes());
         if let Some(name) = word("--- ") {
@@ -514,7 +516,7 @@ impl<'s> FileDiff<'s> {
     }
 }
 
-/// `@@ -1,2 +3 @@`: 2 and 1.
+/// Returns the line counts of a hunk's head line; for `@@ -1,2 +3 @@`: 2 and 1.
 fn lengths(head: &[u8]) -> Option<(u64, u64)> {
     let mut words = head.split(|byte| *byte == b' ').skip(1);
     let mut length = |sign: &[u8]| {
@@ -529,7 +531,8 @@ fn lengths(head: &[u8]) -> Option<(u64, u64)> {
 
 type FileNames = (Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// `a/x b/x`: what both are called, unless a later line says otherwise.
+/// Parses the former and new name of a `diff --git` line, for example `a/x b/x`. Later lines may override
+/// the names.
 fn names_of(names: &[u8]) -> FileNames {
     if names.first() == Some(&b'"') {
         let (first, rest) = quoted(names);
@@ -544,7 +547,7 @@ fn names_of(names: &[u8]) -> FileNames {
             one_name(&names[at + 1..], b"b/"),
         );
     }
-    // The names are the same, so the middle is where they part.
+    // Both names are equal, so the space between the names is in the middle.
     let middle = names.len() / 2;
     match names.get(middle) {
         Some(b' ') => (
@@ -555,7 +558,7 @@ fn names_of(names: &[u8]) -> FileNames {
     }
 }
 
-/// A name of a patch, behind its side; None for `/dev/null`.
+/// Parses a name of a patch and removes the prefix `side`; None for `/dev/null`.
 fn one_name(name: &[u8], side: &[u8]) -> Option<Vec<u8>> {
     if name == b"/dev/null" {
         return None;
@@ -567,7 +570,7 @@ fn without(name: Vec<u8>, side: &[u8]) -> Option<Vec<u8>> {
     Some(name.strip_prefix(side).map_or(name.clone(), <[u8]>::to_vec))
 }
 
-/// A name as git writes it, in quotes or with a tab behind it if there is need.
+/// Decodes a file name as written by git: quoted if necessary, or followed by a tab.
 fn unquoted(name: &[u8]) -> Vec<u8> {
     match name.first() {
         Some(b'"') => quoted(name).0,
@@ -575,7 +578,7 @@ fn unquoted(name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A text in quotes, as C has it, and what follows.
+/// Decodes a C-style quoted string; returns the string and the rest of `text`.
 fn quoted(text: &[u8]) -> (Vec<u8>, &[u8]) {
     let mut all = Vec::new();
     let mut rest = text.strip_prefix(b"\"").unwrap_or(text);
@@ -594,7 +597,7 @@ fn quoted(text: &[u8]) -> (Vec<u8>, &[u8]) {
     (all, rest)
 }
 
-/// What follows a backslash, and how much of it was read.
+/// Decodes the escape sequence behind a backslash; returns the byte and the number of bytes read.
 fn escape(text: &[u8]) -> (u8, usize) {
     let octal = |byte: u8| (b'0'..=b'7').contains(&byte).then(|| byte - b'0');
     if let [first, second, third, ..] = text
@@ -756,7 +759,7 @@ mod tests {
         );
         for cut in 0..said.len() {
             let whole = said[..cut].split(|byte| *byte == 0).count() - 1;
-            // The entry of a rename has three parts.
+            // A renamed file's entry consists of three fields.
             let expected = whole.min(2) + usize::from(whole > 4);
             assert_eq!(parse_numstat(&said[..cut]).len(), expected, "{cut}");
         }

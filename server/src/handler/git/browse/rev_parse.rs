@@ -1,4 +1,4 @@
-//! Which commits an address means, as far as they may be shown.
+//! Resolution of a page address to commits, restricted to visible refs.
 
 use crate::handler::HandlerError;
 use crate::handler::call::script_call::CollectedOutput;
@@ -13,36 +13,36 @@ use crate::handler::git::browse::url::{ObjectId, PageKind, PageUrl, is_ref_name}
 use crate::limits::{GIT_PAGE_BYTES_MAX, GIT_REFS_MAX};
 use crate::wire::reject::Reject;
 
-/// The commits that a page is of.
+/// Commits of a page.
 pub(in crate::handler::git) struct ResolvedRevisions {
-    /// None where there is none in the repository.
+    /// The commit of the page; None if the repository has no commit.
     pub(in crate::handler::git) commit: Option<ObjectId>,
-    /// The one that it is compared with, if the address names it.
+    /// The commit to compare with, if the address names a second commit.
     pub(in crate::handler::git) other: Option<ObjectId>,
 }
 
-/// Refs, as git listed them.
+/// Refs as listed by git.
 pub(in crate::handler::git) struct RefList {
     pub(in crate::handler::git) said: CollectedOutput,
     hidden: HiddenRefs,
 }
 
 impl RefList {
-    /// Those that are shown.
+    /// Returns the visible refs.
     pub(in crate::handler::git) fn all(&self) -> Vec<Ref<'_>> {
         let mut all = said::refs(&self.said.bytes);
         all.retain(|it| !self.hidden.is(it.name));
         all
     }
 
-    /// Are there more than were asked for?
+    /// Returns true if the repository has more refs than the `count` requested.
     pub(in crate::handler::git) fn is_cut(&self, count: usize) -> bool {
         self.said.is_cut || said::refs(&self.said.bytes).len() >= count
     }
 }
 
 impl PageBuilder {
-    /// Which commits the address means.
+    /// Resolves the address of the page to commits.
     pub(in crate::handler::git) async fn meant(&self) -> Result<ResolvedRevisions, HandlerError> {
         let wanted = &self.wanted;
         let other = match &wanted.other {
@@ -54,7 +54,7 @@ impl PageBuilder {
             (None, Some(name)) => Some(self.of_name(name).await?),
             (None, None) => self.of_head().await?,
         };
-        // Where there is nothing, nothing of it is there.
+        // Without any commit, only the overview pages exist.
         let is_there = commit.is_some()
             || matches!(&wanted.aspect, PageKind::Log(path) | PageKind::Tree(path) if path.is_empty())
             || matches!(wanted.aspect, PageKind::About | PageKind::Atom);
@@ -63,7 +63,7 @@ impl PageBuilder {
             .ok_or(refused(Reject::NOT_FOUND))
     }
 
-    /// The commit that this object is or leads to.
+    /// Returns the commit that an object is or leads to.
     pub(in crate::handler::git) async fn commit(
         &self,
         id: &ObjectId,
@@ -79,7 +79,7 @@ impl PageBuilder {
         found.ok_or(refused(Reject::NOT_FOUND))
     }
 
-    /// The commit that a branch or tag leads to.
+    /// Returns the commit of a branch or tag.
     pub(in crate::handler::git) async fn of_name(
         &self,
         name: &[u8],
@@ -91,7 +91,8 @@ impl PageBuilder {
         if matches!(self.wanted.aspect, PageKind::Snapshot(_)) {
             names.push(&versioned);
         }
-        // Of what lies below a name, such as `main/a`, there may be any number before it.
+        // The query has no count limit: git may list any number of refs below the name, such as `main/a`,
+        // first.
         let said = self.refs(&names, None).await?;
         let all = said.all();
         let found = names
@@ -111,7 +112,7 @@ impl PageBuilder {
         }
     }
 
-    /// The commit that a repository shows by itself.
+    /// Returns the default commit of the repository.
     async fn of_head(&self) -> Result<Option<ObjectId>, HandlerError> {
         if let RepositoryHead::Detached(id) = &self.reading.repository.head {
             return self.commit(id).await.map(Some);
@@ -124,7 +125,7 @@ impl PageBuilder {
                 return self.of_ref(found).await.map(Some);
             }
         }
-        // It names a branch that isn't there: another will do.
+        // HEAD names a missing branch; another branch is used instead.
         let said = self.refs(&[b"refs/heads/"], Some(GIT_REFS_MAX)).await?;
         let all = said.all();
         let named = |name: &[u8]| all.iter().find(|it| it.branch() == Some(name));
@@ -136,7 +137,7 @@ impl PageBuilder {
         }
     }
 
-    /// The commit that a repository shows by itself, where all its branches are known.
+    /// Returns the default commit of the repository, given the list of all branches.
     pub(in crate::handler::git) async fn head_among(
         &self,
         all: &[Ref<'_>],
@@ -150,7 +151,8 @@ impl PageBuilder {
         }
     }
 
-    /// What the repository's configuration hides; a 404 where that is all of it.
+    /// Returns the rules for hidden refs from the repository's configuration. Fails with status 404 if the
+    /// configuration hides the whole repository.
     pub(in crate::handler::git) async fn hidden(&self) -> Result<HiddenRefs, HandlerError> {
         if !self.reading.repository.may_hide {
             return Ok(HiddenRefs::default());
@@ -159,7 +161,7 @@ impl PageBuilder {
         let reading = &self.reading;
         let said = reading.collect(GitSource::Refs, command, Vec::new(), GIT_PAGE_BYTES_MAX);
         let said = said.await?;
-        // Of what is longer nobody knows what it hides.
+        // A configuration cut at the limit may hide further refs.
         if said.is_cut || said::refuses_fetches(&said.bytes) {
             let why = "http.uploadpack is false in its configuration, or that is too long";
             return Err(HandlerError::because("git page", Reject::NOT_FOUND, why));
@@ -167,7 +169,8 @@ impl PageBuilder {
         Ok(HiddenRefs::read(&said.bytes))
     }
 
-    /// Branches and tags that fit, as far as they are shown; the newest so many, if that is said.
+    /// Lists the branches and tags that match a pattern; with `count`, only the newest `count` refs. Hidden
+    /// refs are left out later, by `RefList::all`.
     pub(in crate::handler::git) async fn refs(
         &self,
         patterns: &[&[u8]],
@@ -191,7 +194,7 @@ impl PageBuilder {
 }
 
 impl PageUrl {
-    /// What a snapshot's name says: `hammer-v1.0.tar.gz` is of `v1.0`.
+    /// Sets the branch, tag or commit of a snapshot from the file name: `hammer-v1.0.tar.gz` means `v1.0`.
     pub(in crate::handler::git) fn name_snapshot(
         &mut self,
         place: &PageLocation,
@@ -213,5 +216,5 @@ impl PageUrl {
     }
 }
 
-/// Of the names of snapshots.
+/// File name ending of snapshots.
 pub(in crate::handler::git) const ARCHIVE_ENDING: &[u8] = b".tar.gz";

@@ -1,7 +1,7 @@
-//! How git is run for pages. What belongs to a commit is read in a repository of our own that has
-//! nothing but the other's objects: so there is no configuration of it, no hook, filter, driver or
-//! remote that git could be made to run or ask by whoever made the repository. The refs alone are read
-//! where they are, by a command that runs nothing.
+//! Execution of git for pages. Commits and their contents are read in the server's own repository, which
+//! uses only the objects of the requested repository. No configuration, hook, filter, driver or remote of
+//! the requested repository can then make git run a program or contact a server. Only refs are read in the
+//! requested repository, by a command that runs no program.
 
 use crate::handler::HandlerError;
 use crate::handler::call::process::{ProcessSpec, ProcessTransport, search_path};
@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Arguments of git, each with a NUL behind it.
+/// Arguments of git, each terminated by NUL.
 pub struct GitCommand(Vec<u8>);
 
 impl GitCommand {
-    /// `git` with these.
+    /// Creates a git command with the arguments.
     pub fn new(arguments: &[&str]) -> GitCommand {
         let mut command = GitCommand(b"git\0".to_vec());
         for argument in arguments {
@@ -33,8 +33,8 @@ impl GitCommand {
         command
     }
 
-    /// One more. What comes from outside is a whole name of an object, of a ref below `refs/`, or
-    /// stands behind `--`, so none is an option.
+    /// Appends an argument. Client input is either the full name of an object, the name of a ref below
+    /// `refs/`, or placed behind `--`, and so cannot act as an option.
     pub fn with(mut self, argument: &[u8]) -> GitCommand {
         self.0.extend_from_slice(argument);
         self.0.push(0);
@@ -42,12 +42,12 @@ impl GitCommand {
     }
 }
 
-/// Where git reads.
+/// Part of the repository that git reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GitSource {
-    /// The repository: its refs.
+    /// The repository with its refs.
     Refs,
-    /// Its objects, which have such names.
+    /// The objects, with names of the given hash.
     Objects {
         /// SHA-256 instead of SHA-1.
         sha256: bool,
@@ -55,7 +55,7 @@ pub enum GitSource {
 }
 
 impl GitSource {
-    /// The objects that one with this name is among.
+    /// Returns the object source with the hash of `id`.
     pub fn objects_of(id: &ObjectId) -> GitSource {
         GitSource::Objects {
             sha256: id.is_sha256(),
@@ -63,33 +63,33 @@ impl GitSource {
     }
 }
 
-/// What is made of that which git says.
+/// Use of git's output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OutputUse {
-    /// A page, or a part of one, of so many bytes at most.
+    /// A page or a part of a page, of at most the given number of bytes.
     Page(usize),
-    /// A file on its way to the client.
+    /// A file sent to the client.
     File,
-    /// An archive on its way.
+    /// An archive sent to the client.
     Snapshot,
 }
 
-/// One request's reading of a repository.
+/// Runner of git for one request.
 pub struct GitRunner {
-    /// What holds for all.
+    /// Settings of the route.
     pub settings: Arc<GitSettings>,
-    /// Who reads.
+    /// The client's request.
     pub asked: Arc<ScriptRequest>,
-    /// What is read.
+    /// The repository to read.
     pub repository: Repository,
-    /// Where our own repositories without objects are.
+    /// Directory of the server's own repositories without objects.
     pub bare: PathBuf,
-    /// The program.
+    /// The git program.
     pub git: PathBuf,
 }
 
 impl GitRunner {
-    /// What git says, which must come to its end as it should; `bytes_max` of it.
+    /// Runs git and returns at most `bytes_max` bytes of output. Fails if git does not exit successfully.
     pub async fn collect(
         &self,
         from: GitSource,
@@ -102,7 +102,7 @@ impl GitRunner {
         exchange.collect(bytes_max).await
     }
 
-    /// git under way.
+    /// Starts git and returns the call in progress.
     pub async fn start(
         &self,
         from: GitSource,
@@ -112,7 +112,7 @@ impl GitRunner {
     ) -> Result<ScriptCall<ProcessTransport>, HandlerError> {
         let (whole, held_bytes) = match what_for {
             OutputUse::Page(bytes) => (Duration::from_secs(limits::GIT_PAGE_SECONDS), bytes),
-            // As long as the client takes.
+            // The time limit allows for a slow client.
             OutputUse::File => (self.settings.bounds.whole, limits::GIT_STREAM_BUFFER_BYTES),
             OutputUse::Snapshot => (
                 Duration::from_secs(limits::GIT_SNAPSHOT_SECONDS),
@@ -184,45 +184,46 @@ impl GitRunner {
     }
 }
 
-/// What git is told beside where to read.
+/// Environment variables of git, apart from the location of the repository.
 const VARIABLES: [(&str, &str); 12] = [
     ("GIT_CONFIG_NOSYSTEM", "1"),
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_ATTR_NOSYSTEM", "1"),
-    // It writes nothing.
+    // git takes no optional locks and writes nothing.
     ("GIT_OPTIONAL_LOCKS", "0"),
-    // What a partial clone lacks isn't fetched; older versions have nobody to fetch it from.
+    // Objects missing in a partial clone are not fetched. For git versions without the variable,
+    // `GIT_ALLOW_PROTOCOL` rules out every protocol.
     ("GIT_NO_LAZY_FETCH", "1"),
     ("GIT_ALLOW_PROTOCOL", "none"),
     ("GIT_TERMINAL_PROMPT", "0"),
-    // An object is what its name says.
+    // Replacement refs are ignored: an object name always denotes the object itself.
     ("GIT_NO_REPLACE_OBJECTS", "1"),
-    // A path is a path and no pattern.
+    // Paths are literal, not patterns.
     ("GIT_LITERAL_PATHSPECS", "1"),
     ("GIT_PAGER", "cat"),
     ("LC_ALL", "C"),
     ("HOME", "/nonexistent"),
 ];
 
-/// Settings of git that hold whatever a repository says.
+/// Settings of git that override the configuration of the repository.
 const CONFIG: [(&str, &str); 12] = [
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
     ("core.attributesFile", "/dev/null"),
     ("core.quotePath", "false"),
-    // Larger files aren't taken into memory to be compared.
+    // Larger files are not loaded into memory for comparison.
     ("core.bigFileThreshold", "8m"),
     ("core.deltaBaseCacheLimit", "32m"),
     ("diff.renameLimit", "200"),
     ("core.commitGraph", "true"),
-    // Nobody asks for signatures, and if git looked at one, it would do it by nothing.
+    // No page shows signatures; should git verify a signature, no program would be run.
     ("gpg.program", "/nonexistent"),
     ("gpg.openpgp.program", "/nonexistent"),
     ("gpg.x509.program", "/nonexistent"),
     ("gpg.ssh.program", "/nonexistent"),
 ];
 
-/// Makes our own repositories, where they aren't there.
+/// Creates the server's own repositories if missing.
 pub fn prepare(bare: &Path) -> Result<(), HandlerError> {
     sandbox_repository::prepare(bare).map_err(|error| {
         let why = format!("{}: {error}: the server has to write there", bare.display());

@@ -1,54 +1,55 @@
-//! Which page of a repository a request is for: what its path goes on with behind the repository, and
-//! its query. The same as cgit's, so that links to one keep working. Pure.
+//! Parser of page addresses: the path behind the repository, and the query. The addresses are compatible
+//! with cgit, so existing links to cgit keep working. All functions are pure.
 
 use crate::limits::{GIT_LOG_OFFSET_MAX, GIT_PATH_BYTES_MAX, GIT_REF_BYTES_MAX};
 
-/// A page of one repository.
+/// Address of a page of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageUrl {
-    /// Which kind.
+    /// Kind of the page.
     pub aspect: PageKind,
-    /// The branch or tag (`h=`).
+    /// Branch or tag (`h=`).
     pub head: Option<Vec<u8>>,
-    /// The commit (`id=`): hexadecimal digits, all of them.
+    /// Commit (`id=`), as a full hexadecimal object name.
     pub id: Option<ObjectId>,
-    /// The commit that it is compared with (`id2=`).
+    /// Commit to compare with (`id2=`).
     pub other: Option<ObjectId>,
-    /// Commits of a log that come before (`ofs=`).
+    /// Number of commits to skip in a log (`ofs=`).
     pub offset: u64,
 }
 
-/// The kinds of pages, with the path within the repository where they have one.
+/// Kind of a page, with the path within the repository if the kind has a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageKind {
-    /// Branches, tags, the newest commits, README.
+    /// Branches, tags, the newest commits and the README.
     Summary,
-    /// README alone.
+    /// The README alone.
     About,
-    /// Commits, of a path if it isn't empty.
+    /// Commits; restricted to a path if the path is not empty.
     Log(Vec<u8>),
     /// A folder, or a file with line numbers.
     Tree(Vec<u8>),
-    /// A file as it is.
+    /// The raw content of a file.
     Plain(Vec<u8>),
-    /// A commit and what it changed.
+    /// A commit with its changes.
     Commit,
-    /// What lies between two commits, or a commit and its parent.
+    /// The difference between two commits, or between a commit and its parent.
     Diff(Vec<u8>),
     /// All branches and tags.
     Refs,
     /// A feed of commits.
     Atom,
-    /// An archive, by its name.
+    /// An archive with the given file name.
     Snapshot(Vec<u8>),
 }
 
-/// The name of an object, whole: by parts of names one could find objects that nobody told of.
+/// Full object name. Abbreviated names are not accepted, since abbreviations would help to find unpublished
+/// objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectId(Box<str>);
 
 impl ObjectId {
-    /// From its digits.
+    /// Parses the hexadecimal digits of an object name.
     pub fn parse(text: &[u8]) -> Option<ObjectId> {
         let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let is_whole = [SHA1_DIGITS, SHA256_DIGITS].contains(&text.len());
@@ -57,17 +58,17 @@ impl ObjectId {
         Some(ObjectId(text.into()))
     }
 
-    /// All of it.
+    /// Returns all hexadecimal digits.
     pub fn digits(&self) -> &str {
         &self.0
     }
 
-    /// Of an object by SHA-256.
+    /// Returns true for a SHA-256 object name.
     pub fn is_sha256(&self) -> bool {
         self.0.len() == SHA256_DIGITS
     }
 
-    /// As people read it.
+    /// Returns the abbreviated name for display.
     pub fn short(&self) -> &str {
         &self.0[..self.0.len().min(SHORT_DIGITS)]
     }
@@ -78,8 +79,8 @@ const SHA256_DIGITS: usize = 64;
 const SHORT_DIGITS: usize = 10;
 
 impl PageUrl {
-    /// From what follows the repository in the path, which begins with a slash, and the query. None
-    /// if there is no such page.
+    /// Parses the query and the path behind the repository; the path begins with a slash. Returns None if
+    /// no page has the address.
     pub fn read(rest: &[u8], query: Option<&[u8]>) -> Option<PageUrl> {
         let rest = rest.strip_prefix(b"/")?;
         if rest.len() > GIT_PATH_BYTES_MAX {
@@ -101,7 +102,7 @@ impl PageUrl {
             b"about" if path.is_empty() => PageKind::About,
             b"refs" if path.is_empty() => PageKind::Refs,
             b"summary" if path.is_empty() => PageKind::Summary,
-            // A path narrows them down elsewhere.
+            // cgit restricts both pages to the path; here the path is ignored.
             b"commit" => PageKind::Commit,
             b"atom" => PageKind::Atom,
             _ => return None,
@@ -125,7 +126,7 @@ impl PageUrl {
         Some(page)
     }
 
-    /// Does it take git long?
+    /// Returns true if the page needs expensive work by git.
     pub fn is_heavy(&self) -> bool {
         match &self.aspect {
             PageKind::Log(path) => !path.is_empty() || self.offset >= FAR_BACK,
@@ -134,7 +135,7 @@ impl PageUrl {
         }
     }
 
-    /// It can never be another one.
+    /// Returns true if the content of the page never changes.
     pub fn is_immutable(&self) -> bool {
         match &self.aspect {
             PageKind::Summary | PageKind::Refs => false,
@@ -143,7 +144,7 @@ impl PageUrl {
     }
 }
 
-/// git walks over so many commits in a moment.
+/// Number of commits that git skips quickly.
 const FAR_BACK: u64 = 1_000;
 
 fn offset(value: &[u8]) -> Option<u64> {
@@ -156,8 +157,8 @@ fn offset(value: &[u8]) -> Option<u64> {
     (number <= GIT_LOG_OFFSET_MAX).then_some(number)
 }
 
-/// A name below `refs/heads` or `refs/tags`, by the rules of git-check-ref-format: nothing of what
-/// means more than a name to git passes, such as `main:secret`, `@{-1}` or `:/text`.
+/// Checks a name below `refs/heads` or `refs/tags` by the rules of git-check-ref-format. Names with a
+/// special meaning to git, such as `main:secret`, `@{-1}` or `:/text`, are rejected.
 fn ref_name(name: Vec<u8>) -> Option<Vec<u8>> {
     let is_plain = |byte: &u8| *byte > b' ' && *byte != 0x7f && !b"~^:?*[\\".contains(byte);
     let has = |part: &[u8]| name.windows(part.len()).any(|it| it == part);
@@ -174,12 +175,12 @@ fn ref_name(name: Vec<u8>) -> Option<Vec<u8>> {
     is_name.then_some(name)
 }
 
-/// Is this the name of a branch or tag?
+/// Returns true if `name` is a valid name of a branch or tag.
 pub fn is_ref_name(name: &[u8]) -> bool {
     ref_name(name.to_vec()).is_some()
 }
 
-/// Names and values of a query, decoded (application/x-www-form-urlencoded).
+/// Returns the decoded names and values of a query (application/x-www-form-urlencoded).
 fn pairs(query: &[u8]) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     let parts = query.split(|byte| *byte == b'&' || *byte == b';');
     parts.filter(|part| !part.is_empty()).map(|part| {

@@ -1,6 +1,6 @@
-//! Files as they are, for a browser that is to run nothing of them: anybody may have pushed them.
+//! Media types of raw files. Files come from untrusted sources, so a browser must not run any content.
 
-/// The fields of a file whose content begins so.
+/// Returns the media type of a file by its path and the beginning of its content.
 pub fn content_type(path: &[u8], beginning: &[u8]) -> &'static str {
     match image(path) {
         Some(image) => image,
@@ -9,7 +9,7 @@ pub fn content_type(path: &[u8], beginning: &[u8]) -> &'static str {
     }
 }
 
-/// The type of an image that runs no scripts, by its ending.
+/// Returns the media type of an image without scripts, by the file name extension.
 pub fn image(path: &[u8]) -> Option<&'static str> {
     let dot = path.iter().rposition(|byte| *byte == b'.')?;
     let ending = path[dot + 1..].to_ascii_lowercase();
@@ -29,7 +29,7 @@ const IMAGES: [(&str, &str); 8] = [
     ("ico", "image/x-icon"),
 ];
 
-/// As git tells it: a NUL near its beginning.
+/// Returns true if the content has a NUL near the beginning, the criterion of git for binary files.
 pub fn is_binary(content: &[u8]) -> bool {
     content[..content.len().min(LOOKED_AT_BYTES)].contains(&0)
 }

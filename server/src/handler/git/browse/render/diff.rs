@@ -1,4 +1,4 @@
-//! Pages of what changed: a commit, and the difference of two.
+//! Pages of changes: a commit, and the difference of two commits.
 
 use crate::handler::git::browse::page_location::{PageLocation, Tab};
 use crate::handler::git::browse::parse::{
@@ -22,7 +22,7 @@ pub struct DiffOutput<'d> {
     pub is_counted_in_part: bool,
 }
 
-/// A commit with what it changed.
+/// Renders a commit with its changes.
 pub fn commit(
     place: &PageLocation,
     commit: &CommitDetails<'_>,
@@ -74,7 +74,7 @@ fn push_facts(place: &PageLocation, commit: &CommitDetails<'_>, page: &mut Html)
         page.markup("<dt>Parent</dt><dd><span class=id>")
             .heavy_link(&url, parent.digits());
         page.markup("</span>");
-        // Of one alone it stands below.
+        // The diff against a single parent is part of the page.
         if commit.parents.len() > 1 {
             let between = [("id", id), ("id2", parent.digits())];
             let url = place.plain_url("diff", b"", &between);
@@ -92,7 +92,7 @@ fn push_facts(place: &PageLocation, commit: &CommitDetails<'_>, page: &mut Html)
     page.markup("</dd></dl>\n");
 }
 
-/// What lies between two commits.
+/// Renders the difference between two commits.
 pub fn between(
     place: &PageLocation,
     from: &ObjectId,
@@ -275,7 +275,7 @@ fn what_happened(file: &FileDiff<'_>) -> Vec<u8> {
     }
 }
 
-/// False if the page became too long.
+/// Appends the hunks of a file. Returns false if the page became too long.
 fn push_hunks(file: &FileDiff<'_>, page: &mut Html) -> bool {
     if file.is_binary {
         page.markup("<p class=soft>No text.</p>\n");

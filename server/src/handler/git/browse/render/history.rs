@@ -1,4 +1,4 @@
-//! Pages of commits and refs: what git said in, HTML out.
+//! HTML pages of commits and refs, rendered from the parsed output of git.
 
 use crate::handler::git::browse::page_location::{PageLocation, Tab, push_day};
 use crate::handler::git::browse::parse::{Commit, Ref};
@@ -6,22 +6,22 @@ use crate::handler::git::browse::render::html::{Html, PageFrame};
 use crate::handler::git::browse::url::ObjectId;
 use crate::limits::{GIT_FEED_ENTRIES, GIT_LOG_COMMITS, GIT_PATH_LINKS_MAX, GIT_SUMMARY_LINES};
 
-/// The summary of a repository.
+/// Summary page of a repository.
 pub struct SummaryPage<'s> {
-    /// Where it is.
+    /// Location of the page.
     pub place: &'s PageLocation,
-    /// The newest first.
+    /// Refs, newest first.
     pub refs: &'s [Ref<'s>],
-    /// The newest commits; empty where there is none.
+    /// Newest commits; empty for a repository without commits.
     pub commits: &'s [Commit<'s>],
-    /// Its README, rendered.
+    /// Rendered README.
     pub readme: Option<Html>,
-    /// The commit that is shown.
+    /// The displayed commit.
     pub at: Option<&'s ObjectId>,
 }
 
 impl SummaryPage<'_> {
-    /// The page.
+    /// Renders the page.
     pub fn page(self) -> String {
         let place = self.place;
         let mut page = Html::default();
@@ -63,7 +63,7 @@ impl SummaryPage<'_> {
     }
 }
 
-/// Only the README.
+/// Renders a page with the README alone.
 pub fn about(place: &PageLocation, readme: Option<Html>) -> String {
     let mut page = Html::default();
     match readme {
@@ -73,7 +73,7 @@ pub fn about(place: &PageLocation, readme: Option<Html>) -> String {
     framed(place, Tab::Summary, b"README", false, &page)
 }
 
-/// All branches and tags.
+/// Renders the page of all branches and tags.
 pub fn refs(place: &PageLocation, refs: &[Ref<'_>], is_cut: bool) -> String {
     let mut page = Html::default();
     let branches: Vec<_> = refs.iter().filter(|it| it.branch().is_some()).collect();
@@ -95,18 +95,18 @@ pub fn refs(place: &PageLocation, refs: &[Ref<'_>], is_cut: bool) -> String {
 
 /// A page of a log.
 pub struct LogPage<'l> {
-    /// Where it is.
+    /// Location of the page.
     pub place: &'l PageLocation,
-    /// Of this file or folder; empty for all.
+    /// File or folder of the log; empty for the whole repository.
     pub path: &'l [u8],
-    /// Commits that come before these.
+    /// Number of commits before the page.
     pub offset: u64,
-    /// One more than the page has, if there are more.
+    /// Commits of the page, and one further commit if a next page exists.
     pub commits: &'l [Commit<'l>],
 }
 
 impl LogPage<'_> {
-    /// The page.
+    /// Renders the page.
     pub fn page(&self) -> String {
         let (place, path) = (self.place, self.path);
         let mut page = Html::default();
@@ -247,7 +247,7 @@ fn push_ref(place: &PageLocation, it: &Ref<'_>, page: &mut Html) {
     page.markup("</span>\n");
 }
 
-/// A path whose parts lead to what they name.
+/// Appends a path with a link on each part.
 pub(in crate::handler::git) fn push_path_links(place: &PageLocation, path: &[u8], page: &mut Html) {
     page.markup("<code>")
         .link(&place.url("tree", b"", &[]), place.short_name());
@@ -265,7 +265,7 @@ pub(in crate::handler::git) fn push_path_links(place: &PageLocation, path: &[u8]
     page.markup("</code>");
 }
 
-/// A feed of commits (RFC 4287).
+/// Renders a feed of commits (RFC 4287).
 pub fn atom(place: &PageLocation, branch: &[u8], commits: &[Commit<'_>]) -> String {
     let mut feed = Html::default();
     let page = |view: &str, more: &[(&str, &str)]| {

@@ -1,29 +1,29 @@
-//! HTML as it is written here: text is escaped wherever it comes from, and nothing else gets in. What
-//! isn't UTF-8 is shown with replacement characters, and what would turn or hide text is named.
+//! HTML writer. Text from any source is escaped, and no other content enters a page. Bytes that are not
+//! UTF-8 appear as replacement characters. Characters that reorder or hide text appear as code points.
 
 use crate::base::digest::{hex, sha256};
 use crate::handler::git::browse::page_location::{PageLocation, Tab};
 use crate::limits::GIT_LINE_BYTES_MAX;
 use std::fmt::Write;
 
-/// A piece of a page.
+/// A fragment of a page.
 #[derive(Default)]
 pub struct Html(String);
 
 impl Html {
-    /// Markup.
+    /// Appends markup without escaping.
     pub fn markup(&mut self, markup: &str) -> &mut Html {
         self.0.push_str(markup);
         self
     }
 
-    /// Text, or the value of an attribute between double quotes.
+    /// Appends escaped text, or the value of an attribute in double quotes.
     pub fn text(&mut self, text: impl AsRef<[u8]>) -> &mut Html {
         push_escaped(text.as_ref(), &mut self.0);
         self
     }
 
-    /// A line of a file; a long one is cut.
+    /// Appends a line of a file; a long line is cut.
     pub fn line(&mut self, line: &[u8]) -> &mut Html {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match line.get(..GIT_LINE_BYTES_MAX) {
@@ -32,13 +32,13 @@ impl Html {
         }
     }
 
-    /// `<a href="url">text</a>`
+    /// Appends `<a href="url">text</a>`.
     pub fn link(&mut self, url: &str, text: impl AsRef<[u8]>) -> &mut Html {
         self.markup("<a href=\"").text(url).markup("\">");
         self.text(text).markup("</a>")
     }
 
-    /// The same to what is much work, where crawlers have no business.
+    /// Appends a link to an expensive page, with `rel=nofollow` for crawlers.
     pub fn heavy_link(&mut self, url: &str, text: impl AsRef<[u8]>) -> &mut Html {
         self.markup("<a rel=nofollow href=\"")
             .text(url)
@@ -46,12 +46,12 @@ impl Html {
         self.text(text).markup("</a>")
     }
 
-    /// Bytes so far.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// All of it.
+    /// Returns the whole fragment.
     pub fn into_string(self) -> String {
         self.0
     }
@@ -66,34 +66,34 @@ fn push_escaped(text: &[u8], out: &mut String) {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\t' | '\n' => out.push(character),
-            // As their pictures.
+            // Control characters are shown as Unicode control pictures.
             '\0'..='\x1f' => out.extend(char::from_u32(0x2400 + u32::from(character))),
             '\x7f' => out.push('\u{2421}'),
-            // They would show a text in another order than it has.
+            // Bidirectional controls would display text in a different order.
             '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 let _ = write!(out, "[U+{:04X}]", u32::from(character));
             }
-            // XML can't say these, and a feed is XML.
+            // XML cannot contain the noncharacters, and a feed is XML.
             '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             other => out.push(other),
         }
     }
 }
 
-/// What a page says beside its content.
+/// Elements of a page around the content.
 pub struct PageFrame<'p> {
-    /// Where it is.
+    /// Location of the page.
     pub place: &'p PageLocation,
-    /// Of the window.
+    /// Window title.
     pub title: &'p [u8],
-    /// The part of the repository that it belongs to; None for lists of repositories.
+    /// Section of the repository; None for lists of repositories.
     pub tab: Option<Tab>,
-    /// Crawlers are to leave it.
+    /// True if crawlers should not index the page.
     pub is_heavy: bool,
 }
 
 impl PageFrame<'_> {
-    /// The page with this content.
+    /// Returns the page with the given content.
     pub fn around(&self, content: &Html) -> String {
         let mut page = Html(String::with_capacity(content.len() + 2_048));
         page.markup("<!doctype html>\n<html lang=en><meta charset=utf-8>")
@@ -126,7 +126,8 @@ impl PageFrame<'_> {
 /// The style sheet of all pages.
 pub const STYLE: &str = include_str!("style.css");
 
-/// The style sheet's name, which changes with its content. No repository is called so.
+/// Returns the file name of the style sheet, which changes with the content. No repository can have the
+/// name.
 pub fn style_name() -> String {
     let digest = sha256(STYLE.as_bytes());
     format!(".style-{}.css", &hex(&digest)[..12])

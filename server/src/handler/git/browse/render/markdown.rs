@@ -1,5 +1,4 @@
-//! Markdown as HTML: what a reader needs of it, and nothing that a stranger could misuse. HTML in it is
-//! shown as the text that it is.
+//! Renderer of Markdown to HTML for untrusted input. Embedded HTML is shown as text.
 
 use crate::handler::git::browse::page_location::PageLocation;
 use crate::handler::git::browse::render::html::Html;
@@ -10,7 +9,8 @@ use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
-/// Appends `content` as HTML, or as the text that it is where it would take too long or be too much.
+/// Appends `content` as HTML, or as plain text if rendering would take too long or the result would be too
+/// large.
 pub fn push_markdown(place: &PageLocation, commit: &ObjectId, content: &[u8], page: &mut Html) {
     if is_deep(content) {
         push_text(content, page);
@@ -24,7 +24,7 @@ pub fn push_markdown(place: &PageLocation, commit: &ObjectId, content: &[u8], pa
     let parser = Parser::new_ext(&text, options);
     let events = HeadingAnchors::new(parser).map(|event| harmless(place, commit, event));
     let mut bounded = BoundedText(String::new());
-    // It fails where it would become too long.
+    // Writing fails at the size limit.
     let is_whole = html::write_html_fmt(&mut bounded, events).is_ok();
     match is_whole {
         true => page.markup(&bounded.0),
@@ -35,15 +35,15 @@ pub fn push_markdown(place: &PageLocation, commit: &ObjectId, content: &[u8], pa
     };
 }
 
-/// Might quotes and lists be in one another too deep? The parser looks at each of those that are open
-/// for every line, so that a few lines of nothing but markers would keep it busy for seconds. How deep
-/// a line leads can't be more than its markers, and one for every two columns before them.
+/// Returns true if quotes and lists may be nested too deeply. The parser checks every open block on each
+/// line, so a few lines of markers alone could occupy the parser for seconds. The depth of a line is
+/// bounded by the number of markers plus half the number of columns before the markers.
 fn is_deep(content: &[u8]) -> bool {
     let mut lines = content.split(|byte| matches!(byte, b'\n' | b'\r'));
     lines.any(|line| nesting(line) > GIT_README_NESTING_MAX)
 }
 
-/// How deep a line leads at most; 0 for one that opens nothing.
+/// Returns an upper bound of the nesting depth of a line; 0 if the line opens no block.
 fn nesting(line: &[u8]) -> usize {
     let (mut rest, mut columns, mut markers) = (line, 0, 0);
     while let Some((first, after)) = rest.split_first() {
@@ -70,7 +70,7 @@ fn nesting(line: &[u8]) -> usize {
         };
         let is_spaced = |rest: &[u8]| matches!(rest.first(), None | Some(b' ' | b'\t'));
         rest = rest.get(length..).unwrap_or_default();
-        // Of these, one without space behind it is text, such as a line of hyphens.
+        // A list marker without a following space is text, for example in a line of hyphens.
         if !matches!(first, b'>' | b'[') && !is_spaced(rest) {
             break;
         }
@@ -82,7 +82,7 @@ fn nesting(line: &[u8]) -> usize {
     }
 }
 
-/// The same without what could do harm.
+/// Returns the event with embedded HTML as text and links restricted to safe targets.
 fn harmless<'e>(place: &PageLocation, commit: &ObjectId, event: Event<'e>) -> Event<'e> {
     let led = |url: &CowStr<'e>, is_image| {
         CowStr::from(led_to(place, commit, url, is_image).unwrap_or_default())
@@ -98,7 +98,7 @@ fn harmless<'e>(place: &PageLocation, commit: &ObjectId, event: Event<'e>) -> Ev
             id,
         }) => Event::Start(Tag::Link {
             link_type: match link_type {
-                // It would be put behind `mailto:` once more.
+                // The renderer would add a second `mailto:` to an email link.
                 pulldown_cmark::LinkType::Email => pulldown_cmark::LinkType::Inline,
                 other => other,
             },
@@ -124,12 +124,12 @@ fn harmless<'e>(place: &PageLocation, commit: &ObjectId, event: Event<'e>) -> Ev
     }
 }
 
-/// Gives headings the names that links within the text call them by.
+/// Iterator that adds anchors to headings for links within the text.
 struct HeadingAnchors<'t, P> {
     inner: P,
-    /// Events of a heading that was read ahead, the next one last.
+    /// Events of a heading read ahead, in reverse order.
     ahead: Vec<Event<'t>>,
-    /// Names, and how often they were given.
+    /// Anchor names with the number of uses.
     seen: HashMap<String, usize>,
 }
 
@@ -142,7 +142,8 @@ impl<'t, P: Iterator<Item = Event<'t>>> HeadingAnchors<'t, P> {
         }
     }
 
-    /// As the large forges make them: lower case, words joined by hyphens, a number for the second.
+    /// Returns the anchor name of a heading, in the form used by large forges: lower case, words joined by
+    /// hyphens, a number from the second use.
     fn name(&mut self, text: &str) -> String {
         let mut name = String::new();
         for character in text.trim().chars() {
@@ -195,7 +196,7 @@ impl<'t, P: Iterator<Item = Event<'t>>> Iterator for HeadingAnchors<'t, P> {
     }
 }
 
-/// A page that ends at its bound.
+/// Output buffer with a size limit.
 struct BoundedText(String);
 
 impl fmt::Write for BoundedText {
@@ -305,7 +306,7 @@ mod tests {
             );
             assert!(!is_bad("<!--"), "{text}: {page}");
         }
-        // With the stack of a thread of the pool.
+        // The stack size equals the stack size of a thread in the pool.
         let small = std::thread::Builder::new().stack_size(512 * 1024);
         let shown_all = || {
             for part in ["[", "![", "[a](", "*a _b ", "> a\n", "`", "|a|b|\n|-|-|\n"] {

@@ -1,12 +1,12 @@
-//! A repository's README: Markdown as a page, anything else as text. Markup of its own is shown as
-//! text, and its links lead nowhere but to the web, to mail and to files of the same commit.
+//! README of a repository: Markdown is rendered, other formats are shown as text. Embedded HTML is shown as
+//! text. Links lead only to the web, to mail addresses and to files of the same commit.
 
 use crate::handler::git::browse::page_location::PageLocation;
 use crate::handler::git::browse::render::html::Html;
 use crate::handler::git::browse::url::ObjectId;
 use crate::limits::GIT_README_BYTES_MAX;
 
-/// Names of such files, the better ones first.
+/// File names of a README, in order of preference.
 pub const NAMES: [&str; 10] = [
     "README.md",
     "readme.md",
@@ -20,7 +20,7 @@ pub const NAMES: [&str; 10] = [
     "readme.txt",
 ];
 
-/// The one of these names with this content.
+/// Renders a README with the given name and content.
 pub fn rendered(place: &PageLocation, commit: &ObjectId, name: &str, content: &[u8]) -> Html {
     let is_cut = content.len() >= GIT_README_BYTES_MAX;
     let content = &content[..content.len().min(GIT_README_BYTES_MAX)];
@@ -56,7 +56,8 @@ fn push_markdown(_: &PageLocation, _: &ObjectId, content: &[u8], html: &mut Html
 #[cfg(feature = "markdown")]
 use crate::handler::git::browse::render::markdown::push_markdown;
 
-/// Where a link of a README leads, if it may: one of the repository's files, or elsewhere.
+/// Returns the target of a link in a README: a file of the repository or an external address. None if the
+/// link is not allowed.
 #[cfg_attr(
     not(feature = "markdown"),
     expect(dead_code, reason = "for Markdown alone")
@@ -67,7 +68,7 @@ pub(in crate::handler::git) fn led_to(
     link: &str,
     is_image: bool,
 ) -> Option<String> {
-    // As browsers read it, which skip such characters.
+    // Browsers ignore control characters in addresses.
     let link: String = link.chars().filter(|it| !it.is_control()).collect();
     let link = link.trim();
     if link.starts_with('#') {
@@ -84,7 +85,8 @@ pub(in crate::handler::git) fn led_to(
         let is_mail = scheme.eq_ignore_ascii_case("mailto") && !is_image;
         return ((is_web && rest.starts_with("//")) || is_mail).then(|| link.to_owned());
     }
-    // `//host/path` and what browsers take for it, and what is of the site and not of the repository.
+    // Excludes `//host/path` and variants accepted by browsers, and paths of the site outside the
+    // repository.
     if link.starts_with('/') || link.contains('\\') {
         return None;
     }

@@ -6,7 +6,7 @@ use crate::handler::git::browse::render::history::{framed, push_path_links};
 use crate::handler::git::browse::render::html::Html;
 use crate::limits::{GIT_FILE_BYTES_MAX, GIT_HTML_BYTES_MAX, GIT_LINES_MAX};
 
-/// A folder; its entries have their paths from the root.
+/// Renders a folder; the paths of the entries start at the root.
 pub fn folder(
     place: &PageLocation,
     path: &[u8],
@@ -41,7 +41,7 @@ fn push_entry(place: &PageLocation, folder: &[u8], entry: &TreeEntry<'_>, page: 
     let name = entry.path.strip_prefix(folder).unwrap_or(entry.path);
     let name = name.strip_prefix(b"/").unwrap_or(name);
     page.markup("<li><span class=main>");
-    // A path with a backslash is refused wherever it comes from.
+    // Request paths with a backslash are always refused, so the entry gets no link.
     let url = (!entry.path.contains(&b'\\')).then(|| place.url("tree", entry.path, &[]));
     match (entry.kind, &url) {
         (EntryKind::Tree, Some(url)) => {
@@ -80,7 +80,7 @@ fn push_entry(place: &PageLocation, folder: &[u8], entry: &TreeEntry<'_>, page: 
     page.markup("</span>\n");
 }
 
-/// `1.2 KB`
+/// Formats a size, for example `1.2 KB`.
 fn size_of(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
     if bytes < 1_000 {
@@ -98,7 +98,7 @@ fn size_of(bytes: u64) -> String {
     }
 }
 
-/// Where the page is, and what else there is of it.
+/// Appends the bar with the path of the page and links to other views.
 fn push_bar(place: &PageLocation, path: &[u8], file: Option<&TreeEntry<'_>>, page: &mut Html) {
     page.markup("<div class=bar><span>");
     match path.is_empty() {
@@ -120,7 +120,7 @@ fn push_bar(place: &PageLocation, path: &[u8], file: Option<&TreeEntry<'_>>, pag
     page.markup("</span></div>\n");
 }
 
-/// A file, of which `content` is all or the beginning.
+/// Renders a file; `content` is the whole file or its beginning.
 pub fn file(place: &PageLocation, entry: &TreeEntry<'_>, content: &[u8], is_cut: bool) -> String {
     let path = entry.path;
     let mut page = Html::default();
@@ -151,7 +151,7 @@ pub fn file(place: &PageLocation, entry: &TreeEntry<'_>, content: &[u8], is_cut:
 
 fn push_lines(content: &[u8], plain: &str, is_cut: bool, page: &mut Html) {
     let content = match is_cut {
-        // Down to the last line that is whole, if there is one.
+        // Ends at the last complete line, if the content has a complete line.
         true => {
             let end = content.iter().rposition(|byte| *byte == b'\n');
             &content[..end.unwrap_or(content.len().min(GIT_FILE_BYTES_MAX))]
