@@ -1,6 +1,6 @@
 //! Command line of anthill: a file for each larger command, and a table of all commands.
 //!
-//! [`commands`] defines the table. The parser, the help, the manual page and the shell completions are made
+//! `commands` defines the table. The parser, the help, the manual page and the shell completions are made
 //! from the table.
 
 mod backup;

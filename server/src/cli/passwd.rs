@@ -154,7 +154,7 @@ impl UserFile<'_> {
     /// link.
     ///
     /// For root, refuses two cases: a path that a user other than the folder's owner could redirect, and a
-    /// hard link that the folder's owner may have made to a foreign file.
+    /// hard link that a user other than root and the file's owner may have made.
     fn open(path: &Path) -> Result<UserFile<'_>, OperatorError> {
         let at = |error: io::Error| failed(path, &error);
         let way = TrustedPath::resolve(path, LastLink::Follow, MissingFolder::Fail).map_err(at)?;
