@@ -228,7 +228,7 @@ impl AdmissionControl {
     }
 }
 
-/// Interval at which a waiting call hands out places whose reservation has expired.
+/// Interval at which a waiting call checks for places with an expired reservation.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A place, or a position in the queue.

@@ -645,7 +645,7 @@ impl StdinWriter {
                         self.is_lost = true;
                         break;
                     }
-                    // Either the whole body or an aborted one. The connection's driver compares the length
+                    // The body is complete or aborted. The connection's driver compares the length
                     // with Content-Length.
                     Poll::Ready(Ok(PipeRead::End) | Err(_)) => {
                         self.reader = None;
