@@ -1,16 +1,17 @@
-//! Admission control for calls, so that a flood of requests doesn't become a flood of processes or
-//! connections: a number of calls run at the same time, and a short queue waits for places. All workers
-//! share the ledger.
+//! Admission control for calls: limits the number of concurrent calls, so that a flood of requests doesn't
+//! become a flood of processes or backend connections. A short queue holds calls that wait for a place. All
+//! workers share the state.
 //!
-//! Clients share the places and the queue fairly. While no other client comes, a client may have all
-//! places and the whole queue. When another client has to wait:
-//! - a free place goes to the waiting client with the fewest places, in turns between equals, oldest call
-//!   first;
+//! Clients share the places and the queue fairly. A client alone may use all places and the whole queue.
+//! When another client has to wait:
+//! - a free place goes to the waiting client with the fewest places. Between clients with equally many, the
+//!   client served longest ago goes first, with its oldest call;
 //! - a full queue makes room by refusing the newest call of the client with the most calls in the queue;
-//! - a call ends if the client takes the response too slowly, first the calls of the client with most
-//!   places, and only if the waiting client holds no place or fewer by 2 ([`CallSlot::yield_to_other_clients`]);
-//! - for a minute after a client had to wait, the last quarter of the places is kept for clients with few
-//!   ([`may_take`]).
+//! - a call ends if its client takes the response too slowly, beginning with the client that holds the most
+//!   places. The waiting client must hold no place, or at least 2 places fewer than the slow client
+//!   ([`CallSlot::yield_to_other_clients`]);
+//! - for a minute after a client had to wait, the last quarter of the places is reserved for clients with
+//!   few places ([`may_take`]).
 
 use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit, may_take};
 use crate::limits::{
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// A place for a call. Dropping the slot frees the place.
+/// Place of a running call. Dropping the slot frees the place.
 pub struct CallSlot {
     slots: Arc<AdmissionControl>,
     client: ClientNetwork,
@@ -31,7 +32,7 @@ pub struct CallSlot {
     id: u64,
     has_begun: bool,
     is_slow: bool,
-    /// Whether the place was promised to a waiting call.
+    /// The place is promised to a waiting call.
     is_leaving: bool,
 }
 
@@ -40,41 +41,42 @@ pub struct CallSlot {
 pub enum AdmissionRefused {
     /// No place is free, and the queue is full or the wait took too long.
     Full,
-    /// No place is free for the client, which has its share already.
+    /// The client has used up its share, and the remaining places are reserved for other clients.
     ShareTaken,
 }
 
-/// Time at which a call with a place counts as at work.
+/// Moment from which a call with a place counts as served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkStart {
-    /// At once: a program is started for the call.
+    /// Immediately, for calls that start a program.
     AtOnce,
-    /// When the backend begins to answer: until the answer, the call may wait in the backend's own queue.
+    /// With the beginning of the backend's response. Until the response begins, the call may wait in a
+    /// queue of the backend.
     WithAnswer,
 }
 
-/// Rate at which a client takes the response of a call.
+/// Class of the rate at which a client takes the response of a call.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ClientPace {
     /// Fast enough, or the call doesn't wait for the client.
     Fast,
-    /// Too slowly for a client that has more than its share of the places.
+    /// Too slow for a client over its share of the places.
     SlowForMany,
-    /// Too slowly for any client.
+    /// Too slow for any client.
     Slow,
 }
 
-/// The places and the queue of waiting calls.
+/// Places for calls, with the queue of waiting calls.
 pub struct AdmissionControl {
     begins: WorkStart,
-    /// The share of a refusal, and the counters of refusals.
+    /// Kind of limit under which refusals are counted.
     share: SharedLimit,
     refusals: Arc<RefusalCounters>,
     state: Mutex<AdmissionState>,
 }
 
 impl AdmissionControl {
-    /// Makes `max` places, at least one. Refusals count as `share` in `refusals`.
+    /// Makes `max` places, at least one. Refusals are counted as `share` in `refusals`.
     pub fn new(
         max: usize,
         begins: WorkStart,
@@ -89,24 +91,24 @@ impl AdmissionControl {
         }
     }
 
-    /// Sets the full number of places to `max`. Calls with a place keep the place.
+    /// Sets the full number of places to `max`. Running calls keep their places.
     pub fn resize(&self, max: usize) {
         let mut state = self.lock();
         state.full = max.max(1);
         self.set(&mut state, max);
     }
 
-    /// Limits the places for now to `max`, at least one and at most the full number.
+    /// Limits the number of places temporarily to `max`, at least one and at most the full number.
     pub fn set_for_now(&self, max: usize) {
         self.set(&mut self.lock(), max);
     }
 
-    /// Makes all places available again.
+    /// Ends a temporary limit.
     pub fn widen(&self) {
         self.set(&mut self.lock(), usize::MAX);
     }
 
-    /// Makes `more` places available, up to the full number.
+    /// Raises a temporary limit by `more` places, up to the full number.
     pub fn add(&self, more: usize) {
         let mut state = self.lock();
         let max = state.max.saturating_add(more);
@@ -118,18 +120,18 @@ impl AdmissionControl {
         self.hand_out(state, Instant::now());
     }
 
-    /// Returns the number of places missing for now from the full number.
+    /// Returns the number of places withheld by a temporary limit.
     pub fn missing(&self) -> usize {
         let state = self.lock();
         state.full - state.max
     }
 
-    /// Returns the number of places held by calls.
+    /// Returns the number of places in use.
     pub fn taken(&self) -> usize {
         self.lock().all.taken
     }
 
-    /// Whether a call waits for a place.
+    /// Returns true if a call waits for a place.
     pub fn has_queued(&self) -> bool {
         self.lock().all.waiting > 0
     }
@@ -138,8 +140,8 @@ impl AdmissionControl {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a call of `client`, waiting for at most `patience` in a queue of at most
-    /// `queue_max`. The queue is longer by the places missing for now.
+    /// Takes a place for a call of `client`. Waits for at most `patience` in a queue of at most `queue_max`
+    /// calls. Places withheld by a temporary limit extend the queue.
     pub fn enter(
         self: &Arc<Self>,
         client: ClientNetwork,
@@ -160,7 +162,7 @@ impl AdmissionControl {
                     Ok(Ok(Err(busy))) => return Err(busy),
                     Ok(Err(_)) => return Err(AdmissionRefused::Full),
                     Err(_) if left <= LOOK => return Err(waiting.late()),
-                    // The time for which places are kept for clients with few may have ended.
+                    // The reservation of the last places may have expired.
                     Err(_) => slots.hand_out(&mut slots.lock(), Instant::now()),
                 }
             }
@@ -220,16 +222,16 @@ impl AdmissionControl {
             && let Some(waiter) = state.next(now)
         {
             state.take(waiter.client, waiter.id, self.begins, now);
-            // Where the call no longer waits, the guard of the call frees the place.
+            // If the receiver is gone, the call's queue guard frees the place.
             let _ = waiter.tell.send(Ok(()));
         }
     }
 }
 
-/// Interval at which a waiting call checks the places again.
+/// Interval at which a waiting call checks for places with an expired reservation.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Result of asking for a place.
+/// A place, or a position in the queue.
 enum SlotOrQueue {
     Place(CallSlot),
     Queue(QueueGuard),
@@ -245,13 +247,14 @@ struct QueueGuard {
 }
 
 impl QueueGuard {
-    /// Converts a waiting call that was told of a place into the slot.
+    /// Converts the guard into the slot, once the call has received a place.
     fn into_slot(mut self) -> CallSlot {
         self.is_over = true;
         self.slots.slot(self.client, self.id)
     }
 
-    /// Returns the reason of a wait in vain. A place that is still free is kept for other clients.
+    /// Returns the reason after `patience` has passed. A place still free at the timeout is reserved for
+    /// other clients.
     fn late(self) -> AdmissionRefused {
         let state = self.slots.lock();
         let is_kept = state.all.taken < state.max;
@@ -274,7 +277,7 @@ impl Drop for QueueGuard {
             state.queue.remove(at);
             state.count(self.client, |counts| counts.waiting -= 1);
         } else if self.told.try_recv() == Ok(Ok(())) {
-            // The call got a place, and was dropped before hearing of the place.
+            // The call received a place but was dropped before reading the message.
             let has_begun = self.slots.begins == WorkStart::AtOnce;
             state.give_back(self.client, self.id, has_begun);
             self.slots.hand_out(&mut state, Instant::now());
@@ -283,15 +286,16 @@ impl Drop for QueueGuard {
 }
 
 impl CallSlot {
-    /// Records that the call's backend begins to answer.
+    /// Records the beginning of the backend's response.
     pub fn begins(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.slots.lock().begins(self.client, self.id);
         }
     }
 
-    /// Promises the place to a waiting call of any client. Returns true if a call waits without a
-    /// promised place. No place is given up while restoring the missing places would be enough.
+    /// Promises the place to a waiting call of any client, unless enough places are promised already.
+    /// Returns true if the place is promised. No place is promised while ending the temporary limit would
+    /// serve all waiting calls.
     pub fn give_way(&mut self) -> bool {
         if !self.is_leaving {
             let mut state = self.slots.lock();
@@ -301,11 +305,11 @@ impl CallSlot {
         self.is_leaving
     }
 
-    /// Promises the place to a call of another client, if the slot's client takes the response at a slow
-    /// `pace`. Returns true if the place is promised to a waiting call.
+    /// Promises the place to a call of another client if the slot's client takes the response at a slow
+    /// `pace`. Returns true if the place is promised.
     ///
     /// A client over its share of the places has to take responses faster than a client within the share,
-    /// and the client with the most places gives way first.
+    /// and the client with the most places loses a place first.
     pub fn yield_to_other_clients(&mut self, pace: ClientPace) -> bool {
         let is_slow = pace > ClientPace::Fast;
         if self.is_leaving || !(is_slow || self.is_slow) {
@@ -336,7 +340,8 @@ impl Drop for CallSlot {
             state.count(self.client, |counts| counts.slow -= 1);
         }
         state.give_back(self.client, self.id, self.has_begun);
-        // A waiting call has the place before the promise is forgotten.
+        // The waiting call receives the place before the promise is cleared, so no second place is promised
+        // to the call.
         self.slots.hand_out(&mut state, Instant::now());
         state.leaving -= usize::from(self.is_leaving);
     }
@@ -346,7 +351,8 @@ impl Drop for CallSlot {
 struct AdmissionState {
     /// Full number of places.
     full: usize,
-    /// Number of places for now. Calls may hold more: surplus places vanish when freed.
+    /// Number of places under the temporary limit. More calls may be running: a surplus place disappears
+    /// when freed.
     max: usize,
     /// Counts of all clients together.
     all: CallCounts,
@@ -354,29 +360,29 @@ struct AdmissionState {
     clients: HashMap<ClientNetwork, CallCounts>,
     /// Waiting calls in order of arrival.
     queue: VecDeque<QueueEntry>,
-    /// Places with a backend that hasn't begun to answer.
+    /// Calls sent to a backend that hasn't begun to respond.
     silent: Vec<UnansweredCall>,
-    /// Promised places that aren't free yet.
+    /// Number of promised places not yet freed.
     leaving: usize,
-    /// End of the time for which the last places are kept for clients with few.
+    /// End of the period in which the last places are reserved for clients with few places.
     contended_until: Option<Instant>,
-    /// Time at which a slow call was last ended.
+    /// Time at which a slow call was last told to end.
     ended_at: Option<Instant>,
     numbers: u64,
 }
 
-/// Counts of calls of a client, or of all clients.
+/// Numbers of calls, of one client or of all clients.
 #[derive(Clone, Copy, Default)]
 struct CallCounts {
     /// Calls with a place.
     taken: usize,
-    /// Calls that wait for a place.
+    /// Calls waiting for a place.
     waiting: usize,
-    /// Calls with a place that are at work.
+    /// Calls with a place that count as served ([`WorkStart`]).
     begun: usize,
     /// Calls with a client that takes the response too slowly.
     slow: usize,
-    /// Turn number of the client's last place; the turn grows with each place given to any client.
+    /// Sequence number of the client's latest place. Numbers grow with each place given to any client.
     last_place: u64,
 }
 
@@ -386,14 +392,14 @@ impl CallCounts {
     }
 }
 
-/// A call that waits for a place.
+/// A call waiting for a place.
 struct QueueEntry {
     id: u64,
     client: ClientNetwork,
     tell: oneshot::Sender<Result<(), AdmissionRefused>>,
 }
 
-/// A call with a place and without an answer.
+/// A call sent to a backend that hasn't begun to respond.
 struct UnansweredCall {
     id: u64,
     client: ClientNetwork,
@@ -472,13 +478,13 @@ impl AdmissionState {
         });
     }
 
-    /// Takes the call that gets the next place out of the queue: the oldest call of the client with the
-    /// fewest places. Between equals, the client with the oldest last place goes first.
+    /// Removes the call to be served next from the queue: the oldest call of the client with the fewest
+    /// places. Between clients with equally many, the client served longest ago goes first.
     fn next(&mut self, now: Instant) -> Option<QueueEntry> {
         let mut best = None;
         let mut last = None;
         for (at, waiter) in self.queue.iter().enumerate() {
-            // Calls of a client often follow each other, and only the first counts.
+            // An optimization: the calls of a client are often adjacent, and only the oldest matters.
             if last.replace(waiter.client) == Some(waiter.client) {
                 continue;
             }
@@ -497,14 +503,14 @@ impl AdmissionState {
         Some(waiter)
     }
 
-    /// Whether `client` may have a free place.
+    /// Returns true if `client` may take a free place.
     fn may_take(&self, client: ClientNetwork, now: Instant) -> bool {
         let is_contended = self.contended_until.is_some_and(|until| now < until);
         !is_contended || may_take(self.of(client).taken, self.all.taken, self.full)
     }
 
-    /// Records contention when a call of `client` comes: another client holds more than a fair share, and
-    /// `client` has to wait or would have to wait if no places were kept.
+    /// Records contention at the arrival of a call of `client`, if another client holds more than a fair
+    /// share and `client` has to wait, or would have to wait without reserved places.
     fn note_contention(&mut self, client: ClientNetwork, now: Instant) {
         let is_scarce = self.all.taken >= self.full - self.full / 4;
         let is_contended = self.contended_until.is_some_and(|until| now < until);
@@ -520,13 +526,13 @@ impl AdmissionState {
         }
     }
 
-    /// Whether `own` is more than an equal part of `all` for each client.
+    /// Returns true if `own` exceeds an equal part of `all` for each client.
     fn is_over_share(&self, own: usize, all: usize) -> bool {
         own > (all / self.clients.len().max(1)).max(1)
     }
 
-    /// Makes room in the queue for another call of `client`. A full queue makes room at the cost of a
-    /// client with more calls in the queue.
+    /// Makes room in the queue for another call of `client`. A full queue drops a call of a client with at
+    /// least 2 more waiting calls.
     fn make_room(&mut self, client: ClientNetwork, queue_max: usize) -> QueueRoom {
         let most = self.full.max(self.all.taken).saturating_add(queue_max);
         if self.all.taken + self.all.waiting < most {
@@ -552,13 +558,13 @@ impl AdmissionState {
         }
     }
 
-    /// Whether the places missing for now would be enough for all waiting calls.
+    /// Returns true if ending the temporary limit would serve all waiting calls.
     fn would_do(&self) -> bool {
         let inside = self.all.taken + self.all.waiting;
         self.full > self.max && inside <= self.full.max(self.all.taken)
     }
 
-    /// Whether a call of `client` has to end when the client takes the response at `pace`.
+    /// Returns true if a call of `client` has to end because the client takes the response at `pace`.
     fn is_to_leave(&self, client: ClientNetwork, pace: ClientPace, now: Instant) -> bool {
         let own = self.of(client);
         let is_enough = match self.is_over_share(own.begun, self.all.begun) {
@@ -571,8 +577,8 @@ impl AdmissionState {
             && !self.clients.values().any(has_more)
     }
 
-    /// Whether a call of another client waits, here or in the backend's own queue, and the other client
-    /// holds much less than `client`. A waiting client with more places than `client` has its share
+    /// Returns true if a call of another client waits, here or in the backend's queue, and the other client
+    /// holds far fewer places than `client`. A waiting client with more places than `client` has its share
     /// already.
     fn is_wanted_by_others(&self, client: ClientNetwork, own: CallCounts, now: Instant) -> bool {
         let entitled = |(other, it): &(&ClientNetwork, &CallCounts)| {
@@ -583,7 +589,8 @@ impl AdmissionState {
         if !self.would_do() && self.leaving < waiting {
             return true;
         }
-        // The number of calls in the backend's queue isn't known, so slow calls end one after the other.
+        // The length of the backend's queue is unknown, so slow calls are ended one at a time, with a pause
+        // between.
         let after = |then: Instant, pause| now.saturating_duration_since(then) >= pause;
         let is_entitled = |it: &UnansweredCall| {
             it.client != client
@@ -595,9 +602,9 @@ impl AdmissionState {
     }
 }
 
-/// Whether a client with `less` places would still hold less than the client with `more` after a place
-/// moved from the second client to the first. A client without places is always far below: many addresses
-/// with a slow response each don't keep a new client out.
+/// Returns true if a client with `less` places would still have fewer than a client with `more` after
+/// receiving one of the other client's places. A client without places is always far below: many addresses
+/// with a slow response each must not keep a new client out.
 fn is_far_below(less: usize, more: usize) -> bool {
     less == 0 || less + 1 < more
 }
@@ -641,7 +648,7 @@ mod tests {
         slots.refusals.each().map(|(_, count)| count).sum()
     }
 
-    /// Takes a place at once for a call.
+    /// Takes a place for a call, and panics if no place is free.
     fn place(slots: &Arc<AdmissionControl>, nth: u8) -> CallSlot {
         match slots.begin(client(nth), 0) {
             Ok(SlotOrQueue::Place(slot)) => slot,
@@ -649,7 +656,7 @@ mod tests {
         }
     }
 
-    /// Queues a call.
+    /// Queues a call, and panics if the call gets a place or is refused.
     fn queued(slots: &Arc<AdmissionControl>, nth: u8, queue_max: usize) -> QueueGuard {
         match slots.begin(client(nth), queue_max) {
             Ok(SlotOrQueue::Queue(waiting)) => waiting,

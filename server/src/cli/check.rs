@@ -1,4 +1,4 @@
-//! `anthill check`.
+//! `anthill check`: checks the configuration without serving it.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! The one table of commands and their options.
+//! Table of all commands and their options. The parser, the help, the manual page and the shell completions
+//! read the table.
 
 use std::process::ExitCode;
 
@@ -6,35 +7,35 @@ use crate::cli::parse::ParsedArguments;
 use crate::cli::{backup, check, completions, control_client, help, man, passwd, serve, service};
 use crate::config::OperatorError;
 
-/// One command: `anthill NAME …`.
+/// A command, `anthill NAME …`.
 pub(super) struct CommandSpec {
     pub(super) name: &'static str,
-    /// One line, without a full stop.
+    /// Summary in a line, without a full stop.
     pub(super) about: &'static str,
-    /// Paragraphs, one a line.
+    /// Paragraphs of the description.
     pub(super) details: &'static [&'static str],
     pub(super) operands: &'static [Operand],
     pub(super) options: &'static [CommandOption],
     pub(super) run: fn(&ParsedArguments) -> Result<ExitCode, OperatorError>,
 }
 
-/// What stands after a command by its position.
+/// A positional argument of a command.
 pub(super) struct Operand {
     pub(super) name: &'static str,
     pub(super) required: bool,
     pub(super) values: ValueKind,
 }
 
-/// An option: `--long`, or `--long VALUE`.
+/// An option, `--long` or `--long VALUE`.
 pub(super) struct CommandOption {
     pub(super) long: &'static str,
     pub(super) short: Option<char>,
-    /// The value's name, and what it can be.
+    /// Name and kind of the option's value.
     pub(super) value: Option<(&'static str, ValueKind)>,
     pub(super) about: &'static str,
 }
 
-/// What a value can be: for completion, and for words also checked.
+/// Kind of a value. Completions use all kinds; the parser checks only words and command names.
 #[derive(Clone, Copy)]
 pub(super) enum ValueKind {
     Any,
@@ -44,7 +45,7 @@ pub(super) enum ValueKind {
     Commands,
 }
 
-/// Every command has it.
+/// The option `--help` of all commands.
 pub(super) static HELP: CommandOption = CommandOption {
     long: "help",
     short: Some('h'),
@@ -107,7 +108,7 @@ const SERVE_OPTIONS: &[CommandOption] = &[
 const CLIENT_DETAILS: &str = "The server is found by its control socket, which belongs to the \
      configuration in the current folder, or to the folder or file that is named.";
 
-/// Every command, in the order of the help.
+/// All commands, in the order of the help.
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "serve",
@@ -401,12 +402,12 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
 ];
 
 impl CommandSpec {
-    /// The options of the command, with those that every command has.
+    /// Returns the command's options, including [`HELP`].
     pub(super) fn options(&self) -> impl Iterator<Item = &'static CommandOption> + use<> {
         self.options.iter().chain([&HELP])
     }
 
-    /// `serve [OPTIONS] [DIR|FILE]`
+    /// Returns the synopsis of the command, for example `serve [OPTIONS] [DIR|FILE]`.
     pub(super) fn usage(&self) -> String {
         let mut usage = self.name.to_owned();
         if !self.options.is_empty() {
@@ -431,7 +432,7 @@ impl Operand {
 }
 
 impl CommandOption {
-    /// `-h, --help` or `--state DIR`
+    /// Returns the synopsis of the option, for example `-h, --help` or `--state DIR`.
     pub(super) fn usage(&self) -> String {
         let short = self
             .short

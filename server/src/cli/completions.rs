@@ -1,4 +1,4 @@
-//! `anthill completions`: what shells need to complete the command line, made from the table.
+//! `anthill completions`: shell completion scripts, made from the table of commands.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ fn command_names() -> String {
         .join(" ")
 }
 
-/// For bash, without the helpers of the bash-completion package.
+/// Returns the script for bash, which doesn't need the bash-completion package.
 pub(super) fn bash() -> String {
     let mut arms = String::new();
     for command in COMMANDS {
@@ -111,7 +111,7 @@ fn bash_arm(arms: &mut String, command: &CommandSpec) {
     arms.push_str("        ;;\n");
 }
 
-/// For zsh: a file `_anthill` on its `fpath`.
+/// Returns the script for zsh, to be stored as `_anthill` in a folder of `fpath`.
 pub(super) fn zsh() -> String {
     let mut text =
         String::from("#compdef anthill\n_anthill() {\n    local -a commands\n    commands=(\n");
@@ -139,7 +139,7 @@ pub(super) fn zsh() -> String {
             let about = zsh_text(option.about);
             specs.push(match option.value {
                 None => format!("'--{}[{about}]'", option.long),
-                // `*`: harmless where it is given once, and https may be repeated.
+                // `*` allows repeated options such as `--https`, and does no harm for other options.
                 Some((name, values)) => {
                     format!(
                         "'*--{}=[{about}]:{}:{}'",
@@ -166,13 +166,13 @@ pub(super) fn zsh() -> String {
         );
     }
     text.push_str("    esac\n}\n");
-    // Autoloaded it is called at once; sourced it registers itself.
+    // zsh calls an autoloaded function at once. A sourced script registers the function instead.
     text.push_str("if [[ $funcstack[1] == _anthill ]]; then\n    _anthill \"$@\"\nelse\n");
     text.push_str("    compdef _anthill anthill\nfi\n");
     text
 }
 
-/// Text inside a quoted specification, where brackets and colons mean something.
+/// Escapes text for a quoted zsh specification, in which brackets and colons are special.
 fn zsh_text(text: &str) -> String {
     let escaped = text
         .replace('\\', "\\\\")
@@ -181,7 +181,7 @@ fn zsh_text(text: &str) -> String {
     escaped.replace(':', "\\:").replace('\'', "'\\''")
 }
 
-/// For fish.
+/// Returns the script for fish.
 pub(super) fn fish() -> String {
     let quote = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
     let mut text = String::from("# fish completion of anthill\ncomplete -c anthill -f\n");

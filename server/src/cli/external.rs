@@ -1,5 +1,5 @@
-//! `anthill WORD`: runs a program `anthill-WORD`, as git and cargo do, so that heavy tools stay
-//! out of the server and still belong to it.
+//! `anthill WORD`: runs a program `anthill-WORD`, as git and cargo do. Large tools can be commands of
+//! anthill without being part of the server.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -10,8 +10,8 @@ use rustix::fs::{Access, access};
 
 use crate::config::{OperatorError, reason};
 
-/// Becomes the program if there is one, so it only returns if there is none (`None`) or it can't
-/// be started.
+/// Replaces the process with the program `anthill-WORD`. Returns only on failure: `None` if no program is
+/// found, otherwise the error of exec.
 pub(super) fn run(word: &str, arguments: &[OsString]) -> Option<OperatorError> {
     let program = find(word, beside(), std::env::var_os("PATH"))?;
     let error = Command::new(&program).args(arguments).exec();
@@ -34,7 +34,8 @@ pub(super) fn find(word: &str, beside: Option<PathBuf>, path: Option<OsString>) 
         return None;
     }
     let path = path.unwrap_or_default();
-    // An empty part of PATH means the current folder: nothing to run programs from.
+    // Skips relative folders. An empty part of PATH means the current folder, from which programs must not
+    // be run.
     let searched = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
     beside
         .into_iter()

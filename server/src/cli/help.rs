@@ -22,7 +22,7 @@ pub(super) fn version() -> String {
     format!("anthill {}\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// What `anthill --help` prints.
+/// Returns the text of `anthill --help`.
 pub(super) fn overview() -> String {
     let mut text = version();
     text.push_str(
@@ -42,7 +42,7 @@ pub(super) fn overview() -> String {
     text
 }
 
-/// What `anthill COMMAND --help` prints.
+/// Returns the text of `anthill COMMAND --help`.
 pub(super) fn command(command: &'static CommandSpec) -> String {
     let mut text = format!("{}\n\nUsage: anthill {}\n", command.about, command.usage());
     for paragraph in command.details {
@@ -65,7 +65,7 @@ fn columns(text: &mut String, rows: &[(String, &str)]) {
     }
 }
 
-/// A paragraph in lines of at most 80 columns, each with its end.
+/// Appends a paragraph in lines of at most 80 columns, each with a line end.
 fn wrap(text: &mut String, paragraph: &str) {
     for line in wrapped(paragraph, 80) {
         text.push_str(&line);
@@ -73,7 +73,7 @@ fn wrap(text: &mut String, paragraph: &str) {
     }
 }
 
-/// A paragraph in lines of at most `width` columns.
+/// Breaks a paragraph into lines of at most `width` columns.
 pub(super) fn wrapped(paragraph: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in paragraph.split(' ') {

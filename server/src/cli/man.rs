@@ -1,4 +1,4 @@
-//! `anthill man`: the manual page, in the man(7) macros that man-db, mandoc and groff all read.
+//! `anthill man`: the manual page, in the man(7) macros understood by man-db, mandoc and groff.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -12,8 +12,8 @@ pub(super) fn run(_typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     Ok(super::print_result(&page()))
 }
 
-/// The page's date: when its fixed parts last changed (a build has no date, so that it can be
-/// reproduced).
+/// Date of the manual page: the last change of its fixed parts. A build date would make builds
+/// irreproducible.
 const DATE: &str = "2026-01-01";
 
 pub(super) fn page() -> String {
@@ -28,7 +28,7 @@ pub(super) fn page() -> String {
         let (name, rest) = usage.split_once(' ').unwrap_or((&usage, ""));
         let _ = writeln!(page, ".B anthill {name}\n{}", line(rest).trim_end());
     }
-    // A synopsis line without arguments leaves an empty line behind, which roff would print.
+    // A synopsis without arguments leaves an empty line, which roff would print.
     let mut page = page.replace("\n\n", "\n");
     page.push_str(".SH DESCRIPTION\n");
     page.push_str(
@@ -64,7 +64,7 @@ fn option_entry(page: &mut String, option: &CommandOption) {
     );
 }
 
-/// Text in lines of at most 80 bytes, none of which can be mistaken for a request.
+/// Breaks text into lines of at most 80 bytes and escapes lines that roff would read as requests.
 fn line(text: &str) -> String {
     let guard = |line: String| {
         if line.starts_with(['.', '\'']) {

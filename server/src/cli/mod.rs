@@ -1,7 +1,7 @@
-//! The command line: one file per command, one table that describes them all.
+//! Command line of anthill: a file for each larger command, and a table of all commands.
 //!
-//! [`table`] says what can be typed; the parser, the help, the man page and the completions of
-//! shells are made from it.
+//! `commands` defines the table. The parser, the help, the manual page and the shell completions are made
+//! from the table.
 
 mod backup;
 mod check;
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use crate::cli::commands::{COMMANDS, CommandSpec};
 use crate::config::{OperatorError, suggest};
 
-/// Runs what was typed after the program's name.
+/// Runs a command line, given without the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let outcome = match arguments.next() {
@@ -78,7 +78,7 @@ fn unknown(word: &str) -> OperatorError {
     ))
 }
 
-/// Prints a result; whoever reads it may stop early (`anthill help | head`).
+/// Prints a result to standard output. A closed pipe is no error, as in `anthill help | head`.
 fn print_result(text: &str) -> ExitCode {
     match print(text) {
         Ok(()) => ExitCode::SUCCESS,
@@ -96,7 +96,7 @@ fn print(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Says something on standard error; if nobody listens there, nobody is told.
+/// Prints a message to standard error and ignores write errors.
 fn print_message(text: &str) {
     let text = text.trim_end_matches('\n');
     let _ = writeln!(std::io::stderr().lock(), "{}", paint(text, colours()));
@@ -107,14 +107,15 @@ fn fail(error: &OperatorError) -> ExitCode {
     ExitCode::from(error.exit_code())
 }
 
-/// Colours only for people: <https://no-color.org>.
+/// Returns true if messages are coloured: only on a capable terminal and without NO_COLOR
+/// (<https://no-color.org>).
 fn colours() -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     std::io::stderr().is_terminal() && !set("NO_COLOR") && !dumb
 }
 
-/// The first words of an error's lines, and its carets, in colour.
+/// Colours the leading word of each line and the carets of an error message.
 fn paint(text: &str, colours: bool) -> String {
     const RED: &str = "\x1b[1;31m";
     const YELLOW: &str = "\x1b[1;33m";

@@ -1,4 +1,4 @@
-//! From the words of a command line to what was typed, by the table.
+//! Parser of command lines, driven by the table of commands.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use lexopt::Arg;
 use crate::cli::commands::{COMMANDS, CommandOption, CommandSpec, ValueKind};
 use crate::config::{OperatorError, suggest};
 
-/// What was typed: known to fit the table, not yet understood.
+/// Arguments of a command. The names match the table, most values are not yet interpreted.
 pub(super) struct ParsedArguments {
     command: &'static CommandSpec,
     operands: Vec<OsString>,
@@ -56,7 +56,7 @@ pub(super) fn parse(
             }
         };
         typed.options.push((option.long, value));
-        // Help is wanted, whatever else is missing.
+        // `--help` takes precedence over missing arguments.
         if option.long == "help" {
             return Ok(typed);
         }
@@ -113,7 +113,7 @@ impl ParsedArguments {
         self.last(long).is_some()
     }
 
-    /// The value of an option; if it was given several times, the last.
+    /// Returns the value of an option, the last value if the option is repeated.
     pub(super) fn last(&self, long: &str) -> Option<&OsStr> {
         self.of(long).last().map(|(_, value)| value.as_os_str())
     }
@@ -122,12 +122,12 @@ impl ParsedArguments {
         self.last(long).map(PathBuf::from)
     }
 
-    /// The value of an option as text.
+    /// Returns the value of an option as text, the last value if the option is repeated.
     pub(super) fn text(&self, long: &str) -> Result<Option<String>, OperatorError> {
         Ok(self.texts(long)?.pop())
     }
 
-    /// All values of an option as text.
+    /// Returns all values of an option as text.
     pub(super) fn texts(&self, long: &str) -> Result<Vec<String>, OperatorError> {
         let text = |(_, value): &(&str, OsString)| {
             let not_text = || OperatorError::new(format!("the value of `--{long}` isn't UTF-8"));
@@ -146,7 +146,7 @@ impl ParsedArguments {
         self.options.iter().filter(move |(name, _)| *name == long)
     }
 
-    /// The nth operand.
+    /// Returns the nth operand, counted from 0.
     pub(super) fn operand_at(&self, nth: usize) -> Option<&OsStr> {
         self.operands.get(nth).map(OsString::as_os_str)
     }

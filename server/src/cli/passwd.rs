@@ -1,5 +1,5 @@
-//! `anthill passwd`: one user's line in a file of users and password hashes, as Apache's htpasswd
-//! writes it.
+//! `anthill passwd`: adds, changes or removes a user's line in a file of users and password hashes, in the
+//! format of Apache's htpasswd.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,9 +15,9 @@ use crate::base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 use crate::config::{OperatorError, reason};
 use crate::world::users;
 
-/// bcrypt knows no more bytes than these (the 73rd is a NUL).
+/// Maximum length of a password. bcrypt ignores all bytes after the 72nd (the 73rd is a NUL).
 const PASSWORD_BYTES_MAX: usize = 72;
-/// A file of users fits into memory many times over.
+/// Maximum length of a file of users, far more than any real file needs.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
@@ -70,7 +70,7 @@ fn failed(file: &Path, error: &io::Error) -> OperatorError {
 }
 
 fn check_user(user: &str) -> Result<(), OperatorError> {
-    // RFC 7617 §2: a user-id has no colon and no control characters.
+    // RFC 7617 §2: a user-id contains no colon and no control characters.
     let fits = !user.is_empty() && user.len() <= 255 && !user.starts_with('#');
     if fits && !user.chars().any(|c| c == ':' || c.is_control()) && user.trim() == user {
         return Ok(());
@@ -89,7 +89,7 @@ fn check_password(password: &str) -> Result<(), OperatorError> {
         let what = format!("the password is longer than {PASSWORD_BYTES_MAX} bytes");
         return Err(OperatorError::failure(what).help("bcrypt would ignore the rest of it"));
     }
-    // RFC 7617 §2 forbids them, and no client could send them.
+    // RFC 7617 §2 forbids control characters, and clients can't send them.
     if password.chars().any(char::is_control) {
         return Err(OperatorError::failure(
             "the password has control characters in it",
@@ -98,14 +98,14 @@ fn check_password(password: &str) -> Result<(), OperatorError> {
     Ok(())
 }
 
-/// `user:$2y$10$…`
+/// Returns the line of a user, `user:$2y$10$…`.
 pub(super) fn line(user: &str, password: &str) -> Result<String, OperatorError> {
     let hash = users::hash_password(password.as_bytes());
     let hash = hash.map_err(|_| OperatorError::failure("the password can't be hashed"))?;
     Ok(format!("{user}:{hash}"))
 }
 
-/// The file's text with the user's line replaced where it stood, or added at the end.
+/// Returns the file's text with the user's line replaced in place, or appended if the user is new.
 pub(super) fn with(before: &str, line: &str, user: &str) -> String {
     let mut after = String::with_capacity(before.len() + line.len() + 2);
     let mut written = false;
@@ -113,7 +113,7 @@ pub(super) fn with(before: &str, line: &str, user: &str) -> String {
         if !is_of(old, user) {
             after.push_str(old);
         } else if written {
-            // A second line of the same user would only confuse.
+            // Only the first line of a user counts, so further lines are removed.
             continue;
         } else {
             after.push_str(line);
@@ -128,7 +128,7 @@ pub(super) fn with(before: &str, line: &str, user: &str) -> String {
     after
 }
 
-/// The file's text without the user; `None` if the user isn't in it.
+/// Returns the file's text without the user, or `None` if the user isn't in the file.
 pub(super) fn without(before: &str, user: &str) -> Option<String> {
     let kept: Vec<&str> = before.lines().filter(|line| !is_of(line, user)).collect();
     (kept.len() < before.lines().count())
@@ -140,19 +140,21 @@ fn is_of(line: &str, user: &str) -> bool {
         .is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// A file of users in its folder, both open: the file is read and replaced where it was found, even if
-/// its path changes while the password is typed.
+/// A file of users, with open descriptors of the file and its folder. Reading and replacing use the same
+/// folder, even if the path changes while the password is typed.
 struct UserFile<'p> {
     path: &'p Path,
     way: TrustedPath,
-    /// The file and what is known of it; `None` if there is none yet.
+    /// The existing file and its metadata. `None` for a new file.
     old: Option<(File, Stat)>,
 }
 
 impl UserFile<'_> {
-    /// Opens it. Where the path is a link the link's target is meant, so that the link stays one. Root
-    /// refuses a path that another user than the folder's owner could have led elsewhere, and a file
-    /// that this owner may have put there by a hard link.
+    /// Opens a file of users. A symbolic link is followed, so that a replacement doesn't overwrite the
+    /// link.
+    ///
+    /// For root, refuses two cases: a path that a user other than the folder's owner could redirect, and a
+    /// hard link that a user other than root and the file's owner may have made.
     fn open(path: &Path) -> Result<UserFile<'_>, OperatorError> {
         let at = |error: io::Error| failed(path, &error);
         let way = TrustedPath::resolve(path, LastLink::Follow, MissingFolder::Fail).map_err(at)?;
@@ -192,7 +194,7 @@ impl UserFile<'_> {
         String::from_utf8(bytes).map_err(|_| broken("this is no text, so no file of users"))
     }
 
-    /// Writes the file whole or not at all: a server that reads it meanwhile sees the old or the new.
+    /// Replaces the file atomically. A server that reads the file meanwhile sees the old or the new text.
     fn replace(&self, text: &str) -> io::Result<Stat> {
         let folder = self.way.folder();
         let mut draft = OsString::from(".");
@@ -202,15 +204,16 @@ impl UserFile<'_> {
             .write(&draft, text)
             .and_then(|made| Ok(renameat(folder, &draft, folder, self.way.name()).map(|()| made)?));
         if written.is_err() {
-            // It may not even be there; the error that counts is the first one.
+            // The draft may not exist. The function returns the first error.
             let _ = unlinkat(folder, &draft, AtFlags::empty());
         }
         written
     }
 
-    /// A file that was there keeps its owner, group and mode. A new one that root makes in the folder of
-    /// another user gets the owner and group of the folder: a server under that account could not read a
-    /// file of root's, and the owner of a folder can replace each file in it anyway.
+    /// Writes the draft. An existing file passes its owner, group and mode on to the draft. A new file made
+    /// by root in another user's folder gets the owner and group of the folder: a server with the folder's
+    /// account couldn't read a file of root, and the owner of a folder can replace any file in the folder
+    /// anyway.
     fn write(&self, draft: &OsStr, text: &str) -> io::Result<Stat> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let closed = Mode::RUSR | Mode::WUSR;
@@ -218,7 +221,7 @@ impl UserFile<'_> {
         let (made, folder) = (fstat(&file)?, fstat(self.way.folder())?);
         let (owner, mode) = match &self.old {
             Some((_, old)) => ((old.st_uid, old.st_gid), old.st_mode & 0o777),
-            // The server's group must be able to read it.
+            // The server's group needs read permission.
             None if made.st_uid == 0 && folder.st_uid != 0 => {
                 ((folder.st_uid, folder.st_gid), 0o640)
             }
@@ -227,7 +230,7 @@ impl UserFile<'_> {
         if owner != (made.st_uid, made.st_gid) {
             std::os::unix::fs::fchown(&file, Some(owner.0), Some(owner.1))?;
         }
-        // After the owner is set, since that clears bits; the umask doesn't count here.
+        // The mode is set after the owner, because chown clears mode bits. fchmod ignores the umask.
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         let mut file = File::from(file);
         file.write_all(text.as_bytes())?;
@@ -236,7 +239,7 @@ impl UserFile<'_> {
     }
 }
 
-/// The password: typed twice at a terminal, else one line of standard input.
+/// Asks for the password: twice on a terminal, otherwise as a line of standard input.
 fn ask() -> Result<String, OperatorError> {
     let stdin = io::stdin();
     let no_input = |error: io::Error| {
@@ -262,8 +265,8 @@ fn ask() -> Result<String, OperatorError> {
     }
 }
 
-/// Reads a line from the terminal without showing it. Signals are off meanwhile, so that Ctrl-C
-/// can't leave the terminal mute behind: it arrives as a byte, and is an error.
+/// Reads a line from the terminal without echo. Signals from keys are disabled meanwhile, so Ctrl-C can't
+/// leave the terminal without echo: Ctrl-C arrives as a byte and causes an error.
 fn typed_unseen(prompt: &str) -> io::Result<String> {
     let stdin = io::stdin();
     let seen = tcgetattr(&stdin)?;
@@ -281,12 +284,12 @@ struct TerminalRestorer(Termios);
 
 impl Drop for TerminalRestorer {
     fn drop(&mut self) {
-        // If the terminal is gone there is nothing to restore.
+        // The error is ignored: without a terminal, no settings need to be restored.
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
     }
 }
 
-/// A line, key by key: with backspace, Ctrl-U, and Ctrl-C or Ctrl-D to give up.
+/// Reads a line key by key. Backspace deletes a character, Ctrl-U the line; Ctrl-C and Ctrl-D cancel.
 pub(super) fn read_keys(input: &mut impl Read) -> io::Result<String> {
     let mut line: Vec<u8> = Vec::new();
     let mut key = [0];
@@ -299,7 +302,7 @@ pub(super) fn read_keys(input: &mut impl Read) -> io::Result<String> {
             0x03 | 0x04 => return Err(io::Error::other("given up")),
             0x15 => line.clear(),
             0x08 | 0x7f => {
-                // One character, however many bytes it has.
+                // Removes a whole UTF-8 character, including continuation bytes.
                 while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
             }
             byte if line.len() < 4096 => line.push(byte),

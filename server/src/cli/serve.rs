@@ -1,4 +1,4 @@
-//! `anthill serve`.
+//! `anthill serve`: starts the server.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     match control::serve(&options(typed)?)? {}
 }
 
-/// What `serve` and `check` were asked for.
+/// Converts the arguments of `serve` and `check` into options of the server.
 pub(super) fn options(typed: &ParsedArguments) -> Result<ServeOptions, OperatorError> {
     let workers = match typed.text("workers")? {
         Some(text) if text != "auto" => {

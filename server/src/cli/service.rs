@@ -1,7 +1,7 @@
-//! `anthill service`: starts the server when the machine starts, with what the machine has for
-//! it: systemd, else OpenRC, else a classic init script.
+//! `anthill service`: installs a service that starts the server at boot, with the machine's init system:
+//! systemd, else OpenRC, else a classic init script.
 //!
-//! The files come from the templates in `packaging/`.
+//! The unit and the scripts are made from the templates in `packaging/`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,9 +21,9 @@ const SYSTEMD: &str = include_str!("../../../packaging/systemd/anthill.service.i
 const OPENRC: &str = include_str!("../../../packaging/openrc/anthill.in");
 const SYSV: &str = include_str!("../../../packaging/sysv/anthill.in");
 
-/// The account that serves where nothing else was asked for.
+/// Default account of the service.
 const USER: &str = "anthill";
-/// Beyond draining: what closing and the init system itself need.
+/// Time for closing and for the init system, added to the time for draining.
 const STOP_MARGIN_SECONDS: u32 = 10;
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
@@ -66,7 +66,7 @@ fn need_root(what: &str) -> Result<(), OperatorError> {
         .help("the same with sudo before it"))
 }
 
-/// The systems that start services.
+/// Supported init systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InitSystem {
     Systemd,
@@ -100,7 +100,7 @@ impl InitSystem {
         }
     }
 
-    /// What makes a new file known and starts it. What may be missing stands in alternatives.
+    /// Returns the commands that register and start a new service.
     fn install_commands(self, name: &str) -> Vec<Vec<String>> {
         let lines: &[&str] = match self {
             InitSystem::Systemd => &[
@@ -114,7 +114,7 @@ impl InitSystem {
         words(lines, name)
     }
 
-    /// What is done before the file is removed, and after.
+    /// Returns the commands to run before and after the service file is removed.
     fn remove_commands(self, name: &str) -> (Vec<Vec<String>>, Vec<Vec<String>>) {
         let (before, after): (&[&str], &[&str]) = match self {
             InitSystem::Systemd => (
@@ -147,21 +147,21 @@ impl fmt::Display for InitSystem {
     }
 }
 
-/// Everything that a template asks for.
+/// Values for the templates.
 pub(super) struct ServiceDefinition {
     pub(super) init: InitSystem,
     pub(super) name: String,
     pub(super) program: PathBuf,
-    /// The file or folder to serve, absolute.
+    /// File or folder to serve, as an absolute path.
     pub(super) target: PathBuf,
-    /// The account that serves.
+    /// Account of the server process.
     pub(super) user: String,
-    /// The configuration itself drops to an account, so the service starts as root.
+    /// The configuration names an account to drop to, so the service starts as root.
     pub(super) drops: bool,
-    /// Places outside of the state folder that are written to.
+    /// Writable paths outside the state folder.
     pub(super) writes: BTreeSet<PathBuf>,
     pub(super) stop_seconds: u32,
-    /// Whether the account has to be made.
+    /// The account doesn't exist yet and has to be made.
     pub(super) makes_user: bool,
 }
 
@@ -238,7 +238,8 @@ impl ServiceDefinition {
         }
     }
 
-    /// Whether it would run, before anything is changed.
+    /// Checks the service before anything on the machine is changed: the configuration, the location and
+    /// the account's access to the program.
     fn check(&self) -> Result<(), OperatorError> {
         let overrides = Overrides {
             user: Some(self.user.clone()),
@@ -267,8 +268,9 @@ impl ServiceDefinition {
         Ok(())
     }
 
-    /// Refuses a program that root starts and another user can change, and likewise a configuration that
-    /// says which account root becomes. A unit with `User=` starts both as that account.
+    /// Refuses a program started by root that another user can change. Also refuses a changeable
+    /// configuration that names the account to drop to. A unit with `User=` is exempt: systemd starts the
+    /// program with the account from the beginning.
     fn must_be_roots_own(&self) -> Result<(), OperatorError> {
         let by_root = self.init != InitSystem::Systemd || self.drops;
         let program = by_root.then_some(&self.program);
@@ -297,7 +299,7 @@ impl ServiceDefinition {
         Ok(())
     }
 
-    /// The text of the unit or script.
+    /// Returns the text of the unit or script.
     pub(super) fn render(&self) -> String {
         let (program, target) = (
             self.program.to_string_lossy(),
@@ -310,7 +312,7 @@ impl ServiceDefinition {
             InitSystem::SysV => (SYSV, shell_quoted),
         };
         let identity = if self.drops {
-            // It starts as root, and anthill itself drops to the configured account.
+            // systemd starts the server as root, and the server drops to the configured account.
             "CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_LEASE CAP_SETUID CAP_SETGID CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER".to_owned()
         } else {
             format!(
@@ -341,7 +343,7 @@ impl ServiceDefinition {
     }
 }
 
-/// Fills a template in one pass, so that what is filled in is never looked at again.
+/// Fills a template in a single pass, so that placeholders in inserted values are not replaced.
 fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(template.len() * 2);
     let mut rest = template;
@@ -363,7 +365,7 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
     text.replace("\n\n\n", "\n\n")
 }
 
-/// Folders that a sandboxed service must be able to write to, beside its state folder.
+/// Returns the folders, besides the state folder, that a sandboxed service must be able to write to.
 fn writes(config: &Config) -> BTreeSet<PathBuf> {
     let logs = config.sites.iter().filter_map(|site| site.log.as_ref());
     let logs = logs.chain([&config.log.access, &config.log.errors]);
@@ -379,7 +381,7 @@ fn writes(config: &Config) -> BTreeSet<PathBuf> {
     if !server.control.span().is_empty() {
         folders.extend(server.control.get_ref().parent().map(Path::to_owned));
     }
-    // Trees are made beside a root, and the link that the root is gets replaced.
+    // A deployment makes its trees beside the root and replaces the root, a symbolic link.
     let deployments = config.deployments();
     let roots = deployments.iter().map(|it| it.root.get_ref());
     folders.extend(roots.filter_map(|root| Some(root.parent()?.to_owned())));
@@ -391,7 +393,7 @@ fn writes(config: &Config) -> BTreeSet<PathBuf> {
     folders
 }
 
-/// A word of a unit file (systemd.service(5), "Command lines").
+/// Quotes a word for a unit file (systemd.service(5), "Command lines").
 fn systemd_quoted(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_.:".contains(&b);
     if word.bytes().all(plain) {
@@ -453,7 +455,8 @@ fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
     }
     let (before, after) = init.remove_commands(name);
     for command in &before {
-        // It may be stopped or disabled already; the file goes all the same.
+        // The error is ignored: the service may already be stopped or disabled, and the file is removed in
+        // any case.
         run_aloud(command);
     }
     std::fs::remove_file(&file).map_err(|error| {
@@ -469,7 +472,7 @@ fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
     Ok(super::print_result(&text))
 }
 
-/// Makes a system account: with shadow's tools, else with busybox's.
+/// Makes a system account, with useradd (shadow) or else with adduser (busybox).
 fn make_user(user: &str) -> Result<(), OperatorError> {
     let home = "/var/lib/anthill";
     let shell = if Path::new("/usr/sbin/nologin").exists() {
@@ -513,7 +516,7 @@ fn on_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Runs a command, saying which; its own messages go where ours go.
+/// Prints a command and runs it. The command inherits standard output and standard error.
 fn run_aloud(words: &[String]) -> bool {
     super::print_message(&format!("+ {}", words.join(" ")));
     let status = Command::new(&words[0])
@@ -525,7 +528,7 @@ fn run_aloud(words: &[String]) -> bool {
 
 fn write(file: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     let draft = file.with_extension("anthill-new");
-    // Left over from an attempt that was interrupted.
+    // Removes the draft of an interrupted attempt.
     let _ = std::fs::remove_file(&draft);
     let mut open = std::fs::OpenOptions::new()
         .write(true)

@@ -1,6 +1,6 @@
-//! The command line from the outside in: what is typed, what is made from the table.
+//! Tests of the command line: parsing, the commands, and the texts made from the table.
 
-// A test that can't be set up has failed.
+// Failed setup fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;
@@ -145,7 +145,8 @@ fn the_table_is_sound() {
     }
 }
 
-/// Whether a tool takes this text without a complaint; `None` if this machine doesn't have it.
+/// Feeds text to a tool and returns the tool's output, empty if the tool accepts the text. `None` if the
+/// tool isn't installed.
 fn taken_by(tool: &str, arguments: &[&str], text: &str) -> Option<String> {
     let child = Command::new(tool)
         .args(arguments)
@@ -293,7 +294,8 @@ fn a_program_beside_or_on_the_path_is_found() {
     );
 }
 
-/// A server that answers once; returns what it was asked.
+/// Starts a control server that sends `answer` to the first client. The thread returns the client's
+/// request.
 fn answering(
     answer: &'static str,
 ) -> (tempfile::TempDir, PathBuf, std::thread::JoinHandle<String>) {
@@ -355,7 +357,7 @@ fn nobody_is_running() {
         path.display()
     );
     assert!(ask().starts_with(&expected), "{}", ask());
-    // A server that died leaves its socket behind.
+    // A killed server leaves its socket file behind.
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     assert!(ask().starts_with(&expected), "{}", ask());
@@ -406,7 +408,7 @@ fn services_are_written_for_each_system() {
             assert_eq!(complaints, "", "{script}");
         }
     }
-    // The words of the OpenRC command survive being evaluated.
+    // The arguments of the OpenRC command keep their boundaries when evaluated by the shell.
     let script = service(InitSystem::OpenRc).render();
     let line = script
         .lines()

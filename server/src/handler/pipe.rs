@@ -1,8 +1,8 @@
-//! A bounded pipe of bytes between two tasks of one worker: back-pressure and cancellation.
+//! Bounded in-memory pipe of bytes between two tasks of a worker, with back-pressure and cancellation.
 //!
-//! The writer waits when the pipe is full, the reader when it is empty. A writer that is dropped
-//! without [`PipeWriter::finish`] broke off: the reader learns it, so half a body is never taken for a
-//! whole one. A reader that is dropped is told to the writer at its next write.
+//! The writer waits while the pipe is full, the reader while the pipe is empty. Dropping the writer without
+//! [`PipeWriter::finish`] breaks the body off: the reader gets an error, so a partial body is never taken
+//! for a complete one. After the reader is dropped, the next write fails.
 
 use crate::limits::BODY_GRACE_SECONDS;
 use crate::wire::reject::Reject;
@@ -13,20 +13,20 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The other end has gone, or the body broke off.
+/// Error of a pipe: the other end was dropped, or the body was broken off.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct PipeBroken;
 
-/// What a read found.
+/// Result of a read.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum PipeRead {
-    /// So many bytes were appended.
+    /// Number of bytes appended.
     Bytes(usize),
-    /// The body is complete.
+    /// End of the complete body.
     End,
 }
 
-/// A pipe that holds at most `capacity` bytes.
+/// Makes a pipe that holds at most `capacity` bytes.
 pub fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
     let shared = Rc::new(RefCell::new(PipeState {
         bytes: VecDeque::new(),
@@ -49,12 +49,12 @@ pub fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
     )
 }
 
-/// The end that bytes go into.
+/// Writing end of a pipe.
 pub struct PipeWriter {
     shared: Rc<RefCell<PipeState>>,
 }
 
-/// The end that bytes come out of.
+/// Reading end of a pipe.
 pub struct PipeReader {
     shared: Rc<RefCell<PipeState>>,
 }
@@ -63,14 +63,14 @@ struct PipeState {
     bytes: VecDeque<u8>,
     capacity: usize,
     finished: bool,
-    /// Its reader waits for a place, and takes nothing until it has one.
+    /// The reader waits for a place and takes no bytes until a place is free.
     is_queued: bool,
-    /// Of the reader with who writes.
+    /// Time for which the writer's peer may pause.
     patience: Duration,
     writer_gone: bool,
-    /// By which rule the writer broke off, if it said so.
+    /// Rule by which the writer broke off the body, if given.
     why: Option<Reject>,
-    /// Nobody knows whether all is there, though it is said to be.
+    /// The body may be incomplete even though the writer finishes it.
     is_doubtful: bool,
     reader_gone: bool,
     writer_waits: Option<Waker>,
@@ -78,7 +78,7 @@ struct PipeState {
 }
 
 impl PipeWriter {
-    /// Bytes that can be written now; waits while there is no room.
+    /// Returns the number of bytes that fit into the pipe. Waits while the pipe is full.
     pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, PipeBroken>> {
         let mut shared = self.shared.borrow_mut();
         if shared.reader_gone {
@@ -93,7 +93,7 @@ impl PipeWriter {
         }
     }
 
-    /// Takes as many of `bytes` as there is room for; says how many.
+    /// Writes as many of `bytes` as fit and returns their number.
     pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, PipeBroken> {
         let mut shared = self.shared.borrow_mut();
         if shared.reader_gone {
@@ -119,7 +119,8 @@ impl PipeWriter {
         Ok(())
     }
 
-    /// Bytes that the reader has not yet taken; wakes when it takes some.
+    /// Returns the number of bytes not yet taken by the reader. The task is woken when the reader takes
+    /// some.
     pub fn held(&mut self, cx: &mut Context<'_>) -> Result<usize, PipeBroken> {
         let mut shared = self.shared.borrow_mut();
         if shared.reader_gone {
@@ -131,32 +132,32 @@ impl PipeWriter {
         Ok(shared.bytes.len())
     }
 
-    /// Does its reader wait for a place, so that it takes nothing whoever writes?
+    /// Returns true if the reader waits for a place and so takes no bytes.
     pub fn is_queued(&self) -> bool {
         self.shared.borrow().is_queued
     }
 
-    /// So long the peer may pause before its rate counts.
+    /// Returns the time for which the peer may pause before the minimum rate applies.
     pub fn patience(&self) -> Duration {
         self.shared.borrow().patience
     }
 
-    /// The body breaks off here by this rule, for the log.
+    /// Breaks off the body, with the rule for the log.
     pub fn break_off(self, why: Option<Reject>) {
         self.shared.borrow_mut().why = why;
     }
 
-    /// The body will be said to be complete, and yet something may be missing.
+    /// Marks the body as possibly incomplete, even if it is finished later.
     pub fn mark_maybe_truncated(&mut self) {
         self.shared.borrow_mut().is_doubtful = true;
     }
 
-    /// The body is complete.
+    /// Marks the body as complete and drops the writer.
     pub fn finish(mut self) {
         self.end();
     }
 
-    /// The same, for who goes on watching how it is taken.
+    /// Marks the body as complete. The writer stays, to observe how fast the reader takes the rest.
     pub fn end(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.finished = true;
@@ -177,7 +178,7 @@ impl Drop for PipeWriter {
 }
 
 impl PipeReader {
-    /// Appends up to `max` bytes to `out`; waits while there is nothing.
+    /// Appends up to `max` bytes to `out`. Waits while the pipe is empty.
     pub fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
@@ -202,7 +203,7 @@ impl PipeReader {
         out.extend_from_slice(&back[..taken - from_front]);
         shared.bytes.drain(..taken);
         if shared.bytes.is_empty() {
-            // A pipe that waits for its peer holds no memory.
+            // An idle pipe holds no buffer.
             shared.bytes = VecDeque::new();
         }
         if let Some(waker) = shared.writer_waits.take() {
@@ -211,7 +212,8 @@ impl PipeReader {
         Poll::Ready(Ok(PipeRead::Bytes(taken)))
     }
 
-    /// Is there something to be taken, be it the end? Else it wakes when there is.
+    /// Returns true if a read would not wait. Otherwise the task is woken as soon as bytes or the end
+    /// arrive.
     pub fn is_ready(&mut self, cx: &mut Context<'_>) -> bool {
         let is_ready = self.holds();
         if !is_ready {
@@ -220,24 +222,24 @@ impl PipeReader {
         is_ready
     }
 
-    /// Is there something to be taken, be it the end?
+    /// Returns true if a read would not wait, because of bytes, the end or a broken body.
     pub fn holds(&self) -> bool {
         let shared = self.shared.borrow();
         !shared.bytes.is_empty() || shared.finished || shared.writer_gone
     }
 
-    /// By which rule the body broke off, if that was said.
+    /// Returns the rule by which the body was broken off, if given.
     pub fn break_reason(&self) -> Option<Reject> {
         self.shared.borrow().why
     }
 
-    /// May something be missing of a body that is complete? Then it isn't to be kept.
+    /// Returns true if a finished body may still be incomplete. A cache must not store the body.
     pub fn may_be_truncated(&self) -> bool {
         self.shared.borrow().is_doubtful
     }
 
-    /// From now on it waits for a place, or has one: what lies in the pipe meanwhile isn't to keep other
-    /// bodies of the same peer from coming.
+    /// Sets whether the reader waits for a place. Unread bytes of a waiting reader must not block other
+    /// bodies of the same peer.
     pub fn queue(&mut self, is_queued: bool) {
         let mut shared = self.shared.borrow_mut();
         shared.is_queued = is_queued;
@@ -246,12 +248,12 @@ impl PipeReader {
         }
     }
 
-    /// The peer has a reason for longer pauses than others.
+    /// Sets a longer time for which the peer may pause.
     pub fn be_patient(&mut self, patience: Duration) {
         self.shared.borrow_mut().patience = patience;
     }
 
-    /// [`PipeReader::poll_take`] as a future.
+    /// Takes bytes as [`PipeReader::poll_take`] does, as a future.
     pub async fn take(&mut self, out: &mut Vec<u8>, max: usize) -> Result<PipeRead, PipeBroken> {
         poll_fn(|cx| self.poll_take(cx, out, max)).await
     }

@@ -1,5 +1,5 @@
-//! One call of a script or of git: the request, the transport (a process or a backend connection), its
-//! standard error and its end.
+//! A call of a script or of git: the request, the transport (a process or a backend connection), standard
+//! error, and termination.
 
 pub mod request;
 pub mod script_call;

@@ -1,8 +1,8 @@
-//! A program run for one request, as CGI has it: started, fed with the request's body and read at the
-//! same time, and ended with all that it started, whatever happens.
+//! Running a program for a request, as CGI defines (RFC 3875): the program is started, receives the request
+//! body while its output is read, and ends in every case together with all processes of its group.
 //!
-//! No handler by itself: [`crate::handler::script::cgi`] and whoever else runs programs says which one, with which
-//! variables. Finding and starting it happens on a pool, for both may wait for the disk.
+//! The module is not a handler. Callers such as [`crate::handler::script::cgi`] choose the program and its
+//! environment. Looking up and starting a program may block on the disk, so a thread pool does both.
 
 use crate::base::admission::{AdmissionControl, CallSlot, WorkStart};
 use crate::base::fair_share::{RefusalCounters, SharedLimit};
@@ -42,7 +42,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-/// The ledger of programs that run for requests: how many may, and who waits for their end.
+/// Starter of programs for requests. Bounds the number of running programs and waits for their end.
 pub struct ProcessRunner {
     slots: Arc<AdmissionControl>,
     gathered: Arc<BodyBudget>,
@@ -51,28 +51,28 @@ pub struct ProcessRunner {
     pool: ThreadPool,
 }
 
-/// A program to be run.
+/// File, arguments, environment and limits of a program.
 pub struct ProcessSpec {
-    /// Its file, absolute.
+    /// Absolute path of the executable.
     pub file: CString,
-    /// Its name and arguments, each with a NUL behind it.
+    /// Program name and arguments, each followed by a NUL.
     pub arguments: Vec<u8>,
-    /// All that is in its environment.
+    /// Complete environment of the program.
     pub variables: Environment,
-    /// The folder that it stands in.
+    /// Working directory.
     pub folder: CString,
-    /// Where nobody wants it any more its input ends, and it gets so long to clean up before it is
-    /// told to end; zero for who is told at once.
+    /// Time for cleaning up after the call is dropped: standard input is closed, and SIGTERM follows after
+    /// the grace. With zero, SIGTERM is sent at once.
     pub grace: Duration,
-    /// It and each of its children may have so much memory of their own, if that is bounded.
+    /// Memory limit in bytes for the program and for each child, if limited.
     pub memory_bytes: Option<u64>,
-    /// And so many seconds of a processor.
+    /// Processor time limit in seconds for the program and for each child, if limited.
     pub processor_seconds: Option<u64>,
 }
 
 impl ProcessRunner {
-    /// With so many places, and bodies that are kept until they are whole in `folder`. What clients
-    /// are refused for their shares is counted in `refusals`.
+    /// Makes a runner with `max` places, which spools request bodies in `folder`. Refusals for a client's
+    /// share are counted in `refusals`.
     pub fn new(max: usize, folder: &Path, refusals: &Arc<RefusalCounters>) -> ProcessRunner {
         let slots = AdmissionControl::new(max, WorkStart::AtOnce, SharedLimit::Calls, refusals);
         ProcessRunner {
@@ -84,27 +84,27 @@ impl ProcessRunner {
         }
     }
 
-    /// From now on with so many places.
+    /// Sets the number of places to `max`.
     pub fn resize(&self, max: usize) {
         self.slots.resize(max);
     }
 
-    /// Where the beginnings of bodies are counted, for backends too.
+    /// Returns the budget for buffered beginnings of bodies, which backends use too.
     pub fn gathered(&self) -> &Arc<BodyBudget> {
         &self.gathered
     }
 
-    /// Where bodies are kept until they are whole, for backends too.
+    /// Returns the spool for bodies of unknown length, which backends use too.
     pub fn spools(&self) -> &Arc<BodySpool> {
         &self.spools
     }
 
-    /// Waits for the end of programs that no call wants any more; blocks, for a few seconds at most.
+    /// Ends all programs and waits for their exit. Blocks, for a few seconds at most.
     pub fn finish(&self) {
         self.reaper.finish();
     }
 
-    /// Runs the program that `find` names, which may block, and answers with what it says.
+    /// Runs the program found by `find` and returns the program's response. `find` may block.
     pub async fn run(
         &self,
         asked: Arc<ScriptRequest>,
@@ -116,7 +116,7 @@ impl ProcessRunner {
         exchange.answer(here.inside).await
     }
 
-    /// Looks for a program, which may block, without starting it.
+    /// Runs `look`, which may block, on the thread pool. No program is started.
     pub async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce() -> Result<T, HandlerError> + Send + 'static,
@@ -124,7 +124,7 @@ impl ProcessRunner {
         self.pool.run(look).await.map_err(not_run)?
     }
 
-    /// Starts the program that `find` names, which may block.
+    /// Starts the program found by `find`, which may block, after a wait for a place.
     pub async fn start(
         &self,
         asked: &Arc<ScriptRequest>,
@@ -159,15 +159,16 @@ impl ProcessRunner {
 pub type FindProcessFn =
     Box<dyn FnOnce(&ScriptRequest) -> Result<ProcessSpec, HandlerError> + Send>;
 
-/// Where programs look for others: where we do, or the usual places if nobody said it.
+/// Returns the search path for programs: `PATH` of the server's environment, or the usual folders if `PATH`
+/// is not set.
 pub fn search_path() -> OsString {
     std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())
 }
 
-/// More calls than this never wait for a start: `queue` bounds them long before.
+/// Length of the pool's queue of starts. Never reached, because the limit on calls is far lower.
 const SPAWN_QUEUE_MAX: usize = 4_096;
 
-/// Nobody had time to look for a program.
+/// Converts an error of the thread pool into an error response.
 fn not_run(gone: ThreadPoolError) -> HandlerError {
     let reject = match gone {
         ThreadPoolError::Busy => Reject::CALLS_BUSY,
@@ -176,7 +177,7 @@ fn not_run(gone: ThreadPoolError) -> HandlerError {
     HandlerError::new("script", reject)
 }
 
-/// Why a program wasn't started, as an answer and for the log.
+/// Converts a failed start into an error response with a reason for the log.
 fn not_started(asked: &ScriptRequest, order: &ProcessSpec, error: &io::Error) -> HandlerError {
     let program = order.file.to_string_lossy();
     let (reject, what) = match error.raw_os_error() {
@@ -203,7 +204,7 @@ fn not_started(asked: &ScriptRequest, order: &ProcessSpec, error: &io::Error) ->
     HandlerError::because("script", reject, format!("{}: {what}", asked.line()))
 }
 
-/// A program that was started, with our ends of its pipes.
+/// A started program, with the server's ends of the three pipes.
 struct SpawnedProcess {
     group: ProcessGroup,
     stdin: Option<OwnedFd>,
@@ -235,7 +236,7 @@ impl SpawnedProcess {
         };
         let (stdout, theirs_out) = pipe_with(PipeFlags::CLOEXEC)?;
         let (stderr, theirs_err) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Ours alone: programs don't expect to be told to come back later.
+        // Only the server's ends are non-blocking: programs don't expect EAGAIN.
         for ours in ours_in.iter().chain([&stdout, &stderr]) {
             rustix::io::ioctl_fionbio(ours, true)?;
         }
@@ -269,7 +270,7 @@ impl SpawnedProcess {
     }
 }
 
-/// Starts a program; one that is just being written may be ready in a moment.
+/// Starts a program. Tries again after ETXTBSY, since the writer of the file may close the file soon.
 fn spawn(program: &sys::SpawnOptions<'_>) -> io::Result<Pid> {
     for _ in 0..BEING_WRITTEN_LOOKS {
         match sys::spawn(program) {
@@ -282,31 +283,33 @@ fn spawn(program: &sys::SpawnOptions<'_>) -> io::Result<Pid> {
     sys::spawn(program)
 }
 
-/// Bounds the memory of a program that has just begun, and of what it starts from now on, bytes.
+/// Limits the memory of a program that has just started, and of all processes started by the program later,
+/// to `most` bytes.
 pub fn bound_memory(leader: Pid, most: u64) -> io::Result<()> {
     bound(leader, Resource::Data, most)
 }
 
-/// What it maps of files doesn't count. It has begun by now, and can't have taken much; but it may have
-/// started another program already, which is bounded too.
+/// Sets a resource limit for a process and all descendants. RLIMIT_DATA doesn't count file mappings. The
+/// process is already running and can't have used much, but may have started children, so their limits are
+/// set too.
 fn bound(leader: Pid, resource: Resource, most: u64) -> io::Result<()> {
     let limit = Rlimit {
         current: Some(most),
         maximum: Some(most),
     };
     match prlimit(Some(leader), resource, limit) {
-        // It has ended already.
+        // ESRCH: the process has ended already.
         Ok(_) | Err(Errno::SRCH) => {}
         Err(error) => return Err(error.into()),
     }
-    // What it starts from now on has the same bound, so the list is complete.
+    // Children started from now on inherit the limit, so the list is complete.
     for child in children(leader) {
         bound(child, resource, most)?;
     }
     Ok(())
 }
 
-/// The processes that this one has started, where the kernel tells (proc(5), since Linux 3.5 with
+/// Returns the children of a process, if the kernel lists them (proc(5), since Linux 3.5 with
 /// CONFIG_PROC_CHILDREN).
 fn children(of: Pid) -> Vec<Pid> {
     let pid = of.as_raw_nonzero();
@@ -320,7 +323,7 @@ fn children(of: Pid) -> Vec<Pid> {
 const BEING_WRITTEN_LOOKS: u32 = 5;
 const BEING_WRITTEN_PAUSE: Duration = Duration::from_millis(10);
 
-/// A program and all that it started. Dropped before it has ended, it is ended.
+/// Process group of a program. Dropping the value before the program's exit ends the group.
 struct ProcessGroup {
     leader: Pid,
     reaper: Arc<Reaper>,
@@ -330,7 +333,7 @@ struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// How the program ended, if it has; what it left behind is ended.
+    /// Returns the exit status once the program has ended, and ends the rest of the group.
     fn reap(&mut self) -> Option<io::Result<WaitStatus>> {
         let status = match reap(self.leader) {
             Ok(None) => return None,
@@ -342,7 +345,7 @@ impl ProcessGroup {
         Some(status)
     }
 
-    /// Lets it end by itself for a while, if it hasn't yet.
+    /// Leaves a running program to the reaper, with `patience` to end on its own.
     fn leave(&mut self, patience: Duration) {
         if !self.is_left && self.reap().is_none() {
             self.is_left = true;
@@ -351,8 +354,8 @@ impl ProcessGroup {
         }
     }
 
-    /// Lets it clean up. It may write to these pipes meanwhile, though nobody reads: who finds them
-    /// closed dies of it.
+    /// Leaves a running program to the reaper, with the grace to clean up. The unread `pipes` stay open
+    /// meanwhile: writing to a closed pipe would kill the program with SIGPIPE.
     fn give_grace(&mut self, pipes: Vec<OwnedFd>) {
         if !self.is_left && self.reap().is_none() {
             self.is_left = true;
@@ -371,35 +374,35 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// A program at work for a request.
+/// Connection of a call to a running program.
 pub struct ProcessTransport {
-    // Before its pipes, so that it is told to end before it finds them closed.
+    // Declared before the pipes, so that a dropped call sends SIGTERM before the pipes are closed.
     group: ProcessGroup,
     input: StdinWriter,
     stdout: Option<Receiver>,
     stderr: Option<Receiver>,
     said: StderrLog,
     left: OrphanWatch,
-    /// How it ended, if that was found out before its output did.
+    /// Exit status, if known before the end of the output.
     status: Option<io::Result<WaitStatus>>,
 }
 
-/// Has the program ended, and left somebody behind who holds its output open? That is looked after only
-/// while nothing comes: the end of the output tells of most ends.
+/// Watch for a program that has ended while a descendant keeps the output open. The program is checked only
+/// while no output arrives, since end of file reports most exits.
 #[derive(Default)]
 struct OrphanWatch {
-    /// When nothing came for a while.
+    /// Timer of the next check.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Something came since it was last looked.
+    /// Output has arrived since the last check.
     has_come: bool,
-    /// It had ended then.
+    /// The program had ended at the last check.
     had_ended: bool,
-    /// It is no longer waited for.
+    /// The server no longer waits for the output.
     is_given_up: bool,
 }
 
 impl OrphanWatch {
-    /// Ready when nothing came for a while after the program ended.
+    /// Becomes ready when the program has ended and no output has arrived for a whole interval since.
     fn poll(&mut self, cx: &mut Context<'_>, leader: Pid) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(LEFT)));
         while timer.as_mut().poll(cx).is_ready() {
@@ -413,7 +416,7 @@ impl OrphanWatch {
     }
 }
 
-/// It is still to be waited for, so that its number is nobody else's.
+/// Returns true if the process has ended. The process is not reaped, so the kernel can't reuse its number.
 fn has_ended(leader: Pid) -> bool {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     matches!(waitid(WaitId::Pid(leader), look), Ok(Some(_)))
@@ -462,7 +465,7 @@ impl ProcessTransport {
         }
     }
 
-    /// How it ended, if it does so in a moment.
+    /// Returns the exit status if the program ends within a short time.
     async fn exit(&mut self) -> Option<io::Result<WaitStatus>> {
         let group = &mut self.group;
         if let Some(status) = self.status.take().or_else(|| group.reap()) {
@@ -473,7 +476,7 @@ impl ProcessTransport {
             Ok(Ok(ending)) => {
                 let _ = timeout(patience, ending.readable()).await;
             }
-            // Before Linux 5.3 there is only to look again.
+            // Linux before 5.3 has no pidfd, so the status is polled once after a pause.
             _ => tokio::time::sleep(patience / 10).await,
         }
         group.reap()
@@ -519,7 +522,7 @@ impl Transport for ProcessTransport {
             return Poll::Ready(read);
         }
         ready!(self.left.poll(cx, self.group.leader));
-        // What came just now isn't known to the runtime yet.
+        // A direct read: the runtime may not yet have reported output of the last moment.
         if let Ok(read) = rustix::io::read(&*stdout, &mut *into) {
             self.left.has_come = true;
             return Poll::Ready(read);
@@ -539,22 +542,22 @@ impl Transport for ProcessTransport {
             return TransportEnd::Broken(Reject::BODY_NOT_KEPT, BODY_LOST.to_owned());
         }
         let status = self.exit().await;
-        // What it said last is there by now.
+        // The program has ended, so its last message has arrived in the pipe.
         self.poll_said(&mut Context::from_waker(Waker::noop()));
         self.said.flush();
         match status {
             Some(Ok(status)) if status.exit_status() == Some(0) => TransportEnd::Well,
-            // What was sent may be anything but whole.
+            // After a fatal signal, the response may be incomplete.
             Some(Ok(status)) if status.signaled() => {
                 TransportEnd::Broken(Reject::SCRIPT_ENDED_EARLY, how(status))
             }
             Some(Ok(status)) => TransportEnd::Complaining(how(status)),
-            // Somebody else has waited for it, so that nobody knows.
+            // Another waiter has reaped the process, and the status is lost.
             Some(Err(error)) => TransportEnd::Broken(
                 Reject::SCRIPT_ENDED_EARLY,
                 format!("how it ended can't be known: {error}"),
             ),
-            // It closed its output and goes on.
+            // The program has closed its output but keeps running.
             None => TransportEnd::Well,
         }
     }
@@ -576,7 +579,7 @@ fn how(status: WaitStatus) -> String {
     }
 }
 
-/// Bytes read; 0 at the end, which an error is too.
+/// Reads into `into` and returns the number of bytes. Both end of file and an error return 0.
 fn poll_read(from: &mut Receiver, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
     let mut buffer = ReadBuf::new(into);
     match ready!(Pin::new(from).poll_read(cx, &mut buffer)) {
@@ -585,15 +588,16 @@ fn poll_read(from: &mut Receiver, cx: &mut Context<'_>, into: &mut [u8]) -> Poll
     }
 }
 
-/// The request's body on its way to standard input.
+/// Writer of the request body to standard input.
 struct StdinWriter {
     stdin: Option<Sender>,
     reader: Option<RatedBody>,
     chunk: Vec<u8>,
-    /// Of what was gathered, while that is in `chunk`.
+    /// Reservation in the body budget for the beginning of the body, held while the beginning is in
+    /// `chunk`.
     share: Option<budget::BodyReservation>,
     at: usize,
-    /// The body can't be read back from where it was kept.
+    /// The spooled body can't be read back.
     is_lost: bool,
 }
 
@@ -617,7 +621,7 @@ impl StdinWriter {
         })
     }
 
-    /// Moves what can be moved; has anything?
+    /// Moves bytes of the body as far as possible. Returns true if any bytes were written.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let mut has_moved = false;
         if self.is_lost {
@@ -641,7 +645,8 @@ impl StdinWriter {
                         self.is_lost = true;
                         break;
                     }
-                    // Broken off or whole: who promised more than came is known by the driver.
+                    // The body is complete or aborted. The connection's driver compares the length
+                    // with Content-Length.
                     Poll::Ready(Ok(PipeRead::End) | Err(_)) => {
                         self.reader = None;
                         continue;
@@ -655,7 +660,7 @@ impl StdinWriter {
                     has_moved = true;
                 }
                 Poll::Ready(Err(_)) => {
-                    // It wants no more of it, and so nobody does.
+                    // The program has closed its input, so the rest of the body isn't needed.
                     self.reader = None;
                     self.stdin = None;
                 }
@@ -673,7 +678,7 @@ mod tests {
 
     #[test]
     fn what_a_program_has_started_before_it_was_bounded_is_bounded_too() {
-        // Two shells in one another: the inner one is asked for its bound once both have it.
+        // Two nested shells: the inner shell prints its limit after both have received the limit.
         let mut program = Command::new("/bin/sh")
             .args(["-c", "sh -c 'echo begun; read go; ulimit -t'; :"])
             .stdin(Stdio::piped())

@@ -1,6 +1,6 @@
-//! The end of programs: every group of processes that a call has left behind is told to end, is
-//! ended if it doesn't, and is waited for. One ledger for all workers, and a thread only while there
-//! is somebody to wait for. It knows those at work too, so that a server that stops leaves nobody behind.
+//! Termination of programs. Each process group left by a call gets SIGTERM, then SIGKILL after a grace, and
+//! is waited for. All workers share one reaper. The reaper's thread runs only while groups are ending.
+//! Running groups are recorded as well, so that a stopping server leaves no process behind.
 
 use crate::base::admission::CallSlot;
 use crate::limits::{PROGRAM_EXIT_POLL_MILLISECONDS, PROGRAM_GRACE_SECONDS};
@@ -15,42 +15,45 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Whom it waits for.
+/// Process groups that run or are ending.
 #[derive(Default)]
 pub struct Reaper {
     state: Mutex<ReaperState>,
-    /// Somebody came or went.
+    /// Notified when a group is added, removed or started.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct ReaperState {
-    /// Leaders of groups that a call has.
+    /// Leaders of the groups that belong to a call.
     working: Vec<Pid>,
-    /// So many are just being started.
+    /// Number of starts in progress.
     starting: usize,
-    /// Nobody is started any more.
+    /// The server is stopping: no group is started any more.
     is_closed: bool,
     leaving: Vec<EndingGroup>,
     has_thread: bool,
 }
 
-/// A group of processes on its way out. Its leader is our child, the others may be anybody's.
+/// A process group that is ending. The leader is a child of the server, the other members may not be.
 struct EndingGroup {
     leader: Pid,
     is_leader_reaped: bool,
-    /// Until then it may end by itself; None when it was told to end.
+    /// Time until which the group may end on its own. None after SIGTERM.
     until: Option<Instant>,
     kill_at: Instant,
-    /// What it may still write to; then it isn't hurried but for a stop, and gets a moment even there.
+    /// Pipes kept open for the group's output. A group with pipes is given time to clean up, even by a
+    /// stopping server.
     pipes: Vec<OwnedFd>,
-    /// Its place is taken until it has gone.
+    /// Place of the call, held until the group has ended.
     _slot: Option<CallSlot>,
 }
 
 impl Reaper {
-    /// Starts a group by `spawn`, which may block; it is at work until one of the others here is told
-    /// of its end. Errors: those of `spawn`, and EAGAIN once the server has stopped.
+    /// Starts a group with `spawn`, which may block, and records the group as running until one of the
+    /// `end` functions is called.
+    ///
+    /// Errors: those of `spawn`, and EAGAIN once the server is stopping.
     pub fn start(&self, spawn: impl FnOnce() -> io::Result<Pid>) -> io::Result<Pid> {
         {
             let mut state = self.lock();
@@ -64,7 +67,7 @@ impl Reaper {
         state.starting -= 1;
         self.changed.notify_all();
         match started {
-            // It has done nothing yet, and who stops the server may not have waited for it.
+            // `finish` may have stopped waiting for the start, and the program has done no work yet.
             Ok(leader) if state.is_closed => {
                 let _ = kill_process_group(leader, Signal::KILL);
                 let _ = waitpid(Some(leader), WaitOptions::empty());
@@ -78,17 +81,18 @@ impl Reaper {
         }
     }
 
-    /// Ends this group: SIGTERM now, SIGKILL for who is left after a grace.
+    /// Ends a group: SIGTERM at once, and SIGKILL to the remaining processes after the grace.
     pub fn end(self: &Arc<Self>, leader: Pid, slot: Option<CallSlot>) {
         self.add_leaving(EndingGroup::new(leader, None, slot));
     }
 
-    /// Lets its leader end by itself until then; the others of its group are ended with it.
+    /// Lets the leader end on its own until `until`. The rest of the group is ended with the leader.
     pub fn end_later(self: &Arc<Self>, leader: Pid, until: Instant, slot: Option<CallSlot>) {
         self.add_leaving(EndingGroup::new(leader, Some(until), slot));
     }
 
-    /// The same, with what it may write to until then though nobody reads it.
+    /// Lets the leader end on its own until `until`, and keeps `pipes` open although the server no longer
+    /// reads their output.
     pub fn end_gently(
         self: &Arc<Self>,
         leader: Pid,
@@ -102,7 +106,7 @@ impl Reaper {
         });
     }
 
-    /// Ends who is left of a group whose leader has been reaped, if anybody is.
+    /// Ends the rest of a group after its leader has been reaped.
     pub fn end_rest(self: &Arc<Self>, leader: Pid, slot: Option<CallSlot>) {
         match has_gone(leader) {
             true => drop(self.lock().take(leader)),
@@ -132,16 +136,16 @@ impl Reaper {
                 .stack_size(STACK_BYTES);
             match thread.spawn(move || reaper.work()) {
                 Ok(_) => state.has_thread = true,
-                // The next one tries again.
+                // The next group tries to start the thread again.
                 Err(error) => log::error!("no thread to wait for programs: {error}"),
             }
         }
         self.changed.notify_all();
     }
 
-    /// Starts nobody any more, and waits until all have gone, which the grace bounds. Who is at work
-    /// still, for a call that wasn't ended, is told to end, and so is what may do so by itself; what
-    /// cleans up may do so for a moment first.
+    /// Refuses further starts, ends all groups and waits for their exit, for a bounded time. Groups at work
+    /// and groups that may end on their own get SIGTERM at once. Groups with pipes may first clean up for
+    /// at most the grace.
     pub fn finish(self: &Arc<Self>) {
         let soon = Instant::now() + GRACE;
         let give_up = soon + 2 * GRACE;
@@ -170,7 +174,7 @@ impl Reaper {
             }
             let mut until = give_up;
             if !state.has_thread {
-                // There was none to be had, so it is done here.
+                // The thread could not be started, so the groups are checked here.
                 state.leaving.retain_mut(|leaving| !leaving.step(now));
                 until = give_up.min(now + LOOK);
             }
@@ -178,7 +182,7 @@ impl Reaper {
         }
     }
 
-    /// Until somebody comes or goes, or then.
+    /// Waits until a group is added or removed, at most until `until`.
     fn wait<'s>(
         &self,
         state: MutexGuard<'s, ReaperState>,
@@ -209,7 +213,8 @@ impl Reaper {
 }
 
 impl ReaperState {
-    /// Is it at work? From now on it isn't. The server that stops has taken it before.
+    /// Removes a group from the running groups. Returns false if the group was not recorded, as after
+    /// `finish`.
     fn take(&mut self, leader: Pid) -> bool {
         let place = self.working.iter().position(|other| *other == leader);
         place.map(|at| self.working.swap_remove(at)).is_some()
@@ -235,7 +240,7 @@ impl EndingGroup {
         }
     }
 
-    /// Has it gone?
+    /// Sends the signal that is due. Returns true once the group has ended or is given up.
     fn step(&mut self, now: Instant) -> bool {
         if self.until.is_some_and(|until| until <= now) {
             self.hurry();
@@ -251,8 +256,8 @@ impl EndingGroup {
         }
         if self.until.is_none() && self.kill_at <= now {
             let _ = kill_process_group(self.leader, Signal::KILL);
-            // What even this doesn't end is in the kernel's hands, or dead and waited for by nobody:
-            // the place isn't held for it.
+            // A process that survives SIGKILL is blocked in the kernel, or is a zombie that its parent
+            // doesn't reap. The place is freed all the same.
             if self.is_leader_reaped && self.kill_at + GRACE <= now {
                 let group = self.leader.as_raw_nonzero();
                 log::warn!("processes of the group {group}, of a script, don't end");
@@ -263,29 +268,29 @@ impl EndingGroup {
     }
 }
 
-/// Takes the status of a child that has ended; None while it runs.
+/// Reaps a child and returns the exit status. Returns None while the child runs.
 pub fn reap(child: Pid) -> io::Result<Option<WaitStatus>> {
     let reaped = waitpid(Some(child), WaitOptions::NOHANG)?;
     Ok(reaped.map(|(_, status)| status))
 }
 
-/// Nobody of a group whose leader was reaped is there, or nobody whom we may tell anything.
+/// Returns true if a group with a reaped leader has no process left that the server may signal.
 fn has_gone(leader: Pid) -> bool {
-    // Orphans of it are ours where we are the first process, as in a container.
+    // Orphans of the group become children of the server if the server is process 1, as in a container.
     while let Ok(Some(_)) = waitpgid(leader, WaitOptions::NOHANG) {}
     test_kill_process_group(leader).is_err()
 }
 
-/// Tells a group to end. It may have gone, and then nobody is told.
+/// Sends SIGTERM to a group. The error is ignored: the group may have ended.
 fn terminate(leader: Pid) {
     let _ = kill_process_group(leader, Signal::TERM);
-    // One that was stopped can't hear.
+    // A stopped process handles SIGTERM only after SIGCONT.
     let _ = kill_process_group(leader, Signal::CONT);
 }
 
 const LOOK: Duration = Duration::from_millis(PROGRAM_EXIT_POLL_MILLISECONDS);
 const GRACE: Duration = Duration::from_secs(PROGRAM_GRACE_SECONDS);
-/// It only looks and sends signals.
+/// Stack size of the thread, which only polls and sends signals.
 const STACK_BYTES: usize = 128 * 1024;
 
 #[cfg(test)]
@@ -294,7 +299,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
-    /// A process that doesn't end by itself, in a group of its own.
+    /// Starts a process that doesn't end on its own, in a process group of its own.
     fn sleeper() -> io::Result<Pid> {
         let mut command = Command::new("sleep");
         let child = command.arg("1000").process_group(0).spawn()?;
@@ -312,7 +317,7 @@ mod tests {
         for leader in [working, left] {
             assert!(test_kill_process_group(leader).is_err());
         }
-        // Its call is dropped only now.
+        // The call is dropped only after `finish`.
         reaper.end(working, None);
         assert!(reaper.lock().leaving.is_empty());
         let late = reaper.start(|| unreachable!("nobody is started any more"));

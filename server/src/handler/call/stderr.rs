@@ -1,11 +1,11 @@
-//! What a program or a backend says on standard error, line by line into the log, with the request
-//! that it was about. Bounded: a program that raves must not fill a disk.
+//! Standard error of a program or backend, logged line by line with the request. The number of logged bytes
+//! is limited, so that a faulty program can't fill the disk.
 
 use crate::handler::call::request::ScriptRequest;
 use crate::limits;
 use std::sync::Arc;
 
-/// The words of one call.
+/// Standard error of one call.
 pub struct StderrLog {
     about: Arc<ScriptRequest>,
     line: Vec<u8>,
@@ -13,7 +13,7 @@ pub struct StderrLog {
 }
 
 impl StderrLog {
-    /// About this request.
+    /// Makes the log for a request.
     pub fn new(about: &Arc<ScriptRequest>) -> StderrLog {
         StderrLog {
             about: Arc::clone(about),
@@ -22,12 +22,12 @@ impl StderrLog {
         }
     }
 
-    /// The request.
+    /// Returns the request's line for log messages.
     pub fn about(&self) -> String {
         self.about.line()
     }
 
-    /// Some more.
+    /// Adds bytes and logs each complete line.
     pub fn take(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if self.left == 0 {
@@ -47,7 +47,7 @@ impl StderrLog {
         }
     }
 
-    /// No more will follow on this line.
+    /// Logs the unfinished last line.
     pub fn flush(&mut self) {
         let line = std::mem::take(&mut self.line);
         let text = line.trim_ascii_end();

@@ -1,15 +1,15 @@
-//! The beginnings of request bodies that lie in memory before their calls begin: one ledger of their
-//! bytes for all workers, for there may be as many of them as there are connections and streams.
+//! Memory budget for the beginnings of request bodies, buffered before their calls start. All workers share
+//! the budget, since each connection and each stream may buffer a beginning.
 
 use crate::limits::BODY_BUDGET_BYTES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many there are in all.
+/// Number of buffered bytes of all bodies.
 #[derive(Default, Debug)]
 pub struct BodyBudget(AtomicUsize);
 
-/// Some of those bytes; dropping it makes room for others.
+/// Part of the budget reserved for a body. Dropping the reservation frees the bytes.
 #[derive(Debug)]
 pub struct BodyReservation {
     all: Arc<BodyBudget>,
@@ -17,7 +17,7 @@ pub struct BodyReservation {
 }
 
 impl BodyBudget {
-    /// Of nothing yet.
+    /// Makes an empty reservation.
     pub fn share(self: &Arc<Self>) -> BodyReservation {
         BodyReservation {
             all: Arc::clone(self),
@@ -25,14 +25,14 @@ impl BodyBudget {
         }
     }
 
-    /// Bytes in memory.
+    /// Returns the number of reserved bytes.
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl BodyReservation {
-    /// So many more; false where there is no room for them.
+    /// Reserves `bytes` more bytes. Returns false if the budget has no room.
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {
         let more = |all: usize| Some(all + bytes).filter(|all| *all <= BODY_BUDGET_BYTES_MAX);

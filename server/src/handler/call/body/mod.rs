@@ -1,4 +1,4 @@
-//! Request bodies on their way to a script: the memory budget, the spool on disk and the minimum rates.
+//! Request bodies for scripts: the memory budget, the spool on disk and the minimum rates.
 
 pub mod budget;
 pub(in crate::handler) mod rate;

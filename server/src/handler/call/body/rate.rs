@@ -1,10 +1,10 @@
-//! Pace of clients: whether the client of a waiting call is fast enough for the call to keep its place.
-//! The call waits for the rest of the request body or for the client to take the response.
+//! Minimum rates of clients. A client that sends its request body or takes its response too slowly loses
+//! the call's place to a waiting call.
 //!
-//! A call takes a place only after a short body has arrived, or as many bytes of a long body; the rest is
-//! streamed. A client that drips the rest would make a script wait while other calls wait for the place.
-//! So the client loses the place, but only to a waiting call. A client that takes the response slowly
-//! loses the place too, to a call of another client.
+//! A call starts once a short body, or the beginning of a long body, has arrived; the rest is streamed. A
+//! client that drips the rest would keep a script waiting while other calls wait for the place. The client
+//! therefore loses the place, but only if a call is waiting. A client that takes a response too slowly
+//! loses the place too, but only to a call of another client.
 
 use crate::base::admission;
 use crate::handler::call::request::BodyRest;
@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The rest of a body, with the time for which the call waited for the client.
+/// The rest of a request body, with the measured rate of the client.
 pub struct RatedBody {
     rest: BodyRest,
     pace: TokenBucket,
@@ -28,7 +28,7 @@ pub struct RatedBody {
 }
 
 impl RatedBody {
-    /// Makes the reader for a client that may pause for `patience`, or for the general grace time if
+    /// Makes the reader for a client that may pause for `patience`, or for the general grace period if
     /// longer.
     pub fn new(rest: BodyRest, patience: Duration) -> RatedBody {
         let grace_seconds = patience.as_secs().max(UPLOAD_GRACE_SECONDS);
@@ -39,7 +39,7 @@ impl RatedBody {
         }
     }
 
-    /// Takes bytes of the body, as `Reader::poll_take` of a pipe does.
+    /// Takes bytes of the body, as `PipeReader::poll_take` does.
     pub fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
@@ -48,7 +48,7 @@ impl RatedBody {
     ) -> Poll<Result<PipeRead, PipeBroken>> {
         let reader = match &mut self.rest {
             BodyRest::Coming(reader) => reader,
-            // A kept body comes from the disk, so no wait for the client counts.
+            // A spooled body is read from the disk, so the client's rate doesn't matter.
             BodyRest::Kept(kept) => return kept.poll_take(cx, out, max),
         };
         let taken = reader.poll_take(cx, out, max);
@@ -68,33 +68,33 @@ impl RatedBody {
         taken
     }
 
-    /// Whether the client sent the whole body before the call began.
+    /// Returns true if the whole body was spooled before the call began.
     pub fn is_kept(&self) -> bool {
         matches!(self.rest, BodyRest::Kept(_))
     }
 
-    /// Whether the call now waits for the client.
+    /// Returns true if the call is waiting for the client.
     pub fn is_awaited(&self) -> bool {
         self.waits.since.is_some()
     }
 
-    /// Whether the call waits for a client that sends next to nothing.
+    /// Returns true if the call is waiting for a client below the minimum rate.
     pub fn is_dripping(&self) -> bool {
         self.is_awaited() && self.pace.is_drip
     }
 }
 
-/// Rate at which a client takes a response, while the call waits only for the client.
+/// Rate at which a client takes a response. Only the time in which the call waits for the client counts.
 pub struct DownloadRate {
-    /// Rate demanded of any client.
+    /// Minimum rate of any client.
     pace: TokenBucket,
-    /// Rate demanded of a client over its share of the places.
+    /// Minimum rate of a client over its share of the places.
     pace_over_share: TokenBucket,
     waits: WaitClock,
 }
 
 impl DownloadRate {
-    /// Makes the state for a response of which no byte has been taken.
+    /// Makes the state for a new response.
     pub fn new() -> DownloadRate {
         const LOOKS: u64 = 1_000 / DOWNLOAD_RATE_CHECK_MILLISECONDS;
         let pace = |bytes_per_second, grace_seconds| {
@@ -110,7 +110,8 @@ impl DownloadRate {
         }
     }
 
-    /// Counts the wait for the client and returns the client's pace. Wakes the task for the next look.
+    /// Counts the time of waiting for the client and returns the client's pace. Wakes the task for the next
+    /// check.
     pub fn wait(&mut self, cx: &mut Context<'_>) -> admission::ClientPace {
         for _ in 0..self.waits.poll(cx, DOWNLOAD_LOOK) {
             self.pace.wait();
@@ -127,7 +128,7 @@ impl DownloadRate {
         }
     }
 
-    /// Counts `bytes` of room that the client has made and returns the client's pace.
+    /// Counts `bytes` taken by the client and returns the client's pace.
     pub fn take(&mut self, bytes: usize) -> admission::ClientPace {
         self.waits.end();
         self.pace.bring(bytes as u64);
@@ -139,7 +140,7 @@ impl DownloadRate {
 /// Clock of the time spent waiting for a client.
 #[derive(Default)]
 struct WaitClock {
-    /// Time waited, without the periods returned by [`WaitClock::poll`] and the time since `since`.
+    /// Measured time not yet returned as periods by [`WaitClock::poll`], excluding the time since `since`.
     waited: Duration,
     since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -166,7 +167,7 @@ impl WaitClock {
         periods
     }
 
-    /// Stops waiting for the client.
+    /// Stops the clock.
     fn end(&mut self) {
         if let Some(since) = self.since.take() {
             self.waited += since.elapsed();
@@ -174,20 +175,21 @@ impl WaitClock {
     }
 }
 
-/// Token bucket for the bytes of a client. Each period of waiting costs, and bytes sent or taken pay. The
-/// credit has a maximum: no burst at the beginning buys hours, and a slow beginning is forgiven.
+/// Token bucket for a client's minimum rate. Each period of waiting costs tokens, and transferred bytes
+/// earn tokens. The credit is capped, so a burst at the beginning doesn't allow hours of silence. The debt
+/// is not kept, so a slow beginning is forgiven.
 struct TokenBucket {
-    /// Cost of a period in bytes.
+    /// Cost of a period, in bytes.
     cost: u64,
     credit: u64,
     credit_max: u64,
-    /// Bytes sent or taken since the last period of waiting ended.
+    /// Bytes transferred since the end of the last period.
     brought: u64,
     is_drip: bool,
 }
 
 impl TokenBucket {
-    /// Makes a bucket of `cost` bytes for each period, with a credit of `grace` periods.
+    /// Makes a bucket with a cost of `cost` bytes for each period and a credit of `grace` periods.
     fn new(cost: u64, grace: u64) -> TokenBucket {
         let credit = grace.saturating_mul(cost);
         TokenBucket {
@@ -204,7 +206,7 @@ impl TokenBucket {
         self.is_drip &= self.had() < self.cost;
     }
 
-    /// Charges for a whole period of waiting.
+    /// Charges the cost of a period of waiting.
     fn wait(&mut self) {
         let left = self.had().checked_sub(self.cost);
         self.is_drip = left.is_none();
@@ -228,7 +230,8 @@ mod tests {
 
     const RATE: u64 = UPLOAD_BYTES_PER_SECOND;
 
-    /// Returns the seconds in which a client drips, from the bytes brought in each second.
+    /// Returns the seconds in which a client is below the minimum rate, given the bytes transferred in each
+    /// second.
     fn drips(grace_seconds: u64, brought: &[u64]) -> Vec<usize> {
         let mut pace = TokenBucket::new(RATE, grace_seconds);
         let mut all = Vec::new();
@@ -248,7 +251,7 @@ mod tests {
         assert_eq!(drips(3, &[0, 0, 0, 0, 0]), [3, 4]);
         assert_eq!(drips(3, &[RATE; 9]), []);
         assert_eq!(drips(3, &[RATE - 1, RATE - 1, 0, 0, 0]), [3, 4]);
-        // A burst buys no more than the grace.
+        // A burst earns no more than the grace.
         assert_eq!(drips(3, &[1 << 30, 0, 0, 0]), [3]);
         // A slow beginning is forgiven.
         assert_eq!(drips(3, &[0, 0, 0, 0, 0, RATE, RATE]), [3, 4]);

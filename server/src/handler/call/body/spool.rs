@@ -1,11 +1,12 @@
-//! Request bodies that came without their length and are too long for memory. They are kept in files
-//! without a name until they are whole: a script is told their length then (RFC 3875 §4.1.2), and who
-//! is slow with one keeps no script waiting.
+//! Spool files for request bodies of unknown length that don't fit into memory. A body is spooled until
+//! complete: a script needs the length in advance (RFC 3875 §4.1.2), and a slow upload then doesn't occupy
+//! a script.
 //!
-//! A file without a name is gone with its descriptor, however the server ends. The disk is written,
-//! read and freed by a pool, for a worker must not wait for it; what is in the kernel's memory still, as
-//! most is, is read at once. One ledger for all workers bounds how many there are, and their bytes: in
-//! all, and for each client, so that none can keep the others out.
+//! Spool files have no name, so the kernel removes a file with its descriptor even if the server is killed.
+//! A thread pool writes, reads and frees the files, because a worker must not block on the disk. Bytes in
+//! the page cache, usually most of the file, are read directly. One ledger for all workers limits the
+//! number of bodies and their bytes, in total and for each client, so that a single client can't use up the
+//! spool.
 
 use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
 use crate::base::sys;
@@ -33,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// The ledger of such bodies.
+/// Spool of request bodies, with the limits on their number and bytes.
 pub struct BodySpool {
     folder: PathBuf,
     pool: ThreadPool,
@@ -44,18 +45,18 @@ pub struct BodySpool {
 #[derive(Default)]
 struct SpoolLedger {
     all: SpoolUsage,
-    /// Of each client that has any.
+    /// Usage of each client with a spooled body.
     peers: HashMap<ClientNetwork, SpoolUsage>,
 }
 
-/// Bodies, and bytes of them.
+/// Number of bodies and their bytes.
 #[derive(Copy, Clone, Default)]
 struct SpoolUsage {
     count: usize,
     bytes: u64,
 }
 
-/// One body in its file, whole.
+/// A complete request body in a spool file.
 pub struct SpooledBody {
     place: SpoolSlot,
     length: u64,
@@ -63,12 +64,12 @@ pub struct SpooledBody {
     reading: Option<PendingRead>,
 }
 
-/// A part that the pool reads.
+/// A read in progress on the thread pool.
 type PendingRead = Pin<Box<dyn Future<Output = Result<io::Result<Vec<u8>>, ThreadPoolError>>>>;
 
 impl BodySpool {
-    /// With files in this folder, which needs to be there once there is such a body. What clients are
-    /// refused for their shares is counted in `refusals`.
+    /// Makes a spool with files in `folder`, which must exist when the first body is spooled. Refusals for
+    /// a client's share are counted in `refusals`.
     pub fn new(folder: &Path, refusals: &Arc<RefusalCounters>) -> BodySpool {
         BodySpool {
             folder: folder.to_owned(),
@@ -91,13 +92,13 @@ impl BodySpool {
         }
     }
 
-    /// Bytes in files, of all bodies.
+    /// Returns the number of bytes in spool files, of all bodies.
     pub fn bytes(&self) -> u64 {
         self.ledger().all.bytes
     }
 
-    /// Takes a body of this client to its end, of which `ahead` is here. All bodies together may have
-    /// `bytes_max`.
+    /// Spools a body of the client `peer` to its end. The bytes of `ahead` have arrived already. All bodies
+    /// together may have `bytes_max` bytes.
     pub async fn keep(
         self: &Arc<Self>,
         peer: IpAddr,
@@ -143,7 +144,8 @@ impl BodySpool {
         })
     }
 
-    /// Has this client no room for another part, be it because all have none?
+    /// Returns true if the spool has no room for another part of this client, because either the client's
+    /// share or the whole spool is used up.
     fn is_full(&self, peer: ClientNetwork, bytes_max: u64) -> bool {
         let ledger = self.ledger();
         let own = ledger.peers.get(&peer).copied().unwrap_or_default();
@@ -158,7 +160,8 @@ impl BodySpool {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The operator is to know, for it is the disk; but who has no descriptor left may soon have one.
+    /// Converts an error of the disk into an error response. A failed disk is reported to the operator. A
+    /// lack of descriptors is temporary and refuses only the body.
     fn failed(&self, why: &io::Error) -> BodyError {
         let folder = self.folder.display();
         let what = |rule| {
@@ -173,8 +176,8 @@ impl BodySpool {
     }
 }
 
-/// As much as is written at once, or the rest, if true. Where there is no room for others, who sends next
-/// to nothing makes some.
+/// Fills `part` with as many bytes as are written at once. Returns true with the last bytes of the body.
+/// When the spool is full, a client that sends next to nothing is refused to make room.
 fn fill(
     body: &mut RatedBody,
     part: &mut Vec<u8>,
@@ -200,19 +203,20 @@ fn fill(
     Poll::Ready(Ok(false))
 }
 
-/// A file in this folder that has no name, or none any more.
+/// Opens a file without a name in `folder`.
 fn unnamed(folder: &Path) -> io::Result<File> {
     let own = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::openat(CWD, folder, flags | OFlags::TMPFILE, own) {
-        // Some network and stacked file systems don't know it, and older kernels take it for a folder
-        // that is to be written.
+        // Some network and stacked file systems lack O_TMPFILE, and older kernels treat the call as an
+        // attempt to open a directory for writing.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => named(folder),
         made => Ok(made?.into()),
     }
 }
 
-/// The same where every file has a name at first. It is random, for another server may have the folder.
+/// Creates a named file and removes the name at once, for file systems without O_TMPFILE. The name is
+/// random, since another server may use the folder.
 fn named(folder: &Path) -> io::Result<File> {
     let own = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
@@ -220,7 +224,7 @@ fn named(folder: &Path) -> io::Result<File> {
     let name = folder.join(format!("{NAMED}{random:016x}"));
     let made = rustix::fs::openat(CWD, &name, flags, own)?;
     match std::fs::remove_file(&name) {
-        // Another server that starts has swept it away.
+        // NotFound: another starting server has removed the file in its sweep.
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(made.into()),
     }
@@ -229,12 +233,12 @@ fn named(folder: &Path) -> io::Result<File> {
 const NAMED: &str = ".body.";
 
 impl SpooledBody {
-    /// Bytes in all.
+    /// Returns the length of the body in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// As [`PipeReader::poll_take`]; it is broken if the disk is.
+    /// Takes bytes of the body as [`PipeReader::poll_take`] does. A read error of the disk breaks the pipe.
     pub fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
@@ -276,7 +280,7 @@ impl SpooledBody {
         }
     }
 
-    /// What is in memory.
+    /// Reads bytes from the page cache. Returns None if the bytes have to come from the disk.
     fn read_now(&self, max: usize) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; max];
         let file = self.place.held.file();
@@ -298,8 +302,8 @@ impl SpooledBody {
     }
 }
 
-/// One of so many, with its file. Dropping it frees both, which the pool does, after what it is at for
-/// it: the system may take long to free a large file.
+/// Place of a body in the spool, with the file. Dropping the slot frees both on the thread pool, after the
+/// job in progress: the kernel may take long to free a large file.
 struct SpoolSlot {
     held: Arc<SpoolFile>,
 }
@@ -331,7 +335,7 @@ impl SpoolSlot {
         })
     }
 
-    /// Does this on the pool.
+    /// Runs a job with the file on the thread pool.
     async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Option<File>) -> io::Result<T> + Send + 'static,
@@ -342,7 +346,7 @@ impl SpoolSlot {
         done.map_err(|why| spools.failed(&why))
     }
 
-    /// So many more; false where there is no room for them.
+    /// Reserves `bytes` more bytes. Returns false if the spool or the client's share has no room.
     fn grow(&mut self, bytes: u64, bytes_max: u64) -> bool {
         let mut ledger = self.held.spools.ledger();
         let SpoolLedger { all, peers } = &mut *ledger;
@@ -369,14 +373,15 @@ impl SpoolSlot {
 impl Drop for SpoolSlot {
     fn drop(&mut self) {
         let leaving = SpoolRelease(Arc::clone(&self.held));
-        // There is room in the queue for one of each place; if not, it is freed here.
+        // The pool's queue has room for one release of each slot. If the pool refuses the job, the file is
+        // freed on the current thread.
         let _ = self.held.spools.pool.spawn(move || drop(leaving));
     }
 }
 
-/// What the pool works with.
+/// File and ledger entry of a body, shared with the jobs on the thread pool.
 struct SpoolFile {
-    /// None before it is made, and when it has been freed.
+    /// None before the file is opened and after the file is freed.
     file: Mutex<Option<File>>,
     bytes: AtomicU64,
     peer: ClientNetwork,
@@ -384,7 +389,7 @@ struct SpoolFile {
 }
 
 impl SpoolFile {
-    /// Only one has to do with it at a time, so that nobody waits.
+    /// Locks the file. Only one job at a time uses a file, so the lock is never contended.
     fn file(&self) -> MutexGuard<'_, Option<File>> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -394,7 +399,7 @@ fn there(file: &Option<File>) -> io::Result<&File> {
     file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// A place that is given back: first its file, then what the ledger has of it.
+/// Release of a slot: closes the file first, then updates the ledger.
 struct SpoolRelease(Arc<SpoolFile>);
 
 impl Drop for SpoolRelease {
@@ -446,7 +451,7 @@ mod tests {
         all
     }
 
-    /// The pool frees what was dropped.
+    /// Waits until the pool has freed the dropped bodies.
     fn settled(spools: &BodySpool, count: usize) {
         while spools.ledger().all.count > count {
             std::thread::yield_now();
