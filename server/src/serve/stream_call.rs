@@ -34,7 +34,7 @@ pub(super) struct StreamCall {
     pub(super) seen_then: u64,
     pub(super) is_head: bool,
     pub(super) secure_fields: Option<Arc<SecureFields>>,
-    /// Site whose error pages are sent.
+    /// Site that provides the error pages.
     pub(super) site: Option<Arc<Site>>,
     pub(super) download: Option<StreamedBody>,
 }

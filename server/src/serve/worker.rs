@@ -393,7 +393,7 @@ impl Worker {
         entered.is_some_and(|entered| entered.entry().is_evicted())
     }
 
-    /// Runs the connections whose sockets have events.
+    /// Runs the connections with events on the sockets.
     async fn react(self: Rc<Self>, news: AsyncFd<OwnedFd>) {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
@@ -678,7 +678,7 @@ impl Worker {
         self.rows.borrow_mut().rows[row].is_taken()
     }
 
-    /// Returns the phase whose deadline ended the connection; `None` if no deadline has passed.
+    /// Returns the phase with the deadline that ended the connection; `None` if no deadline has passed.
     pub(super) fn expired(&self, row: usize) -> Option<ConnectionPhase> {
         let rows = self.rows.borrow();
         rows.rows[row].expired.then(|| rows.rows[row].phase)

@@ -40,7 +40,7 @@ use tokio::time::timeout;
 #[derive(Default)]
 pub struct QuicWorkers {
     seats: Mutex<Vec<QuicWorker>>,
-    /// Handshakes under way with clients whose addresses are not validated and may be spoofed.
+    /// Handshakes under way with clients at addresses that are not validated and may be spoofed.
     unproven: AtomicUsize,
     /// Open connections of all workers.
     open: AtomicUsize,
@@ -57,7 +57,7 @@ struct QuicWorker {
 pub struct H3Context {
     requests: RefCell<Vec<FieldSection>>,
     strings: RefCell<QpackScratch>,
-    /// Endpoints whose sockets the worker reads for all workers.
+    /// Endpoints with sockets that the worker reads for all workers.
     hosted: RefCell<Vec<Endpoint>>,
     /// Sockets without an endpoint, because the World has no configuration for QUIC.
     unused: RefCell<Vec<UdpSocket>>,
@@ -195,7 +195,7 @@ pub(super) async fn end(worker: &Worker) {
     }
 }
 
-/// Most requests whose buffers are kept. Few requests are decoded at the same time; a waiting request keeps
+/// Most sets of request buffers that are kept. Few requests are decoded at the same time; a waiting request keeps
 /// its own buffers.
 const REQUESTS_KEPT_MAX: usize = 16;
 /// Interval at which the host of a socket checks whether connections of other workers are still open.
