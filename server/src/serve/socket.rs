@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The number of times that a socket must have been full before its peer counts as a reader; at least
+/// The number of times that a socket must have been full before the peer counts as a reader; at least
 /// 32 KiB were sent each time.
 const FULL_TIMES: u8 = 16;
 

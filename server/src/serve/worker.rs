@@ -85,7 +85,7 @@ pub struct ProcessContext {
     pub pool: Arc<ThreadPool>,
     /// Workers to which new HTTP/3 connections are assigned.
     pub quic: h3::QuicWorkers,
-    /// Counters of refusals to clients over their shares.
+    /// Counters of refusals because of shares already taken.
     pub refusals: Arc<RefusalCounters>,
     /// Most bytes of request heads that a worker keeps for waiting requests.
     pub pending_head_bytes_max: usize,
@@ -95,7 +95,7 @@ pub struct ProcessContext {
     pub origin: Instant,
 }
 
-/// State of a worker, accessible to its connections.
+/// State of a worker, accessible to the worker's connections.
 pub struct Worker {
     pub(super) clock: Clock,
     pub(super) stats: Arc<Counters>,
@@ -124,10 +124,10 @@ pub struct Worker {
     )]
     world: RefCell<Rc<Arc<World>>>,
     pub(super) shared: Arc<ProcessContext>,
-    /// Requests under way, and the bytes of their heads, by client.
+    /// Requests under way, and the bytes of request heads, by client.
     pub(super) request_ledger: Rc<RequestLedger>,
     rows: RefCell<ConnectionTable>,
-    /// Orders from other workers to close connections of this worker.
+    /// Orders from other workers to close connections of the worker.
     pub(super) eviction_orders: Arc<EvictionOrders>,
     /// Epoll instance that reports events of sockets and changes on disk.
     pub(super) poller: Rc<Poller>,
@@ -151,7 +151,7 @@ pub enum ConnectionPhase {
     Body,
     /// The server is working on the request, so no deadline applies to the peer.
     Busy,
-    /// A response waits for room in the peer's receive window.
+    /// A response waits until the peer takes more bytes.
     Write,
     /// The connection is closing, and the worker discards input of the peer.
     Linger,
@@ -166,7 +166,7 @@ struct ConnectionTable {
 
 struct ConnectionRow {
     socket: Option<Rc<TcpSocket>>,
-    /// The session while it waits for events of the socket alone; `None` while a task owns the session.
+    /// The session while only events of the socket are awaited; `None` while a task owns the session.
     parked: Option<Box<H1Session>>,
     /// Entry in the ledger of connections.
     entered: Option<ConnectionEntryGuard>,
@@ -920,8 +920,8 @@ fn give_memory_back() {
     }
 }
 
-/// Runs a connection until it waits. A panic ends only the connection; dropping the connection counts the
-/// panic.
+/// Runs a connection until the connection waits. A panic ends only the connection; dropping the connection
+/// counts the panic.
 fn turn(connection: Box<H1Session>) {
     let _ = catch_unwind(AssertUnwindSafe(|| connection.turn()));
 }

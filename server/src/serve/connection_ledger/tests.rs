@@ -139,7 +139,7 @@ fn a_client_loses_idle_connections_only_to_one_that_holds_fewer() {
     assert_eq!(scene.chosen_for(2), []);
     let _as_many = [Busy(1), Busy(2)].map(|standing| scene.open(6, standing));
     assert_eq!(scene.chosen_for(6), []);
-    // A newcomer with an idle connection of its own loses the own connection.
+    // Client 2 now has an idle connection, and loses the idle connection to the newcomer of client 2.
     let _own = scene.open(2, Idle(30));
     assert_eq!(scene.chosen_for(2), [12]);
     // A client with one connection gains an idle connection of a client with two.

@@ -68,7 +68,8 @@ struct H2Session<'c> {
     /// Stall clock of the connection's flow-control window, and the total of bytes of all bodies.
     window_stall: StallClock,
     body_bytes: u64,
-    /// Start of an unfinished frame or header block, in milliseconds of the worker's clock.
+    /// Start of an unfinished frame or header block, or of the wait for the client's preface, in
+    /// milliseconds of the worker's clock.
     begun_ms: Option<u64>,
     /// Start of the time without a stream, in milliseconds of the worker's clock.
     idle_ms: u64,
@@ -86,7 +87,7 @@ enum H2ShutdownStage {
     Open,
     /// The first GOAWAY was sent at the given time. The peer may not have received the GOAWAY yet.
     Leaving(u64),
-    /// New requests are refused; requests under way continue.
+    /// New requests are not taken; requests under way continue.
     Left,
     /// Only the bytes in `out` remain to be sent.
     Over(AfterResponse),

@@ -195,8 +195,8 @@ pub(super) async fn end(worker: &Worker) {
     }
 }
 
-/// Most sets of request buffers that are kept. Few requests are decoded at the same time; a waiting request keeps
-/// its own buffers.
+/// Most sets of request buffers that are kept. Few requests are decoded at the same time; a waiting request
+/// keeps the buffers in use.
 const REQUESTS_KEPT_MAX: usize = 16;
 /// Interval at which the host of a socket checks whether connections of other workers are still open.
 const LOOK: Duration = Duration::from_millis(20);
@@ -210,8 +210,8 @@ fn server_config(worker: &Worker) -> Option<quinn::ServerConfig> {
     let world = worker.world();
     world.h3_port?;
     let tls::QuicTls { config, secret } = world.tls.as_ref()?.quic()?;
-    // Initial packets are always protected with AES-128-GCM, whatever the handshake negotiates (RFC 9001
-    // §5.2).
+    // Initial packets are always protected with AES-128-GCM, independent of the negotiated cipher suite
+    // (RFC 9001 §5.2).
     let initial = TLS13_AES_128_GCM_SHA256.tls13()?.quic_suite()?;
     let crypto = QuicServerConfig::with_initial(config.clone(), initial).ok()?;
     let tokens = hkdf::Salt::new(hkdf::HKDF_SHA256, b"tokens").extract(secret);
@@ -300,8 +300,8 @@ impl Drop for H3ConnectionGuard {
 }
 
 impl Worker {
-    /// Decides whether to accept a new connection, at no cost in memory up to the decision. Returns `None`
-    /// where the connection was refused, was sent a Retry packet, or waits for room.
+    /// Decides on a new connection. A connection costs the server nothing before the decision. Returns
+    /// `None` where the connection was refused, was sent a Retry packet, or waits for room.
     fn may_come(self: &Rc<Self>, incoming: Incoming) -> Option<Incoming> {
         let world = self.world();
         let is_full = self.is_full();
