@@ -1,9 +1,9 @@
-//! Accepting connections: at once while the worker has room, and past `connections` as soon as an idle
-//! connection has been given up for the newcomer.
+//! Accepting connections: at once while the worker has room, and beyond the limit `connections` as soon as
+//! an idle connection has been given up for the newcomer.
 //!
-//! A connection past the limit is accepted too, because the client's address is known only after
-//! accepting. The connection waits for a place in a short queue, and the client with the fewest
-//! connections goes first. So a client with nearly all connections doesn't keep other clients waiting.
+//! A connection beyond the limit is accepted too, because the client's address is known only after
+//! accepting. The connection waits for a place in a short queue, and the client with the fewest connections
+//! goes first. A client with nearly all connections therefore doesn't keep other clients waiting.
 
 use super::worker::Worker;
 use crate::base::fair_share::ClientNetwork;
@@ -30,7 +30,7 @@ pub(super) struct AcceptLoop {
     pub(super) stop: Notify,
 }
 
-/// Event in the accept loop.
+/// Event of the accept loop.
 enum AcceptEvent {
     Tried(io::Result<(OwnedFd, SocketAddr)>),
     /// A connection was closed, so a waiting connection may have room.
@@ -40,18 +40,18 @@ enum AcceptEvent {
     Stop,
 }
 
-/// Result of making room for a connection.
+/// Result of an attempt to make room for a connection.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Eviction {
-    /// No connection is to be given up.
+    /// No connection can be given up.
     None,
-    /// A connection was told to end.
+    /// A connection was ordered to end.
     Soon,
     /// A connection was closed.
     Now,
 }
 
-/// An accepted connection without a place.
+/// Accepted connection that waits for a place.
 struct QueuedConnection {
     socket: OwnedFd,
     peer: SocketAddr,
@@ -63,15 +63,15 @@ impl QueuedConnection {
     }
 }
 
-/// Connections accepted before other tasks of the worker get a turn.
+/// Number of connections accepted before other tasks of the worker run.
 const ACCEPTS_MAX: usize = 16;
 /// Pause after the system refused a descriptor or memory for a connection.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Shortest time between two log lines about a pause in accepting.
+/// Minimum time between two log lines about a pause in accepting.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Accepts connections on one socket until told to stop.
+    /// Accepts connections on one socket until the loop is stopped.
     pub(super) async fn accept(
         self: Rc<Self>,
         listener: AsyncFd<OwnedFd>,
@@ -145,8 +145,8 @@ impl Worker {
         }
     }
 
-    /// Opens waiting connections as far as the worker has room, first the connections of the client with
-    /// the fewest.
+    /// Opens waiting connections as far as the worker has room, the connections of the client with the
+    /// fewest first.
     fn admit_waiting(self: &Rc<Self>, queue: &mut Vec<QueuedConnection>, secure: bool) {
         while !queue.is_empty() && !self.is_full() {
             let Some(nth) = self.first_of(queue) else {
@@ -172,9 +172,9 @@ impl Worker {
         }
     }
 
-    /// Whether another connection may be accepted. Where the queue is full, the queued client with most
-    /// connections loses the client's last connection in the queue. Where all queued clients hold few
-    /// connections, further connections wait in the kernel's queue.
+    /// Returns true if another connection may be accepted. When the queue is full, the queued client with
+    /// the most connections loses the client's last connection in the queue. When all queued clients hold
+    /// few connections, further connections wait in the kernel's queue.
     fn may_accept(&self, queue: &mut Vec<QueuedConnection>) -> bool {
         if queue.len() < ACCEPTED_WAITING_MAX {
             return true;
@@ -188,8 +188,8 @@ impl Worker {
         true
     }
 
-    /// Whether a connection from `peer` may be opened now, possibly in the place of a connection given up
-    /// for the peer. Where connections wait (`is_first` is false), a free place goes to the queue in
+    /// Returns true if a connection from `peer` may be opened now, possibly in place of a connection given
+    /// up for the peer. While connections wait (`is_first` is false), a free place goes to the queue in
     /// order.
     fn has_room_for(&self, peer: SocketAddr, is_first: bool) -> bool {
         let is_full = self.is_full();
@@ -251,12 +251,12 @@ fn poll_accept(
     }
 }
 
-/// Whether the process has reached the limit of descriptors.
+/// Returns true if the process has reached the limit of descriptors.
 fn is_out_of_descriptors(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::MFILE)
 }
 
-/// Whether the connection broke before accepting, through no fault of the server (errors listed in
+/// Returns true if the connection broke before accepting, through no fault of the server (errors listed in
 /// accept(2)).
 fn is_peer_fault(error: &io::Error) -> bool {
     matches!(

@@ -1,5 +1,5 @@
-//! From a response to its line in the access log: formatted into the worker's own buffer and handed
-//! over in large pieces, so that logging costs a request no system call and no lock.
+//! Access log lines of responses. Lines are formatted into a buffer of the worker and handed to the log in
+//! large pieces, so that logging costs a request no system call and no lock.
 
 use crate::base::log::{self, AccessLogFormat, LogBatch};
 use crate::hits::SiteHits;
@@ -13,28 +13,28 @@ use rustls::ProtocolVersion;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Who is at the other end of a connection, and over what.
+/// Client of a connection: the address, and the TLS version if any.
 #[derive(Copy, Clone)]
 pub(super) struct ClientInfo {
     pub(super) peer: IpAddr,
     pub(super) tls: Option<&'static str>,
 }
 
-/// What is known of an exchange while its head is at hand.
+/// Data of a log line, borrowed from the request while the head is in memory.
 pub(super) struct AccessLogEntry<'a> {
     pub(super) head: Option<&'a RequestHead<'a>>,
     pub(super) host: Option<&'a Host>,
     pub(super) user: Option<&'a str>,
     pub(super) reject: Option<Reject>,
-    /// The request line as it came.
+    /// The request line as received.
     pub(super) first: &'a [u8],
     pub(super) started_us: u64,
 }
 
-/// The same, owned: for a response that is sent later.
+/// Owned data of a log line, for a response that is sent later.
 pub(super) struct OwnedAccessLogEntry {
     access: Option<AccessLog>,
-    /// What is counted if it is answered.
+    /// View to count if the response is sent.
     view: Option<PageView>,
     who: ClientInfo,
     first: Vec<u8>,
@@ -47,7 +47,7 @@ pub(super) struct OwnedAccessLogEntry {
     started_us: u64,
 }
 
-/// A view of a page.
+/// A view of a page, counted for the site.
 struct PageView {
     hits: Arc<SiteHits>,
     path: Box<[u8]>,
@@ -72,7 +72,7 @@ impl<'a> AccessLogEntry<'a> {
         }
     }
 
-    /// Where this line goes: the site's log, or the server's where no site was found.
+    /// Returns the log for the line: the log of the site, or the server's log where no site was found.
     fn access<'w>(&'w self, world: &'w World) -> Option<&'w AccessLog> {
         match self.host {
             Some(host) => host.access.as_ref(),
@@ -80,7 +80,7 @@ impl<'a> AccessLogEntry<'a> {
         }
     }
 
-    /// Bytes that [`AccessLogLine::keep`] takes in memory.
+    /// Returns the bytes of memory taken by [`AccessLogEntry::keep`].
     pub(super) fn kept_bytes(&self, worker: &Worker) -> usize {
         if self.access(&worker.world()).is_none() {
             return 0;
@@ -97,7 +97,7 @@ impl<'a> AccessLogEntry<'a> {
         size_of::<OwnedAccessLogEntry>() + self.first.len() + head + self.user.map_or(0, str::len)
     }
 
-    /// Writes the line, if anybody wants it, and counts the view, if it is one.
+    /// Writes the line where a log is configured, and counts the view where the response is a view.
     pub(super) fn log(&self, status: Status, bytes: u64, worker: &Worker, who: ClientInfo) {
         if is_seen(status)
             && let Some((hits, head)) = self.counted()
@@ -131,13 +131,14 @@ impl<'a> AccessLogEntry<'a> {
         worker.wake_sweep();
     }
 
-    /// Where this request counts as a view, if it is answered.
+    /// Returns the site's counter for a request that counts as a view once answered.
     fn counted(&self) -> Option<(&Arc<SiteHits>, &RequestHead<'a>)> {
         let head = self.head.filter(|head| head.method == Method::Get)?;
         Some((self.host?.hits.as_ref()?, head))
     }
 
-    /// Keeps what the line needs until the response is sent; None when nobody wants it.
+    /// Copies the data of the line for a response that is sent later. Returns `None` where the response
+    /// needs neither a line nor a count.
     pub(super) fn keep(
         &self,
         status: Status,
@@ -154,7 +155,7 @@ impl<'a> AccessLogEntry<'a> {
         if access.is_none() && view.is_none() {
             return None;
         }
-        // A view alone needs no more.
+        // A view without a log line needs no more data.
         let line = access.as_ref().map(|_| self);
         let head = line.and_then(|line| line.head);
         let asks = head.map(|head| &head.known_fields);
@@ -175,7 +176,7 @@ impl<'a> AccessLogEntry<'a> {
 }
 
 impl OwnedAccessLogEntry {
-    /// Writes the line, now that the exchange is over.
+    /// Writes the line after the end of the exchange.
     pub(super) fn log(&self, bytes: u64, worker: &Worker) {
         if let Some(view) = self.view.as_ref().filter(|_| is_seen(self.status)) {
             worker.count(&view.hits, &view.path, view.is_bot);
@@ -203,12 +204,13 @@ impl OwnedAccessLogEntry {
     }
 }
 
-/// Did who asked get to see the page, be it their own copy of it?
+/// Returns true if the client sees the page, possibly from the client's own cache (304).
 fn is_seen(status: Status) -> bool {
     matches!(status, Status::OK | Status::NOT_MODIFIED)
 }
 
-/// Only JSON lines say how long it took; then a look at the clock is worth it.
+/// Returns the duration of the exchange in microseconds. Only JSON lines contain the duration, so the clock
+/// is read for JSON lines alone.
 fn took(worker: &Worker, access: &AccessLog, started_us: u64) -> u64 {
     if access.format == AccessLogFormat::Json {
         worker.clock.tick();
@@ -216,7 +218,7 @@ fn took(worker: &Worker, access: &AccessLog, started_us: u64) -> u64 {
     worker.clock.micros() - started_us
 }
 
-/// The version of TLS, as the log writes it.
+/// Returns the version of TLS as written to the log.
 pub(super) fn tls_version(stream: &MaybeTlsStream) -> Option<&'static str> {
     match stream.tls_version()? {
         ProtocolVersion::TLSv1_2 => Some("TLSv1.2"),
@@ -225,7 +227,7 @@ pub(super) fn tls_version(stream: &MaybeTlsStream) -> Option<&'static str> {
     }
 }
 
-/// A worker's lines on their way, by destination.
+/// Buffered log lines of a worker, by destination.
 #[derive(Default)]
 pub struct AccessLogBatches {
     batches: Vec<(AccessLog, LogBatch)>,
@@ -245,19 +247,19 @@ impl AccessLogBatches {
         self.batches[index].1.push(line, time);
     }
 
-    /// Nothing waits.
+    /// Returns true if no line is buffered.
     pub fn is_empty(&self) -> bool {
         self.batches.iter().all(|(_, batch)| batch.is_empty())
     }
 
-    /// Hands everything over.
+    /// Hands all buffered lines to the logs.
     pub fn flush(&mut self) {
         for (_, batch) in &mut self.batches {
             batch.flush();
         }
     }
 
-    /// Lets go of every destination, so that one which no World names any more is closed.
+    /// Drops every destination, so that a log file no longer named by any World is closed.
     pub fn forget(&mut self) {
         self.batches.clear();
     }

@@ -1,37 +1,37 @@
-//! The body of a response that doesn't come from a handler, taken part by part.
+//! Bodies of responses that don't come from a handler, read part by part.
 
 use crate::base::sys;
 use crate::serve::h1::send::DiskRead;
 use crate::site::{BodyPiece, Listing, VariantResponse};
 
-/// What is left of a body.
+/// Reader of the rest of a body.
 pub(super) struct BodyReader {
     source: BodyContent,
-    /// Which piece is due, and from where in it.
+    /// Index of the current piece, and the offset within the piece.
     piece: usize,
     at: u64,
-    /// What was read for it off the worker.
+    /// Bytes read from disk by the thread pool for the next part.
     fed: Option<Vec<u8>>,
 }
 
 enum BodyContent {
     Stored(VariantResponse),
     Bytes(Vec<u8>),
-    /// Made while it is sent.
+    /// Directory listing, generated while the body is sent.
     Listing(Box<Listing>),
 }
 
-/// How far a look for bytes came.
+/// Result of a request for more bytes of a body.
 pub(super) enum BodyFill {
-    /// There may be more.
+    /// Bytes were added, and more may follow.
     Some,
-    /// None now.
+    /// No bytes are available now.
     Nothing,
-    /// These were the last, if there were any.
+    /// The body is complete; the last bytes, if any, were added.
     Last,
-    /// The disk must be read first, off the worker.
+    /// The bytes must be read from disk on the thread pool first.
     Disk(DiskRead),
-    /// What was promised can't be kept.
+    /// The body can't be completed as announced.
     Broken,
 }
 
@@ -57,7 +57,7 @@ impl BodyReader {
         }
     }
 
-    /// Bytes that it takes in memory while it waits, beside what files and pages share.
+    /// Returns the bytes of memory held while the body waits, beside memory shared with files and pages.
     #[cfg(feature = "http3")]
     pub(super) fn held_bytes(&self) -> usize {
         match &self.source {
@@ -67,12 +67,12 @@ impl BodyReader {
         }
     }
 
-    /// Takes what a [`DiskRead`] brought.
+    /// Accepts the bytes read by a [`DiskRead`].
     pub(super) fn feed(&mut self, bytes: Vec<u8>) {
         self.fed = Some(bytes);
     }
 
-    /// Appends at most `bytes_max` to `out`.
+    /// Appends at most `bytes_max` bytes of the body to `out`.
     pub(super) fn fill(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> BodyFill {
         let end = out.len() + bytes_max;
         match &mut self.source {
@@ -113,7 +113,7 @@ impl BodyReader {
                     let start = out.len();
                     match self.fed.take() {
                         Some(bytes) => {
-                            // The window may have shrunk since: what is left over is read again.
+                            // The window may have shrunk since the read; the surplus is read again later.
                             out.extend_from_slice(&bytes[..bytes.len().min(want)]);
                         }
                         None => {
@@ -137,8 +137,9 @@ impl BodyReader {
                         }
                     }
                     let read = (out.len() - start) as u64;
-                    // All that was read is the file that was promised if it still is that now.
-                    // Asked before the last bytes leave: without them nothing looks whole.
+                    // The bytes read belong to the announced file only if the file is still unchanged. The
+                    // check comes before the last bytes are sent: without the last bytes the client can't
+                    // mistake the body for complete.
                     if read == 0 || (read == left && !content.unchanged()) {
                         out.truncate(start);
                         return BodyFill::Broken;
@@ -152,7 +153,7 @@ impl BodyReader {
                 self.at = 0;
             }
         }
-        // So that no empty frame has to follow.
+        // Reports the end at once, so that no empty frame has to follow.
         match &self.source {
             BodyContent::Stored(stored) if stored.piece(self.piece).is_none() => BodyFill::Last,
             _ => BodyFill::Some,
@@ -160,7 +161,7 @@ impl BodyReader {
     }
 }
 
-/// Appends as much of `bytes` as fits until `out` ends at `end`; says how much.
+/// Appends as much of `bytes` as fits until `out` ends at `end`. Returns the number of bytes appended.
 fn copy(bytes: &[u8], out: &mut Vec<u8>, end: usize) -> usize {
     let taken = bytes.len().min(end - out.len());
     out.extend_from_slice(&bytes[..taken]);

@@ -114,8 +114,8 @@ impl ConnectionEntry {
         &self.owner
     }
 
-    /// Whether the connection is to be given up. A connection that has moved on since the choice stays,
-    /// and is no longer chosen.
+    /// Returns true if the connection is to be given up. A connection that has made progress since the
+    /// choice stays open, and is no longer chosen.
     pub fn is_evicted(&self) -> bool {
         let chosen = self.chosen.load(Relaxed);
         if chosen == NOT_CHOSEN {
@@ -159,7 +159,7 @@ impl ConnectionEntry {
         }
     }
 
-    /// Whether the end of the connection would help against the shortage.
+    /// Returns true if the end of the connection would help against the shortage.
     fn helps(&self, shortage: Shortage) -> bool {
         let has_descriptor = matches!(self.owner, ConnectionOwner::Row(..));
         has_descriptor || shortage != Shortage::Descriptors
@@ -190,7 +190,7 @@ impl EvictionOrders {
 }
 
 impl ConnectionLedger {
-    /// Whether `client` may have another connection, with at most `most`; 0 means no limit.
+    /// Returns true if `client` may open another connection under a limit of `most`; 0 means no limit.
     pub fn may_enter(&self, client: ClientNetwork, most: usize) -> bool {
         most == 0 || self.lock().get(&client).is_none_or(|own| own.len() < most)
     }
@@ -291,8 +291,8 @@ fn held_by(by_client: &EntriesByClient, client: ClientNetwork) -> usize {
     by_client.get(&client).map_or(0, Vec::len)
 }
 
-/// Whether a client with `held` connections holds at most an eighth of `most`, the wanted connection
-/// included.
+/// Returns true if a client with `held` connections, plus the wanted connection, holds at most an eighth of
+/// `most`.
 fn is_far_less(held: usize, most: usize) -> bool {
     SMALL_HOLDER_DIVISOR * (held + 1) <= most
 }

@@ -1,9 +1,9 @@
-//! A socket, plain or under TLS, read and written in single system calls.
+//! Byte stream of a connection: a TCP socket, plain or under TLS, read and written in single system calls.
 //!
-//! rustls is driven directly: one `recv` goes straight into its buffer, and what it encrypted leaves
-//! in one `send`. rustls reads a connection of TLS 1.3 up to the client's Finished and not a byte
-//! further. When more bytes arrive after the Finished, [`RecordLayer`] takes over the keys of the connection,
-//! and rustls is dropped.
+//! rustls is driven directly: one `recv` fills the buffer of rustls, and the encrypted bytes leave in one
+//! `send`. rustls reads a connection of TLS 1.3 up to the client's Finished and not a byte further. When
+//! more bytes arrive after the Finished, [`RecordLayer`] takes over the keys of the connection, and rustls
+//! is dropped.
 
 use crate::base::sys;
 use crate::limits::TLS_HELLO_BYTES_MAX;
@@ -21,22 +21,22 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 thread_local! {
-    /// Where records are opened whose reader has no room for them.
+    /// Buffer for opening records that don't fit into the reader's buffer.
     static ASIDE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// One connection's bytes.
+/// Byte stream of a connection.
 pub struct MaybeTlsStream {
-    /// The TCP socket; the worker's table holds it too, to end it at a deadline.
+    /// The TCP socket, shared with the worker's table, which shuts the socket down at a deadline.
     pub socket: Rc<TcpSocket>,
-    /// TLS above it, if any.
+    /// TLS state; `None` for a plain connection.
     pub tls: Option<TlsConnection>,
-    /// The records that rustls was given.
+    /// Position within the TLS records passed to rustls.
     boundary: RecordBoundaryFinder,
-    /// What later keys come from, while rustls has the connection.
+    /// Traffic secrets for the keys of [`RecordLayer`], while rustls has the connection.
     secrets: Option<Box<TrafficSecrets>>,
-    /// Bytes that were received and not yet read: records behind the last record that rustls needs, the
-    /// beginning of a record, or plaintext that did not fit into the reader's buffer.
+    /// Bytes received and not yet read: records behind the last record that rustls needs, the beginning of
+    /// a record, or plaintext that did not fit into the reader's buffer.
     waiting: UnreadBytes,
 }
 
@@ -47,7 +47,7 @@ struct UnreadBytes {
 }
 
 impl MaybeTlsStream {
-    /// A socket just accepted, with what begins TLS on it.
+    /// Makes a stream of a socket just accepted, with the initial TLS state if the connection uses TLS.
     pub fn new(socket: Rc<TcpSocket>, tls: Option<TlsConnection>) -> MaybeTlsStream {
         MaybeTlsStream {
             socket,
@@ -58,7 +58,7 @@ impl MaybeTlsStream {
         }
     }
 
-    /// The TLS connection once its certificate is chosen, and until it goes on without rustls.
+    /// Returns the rustls connection, from the choice of the certificate until [`RecordLayer`] takes over.
     pub fn tls_mut(&mut self) -> Option<&mut ServerConnection> {
         match self.tls.as_mut() {
             Some(TlsConnection::Ready(connection)) => Some(connection),
@@ -66,7 +66,7 @@ impl MaybeTlsStream {
         }
     }
 
-    /// The version of TLS that was agreed on.
+    /// Returns the negotiated version of TLS.
     pub fn tls_version(&self) -> Option<ProtocolVersion> {
         match self.tls.as_ref() {
             Some(TlsConnection::Ready(connection)) => connection.protocol_version(),
@@ -75,7 +75,8 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Continues a handshake until the handshake is over; false = the peer ended its side before.
+    /// Continues the handshake until the handshake is over. Returns false if the peer ended the sending
+    /// side before.
     pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if let Some(TlsConnection::AwaitingHello(_)) = &self.tls {
             ready!(self.poll_choose(cx))?;
@@ -86,15 +87,15 @@ impl MaybeTlsStream {
                 return Poll::Ready(Ok(false));
             }
         }
-        // The server sends nothing after the Finished of a client that resumes a session of TLS 1.2.
-        // The client's kernel may hold back the request until the Finished is acknowledged.
+        // The server sends nothing after the Finished of a client that resumes a session of TLS 1.2. The
+        // client's kernel may hold back the request until the Finished is acknowledged.
         if !self.has_unsent() && self.waiting.sealed.is_empty() {
             let _ = sys::set_quickack(self.socket.as_fd(), true);
         }
         Poll::Ready(Ok(true))
     }
 
-    /// Reads plaintext into `into`, once the handshake is over; 0 = the peer ended its side.
+    /// Reads plaintext into `into` after the handshake. Returns 0 if the peer ended the sending side.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         match &self.tls {
             None => self.socket.poll_read(cx, into),
@@ -106,7 +107,7 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Whether the beginning of a TLS record has come, and not its end.
+    /// Returns true if the beginning of a TLS record was received, and the end was not.
     pub fn is_inside_record(&self) -> bool {
         match &self.tls {
             Some(TlsConnection::Sealed(_)) => !self.waiting.sealed.is_empty(),
@@ -115,7 +116,7 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Fails where a ClientHello that isn't whole has more bytes than any client sends.
+    /// Fails if an incomplete ClientHello has more bytes than any client sends.
     fn must_be_short_hello(&self) -> io::Result<()> {
         match self.boundary.passed() > TLS_HELLO_BYTES_MAX {
             true => Err(io::ErrorKind::InvalidData.into()),
@@ -123,7 +124,7 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Sends what TLS has encrypted and not yet handed to the socket.
+    /// Sends bytes that TLS has encrypted and not yet passed to the socket.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.tls {
             Some(TlsConnection::Sealed(records)) => {
@@ -150,7 +151,7 @@ impl MaybeTlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes plain bytes in one call (over TLS: encrypts them all; flush afterwards).
+    /// Writes plaintext in one call. Over TLS, all bytes are encrypted and must be flushed afterwards.
     pub fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -162,7 +163,8 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Bytes that are encrypted and not yet handed to the socket, once the handshake is over.
+    /// Returns the number of encrypted bytes not yet passed to the socket. Always 0 before the end of the
+    /// handshake.
     pub fn unsent_bytes(&self) -> usize {
         match &self.tls {
             Some(TlsConnection::Sealed(records)) => records.unsent().len(),
@@ -170,7 +172,7 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Something is encrypted and not yet handed to the socket.
+    /// Returns true if encrypted bytes have not yet been passed to the socket.
     pub fn has_unsent(&self) -> bool {
         match &self.tls {
             Some(TlsConnection::Sealed(records)) => !records.unsent().is_empty(),
@@ -179,10 +181,10 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Encrypts all of `slices`, joined; flush afterwards.
+    /// Encrypts all of `slices`, joined. The caller must flush afterwards.
     ///
     /// # Errors
-    /// There is no TLS to encrypt with.
+    /// Fails if the connection has no TLS state for encryption.
     pub fn encrypt(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match &mut self.tls {
             Some(TlsConnection::Sealed(records)) => Ok(records.seal(slices)),
@@ -191,14 +193,14 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Fetches what the next turn will look at into the processor's cache.
+    /// Prefetches the TLS state into the processor's cache for the next read.
     pub fn prefetch(&self) {
         if let Some(TlsConnection::Sealed(records)) = &self.tls {
             sys::prefetch(&**records);
         }
     }
 
-    /// Says goodbye under TLS, as far as the socket takes it now.
+    /// Sends close_notify under TLS, as far as the socket takes the bytes now.
     pub fn close_notify(&mut self, cx: &mut Context<'_>) {
         match &mut self.tls {
             Some(TlsConnection::Sealed(records)) => records.seal_goodbye(),
@@ -208,7 +210,7 @@ impl MaybeTlsStream {
         let _ = self.poll_flush(cx);
     }
 
-    /// Reads the ClientHello and decides which configuration answers it.
+    /// Reads the ClientHello and chooses the configuration for the handshake.
     fn poll_choose(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(TlsConnection::AwaitingHello(choosing)) = &mut self.tls {
             let (socket, boundary) = (&*self.socket, &mut self.boundary);
@@ -229,7 +231,8 @@ impl MaybeTlsStream {
                     processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
                 }
                 Ok(HelloResult::Refused { alert, error }) => {
-                    // The alert tells the peer the reason; the server does not wait until the alert is sent.
+                    // The alert informs the peer of the reason. The server does not wait until the alert is
+                    // sent.
                     let _ = RustlsWriter { socket, cx }.write(&alert);
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
                 }
@@ -240,7 +243,7 @@ impl MaybeTlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads plaintext of a TLS 1.2 connection, through rustls.
+    /// Reads plaintext of a TLS 1.2 connection through rustls.
     fn poll_fill_rustls(
         &mut self,
         cx: &mut Context<'_>,
@@ -253,8 +256,8 @@ impl MaybeTlsStream {
             };
             match connection.reader().read(into) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Closed without close_notify: no request can be cut by it, since heads and bodies
-                // say their own ends.
+                // Closed without close_notify. A truncated request can't pass for complete, because heads
+                // and bodies mark their own ends.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Poll::Ready(Ok(0));
                 }
@@ -266,13 +269,13 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Reads the first records of TLS 1.3 after the handshake. rustls never gets these records, because
-    /// rustls would not report that it holds a fragment of a message.
+    /// Reads the first records of TLS 1.3 after the handshake. rustls never gets the records, because
+    /// rustls would not report holding a fragment of a message.
     fn poll_take_over(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         if self.waiting.sealed.is_empty() {
-            // Sends the session tickets now: the client's kernel may hold back a request until the
-            // Finished is acknowledged (Nagle's algorithm), and the server's kernel delays a bare
-            // acknowledgement by 40 ms.
+            // Sends the session tickets now. The client's kernel may hold back a request until the Finished
+            // is acknowledged (Nagle's algorithm), and the server's kernel delays a bare acknowledgement by
+            // 40 ms.
             ready!(self.poll_flush(cx))?;
             let read = ready!(self.socket.poll_read(cx, into))?;
             if read == 0 {
@@ -293,7 +296,8 @@ impl MaybeTlsStream {
         self.poll_fill_sealed(cx, into)
     }
 
-    /// Hands rustls what the socket has, and lets it look at it; 0 = the peer ended its side.
+    /// Passes received bytes to rustls and processes the bytes. Returns 0 if the peer ended the sending
+    /// side.
     fn poll_feed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let socket = Rc::clone(&self.socket);
         let mut reading = RustlsReader {
@@ -311,40 +315,42 @@ impl MaybeTlsStream {
             Err(error) => return Poll::Ready(Err(error)),
         };
         self.process(cx)?;
-        // The version is known from the ClientHello on.
+        // rustls knows the version as soon as the ClientHello is complete.
         if self.tls_version().is_none() {
             self.must_be_short_hello()?;
         }
         Poll::Ready(Ok(read))
     }
 
-    /// Lets rustls look at what it was given.
+    /// Processes the records passed to rustls.
     fn process(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(connection) = self.tls_mut() else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        // Secrets of an earlier handshake that broke off must not be used for this connection.
+        // Secrets of an earlier handshake that broke off must not be used for the current connection.
         drop(TrafficSecrets::take_for_thread());
         let processed = connection.process_new_packets().map(drop);
         if let Some(secrets) = TrafficSecrets::take_for_thread() {
             self.secrets = Some(secrets);
         }
         processed.map_err(|error| match error {
-            // Nothing follows the peer's alert, not even close_notify (RFC 8446 §6.2).
+            // No record may follow the peer's alert, not even close_notify (RFC 8446 §6.2).
             rustls::Error::AlertReceived(_) => {
                 self.tls = Some(TlsConnection::Lost);
                 io::Error::new(io::ErrorKind::ConnectionAborted, error)
             }
             error => {
-                // The alert tells the peer the reason; the server does not wait until the alert is sent.
+                // The alert informs the peer of the reason. The server does not wait until the alert is
+                // sent.
                 let _ = self.poll_flush(cx);
                 io::Error::new(io::ErrorKind::InvalidData, error)
             }
         })
     }
 
-    /// An idle connection needs rustls no longer, nor the memory that it takes; says whether it had
-    /// it until now. A connection whose keys are lost by that says so when it is used.
+    /// Replaces rustls by [`RecordLayer`] on an idle connection, to release the memory of rustls. Returns
+    /// true if rustls was replaced. If the keys are lost by a failure, the next use of the connection
+    /// reports an error.
     pub fn settle(&mut self) -> bool {
         matches!(&self.tls, Some(TlsConnection::Ready(connection)) if is_open(connection))
             && self
@@ -354,7 +360,7 @@ impl MaybeTlsStream {
     }
 
     fn go_on_without_rustls(&mut self) -> io::Result<()> {
-        // Never nothing, for that would be a connection without TLS.
+        // Never `None`, which would stand for a connection without TLS.
         let before = self.tls.replace(TlsConnection::Lost);
         if let (Some(TlsConnection::Ready(mut connection)), Some(secrets)) =
             (before, self.secrets.take())
@@ -370,7 +376,7 @@ impl MaybeTlsStream {
         Ok(())
     }
 
-    /// Reads and opens records.
+    /// Reads and opens records after rustls was dropped.
     fn poll_fill_sealed(
         &mut self,
         cx: &mut Context<'_>,
@@ -397,7 +403,7 @@ impl MaybeTlsStream {
                     read => return Poll::Ready(Ok(read.unwrap_or(0))),
                 }
             } else {
-                // Its reader has no room for a whole record, which can't be opened in parts.
+                // The reader has no room for a whole record, and a record can't be opened in parts.
                 let mut aside = ASIDE.take();
                 aside.resize(RECORD_BYTES_MAX, 0);
                 let read = self.poll_read_records(cx, &mut aside);
@@ -412,8 +418,8 @@ impl MaybeTlsStream {
         }
     }
 
-    /// Reads once, behind what has come of a record, and opens what is whole. None = the peer ended
-    /// its side; 0 = nothing to hand on yet.
+    /// Reads once, behind the bytes kept of a partial record, and opens the complete records. Returns
+    /// `None` if the peer ended the sending side, and 0 if no plaintext is available yet.
     fn poll_read_records(
         &mut self,
         cx: &mut Context<'_>,
@@ -431,8 +437,8 @@ impl MaybeTlsStream {
         Poll::Ready(Ok(Some(plain)))
     }
 
-    /// Opens the records in `bytes` in place and keeps the beginning of the last; returns how much
-    /// plaintext there is.
+    /// Opens the records in `bytes` in place and keeps the beginning of the last record. Returns the length
+    /// of the plaintext.
     fn open(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> io::Result<usize> {
         let Some(TlsConnection::Sealed(records)) = &mut self.tls else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -445,7 +451,7 @@ impl MaybeTlsStream {
         {
             self.waiting.sealed = bytes[used..].to_vec();
         }
-        // An alert or a KeyUpdate is sent at once, since no response may follow.
+        // An alert or a KeyUpdate is sent at once, because no response may follow.
         if has_answer {
             let _ = self.poll_flush(cx);
         }
@@ -459,13 +465,13 @@ impl MaybeTlsStream {
     }
 }
 
-/// The handshake is over, and TLS 1.3 came of it.
+/// Returns true if the handshake is over and TLS 1.3 was negotiated.
 fn is_open(connection: &ServerConnection) -> bool {
     !connection.is_handshaking() && connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
 }
 
-/// An `io::Read` over the socket for rustls. Each read ends at the end of a record at the latest, so
-/// that rustls never gets bytes that follow the handshake.
+/// Implementation of `io::Read` over the socket for rustls. Each read ends at the end of a record at the
+/// latest, so that rustls never gets bytes that follow the handshake.
 struct RustlsReader<'a, 'c, 'w> {
     socket: &'a TcpSocket,
     cx: &'c mut Context<'w>,
@@ -493,7 +499,7 @@ impl Read for RustlsReader<'_, '_, '_> {
     }
 }
 
-/// The socket as rustls wants to write it.
+/// Implementation of `io::Write` over the socket for rustls.
 struct RustlsWriter<'a, 'c, 'w> {
     socket: &'a TcpSocket,
     cx: &'c mut Context<'w>,

@@ -1,15 +1,16 @@
-//! In place of HTTP/3 in a build without it: nothing is hosted, so nothing is ever open.
+//! Replacement of the HTTP/3 module in a build without the feature `http3`: no socket is hosted, and no
+//! connection is ever open.
 
 use super::worker::Worker;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
 
-/// Where nothing is dealt.
+/// Empty replacement of the list of workers.
 #[derive(Default)]
 pub struct QuicWorkers;
 
-/// Where nothing is kept.
+/// Empty replacement of the state shared by a worker's HTTP/3 connections.
 #[derive(Default)]
 pub struct H3Context;
 

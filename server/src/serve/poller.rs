@@ -1,9 +1,9 @@
-//! The worker's own epoll, inside the runtime's.
+//! Epoll instance of a worker, nested in the epoll instance of the runtime.
 //!
-//! A task with its waker, and the runtime's record of a socket, would cost each connection nearly a
-//! kilobyte and each request two trips through a queue. So the runtime sees one descriptor for all
-//! connections, and a worker goes through what has happened itself: a connection that waits for
-//! nothing but its socket gets its turn straight from here.
+//! A task with a waker, and the runtime's record of a socket, would cost each connection nearly 1 KB and
+//! each request two passes through a queue. So the runtime watches one descriptor for all connections, and
+//! the worker handles the events: a connection that waits only for the socket runs directly from the event
+//! loop.
 
 use crate::base::sys::{self, Inotify};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use tokio::io::unix::AsyncFd;
 
 /// The epoll instance of a worker, with the worker's sockets and the inotify descriptor that reports
-/// changes on disk. rename(2) queues its event before rename(2) returns. So the `epoll_wait` that
-/// delivers a later request also reports the change, and a request needs no system call of its own for
-/// the check.
+/// changes on disk. rename(2) queues an inotify event before the call returns. So the `epoll_wait` that
+/// delivers a later request also reports the change, and a request needs no system call of its own for the
+/// check.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -26,18 +26,18 @@ pub struct Poller {
     is_told: Cell<bool>,
 }
 
-/// What has become possible on a socket.
+/// Readiness of a socket, as reported by the kernel.
 #[derive(Copy, Clone, Debug)]
 pub struct Readiness(EventFlags);
 
-/// A socket's name and its news.
+/// Number of a socket, and the reported readiness.
 pub type SocketEvent = (u32, Readiness);
 
 impl Poller {
-    /// A new one, watching nothing.
+    /// Makes an epoll instance without sockets.
     ///
     /// # Errors
-    /// No descriptor or no memory left.
+    /// Fails if no descriptor or no memory is left.
     pub fn new() -> io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Poller {
@@ -69,8 +69,8 @@ impl Poller {
         *followed = disk;
     }
 
-    /// Returns true if [`Poller::take`] or [`Poller::look`] has reported changes on disk that may be
-    /// unread.
+    /// Returns true if [`Poller::take`] or [`Poller::check_inotify`] has reported changes on disk that may
+    /// be unread.
     pub fn has_disk_changes(&self) -> bool {
         self.is_told.get()
     }
@@ -102,26 +102,27 @@ impl Poller {
         false
     }
 
-    /// Tells of `socket` under the name `slot` from now on, until it is closed: what is possible now,
-    /// then each change once.
+    /// Registers `socket` under the number `slot` until the socket is closed. Epoll reports the current
+    /// readiness, then each change once.
     ///
     /// # Errors
-    /// No memory left, or as many are watched as the system allows.
+    /// Fails if no memory is left, or if the limit of watched descriptors is reached.
     pub fn add(&self, socket: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let slot = EventData::new_u64(u64::from(slot));
         Ok(epoll::add(&self.epoll, socket, slot, flags)?)
     }
 
-    /// Registers it with the runtime of this thread: readable while there is news.
+    /// Registers the epoll instance with the runtime of the current thread. The descriptor is readable
+    /// while events are pending.
     ///
     /// # Errors
-    /// No descriptor or no memory left.
+    /// Fails if no descriptor or no memory is left.
     pub fn watched(&self) -> io::Result<AsyncFd<OwnedFd>> {
         sys::async_readable(self.epoll.try_clone()?)
     }
 
-    /// Puts what has happened into `into`, at most as much as it has room for; never waits.
+    /// Puts pending events into `into`, at most as many as the vector has room for. Never waits.
     pub fn take(&self, into: &mut Vec<epoll::Event>) -> io::Result<()> {
         into.clear();
         let now = rustix::event::Timespec {
@@ -146,8 +147,8 @@ impl Poller {
 }
 
 impl Poller {
-    /// Notes an event of the inotify descriptor among `events`. If `events` is full, the kernel may
-    /// still hold that event, so the descriptor itself is asked.
+    /// Records an event of the inotify descriptor among `events`. If `events` is full, the kernel may still
+    /// hold the inotify event, so the descriptor is checked directly.
     fn hear(&self, events: &[epoll::Event]) {
         if events.iter().any(|event| event.data.u64() == DISK.u64()) {
             self.is_told.set(true);
@@ -157,7 +158,7 @@ impl Poller {
     }
 }
 
-/// The maximum number of events that one `epoll_wait` returns.
+/// Most events returned by one `epoll_wait`.
 pub const EVENTS_MAX: usize = 256;
 
 /// The epoll data of the inotify descriptor; no socket has this number.
@@ -169,24 +170,24 @@ const ONCE: EventFlags = EventFlags::IN
     .union(EventFlags::ET)
     .union(EventFlags::ONESHOT);
 
-/// Whose news, and what.
+/// Returns the socket number and the readiness of an event.
 pub fn read(event: &epoll::Event) -> SocketEvent {
     (event.data.u64() as u32, Readiness(event.flags))
 }
 
 impl Readiness {
-    /// There is something to read, were it the end.
+    /// Returns true if bytes or the end of the stream can be read.
     pub fn readable(self) -> bool {
         self.0.intersects(EventFlags::IN) || self.ended()
     }
 
-    /// There is room to write, or writing will tell what is wrong.
+    /// Returns true if the socket has room for writing, or if a write would report an error.
     pub fn writable(self) -> bool {
         self.0
             .intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR)
     }
 
-    /// The peer's side has ended, or the connection broke.
+    /// Returns true if the peer has ended the sending side, or if the connection broke.
     pub fn ended(self) -> bool {
         self.0
             .intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)

@@ -181,12 +181,12 @@ impl ConnectionAccount {
         self.to_shed.take()
     }
 
-    /// Whether the connection has requests beyond the number already ordered to end.
+    /// Returns true if the connection has more requests than already ordered to end.
     fn has_requests(&self) -> bool {
         self.to_shed.get().requests < self.requests.get()
     }
 
-    /// Whether the connection has head bytes and no order to end heads.
+    /// Returns true if the connection has head bytes and no order to free head bytes.
     fn has_head_bytes(&self) -> bool {
         self.to_shed.get().head_bytes == 0 && self.head_bytes.get() > 0
     }

@@ -1,9 +1,9 @@
-//! A connection's socket, and what is known of whether it can be read or written.
+//! TCP socket of a connection, with the known readiness to read and to write.
 //!
-//! The kernel tells of each change once (edge-triggered), so what it told is remembered here until a
-//! call finds otherwise. A short read means that nothing is left: no call is spent on hearing EAGAIN.
-//! A socket joins the worker's [`Poller`] only when somebody first has to wait for it, so a
-//! connection that asks, is answered and closes at once is never registered at all.
+//! The kernel reports each change once (edge-triggered), so the readiness is kept until a system call finds
+//! otherwise. A short read means that the kernel has no more bytes, so no call is spent on EAGAIN. A socket
+//! is registered with the worker's [`Poller`] when a task first has to wait for the socket. A connection
+//! that is answered and closed at once is never registered.
 
 use super::poller::{Poller, Readiness};
 use crate::base::sys;
@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The number of times that a socket must have been full before its peer counts as a reader; at least
+/// The number of times that a socket must have been full before the peer counts as a reader; at least
 /// 32 KiB were sent each time.
 const FULL_TIMES: u8 = 16;
 
@@ -27,7 +27,7 @@ const FULL_TIMES: u8 = 16;
 pub struct TcpSocket {
     fd: OwnedFd,
     poller: Rc<Poller>,
-    /// What the poller calls it: the connection's row.
+    /// Number of the socket in the poller: the row of the connection.
     slot: u32,
     registered: Cell<bool>,
     readable: Cell<bool>,
@@ -36,16 +36,17 @@ pub struct TcpSocket {
     writable: Cell<bool>,
     /// The number of times that the socket was full after the peer had made room, up to [`FULL_TIMES`].
     full_times: Cell<u8>,
-    /// The peer's side has ended or broken, and that is told only once: reading stays worth a try.
+    /// True if the peer has ended or broken the connection. The kernel reports the end only once, so
+    /// reading remains allowed.
     ended: Cell<bool>,
-    /// The task that waits for it, where it isn't the poller's own turn.
+    /// Waker of the task that waits for the socket; `None` where the poller runs the connection itself.
     waker: RefCell<Option<Waker>>,
-    /// Its addresses, once somebody has wanted to know them; most never do.
+    /// Addresses of both ends, filled in at the first use. Most connections never need the addresses.
     ends: OnceCell<Box<Endpoints>>,
 }
 
 impl TcpSocket {
-    /// `fd` just accepted and non-blocking; the poller will know it as `slot`.
+    /// Wraps `fd`, just accepted and non-blocking; the number in the poller will be `slot`.
     pub fn new(fd: OwnedFd, poller: Rc<Poller>, slot: usize) -> TcpSocket {
         TcpSocket {
             fd,
@@ -62,7 +63,7 @@ impl TcpSocket {
         }
     }
 
-    /// Its addresses. The kernel is asked once: they stay as they are.
+    /// Returns the addresses of both ends. The kernel is asked once, because the addresses never change.
     pub fn ends(&self) -> Endpoints {
         **self.ends.get_or_init(|| Box::new(self.ask_for_ends()))
     }
@@ -77,7 +78,7 @@ impl TcpSocket {
         }
     }
 
-    /// Reads once; 0 = the peer ended its side.
+    /// Reads once. Returns 0 if the peer has ended the sending side.
     pub fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         while self.readable.get() {
             match rustix::net::recv(&self.fd, &mut *into, RecvFlags::empty()) {
@@ -107,20 +108,21 @@ impl TcpSocket {
     ) -> Poll<io::Result<usize>> {
         let len = slices.iter().map(|slice| slice.len()).sum();
         self.poll_put(cx, len, || match slices {
-            // A send, which knows that it has a socket before it, is cheaper than a writev.
+            // send(2) is cheaper than writev(2), because the kernel knows that the descriptor is a socket.
             [bytes] => rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL),
             slices => rustix::io::writev(&self.fd, slices),
         })
     }
 
-    /// As [`TcpSocket::poll_write`], and more follows at once: the last packet waits for it.
+    /// Writes like [`TcpSocket::poll_write`], with more bytes to follow at once: the kernel keeps an
+    /// incomplete last packet back.
     pub fn poll_write_more(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_put(cx, bytes.len(), || {
             rustix::net::send(&self.fd, bytes, SendFlags::MORE | SendFlags::NOSIGNAL)
         })
     }
 
-    /// Sends up to `len` bytes of `file` from `offset`, copying nothing; 0 = the file has ended.
+    /// Sends up to `len` bytes of `file` from `offset` without a copy. Returns 0 at the end of the file.
     pub fn poll_sendfile(
         &self,
         cx: &mut Context<'_>,
@@ -134,7 +136,7 @@ impl TcpSocket {
         })
     }
 
-    /// Tries `put`, which would like to hand over `len` bytes, while the socket may take them.
+    /// Calls `put`, which tries to send `len` bytes, while the socket is writable.
     fn poll_put(
         &self,
         cx: &mut Context<'_>,
@@ -158,9 +160,9 @@ impl TcpSocket {
         self.wait(cx)
     }
 
-    /// Counts that the socket is full after the peer had made room. After [`FULL_TIMES`] the kernel may hold more
-    /// unsent bytes for the socket, so that a fast network with a long delay is never idle while the
-    /// worker is busy.
+    /// Counts that the socket is full after the peer had made room. After [`FULL_TIMES`] the kernel may
+    /// hold more unsent bytes for the socket, so that a fast network with a long delay is never idle while
+    /// the worker is busy.
     #[cold]
     fn was_filled(&self) {
         let times = self.full_times.get().saturating_add(1);
@@ -171,14 +173,14 @@ impl TcpSocket {
         }
     }
 
-    /// Whoever asks is told when the kernel has news.
+    /// Registers the task to be woken at the next event of the socket.
     fn wait<T>(&self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|old| old.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
         }
         if !self.registered.get() {
-            // What has come meanwhile is told at once.
+            // The poller reports events that happened before the registration at once.
             if let Err(error) = self.poller.add(self.fd.as_fd(), self.slot) {
                 return Poll::Ready(Err(error));
             }
@@ -187,7 +189,7 @@ impl TcpSocket {
         Poll::Pending
     }
 
-    /// The kernel has news.
+    /// Records the readiness reported by the kernel.
     pub(super) fn now_ready(&self, ready: Readiness) {
         if ready.ended() {
             self.ended.set(true);
@@ -201,7 +203,7 @@ impl TcpSocket {
         }
     }
 
-    /// Wakes the task that waits.
+    /// Wakes the waiting task.
     pub(super) fn wake(&self) {
         let waker = self.waker.borrow_mut().take();
         if let Some(waker) = waker {
@@ -209,12 +211,12 @@ impl TcpSocket {
         }
     }
 
-    /// No task waits any more: what it left is let go.
+    /// Drops the waker, because no task waits any more.
     pub(super) fn forget_waker(&self) {
         self.waker.replace(None);
     }
 
-    /// Closing will reset the connection and throw away what the kernel still holds.
+    /// Makes the close of the socket reset the connection, and discard bytes still held by the kernel.
     pub fn reset_on_close(&self) -> io::Result<()> {
         Ok(sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO))?)
     }

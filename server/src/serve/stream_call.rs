@@ -1,7 +1,7 @@
-//! A live call on a stream: the request's body goes to the handler while its response comes back.
+//! A live call on a stream: the request body flows to the handler while the response flows back.
 //!
-//! The peer is granted as much as the handler has taken, so never more waits than a pipe holds; the
-//! handler's pipe is emptied as the windows and the socket allow.
+//! The peer receives window credit only for bytes that the handler has taken, so at most a pipe of body
+//! bytes waits. The handler's pipe is emptied as the flow-control windows and the socket allow.
 
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
@@ -13,54 +13,57 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A request that became a live call.
+/// State of a request that became a live call.
 pub(super) struct StreamCall {
-    /// Until there is a response.
+    /// Future of the response; `None` once the response has arrived.
     pub(super) answering: Option<LocalBoxFuture<Result<Response, HandlerError>>>,
-    /// None where there is no body, or the handler wants no more of it.
+    /// Pipe to the handler; `None` where the request has no body, or the handler takes no more of the body.
     pub(super) upload: Option<PipeWriter>,
-    /// Of the body, how much lies in the pipe.
+    /// Bytes of the body that lie in the pipe.
     pub(super) held: usize,
-    /// Of that, how much counts against the window of all bodies: none while its handler waits for a
-    /// place, for a client that sends more than one is not to lock itself out by those.
+    /// Bytes of `held` that count against the window shared by all bodies of the connection. While the
+    /// handler waits for a place, none count, so that waiting bodies don't block the other bodies of the
+    /// client.
     pub(super) counted: usize,
-    /// How much has come.
+    /// Bytes of the body received.
     pub(super) seen: u64,
-    /// When it was last our turn: the rate counts from there.
+    /// Last time at which the peer had to wait for the server, in milliseconds of the worker's clock. The
+    /// minimum rate of the body counts from that time.
     pub(super) since_ms: u64,
+    /// Bytes of the body received at `since_ms`.
     pub(super) seen_then: u64,
     pub(super) is_head: bool,
     pub(super) secure_fields: Option<Arc<SecureFields>>,
-    /// Whose error pages are sent.
+    /// Site that provides the error pages.
     pub(super) site: Option<Arc<Site>>,
     pub(super) download: Option<StreamedBody>,
 }
 
-/// What the peer may send again.
+/// Window credit to grant to the peer.
 #[derive(Default)]
 pub(super) struct WindowCredit {
-    /// On the stream.
+    /// Bytes for the window of the stream.
     pub(super) of_stream: usize,
-    /// On all streams together.
+    /// Bytes for the window of the connection.
     pub(super) of_all: usize,
 }
 
-/// A response's body on its way.
+/// Response body produced by a handler while the body is sent.
 pub(super) struct StreamedBody {
     reader: PipeReader,
     work: Option<LocalBoxFuture<()>>,
-    /// Bytes that are still owed, if that was said.
+    /// Bytes still missing of the announced length, where a length was announced.
     left: Option<u64>,
 }
 
 impl StreamCall {
-    /// What the peer has sent of the body; false where nobody wants it.
+    /// Passes received bytes of the body to the handler. Returns false if the handler takes no more.
     pub(super) fn take(&mut self, bytes: &[u8], ended: bool) -> bool {
         let Some(upload) = &mut self.upload else {
             return false;
         };
         self.seen += bytes.len() as u64;
-        // There is room for it all: the window was no larger.
+        // All bytes fit, because the window was no larger than the pipe.
         if upload.write_some(bytes).is_err() {
             self.upload = None;
             return false;
@@ -73,14 +76,14 @@ impl StreamCall {
         true
     }
 
-    /// What the handler has taken since this was last asked.
+    /// Returns the window credit for bytes taken by the handler since the last call.
     pub(super) fn poll_taken(&mut self, cx: &mut Context<'_>) -> WindowCredit {
         if self.held == 0 {
             return WindowCredit::default();
         }
         let held = match self.upload.as_mut().map(|upload| upload.held(cx)) {
             Some(Ok(held)) => held.min(self.held),
-            // Its reader has gone, and what it held with it.
+            // The reader is gone, and the bytes in the pipe with the reader.
             Some(Err(_)) | None => {
                 self.upload = None;
                 0
@@ -96,13 +99,13 @@ impl StreamCall {
         granted
     }
 
-    /// So long the peer may pause in its body.
+    /// Returns the time for which the peer may pause in the body.
     pub(super) fn patience(&self) -> Duration {
         let upload = self.upload.as_ref();
         upload.map_or(Duration::ZERO, PipeWriter::patience)
     }
 
-    /// The handler's answer, once.
+    /// Polls for the handler's response. Returns `None` once the response was delivered.
     pub(super) fn poll_answer(
         &mut self,
         cx: &mut Context<'_>,
@@ -119,7 +122,7 @@ impl StreamCall {
         }
     }
 
-    /// Sets a streamed body going.
+    /// Starts sending a streamed body.
     pub(super) fn begin(&mut self, body: ResponseBody) {
         if let ResponseBody::Stream {
             length,
@@ -135,7 +138,7 @@ impl StreamCall {
         }
     }
 
-    /// Runs what fills the body; is there something of it to be sent?
+    /// Polls the producer of the body. Returns true if bytes of the body, or the end, can be sent.
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(download) = &mut self.download else {
             return false;
@@ -148,7 +151,7 @@ impl StreamCall {
         download.reader.is_ready(cx)
     }
 
-    /// By which rule the response was broken off, if it was and that is known.
+    /// Returns the rule that broke off the response, where known.
     pub(super) fn break_reason(&self) -> Option<Reject> {
         self.download.as_ref()?.reader.break_reason()
     }
@@ -161,7 +164,7 @@ impl StreamCall {
         if !reader.holds() {
             return BodyFill::Nothing;
         }
-        // Nobody has to be woken for what is there.
+        // The bytes are already in the pipe, so no waker is needed.
         let mut nobody = Context::from_waker(Waker::noop());
         match reader.poll_take(&mut nobody, out, bytes_max) {
             Poll::Pending => BodyFill::Nothing,
@@ -177,7 +180,7 @@ impl StreamCall {
                         *left = less;
                         BodyFill::Some
                     }
-                    // More than was promised.
+                    // The body is longer than announced.
                     None => {
                         out.truncate(out.len() - count);
                         BodyFill::Broken

@@ -1,8 +1,10 @@
-//! One thread with its runtime, its listeners and its connections; nothing of it is shared.
+//! A worker: one thread with its own runtime, listeners and connections. Workers share only
+//! [`ProcessContext`].
 //!
-//! Deadlines need no timer per connection: each has a row in a table with the time by which it must
-//! have moved on, and a sweep twice a second ends the socket of the one that hasn't. The connection
-//! then reads its end, looks up why, and says so if there is somebody to say it to.
+//! Deadlines need no timer per connection. Each connection has a row in a table with the time of its next
+//! deadline. A sweep every 500 ms shuts down the sockets of connections past their deadlines. The
+//! connection then reads end of file, looks up the expired phase, and answers the client if an answer is
+//! still possible.
 
 use super::accept::{ACCEPT_PAUSE, AcceptLoop, Eviction};
 use super::h2;
@@ -45,74 +47,75 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot};
 
-/// What control tells a worker.
+/// Command from the control thread to a worker.
 pub enum WorkerCommand {
-    /// Serve this World from now on; answer when it is so.
+    /// Serves the given World from now on; the worker answers once the World is in use.
     World(Arc<World>, oneshot::Sender<()>),
-    /// Accept on this socket too.
+    /// Accepts connections on another socket.
     Listen(WorkerListener),
-    /// Stop accepting on this address, after taking what already waits there.
+    /// Stops accepting on the address, after accepting the connections in the kernel's queue.
     Unlisten(SocketAddr, bool),
-    /// Speak HTTP/3 on this socket, for all workers. Bound, non-blocking.
+    /// Serves HTTP/3 on the bound, non-blocking socket, on behalf of all workers.
     Quic(std::net::UdpSocket),
-    /// Hand the logs what is buffered, and the ledger of hits what was counted; answer when done.
+    /// Writes buffered access log lines to the logs and counted views to the ledger of hits; the worker
+    /// answers when both are written.
     FlushLogs(oneshot::Sender<()>),
-    /// Accept nothing more, end idle connections, let requests under way finish for at most this
-    /// long, then end.
+    /// Stops accepting, ends idle connections, and lets requests under way finish for at most the given
+    /// time. The worker then ends.
     Drain(Duration),
 }
 
 /// A listening socket for one worker.
 pub struct WorkerListener {
-    /// Non-blocking.
+    /// The socket, in non-blocking mode.
     pub socket: std::net::TcpListener,
-    /// As bound.
+    /// Address to which the socket is bound.
     pub address: SocketAddr,
-    /// TLS is spoken here.
+    /// True if connections on the socket use TLS.
     pub secure: bool,
 }
 
-/// What all workers of a process share.
+/// State shared by all workers of a process.
 pub struct ProcessContext {
-    /// Connections open in all.
+    /// Number of open connections of all workers.
     pub open: AtomicUsize,
-    /// Connections by client.
+    /// Ledger of connections by client.
     pub ledger: Arc<ConnectionLedger>,
-    /// Reads of files and look-ups of names.
+    /// Thread pool for file reads and name look-ups.
     pub pool: Arc<ThreadPool>,
-    /// Where connections of HTTP/3 are dealt to.
+    /// Workers to which new HTTP/3 connections are assigned.
     pub quic: h3::QuicWorkers,
-    /// What clients were refused because their shares were taken.
+    /// Counters of refusals because of shares already taken.
     pub refusals: Arc<RefusalCounters>,
-    /// Bytes of request heads that each worker may keep while their requests wait.
+    /// Most bytes of request heads that a worker keeps for waiting requests.
     pub pending_head_bytes_max: usize,
-    /// How far what is served lags behind the disk.
+    /// Tracker of changes on disk that the served content does not show yet.
     pub change_tracker: Arc<ChangeTracker>,
-    /// One origin for all clocks.
+    /// Common origin of all workers' clocks.
     pub origin: Instant,
 }
 
-/// A worker's state, reached by its connections.
+/// State of a worker, accessible to the worker's connections.
 pub struct Worker {
     pub(super) clock: Clock,
     pub(super) stats: Arc<Counters>,
     pub(super) pool: Arc<ThreadPool>,
     pub(super) draining: Cell<bool>,
-    /// What is read goes here first; an idle connection owns no buffer.
+    /// Buffer for received bytes, shared by all connections: an idle connection owns no buffer.
     pub(super) scratch: RefCell<Box<[u8]>>,
-    /// What is read from disk for TLS passes through here.
+    /// Buffer for file content that is sent over TLS.
     pub(super) disk: RefCell<Box<[u8]>>,
-    /// The changing part of a head is built here.
+    /// Buffer for the variable part of a response head.
     pub(super) lead: RefCell<Vec<u8>>,
-    /// A small response is put together here.
+    /// Buffer that joins head and body of a small response.
     pub(super) joined: RefCell<Vec<u8>>,
     pub(super) logs: RefCell<AccessLogBatches>,
-    /// Views that were counted and not told yet.
+    /// Counted views not yet written to the ledger of hits.
     tally: RefCell<Tally>,
     agents: RefCell<UserAgentCache>,
-    /// What connections of HTTP/2 need while they are looked at.
+    /// Buffers for HTTP/2 connections, in use only while a connection is polled.
     pub(super) h2: h2::H2Buffers,
-    /// What those of HTTP/3 share.
+    /// State shared by the worker's HTTP/3 connections.
     pub(super) h3: h3::H3Context,
     #[expect(
         clippy::redundant_allocation,
@@ -121,36 +124,36 @@ pub struct Worker {
     )]
     world: RefCell<Rc<Arc<World>>>,
     pub(super) shared: Arc<ProcessContext>,
-    /// Requests under way, and the bytes of their heads, by client.
+    /// Requests under way, and the bytes of request heads, by client.
     pub(super) request_ledger: Rc<RequestLedger>,
     rows: RefCell<ConnectionTable>,
-    /// Connections here that other workers want given up.
+    /// Orders from other workers to close connections of the worker.
     pub(super) eviction_orders: Arc<EvictionOrders>,
-    /// Tells which sockets have news, and whether the disk has.
+    /// Epoll instance that reports events of sockets and changes on disk.
     pub(super) poller: Rc<Poller>,
-    /// A connection of this worker was closed: a drain may be over.
+    /// Notified when a connection of the worker closes, because a drain may be complete.
     left: Notify,
-    /// There is something to sweep again.
+    /// Notified when the sweep has work again.
     busy: Notify,
     listeners: RefCell<Vec<Rc<AcceptLoop>>>,
 }
 
-/// Where a connection stands, for its deadline.
+/// Phase of a connection; the phase determines the deadline.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ConnectionPhase {
-    /// TLS is being agreed on.
+    /// The TLS handshake is in progress.
     Handshake,
-    /// Between two requests.
+    /// The connection waits between two requests.
     Idle,
-    /// A head has begun.
+    /// The first bytes of a request head have arrived.
     Head,
-    /// A body is coming.
+    /// A request body is being received.
     Body,
-    /// Waiting for ourselves: no deadline of the peer's.
+    /// The server is working on the request, so no deadline applies to the peer.
     Busy,
-    /// A response waits for the peer to take it.
+    /// A response waits until the peer takes more bytes.
     Write,
-    /// Closing, reading what still comes.
+    /// The connection is closing, and the worker discards input of the peer.
     Linger,
 }
 
@@ -163,48 +166,51 @@ struct ConnectionTable {
 
 struct ConnectionRow {
     socket: Option<Rc<TcpSocket>>,
-    /// The connection while it waits for nothing but its socket; else a task has it.
+    /// The session while only events of the socket are awaited; `None` while a task owns the session.
     parked: Option<Box<H1Session>>,
-    /// Its entry in the ledger of connections.
+    /// Entry in the ledger of connections.
     entered: Option<ConnectionEntryGuard>,
     phase: ConnectionPhase,
     expired: bool,
     deadline_ms: u64,
-    /// Who wants to be told of its deadline, and of a drain, instead of being cut off.
+    /// Waker to call at the deadline, at a drain and at an eviction, instead of a shutdown of the socket.
     told: Option<Waker>,
-    /// When the phase began, and how much of a body had come by then. Of a response that waits for the
-    /// client: the bytes that the client had acknowledged soon after it began to wait.
+    /// Start of the phase, in milliseconds of the worker's clock.
     since_ms: u64,
+    /// In the body phase, the bytes of the body received before the phase began. In the write phase, the
+    /// bytes that the client had acknowledged soon after the response began to wait.
     seen: u64,
-    /// Acknowledged bytes that pauses of the client have used up.
+    /// Acknowledged bytes used up by pauses of the client.
     paused: u64,
 }
 
-/// Fewer than this, and the kernel is left alone until it calls.
+/// Minimum number of events after which the worker calls `epoll_wait` again at once. After fewer events,
+/// the worker waits for the runtime to report the next.
 const EVENTS_FEW: usize = 2;
-/// So many connections get their turn before other tasks do.
+/// Most connections processed before other tasks run.
 const TURNS_MAX: usize = 256;
-/// How often deadlines are looked at and buffered log lines handed over.
+/// Interval at which deadlines are checked and buffered log lines are flushed.
 const SWEEP: Duration = Duration::from_millis(500);
-/// Views are told to the ledger every so many sweeps.
+/// Number of sweeps between two flushes of counted views to the ledger of hits.
 const SWEEPS_TO_TELL: u32 = 20;
-/// Free memory of a burst of requests, at least. Mapping the program's code again takes some hundred
-/// page faults, which is little beside a burst.
+/// Minimum of free memory that indicates a past burst of requests. After a burst the worker also releases
+/// the pages of program code. Mapping the code again takes some hundred page faults, little beside a burst.
 const BURST_BYTES: usize = 1 << 20;
-/// Free memory is given back to the system every so many sweeps.
+/// Number of sweeps between two returns of free memory to the system.
 const SWEEPS_TO_GIVE_BACK: u32 = 10;
-/// So many connections, and memory counts for more than the microseconds that it takes to be sparing.
+/// Number of connections above which a parked connection releases memory at once: the saved memory is then
+/// worth the microseconds of work.
 const MANY: usize = 100;
-/// A connection that asks nothing for so long is likely to go on so.
+/// Milliseconds of silence after which a connection is likely to stay silent.
 const SILENT_MS: u64 = 1_000;
-/// So many connections give memory back in one sweep, which takes some microseconds each.
+/// Most connections that release memory in one sweep; each takes some microseconds.
 const SETTLED_MAX: usize = 500;
-/// The kernel was not asked yet for the bytes that the client has acknowledged.
+/// Value of [`ConnectionRow::seen`] before the kernel was asked for the bytes acknowledged by the client.
 const NOT_ASKED: u64 = u64::MAX;
-/// A lingering close lasts at most this long.
+/// Maximum duration of a lingering close, in milliseconds.
 const LINGER_MS: u64 = 5_000;
 
-/// Runs a worker until it is drained; blocks its thread.
+/// Runs a worker until the end of a drain; blocks the thread.
 pub fn run(
     world: Arc<World>,
     shared: Arc<ProcessContext>,
@@ -254,12 +260,12 @@ thread_local! {
 }
 
 impl Worker {
-    /// The worker whose thread this is; none in tests of what it is made of.
+    /// Returns the worker of the current thread; `None` in unit tests of parts of a worker.
     pub(super) fn current() -> Option<Rc<Worker>> {
         HERE.with_borrow(Weak::upgrade)
     }
 
-    /// The World of this moment; a request holds it to its end.
+    /// Returns the current World. A request keeps the World until the request ends.
     pub fn world(&self) -> Rc<Arc<World>> {
         self.world.borrow().clone()
     }
@@ -335,7 +341,8 @@ impl Worker {
         });
     }
 
-    /// Gives up the connection in this row, if it still is the one of this entry and has not moved on.
+    /// Evicts the connection in the row, unless the row now belongs to another entry or the connection has
+    /// made progress since the choice.
     pub(super) fn evict(&self, index: usize, entry: &Arc<ConnectionEntry>) -> Eviction {
         let parked = {
             let mut rows = self.rows.borrow_mut();
@@ -349,12 +356,12 @@ impl Worker {
             }
             match (row.parked.take(), &row.told, &row.socket) {
                 (Some(parked), ..) => Some(parked),
-                // It says goodbye, and looks up why it was woken.
+                // The task looks up the reason for the wake-up and closes the connection in order.
                 (None, Some(told), _) => {
                     told.wake_by_ref();
                     None
                 }
-                // Its task finds that the socket has ended.
+                // The task of the connection reads end of file.
                 (None, None, Some(socket)) => {
                     row.expired = true;
                     let _ = sys::shutdown_both(socket.as_fd());
@@ -373,20 +380,20 @@ impl Worker {
         }
     }
 
-    /// A connection is given up for another one.
+    /// Counts an eviction of a connection in favour of another connection.
     pub(super) fn count_eviction(&self) {
         self.shared.refusals.increment(SharedLimit::Connections);
     }
 
-    /// Whether the connection in this row is given up. Only those ask that are woken instead of being
-    /// cut off.
+    /// Returns true if the connection in the row is to be evicted. For connections with a waker: other
+    /// connections lose the socket instead.
     pub(super) fn is_evicted(&self, row: usize) -> bool {
         let rows = self.rows.borrow();
         let entered = rows.rows[row].entered.as_ref();
         entered.is_some_and(|entered| entered.entry().is_evicted())
     }
 
-    /// Gives each connection its turn when its socket has news.
+    /// Runs the connections with events on the sockets.
     async fn react(self: Rc<Self>, news: AsyncFd<OwnedFd>) {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
@@ -408,7 +415,8 @@ impl Worker {
                     guard.clear_ready();
                     break;
                 }
-                // Much is going on: more has come by now, and to go by the runtime costs a call more.
+                // Under load, more events have arrived by now, and returning to the runtime costs an
+                // additional system call.
                 if turns >= TURNS_MAX {
                     break;
                 }
@@ -419,8 +427,9 @@ impl Worker {
         }
     }
 
-    /// With thousands of connections nothing of the next is in the processor's cache: it is fetched
-    /// while this one has its turn, in the order in which one thing leads to another.
+    /// Prefetches the state of the next connections while the current connection runs. With thousands of
+    /// connections no state of the next connection is in the processor's cache. Each pointer is prefetched
+    /// before the memory behind the pointer.
     fn foresee(&self, events: &[epoll::Event]) {
         let rows = self.rows.borrow();
         let row = |ahead: usize| {
@@ -443,7 +452,8 @@ impl Worker {
         }
     }
 
-    /// One socket's news: to the connection if it waits here, else to the task that has it.
+    /// Delivers the events of one socket: to the parked connection, or else to the task that owns the
+    /// connection.
     fn news(&self, slot: usize, ready: Readiness) {
         let parked = {
             let mut rows = self.rows.borrow_mut();
@@ -458,18 +468,18 @@ impl Worker {
             row.parked.take()
         };
         if let Some(connection) = parked {
-            // It is needed once the system has given us what came.
+            // Fetched now, because the keys are needed right after the system call that reads the socket.
             connection.stream.prefetch();
             turn(connection);
         }
     }
 
-    /// Keeps a connection until its socket has news.
+    /// Parks a connection until the socket has events.
     pub(super) fn park(&self, mut connection: Box<H1Session>) {
         let slot = connection.slot;
         connection.stream.socket.forget_waker();
         let mut rows = self.rows.borrow_mut();
-        // What it doesn't need the next one can use, where there are many.
+        // With many connections, memory released by one connection serves the next.
         if rows.open > MANY {
             connection.stream.settle();
         }
@@ -480,7 +490,7 @@ impl Worker {
         self.shared.open.load(Ordering::Relaxed) >= self.world.borrow().limits.connections
     }
 
-    /// Begins a connection that was accepted.
+    /// Starts an accepted connection.
     pub(super) fn open(self: &Rc<Self>, socket: OwnedFd, peer: SocketAddr, secure: bool) {
         let peer = peer.ip().to_canonical();
         let world = self.world.borrow().clone();
@@ -512,7 +522,7 @@ impl Worker {
         if self.rows.borrow().open == 1 {
             self.busy.notify_one();
         }
-        // Who connects mostly asks at once.
+        // Most clients send a request right after connecting.
         turn(Box::new(H1Session::new(
             MaybeTlsStream::new(socket, tls),
             world.tls.clone().filter(|_| secure),
@@ -522,26 +532,26 @@ impl Worker {
         )));
     }
 
-    /// Where the connection in this row begins and ends.
+    /// Returns the addresses of both ends of the connection in the row.
     pub(super) fn endpoints(&self, row: usize) -> Endpoints {
         let rows = self.rows.borrow();
         let socket = rows.rows.get(row).and_then(|row| row.socket.as_ref());
         socket.map_or_else(Endpoints::default, |socket| socket.ends())
     }
 
-    /// A connection is there.
+    /// Counts an opened connection.
     pub(super) fn count_opened(&self) {
         self.shared.open.fetch_add(1, Ordering::Relaxed);
         self.stats.connections_opened.increment();
     }
 
-    /// A connection is over.
+    /// Removes the connection in the row and counts the connection as closed.
     pub(super) fn close(&self, row: usize) {
         self.rows.borrow_mut().remove(row);
         self.count_closed();
     }
 
-    /// A connection has gone from wherever it was.
+    /// Counts a closed connection, and notifies waiting accept loops and a drain.
     pub(super) fn count_closed(&self) {
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
         self.stats.connections_closed.increment();
@@ -549,8 +559,8 @@ impl Worker {
         self.shared.ledger.notify_closed();
     }
 
-    /// A connection enters a phase, and with it gets that phase's deadline. A head that goes on
-    /// keeps the deadline of its first byte.
+    /// Puts a connection into a phase, and sets the deadline of the phase. A head received in several parts
+    /// keeps the deadline of the first byte.
     pub(super) fn phase(&self, row: usize, phase: ConnectionPhase) {
         let now = self.clock.millis();
         let world = self.world.borrow();
@@ -563,7 +573,7 @@ impl Worker {
             row.stand(phase.standing(now));
         }
         if let (false, ConnectionPhase::Write | ConnectionPhase::Linger) = (same, phase) {
-            // Who was late with a request has a deadline again for taking our last words.
+            // After a late request, the client gets a new deadline for receiving the last response.
             row.expired = false;
         }
         let seconds = match phase {
@@ -584,15 +594,15 @@ impl Worker {
         row.deadline_ms = now + u64::from(seconds) * 1_000;
     }
 
-    /// A body of which `seen` bytes have come so far must go on at the least rate, but may pause so
-    /// long.
+    /// Sets the deadline of a request body after `seen` received bytes. The body must keep the minimum
+    /// rate, with pauses of at most `patience` in all.
     pub(super) fn phase_body(&self, row: usize, seen: u64, patience: Duration) {
         let now = self.clock.millis();
         let rate = u64::from(self.world.borrow().limits.body_rate_bytes_per_second.max(1));
         let mut rows = self.rows.borrow_mut();
         let row = &mut rows.rows[row];
         if row.phase != ConnectionPhase::Body {
-            // What it waited for us doesn't count against the peer.
+            // Time for which the body waited for the server doesn't count against the peer.
             row.phase = ConnectionPhase::Body;
             row.since_ms = now;
             row.seen = seen;
@@ -602,15 +612,15 @@ impl Worker {
             row.since_ms + patience.as_millis() as u64 + (seen - row.seen) * 1_000 / rate;
     }
 
-    /// A task takes the connection up, which sets its phase when it first runs. Until then too it is not
-    /// idle, and not given up.
+    /// Marks the connection as busy before a task takes over. The task sets the phase when first polled;
+    /// until then the connection must not count as idle, nor be evicted.
     pub(super) fn stand_busy(&self, row: usize) {
         let standing = Activity::Busy(self.clock.millis());
         self.rows.borrow().rows[row].stand(standing);
     }
 
-    /// A connection that has many things to wait for sets the earliest deadline of them itself, and
-    /// is woken by it (by a drain too, and by being given up) instead of losing its socket.
+    /// Sets the deadline of a connection with several deadlines to the earliest, `deadline_ms`. The
+    /// deadline, a drain or an eviction wakes `waker` instead of shutting down the socket.
     pub(super) fn wake_at(
         &self,
         row: usize,
@@ -633,24 +643,24 @@ impl Worker {
         }
     }
 
-    /// From now on a deadline ends the socket again.
+    /// Removes the waker, so that a deadline shuts down the socket again.
     pub(super) fn clear_waker(&self, row: usize) {
         self.rows.borrow_mut().rows[row].told = None;
     }
 
-    /// Lines wait to be handed over: the sweep must run even when every connection has gone.
+    /// Starts the sweep where no connection is open, because buffered log lines wait to be flushed.
     pub(super) fn wake_sweep(&self) {
         if self.rows.borrow().open == 0 {
             self.busy.notify_one();
         }
     }
 
-    /// Is it a program that asks, as it says itself?
+    /// Returns true if the User-Agent field names a program rather than a browser.
     pub(super) fn is_bot(&self, agent: Option<&[u8]>) -> bool {
         self.agents.borrow_mut().is_bot(agent)
     }
 
-    /// Somebody has seen a page.
+    /// Counts a view of a page.
     pub(super) fn count(&self, hits: &Arc<SiteHits>, path: &[u8], is_bot: bool) {
         let now = self.clock.unix_seconds();
         self.tally.borrow_mut().count(hits, path, is_bot, now);
@@ -662,19 +672,19 @@ impl Worker {
         self.tally.borrow_mut().flush(self.clock.unix_seconds());
     }
 
-    /// Whether the client takes a response although the socket has no room for more: see
-    /// [`ConnectionRow::is_client_progressing`].
+    /// Returns true if the client makes progress with a response although the socket has no room for more:
+    /// see `ConnectionRow::is_taken`.
     pub(super) fn is_client_progressing(&self, row: usize) -> bool {
         self.rows.borrow_mut().rows[row].is_taken()
     }
 
-    /// The phase whose deadline ended this connection, if one did.
+    /// Returns the phase with the deadline that ended the connection; `None` if no deadline has passed.
     pub(super) fn expired(&self, row: usize) -> Option<ConnectionPhase> {
         let rows = self.rows.borrow();
         rows.rows[row].expired.then(|| rows.rows[row].phase)
     }
 
-    /// Ends what has outstayed its deadline, and hands buffered log lines over.
+    /// Ends connections past their deadlines, flushes buffered log lines and views, and releases memory.
     async fn sweep(self: Rc<Self>) {
         let mut sweeps = 0u32;
         loop {
@@ -709,7 +719,8 @@ impl Worker {
             accepting.stop.notify_one();
         }
         h3::leave(self);
-        // Let the accept loops take what already waits, then let go of who asks for nothing.
+        // The accept loops first take the connections in the kernel's queue; idle connections end after
+        // that.
         tokio::task::yield_now().await;
         let everybody_left = async {
             loop {
@@ -719,7 +730,7 @@ impl Worker {
                 if self.rows.borrow().open == 0 && self.h3.open() == 0 {
                     return h3::end(self).await;
                 }
-                // A connection may become idle without leaving.
+                // A connection may become idle without closing.
                 let _ = tokio::time::timeout(ACCEPT_PAUSE, left).await;
             }
         };
@@ -734,14 +745,16 @@ impl Worker {
         }
         self.logs.borrow_mut().flush();
         self.tell_views();
-        // They hold the worker, and it holds them.
+        // Breaks the reference cycle: the connections hold the worker, and the worker holds the
+        // connections.
         let left = self.rows.take();
         drop(left);
     }
 }
 
 impl ConnectionPhase {
-    /// Whether a connection in this phase may be given up for another one.
+    /// Returns the activity for the ledger: idle where a connection in the phase may be evicted in favour
+    /// of another connection.
     fn standing(self, now_ms: u64) -> Activity {
         match self {
             ConnectionPhase::Handshake
@@ -762,15 +775,16 @@ impl ConnectionRow {
         }
     }
 
-    /// Asks the kernel how much the client has acknowledged in all.
+    /// Asks the kernel for the total number of bytes acknowledged by the client.
     fn acknowledged(&self) -> u64 {
         let socket = self.socket.as_ref();
         socket.map_or(0, |it| sys::acknowledged(it.as_fd()))
     }
 
-    /// Whether the client has acknowledged the least progress of a response since the response began to
-    /// wait, or since the last call; or has taken so much before that it may pause. The kernel's buffers
-    /// hold so much that the socket of a slow client becomes writable too rarely to tell.
+    /// Returns true if the client has acknowledged the minimum progress of a response since the response
+    /// began to wait, or since the last call; or if the client has taken enough bytes before to be allowed
+    /// a pause. The kernel's buffers are so large that the socket of a slow client becomes writable too
+    /// rarely to show progress.
     fn is_taken(&mut self) -> bool {
         let now = self.acknowledged();
         let before = std::mem::replace(&mut self.seen, now);
@@ -789,7 +803,7 @@ impl ConnectionRow {
 }
 
 impl ConnectionTable {
-    /// Where the next connection will stand.
+    /// Returns the index of the row for the next connection.
     fn next_row(&self) -> usize {
         self.free.last().copied().unwrap_or(self.rows.len())
     }
@@ -817,7 +831,7 @@ impl ConnectionTable {
     }
 
     fn remove(&mut self, index: usize) {
-        // After the drain the table has gone, with the connections that waited in it.
+        // The drain has dropped the table with all parked connections.
         let Some(row) = self.rows.get_mut(index) else {
             return;
         };
@@ -831,7 +845,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Ends what has outstayed its deadline; says how many were late with something.
+    /// Ends connections past their deadlines. Returns the number of late connections, idle connections not
+    /// included.
     fn expire(&mut self, now_ms: u64, stall_ms: u64) -> u64 {
         let mut ended = 0;
         for row in &mut self.rows {
@@ -848,13 +863,13 @@ impl ConnectionTable {
             }
             let Some(socket) = &row.socket else { continue };
             row.expired = true;
-            // To be silent between two requests is nothing to be blamed for.
+            // Silence between two requests is no fault of the client.
             ended += u64::from(row.phase != ConnectionPhase::Idle);
             if let Some(told) = &row.told {
                 told.wake_by_ref();
                 continue;
             }
-            // Where we could still be heard, only our reading ends.
+            // Where a response can still be sent, only the read side is shut down.
             let _ = match row.phase {
                 ConnectionPhase::Idle | ConnectionPhase::Head | ConnectionPhase::Body => {
                     sys::shutdown_read(socket.as_fd())
@@ -865,8 +880,8 @@ impl ConnectionTable {
         ended
     }
 
-    /// Connections that have been silent for a while, and so have an early deadline, give back what
-    /// they don't need for that.
+    /// Releases memory of connections that have been idle for a while: those with a deadline before
+    /// `deadline_ms`. At most [`SETTLED_MAX`] connections release memory in one call.
     fn settle(&mut self, deadline_ms: u64) {
         let silent = |row: &&mut ConnectionRow| {
             row.phase == ConnectionPhase::Idle && row.deadline_ms < deadline_ms
@@ -898,14 +913,15 @@ impl ConnectionTable {
     }
 }
 
-/// Gives memory back to the system after a burst of requests, and the code that the burst needed.
+/// Gives free memory back to the system, and after a burst of requests also the pages of program code.
 fn give_memory_back() {
     if sys::Heap::trim() >= BURST_BYTES {
         sys::release_code_pages();
     }
 }
 
-/// A connection's turn; if it panics, that ends the connection alone (dropping it counts it).
+/// Runs a connection until the connection waits. A panic ends only the connection; dropping the connection
+/// counts the panic.
 fn turn(connection: Box<H1Session>) {
     let _ = catch_unwind(AssertUnwindSafe(|| connection.turn()));
 }

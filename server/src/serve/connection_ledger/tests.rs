@@ -5,7 +5,7 @@ fn client(last: u8) -> ClientNetwork {
     IpAddr::from([127, 0, 0, last]).into()
 }
 
-/// A ledger, and the orders of its only worker.
+/// Ledger for a test, with the orders to the only worker.
 struct Scene {
     ledger: Arc<ConnectionLedger>,
     orders: Arc<EvictionOrders>,
@@ -21,7 +21,7 @@ impl Scene {
         }
     }
 
-    /// A connection over TCP that stands so.
+    /// Opens a TCP connection of the client, with the given activity.
     fn open(&mut self, last: u8, standing: Activity) -> ConnectionEntryGuard {
         self.rows += 1;
         let owner = ConnectionOwner::Row(self.orders.clone(), self.rows);
@@ -31,7 +31,7 @@ impl Scene {
         entered
     }
 
-    /// Rows that are given up when this client wants a connection.
+    /// Returns the rows of the connections to give up when the client wants a connection.
     fn chosen_for(&self, last: u8) -> Vec<usize> {
         rows(self.ledger.choose(Shortage::Connections(client(last))))
     }
@@ -73,8 +73,8 @@ fn the_largest_holder_loses_its_longest_idle_connection() {
     let _small = scene.open(4, Idle(1));
     let _large = [Idle(30), Idle(20), Busy(5)].map(|standing| scene.open(2, standing));
     assert_eq!(scene.chosen_for(3), [3]);
-    // That one is on its way out: the other idle one is next. Then both clients hold one that counts,
-    // and only one of those is idle.
+    // The third connection is about to end, so the second is next. After that only the small holder has an
+    // idle connection not yet chosen.
     assert_eq!(scene.chosen_for(3), [2]);
     assert_eq!(scene.chosen_for(3), [1]);
     assert_eq!(scene.chosen_for(3), []);
@@ -106,7 +106,7 @@ fn a_large_holder_loses_many_at_once() {
     let mut scene = Scene::new();
     let many = (0..64).map(|nth| scene.open(2, Idle(100 - nth)));
     let _many: Vec<ConnectionEntryGuard> = many.collect();
-    // The last ones are idle for longest.
+    // The last connections have been idle for longest.
     assert_eq!(scene.chosen_for(3), [61, 62, 63, 64]);
 }
 
@@ -116,13 +116,13 @@ fn requests_under_way_are_given_up_by_a_client_that_holds_nearly_all() {
     let _large: Vec<ConnectionEntryGuard> =
         (0..8).map(|nth| scene.open(2, Busy(20 - nth))).collect();
     let _small = [4, 5].map(|last| scene.open(last, Busy(1)));
-    // Not for its own sake.
+    // A client's own newcomer ends no request of the client.
     assert_eq!(scene.chosen_for(2), []);
     assert_eq!(scene.chosen_for(3), [8]);
-    // One at a time.
+    // Only one request ends at a time.
     assert_eq!(scene.chosen_for(3), []);
-    // A quarter belongs to other clients: it no longer holds nearly all, nor eight times as many as the
-    // newcomer will.
+    // Two of eight connections belong to other clients. The large holder no longer has more than three
+    // quarters of all connections, nor eight times as many as the newcomer will have.
     let mut scene = Scene::new();
     let _large: Vec<ConnectionEntryGuard> = (0..6).map(|_| scene.open(2, Busy(20))).collect();
     let _small = [4, 5].map(|last| scene.open(last, Busy(1)));
@@ -134,29 +134,30 @@ fn a_client_loses_idle_connections_only_to_one_that_holds_fewer() {
     let mut scene = Scene::new();
     let _busy: Vec<ConnectionEntryGuard> = (0..6).map(|_| scene.open(2, Busy(20))).collect();
     let _idle = [(4, 10), (5, 11), (5, 12)].map(|(last, ms)| scene.open(last, Idle(ms)));
-    // The largest holder, and one that holds as many as the client with idle connections.
+    // Client 2 is the largest holder. Client 6, opened below, holds as many connections as client 5, the
+    // largest client with idle connections.
     assert_eq!(scene.chosen_for(2), []);
     let _as_many = [Busy(1), Busy(2)].map(|standing| scene.open(6, standing));
     assert_eq!(scene.chosen_for(6), []);
-    // Its own, where it has one.
+    // Client 2 now has an idle connection, and loses the idle connection to the newcomer of client 2.
     let _own = scene.open(2, Idle(30));
     assert_eq!(scene.chosen_for(2), [12]);
-    // A client with one connection takes that of a client with two.
+    // A client with one connection gains an idle connection of a client with two.
     assert_eq!(scene.chosen_for(4), [8]);
 }
 
 #[test]
 fn a_large_holder_loses_requests_before_a_small_one_loses_idle_connections() {
-    // It holds a half of all.
+    // The large holder has half of all connections.
     let mut scene = Scene::new();
     let _large: Vec<ConnectionEntryGuard> =
         (0..16).map(|nth| scene.open(2, Busy(50 - nth))).collect();
     let _small: Vec<ConnectionEntryGuard> =
         (0..16).map(|nth| scene.open(10 + nth, Idle(1))).collect();
     assert_eq!(scene.chosen_for(3), [16]);
-    // As many as it may lose at once are on their way out: the newcomer waits for that one.
+    // The large holder already has the most requests ending that may end at once, so the newcomer waits.
     assert_eq!(scene.chosen_for(3), []);
-    // It holds no more than an eighth of all.
+    // The large holder has an eighth of all connections.
     let mut scene = Scene::new();
     let _large: Vec<ConnectionEntryGuard> = (0..16).map(|_| scene.open(2, Busy(20))).collect();
     let _small: Vec<ConnectionEntryGuard> =
@@ -170,7 +171,8 @@ fn connections_that_are_on_their_way_out_still_count() {
     let mut scene = Scene::new();
     let _large: Vec<ConnectionEntryGuard> = (0..16).map(|_| scene.open(2, Idle(50))).collect();
     let _small = [4, 5].map(|last| scene.open(last, Idle(1)));
-    // All that it holds are chosen, and none has ended yet: other clients lose nothing meanwhile.
+    // All connections of the large holder are chosen, and none has ended yet. Other clients lose no
+    // connection meanwhile.
     for _ in 0..16 {
         let chosen = scene.chosen_for(3);
         assert!(matches!(chosen[..], [1..=16]), "{chosen:?}");
@@ -184,18 +186,20 @@ fn two_clients_with_half_of_all_lose_requests_to_a_client_with_far_less() {
     let _first: Vec<ConnectionEntryGuard> =
         (0..16).map(|nth| scene.open(2, Busy(50 - nth))).collect();
     let _second: Vec<ConnectionEntryGuard> = (0..15).map(|_| scene.open(3, Busy(1))).collect();
-    // Not to each other.
+    // The two large holders lose no requests to each other.
     assert_eq!(scene.chosen_for(3), []);
     assert_eq!(scene.chosen_for(4), [16]);
     let wait = |clients: &[u8]| {
         let clients = clients.iter().map(|last| client(*last));
         scene.ledger.last_in_line(clients)
     };
-    // Where too many wait, theirs are turned away, and those of a client that room can be made for stay.
+    // When too many connections wait, connections of the large holders are turned away. Connections of a
+    // client for which room can be made stay.
     assert_eq!(wait(&[4, 2, 3, 2, 4]), Some(3));
     assert_eq!(wait(&[4, 3, 4]), Some(1));
     assert_eq!(wait(&[4, 5]), None);
-    // A client with as many as an eighth waits for a connection to end by itself.
+    // A client with an eighth of the largest holder's connections waits for a connection to end without
+    // eviction.
     let mut scene = Scene::new();
     let _large = [2, 3].map(|last| [20; 16].map(|ms| scene.open(last, Busy(ms))));
     let _few = [Busy(1), Busy(1)].map(|standing| scene.open(4, standing));

@@ -1,10 +1,9 @@
-//! One HTTP/2 connection on its stream: a single task that reads, answers and writes, whatever
-//! number of streams it has.
+//! An HTTP/2 connection: a single task that reads, answers and writes, for any number of streams.
 //!
-//! What the protocol wants is decided in `wire::h2`; here are the socket, the World and the time. A
-//! stored page in memory is answered on the spot and never becomes a stream in a table. What has to
-//! wait (a file, a password, a live call, the peer's window) hangs on its stream as an [`H2Exchange`]
-//! and is looked at whenever the connection is woken.
+//! The protocol logic is in `wire::h2`; the socket, the World and the clock are handled here. A stored page
+//! in memory is answered at once and never enters the table of streams. A request that has to wait (for a
+//! file, a password, a live call, the peer's window) becomes an [`H2Exchange`] of its stream, and is polled
+//! whenever the connection is woken.
 
 mod response;
 mod exchange;
@@ -33,71 +32,71 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-/// What all HTTP/2 connections of a worker share: buffers that are in use only while one of them is
-/// looked at.
+/// Buffers shared by all HTTP/2 connections of a worker, in use only while a connection is polled.
 #[derive(Default)]
 pub struct H2Buffers {
     request: RefCell<FieldSection>,
     strings: RefCell<HpackScratch>,
-    /// Frames on their way out.
+    /// Encoded frames to be sent.
     frames: RefCell<Vec<u8>>,
     /// See [`H2Session::bodies`].
     bodies: RefCell<Vec<(usize, VariantResponse)>>,
 }
 
-/// One connection.
+/// State of an HTTP/2 connection.
 struct H2Session<'c> {
     connection: &'c mut H1Session,
     worker: Rc<Worker>,
     h2: h2::H2Connection<Box<H2Exchange>>,
     who: ClientInfo,
-    /// Bodies in memory that belong into `h2.out` at these places. Under TLS they are encrypted from
-    /// where they lie: copying them there would cost more than encrypting them.
+    /// Bodies in memory, each with its position in `h2.out`. Under TLS a body is encrypted straight from
+    /// the original memory, because a copy into `h2.out` would cost more than the encryption.
     bodies: Vec<(usize, VariantResponse)>,
-    /// Bytes of them.
+    /// Total bytes of `bodies`.
     bodies_bytes: usize,
-    /// How much of `h2.out` is with the socket already.
+    /// Bytes of `h2.out` already written to the socket.
     written: usize,
-    /// What was read holds nothing whole any more.
+    /// True if the received bytes hold no complete frame, so more must be read.
     is_hungry: bool,
-    /// What the connection holds in the ledger of requests under way.
+    /// Account of the connection in the ledger of requests under way.
     holder: Rc<ConnectionAccount>,
-    /// The part of a request that isn't whole, there too.
+    /// Entry in the ledger for the bytes of an unfinished request.
     unfinished: RequestReservation,
-    /// How long the socket has taken too little, and the bytes that it, or TLS above it, took in all.
+    /// Stall clock of the socket, and the total of bytes taken by the socket or by TLS.
     socket_stall: StallClock,
     socket_bytes: u64,
-    /// How long the connection's window has held all responses, and the bytes of all bodies.
+    /// Stall clock of the connection's flow-control window, and the total of bytes of all bodies.
     window_stall: StallClock,
     body_bytes: u64,
-    /// What has begun and isn't whole began then.
+    /// Start of an unfinished frame or header block, or of the wait for the client's preface, in
+    /// milliseconds of the worker's clock.
     begun_ms: Option<u64>,
-    /// It has had no stream since then.
+    /// Start of the time without a stream, in milliseconds of the worker's clock.
     idle_ms: u64,
     stage: H2ShutdownStage,
-    /// Nothing can be said to the peer any more.
+    /// True if no more bytes can be sent to the peer.
     is_dead: bool,
-    /// What is left of this turn: requests that are taken and times that it is written. At 0 the turn is
-    /// over, and there may be more to do.
+    /// Remaining budget of the current poll: requests taken and rounds of writing. At 0 the connection
+    /// yields to other connections, with work possibly left.
     turn: u32,
 }
 
-/// How near its end a connection is.
+/// Stage of the shutdown of a connection.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum H2ShutdownStage {
     Open,
-    /// The first GOAWAY was sent at this time; the peer may not know yet.
+    /// The first GOAWAY was sent at the given time. The peer may not have received the GOAWAY yet.
     Leaving(u64),
-    /// Nothing new is taken; what is under way goes on.
+    /// New requests are not taken; requests under way continue.
     Left,
-    /// What is in `out` is the last.
+    /// Only the bytes in `out` remain to be sent.
     Over(AfterResponse),
 }
 
-/// Never more of a connection waits for its socket; TLS adds some.
+/// Most bytes of a connection that wait for the socket, before the overhead of TLS.
 const OUT_BYTES_MAX: usize = limits::UNSENT_BYTES_MAX - 1_024;
 
-/// Serves a connection whose client speaks HTTP/2; what it said already is in `rest`.
+/// Serves a connection of an HTTP/2 client; bytes already received are in `rest`.
 pub(super) async fn run(on: &mut H1Session) -> AfterResponse {
     let worker = on.worker.clone();
     worker.stats.h2_connections.increment();
@@ -131,7 +130,7 @@ pub(super) async fn run(on: &mut H1Session) -> AfterResponse {
         });
         match turn.await {
             Some(end) => break end,
-            // The other connections have their turns.
+            // Lets other connections run.
             None => tokio::task::yield_now().await,
         }
     };
@@ -193,7 +192,7 @@ impl H2Session<'_> {
         end
     }
 
-    /// Everything that can be done now.
+    /// Does all work that is possible without waiting.
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
         loop {
             match self.poll_write(cx) {
@@ -232,7 +231,7 @@ impl H2Session<'_> {
         }
     }
 
-    /// Sends what waits.
+    /// Sends the bytes in `out`.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stream = &mut self.connection.stream;
         if stream.tls.is_some() {
@@ -253,7 +252,7 @@ impl H2Session<'_> {
         Poll::Ready(Ok(()))
     }
 
-    /// Encrypts all that waits at once, and sends what the socket takes of it.
+    /// Encrypts all waiting bytes at once, and sends as many as the socket takes.
     fn poll_write_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let out = &self.h2.out;
         let mut slices = [IoSlice::new(&[]); 2 * BODIES_MAX + 1];
@@ -273,13 +272,14 @@ impl H2Session<'_> {
         stream.poll_flush(cx)
     }
 
-    /// Bytes that wait to be sent.
+    /// Returns the number of bytes that wait to be sent.
     fn unsent(&self) -> usize {
         self.h2.out.len() + self.bodies_bytes
     }
 
-    /// Takes what has come, and reads more where that is used up; false at its end. Nothing is taken
-    /// while much waits to be sent: who doesn't read isn't read either.
+    /// Handles received bytes, and reads more when the received bytes hold no complete frame. Returns false
+    /// at end of file. Reads nothing while many bytes wait to be sent, so a client that doesn't read can't
+    /// make the server buffer more.
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, H2ConnectionError>> {
         let worker = self.worker.clone();
         let mut scratch = worker.scratch.borrow_mut();
@@ -301,7 +301,7 @@ impl H2Session<'_> {
         self.take(&scratch[..filled], cx).map(|()| true).into()
     }
 
-    /// Takes events out of `bytes` and keeps the rest of them.
+    /// Handles the events in `bytes`, and keeps the unused rest.
     fn take(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Result<(), H2ConnectionError> {
         let worker = self.worker.clone();
         let world = worker.world();
@@ -364,13 +364,13 @@ impl H2Session<'_> {
         Ok(())
     }
 
-    /// The last GOAWAY of a connection that ends in peace.
+    /// Sends the last GOAWAY of a connection that closes without error.
     fn leave(&mut self) {
         self.h2.goaway(H2ErrorCode::NO_ERROR, "");
         self.stage = H2ShutdownStage::Left;
     }
 
-    /// The peer broke a rule that the connection can't go on without.
+    /// Ends the connection with GOAWAY after a connection error of the peer.
     fn fatal(&mut self, fatal: H2ConnectionError) {
         self.worker.stats.h2_errors.increment();
         log::debug!(
@@ -383,23 +383,23 @@ impl H2Session<'_> {
         self.stage = H2ShutdownStage::Over(AfterResponse::Linger);
     }
 
-    /// A stream has ended without a whole response.
+    /// Counts and logs a stream that ended without a complete response.
     fn gone(&mut self, work: &H2Exchange) {
         self.worker.stats.h2_resets.increment();
         work.log(work.sent, &self.worker);
         self.forget(work);
     }
 
-    /// A stream isn't in the table any more.
+    /// Releases the resources of a stream that has left the table.
     fn forget(&mut self, work: &H2Exchange) {
-        // What its handler hadn't taken will never be.
+        // The handler will never take the rest of the body, so the connection's window gets the bytes back.
         self.h2.release_connection_capacity(work.counted() as u32);
         if self.h2.open() == 0 {
             self.idle_ms = self.worker.clock.millis();
         }
     }
 
-    /// Ends a stream that can't be brought to its end.
+    /// Resets a stream that can't be completed.
     fn break_off(&mut self, id: u32, code: H2ErrorCode) {
         if let Some(work) = self.h2.reset(id, code) {
             self.gone(&work);
@@ -427,7 +427,7 @@ impl H2Session<'_> {
             let largest = streams.max_by_key(|it| it.work.held.head_bytes());
             let Some((id, bytes @ 1..)) = largest.map(|it| (it.id, it.work.held.head_bytes()))
             else {
-                // A request that isn't whole has them.
+                // The head bytes belong to an unfinished request.
                 return self.fatal(H2ConnectionError::enhance_your_calm(
                     "an unfinished request takes too much memory",
                 ));
@@ -446,7 +446,7 @@ impl H2Session<'_> {
         }
         match stream.work.state {
             H2ExchangeState::Drain { .. } => self.end_drain(id),
-            // Nothing was done for it yet, so the client may send it again (RFC 9113 §8.7).
+            // No work was done for the request, so the client may send the request again (RFC 9113 §8.7).
             H2ExchangeState::AwaitingRedispatch(_) => {
                 self.break_off(id, H2ErrorCode::REFUSED_STREAM)
             }
@@ -454,7 +454,8 @@ impl H2Session<'_> {
         }
     }
 
-    /// The whole response is on its way.
+    /// Closes a stream after the whole response was put into `out`. Where the client still sends the
+    /// request body, the stream stays open to drain the body.
     fn finish(&mut self, id: u32) {
         let now_ms = self.worker.clock.millis();
         if let Some(stream) = self.h2.stream(id)
@@ -474,7 +475,7 @@ impl H2Session<'_> {
         }
     }
 
-    /// Puts bodies into `out`, in the order that the peer wants; has anything come of it?
+    /// Puts bodies into `out`, in the order of the peer's priorities. Returns true if bytes were added.
     fn fill(&mut self) -> bool {
         let before = self.h2.out.len();
         while let Some((id, window)) = self.h2.next_to_send() {
@@ -487,11 +488,11 @@ impl H2Session<'_> {
         self.h2.out.len() > before
     }
 
-    /// One DATA frame.
+    /// Adds one DATA frame of at most `bytes_max` bytes.
     fn fill_one(&mut self, id: u32, bytes_max: usize) {
         let worker = self.worker.clone();
         let at = self.h2.begin_data(id);
-        // Apart for a moment, since the stream is in there too.
+        // Taken out of `h2`, because the stream is borrowed from `h2` as well.
         let mut out = std::mem::take(&mut self.h2.out);
         let begin = out.len();
         let filled = match self.h2.stream(id) {
@@ -519,18 +520,18 @@ impl H2Session<'_> {
         }
     }
 
-    /// What makes the bodies of live calls goes on while the client takes nothing: it may have to give
-    /// way to another client's call.
+    /// Polls the producers of live responses while the client takes nothing, because a producer may have to
+    /// end in favour of another client's call.
     fn poll_downloads(&mut self, cx: &mut Context<'_>) {
         for stream in self.h2.streams() {
             if let H2ExchangeState::Call(call) = &mut stream.work.state {
-                // Whether something is there is asked again once it can be sent.
+                // The result is checked again once bytes can be sent.
                 call.poll_ready(cx);
             }
         }
     }
 
-    /// Looks at every stream that waits for something of ours; has anything come of it?
+    /// Polls every stream that waits for the server's own work. Returns true if a stream made progress.
     fn poll_streams(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         let mut at = 0;
@@ -539,7 +540,7 @@ impl H2Session<'_> {
             if stream.work.is_waiting() {
                 moved |= self.poll_stream(id, cx);
             }
-            // It may have ended, and another be in its place.
+            // The stream may have ended, with another stream at the same index now.
             at += usize::from(self.h2.streams().get(at).is_some_and(|it| it.id == id));
         }
         moved
@@ -594,8 +595,7 @@ impl H2Session<'_> {
     }
 }
 
-/// Bodies that wait together for being encrypted; what they are pieced together from stands on the
-/// stack.
+/// Most bodies that wait together for encryption; bounds the array of slices on the stack.
 const BODIES_MAX: usize = 16;
-/// For who sets deadlines.
+/// Deadline of a connection without deadlines.
 const IDLE: (u64, ConnectionPhase) = (u64::MAX, ConnectionPhase::Busy);

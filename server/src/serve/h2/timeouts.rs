@@ -1,5 +1,5 @@
-//! Deadlines: whatever is waited for of the peer, the earliest one counts, and when it has passed
-//! what was late is ended: a stream alone where that is enough, else the connection.
+//! Deadlines of an HTTP/2 connection. The connection has one timer, set to the earliest of all deadlines.
+//! After a deadline, the late part is ended: only the stream where possible, else the connection.
 
 use crate::limits::{BODY_GRACE_SECONDS, Limits};
 use crate::serve::connection_ledger::Activity;
@@ -12,11 +12,11 @@ use crate::wire::reject::Reject;
 use std::task::Context;
 use std::time::Duration;
 
-/// How long we wait for a peer to hear that we are leaving.
+/// Time for which the server waits for the peer to receive GOAWAY, in milliseconds.
 const LEAVE_MS: u64 = 1_000;
 
 impl H2Session<'_> {
-    /// Sets the earliest deadline of all.
+    /// Sets the timer to the earliest deadline, and records the activity of the connection.
     pub(super) fn set_deadline(&mut self, cx: &mut Context<'_>) {
         let world = self.worker.world();
         self.note_stalls(cx);
@@ -29,7 +29,8 @@ impl H2Session<'_> {
             .wake_at(self.connection.slot, phase, at_ms, standing, cx.waker());
     }
 
-    /// The connection is to end for another one: with GOAWAY where it is idle, else at once.
+    /// Ends the connection in favour of another connection: with GOAWAY where the connection is idle, else
+    /// at once.
     pub(super) fn give_up(&mut self) {
         if self.h2.open() > 0 || self.socket_stall.since_ms().is_some() {
             self.is_dead = true;
@@ -39,7 +40,7 @@ impl H2Session<'_> {
         }
     }
 
-    /// Notes which responses wait for nothing but the client.
+    /// Records the responses that wait only for the client.
     fn note_stalls(&mut self, cx: &mut Context<'_>) {
         if self.h2.open() == 0 {
             return;
@@ -50,7 +51,7 @@ impl H2Session<'_> {
         for stream in self.h2.streams() {
             is_any_ready |= stream.ready;
             let is_held = stream.is_blocked() || (is_shut && stream.ready);
-            // What the disk has to bring is not the client's fault, and no progress of its either.
+            // A wait for the disk is not the client's fault, and is no progress of the client either.
             if !matches!(stream.work.state, H2ExchangeState::Disk(..)) {
                 stream.work.stall.note(is_held, stream.sent, now_ms);
             }
@@ -66,7 +67,7 @@ impl H2Session<'_> {
         let after = |since_ms: u64, seconds: u32| since_ms + u64::from(seconds) * 1_000;
         if let Some(since_ms) = self.socket_stall.since_ms() {
             return match self.stage {
-                // Who doesn't even take our last words is cut off soon.
+                // A client that doesn't even take the last bytes of the connection is cut off soon.
                 H2ShutdownStage::Over(_) => (since_ms + LEAVE_MS, ConnectionPhase::Write),
                 _ => (
                     after(since_ms, limits.write_stall_seconds),
@@ -113,7 +114,7 @@ impl H2Session<'_> {
         next
     }
 
-    /// A deadline has passed.
+    /// Ends streams, or the connection, past their deadlines.
     pub(super) fn enforce_deadlines(&mut self) {
         let world = self.worker.world();
         let limits = &world.limits;
@@ -126,7 +127,7 @@ impl H2Session<'_> {
             if !is_last && is_late && self.worker.is_client_progressing(self.connection.slot) {
                 self.socket_stall.restart(now_ms);
             } else if is_last || is_late {
-                // There is no way left to say anything.
+                // Nothing more can be sent to the peer.
                 self.is_dead = true;
             }
             return;
@@ -155,12 +156,12 @@ impl H2Session<'_> {
         self.end_slow_bodies(limits, now_ms);
     }
 
-    /// Responses of which the client has allowed too little for too long.
+    /// Resets streams with responses stalled by the client for too long.
     fn end_stalled(&mut self, limits: &Limits, now_ms: u64) {
         let stall_ms = u64::from(limits.write_stall_seconds) * 1_000;
         let is_over = |since_ms: Option<u64>| since_ms.is_some_and(|it| now_ms >= it + stall_ms);
         if is_over(self.window_stall.since_ms()) {
-            // No stream could go on.
+            // No stream could make progress.
             return self.fatal(H2ConnectionError::enhance_your_calm(
                 "the connection's window stayed shut",
             ));
@@ -175,7 +176,7 @@ impl H2Session<'_> {
         }
     }
 
-    /// Requests whose bodies come too slowly.
+    /// Ends requests with bodies that arrive too slowly.
     fn end_slow_bodies(&mut self, limits: &Limits, now_ms: u64) {
         let streams = self.h2.streams().iter();
         let slow: Vec<u32> = streams
@@ -192,14 +193,14 @@ impl H2Session<'_> {
     }
 }
 
-/// Since when a response has made too little progress because its own window holds it. What the
-/// window of the connection holds is timed for all streams together.
+/// Returns when a response began to make too little progress because of the window of its own stream. A
+/// stall by the window of the connection is timed for all streams together.
 fn stalled_since(stream: &H2Stream<Box<crate::serve::h2::H2Exchange>>) -> Option<u64> {
     let is_held = stream.is_blocked();
     stream.work.stall.since_ms().filter(|_| is_held)
 }
 
-/// When a body that the peer owes is too late.
+/// Returns the deadline of a body that the peer still has to send.
 fn body_due(stream: &H2Stream<Box<crate::serve::h2::H2Exchange>>, limits: &Limits) -> Option<u64> {
     if stream.remote == RemoteState::Ended {
         return None;

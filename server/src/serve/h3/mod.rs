@@ -1,9 +1,10 @@
-//! HTTP/3: QUIC by quinn, and above it what `wire::h3` decides.
+//! HTTP/3: QUIC by quinn, below the protocol logic of `wire::h3`.
 //!
-//! One endpoint for all workers: the worker that hosts an address reads its socket, and deals each
-//! new connection to the worker that has the fewest. From then on the connection is that worker's
-//! alone: it decrypts, answers and writes to the socket itself, and only what comes for it passes by
-//! the host. So a client may change its address or port at will, and nothing has to be found anew.
+//! One endpoint serves all workers. The worker that hosts an address reads the socket, and assigns each new
+//! connection to the worker with the fewest connections. From then on the connection belongs to the
+//! assigned worker, which decrypts, answers and writes to the socket. The hosting worker only passes
+//! received datagrams on. A client may change address or port at will: a connection never moves to another
+//! worker.
 
 mod exchange;
 mod call;
@@ -35,51 +36,52 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 
-/// Where new connections can be dealt to: a ledger, written when a worker begins or ends.
+/// Workers that take new connections. The list changes only when a worker starts or ends.
 #[derive(Default)]
 pub struct QuicWorkers {
     seats: Mutex<Vec<QuicWorker>>,
-    /// Handshakes under way with clients whose address may be somebody else's.
+    /// Handshakes under way with clients at addresses that are not validated and may be spoofed.
     unproven: AtomicUsize,
-    /// Connections of all workers.
+    /// Open connections of all workers.
     open: AtomicUsize,
 }
 
 struct QuicWorker {
     hand: UnboundedSender<Incoming>,
-    /// Connections there.
+    /// Number of connections of the worker.
     taken: Arc<AtomicUsize>,
 }
 
-/// What a worker's connections of HTTP/3 share.
+/// State shared by the HTTP/3 connections of a worker.
 #[derive(Default)]
 pub struct H3Context {
     requests: RefCell<Vec<FieldSection>>,
     strings: RefCell<QpackScratch>,
-    /// Sockets that this worker reads for all.
+    /// Endpoints with sockets that the worker reads for all workers.
     hosted: RefCell<Vec<Endpoint>>,
-    /// Sockets that wait until QUIC can be spoken on them.
+    /// Sockets without an endpoint, because the World has no configuration for QUIC.
     unused: RefCell<Vec<UdpSocket>>,
-    /// Connections here; in its seat too.
+    /// Number of connections of the worker, shared with the worker's [`QuicWorker`].
     taken: Arc<AtomicUsize>,
     /// Bytes above `H3_UNACKNOWLEDGED_BYTES_MIN` that the send windows of connections allow, by client.
     windows: RefCell<ClientHoldings>,
-    /// Connections are to look around: a drain has begun, or HTTP/3 was switched off.
+    /// Notified when connections must check whether to go on: a drain has begun, or HTTP/3 was switched
+    /// off.
     told: Notify,
 }
 
 impl H3Context {
-    /// Connections of this worker.
+    /// Returns the number of connections of the worker.
     pub(super) fn open(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// A request to be filled, with the buffers of an earlier one.
+    /// Returns an empty request, with the buffers of an earlier request where possible.
     fn request(&self) -> FieldSection {
         self.requests.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps it for the next.
+    /// Keeps the buffers of a request for a later request.
     fn keep(&self, request: FieldSection) {
         let mut requests = self.requests.borrow_mut();
         if requests.len() < REQUESTS_KEPT_MAX {
@@ -87,13 +89,13 @@ impl H3Context {
         }
     }
 
-    /// Makes every connection look whether it may go on.
+    /// Makes every connection check whether to go on.
     pub(super) fn tell(&self) {
         self.told.notify_waiters();
     }
 }
 
-/// Takes a seat for this worker.
+/// Registers the worker for new connections, and starts the task that admits them.
 pub(super) fn begin(worker: &Rc<Worker>) {
     let (hand, mut incoming) = unbounded_channel();
     let taken = worker.h3.taken.clone();
@@ -106,11 +108,11 @@ pub(super) fn begin(worker: &Rc<Worker>) {
     });
 }
 
-/// Reads this socket from now on, for all workers.
+/// Reads the socket from now on, on behalf of all workers.
 pub(super) fn host(worker: &Rc<Worker>, socket: UdpSocket) -> io::Result<()> {
     let world = worker.world();
     let Some(quic) = world.tls.as_ref().and_then(|tls| tls.quic()) else {
-        // TLS 1.3 is off; another World may bring it.
+        // TLS 1.3 is off; a later World may enable TLS 1.3.
         worker.h3.unused.borrow_mut().push(socket);
         return Ok(());
     };
@@ -124,7 +126,7 @@ pub(super) fn host(worker: &Rc<Worker>, socket: UdpSocket) -> io::Result<()> {
     Ok(())
 }
 
-/// Deals the connections that come.
+/// Assigns new connections of an endpoint to workers.
 async fn deal(worker: Rc<Worker>, endpoint: Endpoint) {
     while let Some(incoming) = endpoint.accept().await {
         if let Some(incoming) = worker.may_come(incoming) {
@@ -133,7 +135,7 @@ async fn deal(worker: Rc<Worker>, endpoint: Endpoint) {
     }
 }
 
-/// A new World: its certificates and bounds hold for connections that begin from now on.
+/// Applies a new World: the certificates and limits hold for connections that begin from now on.
 pub(super) fn configure(worker: &Rc<Worker>) {
     for socket in worker.h3.unused.take() {
         if let Err(error) = host(worker, socket) {
@@ -148,7 +150,7 @@ pub(super) fn configure(worker: &Rc<Worker>) {
     }
 }
 
-/// Nobody may begin on this address any more.
+/// Stops accepting connections on the address.
 pub(super) fn unlisten(worker: &Worker, address: SocketAddr) {
     let is_other = |its: io::Result<SocketAddr>| its.is_ok_and(|its| its != address);
     let mut unused = worker.h3.unused.borrow_mut();
@@ -162,7 +164,7 @@ pub(super) fn unlisten(worker: &Worker, address: SocketAddr) {
     });
 }
 
-/// A drain begins: nothing new, here or on a socket that is read here.
+/// Begins a drain: the worker takes no new connections, and hosted sockets accept none.
 pub(super) fn leave(worker: &Worker) {
     let seats = &worker.shared.quic;
     let taken = &worker.h3.taken;
@@ -175,38 +177,41 @@ pub(super) fn leave(worker: &Worker) {
     worker.h3.tell();
 }
 
-/// The last words of this worker's connections are sent, and where it reads a socket for others,
-/// theirs too.
+/// Waits until the last packets of the worker's connections are sent. A worker that hosts a socket also
+/// waits for the connections of other workers.
 pub(super) async fn end(worker: &Worker) {
     let hosted = worker.h3.hosted.take();
     for endpoint in hosted {
         while worker.shared.quic.open.load(Ordering::Relaxed) > 0 {
             tokio::time::sleep(LOOK).await;
         }
-        // Who didn't hear the end asks again for a while.
+        // A client that missed the close repeats packets for a while, and each packet is answered with
+        // another close.
         let _ = timeout(LAST_WORDS, endpoint.wait_idle()).await;
     }
-    // What a connection has to say is sent when its own task is next polled.
+    // The last packets of a connection are sent when the connection's task is next polled.
     for _ in 0..LAST_TURNS {
         tokio::task::yield_now().await;
     }
 }
 
-/// Requests that are put together at the same time, mostly: who waits holds his own.
+/// Most sets of request buffers that are kept. Few requests are decoded at the same time; a waiting request
+/// keeps the buffers in use.
 const REQUESTS_KEPT_MAX: usize = 16;
-/// How often the host of a socket looks whether all workers are done with it.
+/// Interval at which the host of a socket checks whether connections of other workers are still open.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a closed connection is there at most to say again that it is.
+/// Maximum time for which a closed connection answers packets with a repeated close.
 const LAST_WORDS: Duration = Duration::from_millis(300);
-/// Enough for a connection's task to be woken by its end, and to send it.
+/// Number of yields that suffices for the task of a closed connection to wake and to send the last packet.
 const LAST_TURNS: usize = 4;
 
-/// None where HTTP/3 isn't spoken now.
+/// Returns the configuration of an endpoint; `None` while HTTP/3 is off.
 fn server_config(worker: &Worker) -> Option<quinn::ServerConfig> {
     let world = worker.world();
     world.h3_port?;
     let tls::QuicTls { config, secret } = world.tls.as_ref()?.quic()?;
-    // The first packets are always protected so, whatever is agreed on then (RFC 9001 §5.2).
+    // Initial packets are always protected with AES-128-GCM, independent of the negotiated cipher suite
+    // (RFC 9001 §5.2).
     let initial = TLS13_AES_128_GCM_SHA256.tls13()?.quic_suite()?;
     let crypto = QuicServerConfig::with_initial(config.clone(), initial).ok()?;
     let tokens = hkdf::Salt::new(hkdf::HKDF_SHA256, b"tokens").extract(secret);
@@ -221,8 +226,8 @@ fn server_config(worker: &Worker) -> Option<quinn::ServerConfig> {
 
 fn transport(idle_seconds: u32) -> TransportConfig {
     let mut transport = TransportConfig::default();
-    // Who says nothing at all is gone; who only says that he is there is told to go by us, and needs
-    // a while for that.
+    // The idle timeout of QUIC ends connections of clients that have disappeared. A client that only sends
+    // keep-alives is asked to leave by GOAWAY, hence 5 s more than the configured idle time.
     let silence = Duration::from_secs(u64::from(idle_seconds.max(1)) + 5);
     transport
         .max_concurrent_bidi_streams(limits::H3_STREAMS_MAX.into())
@@ -240,7 +245,7 @@ impl QuicWorkers {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To the worker that has the fewest.
+    /// Assigns the connection to the worker with the fewest connections.
     fn deal(&self, mut incoming: Incoming) {
         let mut seats = self.seats();
         loop {
@@ -251,7 +256,7 @@ impl QuicWorkers {
             let taken = seat.taken.clone();
             match seat.hand.send(incoming) {
                 Ok(()) => return,
-                // That worker has ended.
+                // The worker has ended.
                 Err(back) => incoming = back.0,
             }
             seats.retain(|seat| !Arc::ptr_eq(&seat.taken, &taken));
@@ -259,17 +264,17 @@ impl QuicWorkers {
     }
 }
 
-/// A connection that is counted.
+/// Guard of a counted connection. Dropping the guard counts the connection as closed.
 struct H3ConnectionGuard {
     worker: Rc<Worker>,
-    /// Its entry in the ledger of connections; None once it has left.
+    /// Entry in the ledger of connections; `None` once removed.
     entered: Option<ConnectionEntryGuard>,
-    /// It may be that nobody is at its address.
+    /// True while the client's address is not validated and may be spoofed.
     is_unproven: bool,
 }
 
 impl H3ConnectionGuard {
-    /// Somebody answers there.
+    /// Records that the client's address is validated.
     fn prove(&mut self) {
         if std::mem::take(&mut self.is_unproven) {
             self.worker
@@ -295,13 +300,14 @@ impl Drop for H3ConnectionGuard {
 }
 
 impl Worker {
-    /// Is a client to be dealt with at all? It costs us nothing until then.
+    /// Decides on a new connection. A connection costs the server nothing before the decision. Returns
+    /// `None` where the connection was refused, was sent a Retry packet, or waits for room.
     fn may_come(self: &Rc<Self>, incoming: Incoming) -> Option<Incoming> {
         let world = self.world();
         let is_full = self.is_full();
         let unproven = self.shared.quic.unproven.load(Ordering::Relaxed);
-        // Where clients are counted, a client must not use up the share of another address; and no
-        // connection is given up for an address that may be invented.
+        // Where clients are counted, a client must not use up the share of another address by spoofing the
+        // address. No connection is evicted for an address that may be spoofed.
         let asks_for_proof = is_full
             || unproven >= limits::H3_UNVALIDATED_HANDSHAKES_MAX
             || world.limits.connections_per_address > 0;
@@ -326,7 +332,7 @@ impl Worker {
         }
     }
 
-    /// Deals a connection once another one, which was told to end, has been closed.
+    /// Assigns the connection to a worker once a connection chosen for eviction has closed.
     async fn deal_later(self: Rc<Self>, incoming: Incoming) {
         let patience = Duration::from_millis(limits::H3_ADMISSION_WAIT_MILLISECONDS_MAX);
         let has_room = timeout(patience, async {
@@ -344,7 +350,7 @@ impl Worker {
         }
     }
 
-    /// Begins a connection.
+    /// Starts a connection assigned to the worker.
     fn admit(self: &Rc<Self>, incoming: Incoming) {
         let peer = incoming.remote_address().ip().to_canonical();
         self.clock.tick();

@@ -14,7 +14,7 @@ pub(super) struct PendingRequest {
     stalled_ms: Cell<u64>,
     /// Bytes of the request head in memory.
     head_bytes: Cell<usize>,
-    /// Whether the request was told to end.
+    /// True if the request was ordered to end.
     is_told: Cell<bool>,
     end: Notify,
 }

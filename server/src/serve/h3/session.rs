@@ -1,5 +1,5 @@
-//! One connection of HTTP/3 from its handshake to its end: takes the streams that come, tells the
-//! client when it is to leave, and counts what serves nobody.
+//! An HTTP/3 connection from the handshake to the end: accepts streams, sends GOAWAY when the client has to
+//! leave, and charges the abuse budget for traffic without use.
 
 use super::super::dispatch::{DispatchContext, EndpointLookup};
 use super::super::worker::Worker;
@@ -32,7 +32,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-/// One connection, reached by the tasks of its streams.
+/// State of a connection, shared with the tasks of the streams.
 pub(super) struct H3Session {
     pub(super) worker: Rc<Worker>,
     pub(super) who: ClientInfo,
@@ -41,48 +41,48 @@ pub(super) struct H3Session {
     identity: PairFingerprint,
     control: RefCell<UnidirectionalState>,
     calm: RefCell<AbuseBudget>,
-    /// What it holds in the ledger of requests under way.
+    /// Account of the connection in the ledger of requests under way.
     pub(super) holder: Rc<ConnectionAccount>,
-    /// Requests that wait for something: one connection has at most `H3_STREAMS_MAX` of them.
+    /// Requests that wait, at most `H3_STREAMS_MAX` for a connection.
     waiting: RefCell<Vec<Rc<PendingRequest>>>,
-    /// Told when the connection is to end requests for other clients.
+    /// Woken when the connection has to end requests in favour of other clients.
     shed: Arc<ShedWaker>,
-    /// Requests under way.
+    /// Number of requests under way.
     open: Cell<usize>,
-    /// Of those, how many have a body and wait for a place.
+    /// Number of requests under way that have a body and wait for a place.
     queued: Cell<u32>,
-    /// Bytes that the worker's ledger of send windows has for it.
+    /// Bytes reserved for the connection in the worker's ledger of send windows.
     widened: Cell<usize>,
-    /// In the ledger of connections.
+    /// Entry in the ledger of connections.
     entry: Arc<ConnectionEntry>,
-    /// It has had no request since then.
+    /// Start of the time without a request, in milliseconds of the worker's clock.
     idle_ms: Cell<u64>,
-    /// The number of the next request that comes.
+    /// Stream number expected for the next request.
     next_id: Cell<u64>,
     stage: Cell<H3ShutdownStage>,
-    /// The last request under way has ended.
+    /// Notified when the last request under way has ended.
     rested: Notify,
 }
 
-/// How near its end a connection is.
+/// Stage of the shutdown of a connection.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum H3ShutdownStage {
     Open,
-    /// The first GOAWAY was sent; the client may not know yet.
+    /// The first GOAWAY was sent. The client may not have received the GOAWAY yet.
     Leaving,
-    /// Requests from this number on are not answered.
+    /// Requests from the given stream number on are not answered.
     Left(u64),
 }
 
-/// Says goodbye only after a client could have learned of it: requests that it has sent by then are
-/// answered. So many times the way there and back, and at least this long.
+/// Round trips between the first and the last GOAWAY. A client must have time to receive the first:
+/// requests sent before are answered. The pause is at least [`LEAVE_MIN`] and at most [`LEAVE_MAX`].
 const LEAVE_ROUND_TRIPS: u32 = 4;
 const LEAVE_MIN: Duration = Duration::from_millis(50);
 const LEAVE_MAX: Duration = Duration::from_secs(1);
-/// What GOAWAY names first: the largest number that a request's stream could have.
+/// Stream number in the first GOAWAY: the largest possible number of a request stream.
 const LAST_ID: u64 = frame::INTEGER_MAX - 3;
 
-/// Serves a connection from its handshake on.
+/// Serves a connection from the handshake on.
 pub(super) async fn run(
     connecting: Connecting,
     mut place: H3ConnectionGuard,
@@ -154,22 +154,22 @@ pub(super) async fn run(
     session.serve().await;
 }
 
-/// What a connection woke for.
+/// Event that wakes a connection.
 enum H3SessionEvent {
     Request(SendStream, RecvStream),
     OneWay(RecvStream),
     /// A drain began, or HTTP/3 was switched off.
     Told,
     Rested,
-    /// Requests are to end for other clients.
+    /// Requests have to end in favour of other clients.
     Shed,
     Time,
     Gone,
 }
 
 impl H3Session {
-    /// Serves it until it ends or is given up for another one, which a client that lets nothing be sent
-    /// must not delay.
+    /// Serves the connection until the end, or until an eviction. The eviction does not wait for a client
+    /// that blocks all sending.
     async fn serve(self: Rc<Self>) {
         let mut control = None;
         tokio::select! {
@@ -215,7 +215,8 @@ impl H3Session {
         }
     }
 
-    /// Our control stream, with SETTINGS on it; None if the client doesn't let us.
+    /// Opens the server's control stream and sends SETTINGS. Returns `None` if the client doesn't allow the
+    /// stream.
     async fn open_control(&self) -> Option<SendStream> {
         let world = self.worker.world();
         let seconds = world.limits.head_seconds;
@@ -237,7 +238,7 @@ impl H3Session {
         control
     }
 
-    /// The timer has run out: of idleness, or of leaving.
+    /// Handles the end of the timer, set for the idle time or for the pause between two GOAWAYs.
     async fn time(&self, mut timer: Pin<&mut Sleep>, control: &mut SendStream) {
         self.worker.clock.tick();
         if self.stage.get() == H3ShutdownStage::Leaving {
@@ -249,7 +250,8 @@ impl H3Session {
         let silent = self.worker.clock.millis() - self.idle_ms.get();
         let silent = Duration::from_millis(silent);
         if self.open.get() > 0 || silent < idle {
-            // Nobody sets the timer anew with each request: it looks when it would have been.
+            // A new request does not reset the timer. At the end of the timer, the timer is set to the rest
+            // of the idle time.
             let left = match self.open.get() {
                 0 => idle - silent,
                 _ => idle,
@@ -260,8 +262,9 @@ impl H3Session {
         self.goaway(control, self.next_id.get()).await;
     }
 
-    /// Ends the connection for another one. Where it is idle, the client has a moment to hear which
-    /// requests are not answered; those that come meanwhile are not taken any more.
+    /// Closes the connection in favour of another connection. The client of an idle connection first gets a
+    /// GOAWAY, and a moment to learn which requests are not answered. Requests that arrive meanwhile are
+    /// not taken.
     async fn give_up(&self, control: Option<&mut SendStream>) {
         self.worker.count_eviction();
         if self.open.get() > 0 {
@@ -274,7 +277,7 @@ impl H3Session {
         self.close(H3ErrorCode::H3_NO_ERROR, "");
     }
 
-    /// Notes in the ledger of connections where this one stands.
+    /// Records the activity of the connection in the ledger of connections.
     fn stand(&self) {
         self.entry.set_activity(match self.open.get() {
             0 => Activity::Idle(self.idle_ms.get()),
@@ -282,11 +285,11 @@ impl H3Session {
         });
     }
 
-    /// No request from `id` on is answered.
+    /// Sends GOAWAY: no request from stream number `id` on is answered.
     async fn goaway(&self, control: &mut SendStream, id: u64) {
         let mut bytes = Vec::new();
         frame::push_goaway(id, &mut bytes);
-        // A client that takes nothing of its control stream isn't waited for.
+        // A client that doesn't read the control stream must not delay the connection.
         let _ = timeout(LEAVE_MAX, control.write_all(&bytes)).await;
     }
 
@@ -299,7 +302,7 @@ impl H3Session {
         Duration::from_secs(seconds.max(1).into())
     }
 
-    /// A request's stream has begun: answers it at once where that can be, else in a task of its own.
+    /// Handles a new request stream: answers at once where possible, else in a task of its own.
     fn request(self: &Rc<Self>, send: SendStream, recv: RecvStream) {
         self.worker.clock.tick();
         let id = u64::from(VarInt::from(send.id()));
@@ -316,7 +319,7 @@ impl H3Session {
         }
     }
 
-    /// Reads a stream that goes one way, for as long as it lasts.
+    /// Reads a unidirectional stream until the end of the stream.
     async fn listen(self: Rc<Self>, mut recv: RecvStream) {
         let mut inbound = UnidirectionalStream::default();
         loop {
@@ -356,7 +359,7 @@ impl H3Session {
             .map_err(|fatal| self.fatal(fatal));
     }
 
-    /// What serves no response costs patience.
+    /// Charges the abuse budget for traffic without use for any response.
     pub(super) fn charge_abuse(
         &self,
         points: u32,
@@ -376,12 +379,12 @@ impl H3Session {
         Ok(())
     }
 
-    /// A whole response gives some back.
+    /// Refunds a part of the abuse budget for a complete response.
     pub(super) fn served(&self) {
         self.calm.borrow_mut().refund(limits::RESPONSE_POINTS);
     }
 
-    /// Notes since when which of the requests have been stalled.
+    /// Records the start of the longest stall among the waiting requests.
     pub(super) fn note_stalls(&self) {
         let waiting = self.waiting.borrow();
         let longest_ms = waiting.iter().map(|it| it.stalled_ms()).min();
@@ -413,12 +416,12 @@ impl H3Session {
         }
     }
 
-    /// A request has to wait.
+    /// Adds a request to the waiting requests.
     pub(super) fn begin_wait(&self, waiting: &Rc<PendingRequest>) {
         self.waiting.borrow_mut().push(Rc::clone(waiting));
     }
 
-    /// A request that had to wait has ended.
+    /// Removes a finished request from the waiting requests.
     pub(super) fn end_wait(&self, waiting: &Rc<PendingRequest>) {
         self.waiting
             .borrow_mut()
@@ -426,13 +429,13 @@ impl H3Session {
         self.note_stalls();
     }
 
-    /// A request begins.
+    /// Counts a request that begins.
     pub(super) fn enter(&self) {
         self.open.set(self.open.get() + 1);
         self.stand();
     }
 
-    /// A request has ended.
+    /// Counts a request as ended.
     pub(super) fn leave(&self) {
         self.open.set(self.open.get() - 1);
         if self.open.get() == 0 {
@@ -467,7 +470,7 @@ impl H3Session {
             .set_send_window(limits::H3_UNACKNOWLEDGED_BYTES_MIN + window);
     }
 
-    /// Whether more may be on its way than `H3_UNACKNOWLEDGED_BYTES_MIN`.
+    /// Returns true if the send window is larger than `H3_UNACKNOWLEDGED_BYTES_MIN`.
     pub(super) fn is_widened(&self) -> bool {
         self.widened.get() > 0
     }
@@ -484,7 +487,7 @@ impl H3Session {
         }
     }
 
-    /// The number of acknowledgements that the client has sent.
+    /// Returns the number of acknowledgements sent by the client.
     pub(super) fn acknowledgements(&self) -> u64 {
         self.quic.stats().frame_rx.acks
     }
@@ -495,7 +498,8 @@ impl H3Session {
         self.close(H3ErrorCode::H3_NO_ERROR, "nothing was acknowledged");
     }
 
-    /// So many more wait for a place, or fewer: what has come of their bodies is beside the window.
+    /// Changes the number of bodies that wait for a place by `more`, which may be negative. Received bytes
+    /// of waiting bodies don't use up the connection's receive window.
     pub(super) fn queue(&self, more: i32) {
         let queued = self.queued.get().saturating_add_signed(more);
         self.queued.set(queued);
@@ -504,12 +508,12 @@ impl H3Session {
         self.quic.set_receive_window(window.into());
     }
 
-    /// Will this connection end when what is under way has ended?
+    /// Returns true if the connection ends after the requests under way.
     pub(super) fn is_leaving(&self) -> bool {
         self.stage.get() != H3ShutdownStage::Open
     }
 
-    /// The peer broke a rule that the connection can't go on without.
+    /// Closes the connection after a connection error of the peer.
     pub(super) fn fatal(&self, fatal: H3ConnectionError) {
         if self.quic.close_reason().is_some() {
             return;
@@ -542,15 +546,15 @@ impl Drop for H3Session {
     }
 }
 
-/// A timer that isn't needed any more.
+/// Duration of a timer that is no longer needed.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 
-/// A code as QUIC carries it.
+/// Converts an error code to the integer type of QUIC.
 pub(super) fn varint(code: H3ErrorCode) -> VarInt {
     VarInt::from_u32(code.0)
 }
 
-/// Polls once, for what can be done without waiting.
+/// Polls a future once, for a result that is available without waiting.
 pub(super) fn now<F: Future>(future: F) -> Poll<F::Output> {
     let mut nobody = Context::from_waker(std::task::Waker::noop());
     pin!(future).poll(&mut nobody)

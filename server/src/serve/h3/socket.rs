@@ -1,6 +1,6 @@
-//! The socket of an endpoint, without the kernel's gluing together of datagrams that come (GRO): for
-//! it, quinn would set aside 3 MB for reading, which is more than the whole server takes otherwise.
-//! What comes are requests and acknowledgements; 32 of them are still read by one call.
+//! UDP socket of an endpoint, without generic receive offload (GRO) of the kernel. For GRO, quinn would
+//! allocate 3 MB of receive buffers, more than all other memory of the server. Clients send mostly small
+//! requests and acknowledgements; 32 datagrams are still read by one call.
 
 use crate::base::sys;
 use quinn::udp::{RecvMeta, Transmit};
@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 pub(super) struct QuicSocket(Arc<dyn AsyncUdpSocket>);
 
 impl QuicSocket {
-    /// Must be called within the worker's runtime.
+    /// Wraps a socket. The caller must be within the runtime of the worker.
     pub(super) fn new(socket: UdpSocket) -> io::Result<Arc<QuicSocket>> {
         let same = socket.try_clone()?;
         let wrapped = TokioRuntime.wrap_udp_socket(socket)?;
