@@ -265,7 +265,7 @@ pub fn deployed_folder(root: &Path) -> Option<PathBuf> {
 /// State of a root before a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootState {
-    /// Missing file.
+    /// No file at the path.
     Nothing,
     /// Empty folder.
     EmptyFolder,

@@ -228,9 +228,9 @@ pub fn control_sockets(
     Ok(sockets)
 }
 
-/// Makes a folder for the process's user alone (parents with the usual mode), or checks that an existing
-/// folder belongs to the user: in `/tmp`, another user may have made the folder first. Root gives a new
-/// folder to `owner`.
+/// Makes a folder for the user of the process alone (parents with the usual mode), or checks that an
+/// existing folder belongs to the user: in `/tmp`, another user may have made the folder first. Root
+/// accepts any owner, and gives a new folder to `owner`.
 pub fn prepare_folder(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
     let way = TrustedPath::resolve(folder, LastLink::Follow, MissingFolder::Make)?;
     if way.stat()?.is_none() {

@@ -366,7 +366,8 @@ fn bind_tcp(listen: &ListenAddress, workers: usize) -> io::Result<Vec<TcpListene
 /// Seconds until a connection without a first byte is accepted; with a first byte, a connection is accepted
 /// at once (TCP_DEFER_ACCEPT).
 const FIRST_BYTES_SECONDS: u32 = 1;
-/// The kernel repeats its SYN-ACK after a second, and lets in who answers that.
+/// Time until the sockets of a retired address close. The kernel repeats the SYN-ACK after 1 s, and accepts
+/// a client that acknowledges the repetition.
 pub const RETIRE_DELAY: Duration = Duration::from_millis(1_300);
 
 /// Sets options that accepted connections inherit, to save a system call for each connection.
