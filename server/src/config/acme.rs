@@ -80,7 +80,7 @@ pub struct ManagedCertificate {
 
 impl Config {
     /// Returns the certificates to request: a certificate for each site without a configured certificate
-    /// and with at least a name that the directory can validate.
+    /// and with at least one name that the directory can validate.
     pub fn managed_certificates(&self) -> Vec<ManagedCertificate> {
         let wanted = self.sites.iter().filter_map(|site| {
             let file = self.acme_file(site)?;

@@ -360,8 +360,8 @@ impl Checker<'_> {
         self.config.point(path.span(), what, help)
     }
 
-    /// Returns the account of the process. After the server has dropped to `user`, a reload reports missing
-    /// rights in the words of `anthill check`, which root runs.
+    /// Returns the account of the process, with the name in `user` where the uid is equal. An error at a
+    /// reload, after privileges were dropped, therefore reads like the error of `anthill check` run by root.
     fn own_account(&self) -> Option<UnixAccount> {
         let uid = rustix::process::geteuid().as_raw();
         let user = self.config.server.user.as_ref();

@@ -248,7 +248,7 @@ pub(super) fn is_field_value(text: &str) -> bool {
 }
 
 /// Returns the reason why a field can't be set by the operator, or `None` if the field can be set. The
-/// server sets the reserved fields.
+/// server derives the reserved fields from the connection, the file or `mime`.
 pub(super) fn reserved_field(name: &str) -> Option<&'static str> {
     let framing = [
         "connection",

@@ -125,7 +125,8 @@ impl Listeners {
     }
 
     /// Takes over sockets that a service manager has bound. A socket on a port of `https` speaks TLS. A
-    /// socket on any other port doesn't, unless the socket is the only one and its port isn't in `http`.
+    /// socket on any other port doesn't, unless `https` has an address, the port isn't in `http`, and the
+    /// manager passed no other TCP socket.
     pub fn adopt(&mut self, config: &Config, passed: Vec<OwnedFd>) -> io::Result<()> {
         let (datagrams, passed): (Vec<_>, Vec<_>) = passed.into_iter().partition(is_datagram);
         let mut datagrams: Vec<_> = datagrams.into_iter().map(UdpSocket::from).collect();
@@ -222,7 +223,7 @@ impl Listeners {
             .map(|address| (address.bound, address.secure))
     }
 
-    /// Returns the port that redirects to https name if the operator configures none. An address that
+    /// Returns the port in redirects to https, unless the operator configures another port. An address that
     /// `config` gives up doesn't count, even while the address is still bound.
     pub fn https_port(&self, config: &Config) -> Option<u16> {
         self.addresses
@@ -256,8 +257,8 @@ impl Listeners {
 }
 
 impl BoundAddress {
-    /// Returns `v6_only` as configured. An address passed in by a service manager isn't in the
-    /// configuration, and is taken for IPv6 only.
+    /// Returns `v6_only` as configured. An address missing from the configuration, such as a socket passed
+    /// in by a service manager, is taken for IPv6 only.
     fn v6_only(&self, config: &Config) -> bool {
         let mut listens = wanted(config);
         let asked = listens.find(|(listen, ..)| listen.address == self.asked);
@@ -298,7 +299,7 @@ fn is_datagram(socket: &OwnedFd) -> bool {
 }
 
 /// Turns a failed bind of the UDP port into a warning, and the address goes on without HTTP/3. The failure
-/// is an error if the operator set `http3` in the configuration.
+/// is an error if the operator set `http3 = true`.
 fn or_without(
     config: &Config,
     address: SocketAddr,
@@ -363,11 +364,11 @@ fn bind_tcp(listen: &ListenAddress, workers: usize) -> io::Result<Vec<TcpListene
     Ok(sockets)
 }
 
-/// Seconds until a connection without a first byte is accepted; with a first byte, a connection is accepted
-/// at once (TCP_DEFER_ACCEPT).
+/// Approximate seconds until a connection without a first byte is accepted (TCP_DEFER_ACCEPT). The first
+/// byte has the connection accepted at once.
 const FIRST_BYTES_SECONDS: u32 = 1;
-/// Time until the sockets of a retired address close. The kernel repeats the SYN-ACK after 1 s, and accepts
-/// a client that acknowledges the repetition.
+/// Time until the sockets of a retired address close. The kernel repeats the SYN-ACK after 1 s, and the
+/// client's acknowledgement completes a connection that was still waiting for a first byte.
 pub const RETIRE_DELAY: Duration = Duration::from_millis(1_300);
 
 /// Sets options that accepted connections inherit, to save a system call for each connection.

@@ -181,13 +181,13 @@ pub(super) fn pending_head_bytes(memory_max: u64) -> usize {
     bytes.min(limits::PENDING_HEAD_BYTES_MAX as u64) as usize
 }
 
-/// Returns the port that redirects to https name.
+/// Returns the port in redirects to https: `public_port`, or the port of a bound address.
 pub(super) fn https_port(config: &Config, listeners: &Listeners) -> Option<u16> {
     let public = config.server.public_port;
     public.or_else(|| listeners.https_port(config))
 }
 
-/// Returns the port announced for HTTP/3.
+/// Returns the port announced for HTTP/3: `public_port`, or the port of a bound address.
 pub(super) fn h3_port(config: &Config, listeners: &Listeners) -> Option<u16> {
     let bound = listeners.quic_port(config)?;
     Some(config.server.public_port.unwrap_or(bound))
