@@ -41,6 +41,6 @@ fn distance(a: &[char], b: &[char]) -> usize {
     last[b.len()]
 }
 
-/// Maximum length of a typed word in characters. A longer word is unlikely to be misspelt, and the comparison
-/// takes quadratic time.
+/// Maximum length of a typed word in characters. A longer word is no likely typing mistake, and the
+/// comparison takes quadratic time.
 const WORD_MAX: usize = 40;
