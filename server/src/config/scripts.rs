@@ -1,4 +1,4 @@
-//! Keys of a route whose responses come from programs: scripts, repositories of git, and the variables of
+//! Keys of a route with responses from programs: scripts, repositories of git, and the variables of
 //! the programs.
 
 use std::ops::Range;
