@@ -1,5 +1,5 @@
-//! `[tls] acme`: which directory issues certificates, how it is shown that a name is ours, and which
-//! sites get one.
+//! `[tls] acme`: the directory that issues certificates, the challenge that validates names, and the sites
+//! with a managed certificate.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -12,43 +12,43 @@ use super::{Config, ServerConfig, SiteConfig};
 use crate::config::suggestion::suggest;
 use crate::config::toml_reader::{KeyedValue, Seconds, SourceText, TableSchema};
 
-/// `[tls] acme`
+/// Configuration in `[tls] acme`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmeConfig {
-    /// Where it stands in the file.
+    /// Position in the file.
     pub span: Range<usize>,
-    /// Whom the directory may write to.
+    /// E-mail address of the operator for messages from the directory.
     pub email: Option<String>,
-    /// The URL of the directory, https.
+    /// URL of the directory, https.
     pub directory: String,
-    /// How names are validated; None = http-01, else tls-alpn-01.
+    /// Challenge for validating names; `None` = http-01, else tls-alpn-01.
     pub challenge: Option<ChallengeType>,
-    /// The program that publishes TXT records for dns-01.
+    /// Program that publishes TXT records for dns-01.
     pub hook: Option<Spanned<PathBuf>>,
-    /// Seconds that the hook may take.
+    /// Timeout of the hook in seconds.
     pub hook_seconds: u64,
-    /// PEM file of the authorities that the directory's own certificate comes from; None = those
-    /// that the system trusts.
+    /// PEM file with the authorities for the directory's own certificate; `None` = the authorities of the
+    /// system.
     pub ca: Option<Spanned<PathBuf>>,
     /// External account binding.
     pub eab: Option<EabConfig>,
-    /// The certificate profile that is asked for.
+    /// Certificate profile to request.
     pub profile: Option<String>,
 }
 
-/// How it is shown that a name is ours (RFC 8555 §8, RFC 8737).
+/// Challenge that proves control of a name (RFC 8555 §8, RFC 8737).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChallengeType {
-    /// A file over plain HTTP, port 80.
+    /// File over plain HTTP, port 80.
     Http01,
-    /// A certificate in a handshake, port 443.
+    /// Certificate in a TLS handshake, port 443.
     TlsAlpn01,
-    /// A TXT record, which a hook publishes.
+    /// TXT record, published by a hook.
     Dns01,
 }
 
 impl ChallengeType {
-    /// As it is written.
+    /// Returns the name in the configuration.
     pub fn name(self) -> &'static str {
         CHALLENGES[self as usize].0
     }
@@ -57,9 +57,9 @@ impl ChallengeType {
 /// External account binding (RFC 8555 §7.3.4).
 #[derive(Clone, PartialEq, Eq)]
 pub struct EabConfig {
-    /// The key's identifier.
+    /// Identifier of the key.
     pub kid: String,
-    /// The MAC key.
+    /// MAC key.
     pub key: Vec<u8>,
 }
 
@@ -69,18 +69,18 @@ impl std::fmt::Debug for EabConfig {
     }
 }
 
-/// What a site gets of its own accord.
+/// Certificate requested for a site through ACME.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedCertificate {
-    /// Names for its certificate; never empty.
+    /// Names in the certificate; never empty.
     pub names: Vec<String>,
-    /// Its file, key and chain together.
+    /// File with the key and the chain.
     pub file: PathBuf,
 }
 
 impl Config {
-    /// The certificates that are to be asked for: one for each site that has none of its own and
-    /// that the directory can validate a name of.
+    /// Returns the certificates to request: a certificate for each site without a configured certificate
+    /// and with at least one name that the directory can validate.
     pub fn managed_certificates(&self) -> Vec<ManagedCertificate> {
         let wanted = self.sites.iter().filter_map(|site| {
             let file = self.acme_file(site)?;
@@ -90,7 +90,7 @@ impl Config {
         wanted.collect()
     }
 
-    /// Names that no certificate is asked for, and why.
+    /// Returns the names without a requested certificate, each with the reason.
     pub fn unmanaged_names(&self) -> Vec<(String, &'static str)> {
         let mut skipped = Vec::new();
         if self.tls.acme.is_none() {
@@ -106,27 +106,28 @@ impl Config {
         skipped
     }
 
-    /// The file of the certificate that comes by itself for this site; None if none does.
+    /// Returns the file of the managed certificate of a site; `None` for a site without a managed
+    /// certificate.
     pub fn acme_file(&self, site: &SiteConfig) -> Option<PathBuf> {
         if self.tls.acme.is_none() || site.certificate.is_some() || self.server.https.is_empty() {
             return None;
         }
         let first = certified(site).next()?;
         let mut file = self.server.state.get_ref().join("acme/certificates");
-        // `*` is a letter that shells and people stumble over.
+        // `*` in a file name would be expanded by shells.
         file.push(first.replace('*', "_"));
         file.push("certificate.pem");
         Some(file)
     }
 }
 
-/// The names of a site that a directory can validate.
+/// Returns the names of a site that a directory can validate.
 fn certified(site: &SiteConfig) -> impl Iterator<Item = &str> {
     let names = site.names.iter().map(|name| name.get_ref().as_str());
     names.filter(|name| unfit(name).is_none())
 }
 
-/// Why no directory would validate this name.
+/// Returns the reason why no directory validates a name, or `None` for a valid name.
 fn unfit(name: &str) -> Option<&'static str> {
     if name == "*" {
         return Some("it stands for any name");
@@ -142,8 +143,8 @@ fn unfit(name: &str) -> Option<&'static str> {
     local.then_some("it is a local name")
 }
 
-/// Names that are nobody's on the internet (RFC 6761, 6762, 7686, 8375, 9476 and the one that ICANN
-/// keeps free for private networks), and those that routers at home give out all the same.
+/// Top-level names reserved for local use (RFC 6761, 6762, 7686, 8375, 9476, and the name that ICANN
+/// reserves for private networks), and names that home routers assign without a reservation.
 const LOCAL: [&str; 12] = [
     "local",
     "localhost",
@@ -179,7 +180,7 @@ static EAB: TableSchema = TableSchema {
     later: &[],
 };
 
-/// By the order of [`ChallengeType`].
+/// Challenges by name, in the order of [`ChallengeType`].
 const CHALLENGES: [(&str, ChallengeType); 3] = [
     ("http-01", ChallengeType::Http01),
     ("tls-alpn-01", ChallengeType::TlsAlpn01),
@@ -195,7 +196,8 @@ const DIRECTORIES: [(&str, &str); 2] = [
         "https://acme-staging-v02.api.letsencrypt.org/directory",
     ),
 ];
-/// Until a record is seen everywhere takes many providers a minute or two.
+/// Default timeout of the hook in seconds. With many providers, a record takes 1 to 2 minutes to be visible
+/// everywhere.
 const HOOK_SECONDS: u64 = 300;
 
 /// Reads `acme = { … }`.
@@ -293,10 +295,10 @@ fn eab(item: KeyedValue<'_, '_>) -> Result<EabConfig, OperatorError> {
     Ok(EabConfig { kid, key: bytes })
 }
 
-/// A shorter MAC key was copied in part.
+/// Minimum length of a MAC key in bytes; a shorter key is probably copied in part.
 const EAB_KEY_BYTES_MIN: usize = 16;
 
-/// Base64 of either alphabet, padded or not: CAs show keys in all of these ways.
+/// Decodes base64 of either alphabet, with or without padding: CAs show keys in all four forms.
 fn base64url(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
     let (mut bits, mut count) = (0u32, 0);
@@ -319,7 +321,7 @@ fn base64url(text: &str) -> Option<Vec<u8>> {
     (count < 6).then_some(bytes)
 }
 
-/// Refuses what the other tables make impossible.
+/// Refuses settings of `acme` that other tables make impossible.
 pub(super) fn refuse_impossible(
     source: &SourceText<'_>,
     acme: &AcmeConfig,

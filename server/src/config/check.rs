@@ -1,5 +1,5 @@
-//! Looks at what a configuration names: folders that are served, files that must be readable by
-//! the account that will serve them, places that are written to.
+//! Checks of the files and folders in a configuration: served folders, files to be read by the account the
+//! server drops to, and places to be written.
 
 use std::fs::Metadata;
 use std::path::{Component, Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::config::unix_account::UnixAccount;
 use crate::handler::git::http::is_repository;
 use crate::handler::git::post_receive::git_folder;
 
-/// Whether all that the configuration names is there and can be used. Returns warnings: what works
-/// but probably isn't meant.
+/// Checks that all files and folders in the configuration exist and can be used. Returns warnings about
+/// settings that work but are probably not intended.
 pub fn check(config: &Config) -> Result<Vec<String>, OperatorError> {
     let checker = Checker {
         config,
@@ -46,7 +46,7 @@ pub fn check(config: &Config) -> Result<Vec<String>, OperatorError> {
     Ok(checker.warnings())
 }
 
-/// The account that will serve, if it is another one than the one that checks.
+/// Returns the account the server drops to. `None` if the server keeps the account of the checking process.
 fn account(config: &Config) -> Result<Option<UnixAccount>, OperatorError> {
     let Some(user) = &config.server.user else {
         return Ok(None);
@@ -80,7 +80,7 @@ struct Checker<'c> {
 impl Checker<'_> {
     fn site(&self, site: &SiteConfig) -> Result<(), OperatorError> {
         if let Some(deployment) = self.config.deployment_to(site) {
-            // What lies in it is up to who pushes.
+            // The content of a deployed root is not checked, since the content comes with a push.
             self.deployed(&deployment)?;
         } else if let Some(root) = &site.root {
             self.folder(root)?;
@@ -130,8 +130,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A client certificate is shown in a TLS handshake and nowhere else: a site that demands one must
-    /// not be served over plain HTTP, be it HTTP/1.1 or h2c.
+    /// Refuses a site with `client_ca` that is served over plain HTTP (HTTP/1.1 or h2c): a client presents
+    /// a certificate only in a TLS handshake.
     fn demands_tls(&self, site: &SiteConfig) -> Result<(), OperatorError> {
         let Some(client_ca) = &site.client_ca else {
             return Ok(());
@@ -156,7 +156,7 @@ impl Checker<'_> {
         Err(self.config.point(span, what, help))
     }
 
-    /// A folder to serve.
+    /// Checks a folder to serve.
     fn folder(&self, folder: &Spanned<PathBuf>) -> Result<(), OperatorError> {
         let metadata = self.metadata(folder, "folder")?;
         if !metadata.is_dir() {
@@ -168,7 +168,7 @@ impl Checker<'_> {
         self.allowed(folder, 4 | 1, "read")
     }
 
-    /// A folder of repositories, which is none itself.
+    /// Checks a folder of repositories, and refuses a folder that is itself a repository.
     fn repositories(&self, git: &super::GitConfig) -> Result<(), OperatorError> {
         self.folder(&git.folder)?;
         if !is_repository(git.folder.get_ref()) {
@@ -181,7 +181,8 @@ impl Checker<'_> {
         Err(self.config.point(git.folder.span(), what, help))
     }
 
-    /// A folder that a branch becomes: its repository is there, and its place is ours to fill.
+    /// Checks the root of a deployment: the repository exists, and the root is missing, empty or a link to
+    /// a deployed tree.
     fn deployed(&self, deployment: &Deployment<'_>) -> Result<(), OperatorError> {
         self.deployed_from(deployment)?;
         let span = || deployment.deploy.site.span();
@@ -209,7 +210,7 @@ impl Checker<'_> {
             let help = "a root is put into a folder";
             return Err(self.config.point(span(), what, help));
         }
-        // The new tree lies beside the root, and the link that takes its place.
+        // A deployment makes the new tree and the new link in the folder above the root.
         self.allowed(&above, 4 | 2 | 1, "write")?;
         match deployed_folder(root).filter(|trees| trees.is_dir()) {
             Some(trees) => self.allowed(&Spanned::new(span(), trees), 4 | 2 | 1, "write"),
@@ -217,7 +218,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The repository of a deployment.
+    /// Checks the repository of a deployment.
     fn deployed_from(&self, deployment: &Deployment<'_>) -> Result<(), OperatorError> {
         let span = deployment.deploy.repository.span();
         let named = deployment.repository();
@@ -232,7 +233,7 @@ impl Checker<'_> {
         Err(self.config.point(span, what, help))
     }
 
-    /// A file to read.
+    /// Checks a file to read.
     fn file(&self, file: &Spanned<PathBuf>, kind: &str) -> Result<(), OperatorError> {
         let metadata = self.metadata(file, kind)?;
         if !metadata.is_file() {
@@ -246,7 +247,7 @@ impl Checker<'_> {
         self.allowed(file, 4, "read")
     }
 
-    /// A program to run.
+    /// Checks a program to run.
     fn program(&self, program: &Spanned<PathBuf>) -> Result<(), OperatorError> {
         if !self.metadata(program, "program")?.is_file() {
             let what = format!("{} is no program", program.get_ref().display());
@@ -306,7 +307,7 @@ impl Checker<'_> {
         })
     }
 
-    /// Whether the account that will serve may do this.
+    /// Checks that the account the server runs under has the rights in `bits` (4 read, 2 write, 1 enter).
     fn allowed(&self, path: &Spanned<PathBuf>, bits: u32, verb: &str) -> Result<(), OperatorError> {
         let us = match &self.account {
             None if accessible(path.get_ref(), bits) => return Ok(()),
@@ -327,7 +328,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What keeps an account from a path, and the command that lets it.
+    /// Returns the error for an account without access to a path, with the command that grants access.
     fn refused(
         &self,
         path: &Spanned<PathBuf>,
@@ -359,8 +360,8 @@ impl Checker<'_> {
         self.config.point(path.span(), what, help)
     }
 
-    /// The account of this process. A server that has dropped to `user` is refused what its operator has
-    /// to change, and says so as `anthill check` does, which root runs.
+    /// Returns the account of the process, with the name in `user` where the uid is equal. An error at a
+    /// reload, after privileges were dropped, therefore reads like the error of `anthill check` run by root.
     fn own_account(&self) -> Option<UnixAccount> {
         let uid = rustix::process::geteuid().as_raw();
         let user = self.config.server.user.as_ref();
@@ -369,7 +370,8 @@ impl Checker<'_> {
         configured.filter(|it| it.uid == uid).or_else(own)
     }
 
-    /// A log's folder must be there and be writable, so must be a file that already exists.
+    /// Checks that an existing log file is writable, or that the folder of a missing log file exists and is
+    /// writable.
     fn log(&self, log: &Spanned<LogTarget>) -> Result<(), OperatorError> {
         let LogTarget::File(path) = log.get_ref() else {
             return Ok(());
@@ -392,14 +394,16 @@ impl Checker<'_> {
         self.allowed(&folder, 2 | 1, "write")
     }
 
-    /// The state folder is made at start if it is missing, by root if we are.
+    /// Checks that the state folder is writable, or that a missing state folder can be made at the start
+    /// (by root if root runs the check).
     fn state(&self) -> Result<(), OperatorError> {
         let state = &self.config.server.state;
         if state.get_ref().is_dir() {
             let Some(account) = &self.account else {
                 return self.allowed(state, 4 | 2 | 1, "write");
             };
-            // What root left in it is to be theirs as well: ticket keys, the self-signed key.
+            // Files made by root in the state folder (ticket keys, the self-signed key) must belong to the
+            // account as well.
             if account.stopped_at(state.get_ref(), 4 | 2 | 1).as_ref() == Some(state.get_ref()) {
                 let (shown, name) = (state.get_ref().display(), &account.name);
                 let what = format!("{shown} can't be written by user `{name}`");
@@ -429,8 +433,8 @@ impl Checker<'_> {
         Err(self.config.point(state.span(), what, help))
     }
 
-    /// Passwords, keys and state are hidden from clients wherever they lie, but one mistake in that would
-    /// give them away: they must not lie in a served folder at all.
+    /// Refuses password files, keys and state in a served folder. The server hides the files from clients
+    /// in any folder; the check is a second defence against a mistake in the first.
     fn nothing_secret_is_served(&self) -> Result<(), OperatorError> {
         let sites = || self.config.sites.iter();
         let secrets = sites()
@@ -462,7 +466,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// What else helps where something secret lies in a served folder that holds the configuration too.
+    /// Suggests another root for a secret in a served folder, if the served folder also holds the
+    /// configuration.
     fn other_root(&self, root: &Path) -> Option<String> {
         let folder = &self.config.folder;
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -475,7 +480,8 @@ impl Checker<'_> {
         })
     }
 
-    /// The served folder that a file lies in, unless a part of its path is hidden from clients.
+    /// Returns the served folder that contains the file, unless a hidden part of the path keeps clients
+    /// from the file.
     fn served_from(&self, path: &Path) -> Option<&Path> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let path = real(path);
@@ -543,8 +549,8 @@ impl Checker<'_> {
         warnings
     }
 
-    /// Scripts that lie in a served folder: they are run below the route's path, but their source is
-    /// sent where that folder is.
+    /// Warns of scripts in a served folder: the route runs the scripts, but the source is sent to clients
+    /// below the path of the served folder.
     fn shown_scripts(&self, route: &super::RouteConfig) -> Option<String> {
         let Some(TargetConfig::Cgi(cgi)) = &route.target else {
             return None;
@@ -567,7 +573,7 @@ impl Checker<'_> {
     }
 }
 
-/// A repository that is deployed from, and can't be pushed to because it isn't exported.
+/// Warns of a deployment's repository that refuses pushes because the repository isn't exported.
 fn not_exported(deployment: &Deployment<'_>) -> Option<String> {
     let is_refused = deployment.git.push && !deployment.git.exports_all;
     let folder = git_folder(&deployment.repository()).filter(|_| is_refused)?;
@@ -581,8 +587,8 @@ fn not_exported(deployment: &Deployment<'_>) -> Option<String> {
     })
 }
 
-/// A backend that gets every path, and may run whatever file that leads to: PHP takes
-/// `/upload/ant.jpg/x.php` for a script `ant.jpg` unless it was told otherwise.
+/// Warns of a FastCGI backend that gets every path and may run the wrong file: PHP runs `ant.jpg` as a
+/// script for `/upload/ant.jpg/x.php`, unless configured otherwise.
 fn takes_all(route: &super::RouteConfig) -> Option<String> {
     let Some(TargetConfig::Backend(backend)) = &route.target else {
         return None;
@@ -597,8 +603,8 @@ fn takes_all(route: &super::RouteConfig) -> Option<String> {
     })
 }
 
-/// Reports a rewrite to a path that has a redirect or another rewrite. The server does not follow
-/// the second route but looks for a file of the site, and the site has no such file.
+/// Warns of a rewrite to a path that has a redirect or another rewrite. The server does not follow the
+/// second route but looks for a file of the site, and the site has no such file.
 fn leads_nowhere(site: &SiteConfig, route: &super::RouteConfig) -> Option<String> {
     let Some(TargetConfig::Rewrite(to)) = &route.target else {
         return None;
@@ -630,12 +636,12 @@ fn leads_nowhere(site: &SiteConfig, route: &super::RouteConfig) -> Option<String
     })
 }
 
-/// What `users` names.
+/// Kind of the file in `users`, as shown in errors.
 const USER_FILE: &str = "user file";
-/// What `tickets` names.
+/// Kind of the file in `tickets`, as shown in errors.
 const KEY_FILE: &str = "key file";
 
-/// What lies in the same folder under nearly the same name.
+/// Returns the file in the same folder with the most similar name.
 fn sibling(path: &Path) -> Option<PathBuf> {
     let folder = path.parent()?;
     let names: Vec<String> = std::fs::read_dir(folder)
@@ -650,14 +656,14 @@ fn sibling(path: &Path) -> Option<PathBuf> {
     Some(folder.join(meant))
 }
 
-/// A folder of more is not searched for what might have been meant.
+/// Maximum number of files to compare in a folder when searching for a similar name.
 const SIBLINGS_MAX: usize = 1_000;
 
 fn participle(verb: &str) -> &'static str {
     if verb == "write" { "written" } else { "read" }
 }
 
-/// Whether this process may do it, by the kernel's own judgement.
+/// Returns true if the kernel grants the process the rights in `bits` (4 read, 2 write, 1 enter).
 fn accessible(path: &Path, bits: u32) -> bool {
     let mut access = rustix::fs::Access::EXISTS;
     for (bit, flag) in [

@@ -1,5 +1,5 @@
-//! `deploy` of a route: which branch of which repository becomes which site's folder; and what may be
-//! found in that folder's place.
+//! `deploy` of a route: the branch and repository that fill the root of a site, and the state of the root
+//! before a deployment.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,10 +19,10 @@ static DEPLOY: TableSchema = TableSchema {
     later: &[],
 };
 
-/// The branch if none is named.
+/// Default branch.
 const BRANCH: &str = "main";
 
-/// One table, or a list of them.
+/// Reads a single table or a list of tables.
 pub(super) fn deploys(item: KeyedValue<'_, '_>) -> Result<Vec<DeployConfig>, OperatorError> {
     if !item.value.get_ref().is_table() && !item.value.get_ref().is_array() {
         let example = "{ repository = \"site.git\", site = \"www.example.org\" }";
@@ -79,7 +79,7 @@ fn deploy(mut table: TableReader<'_, '_>) -> Result<DeployConfig, OperatorError>
     })
 }
 
-/// Could git have a branch of this name (git-check-ref-format)?
+/// Returns true if git allows a branch of the given name (git-check-ref-format).
 fn is_branch(name: &str) -> bool {
     let is_part =
         |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
@@ -94,10 +94,11 @@ fn is_branch(name: &str) -> bool {
         && name.len() <= BRANCH_BYTES_MAX
 }
 
-/// A file's name, which it is.
+/// Maximum length of a branch name in bytes. Git stores the branch in a file of the same name.
 const BRANCH_BYTES_MAX: usize = 244;
 
-/// Each deployment leads to a site of this file that has a folder, and no two to one folder.
+/// Requires that each deployment names a site of the file with a root, and that the roots of two
+/// deployments are neither equal nor nested. Refuses folders below a deployed root.
 pub(super) fn refuse_impossible(
     source: &SourceText<'_>,
     sites: &[SiteConfig],
@@ -137,8 +138,8 @@ pub(super) fn refuse_impossible(
     Ok(())
 }
 
-/// Folders that have to be there, each with whether it may be one that is deployed: then it is a site's,
-/// and goes with it.
+/// Returns the folders that have to exist. The flag is true for a folder that may be equal to a deployed
+/// root: such a folder belongs to a site, and is replaced with the root.
 fn folders(sites: &[SiteConfig]) -> Vec<(&Spanned<PathBuf>, bool)> {
     let mut all = Vec::new();
     for site in sites {
@@ -154,7 +155,7 @@ fn folders(sites: &[SiteConfig]) -> Vec<(&Spanned<PathBuf>, bool)> {
     all
 }
 
-/// The folder of the site with this name.
+/// Returns the root of the site called `name`.
 fn root_of<'s>(
     source: &SourceText<'_>,
     name: &Spanned<String>,
@@ -171,7 +172,7 @@ fn root_of<'s>(
         return Err(source.error(name.span(), what, help));
     };
     let root = site.root.as_ref().map(|root| root.get_ref().as_path());
-    // The top of the file system has no place beside it.
+    // `/` can't be replaced, since the deployed trees lie next to the root.
     root.filter(|root| deployed_folder(root).is_some())
         .ok_or_else(|| {
             let what = format!(
@@ -201,21 +202,22 @@ fn all(sites: &[SiteConfig]) -> impl Iterator<Item = (&GitConfig, &DeployConfig)
     })
 }
 
-/// A branch that becomes a site's folder.
+/// Branch of a repository, with the site that the branch fills.
 #[derive(Clone, Copy, Debug)]
 pub struct Deployment<'c> {
-    /// The route's repositories.
+    /// Repositories of the route.
     pub git: &'c GitConfig,
-    /// What was said of it.
+    /// Table `deploy` of the configuration.
     pub deploy: &'c DeployConfig,
-    /// The site that it fills.
+    /// Site filled by the deployment.
     pub site: &'c SiteConfig,
-    /// The folder of that site.
+    /// Root of the site.
     pub root: &'c Spanned<PathBuf>,
 }
 
 impl Deployment<'_> {
-    /// The repository, as it is named: the ending may be missing, and git's own files may lie in it.
+    /// Returns the path of the repository as configured. The ending `.git` may be missing, and git's own
+    /// files may lie in a `.git` folder below the path.
     pub fn repository(&self) -> PathBuf {
         self.git
             .folder
@@ -225,7 +227,7 @@ impl Deployment<'_> {
 }
 
 impl Config {
-    /// All deployments, in the order of the file.
+    /// Returns all deployments, in the order of the file.
     pub fn deployments(&self) -> Vec<Deployment<'_>> {
         let mut found = Vec::new();
         for (git, deploy) in all(&self.sites) {
@@ -243,7 +245,8 @@ impl Config {
         found
     }
 
-    /// What fills this site's folder, if anything does; it may be another site's too.
+    /// Returns the deployment that fills the root of `site`. The deployment may name another site with the
+    /// same root.
     pub fn deployment_to(&self, site: &SiteConfig) -> Option<Deployment<'_>> {
         let root = site.root.as_ref()?.get_ref();
         let mut all = self.deployments().into_iter();
@@ -251,7 +254,7 @@ impl Config {
     }
 }
 
-/// Where what is deployed to this root lies, one folder for each time: beside it, and hidden.
+/// Returns the hidden folder next to `root` that holds a tree for each deployment.
 pub fn deployed_folder(root: &Path) -> Option<PathBuf> {
     let mut name = OsString::from(".");
     name.push(root.file_name()?);
@@ -259,22 +262,22 @@ pub fn deployed_folder(root: &Path) -> Option<PathBuf> {
     Some(root.parent()?.join(name))
 }
 
-/// What is in the place of a root that is to be deployed to.
+/// State of a root before a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootState {
-    /// Nothing.
+    /// No file at the path.
     Nothing,
-    /// A folder without anything in it.
+    /// Empty folder.
     EmptyFolder,
-    /// A link to one of our folders, by that folder's name.
+    /// Link to a deployed tree, with the name of the tree.
     Deployed(OsString),
-    /// A link that isn't ours.
+    /// Link to any other place.
     Link(PathBuf),
-    /// A folder with content, or a file.
+    /// Folder with content, or a file.
     Foreign,
 }
 
-/// Looks there.
+/// Returns the state of `root`.
 pub fn inspect_root(root: &Path) -> io::Result<RootState> {
     let metadata = match fs::symlink_metadata(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(RootState::Nothing),

@@ -1,12 +1,12 @@
-//! An error made for the person at the keyboard: what is wrong, where, and what would be right.
+//! Error message for the operator: the mistake, the position in the file, and a correction.
 //!
-//! It is rendered at once (the source line, the caret), so it can outlive the configuration it
-//! speaks of and travel over the control socket as text.
+//! The source line and the caret are rendered when the position is set, so the error can outlive the
+//! configuration and be sent as text over the control socket.
 
 use std::fmt;
 use std::ops::Range;
 
-/// What is wrong, where it stands, and what would be right.
+/// Error for the operator, with the position of the mistake and a correction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorError {
     what: String,
@@ -15,19 +15,19 @@ pub struct OperatorError {
     exit_code: u8,
 }
 
-/// Where it stands in a file.
+/// Position in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SourceExcerpt {
     /// `file:line:col`, or the file alone.
     name: String,
-    /// The line in question and the carets under the offending text, each after a newline.
+    /// Source line and the carets below the marked text, each after a newline.
     excerpt: String,
-    /// The width of the line's number, which the arrow before the name is moved in by.
+    /// Width of the line number; the arrow before the name is indented by the same width.
     indent: usize,
 }
 
 impl OperatorError {
-    /// An error of usage or configuration (exit code 2). `what` says what is wrong, in one line
+    /// Makes an error of usage or configuration (exit code 2). `what` describes the mistake in a line
     /// without a full stop.
     pub fn new(what: impl Into<String>) -> OperatorError {
         OperatorError {
@@ -38,7 +38,7 @@ impl OperatorError {
         }
     }
 
-    /// Something failed that is not the operator's fault (exit code 1).
+    /// Makes an error that the operator didn't cause (exit code 1).
     pub fn failure(what: impl Into<String>) -> OperatorError {
         OperatorError {
             exit_code: 1,
@@ -46,14 +46,14 @@ impl OperatorError {
         }
     }
 
-    /// Adds what would be right.
+    /// Adds a correction.
     pub fn help(mut self, help: impl Into<String>) -> OperatorError {
         let help = help.into();
         self.help = (!help.is_empty()).then_some(help);
         self
     }
 
-    /// Points at `span` (bytes) of `source`; an empty span names the file alone.
+    /// Sets the position to `span` (bytes) of `source`; an empty span names the file alone.
     pub fn at(mut self, file: &str, source: &str, span: Range<usize>) -> OperatorError {
         self.place = Some(if span.is_empty() {
             SourceExcerpt {
@@ -67,18 +67,18 @@ impl OperatorError {
         self
     }
 
-    /// Points at `span` even if it is empty: a syntax error at the end of the text.
+    /// Sets the position to a single point, such as a syntax error at the end of the text.
     pub(super) fn at_point(mut self, file: &str, source: &str, at: usize) -> OperatorError {
         self.place = Some(excerpt(file, source, at..at));
         self
     }
 
-    /// What is wrong, in one line.
+    /// Returns the description of the mistake, a single line.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// All of it in one line, for a log: `FILE:LINE:COL: what is wrong (what would be right)`.
+    /// Formats the whole error in a line for a log: `FILE:LINE:COL: MISTAKE (CORRECTION)`.
     pub fn in_one_line(&self) -> String {
         let place = self.place.as_ref();
         let place = place.map_or_else(String::new, |place| format!("{}: ", place.name));
@@ -87,7 +87,7 @@ impl OperatorError {
         format!("{place}{}{help}", self.what).replace('\n', " ")
     }
 
-    /// 2 for usage and configuration, 1 for everything else.
+    /// Returns the exit code: 2 for usage and configuration, 1 for all other errors.
     pub fn exit_code(&self) -> u8 {
         self.exit_code
     }
@@ -109,7 +109,7 @@ impl fmt::Display for OperatorError {
 
 impl std::error::Error for OperatorError {}
 
-/// The place, the line in question and the carets under the offending text.
+/// Renders the position, the source line and the carets below the marked text.
 fn excerpt(file: &str, source: &str, span: Range<usize>) -> SourceExcerpt {
     let start = floor_boundary(source, span.start);
     let end = floor_boundary(source, span.end).max(start);
@@ -148,7 +148,7 @@ fn excerpt(file: &str, source: &str, span: Range<usize>) -> SourceExcerpt {
     }
 }
 
-/// Keeps a line short enough for a screen: the marked text and what is around it.
+/// Shortens a line to fit a screen, and keeps the marked text.
 fn clip(before: &str, marked: &str, after: &str) -> (String, String, String) {
     let length = before.chars().count();
     let before = if length > BEFORE_MAX {
@@ -175,7 +175,7 @@ fn floor_boundary(source: &str, at: usize) -> usize {
     at
 }
 
-/// No control character of a broken file reaches the terminal.
+/// Replaces control characters, which a broken file must not send to the terminal.
 fn printable(c: char) -> char {
     if c.is_control() && c != '\t' {
         '\u{fffd}'
@@ -184,8 +184,8 @@ fn printable(c: char) -> char {
     }
 }
 
-/// Columns that a terminal gives a character: enough of Unicode's East Asian Width and combining
-/// marks that the carets stand where they should.
+/// Returns the number of terminal columns of a character. The function covers enough of Unicode's East
+/// Asian Width and combining marks to put the carets in the right place.
 fn columns(c: char) -> usize {
     match c as u32 {
         0x0300..=0x036f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,
@@ -204,9 +204,9 @@ fn columns(c: char) -> usize {
     }
 }
 
-/// Characters of a line shown before the marked ones.
+/// Maximum number of characters shown before the marked text.
 const BEFORE_MAX: usize = 60;
-/// Marked characters shown.
+/// Maximum number of marked characters shown.
 const MARKED_MAX: usize = 80;
-/// Characters of a line shown after the marked ones.
+/// Maximum number of characters shown after the marked text.
 const AFTER_MAX: usize = 40;

@@ -1,5 +1,4 @@
-//! Which configuration is meant, and where things lie that it doesn't name: the state folder, the
-//! control socket.
+//! Locations: the configuration to load, and the defaults for the state folder and the control socket.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,17 +12,18 @@ use crate::base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 use crate::config::values::{ListenAddress, share_ports};
 use crate::config::{Config, FILE_NAME, LogTarget, OperatorError};
 
-/// What `anthill serve` was asked to serve.
+/// Source of a configuration, from the argument of `anthill serve`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigSource {
-    /// A configuration file.
+    /// Configuration file.
     File(PathBuf),
-    /// A folder without one.
+    /// Folder without a configuration file.
     Folder(PathBuf),
 }
 
 impl ConfigSource {
-    /// `None` = the current folder; a folder that has an `anthill.toml` means this file.
+    /// Returns the source for the argument of the command line. `None` means the current folder. A folder
+    /// with an `anthill.toml` means the file.
     pub fn of(argument: Option<&Path>) -> Result<ConfigSource, OperatorError> {
         let path = argument.unwrap_or(Path::new("."));
         let metadata = std::fs::metadata(path).map_err(|error| {
@@ -58,7 +58,7 @@ impl ConfigSource {
         }
     }
 
-    /// Reads the configuration, with what the command line overrides.
+    /// Reads the configuration, and applies the options of the command line.
     pub fn read(&self, overrides: &Overrides) -> Result<Config, OperatorError> {
         let mut config = match self {
             ConfigSource::File(path) => crate::config::load(path)?,
@@ -69,32 +69,32 @@ impl ConfigSource {
     }
 }
 
-/// What options of the command line change in a configuration; kept, so that a reload changes the
-/// same again.
+/// Options of the command line that override the configuration. The options are kept, so that a reload
+/// applies the options again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// Addresses for HTTPS; `off` = none.
     pub https: Vec<String>,
     /// Addresses for plain HTTP; `off` = none.
     pub http: Vec<String>,
-    /// The state folder.
+    /// State folder.
     pub state: Option<PathBuf>,
-    /// The control socket.
+    /// Control socket.
     pub control: Option<PathBuf>,
-    /// Worker threads.
+    /// Number of worker threads.
     pub workers: Option<usize>,
-    /// The access log: `-`, `stderr`, `off` or a file.
+    /// Access log: `-`, `stderr`, `off` or a file.
     pub log: Option<OsString>,
-    /// The account to drop to.
+    /// Account to drop to.
     pub user: Option<String>,
-    /// State folder and control socket as they were settled at the start: without privileges the
-    /// defaults would be others.
+    /// State folder and control socket determined at the start. After privileges are dropped, the defaults
+    /// would be different.
     pub settled: Option<(PathBuf, PathBuf)>,
 }
 
 impl Overrides {
-    /// Keeps the places that this configuration has by default, for readings after privileges
-    /// were dropped. What the file itself says still counts.
+    /// Keeps the state folder and control socket of `config` as defaults for reloads after privileges were
+    /// dropped. Values in the configuration file still take precedence.
     pub fn settle(&mut self, config: &Config) {
         let server = &config.server;
         self.settled = Some((
@@ -184,9 +184,10 @@ fn listen(option: &str, typed: &[String]) -> Result<Vec<Spanned<ListenAddress>>,
     typed.iter().map(parse).collect()
 }
 
-/// Where the control socket of a running server may be, most likely first: as configured, else where
-/// we and where a server of the machine (started by root) would have it. Reads what it can of a
-/// broken file, since its server may run all the same.
+/// Returns the paths where the control socket of a running server may be, most likely first: the configured
+/// path; otherwise the default of the calling user, and the default of a server started by root. A
+/// configuration file with syntax errors is read as far as possible, since the server may be running all
+/// the same.
 pub fn control_sockets(
     chosen: &ConfigSource,
     overrides: &Overrides,
@@ -227,8 +228,9 @@ pub fn control_sockets(
     Ok(sockets)
 }
 
-/// Makes a folder that only we may enter (parents as usual), or makes sure that one that is there
-/// is ours: in `/tmp` somebody else may have been faster. Root gives one that it makes to `owner`.
+/// Makes a folder for the user of the process alone (parents with the usual mode), or checks that an
+/// existing folder belongs to the user: in `/tmp`, another user may have made the folder first. Root
+/// accepts any owner, and gives a new folder to `owner`.
 pub fn prepare_folder(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
     let way = TrustedPath::resolve(folder, LastLink::Follow, MissingFolder::Make)?;
     if way.stat()?.is_none() {
@@ -248,17 +250,18 @@ pub fn prepare_folder(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<()
     ))
 }
 
-/// What lies where if nothing says so.
+/// Default locations for a configuration.
 pub(super) struct DefaultPaths {
-    /// Tells one configuration from another.
+    /// Hash of the configuration's path, distinguishing two configurations.
     key: u64,
 }
 
 impl DefaultPaths {
-    /// For the configuration file at this path, or the folder.
+    /// Returns the defaults for the configuration file or the folder at `path`.
     pub(super) fn of(path: &Path) -> DefaultPaths {
         let named = match path.file_name() {
-            // So the socket stays where it is when a folder gets its first anthill.toml.
+            // The key of `anthill.toml` is the key of its folder: the socket stays in place when the folder
+            // gets its first `anthill.toml`.
             Some(name) if name == FILE_NAME => path.parent().unwrap_or(path),
             _ => path,
         };
@@ -272,7 +275,8 @@ impl DefaultPaths {
         format!("{:016x}.sock", self.key)
     }
 
-    /// The state folder: given by systemd, of the machine, or of the user.
+    /// Returns the state folder: the folder given by systemd, the folder of the machine (for root), or the
+    /// folder of the user.
     pub(super) fn state(&self) -> PathBuf {
         let absolute = |name: &str| {
             let path = PathBuf::from(std::env::var_os(name)?);
@@ -293,7 +297,8 @@ impl DefaultPaths {
         }
     }
 
-    /// The control socket: in the state folder, or where its path is short enough.
+    /// Returns the path of the control socket: in the state folder, or in a folder with a shorter path if
+    /// the path would be too long for a socket address.
     pub(super) fn control(&self, state: &Path) -> PathBuf {
         let name = self.socket_name();
         let usual = state.join(&name);
@@ -309,7 +314,7 @@ impl DefaultPaths {
     }
 }
 
-/// A user's folder for sockets.
+/// Returns the folder for sockets of the user.
 fn shared_folder() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
         Some(folder) if folder.is_absolute() => folder.join("anthill"),
@@ -324,19 +329,20 @@ fn private_folder() -> PathBuf {
     ))
 }
 
-/// Whether a path fits into a socket address (unix(7): 108 bytes with the closing NUL).
+/// Returns true if a path fits into a socket address (unix(7): 108 bytes with the closing NUL).
 pub(super) fn fits_socket(path: &Path) -> bool {
     path.as_os_str().len() <= SOCKET_PATH_MAX
 }
 
-/// FNV-1a: the same in every version of this program, which std's hasher does not promise.
+/// Computes the FNV-1a hash, which stays the same in all versions of the server. The hasher of std gives no
+/// such guarantee.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-/// The text of a configuration file.
+/// Reads the text of a configuration file.
 pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
     let failed = |why: String| OperatorError::new(format!("{}: {why}", path.display()));
     let metadata = std::fs::metadata(path).map_err(|error| failed(reason(&error)))?;
@@ -358,7 +364,7 @@ pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
     })
 }
 
-/// What the operating system said, without its number.
+/// Returns the error message of the operating system, without the error number.
 pub fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
@@ -373,7 +379,7 @@ pub fn reason(error: &io::Error) -> String {
     }
 }
 
-/// The absolute, lexically tidy form of a path; links stay links.
+/// Returns the absolute, lexically tidy form of a path; links stay links.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, OperatorError> {
     let path = std::path::absolute(path).map_err(|error| {
         OperatorError::failure(format!("the current folder: {}", reason(&error)))
@@ -381,21 +387,22 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, OperatorError> {
     Ok(tidy(&path))
 }
 
-/// A path of the file, relative to the file's folder.
+/// Returns a path of the configuration file, resolved against the folder of the file.
 pub(super) fn join(folder: &Path, path: &str) -> PathBuf {
     tidy(&folder.join(path))
 }
 
-/// Without `.` parts; `..` stays, since what it means depends on links.
+/// Removes `.` components. `..` stays, since links decide where `..` leads.
 fn tidy(path: &Path) -> PathBuf {
     path.components()
         .filter(|part| *part != Component::CurDir)
         .collect()
 }
 
-/// The state folder of a server that root starts.
+/// State folder of a server started by root.
 const MACHINE_STATE: &str = "/var/lib/anthill";
-/// Bytes of a socket's path.
+/// Maximum length of a socket's path in bytes.
 pub(super) const SOCKET_PATH_MAX: usize = 107;
-/// A configuration is read whole; a device or a disk image isn't one.
+/// Maximum size of a configuration file in bytes, because the file is read whole. The limit refuses disk
+/// images.
 const FILE_BYTES_MAX: u64 = 4 << 20;

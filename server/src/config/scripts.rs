@@ -1,5 +1,5 @@
-//! The keys of a route whose target is live: scripts, repositories of git, and the variables that
-//! programs get.
+//! Keys of a route with responses from programs: scripts, repositories of git, and the variables of
+//! the programs.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -25,16 +25,16 @@ static ENV: TableSchema = TableSchema {
     later: &[],
 };
 
-/// What the live keys of a route make of it.
+/// Result of reading the keys.
 #[derive(Default)]
 pub(super) struct HandlerKeys {
-    /// With the key that names it.
+    /// Target of the route, with the key and position in the file.
     pub(super) target: Option<(&'static str, Range<usize>, TargetConfig)>,
-    /// What runs files of the site.
+    /// Program or backend that runs scripts in the root of the site.
     pub(super) scripts: Option<ScriptsConfig>,
 }
 
-/// Takes all of them. `has_users` says whether the route asks for passwords.
+/// Reads the keys of a route about programs. `has_users` is true if the route requires a password.
 pub(super) fn handler_keys(
     table: &mut TableReader<'_, '_>,
     has_users: bool,
@@ -101,7 +101,7 @@ pub(super) fn handler_keys(
     Ok(live)
 }
 
-/// The keys of other live targets.
+/// Keys of scripts, not allowed next to `git`.
 const OF_SCRIPTS: [&str; 7] = [
     "cgi",
     "interpreter",
@@ -112,7 +112,7 @@ const OF_SCRIPTS: [&str; 7] = [
     "script_root",
 ];
 
-/// `git` with what belongs to it.
+/// Reads `git` and the keys that depend on `git`.
 fn git(
     table: &mut TableReader<'_, '_>,
     variables: &[(String, String)],
@@ -163,7 +163,7 @@ fn git(
     }))
 }
 
-/// `fastcgi` or `scgi` with what belongs to it.
+/// Reads `fastcgi` or `scgi` and the keys that depend on either.
 fn backend(
     table: &mut TableReader<'_, '_>,
     variables: &[(String, String)],
@@ -226,7 +226,7 @@ fn backend(
     Ok(Some((name, backend)))
 }
 
-/// `unix:/run/php.sock`, `127.0.0.1:9000` or `[::1]:9000`.
+/// Reads a backend's address: `unix:/run/php.sock`, `127.0.0.1:9000` or `[::1]:9000`.
 fn backend_address(
     source: &crate::config::toml_reader::SourceText<'_>,
     text: &Spanned<String>,
@@ -253,7 +253,7 @@ fn backend_address(
     }
 }
 
-/// One ending, or a list.
+/// Reads a single file ending or a list.
 fn endings(item: KeyedValue<'_, '_>) -> Result<Vec<String>, OperatorError> {
     let source = item.source;
     let span = item.value.span();
@@ -285,7 +285,7 @@ fn interpreters(item: KeyedValue<'_, '_>) -> Result<Vec<InterpreterConfig>, Oper
     Ok(all)
 }
 
-/// `.php` or `*.php`, as `.php`.
+/// Reads a file ending, `.php` or `*.php`, and returns `.php`.
 fn file_ending(
     source: &crate::config::toml_reader::SourceText<'_>,
     text: &Spanned<String>,

@@ -1,4 +1,4 @@
-//! Secrets of a configuration: the server's own files, which no client may have, in any folder.
+//! Secrets of a configuration: files of the server that no client may read, in any folder.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
-//! "Did you mean": the known word nearest to what was typed.
+//! Suggestions for misspelt words ("did you mean …").
 
-/// The word of `known` that `typed` most likely meant, if any is near enough.
+/// Returns the word of `known` nearest to `typed`, or `None` if no word is near enough.
 pub fn suggest<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let plain = |word: &str| word.to_ascii_lowercase().replace('-', "_");
     let typed: Vec<char> = plain(typed).chars().collect();
@@ -22,7 +22,8 @@ pub fn suggest<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Opt
         .map(|(_, word)| word)
 }
 
-/// Edits between two words; two neighbours swapped are one edit (optimal string alignment).
+/// Counts the edits between two words; a swap of two neighbouring characters is a single edit (optimal
+/// string alignment).
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before_last: Vec<usize> = vec![0; b.len() + 1];
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -40,5 +41,6 @@ fn distance(a: &[char], b: &[char]) -> usize {
     last[b.len()]
 }
 
-/// Longer words are no typing mistakes of ours, and the comparison is quadratic.
+/// Maximum length of a typed word in characters. A longer word is no likely typing mistake, and the
+/// comparison takes quadratic time.
 const WORD_MAX: usize = 40;

@@ -1,9 +1,8 @@
-//! Walks a parsed TOML document table by table.
+//! Reader of a parsed TOML document, table by table.
 //!
-//! A table is emptied key by key, each with the type that is expected there; what is left over in
-//! the end is unknown. It is read by hand and not derived, because what an operator needs to hear
-//! of a mistake (the table it stands in, the word that was meant, an example that would be right)
-//! is more than a deserializer knows.
+//! Each key is taken out of a table with the expected type. A key left over at the end is unknown. The
+//! reader is written by hand, because an operator needs more in an error (the table of the mistake, the
+//! word probably meant, a correct example) than a derived deserializer provides.
 
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use crate::config::error::OperatorError;
 use crate::config::suggestion::suggest;
 use crate::config::values::{InvalidValue, ListenAddress, parse_bytes, parse_seconds};
 
-/// The text being read, and what its paths are relative to.
+/// Text of the file, with the folder for relative paths.
 pub(super) struct SourceText<'s> {
     pub(super) text: &'s str,
     pub(super) shown: &'s str,
@@ -35,21 +34,21 @@ impl SourceText<'_> {
     }
 }
 
-/// What may stand in one kind of table.
+/// Keys of a kind of table.
 pub(super) struct TableSchema {
-    /// As it is written in the file: `[server]`.
+    /// Name as written in the file: `[server]`.
     pub(super) name: &'static str,
-    /// Keys that work.
+    /// Supported keys.
     pub(super) keys: &'static [&'static str],
-    /// Keys that a later version will know.
+    /// Keys reserved for a later version.
     pub(super) later: &'static [&'static str],
 }
 
-/// A table of the file on its way into a typed struct.
+/// Table of the file, with the keys not yet taken out.
 pub(super) struct TableReader<'s, 'i> {
     source: &'s SourceText<'s>,
     shape: &'static TableSchema,
-    /// Where the table's header (or its braces) stands.
+    /// Position of the table's header (or braces).
     pub(super) span: Range<usize>,
     entries: DeTable<'i>,
 }
@@ -69,7 +68,7 @@ impl<'s, 'i> TableReader<'s, 'i> {
         }
     }
 
-    /// Takes a key out and reads it; `None` if it isn't there.
+    /// Takes a key out and reads the value; `None` if the key is missing.
     pub(super) fn take<T: FromToml>(
         &mut self,
         key: &'static str,
@@ -80,7 +79,7 @@ impl<'s, 'i> TableReader<'s, 'i> {
         }
     }
 
-    /// Takes out a number of at least and at most this.
+    /// Takes out a number, and fails if the number is outside of `range`.
     pub(super) fn within<T: FromToml + TryInto<u64> + Copy>(
         &mut self,
         key: &'static str,
@@ -103,7 +102,7 @@ impl<'s, 'i> TableReader<'s, 'i> {
             .error(value.span(), format!("`{key}` is out of bounds"), help))
     }
 
-    /// Takes out one of a few words; the list is of words and what they mean.
+    /// Takes out a word from `words`, a list of pairs of a word and the word's meaning.
     pub(super) fn word<T: Copy>(
         &mut self,
         key: &'static str,
@@ -113,7 +112,7 @@ impl<'s, 'i> TableReader<'s, 'i> {
         Ok(word.map(Spanned::into_inner))
     }
 
-    /// The same, with its place in the file.
+    /// Takes out a word like [`TableReader::word`], with the position in the file.
     pub(super) fn spanned_word<T: Copy>(
         &mut self,
         key: &'static str,
@@ -142,7 +141,7 @@ impl<'s, 'i> TableReader<'s, 'i> {
         }
     }
 
-    /// Takes a key out with the key itself, for values that mean different things by their type.
+    /// Takes a value out together with the key, for keys that accept several types.
     pub(super) fn item(&mut self, key: &'static str) -> Option<KeyedValue<'s, 'i>> {
         debug_assert!(
             self.shape.keys.contains(&key),
@@ -157,7 +156,7 @@ impl<'s, 'i> TableReader<'s, 'i> {
         })
     }
 
-    /// Everything that is left, in the order of the file: for tables whose keys are data.
+    /// Returns all remaining keys in the order of the file, for tables with data as keys.
     pub(super) fn rest(self) -> Vec<(Spanned<String>, KeyedValue<'s, 'i>)> {
         let mut rest: Vec<(Spanned<String>, KeyedValue<'s, 'i>)> = Vec::new();
         for (key, value) in self.entries {
@@ -174,7 +173,7 @@ impl<'s, 'i> TableReader<'s, 'i> {
         rest
     }
 
-    /// An error at this table's header.
+    /// Returns an error at the header of the table.
     pub(super) fn refuse(&self, what: impl Into<String>, help: impl Into<String>) -> OperatorError {
         self.source.error(self.span.clone(), what, help)
     }
@@ -183,7 +182,7 @@ impl<'s, 'i> TableReader<'s, 'i> {
         self.source
     }
 
-    /// Says that all was taken out, and refuses what couldn't be.
+    /// Ends the reading of the table, and fails if an unknown key is left.
     pub(super) fn finish(self) -> Result<(), OperatorError> {
         self.refuse_unknown()?;
         debug_assert!(
@@ -194,8 +193,8 @@ impl<'s, 'i> TableReader<'s, 'i> {
         Ok(())
     }
 
-    /// An error at this table's header for keys that it lacks, unless a key of it is unknown,
-    /// which then is the likelier mistake.
+    /// Returns an error at the header for missing keys. If the table has an unknown key, the error is about
+    /// the unknown key, the more likely mistake.
     pub(super) fn lacks(&self, what: &str, help: &str) -> OperatorError {
         match self.refuse_unknown() {
             Err(unknown) => unknown,
@@ -203,7 +202,7 @@ impl<'s, 'i> TableReader<'s, 'i> {
         }
     }
 
-    /// Refuses what this table can't have, first in the file first.
+    /// Fails with the first unknown key in the order of the file.
     fn refuse_unknown(&self) -> Result<(), OperatorError> {
         let shape = self.shape;
         let unknown = self
@@ -231,7 +230,7 @@ impl<'s, 'i> TableReader<'s, 'i> {
     }
 }
 
-/// One value of the file, with the key it was found under.
+/// Value of the file with the key.
 pub(super) struct KeyedValue<'s, 'i> {
     pub(super) source: &'s SourceText<'s>,
     pub(super) key: String,
@@ -239,7 +238,7 @@ pub(super) struct KeyedValue<'s, 'i> {
 }
 
 impl<'s, 'i> KeyedValue<'s, 'i> {
-    /// "`key` must be EXPECTED, not a TYPE"
+    /// Returns the error "`key` must be EXPECTED, not a TYPE".
     pub(super) fn mistyped(&self, expected: &str, example: &str) -> OperatorError {
         let found = match self.value.get_ref() {
             DeValue::String(_) => "text",
@@ -254,7 +253,7 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         self.refuse(what, format!("for example {} = {example}", self.key))
     }
 
-    /// An error at this value.
+    /// Returns an error at the value.
     pub(super) fn refuse(&self, what: impl Into<String>, help: impl Into<String>) -> OperatorError {
         self.source.error(self.value.span(), what, help)
     }
@@ -263,7 +262,7 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         self.refuse(wrong.what, wrong.help)
     }
 
-    /// The text of the value, if it is text.
+    /// Returns the text of a string value; `None` for other types.
     pub(super) fn text(&self) -> Option<&str> {
         self.value.get_ref().as_str()
     }
@@ -290,12 +289,13 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         let span = self.value.span();
         match self.value.into_inner() {
             DeValue::Table(entries) => Ok(TableReader::new(self.source, shape, span, entries)),
-            // Told apart above, where the value could still be borrowed for the message.
+            // Not reached: the type is checked above, while the value can still be borrowed for the
+            // message.
             _ => Ok(TableReader::new(self.source, shape, span, DeTable::new())),
         }
     }
 
-    /// Opens a list of tables; `header` is how each is written.
+    /// Opens a list of tables.
     pub(super) fn tables(
         self,
         shape: &'static TableSchema,
@@ -313,7 +313,7 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
             .collect()
     }
 
-    /// The items of a list; a value that is no list counts as a list of one.
+    /// Returns the items of a list. Any other value counts as a list with a single item.
     pub(super) fn items(self) -> Vec<KeyedValue<'s, 'i>> {
         let KeyedValue { source, key, value } = self;
         let span = value.span();
@@ -335,7 +335,7 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
     }
 }
 
-/// A type that a value of the file can be read as.
+/// Type that a value of the file can be read as.
 pub(super) trait FromToml: Sized {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError>;
 }
@@ -416,7 +416,7 @@ macro_rules! smaller_number {
 }
 smaller_number!(u16, u32, usize);
 
-/// A duration: text such as `"30d"`, or a number of seconds.
+/// Duration: text such as `"30d"`, or a number of seconds.
 #[derive(Clone, Copy)]
 pub(super) struct Seconds(pub(super) u64);
 
@@ -444,7 +444,7 @@ impl From<Seconds> for u64 {
     }
 }
 
-/// A size: text such as `"64MiB"`, or a number of bytes.
+/// Size: text such as `"64MiB"`, or a number of bytes.
 #[derive(Clone, Copy)]
 pub(super) struct ByteSize(pub(super) u64);
 
@@ -484,7 +484,7 @@ impl FromToml for ListenAddress {
     }
 }
 
-/// The name of a site.
+/// Name of a site.
 pub(super) struct SiteName(pub(super) String);
 
 impl FromToml for SiteName {

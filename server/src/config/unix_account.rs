@@ -6,18 +6,18 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// An account that the server can drop to.
+/// Account to drop to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnixAccount {
     /// Name as configured: a name or a number.
     pub name: String,
-    /// The user's number.
+    /// User ID.
     pub uid: u32,
-    /// The user's first group.
+    /// ID of the primary group.
     pub gid: u32,
-    /// Name of the first group, or the number of a group without a name.
+    /// Name of the primary group, or the ID of a group without a name.
     pub group: String,
-    /// All groups, the first included.
+    /// IDs of all groups, the primary group included.
     pub groups: Vec<u32>,
 }
 
@@ -52,7 +52,7 @@ impl UnixAccount {
                 let own = line.get(3).and_then(|gid| gid.parse().ok());
                 (line[0].to_owned(), line.get(2)?.parse().ok()?, gid.or(own)?)
             }
-            // A container may have no passwd at all: numbers are enough.
+            // A container may have no passwd file at all: numeric IDs are enough.
             (None, Some((uid, gid))) => (String::new(), uid, gid.unwrap_or(uid)),
             (None, None) => return None,
         };
@@ -86,7 +86,8 @@ impl UnixAccount {
         })
     }
 
-    /// Whether owner, group and mode give the account the rights in `bits` (4 read, 2 write, 1 enter).
+    /// Returns true if owner, group and mode give the account the rights in `bits` (4 read, 2 write, 1
+    /// enter).
     fn may(&self, metadata: &std::fs::Metadata, bits: u32) -> bool {
         if self.uid == 0 {
             return true;

@@ -1,14 +1,14 @@
-//! The small languages inside values: addresses, durations, sizes, host names, field names.
+//! Parsers of configuration values: addresses, durations, sizes, host names, field names.
 //!
-//! Pure functions from text to meaning. What they refuse they explain: [`InvalidValue`] has what is wrong
-//! and what would be right, and the reader of the file adds the place.
+//! The parsers are pure functions. An [`InvalidValue`] holds the mistake and a correct example, and the
+//! reader of the file adds the line.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use toml::Spanned;
 
-/// Why a value was refused, and what would be right.
+/// Error of a parser, with the mistake and a correct example.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InvalidValue {
     pub(super) what: String,
@@ -25,17 +25,17 @@ pub(super) fn wrong<T>(
     })
 }
 
-/// One address to listen on.
+/// Address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenAddress {
-    /// `[::]` stands for every address of both families, unless `v6_only`.
+    /// Address to bind. `[::]` means all addresses of both families, unless `v6_only`.
     pub address: SocketAddr,
-    /// Another address of the configuration has the IPv4 half of `[::]`.
+    /// True if another address of the configuration covers the IPv4 half of `[::]`.
     pub v6_only: bool,
 }
 
 impl ListenAddress {
-    /// Every address of both families.
+    /// Returns the address for all interfaces, IPv4 and IPv6.
     pub const fn all(port: u16) -> ListenAddress {
         let address = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
         ListenAddress {
@@ -44,7 +44,7 @@ impl ListenAddress {
         }
     }
 
-    /// What to bind on a machine without IPv6, if this address means more than IPv6.
+    /// Returns the IPv4 address to bind on a machine without IPv6; `None` if the address has no IPv4 half.
     pub fn without_ipv6(&self) -> Option<SocketAddr> {
         let all = self.address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !self.v6_only;
         all.then(|| SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.address.port()))
@@ -102,16 +102,15 @@ impl ListenAddress {
     }
 }
 
-/// Lets `[::]` stand beside `0.0.0.0`; an address that is given twice is returned as the two
-/// positions. It must be refused here: listening sockets share ports between workers, so the
-/// kernel would take it.
+/// Sets `v6_only` on `[::]` next to `0.0.0.0`. Fails with the two positions of an address listed twice. The
+/// kernel would not refuse the second bind, since listening sockets share ports between workers.
 pub(super) fn share_ports(
     addresses: &mut [&mut Spanned<ListenAddress>],
 ) -> Result<(), (usize, usize)> {
     for later in 0..addresses.len() {
         for earlier in 0..later {
             let (this, other) = (*addresses[later].get_ref(), *addresses[earlier].get_ref());
-            // Port 0 is a free port each.
+            // Port 0 gets a free port for each address.
             if this.address == other.address && this.address.port() != 0 {
                 return Err((earlier, later));
             }
@@ -131,7 +130,7 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// Seconds of `90`, `90s`, `10m`, `12h`, `30d`, `2w` or a sum such as `1h30m`.
+/// Parses a duration as seconds: `90`, `90s`, `10m`, `12h`, `30d`, `2w` or a sum such as `1h30m`.
 pub fn parse_seconds(text: &str) -> Option<u64> {
     let mut total: u64 = 0;
     let mut rest = text;
@@ -154,7 +153,8 @@ pub fn parse_seconds(text: &str) -> Option<u64> {
     (!text.is_empty()).then_some(total)
 }
 
-/// Bytes of `4096`, `64KiB`, `64MiB`, `1GiB` (also `64K`, `64M`, `1G`) or, in thousands, `64MB`.
+/// Parses a size as bytes: `4096`, `64KiB`, `64MiB`, `1GiB` (also `64K`, `64M`, `1G`) or, in powers of
+/// 1000, `64MB`.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let number: u64 = text[..digits].parse().ok()?;
@@ -171,7 +171,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     number.checked_mul(unit)
 }
 
-/// A site's name in lower case: a host name, an address, `*.` before a host name, or `*`.
+/// Parses a site's name into lower case: a host name, an address, `*.` before a host name, or `*`.
 pub(super) fn site_name(text: &str) -> Result<String, InvalidValue> {
     let name = text.to_ascii_lowercase();
     if name == "*" {
@@ -233,7 +233,7 @@ pub(super) fn site_name(text: &str) -> Result<String, InvalidValue> {
     Ok(name)
 }
 
-/// Whether a string is a field name (a token, RFC 9110 §5.6.2).
+/// Returns true if a string is a field name (a token, RFC 9110 §5.6.2).
 pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty()
         && text
@@ -241,13 +241,14 @@ pub(super) fn is_token(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Whether a string may stand as a field value (RFC 9110 §5.5): no control characters, no space
-/// at its ends.
+/// Returns true if a string is a valid field value (RFC 9110 §5.5): no control characters, no space at
+/// either end.
 pub(super) fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || !c.is_control()) && text.trim() == text
 }
 
-/// Why a field can't be set by hand, if it can't: the server keeps these true by itself.
+/// Returns the reason why a field can't be set by the operator, or `None` if the field can be set. The
+/// server derives the reserved fields from the connection, the file or `mime`.
 pub(super) fn reserved_field(name: &str) -> Option<&'static str> {
     let framing = [
         "connection",

@@ -1,5 +1,5 @@
-//! The listening sockets. Control owns them all: they are bound before privileges drop, handed to
-//! the workers, and outlive a worker that has to be started anew.
+//! Listening sockets. The control plane owns all of them: the sockets are bound before privileges drop, are
+//! handed to the workers, and outlive a worker that has to be restarted.
 
 use crate::base::sys;
 use crate::config::{Config, ListenAddress, OperatorError};
@@ -12,31 +12,33 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// All addresses that are listened on.
+/// All addresses the server listens on.
 #[derive(Default)]
 pub struct Listeners {
     addresses: Vec<BoundAddress>,
 }
 
 struct BoundAddress {
-    /// As configured, for telling at a reload whether it is still wanted.
+    /// Address as configured, compared with the new configuration at a reload.
     asked: SocketAddr,
     bound: SocketAddr,
     secure: bool,
-    /// A service manager bound it: it stays for as long as we run.
+    /// True for a socket bound by a service manager, which stays until the process exits.
     passed: bool,
-    /// One for each worker, or one for all of them where it was passed in.
+    /// A socket for each worker, or a single socket for all workers if a service manager passed the socket
+    /// in.
     sockets: Vec<TcpListener>,
-    /// For HTTP/3, at the same number.
+    /// UDP socket for HTTP/3 on the same port number.
     quic: Option<UdpSocket>,
 }
 
-/// The kernel cuts it down to its own bound (net.core.somaxconn).
+/// Length of the accept queue; the kernel lowers the value to its own limit (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
 
 impl Listeners {
-    /// Binds what `config` names and isn't bound yet, for `workers` threads; returns which are new.
-    /// Nothing is kept if one of them fails. Where a service manager passed sockets in, those are all.
+    /// Binds the addresses of `config` that aren't bound yet, for `workers` threads, and returns the new
+    /// addresses. Keeps none of the new sockets if a single bind fails. Binds nothing where a service
+    /// manager passed sockets in.
     pub fn bind(
         &mut self,
         config: &Config,
@@ -75,7 +77,8 @@ impl Listeners {
         Ok(names)
     }
 
-    /// Binds what is missing for HTTP/3 on addresses that are bound for HTTPS already; returns which.
+    /// Binds the missing UDP sockets for HTTP/3 on addresses already bound for HTTPS, and returns the
+    /// addresses with a new socket.
     pub fn bind_quic(&mut self, config: &Config) -> Result<Vec<SocketAddr>, OperatorError> {
         let mut new = Vec::new();
         if !wants_quic(config) {
@@ -95,7 +98,7 @@ impl Listeners {
         Ok(new)
     }
 
-    /// The sockets for HTTP/3; of all addresses, or of those in `only`.
+    /// Returns the sockets for HTTP/3 of all addresses, or of the addresses in `only`.
     pub fn quic(&self, only: Option<&[SocketAddr]>) -> io::Result<Vec<UdpSocket>> {
         self.addresses
             .iter()
@@ -112,7 +115,7 @@ impl Listeners {
         lost.map(u64::from).sum()
     }
 
-    /// The port of the first address where HTTP/3 is spoken.
+    /// Returns the port of the first address with HTTP/3.
     pub fn quic_port(&self, config: &Config) -> Option<u16> {
         self.addresses
             .iter()
@@ -121,8 +124,9 @@ impl Listeners {
             .map(|address| address.bound.port())
     }
 
-    /// Takes sockets that a service manager has bound for us. One that is on a port of `https`
-    /// speaks TLS, any other doesn't, unless it is the only one.
+    /// Takes over sockets that a service manager has bound. A socket on a port of `https` speaks TLS. A
+    /// socket on any other port doesn't, unless `https` has an address, the port isn't in `http`, and the
+    /// manager passed no other TCP socket.
     pub fn adopt(&mut self, config: &Config, passed: Vec<OwnedFd>) -> io::Result<()> {
         let (datagrams, passed): (Vec<_>, Vec<_>) = passed.into_iter().partition(is_datagram);
         let mut datagrams: Vec<_> = datagrams.into_iter().map(UdpSocket::from).collect();
@@ -163,8 +167,9 @@ impl Listeners {
         Ok(())
     }
 
-    /// Addresses that `config` no longer names, taken off the list. Whoever has connected to one and
-    /// not yet said anything is let in within [`RETIRE_DELAY`]; only then stop listening.
+    /// Takes the addresses that `config` no longer names off the list, and returns the addresses.
+    /// Connections without a first byte are accepted within [`RETIRE_DELAY`]; the sockets must stay open
+    /// until the delay is over.
     pub fn retire(&mut self, config: &Config) -> Vec<(SocketAddr, bool)> {
         let mut gone = Vec::new();
         self.addresses.retain(|address| {
@@ -180,13 +185,13 @@ impl Listeners {
         gone
     }
 
-    /// Lets go of addresses that were bound just now, after something else failed.
+    /// Drops addresses bound just now, after a later step of the start or reload failed.
     pub fn forget(&mut self, new: &[SocketAddr]) {
         self.addresses
             .retain(|address| !new.contains(&address.bound));
     }
 
-    /// The sockets of worker `index`; of all addresses, or of those in `only`.
+    /// Returns the sockets of worker `index`, for all addresses or for the addresses in `only`.
     pub fn for_worker(
         &self,
         index: usize,
@@ -206,7 +211,7 @@ impl Listeners {
             .collect()
     }
 
-    /// Bound addresses, those that speak TLS first.
+    /// Returns the bound addresses, TLS addresses first.
     pub fn bound(&self) -> impl Iterator<Item = (SocketAddr, bool)> {
         let all = |secure| {
             self.addresses
@@ -218,8 +223,8 @@ impl Listeners {
             .map(|address| (address.bound, address.secure))
     }
 
-    /// The port that redirects to https name if the operator names none. An address that `config`
-    /// gives up doesn't count, even while it is still bound.
+    /// Returns the port in redirects to https, unless the operator configures another port. An address that
+    /// `config` gives up doesn't count, even while the address is still bound.
     pub fn https_port(&self, config: &Config) -> Option<u16> {
         self.addresses
             .iter()
@@ -252,7 +257,8 @@ impl Listeners {
 }
 
 impl BoundAddress {
-    /// As configured; an address that was passed in tells by itself.
+    /// Returns `v6_only` as configured. An address missing from the configuration, such as a socket passed
+    /// in by a service manager, is taken for IPv6 only.
     fn v6_only(&self, config: &Config) -> bool {
         let mut listens = wanted(config);
         let asked = listens.find(|(listen, ..)| listen.address == self.asked);
@@ -280,7 +286,7 @@ fn wanted(config: &Config) -> impl Iterator<Item = (ListenAddress, Range<usize>,
     https.chain(http)
 }
 
-/// Whether HTTP/3 is to be spoken where HTTPS is.
+/// Returns true if the configuration and the build let HTTPS addresses speak HTTP/3 as well.
 fn wants_quic(config: &Config) -> bool {
     let said = config.server.http3.as_ref().map(|it| *it.get_ref());
     cfg!(feature = "http3") && said != Some(false)
@@ -292,7 +298,8 @@ fn is_datagram(socket: &OwnedFd) -> bool {
         .is_ok_and(|kind| kind == Type::DGRAM)
 }
 
-/// Without its UDP port an address is served all the same, unless the operator said that he wants it.
+/// Turns a failed bind of the UDP port into a warning, and the address goes on without HTTP/3. The failure
+/// is an error if the operator set `http3 = true`.
 fn or_without(
     config: &Config,
     address: SocketAddr,
@@ -317,8 +324,8 @@ fn or_without(
 
 type BoundSockets = (Vec<TcpListener>, Option<io::Result<UdpSocket>>);
 
-/// Binds for every worker, and by UDP if that is wanted. Where the system chooses the port, it must
-/// be free for both.
+/// Binds a TCP socket for each worker, and a UDP socket if `wants_quic`. A port chosen by the kernel (port
+/// 0) must be free for TCP and UDP.
 fn bind_one(listen: &ListenAddress, workers: usize, wants_quic: bool) -> io::Result<BoundSockets> {
     let mut tries = PORT_TRIES;
     loop {
@@ -337,7 +344,7 @@ fn bind_one(listen: &ListenAddress, workers: usize, wants_quic: bool) -> io::Res
     }
 }
 
-/// So many ports are tried for being free by TCP and UDP.
+/// Ports to try until a port is free for both TCP and UDP.
 const PORT_TRIES: usize = 32;
 
 fn bind_tcp(listen: &ListenAddress, workers: usize) -> io::Result<Vec<TcpListener>> {
@@ -350,19 +357,21 @@ fn bind_tcp(listen: &ListenAddress, workers: usize) -> io::Result<Vec<TcpListene
     for _ in 0..workers.max(1) {
         let socket = TcpListener::from(sys::listen(address, true, BACKLOG, listen.v6_only)?);
         prepare(&socket)?;
-        // Port 0 is any free port, but the same for every worker.
+        // Port 0 lets the kernel choose a port. All workers must bind the port of the first socket.
         address = socket.local_addr()?;
         sockets.push(socket);
     }
     Ok(sockets)
 }
 
-/// A connection is accepted when its first bytes are there, or after about so long without any.
+/// Approximate seconds until a connection without a first byte is accepted (TCP_DEFER_ACCEPT). The first
+/// byte has the connection accepted at once.
 const FIRST_BYTES_SECONDS: u32 = 1;
-/// The kernel repeats its SYN-ACK after a second, and lets in who answers that.
+/// Time until the sockets of a retired address close. The kernel repeats the SYN-ACK after 1 s, and the
+/// client's acknowledgement completes a connection that was still waiting for a first byte.
 pub const RETIRE_DELAY: Duration = Duration::from_millis(1_300);
 
-/// Options that accepted connections inherit, so that none of them costs a call of its own.
+/// Sets options that accepted connections inherit, to save a system call for each connection.
 fn prepare(socket: &TcpListener) -> io::Result<()> {
     sys::defer_accept(socket.as_fd(), FIRST_BYTES_SECONDS)?;
     sys::bound_unsent(socket.as_fd(), SOCKET_UNSENT_BYTES)?;

@@ -1,8 +1,8 @@
-//! The control socket: `reload`, `status`, `hits`, `purge` and `stop` come through it, one line each, from
-//! whoever may open it (mode 0600).
+//! Control socket: takes the commands `reload`, `status`, `hits`, `purge` and `stop`, one line each, from
+//! processes that may open the socket (mode 0600).
 //!
-//! Questions are read and answers written by tasks of their own, so that nobody who is slow, or says
-//! nothing at all, holds up the control plane.
+//! Separate tasks read commands and write answers, so a slow or silent client doesn't delay the control
+//! plane.
 
 use crate::base::task;
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
@@ -19,16 +19,16 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-/// A question is one line, and the longest has a path in it.
+/// Maximum length of a command in bytes: one line, at most with a path.
 const QUESTION_BYTES_MAX: usize = 8 * 1024;
-/// Whoever asks has this long to do so, and to read the answer.
+/// Timeout of a client for sending the command, and for reading the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Questions that may be on their way at the same time.
+/// Maximum number of commands being read at the same time.
 const ASKERS_MAX: usize = 16;
 /// Pause after a connection couldn't be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The socket. Dropping it takes its file away.
+/// Bound control socket. Dropping the value removes the file of the socket.
 pub(super) struct ControlSocket {
     way: TrustedPath,
     listener: Option<std::os::unix::net::UnixListener>,
@@ -38,13 +38,13 @@ pub(super) struct ControlSocket {
     ),
 }
 
-/// A question, and who waits for its answer.
+/// Command of a client, with the connection for the answer.
 pub(super) struct ControlRequest {
     pub(super) line: String,
     stream: UnixStream,
 }
 
-/// Refuses to start where another server with this configuration runs.
+/// Fails if another server with the same configuration runs.
 pub(super) fn refuse_second(config: &Config) -> Result<(), OperatorError> {
     let path = config.server.control.get_ref();
     match std::os::unix::net::UnixStream::connect(path) {
@@ -62,8 +62,8 @@ pub(super) fn refuse_second(config: &Config) -> Result<(), OperatorError> {
 }
 
 impl ControlSocket {
-    /// Binds the socket; a stale file of a server that was killed is replaced. Nobody is answered
-    /// before [`ControlSocket::open`].
+    /// Binds the socket, and replaces the stale file of a killed server. Clients get no answer before
+    /// [`ControlSocket::open`].
     pub(super) fn bind(config: &Config) -> Result<ControlSocket, OperatorError> {
         let control = &config.server.control;
         let path = control.get_ref();
@@ -85,7 +85,7 @@ impl ControlSocket {
         })
     }
 
-    /// Begins to take questions, on the runtime of this thread.
+    /// Starts reading commands, on the runtime of the calling thread.
     pub(super) fn open(&mut self) -> io::Result<()> {
         if let Some(listener) = self.listener.take() {
             let listener = UnixListener::from_std(listener)?;
@@ -94,11 +94,11 @@ impl ControlSocket {
         Ok(())
     }
 
-    /// Waits for the next question.
+    /// Waits for the next command.
     pub(super) async fn next_request(&mut self) -> ControlRequest {
         match self.questions.1.recv().await {
             Some(question) => question,
-            // We hold a sender ourselves.
+            // Not reached: `self` holds a sender, so the channel never closes.
             None => std::future::pending().await,
         }
     }
@@ -106,18 +106,18 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // It is replaced at the next start anyway.
+        // An error is ignored, since the next start replaces the file.
         let _ = unlinkat(self.way.folder(), self.way.name(), AtFlags::empty());
     }
 }
 
 impl ControlRequest {
-    /// Sends the answer: `ok` or `error`, and text for whoever asked.
+    /// Sends the answer in a task: `ok` or `error` on the first line, and the text of `outcome`.
     pub(super) fn answer(self, outcome: Result<String, String>) {
         task::spawn(self.write(outcome));
     }
 
-    /// The same, done when it is sent.
+    /// Sends the answer like [`ControlRequest::answer`], and returns when the answer is sent.
     pub(super) async fn write(mut self, outcome: Result<String, String>) {
         let (word, text) = match &outcome {
             Ok(text) => ("ok", text),
@@ -128,8 +128,8 @@ impl ControlRequest {
     }
 }
 
-/// The socket's file is made with its mode, and in a folder that is open: by path, the owner of that
-/// folder could have root change the mode of another file.
+/// Binds the socket at `path` in an open folder, with the mode set before the file appears. A later chmod
+/// by path would let the owner of the folder redirect root to the mode of another file.
 fn bind(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, TrustedPath)> {
     if let Some(folder) = path.parent() {
         crate::config::prepare_folder(folder, None)?;
@@ -144,10 +144,10 @@ fn bind(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, TrustedPat
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // The file gets the mode that the socket has when it is bound (unix_bind_bsd() in the kernel).
+    // The file gets the mode of the socket at the time of bind (unix_bind_bsd() in the kernel).
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    // bind(2) knows no descriptor for the folder. Its name in /proc can't be led elsewhere, and is
-    // only needed where the path can be.
+    // bind(2) takes no descriptor of a folder. A path below /proc/self/fd always leads to the open folder,
+    // and is needed only if an account other than root controls a part of the path.
     let by_descriptor = || {
         let folder = way.folder().as_raw_fd();
         Path::new(&format!("/proc/self/fd/{folder}")).join(way.name())
@@ -161,7 +161,7 @@ fn bind(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, TrustedPat
     Ok((socket.into(), way))
 }
 
-/// Connections that may wait to be accepted.
+/// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 128;
 
 async fn accept(listener: UnixListener, asked: UnboundedSender<ControlRequest>) {

@@ -1,5 +1,5 @@
-//! What happens once, before anybody is served: addresses, the state folder, privileges, logs and
-//! what all Worlds share.
+//! Steps of the start, before the first connection is accepted: addresses, the state folder, privileges,
+//! logs and the resources common to all Worlds.
 
 use crate::base::clock;
 use crate::base::fair_share::RefusalCounters;
@@ -34,8 +34,8 @@ pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, Operato
     Ok(listeners)
 }
 
-/// The state folder is made while we may, and given to who will use it. One that was there is left
-/// as it is: it may be anybody's, and its owner was found fit when the configuration was checked.
+/// Makes the state folder before privileges drop, and gives a new folder to the account the server drops
+/// to. An existing folder keeps its owner, which was checked with the configuration.
 pub(super) fn prepare_state(
     config: &Config,
     user: Option<&sys::UserIds>,
@@ -101,7 +101,8 @@ pub(super) fn direct_errors(
     error_log: &ErrorLog,
 ) -> Result<(), OperatorError> {
     let to = &config.log.errors;
-    // Standard error is no exception: a pipe that nobody reads must not hold up who has an error.
+    // Standard error goes through a sink as well: a pipe without a reader must not block a thread that logs
+    // an error.
     let sink = build::open(config, to, &build::destination(to.get_ref()), sinks)?;
     let fallback = sinks.open(&LogDestination::Stderr);
     let fallback =
@@ -138,7 +139,7 @@ pub(super) fn tls_supplies(config: &Config) -> Result<TlsResources, OperatorErro
     Ok((Some(Arc::new(tickets)), Some(Arc::new(self_signed))))
 }
 
-/// The page cache, with what the last server on this state folder left for it.
+/// Returns the page cache, filled with the pages that the previous server kept in the state folder.
 pub(super) fn load_pages(
     config: &Config,
     origin: Instant,
@@ -153,7 +154,7 @@ pub(super) fn load_pages(
     Arc::new(cache)
 }
 
-/// The counts of views, as the last server on this state folder left them.
+/// Returns the hit counts, as kept by the previous server in the state folder.
 pub(super) fn load_hits(config: &Config) -> Arc<Hits> {
     let hits = Hits::default();
     if let Err(error) = hits.load(config.server.state.get_ref()) {
@@ -162,36 +163,37 @@ pub(super) fn load_hits(config: &Config) -> Arc<Hits> {
     Arc::new(hits)
 }
 
-/// The ledger of logins.
+/// Returns a new ledger of logins.
 pub(super) fn logins(refusals: &Arc<RefusalCounters>) -> Result<Arc<Logins>, OperatorError> {
     Logins::new(refusals).map_err(|error| OperatorError::failure(format!("logins: {error}")))
 }
 
-/// An eighth of what this machine, or our cgroup, has; at most 256 MiB.
+/// Returns the default of `memory_max`: an eighth of the memory of the machine or of the cgroup, at most
+/// 256 MiB.
 pub(super) fn memory_auto() -> u64 {
     let all = sys::memory_limit_bytes().unwrap_or(512 << 20);
     (all / 8).min(limits::MEMORY_BYTES_MAX)
 }
 
-/// The part of `memory_max` that heads of waiting requests may take, bytes.
+/// Returns the part of `memory_max` in bytes that header sections of waiting requests may take.
 pub(super) fn pending_head_bytes(memory_max: u64) -> usize {
     let bytes = memory_max / limits::PENDING_HEAD_MEMORY_PARTS;
     bytes.min(limits::PENDING_HEAD_BYTES_MAX as u64) as usize
 }
 
-/// The port that redirects name.
+/// Returns the port in redirects to https: `public_port`, or the port of a bound address.
 pub(super) fn https_port(config: &Config, listeners: &Listeners) -> Option<u16> {
     let public = config.server.public_port;
     public.or_else(|| listeners.https_port(config))
 }
 
-/// The port at which HTTP/3 is announced.
+/// Returns the port announced for HTTP/3: `public_port`, or the port of a bound address.
 pub(super) fn h3_port(config: &Config, listeners: &Listeners) -> Option<u16> {
     let bound = listeners.quic_port(config)?;
     Some(config.server.public_port.unwrap_or(bound))
 }
 
-/// One thread at the lowest priority makes gzip of text as it is loaded.
+/// Starts the thread that compresses loaded text with gzip, at the lowest priority.
 pub(super) fn compress_in_background(budget: Arc<ContentBudget>) {
     let started = thread::Builder::new()
         .name("anthill-gzip".into())

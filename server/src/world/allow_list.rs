@@ -1,11 +1,11 @@
-//! Who may come in, by address: the `allow` list of a route.
+//! Access control by client address: the `allow` list of a route.
 //!
-//! An IPv4 address is itself even when it came in through an IPv6 socket (`::ffff:192.0.2.1`), both
-//! in the list and in the question, so that one rule can't be passed by the other way in.
+//! An IPv4-mapped IPv6 address (`::ffff:192.0.2.1`) is treated as the IPv4 address, both in the list and in
+//! the client's address. A rule therefore applies to the connections of IPv4 and IPv6 sockets alike.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Networks that may come in. An empty list lets nobody in.
+/// Networks with access. An empty list gives no client access.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct AllowList {
     v4: Vec<IpNetwork<u32>>,
@@ -18,12 +18,12 @@ struct IpNetwork<T> {
     mask: T,
 }
 
-/// An entry that can't be understood.
+/// Error for an invalid entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AllowListError {
-    /// What is wrong.
+    /// Description of the mistake.
     pub what: String,
-    /// What would be right.
+    /// Suggested correction.
     pub help: String,
 }
 
@@ -54,7 +54,7 @@ impl AllowList {
         Ok(())
     }
 
-    /// A list of entries; the first that can't be understood is the error.
+    /// Parses a list of entries. Fails with the error of the first invalid entry.
     pub fn parse<'a>(
         entries: impl IntoIterator<Item = &'a str>,
     ) -> Result<AllowList, AllowListError> {
@@ -65,7 +65,7 @@ impl AllowList {
             .map(|()| allow)
     }
 
-    /// Whether `address` may come in.
+    /// Returns true if `address` has access.
     pub fn contains(&self, address: IpAddr) -> bool {
         match address.to_canonical() {
             IpAddr::V4(v4) => {
@@ -84,7 +84,8 @@ impl AllowList {
     }
 }
 
-/// Address and prefix length, IPv4 in IPv6 as IPv4; host bits may be set.
+/// Parses an entry into address and prefix length. An IPv4-mapped address becomes an IPv4 address. Host
+/// bits may be set.
 fn parse(entry: &str) -> Result<(IpAddr, u32), AllowListError> {
     let error = |what: &str, help: String| AllowListError {
         what: format!("`{entry}` {what}"),
@@ -118,7 +119,7 @@ fn parse(entry: &str) -> Result<(IpAddr, u32), AllowListError> {
         },
     };
     match address.to_canonical() {
-        // The 96 bits above the IPv4 address are all fixed, or the network isn't one of IPv4.
+        // An IPv4-mapped network fixes all 96 bits above the IPv4 address.
         mapped @ IpAddr::V4(_) if address.is_ipv6() => match prefix.checked_sub(96) {
             Some(prefix) => Ok((mapped, prefix)),
             None => Err(error(

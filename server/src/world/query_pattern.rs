@@ -1,31 +1,31 @@
-//! Where a `rewrite`, or the last of `try`, leads: the query that goes along.
+//! Query of a `rewrite` target, or of the last target of `try`.
 
 use crate::wire::request_target::encode_value;
 
-/// A query of the operator's, in which parts of what was asked for may stand.
+/// Query from the configuration, with placeholders for parts of the request target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryPattern(Box<[QueryPart]>);
 
-/// What stands between two `&`.
+/// Part of a query between two `&`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum QueryPart {
-    /// Pieces of text, each with what follows it.
+    /// Pieces of text, each with the placeholder after the text.
     Text(Box<[(Box<str>, Placeholder)]>),
-    /// `$query`: the query that was asked for.
+    /// `$query`: the query of the request.
     Query,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placeholder {
     Nothing,
-    /// `$path`: the whole path that was asked for.
+    /// `$path`: the whole path of the request.
     Path,
-    /// `$rest`: what follows the route's path.
+    /// `$rest`: the part of the path after the path of the route.
     Rest,
 }
 
 impl QueryPattern {
-    /// Splits a place into its path and its query, which follows a `?`.
+    /// Splits a target into the path and the query after a `?`.
     pub fn split(place: &str) -> (&str, Option<QueryPattern>) {
         match place.split_once('?') {
             Some((path, query)) => (path, Some(QueryPattern::parse(query))),
@@ -33,13 +33,14 @@ impl QueryPattern {
         }
     }
 
-    /// Reads what the configuration has checked.
+    /// Parses a query already checked by the configuration.
     fn parse(text: &str) -> QueryPattern {
         let parts = text.split('&').filter(|part| !part.is_empty());
         QueryPattern(parts.map(QueryPart::parse).collect())
     }
 
-    /// The query for a request: `path` and `rest` are decoded, `query` is as it was sent.
+    /// Returns the query for a request. `path` and `rest` are decoded; `query` is in the form sent by the
+    /// client.
     pub fn fill(&self, path: &[u8], rest: &[u8], query: Option<&[u8]>) -> Vec<u8> {
         let rest = rest.strip_prefix(b"/").unwrap_or(rest);
         let mut out = Vec::new();
@@ -83,7 +84,7 @@ impl QueryPart {
             let (follows, after) = match (name.strip_prefix("$path"), name.strip_prefix("$rest")) {
                 (Some(after), _) => (Placeholder::Path, after),
                 (_, Some(after)) => (Placeholder::Rest, after),
-                // The configuration lets nothing else through.
+                // Not reached: the configuration refuses other placeholders.
                 _ => (Placeholder::Nothing, ""),
             };
             pieces.push((before.into(), follows));
@@ -93,7 +94,7 @@ impl QueryPart {
     }
 }
 
-/// Without a `&` at either end, which would join nothing.
+/// Strips `&` at both ends, since an empty part joins nothing.
 fn without_ends(mut query: &[u8]) -> &[u8] {
     while let [b'&', rest @ ..] | [rest @ .., b'&'] = query {
         query = rest;

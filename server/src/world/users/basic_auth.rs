@@ -1,13 +1,13 @@
-//! The Authorization field of basic authentication (RFC 7617), taken apart strictly.
+//! Strict parser of the Authorization field for basic authentication (RFC 7617).
 
-/// Who says to be who.
+/// User name and password in a request.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Credentials {
     pub(super) user: String,
     pub(super) password: Vec<u8>,
 }
 
-/// The user and password in the field's value; `None` for another scheme or anything malformed.
+/// Decodes the field value into user and password; `None` for another scheme or a malformed value.
 pub(super) fn decode(value: &[u8]) -> Option<Credentials> {
     let (scheme, rest) = value.split_at_checked(5)?;
     if !scheme.eq_ignore_ascii_case(b"basic") || rest.first() != Some(&b' ') {
@@ -16,7 +16,7 @@ pub(super) fn decode(value: &[u8]) -> Option<Credentials> {
     let pair = decode_base64(rest.trim_ascii())?;
     let colon = pair.iter().position(|&byte| byte == b':')?;
     let (user, password) = (&pair[..colon], &pair[colon + 1..]);
-    // §2: neither holds control characters.
+    // RFC 7617 §2 forbids control characters in both parts.
     if pair.iter().any(u8::is_ascii_control) {
         return None;
     }
@@ -26,8 +26,8 @@ pub(super) fn decode(value: &[u8]) -> Option<Credentials> {
     })
 }
 
-/// Base 64 (RFC 4648 §4), padded, without anything else between, unused bits zero: one text for each
-/// value.
+/// Decodes padded base64 (RFC 4648 §4) without any other characters and with unused bits zero, so that a
+/// value has exactly one text.
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(4) {
         return None;
@@ -43,7 +43,7 @@ fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
         for &byte in group {
             bits = bits << 6 | u32::from(digit(byte)?);
         }
-        // A group of 2 or 3 digits holds 12 or 18 bits, of which 8 or 16 count.
+        // A group of 2 or 3 digits holds 12 or 18 bits, of which 8 or 16 bits are data.
         let missing = 4 - group.len();
         bits <<= 6 * missing;
         let bytes = bits.to_be_bytes();

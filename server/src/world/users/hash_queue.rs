@@ -1,5 +1,5 @@
-//! Queue of logins that wait for a hashing thread. The queue is bounded, no client can fill the queue,
-//! and no client waits for all logins of another client. The module is pure.
+//! Bounded queue of logins waiting for a hashing thread. No client can fill the queue, and no client waits
+//! for all logins of another client. The module is pure.
 
 use crate::base::fair_share::{ClientNetwork, may_take};
 
@@ -7,7 +7,7 @@ use crate::base::fair_share::{ClientNetwork, may_take};
 pub(super) struct HashQueue<T> {
     max: usize,
     queued: Vec<QueuedLogin<T>>,
-    /// Turn of the last login taken, for untrusted and for trusted clients.
+    /// Turn of the last login taken, for untrusted clients and for trusted clients.
     turns: [u64; 2],
     numbers: u64,
 }
@@ -15,8 +15,8 @@ pub(super) struct HashQueue<T> {
 struct QueuedLogin<T> {
     client: ClientNetwork,
     is_trusted: bool,
-    /// Number of the round. Logins of an earlier turn are taken first. Each login of a client has a turn
-    /// of its own, so each client has one login in each turn.
+    /// Turn of the login. Logins of an earlier turn are taken first. A client has at most a single login in
+    /// each turn.
     turn: u64,
     number: u64,
     job: T,

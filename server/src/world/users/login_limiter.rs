@@ -9,7 +9,7 @@ use crate::limits::{
 };
 use std::collections::HashMap;
 
-/// The limiter of failed logins, one for the process.
+/// Limiter of failed logins, a single limiter for the process.
 #[derive(Default)]
 pub struct LoginLimiter {
     clients: HashMap<ClientNetwork, ClientRecord>,
@@ -18,7 +18,7 @@ pub struct LoginLimiter {
 /// Token bucket and trust of a client. Times are in milliseconds, monotonic.
 #[derive(Copy, Clone, Default)]
 struct ClientRecord {
-    /// Time at which the last taken token is back. From that time on the bucket is full.
+    /// Time at which the last token taken is returned, and the bucket is full.
     full_at_ms: u64,
     /// End of the time for which a right login of the client counts.
     trusted_until_ms: u64,
@@ -32,8 +32,8 @@ impl ClientRecord {
         now_ms < self.full_at_ms || now_ms < self.trusted_until_ms
     }
 
-    /// Returns the time at which the bucket would be full again after another token is taken; `None`
-    /// where no token is left.
+    /// Returns the time at which the bucket would be full again after another token is taken, or `None` if
+    /// no token is left.
     fn with_one_more(self, now_ms: u64) -> Option<u64> {
         let full_at_ms = self.full_at_ms.max(now_ms) + TOKEN_MS;
         (full_at_ms <= now_ms + TOKENS_MS).then_some(full_at_ms)
@@ -41,14 +41,14 @@ impl ClientRecord {
 }
 
 impl LoginLimiter {
-    /// Whether the client may try an unknown login. If not, the client may try within
+    /// Returns true if the client may try an unknown login. A refused client may try again within
     /// [`LOGIN_FAILURE_SECONDS`].
     pub fn may_try(&self, client: ClientNetwork, now_ms: u64) -> bool {
         self.of(client).with_one_more(now_ms).is_some()
     }
 
     /// Takes a token for a try, which counts as a failure until [`LoginLimiter::succeeded`] or
-    /// [`LoginLimiter::refund`] is called. Returns false where no token is left.
+    /// [`LoginLimiter::refund`] is called. Returns false if no token is left.
     #[must_use]
     pub fn tries(&mut self, client: ClientNetwork, now_ms: u64) -> bool {
         let Some(full_at_ms) = self.of(client).with_one_more(now_ms) else {
@@ -79,7 +79,7 @@ impl LoginLimiter {
         }
     }
 
-    /// Whether a login of the client was right in the last [`LOGIN_TRUSTED_SECONDS`].
+    /// Returns true if a login of the client was right in the last [`LOGIN_TRUSTED_SECONDS`].
     pub fn trusts(&self, client: ClientNetwork, now_ms: u64) -> bool {
         now_ms < self.of(client).trusted_until_ms
     }

@@ -29,7 +29,7 @@ use crate::world::users::basic_auth::Credentials;
 pub struct Logins {
     key: hmac::Key,
     pool: ThreadPool,
-    /// Logins to be hashed, with one pool job for each login.
+    /// Logins to be hashed. The pool has a job for each queued login.
     queue: Arc<Mutex<HashQueue<HashJob>>>,
     ledger: Arc<Mutex<LoginLedger>>,
     refusals: Arc<RefusalCounters>,
@@ -37,17 +37,17 @@ pub struct Logins {
 
 /// Result of looking a login up, without hashing.
 pub enum LoginLookup {
-    /// The login is right; the value is the user's name.
+    /// Right login; the value is the user's name.
     Known(String),
-    /// The login is wrong, or not even a login of the basic scheme.
+    /// Wrong login, or a field value that isn't a login of the basic scheme.
     Wrong,
-    /// The login must be hashed first.
+    /// Login to be hashed first.
     Unverified(UnverifiedLogin),
-    /// The login isn't known, and too many logins of the client have failed.
+    /// Unknown login of a client with too many failed logins.
     TooManyFailed,
 }
 
-/// A login that must be hashed, with all data that hashing needs.
+/// Login to be hashed, with all data that hashing needs.
 pub struct UnverifiedLogin {
     logins: Arc<Logins>,
     users: Arc<Users>,
@@ -57,7 +57,7 @@ pub struct UnverifiedLogin {
     now_ms: u64,
 }
 
-/// HMAC of user, password, file content and client; indistinguishable from chance without the key.
+/// HMAC of user, password, file content and client; indistinguishable from random bytes without the key.
 type LoginKey = [u8; 32];
 
 #[derive(Default)]
@@ -87,8 +87,8 @@ impl RememberedResult {
 }
 
 impl Logins {
-    /// Makes an empty ledger with a fresh key. `refusals` counts the refusals of clients over their
-    /// shares. Fails when the system has no randomness to give.
+    /// Makes an empty ledger with a fresh key. `refusals` counts the refusals of clients over their shares.
+    /// Fails if the system has no random numbers.
     pub fn new(refusals: &Arc<RefusalCounters>) -> std::io::Result<Arc<Logins>> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
         let key = key.map_err(|_| std::io::Error::other("no random numbers to be had"))?;
@@ -138,8 +138,8 @@ impl Logins {
         })
     }
 
-    /// Computes the key of a login in the ledger. The client is part of the key: the answer to another
-    /// client would tell a guesser for free whether a password is right.
+    /// Computes the key of a login in the ledger. The client is part of the key: otherwise, answers to
+    /// other clients would let a client over the limit test passwords without a hash.
     fn login(&self, users: &Users, credentials: &Credentials, client: ClientNetwork) -> LoginKey {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(&users.generation);
@@ -154,7 +154,7 @@ impl Logins {
 }
 
 impl Drop for Logins {
-    /// Drops the queued logins, so that requests waiting for an answer learn of the end.
+    /// Drops the queued logins, which wakes the requests waiting for an answer.
     fn drop(&mut self) {
         while let Some(hashing) = next(&self.queue) {
             drop(hashing);
@@ -166,10 +166,10 @@ impl Drop for Logins {
 type PendingResult = (String, watch::Receiver<Option<bool>>);
 
 impl UnverifiedLogin {
-    /// Hashes the login on the pool, or waits for a hash of the login already under way. Returns `None`
-    /// if the login is wrong or may not be tried; [`Logins::check`] tells the two apart. Fails with
-    /// [`ThreadPoolError::Busy`] if too many logins wait; the client may come back (503). If the future is dropped,
-    /// the answer is remembered anyway.
+    /// Hashes the login on the pool, or waits for a hash of the login already under way. Returns `None` for
+    /// a wrong login and for a login refused by the limit; [`Logins::check`] distinguishes the two cases.
+    /// Fails with [`ThreadPoolError::Busy`] if too many logins wait; the client may try again later (503).
+    /// If the future is dropped, the answer is remembered anyway.
     pub async fn answer(self) -> Result<Option<String>, ThreadPoolError> {
         let Some((user, mut answered)) = self.ask()? else {
             return Ok(None);
@@ -181,7 +181,7 @@ impl UnverifiedLogin {
         Ok(is_right.then_some(user))
     }
 
-    /// Queues the login. Returns `None` where the login may not be tried.
+    /// Queues the login. Returns `None` if the client is over the limit of failed logins.
     fn ask(self) -> Result<Option<PendingResult>, ThreadPoolError> {
         let user = self.credentials.user.clone();
         let (client, now_ms) = (self.client, self.now_ms);
@@ -218,7 +218,7 @@ impl UnverifiedLogin {
 }
 
 impl Logins {
-    /// Queues the login to be hashed in turn.
+    /// Queues the login for a job of the pool.
     fn queue(
         &self,
         client: ClientNetwork,
@@ -254,13 +254,13 @@ impl Logins {
     }
 }
 
-/// Takes the next login out of the queue. (In a function of its own, because the lock must not be held
-/// while a login is hashed or dropped.)
+/// Takes the next login out of the queue. The function is separate so that the lock is released before a
+/// login is hashed or dropped.
 fn next(queue: &Mutex<HashQueue<HashJob>>) -> Option<HashJob> {
     lock(queue).pop()
 }
 
-/// A login in the queue or at the pool.
+/// Login in the queue or at the pool.
 struct HashJob {
     question: PendingHash,
     users: Arc<Users>,
@@ -275,15 +275,15 @@ impl HashJob {
     }
 }
 
-/// Open question about a login that is being hashed. Dropping the question without an answer (no room in
-/// the queue, a panic) withdraws the question, and the end of the sender wakes the waiting requests.
+/// Login being hashed, with requests waiting for the answer. Dropping the value without an answer (no room
+/// in the queue, a panic) takes the login out of the ledger, and dropping the sender wakes the requests.
 struct PendingHash {
     ledger: Arc<Mutex<LoginLedger>>,
     login: LoginKey,
     client: ClientNetwork,
     /// Time of the request.
     now_ms: u64,
-    /// Whether the login counts as a failure until answered otherwise.
+    /// True if the login counts as a failure until answered otherwise.
     is_guess: bool,
     sender: watch::Sender<Option<bool>>,
 }
@@ -321,22 +321,22 @@ impl LoginLedger {
         (now_ms < answer.until_ms).then_some(answer.is_right)
     }
 
-    /// Whether the login was right not long ago. If so, the login is no guess, because the key stands for
-    /// the same user, password and file.
+    /// Returns true if the login was right recently. A recently right login is no guess, because the key is
+    /// specific to the user, password and file.
     fn was_right(&self, login: &LoginKey, now_ms: u64) -> bool {
         let answer = self.answers.get(login);
         answer.is_some_and(|answer| answer.is_right && now_ms < answer.kept_until_ms())
     }
 
-    /// Whether the client may ask for a login without a valid answer.
+    /// Returns true if the client may ask for a login without a valid answer.
     fn may_ask(&self, login: &LoginKey, client: ClientNetwork, now_ms: u64) -> bool {
         self.limiter.may_try(client, now_ms)
             || self.was_right(login, now_ms)
             || self.asked.contains_key(login)
     }
 
-    /// Remembers an answer. A full table first drops expired answers, next wrong answers (a client may be
-    /// guessing), next answers that have to be hashed again, at last all answers.
+    /// Remembers an answer. A full table drops expired answers first, followed by wrong answers (a client
+    /// may be guessing), answers to be hashed again, and finally all answers.
     fn remember(&mut self, login: LoginKey, answer: RememberedResult) {
         let now_ms = answer.until_ms - LOGIN_REMEMBERED_SECONDS * 1_000;
         let answers = &mut self.answers;
@@ -357,7 +357,7 @@ impl LoginLedger {
 }
 
 fn lock<T>(ledger: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code that could panic half-way runs under the lock.
+    // Poisoning is ignored: no code that could panic half-way runs under the lock.
     ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,7 +1,7 @@
-//! Who may come in, by password: an htpasswd file, and the logins checked against it.
+//! Access control by password: an htpasswd file, and the logins checked against the file.
 //!
-//! Hashes are slow on purpose, so they are computed off the workers and what came out is remembered
-//! for a minute ([`Logins`]). Whether a user exists can't be told from how long a refusal takes.
+//! Hashing is slow on purpose, so hashes are computed on threads of their own and the result is remembered
+//! for a minute ([`Logins`]). The time of a refusal doesn't reveal whether a user exists.
 
 mod basic_auth;
 mod password_hash;
@@ -19,30 +19,30 @@ use crate::world::users::password_hash::PasswordHash;
 pub use crate::world::users::password_hash::{PasswordTooLong, hash_password};
 pub use logins::{LoginLookup, Logins, UnverifiedLogin};
 
-/// The users of one file, with the hashes of their passwords.
+/// Users of a file, with the hashes of the passwords.
 #[derive(Debug)]
 pub struct Users {
-    /// By name, the index in `hashes`.
+    /// Index in `hashes` by user name.
     names: HashMap<Box<str>, usize>,
     hashes: Vec<PasswordHash>,
-    /// Stands for the file's content: a remembered login is worth nothing once that has changed.
+    /// Digest of the file's content. A remembered login is valid only for the same content.
     generation: [u8; 32],
 }
 
-/// A line that can't be understood.
+/// Error for an invalid line of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsersError {
-    /// Which, from 1 on.
+    /// Line number, starting at 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the mistake.
     pub what: String,
-    /// What would be right.
+    /// Suggested correction.
     pub help: String,
 }
 
 impl Users {
-    /// Reads a file's text: lines of `NAME:HASH`, what follows another colon ignored, as are empty
-    /// lines and those that begin with `#`.
+    /// Parses the text of a file: lines of `NAME:HASH`. Text after a further colon, empty lines, and lines
+    /// beginning with `#` are ignored.
     pub fn parse(text: &[u8]) -> Result<Users, UsersError> {
         let mut users = Users {
             names: HashMap::new(),
@@ -87,18 +87,19 @@ impl Users {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of users.
     pub fn count(&self) -> usize {
         self.hashes.len()
     }
 
-    /// Whether there is a user of this name.
+    /// Returns true if the file has a user called `name`.
     pub fn contains(&self, name: &str) -> bool {
         self.names.contains_key(name)
     }
 
-    /// Whether the password is right. Slow on purpose (a tenth of a second and more): never on a
-    /// worker. Somebody unknown takes as long as one of the known: the name picks which.
+    /// Returns true if the password is right. The check is slow on purpose (a tenth of a second and more)
+    /// and must not run on a worker. For an unknown user, the password is checked against the hash of a
+    /// user selected by the name, so the check takes as long as for a known user.
     fn verify(&self, name: &str, password: &[u8]) -> bool {
         let known = self.names.get(name).copied();
         let index = known.unwrap_or_else(|| {
@@ -113,8 +114,8 @@ impl Users {
     }
 }
 
-/// Whether this can be a user's name, in a file and in a request (RFC 7617 §2: no colon, no control
-/// characters; a `#` would begin a comment).
+/// Returns true if a name is valid for a user, in a file and in a request (RFC 7617 §2: no colon, no
+/// control characters; a `#` would begin a comment).
 pub fn is_name(name: &str) -> bool {
     (1..=255).contains(&name.len())
         && !name.starts_with('#')

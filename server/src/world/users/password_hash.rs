@@ -1,6 +1,7 @@
-//! Password hashes, as htpasswd and crypt(3) write them: bcrypt, SHA-512-crypt and MD5-crypt.
+//! Password hashes in the formats of htpasswd and crypt(3): bcrypt, SHA-512-crypt and MD5-crypt.
 //!
-//! The last is here because files of the last thirty years are full of it; new ones get bcrypt.
+//! MD5-crypt is supported because most files of the last thirty years use the format. New hashes use
+//! bcrypt.
 
 use std::fmt;
 use std::iter::repeat_n;
@@ -10,10 +11,10 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{Context, SHA512};
 use md5::{Digest, Md5};
 
-/// One user's hash, in parts.
+/// Parsed hash of a user's password.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum PasswordHash {
-    /// `$2y$`, `$2a$`, `$2b$`: the whole.
+    /// `$2y$`, `$2a$` or `$2b$`, as the whole text.
     Bcrypt(String),
     /// `$6$`.
     Sha512 {
@@ -21,7 +22,7 @@ pub(super) enum PasswordHash {
         salt: String,
         sum: String,
     },
-    /// `$apr1$` and `$1$`, which differ by that magic alone.
+    /// `$apr1$` or `$1$`, formats with different magic and the same algorithm.
     Md5 {
         magic: &'static str,
         salt: String,
@@ -30,7 +31,7 @@ pub(super) enum PasswordHash {
 }
 
 impl PasswordHash {
-    /// Takes a hash apart; the error goes on after "the hash …".
+    /// Parses a hash. The error text continues a sentence that begins with "the hash …".
     pub(super) fn parse(text: &str) -> Result<PasswordHash, String> {
         if ["$2y$", "$2a$", "$2b$"]
             .iter()
@@ -49,10 +50,10 @@ impl PasswordHash {
         Err(format!("is {}", name_of_unknown(text)))
     }
 
-    /// Whether the password is right; takes as long as the hash wants.
+    /// Returns true if the password is right. The time depends on the cost in the hash.
     pub(super) fn verify(&self, password: &[u8]) -> bool {
         match self {
-            // Its comparison is constant in time as well.
+            // The comparison in `bcrypt` takes constant time as well.
             PasswordHash::Bcrypt(text) => bcrypt::verify(password, text).unwrap_or(false),
             PasswordHash::Sha512 { rounds, salt, sum } => {
                 let found = encode_sha512(&sha512_crypt(password, salt.as_bytes(), *rounds));
@@ -65,13 +66,13 @@ impl PasswordHash {
         }
     }
 
-    /// What an unknown user is checked against where nobody is known.
+    /// Returns the hash to check unknown users against if the file has no users.
     pub(super) fn stand_in() -> PasswordHash {
         PasswordHash::Bcrypt(STAND_IN.to_owned())
     }
 }
 
-/// bcrypt hashes at most 72 bytes, the last of which is a NUL.
+/// Error for a password over 71 bytes: bcrypt hashes at most 72 bytes, the last of which is a NUL.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct PasswordTooLong;
 
@@ -83,7 +84,7 @@ impl fmt::Display for PasswordTooLong {
 
 impl std::error::Error for PasswordTooLong {}
 
-/// A new hash for a users file (`$2y$`). Slow on purpose.
+/// Computes a new hash for a users file (`$2y$`). The function is slow on purpose.
 pub fn hash_password(password: &[u8]) -> Result<String, PasswordTooLong> {
     let parts = bcrypt::non_truncating_hash_with_result(password, BCRYPT_COST);
     let parts = parts.map_err(|_| PasswordTooLong)?;
@@ -158,7 +159,7 @@ fn name_of_unknown(text: &str) -> &'static str {
     }
 }
 
-/// Poul-Henning Kamp's MD5-crypt, as FreeBSD 2 had it and Apache took it over.
+/// Computes MD5-crypt by Poul-Henning Kamp, from FreeBSD 2 and later adopted by Apache.
 fn md5_crypt(password: &[u8], magic: &[u8], salt: &[u8]) -> [u8; 16] {
     let mut inner = Md5::new();
     inner.update(password);
@@ -173,7 +174,7 @@ fn md5_crypt(password: &[u8], magic: &[u8], salt: &[u8]) -> [u8; 16] {
     for part in password.chunks(16) {
         first.update(&inner[..part.len()]);
     }
-    // One byte for each bit of the length: an accident that became the standard.
+    // The algorithm adds a byte for each bit of the length, an accident that became the standard.
     let mut bits = password.len();
     while bits != 0 {
         match bits & 1 {
@@ -200,7 +201,8 @@ fn md5_crypt(password: &[u8], magic: &[u8], salt: &[u8]) -> [u8; 16] {
     sum
 }
 
-/// Ulrich Drepper's "Unix crypt using SHA-256 and SHA-512", of 2008; the numbers are its steps.
+/// Computes SHA-512-crypt after Ulrich Drepper's "Unix crypt using SHA-256 and SHA-512" of 2008. The
+/// numbers in comments are the steps of the specification.
 fn sha512_crypt(password: &[u8], salt: &[u8], rounds: u32) -> [u8; 64] {
     let inner = sha512([password, salt, password]); // 4 to 8
 
@@ -213,8 +215,8 @@ fn sha512_crypt(password: &[u8], salt: &[u8], rounds: u32) -> [u8; 64] {
     }
     let mut sum = sha512(first); // 12
 
-    // From here on a digest as long as each stands for the password (13 to 16) and for the salt
-    // (17 to 20).
+    // The next steps replace the password (13 to 16) and the salt (17 to 20) by a digest of the same
+    // length.
     let of_password = sha512(repeat_n(password, password.len()));
     let of_salt = sha512(repeat_n(salt, 16 + usize::from(sum[0])));
     let password = filled(&of_password, password.len());
@@ -242,7 +244,7 @@ fn sha512<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 64] {
     sum
 }
 
-/// As many bytes as asked for, the digest's again and again.
+/// Repeats the digest up to `length` bytes.
 fn filled(digest: &[u8; 64], length: usize) -> Vec<u8> {
     digest.iter().copied().cycle().take(length).collect()
 }
@@ -267,7 +269,7 @@ fn encode_sha512(sum: &[u8; 64]) -> Vec<u8> {
     out
 }
 
-/// Three bytes as up to four characters, the lowest bits first: crypt(3)'s own base 64.
+/// Writes 3 bytes as up to 4 characters of crypt(3)'s own base64, the lowest bits first.
 fn push_crypt(out: &mut Vec<u8>, [high, middle, low]: [u8; 3], characters: usize) {
     let mut bits = u32::from_be_bytes([0, high, middle, low]);
     for _ in 0..characters {
@@ -278,13 +280,13 @@ fn push_crypt(out: &mut Vec<u8>, [high, middle, low]: [u8; 3], characters: usize
 
 const CRYPT_ALPHABET: &[u8; 64] =
     b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Where a hash doesn't say.
+/// Number of rounds for a hash without a number.
 const SHA512_ROUNDS: u32 = 5_000;
-/// Other numbers are never written into a hash: crypt(3) takes the nearer end instead.
+/// Allowed number of rounds. crypt(3) clamps a number to the range, so a hash never holds any other number.
 const SHA512_ROUNDS_ALLOWED: RangeInclusive<u32> = 1_000..=999_999_999;
-/// A tenth of a second on a small server: 2^10 rounds.
+/// Cost of new hashes: 2^10 rounds take a tenth of a second on a small server.
 const BCRYPT_COST: u32 = 10;
-/// 2^16 rounds are some seconds; each more is twice that.
+/// Maximum cost: 2^16 rounds take some seconds, and each further step doubles the time.
 const BCRYPT_COST_MAX: u32 = 16;
 const STAND_IN: &str = "$2y$10$xXCUa6TfQqRAsfmwLN2nqusiWb9ee/d7iX5lrjNIIv1JHV65NUIIK";
 

@@ -1,4 +1,4 @@
-//! Files of users, good and bad.
+//! Tests of valid and invalid user files.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn a_file_with_all_that_files_have() {
     assert!(users.verify("b\u{e9}e", b"a"));
     assert!(users.verify("empty user", b"a"));
     assert!(!users.verify("ant", b"a"));
-    // Whoever the unknown are checked against, being right helps them nothing.
+    // An unknown user is refused even with the password of the user selected for the comparison.
     for name in ["nobody", "", "Ant", "x", "y", "z"] {
         assert!(
             !users.verify(name, b"secret") && !users.verify(name, b"a"),

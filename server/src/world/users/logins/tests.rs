@@ -1,4 +1,4 @@
-//! The ledger: who is asked, who waits, what is remembered and what is forgotten.
+//! Tests of the ledger: queued logins, waiting requests, remembered and expired answers.
 
 use std::future::Future;
 use std::sync::mpsc;
@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use super::*;
 use crate::limits::LOGIN_FAILURES_MAX;
 
-/// `ant` with the password `secret`; MD5-crypt, since it is quick.
+/// User `ant` with the password `secret`, hashed with the fast MD5-crypt.
 const FILE: &[u8] = b"ant:$1$K5F2asA3$TBWAhsdkL0PKWVjbGaqaQ.\n";
 const RIGHT: &[u8] = b"Basic YW50OnNlY3JldA==";
 const WRONG: &[u8] = b"Basic YW50Ondyb25n";
@@ -72,7 +72,7 @@ fn answers_are_remembered_for_a_while() {
     }
     drop(ask(&logins, &users, RIGHT, 61_000));
     drop(ask(&logins, &users, WRONG, 61_000));
-    // The same text read again is the same; another is not.
+    // A file with equal text keeps the remembered login; a file with another text doesn't.
     let again = Arc::new(Users::parse(FILE).unwrap());
     assert!(matches!(
         check(&logins, &again, RIGHT, 1, 2_000),
@@ -96,7 +96,7 @@ fn what_is_no_login_is_wrong_at_once() {
             LoginLookup::Wrong
         ));
     }
-    // `aaaa…` without a colon within the longest password allowed, then with one and too long.
+    // Login of `ant` with a password over the maximum length (`aaaa…`).
     let long = [
         b"Basic YW50Om".to_vec(),
         b"FhYWFh".repeat(200),
@@ -194,7 +194,7 @@ fn the_ledger_is_bounded_and_forgets_the_wrong_first() {
     assert!(ledger.answers.len() <= LOGINS_MAX);
     let last = login(LOGINS_MAX);
     assert_eq!(ledger.answer(&last, 0), Some(true));
-    // Those that have to be hashed again make room after the wrong ones.
+    // Right answers to be hashed again are dropped after the wrong answers.
     let mut ledger = LoginLedger::default();
     ledger.remember(login(0), answer(true, 100_000));
     for n in 1..3 * LOGINS_MAX {
@@ -207,12 +207,12 @@ fn the_ledger_is_bounded_and_forgets_the_wrong_first() {
     }
     assert!(!ledger.was_right(&login(0), 240_000));
     assert!(ledger.was_right(&login(1), 240_000));
-    // Once the time of all is over, they make room.
+    // Expired answers are dropped.
     ledger.remember(login(0), answer(false, 10_000_000));
     assert_eq!(ledger.answers.len(), 1);
 }
 
-/// The n-th wrong password for `ant`.
+/// Returns the Authorization field value with the n-th wrong password for `ant`.
 fn guess(nth: usize) -> Vec<u8> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut value = b"Basic ".to_vec();
@@ -238,10 +238,10 @@ fn guesses_at_the_same_time_count_before_they_are_hashed() {
         .filter_map(|ask| ask.ask().unwrap())
         .collect();
     assert_eq!((asked.len(), logins.pool.queued()), (most, most));
-    // All the others are refused before they get so far.
+    // The next guess is refused before hashing.
     let next = check(&logins, &users, &guess(80), 1, 0);
     assert!(matches!(next, LoginLookup::TooManyFailed));
-    // What is being hashed is no further guess, and neither is another client's.
+    // A login already being hashed is no further guess. The guess of another client has a limit of its own.
     assert!(matches!(
         check(&logins, &users, &guess(0), 1, 0),
         LoginLookup::Unverified(_)
@@ -280,17 +280,17 @@ fn a_login_that_was_right_is_no_guess_whatever_else_its_client_tries() {
         check(&logins, &users, RIGHT, 1, 0),
         LoginLookup::Known(_)
     ));
-    // It has to be hashed again, and isn't limited.
+    // The answer has expired: the login is hashed again, and isn't limited.
     let now_ms = LOGIN_REMEMBERED_SECONDS * 1_000;
     assert_eq!(hashed(RIGHT, now_ms), Ok(Some("ant".to_owned())));
-    // Another client learns nothing of it.
+    // Another client gets no answer from the ledger.
     assert!(matches!(
         check(&logins, &users, RIGHT, 7, now_ms),
         LoginLookup::Unverified(_)
     ));
 }
 
-/// A guesser over its limit would find a password without a hash by the answers that others were given.
+/// A client over its limit could otherwise find a password without a hash, from answers to other clients.
 #[test]
 fn a_right_login_tells_another_client_nothing() {
     let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());

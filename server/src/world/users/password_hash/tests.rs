@@ -1,4 +1,4 @@
-//! Against hashes that `openssl passwd`, `htpasswd` and crypt(3) made.
+//! Tests with hashes from `openssl passwd`, `htpasswd` and crypt(3).
 
 use std::process::Command;
 
@@ -43,7 +43,7 @@ fn hashes_made_by_others() {
         assert!(hash.verify(password.as_bytes()), "{password} {text}");
         assert!(!hash.verify(format!("{password}x").as_bytes()), "{text}");
         assert!(!hash.verify(b"another"), "{text}");
-        // Another character near the end, a valid one, makes another hash.
+        // A change of a character near the end results in another valid hash.
         let (before, after) = text.split_at(text.len() - 10);
         let other = if after.starts_with('.') { "/" } else { "." };
         let changed = PasswordHash::parse(&format!("{before}{other}{}", &after[1..])).unwrap();
@@ -51,7 +51,7 @@ fn hashes_made_by_others() {
     }
 }
 
-/// The examples of SHA-512-crypt's specification.
+/// Examples in the specification of SHA-512-crypt.
 #[rustfmt::skip]
 const SPECIFIED: &[(&str, &str)] = &[
     ("Hello world!", "$6$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1"),
@@ -71,7 +71,7 @@ fn hashes_of_the_specification() {
     }
 }
 
-/// The output of a program's first line, if it is here and knows what is asked of it.
+/// Returns the first line of a program's output, or `None` if the program is missing or fails.
 fn line_of(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
@@ -104,7 +104,7 @@ fn fresh_hashes_of_openssl_and_htpasswd() {
     }
 }
 
-/// Passwords around the ends of digests and blocks, up to the most that openssl takes.
+/// The lengths are around multiples of the digest and block sizes, up to the maximum of openssl.
 #[test]
 fn openssl_and_long_passwords() {
     for length in [1, 63, 64, 65, 127, 128, 129, 256] {
