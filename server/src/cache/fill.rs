@@ -23,11 +23,11 @@ pub(super) struct CacheFill {
     /// True if the resource changed since the start of the call: the response is not stored.
     doomed: AtomicBool,
     state: Mutex<FillState>,
-    /// The memory reserved for the content, held until the last reader ends.
+    /// The memory reserved for the content, released when the page is stored or the last reader ends.
     grant: Mutex<Option<FillReservation>>,
 }
 
-/// Memory reserved for the content of a call, returned on drop.
+/// Memory reserved for the content of a call, released on drop.
 pub(super) struct FillReservation {
     cache: Arc<PageCache>,
     bytes: usize,
@@ -137,7 +137,7 @@ impl CacheFill {
         }
     }
 
-    /// Returns the memory reserved for the content.
+    /// Releases the memory reserved for the content.
     pub(super) fn release(&self) {
         let mut grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner);
         *grant = None;
