@@ -415,7 +415,7 @@ impl H1CallDriver<'_> {
         Poll::Pending
     }
 
-    /// Starts the response for `reject`, or the creation of the response by an error page's handler.
+    /// Starts the response for `reject`, or the load of the site's error page for the response.
     fn refuse(&mut self, reject: Reject, after_seconds: Option<u64>) {
         if let Some(record) = &mut self.call.record {
             record.rule = reject.rule;
