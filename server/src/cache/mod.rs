@@ -86,6 +86,7 @@ enum JoinOutcome {
     Page(Arc<CachedPage>),
     /// The request calls the handler for all clients; the old page serves for revalidation and failures.
     Lead(Arc<CacheFill>, Option<Arc<CachedPage>>),
+    /// The request waits for another request's call.
     Follow(Arc<CacheFill>, Option<Arc<CachedPage>>),
     /// The request calls the handler for one client alone.
     Pass,
@@ -145,8 +146,8 @@ impl PageCache {
         gone
     }
 
-    /// Removes the pages of a URI after a change of the resource (RFC 9111 §4.4). Calls under way are not
-    /// stored.
+    /// Removes the pages of a URI after a change of the resource (RFC 9111 §4.4). Responses of
+    /// calls under way are not stored.
     fn invalidate(&self, key: &[u8]) {
         let mut shard = self.shard(key);
         let shard = &mut *shard;

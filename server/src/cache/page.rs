@@ -37,7 +37,7 @@ pub struct CachedPage {
     pub spared_until_ms: AtomicU64,
     /// The gzip representation, absent until compression is done.
     gzip: ArcSwapOption<Variant>,
-    /// True once a compression job was requested.
+    /// True if compression was requested or is done.
     is_gzip_claimed: AtomicBool,
     /// True if the page may be sent compressed.
     is_text: bool,
