@@ -1,6 +1,6 @@
-//! Pages over a restart: all in one file of the state folder, written whole when the server has
-//! stopped and taken away when it starts. So nothing that was purged or changed meanwhile comes back,
-//! and after a crash the cache begins empty.
+//! Storage of pages across restarts. One file in the state folder holds all pages. The server writes the
+//! file after the end of service and removes the file at start. So a page purged or changed meanwhile never
+//! returns, and after a crash the cache starts empty.
 
 use super::PageCache;
 use super::key::{Audience, VaryFields};
@@ -17,17 +17,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-/// Where in the state folder.
+/// Returns the path of the file in the state folder.
 fn file(state: &Path) -> PathBuf {
     state.join("pages")
 }
 
-/// What the file begins with; another version has another.
+/// The first bytes of the file; each format version has different bytes.
 const MAGIC: &[u8] = b"anthill pages 2\n";
 const DIGEST_BYTES: usize = 32;
 
 impl PageCache {
-    /// Writes the pages that are to be kept so, and forgets all. Blocks; nobody serves any more.
+    /// Writes the pages marked for storage across restarts, and empties the cache. Blocks, so the caller
+    /// must have ended service before.
     pub fn save(&self, state: &Path) -> io::Result<()> {
         let (now_ms, unix_ms) = (self.now_ms(), clock::unix_ms_now());
         let mut out = MAGIC.to_vec();
@@ -50,8 +51,8 @@ impl PageCache {
         atomic_file::write(&file(state), &out, 0o600)
     }
 
-    /// Takes in what was written, and takes the file away; says how many pages it had. A file that is
-    /// damaged, or of another version, has none.
+    /// Loads the saved pages and removes the file; returns the number of loaded pages. A damaged file or a
+    /// file of another version has no pages.
     pub fn load(&self, state: &Path) -> io::Result<usize> {
         let path = file(state);
         let mut bytes = Vec::new();
@@ -62,7 +63,7 @@ impl PageCache {
         let read = opened
             .take((CACHE_DISK_BYTES_MAX + DIGEST_BYTES) as u64)
             .read_to_end(&mut bytes);
-        // If it stayed, what is purged from now on would come back with it.
+        // A file left in place would restore pages purged later.
         std::fs::remove_file(&path)?;
         read?;
         Ok(self.take_in(&bytes).unwrap_or(0))
@@ -78,7 +79,7 @@ impl PageCache {
         let mut count = 0;
         while !rest.is_empty() {
             let page = take_page(&mut rest, now_ms, unix_ms, &self.bytes)?;
-            // Whoever set the clock back made it younger than it is.
+            // After a backward step of the system clock, the saved time of birth may lie in the future.
             let is_past = page.born_ms <= now_ms as i64;
             if is_past && page.good_for(now_ms) != Freshness::Dead && self.make_room(&page) {
                 let page = Arc::new(page);

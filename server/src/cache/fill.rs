@@ -1,9 +1,9 @@
-//! A call whose response is to be kept, as it stands, and those who wait for it, on whichever worker.
+//! The state of a shared call, and the readers of the call on all workers.
 //!
-//! Nobody of them owns it: it goes on when the client leaves for whom it was begun, as long as another
-//! waits, or it comes to its end soon. What comes of it
-//! lies here until it is a page, and each takes it from here at a pace of its own, so that one who is
-//! slow holds up nobody.
+//! A call has no owner among the clients. When the client of the first request disconnects, the call goes
+//! on as long as another client waits or the end is near. The content collects in the shared state until
+//! the call becomes a page. Each reader reads the content at an individual pace, so that a slow client does
+//! not delay other clients.
 
 use super::PageCache;
 use super::key::{Audience, PresentedRequest, VaryFields};
@@ -16,18 +16,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// One call.
+/// A shared call.
 pub(super) struct CacheFill {
     pub(super) place: Arc<CachedPageId>,
     pub(super) kind: Audience,
-    /// Something changed since it began: what comes of it isn't kept.
+    /// True if the resource changed since the start of the call: the response is not stored.
     doomed: AtomicBool,
     state: Mutex<FillState>,
-    /// The memory that its content takes, as long as anybody reads it.
+    /// The memory reserved for the content, released when the page is stored or the last reader ends.
     grant: Mutex<Option<FillReservation>>,
 }
 
-/// Memory for content that is coming, given back in the end.
+/// Memory reserved for the content of a call, released on drop.
 pub(super) struct FillReservation {
     cache: Arc<PageCache>,
     bytes: usize,
@@ -55,63 +55,63 @@ impl Drop for FillReservation {
 
 struct FillState {
     phase: FillPhase,
-    /// The request's fields that its answer depends on, as far as that is known.
+    /// The request fields that select the response, as far as known.
     varied: Option<VaryFields>,
-    /// Its head, once it is there and may be shared.
+    /// The head of the response, from the time when the head may be shared.
     head: Option<Arc<FillHead>>,
-    /// Of its content, what has come.
+    /// The content received so far.
     bytes: Vec<u8>,
-    /// Who waits; a free seat is None.
+    /// The wakers of the readers; None marks a free seat.
     seats: Vec<Option<Waker>>,
     readers: usize,
 }
 
-/// How it stands.
+/// The phase of a call.
 #[derive(Clone)]
 pub(super) enum FillPhase {
-    /// It goes on.
+    /// The call is under way.
     Open,
-    /// It is whole.
+    /// The response is complete.
     Done(Arc<CachedPage>),
-    /// The handler failed before it answered.
+    /// The handler failed before the response.
     Failed(Reject),
-    /// The content broke off, by this rule if one is known.
+    /// The content broke off, with the rule, if known.
     Broken(Option<Reject>),
-    /// It is for one client alone after all; who began it has it, or what is left of it.
+    /// The response is for one client alone. The first request has the response or the remaining content.
     Passed,
-    /// It came to no end; somebody else may begin again.
+    /// The call ended without a result; another request may start a new call.
     Abandoned,
 }
 
-/// The head of a response that is coming.
+/// The head of a response under way.
 pub(super) struct FillHead {
     pub(super) status: StatusLine,
     pub(super) fields: ResponseFields,
-    /// Bytes of its content, where that is known.
+    /// The length of the content in bytes, if known.
     pub(super) length: Option<u64>,
     pub(super) varied: VaryFields,
-    /// It is to become a page that stays.
+    /// True if the response is to be stored as a page.
     pub(super) is_kept: bool,
 }
 
-/// What who waits is told.
+/// The result of a wait for the head.
 pub(super) enum HeadWait {
-    /// This is it; the content is there, or comes.
+    /// The head of the response; the content is present or follows.
     Head(Arc<FillHead>),
-    /// The call is over.
+    /// The call has ended.
     Over(FillPhase),
 }
 
-/// What a reader finds.
+/// The result of a read.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum FillRead {
-    /// So much was appended.
+    /// The number of bytes appended.
     Bytes(usize),
-    /// That was all.
+    /// The content is complete.
     End,
-    /// It broke off, by this rule if one is known.
+    /// The content broke off, with the rule, if known.
     Broken(Option<Reject>),
-    /// The rest comes by another way, to who began the call.
+    /// The remaining content is handed over to the first request alone.
     Rest,
 }
 
@@ -137,13 +137,13 @@ impl CacheFill {
         }
     }
 
-    /// Gives back the memory that was taken for it.
+    /// Releases the memory reserved for the content.
     pub(super) fn release(&self) {
         let mut grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner);
         *grant = None;
     }
 
-    /// Takes memory for so much more content; false if there is none.
+    /// Reserves memory for more content; returns false if the bound is reached.
     pub(super) fn grow(&self, cache: &Arc<PageCache>, bytes: usize) -> bool {
         let mut grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner);
         grant
@@ -151,7 +151,7 @@ impl CacheFill {
             .grow(bytes)
     }
 
-    /// Is it likely to bring what is asked for?
+    /// Returns true if the call's response is likely to answer the request.
     pub(super) fn covers(&self, asker: &PresentedRequest<'_>) -> bool {
         let is_varied = |varied: &VaryFields| varied.is(asker.fields);
         !self.is_doomed()
@@ -167,12 +167,12 @@ impl CacheFill {
         self.doomed.load(Ordering::Relaxed)
     }
 
-    /// Does anybody wait for it?
+    /// Returns true if the call has a reader.
     pub(super) fn is_wanted(&self) -> bool {
         self.state().readers > 0
     }
 
-    /// The head is there.
+    /// Publishes the head of the response.
     pub(super) fn begin(&self, head: FillHead) {
         let mut state = self.state();
         state.varied = Some(head.varied.clone());
@@ -180,7 +180,7 @@ impl CacheFill {
         state.wake();
     }
 
-    /// More of the content is there; how much there is now.
+    /// Appends content; returns the length so far.
     pub(super) fn push(&self, bytes: &[u8]) -> usize {
         let mut state = self.state();
         state.bytes.extend_from_slice(bytes);
@@ -188,17 +188,17 @@ impl CacheFill {
         state.bytes.len()
     }
 
-    /// How much of the content has come, bytes.
+    /// Returns the length of the content received so far, in bytes.
     pub(super) fn length(&self) -> usize {
         self.state().bytes.len()
     }
 
-    /// All of the content that has come: it becomes a page now.
+    /// Takes all content out of the state, for the page.
     pub(super) fn content(&self) -> Vec<u8> {
         std::mem::take(&mut self.state().bytes)
     }
 
-    /// It is over.
+    /// Sets the phase and wakes all readers.
     pub(super) fn set(&self, phase: FillPhase) {
         let mut state = self.state();
         state.phase = phase;
@@ -216,7 +216,7 @@ impl FillState {
     }
 }
 
-/// Somebody who waits for a call, and reads what comes of it.
+/// A reader of a shared call's response.
 pub(super) struct FillReader {
     fill: Arc<CacheFill>,
     seat: usize,
@@ -243,8 +243,9 @@ impl FillReader {
         FillReader { fill, seat, at: 0 }
     }
 
-    /// Waits for the head, or the end. Who didn't begin the call can't take it over, so for them a
-    /// head counts only once it is sure that all of the content will be here.
+    /// Waits for the head or the end of the call. Only the first request can take over remaining content,
+    /// so for all other requests a head counts only with a known length: a head with a known length is
+    /// published only with memory reserved for the complete content.
     pub(super) async fn wait(&mut self, is_first: bool) -> HeadWait {
         poll_fn(|cx| {
             let mut state = self.fill.state();

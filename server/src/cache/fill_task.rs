@@ -1,5 +1,6 @@
-//! The work of a call for all: it asks the handler, decides what may become of the response, and
-//! gathers it. A task of its own on the worker of who asked first, so that no client's leaving ends it.
+//! The task of a shared call: calls the handler, decides about storage of the response, and collects the
+//! content. The task runs on the worker of the first request, independent of the client's connection, so
+//! that a disconnect of the client does not end the call.
 
 use crate::base::clock;
 use crate::cache::PageCache;
@@ -32,24 +33,24 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// What who began a call gets of it by hand, since it can't be shared.
+/// The part of a response handed over to the first request alone because the response cannot be shared.
 pub(super) enum PrivateOutcome {
-    /// All of it.
+    /// The complete response.
     Answer(Result<Response, HandlerError>),
-    /// What follows the bytes that were gathered.
+    /// The content after the collected bytes.
     Rest(ContentRest),
 }
 
-/// The rest of a content, with what makes it.
+/// The remaining content of a response, with the future that produces the content.
 pub(super) struct ContentRest {
     reader: pipe::PipeReader,
     work: Option<LocalBoxFuture<()>>,
 }
 
-/// The hand that it is put into; on one thread.
+/// The receiving side of a handover within one thread.
 pub(super) struct PrivateReceiver(Rc<RefCell<Option<PrivateOutcome>>>);
 
-/// Where to put it, if anybody is there.
+/// The sending side of a handover; inert if the receiver has been dropped.
 pub(super) struct PrivateSender(Weak<RefCell<Option<PrivateOutcome>>>);
 
 impl PrivateReceiver {
@@ -61,7 +62,7 @@ impl PrivateReceiver {
         PrivateSender(Rc::downgrade(&self.0))
     }
 
-    /// For a call that nobody waits for.
+    /// Returns a sender without a receiver, for a call without a waiting client.
     pub(super) fn nobody() -> PrivateSender {
         PrivateSender(Weak::new())
     }
@@ -72,7 +73,7 @@ impl PrivateReceiver {
 }
 
 impl PrivateSender {
-    /// What nobody takes is dropped, and with it the call.
+    /// Hands over an outcome. Without a receiver the outcome is dropped, and the handler's call with it.
     fn give(&self, handed: PrivateOutcome) {
         if let Some(hand) = self.0.upgrade() {
             hand.replace(Some(handed));
@@ -81,7 +82,7 @@ impl PrivateSender {
 }
 
 impl ContentRest {
-    /// Takes the next part.
+    /// Reads the next part of the content.
     fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
@@ -95,7 +96,7 @@ impl ContentRest {
         self.reader.poll_take(cx, out, CACHE_CHUNK_BYTES)
     }
 
-    /// Copies all of it.
+    /// Copies the remaining content to `to`.
     pub(super) async fn copy(mut self, mut to: pipe::PipeWriter) {
         let mut chunk = Vec::new();
         loop {
@@ -105,7 +106,7 @@ impl ContentRest {
                 Err(_) => return to.break_off(self.reader.break_reason()),
                 Ok(PipeRead::Bytes(_)) => {}
             }
-            // What makes the rest goes on while its reader is slow.
+            // The producer keeps running while the client reads slowly.
             let mut writing = pin!(to.write_all(&chunk));
             let written = poll_fn(|cx| {
                 if let Some(work) = &mut self.work
@@ -122,15 +123,15 @@ impl ContentRest {
     }
 }
 
-/// One call.
+/// The task of one shared call.
 pub(super) struct FillTask {
     cached: Arc<CachedHandler>,
     fill: Arc<CacheFill>,
-    /// What there was before: it may be good still, or do if the handler fails.
+    /// The previously stored page, for revalidation and for use while the handler fails.
     old: Option<Arc<CachedPage>>,
     asked: RequestFacts,
     begun_ms: u64,
-    /// With nobody waiting it goes on for so long.
+    /// The time that the call may continue without a waiting client, in seconds.
     alone_seconds: u32,
     is_settled: bool,
 }
@@ -161,19 +162,21 @@ impl FillTask {
         }
     }
 
-    /// The same where an old page is served meanwhile, so that nobody waits from the beginning.
+    /// Sets the longer limit for a call without a client from the start: a refresh during the use of the
+    /// old page.
     pub(super) fn unawaited(mut self) -> FillTask {
         self.alone_seconds = CACHE_REFRESH_UNATTENDED_SECONDS_MAX;
         self
     }
 
-    /// Asks the handler; runs to the end of its answer, unless everybody who waited for it leaves and
-    /// it doesn't come to its end soon: else whoever asks and leaves would have scripts run for nobody.
+    /// Calls the handler and processes the response. The call ends early if all waiting clients have left
+    /// and the response is not completed soon; otherwise clients that disconnect at once could keep scripts
+    /// running.
     pub(super) async fn run(mut self, mut request: Request, giving: PrivateSender) {
         let asked_fields = std::mem::take(&mut request.fields);
         request.method = Method::Get;
         request.fields = self.unconditional(&asked_fields);
-        // What the server itself adds to the page is for others only if it isn't guarded.
+        // Content inserted from a guarded subrequest makes the page private.
         let guarded = Rc::new(Cell::new(false));
         let inside = request.subrequests.take();
         request.subrequests = inside.map(|inside| inside.with_guard_flag(guarded.clone()));
@@ -188,8 +191,8 @@ impl FillTask {
         }
     }
 
-    /// The field lines of a request for the whole page: its client's conditions are judged here, and
-    /// if there was a page before, its handler may say that it is good still.
+    /// Returns the field lines of a request for the complete page. The client's preconditions are left out,
+    /// because the cache evaluates them. With an old page, the validators of the page are added.
     fn unconditional(&self, fields: &[u8]) -> Vec<u8> {
         let mut lines = Vec::with_capacity(fields.len());
         for (name, value) in Fields(fields) {
@@ -210,7 +213,8 @@ impl FillTask {
         lines
     }
 
-    /// Waits; None if for too long nobody else did. What is nearly there is given longer.
+    /// Awaits `future`; returns None if no client has waited for too long. A call close to completion gets
+    /// more time.
     async fn while_wanted<T>(
         &self,
         future: impl Future<Output = T>,
@@ -245,7 +249,7 @@ impl FillTask {
         &self.cached.cache
     }
 
-    /// The old page, if it may be used while the handler fails.
+    /// Returns the old page if usable while the handler fails.
     fn resort(&self) -> Option<&Arc<CachedPage>> {
         let now_ms = self.cache().now_ms();
         let old = self.old.as_ref();
@@ -254,7 +258,8 @@ impl FillTask {
 
     fn failed(&mut self, fault: HandlerError, giving: &PrivateSender) {
         let reject = fault.reject;
-        // That something isn't there, or isn't for this client, is an answer (RFC 5861 §4).
+        // Only a server error is a failure: a missing resource or a refused client is a valid response (RFC
+        // 5861 §4).
         let is_failure = reject.status.0 >= 500 && !reject.is_of_one_client();
         match self.resort().filter(|_| is_failure) {
             Some(old) => {
@@ -297,8 +302,8 @@ impl FillTask {
         let terms = match policy::judge(rule, self.asked, status, &response.fields, times) {
             StoreDecision::Keep(terms) => Some(terms),
             StoreDecision::Share => {
-                // Requests that come from now on make a call of their own: their clients may have had
-                // this failure already, before the end of the call is known here.
+                // Later requests make a call of their own: a client may have received the failure before
+                // the end of the call is known here.
                 self.fill.doom();
                 None
             }
@@ -307,7 +312,7 @@ impl FillTask {
         self.gather(response, asked, terms, giving).await;
     }
 
-    /// For who asked, and nobody else.
+    /// Hands the response to the first request alone.
     fn pass(&mut self, answer: Result<Response, HandlerError>, giving: &PrivateSender) {
         giving.give(PrivateOutcome::Answer(answer));
         self.settle_passed();
@@ -327,7 +332,7 @@ impl FillTask {
         self.settle(None, FillPhase::Passed);
     }
 
-    /// The old page is good still.
+    /// Stores the old page anew with the fields of a 304 response.
     fn freshened(
         &mut self,
         old: &Arc<CachedPage>,
@@ -341,7 +346,7 @@ impl FillTask {
         let terms = match verdict {
             StoreDecision::Keep(terms) => Some(terms),
             StoreDecision::Share | StoreDecision::Pass => {
-                // Its new fields are for one client alone; the old ones were for all.
+                // The new fields are for one client alone; the old fields were for all clients.
                 fields = old.fields();
                 self.cache().drop_page(old);
                 None
@@ -351,7 +356,7 @@ impl FillTask {
         self.done(&status, &fields, content, asked, terms);
     }
 
-    /// Takes the content in, as far as it may become a page.
+    /// Collects the content, as far as the response may become a page.
     async fn gather(
         &mut self,
         response: Response,
@@ -432,7 +437,7 @@ impl FillTask {
         rule.min(self.cache().page_bytes_max())
     }
 
-    /// It is whole. Without terms it is for those alone who wait for it now.
+    /// Settles the call with a complete page. Without `terms` the page is only for clients waiting now.
     fn done(
         &mut self,
         status: &StatusLine,
@@ -470,7 +475,7 @@ impl FillTask {
         ));
         let kept = terms.is_some().then(|| page.clone());
         self.settle(kept.as_ref(), FillPhase::Done(page));
-        // What is the same as before needn't be compressed anew.
+        // Unchanged content keeps the compressed representation.
         if let (Some(page), Some(old)) = (kept, &self.old)
             && let Some(made) = old.gzip()
             && old.variant.bytes() == page.variant.bytes()
@@ -481,7 +486,7 @@ impl FillTask {
     }
 }
 
-/// Terms of what isn't kept.
+/// Storage terms of a page that is not stored.
 const FOR_NOW: StorageTerms = StorageTerms {
     lifetime: Lifetime {
         fresh: 0,
@@ -493,7 +498,7 @@ const FOR_NOW: StorageTerms = StorageTerms {
     for_authorized: false,
 };
 
-/// What a client wants to hear alone of a page, and whether it has it already.
+/// Request fields of preconditions and ranges, left out of the handler's request.
 const CONDITIONS: [&str; 6] = [
     "If-Match",
     "If-None-Match",
@@ -503,7 +508,7 @@ const CONDITIONS: [&str; 6] = [
     "Range",
 ];
 
-/// A content on its way into memory.
+/// The collector of a response's content in memory.
 struct ContentCollector<'w> {
     fill: &'w CacheFill,
     rest: ContentRest,
@@ -513,15 +518,15 @@ struct ContentCollector<'w> {
     since: Instant,
 }
 
-/// What became of it.
+/// The outcome of a content collection.
 enum CollectOutcome {
     Whole {
-        /// As far as anybody knows: it is for those who wait for it, and nobody later.
+        /// True if the content may be truncated: the content is only for clients waiting now.
         is_doubtful: bool,
     },
-    /// By this rule, if one is known.
+    /// The content broke off, with the rule, if known.
     Broken(Option<Reject>),
-    /// It is too large, or comes too slowly, for anybody to wait for it.
+    /// The content is too large or arrives too slowly for waiting clients.
     TooMuch(ContentRest),
 }
 
@@ -535,7 +540,8 @@ impl ContentCollector<'_> {
                 let taken = ready!(self.rest.poll_take(cx, &mut chunk));
                 Poll::Ready(taken)
             });
-            // While the length is unknown all others wait for the end: not for ever.
+            // Without a known length all other clients wait for the end of the content, so the time is
+            // limited.
             let patience = match self.length {
                 Some(_) => Duration::MAX,
                 None => Duration::from_secs(CACHE_FILL_UNKNOWN_LENGTH_SECONDS_MAX)

@@ -1,5 +1,5 @@
-//! A route's handler with the page cache before it: what is answered from the ledger on the spot, and
-//! what becomes a call, for one client or for all who ask the same meanwhile.
+//! The handler of a route with the page cache in front: answers a request from the cache, or turns the
+//! request into a call for one client or for all clients with equal requests.
 
 use crate::base::task::spawn_local;
 use crate::cache::fill::{FillPhase, FillRead, FillReader, HeadWait};
@@ -22,21 +22,21 @@ use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
 use std::sync::Arc;
 
-/// What a route says of keeping.
+/// The cache configuration of a route.
 #[derive(Clone)]
 pub struct CacheLayer {
-    /// Where pages are kept.
+    /// The cache of the process.
     pub cache: Arc<PageCache>,
-    /// Which, and for how long.
+    /// The rule for storage and lifetimes.
     pub rule: PageCacheRule,
-    /// The site's first name.
+    /// The first name of the site.
     pub site: Arc<str>,
-    /// Of what is kept here; another route, or another handler under it, has another.
+    /// The number of the route in cache keys, distinct for each route and for each handler of a route.
     pub route: u64,
 }
 
 impl CacheLayer {
-    /// `inner` with the cache before it.
+    /// Wraps `inner` in a caching handler.
     pub fn wrap(&self, inner: RouteHandler) -> CachedHandler {
         let CacheLayer {
             cache,
@@ -54,38 +54,39 @@ impl CacheLayer {
     }
 }
 
-/// A handler whose responses are kept.
+/// A handler with stored responses.
 pub struct CachedHandler {
     pub(super) cache: Arc<PageCache>,
     pub(super) rule: PageCacheRule,
     pub(super) inner: RouteHandler,
-    /// The site's first name.
+    /// The first name of the site.
     site: Arc<str>,
-    /// Of what is kept here; another route, or another handler under it, has another.
+    /// The number of the route in cache keys, distinct for each route and for each handler of a route.
     route: u64,
 }
 
-/// What becomes of a request.
+/// The result of a cache lookup.
 pub enum CacheLookup {
-    /// It is answered with what was kept.
+    /// A stored page answers the request.
     Kept(VariantResponse),
-    /// It is a call of this.
+    /// The given handler must be called.
     Call(Arc<dyn Handler>),
 }
 
-/// Who asks, beside what the head says.
+/// The properties of a request outside the request head.
 pub struct LookupContext<'a> {
-    /// Who logged in here.
+    /// The name of the user authenticated by this server.
     pub user: Option<&'a str>,
-    /// Over TLS.
+    /// True if the request arrived over TLS.
     pub secure: bool,
-    /// The workers' clock.
+    /// The time of the workers' clock in milliseconds.
     pub now_ms: u64,
 }
 
 impl CachedHandler {
-    /// Answers from the ledger, or says who is to be called. A page that is to be made anew meanwhile
-    /// is begun, with the request that `call` makes. On a thread of a worker.
+    /// Answers a request from the cache, or returns the handler to call. For a stale page usable during
+    /// revalidation, the function also starts the revalidation, with the request built by `call`. Must run
+    /// on a worker thread.
     pub fn lookup(
         self: &Arc<Self>,
         head: &RequestHead<'_>,
@@ -133,9 +134,9 @@ impl CachedHandler {
             _ => why,
         };
         drop(shard);
-        // The handler alone can judge conditions and ranges of a request with Authorization: its
-        // response is mostly for that client alone. So the handler gets such a request unchanged,
-        // unless the client asks for a whole page.
+        // The handler alone can judge conditions and ranges of a request with Authorization: its response
+        // is mostly for that client alone. So the handler gets such a request unchanged, unless the client
+        // asks for a whole page.
         let asks = &head.known_fields;
         let is_whole = head.method == Method::Get
             && asks.if_none_match.is_none()
@@ -152,7 +153,7 @@ impl CachedHandler {
         CacheLookup::Call(Arc::new(SharedCall { cached, why }))
     }
 
-    /// A page on the spot.
+    /// Returns the response for a stored page and requests compression if needed.
     fn stored(
         &self,
         page: &Arc<CachedPage>,
@@ -195,13 +196,13 @@ impl CachedHandler {
         );
         CachedPageId {
             site: self.site.clone(),
-            // What is purged is named as it was asked for.
+            // A purge names the path as requested.
             path: request.path.as_slice().into(),
             key: key.bytes().into(),
         }
     }
 
-    /// A request for a page that there isn't: one calls, all others wait.
+    /// Answers a request without a usable page: one request calls the handler, all other requests wait.
     async fn answer(
         self: Arc<Self>,
         request: Request,
@@ -244,7 +245,7 @@ impl CachedHandler {
                     return Ok(of_page(&page, &request, &status, None));
                 }
                 HeadWait::Over(FillPhase::Passed) => return self.pass(request, why).await,
-                // That was said to who began the call, and to nobody else.
+                // The refusal applies to the client of the first request alone.
                 HeadWait::Over(FillPhase::Failed(reject)) if reject.is_of_one_client() => {}
                 HeadWait::Over(FillPhase::Failed(reject)) => {
                     return self.failed(old.as_ref(), &request, reject);
@@ -253,20 +254,22 @@ impl CachedHandler {
                     let reject = why.unwrap_or(Reject::HANDLER_FAILED);
                     return self.failed(old.as_ref(), &request, reject);
                 }
-                // Another of its kind, or nobody's any more: join anew.
+                // The response varies by fields with other values here, or the call was abandoned: the
+                // request joins anew.
                 HeadWait::Head(_) | HeadWait::Over(_) => {}
             }
         }
     }
 
-    /// Calls for this client alone.
+    /// Calls the handler for one client alone.
     async fn pass(&self, request: Request, why: &str) -> Result<Response, HandlerError> {
         let mut response = self.inner.call(request).await?;
         push_cache_status(&mut response.fields, &format!("fwd={why}"));
         Ok(response)
     }
 
-    /// The call that this request waited for has failed; an old page may do instead.
+    /// Returns the response for a request after a failure of the awaited call: the old page if still
+    /// usable, else the error.
     fn failed(
         &self,
         old: Option<&Arc<CachedPage>>,
@@ -286,15 +289,16 @@ impl CachedHandler {
         }
     }
 
-    /// A page that was there before, as a live response.
+    /// Converts a previously stored page to a live response.
     fn of_old_page(&self, page: &Arc<CachedPage>, request: &Request, status: &str) -> Response {
         let kept = page.kept(self.cache.now_ms());
         let status = format!("{status}; ttl={}", kept.ttl_seconds);
         of_page(page, request, &status, Some(kept.age_seconds))
     }
 
-    /// A handler changed something: what was kept of it counts no more (RFC 9111 §4.4), nor of where
-    /// its response leads, or what was asked was to go, if that is here.
+    /// Removes stored pages after a change by an unsafe request (RFC 9111 §4.4): the pages of the request's
+    /// target, of Location and Content-Location in the response, and of the Destination field, as far as
+    /// the URIs have the same origin.
     fn invalidate(&self, target: &InvalidationTarget, response: &Response) {
         self.cache.invalidate(&target.place.key);
         let values = |name| crate::cache::policy::values(&response.fields, name);
@@ -311,8 +315,8 @@ impl CachedHandler {
     }
 }
 
-/// Makes a live response of a page. A page that was made for this request has an Age only if the
-/// handler sent one.
+/// Converts a page to a live response. Without `age`, for a page made by the present call, the response has
+/// an Age field only if the handler sent an Age above 0.
 fn of_page(page: &Arc<CachedPage>, request: &Request, status: &str, age: Option<u64>) -> Response {
     let page = page.clone();
     let own = page.variant.status_line();
@@ -324,16 +328,16 @@ fn of_page(page: &Arc<CachedPage>, request: &Request, status: &str, age: Option<
     of_head(&own, &fields, request, status, move || content(page))
 }
 
-/// What a request was for, kept while it is called.
+/// The target of an unsafe request, kept during the call for invalidation.
 struct InvalidationTarget {
     place: CachedPageId,
     host: Vec<u8>,
-    /// Where COPY and MOVE put it.
+    /// The value of the Destination field of a COPY or MOVE request.
     destination: Option<Vec<u8>>,
 }
 
 impl InvalidationTarget {
-    /// Path and query of a reference, if it is one of this very origin.
+    /// Returns the path and query of a URI reference to the same origin; None for another origin.
     fn led_to<'v>(&self, value: &'v [u8]) -> Option<&'v [u8]> {
         let rest = [&b"https://"[..], b"http://"]
             .iter()
@@ -347,13 +351,13 @@ impl InvalidationTarget {
     }
 }
 
-/// Does `Destination` mean anything with this method (RFC 4918 §10.3)? With others it is only something
-/// that a client says.
+/// Returns true if the method defines the Destination field (RFC 4918 §10.3). With other methods the field
+/// is ignored.
 fn has_destination(method: Method) -> bool {
     matches!(method.name(), "COPY" | "MOVE")
 }
 
-/// Calls for all who ask the same.
+/// A handler that shares one call among all clients with equal requests.
 struct SharedCall {
     cached: Arc<CachedHandler>,
     why: &'static str,
@@ -362,7 +366,8 @@ struct SharedCall {
 impl Handler for SharedCall {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         if request.hops > 0 {
-            // Asked by a call that others may wait for already: it would wait for itself.
+            // A subrequest must not wait for a shared call: the shared call may itself wait for the
+            // subrequest.
             let cached = self.cached.clone();
             return Box::pin(async move { cached.pass(request, "bypass").await });
         }
@@ -370,7 +375,7 @@ impl Handler for SharedCall {
     }
 }
 
-/// Calls past the cache.
+/// A handler that bypasses the cache.
 struct BypassCall {
     cached: Arc<CachedHandler>,
     why: &'static str,
@@ -402,7 +407,7 @@ impl Handler for BypassCall {
     }
 }
 
-/// Who begins a call for all.
+/// The first request of a shared call.
 struct LeadingCall<'c> {
     cached: &'c Arc<CachedHandler>,
     why: &'static str,
@@ -442,7 +447,7 @@ impl LeadingCall<'_> {
         match reader.wait(true).await {
             HeadWait::Head(head) => {
                 let body = || streamed(head.length, reader, Some(hand));
-                // Where its length isn't known, it may be too long in the end.
+                // Without a known length the content may turn out too large for storage.
                 let status = status(head.is_kept && head.length.is_some());
                 Ok(of_head(&head.status, &head.fields, &request, &status, body))
             }
@@ -466,13 +471,13 @@ impl LeadingCall<'_> {
     }
 }
 
-/// Adds Cache-Status (RFC 9211).
+/// Appends the Cache-Status field (RFC 9211).
 fn push_cache_status(fields: &mut ResponseFields, status: &str) {
     let value = format!("anthill; {status}");
     fields.push(b"Cache-Status", value.as_bytes());
 }
 
-/// A response with this head; 304 for who has it already.
+/// Creates a response with the given head; a 304 response if the client's copy is current.
 fn of_head(
     status: &StatusLine,
     fields: &ResponseFields,
@@ -489,7 +494,7 @@ fn of_head(
     Response::new(status.clone(), fields, body())
 }
 
-/// Does who asks have it already?
+/// Returns true if the client's copy is current.
 fn is_known(fields: &ResponseFields, request: &Request) -> bool {
     let asked = Fields(&request.fields);
     let mut tags = asked.all("if-none-match");
@@ -504,12 +509,12 @@ fn is_known(fields: &ResponseFields, request: &Request) -> bool {
     };
     let value = |name| crate::cache::policy::values(fields, name).next();
     let tag = value("ETag").and_then(ETag::parse);
-    // RFC 9111 §4.3.2.
+    // Without Last-Modified, the Date field counts (RFC 9111 §4.3.2).
     let modified = || parse_http_date(value("Last-Modified").or_else(|| value("Date"))?);
     evaluate_with(&asks, tag, modified) == PreconditionResult::NotModified
 }
 
-/// The content of a page, at the client's pace.
+/// Returns the content of a page as a body, sent at the client's pace.
 fn content(page: Arc<CachedPage>) -> ResponseBody {
     let length = page.variant.size();
     if length <= CACHE_CHUNK_BYTES as u64 {
@@ -528,7 +533,7 @@ fn content(page: Arc<CachedPage>) -> ResponseBody {
     }
 }
 
-/// What comes of a call, at the client's pace.
+/// Returns the content of a shared call as a body, sent at the client's pace.
 fn streamed(length: Option<u64>, from: FillReader, hand: Option<PrivateReceiver>) -> ResponseBody {
     let (writer, reader) = pipe(PIPE_BYTES);
     ResponseBody::Stream {
@@ -553,7 +558,8 @@ async fn copy(mut from: FillReader, mut to: pipe::PipeWriter, hand: Option<Priva
             FillRead::Rest => break,
         }
     }
-    // What was gathered is sent; others may have its room while the rest goes on.
+    // All collected bytes are sent. The drop frees the memory of the collected bytes while the remaining
+    // content is copied.
     drop(from);
     if let Some(PrivateOutcome::Rest(rest)) = hand.and_then(|hand| hand.take()) {
         rest.copy(to).await;

@@ -1,8 +1,9 @@
-//! Under what a response is kept: the target URI as it was asked for, and beside it what else tells
-//! one answer from another.
+//! Cache keys: the target URI as requested, and the other properties of a request that select among stored
+//! responses.
 //!
-//! Host is part of it as it was sent, with its port, for a handler may write it into its page: else
-//! whoever asks with a strange one would decide what everybody reads.
+//! The key holds the Host value as sent, including the port, because a handler may write the value into a
+//! page. Without the value in the key, a client with a forged Host could determine the page for all other
+//! clients.
 
 use super::policy::{self, varied};
 use crate::wire::effective_host;
@@ -10,18 +11,18 @@ use crate::wire::fields::{Fields, items};
 use crate::wire::request_head::RequestHead;
 use crate::wire::response_fields::ResponseFields;
 
-/// The bytes that stand for one URI of one route; built without allocating where it is short.
+/// The key of one URI of one route. A short key needs no allocation.
 pub struct CacheKey {
     short: [u8; SHORT_BYTES],
     length: usize,
     long: Vec<u8>,
 }
 
-/// Longer ones are rare.
+/// The length in bytes up to which a key needs no allocation; longer keys are rare.
 const SHORT_BYTES: usize = 256;
 
 impl CacheKey {
-    /// Of a request to the route with this number.
+    /// Creates the key of a request to the route with the given number.
     pub fn of(route: u64, head: &RequestHead<'_>) -> CacheKey {
         CacheKey::new(
             route,
@@ -31,7 +32,7 @@ impl CacheKey {
         )
     }
 
-    /// Of its parts, each as it was sent.
+    /// Creates a key from the parts of a URI as sent.
     pub fn new(route: u64, host: &[u8], raw_path: &[u8], query: Option<&[u8]>) -> CacheKey {
         let mut key = CacheKey {
             short: [0; SHORT_BYTES],
@@ -63,7 +64,7 @@ impl CacheKey {
         self.length = end;
     }
 
-    /// All of it.
+    /// Returns the bytes of the key.
     pub fn bytes(&self) -> &[u8] {
         match self.long.is_empty() {
             true => &self.short[..self.length],
@@ -72,23 +73,23 @@ impl CacheKey {
     }
 }
 
-/// Who asks, as far as the answer may depend on it.
+/// The properties of a request that the response may depend on.
 #[derive(Copy, Clone)]
 pub struct PresentedRequest<'a> {
-    /// What the request says.
+    /// The field lines of the request.
     pub fields: Fields<'a>,
-    /// Over TLS.
+    /// True if the request arrived over TLS.
     pub secure: bool,
-    /// Who logged in here; what one gets, no other does.
+    /// The name of the user authenticated by this server. Responses are not shared between users.
     pub user: Option<&'a str>,
-    /// It has Authorization that isn't ours.
+    /// True if the request has an Authorization field not checked by this server.
     pub authorized: bool,
-    /// It has a Cookie that the answer may depend on.
+    /// True if the request has a Cookie field relevant for the response.
     pub personal: bool,
 }
 
 impl PresentedRequest<'_> {
-    /// What a verdict depends on.
+    /// Returns the properties relevant for storage.
     pub fn asked(&self) -> policy::RequestFacts {
         policy::RequestFacts {
             authorized: self.authorized || self.user.is_some(),
@@ -96,7 +97,7 @@ impl PresentedRequest<'_> {
         }
     }
 
-    /// The same, to be compared later.
+    /// Returns an owned copy of the properties other than the fields.
     pub fn kind(&self) -> Audience {
         Audience {
             secure: self.secure,
@@ -107,22 +108,22 @@ impl PresentedRequest<'_> {
     }
 }
 
-/// What tells requests for one URI apart, but for their fields.
+/// The properties that separate requests for one URI, other than the request fields.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Audience {
-    /// Over TLS.
+    /// True for requests over TLS.
     pub secure: bool,
-    /// Who logged in.
+    /// The name of the authenticated user.
     pub user: Option<Box<str>>,
-    /// With a Cookie.
+    /// True for requests with a relevant Cookie field.
     pub personal: bool,
-    /// The request has an Authorization field that the handler judges. A page that may be stored from
-    /// such a request is for all clients.
+    /// True for requests with an Authorization field checked by the handler. A page stored from such a
+    /// request is for all clients.
     pub authorized: bool,
 }
 
 impl Audience {
-    /// Is it exactly this?
+    /// Returns true if all properties are equal.
     pub fn is(&self, asker: &PresentedRequest<'_>) -> bool {
         self.secure == asker.secure
             && self.user.as_deref() == asker.user
@@ -131,21 +132,21 @@ impl Audience {
     }
 }
 
-/// The fields of a request that an answer depends on, and what they said (RFC 9111 §4.1).
+/// The request fields that select a response, with their values (RFC 9111 §4.1).
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct VaryFields(Vec<VaryField>);
 
-/// A field's name, and what it said if it was there.
+/// The name of a request field, and the value if the field was present.
 pub type VaryField = (Box<str>, Option<Box<[u8]>>);
 
 impl VaryFields {
-    /// What Vary of the response names, as the request had it.
+    /// Returns the fields named in Vary of the response, with the values of the request.
     pub fn of(response: &ResponseFields, request: Fields<'_>) -> VaryFields {
         let names = varied(response).filter_map(|name| std::str::from_utf8(name).ok());
         VaryFields::by(names, request)
     }
 
-    /// The same names, as another request has them.
+    /// Returns fields of equal names with the values of another request.
     pub fn again(&self, request: Fields<'_>) -> VaryFields {
         VaryFields::by(self.0.iter().map(|(name, _)| &**name), request)
     }
@@ -155,17 +156,17 @@ impl VaryFields {
         VaryFields(names.map(|name| (name.into(), value(name))).collect())
     }
 
-    /// From its parts.
+    /// Creates the list from names and values.
     pub fn from_parts(parts: Vec<VaryField>) -> VaryFields {
         VaryFields(parts)
     }
 
-    /// Its parts.
+    /// Returns the names and values.
     pub fn parts(&self) -> &[VaryField] {
         &self.0
     }
 
-    /// Does this request say the same?
+    /// Returns true if the request has matching values.
     pub fn is(&self, request: Fields<'_>) -> bool {
         self.0.iter().all(|(name, value)| {
             let mut lines = request.all(name);
@@ -180,7 +181,7 @@ impl VaryFields {
         })
     }
 
-    /// Bytes in memory.
+    /// Returns the memory use in bytes.
     pub fn weight(&self) -> usize {
         let part = |(name, value): &VaryField| {
             name.len() + value.as_ref().map_or(0, |value| value.len()) + 48
@@ -189,15 +190,15 @@ impl VaryFields {
     }
 }
 
-/// Whether two values of a field mean the same. The members of Accept-Language, Accept-Encoding and
-/// Accept-Charset match in any case, with any white space between them (RFC 9111 §4.1).
+/// Returns true if two values of a field match. In Accept-Language, Accept-Encoding and Accept-Charset,
+/// case and white space between members do not matter (RFC 9111 §4.1).
 fn is_same(name: &str, one: &[u8], other: &[u8]) -> bool {
     let is_list = |name: &[u8]| name.eq_ignore_ascii_case(b"accept-");
     let lower = |value| items(value).flat_map(|item| [b",", item].concat().to_ascii_lowercase());
     one == other || (name.as_bytes().get(..7).is_some_and(is_list) && lower(one).eq(lower(other)))
 }
 
-/// Several lines are one list (RFC 9110 §5.3).
+/// Returns the combined value of all field lines with a name (RFC 9110 §5.3).
 fn joined(fields: Fields<'_>, name: &str) -> Option<Vec<u8>> {
     let lines: Vec<&[u8]> = fields.all(name).collect();
     (!lines.is_empty()).then(|| lines.join(&b", "[..]))

@@ -1,8 +1,8 @@
-//! The page cache: responses of handlers, kept for whoever asks next (RFC 9111, as a shared cache).
+//! The page cache: a shared cache for responses of handlers (RFC 9111).
 //!
-//! The ledger here is one for all workers: pages, and calls under way whose responses are to become
-//! pages, by the URI they are of. It is locked in parts, each for the time of a look-up. What may be
-//! kept is decided in [`policy`], which is pure; a kept page is sent as a stored one is.
+//! One cache serves all workers. The cache holds, by URI, stored pages and calls under way with responses
+//! to be stored. The table is split into shards with a lock each, held for the time of a lookup. The module
+//! [`policy`] decides about storage with pure functions. A stored page is sent like a static file.
 
 mod handler;
 mod disk;
@@ -30,71 +30,71 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-/// The ledger, one for the process.
+/// The page cache of the process.
 pub struct PageCache {
     origin: Instant,
     budget: Arc<ContentBudget>,
     shards: Box<[Mutex<Shard>]>,
     hashes: RandomState,
-    /// Of all pages, those that have been forgotten and are still being sent too.
+    /// Bytes of all pages, including removed pages still being sent.
     bytes: Arc<AtomicUsize>,
     pages: AtomicUsize,
-    /// Of contents that are still coming.
+    /// Bytes reserved for contents of calls under way.
     coming: AtomicUsize,
     calls: AtomicU64,
     collapsed: AtomicU64,
 }
 
-/// What the ledger tells of itself.
+/// Figures of the cache.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub struct CacheSummary {
-    /// Pages that are kept.
+    /// The number of stored pages.
     pub pages: usize,
-    /// Their bytes.
+    /// The memory use of pages in bytes.
     pub bytes: usize,
-    /// What they may take.
+    /// The upper bound of `bytes`.
     pub bytes_max: usize,
-    /// Calls that were made to fill it.
+    /// The number of calls made to fill the cache.
     pub calls: u64,
-    /// Requests that waited for the call of another.
+    /// The number of requests that waited for another request's call.
     pub collapsed: u64,
 }
 
-/// A part of the ledger: what is kept under some of the keys.
+/// A part of the cache with a lock of its own, selected by the key.
 #[derive(Default)]
 struct Shard {
     slots: HashMap<Box<[u8]>, UriEntry>,
-    /// What is for one client alone was found out by a call; until when nobody waits for such a call
-    /// again, by hash of key and kind.
+    /// URIs with responses for one client alone, as found by a call: hash of key and audience, with the
+    /// time in milliseconds until which requests do not wait for a shared call.
     passes: HashMap<u64, u64>,
-    /// All pages of the slots, for eviction, and some that have gone.
+    /// All pages of the slots in eviction order, and some removed pages.
     queue: VecDeque<Weak<CachedPage>>,
     pages: usize,
 }
 
-/// All that is known of one URI.
+/// The pages and calls of one URI.
 #[derive(Default)]
 struct UriEntry {
-    /// The newest first.
+    /// The pages, newest first.
     pages: Vec<Arc<CachedPage>>,
     fills: Vec<Arc<CacheFill>>,
 }
 
-/// What a request does that finds no page to be used at once.
+/// The next step of a request without a page for immediate use.
 enum JoinOutcome {
-    /// There is one now.
+    /// A page has become available.
     Page(Arc<CachedPage>),
-    /// It calls the handler, for all; the old page may help.
+    /// The request calls the handler for all clients; the old page serves for revalidation and failures.
     Lead(Arc<CacheFill>, Option<Arc<CachedPage>>),
-    /// It waits for the call of another.
+    /// The request waits for another request's call.
     Follow(Arc<CacheFill>, Option<Arc<CachedPage>>),
-    /// It calls for itself.
+    /// The request calls the handler for one client alone.
     Pass,
 }
 
 impl PageCache {
-    /// An empty one, whose pages share `budget` with the contents of sites. `origin` is that of the
-    /// workers' clocks.
+    /// Creates an empty cache that shares `budget` with the contents of sites. `origin` is the origin of
+    /// the workers' clocks.
     pub fn new(origin: Instant, budget: Arc<ContentBudget>) -> PageCache {
         PageCache {
             origin,
@@ -109,7 +109,7 @@ impl PageCache {
         }
     }
 
-    /// How it stands.
+    /// Returns the figures of the cache.
     pub fn summary(&self) -> CacheSummary {
         CacheSummary {
             pages: self.pages.load(Ordering::Relaxed),
@@ -120,8 +120,8 @@ impl PageCache {
         }
     }
 
-    /// Forgets the pages of a site (by its first name) with this path, whatever their query; with a
-    /// `*` at its end, all that begin so. Says how many they were.
+    /// Removes the pages of a site, by the site's first name, with the given path and any query. A path
+    /// with `*` at the end is a prefix. Returns the number of removed pages.
     pub fn purge(&self, site: &str, path: &str) -> usize {
         let path = path.as_bytes();
         let is_meant = |place: &CachedPageId| {
@@ -146,7 +146,8 @@ impl PageCache {
         gone
     }
 
-    /// Something changed what this URI stands for (RFC 9111 §4.4).
+    /// Removes the pages of a URI after a change of the resource (RFC 9111 §4.4). Responses of
+    /// calls under way are not stored.
     fn invalidate(&self, key: &[u8]) {
         let mut shard = self.shard(key);
         let shard = &mut *shard;
@@ -159,7 +160,7 @@ impl PageCache {
         }
     }
 
-    /// Forgets one page.
+    /// Removes one page.
     fn drop_page(&self, page: &Arc<CachedPage>) {
         let key = &page.place.key;
         let mut shard = self.shard(key);
@@ -172,12 +173,12 @@ impl PageCache {
         }
     }
 
-    /// Milliseconds of the workers' clocks.
+    /// Returns the time of the workers' clocks in milliseconds.
     fn now_ms(&self) -> u64 {
         self.origin.elapsed().as_millis() as u64
     }
 
-    /// What pages and contents that are coming may take together, bytes.
+    /// Returns the bound for pages and contents of calls under way together, in bytes.
     fn pool(&self) -> usize {
         self.budget.bytes_max() / 2
     }
@@ -186,12 +187,12 @@ impl PageCache {
         self.pool() / 4 * 3
     }
 
-    /// The largest content that is kept, whatever a rule says.
+    /// Returns the size of the largest content stored, in bytes; a rule may set a lower bound.
     fn page_bytes_max(&self) -> usize {
         self.pool() / 4
     }
 
-    /// The content budget makes room for what is kept here.
+    /// Reduces the content budget of sites by the memory use of the cache.
     fn lend(&self) {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let coming = if bytes > 0 { self.pool() / 4 } else { 0 };
@@ -202,7 +203,7 @@ impl PageCache {
         lock(&self.shards[shard_of(key)])
     }
 
-    /// Joins who asks for a page that there isn't, or isn't any more.
+    /// Selects the next step of a request without a fresh page.
     fn join(
         &self,
         place: &Arc<CachedPageId>,
@@ -224,8 +225,8 @@ impl PageCache {
         {
             return JoinOutcome::Page(page.clone());
         }
-        // The response to a request with Authorization is mostly for that client alone, so the request
-        // does not wait for the call of another request.
+        // The response to a request with Authorization is mostly for that client alone, so the request does
+        // not wait for the call of another request.
         let mut fills = slot.fills.iter().filter(|_| !asker.authorized);
         if let Some(fill) = fills.find(|fill| fill.covers(asker)) {
             self.collapsed.fetch_add(1, Ordering::Relaxed);
@@ -235,7 +236,7 @@ impl PageCache {
         JoinOutcome::Lead(fill, page)
     }
 
-    /// A call begins.
+    /// Registers a new call.
     fn begin(
         &self,
         slot: &mut UriEntry,
@@ -252,7 +253,7 @@ impl PageCache {
         fill
     }
 
-    /// A call is over: those who wait are told, and a page that came of it stays.
+    /// Ends a call: wakes the waiting requests and stores the resulting page, if any.
     fn settle(&self, fill: &Arc<CacheFill>, page: Option<&Arc<CachedPage>>, phase: FillPhase) {
         let page = page.filter(|page| self.make_room(page));
         {
@@ -264,7 +265,7 @@ impl PageCache {
                 && !fill.is_doomed()
             {
                 self.put(shard, page.clone());
-                // It counts as a page from now on, however long somebody reads it.
+                // The content is now counted as a page, even while a client still reads from the call.
                 fill.release();
             } else if slot.is_empty() {
                 shard.slots.remove(&fill.place.key);
@@ -274,7 +275,8 @@ impl PageCache {
         self.lend();
     }
 
-    /// Puts a page where others of its kind make way.
+    /// Stores a page and removes the page with the same audience and selecting fields. Beyond
+    /// `CACHE_VARIANTS_MAX` pages, the oldest page of the URI is removed.
     fn put(&self, shard: &mut Shard, page: Arc<CachedPage>) {
         shard.tidy();
         let slot = shard.slots.entry(page.place.key.clone()).or_default();
@@ -295,7 +297,7 @@ impl PageCache {
         slot.pages.insert(0, page);
     }
 
-    /// Forgets pages of a slot; says how many.
+    /// Removes pages of a slot and returns the number of removed pages.
     fn forget(
         &self,
         count: &mut usize,
@@ -313,7 +315,7 @@ impl PageCache {
         gone
     }
 
-    /// Has a page compressed in the background, as contents of sites are.
+    /// Queues compression of a page on the background thread shared with the contents of sites.
     fn want_gzip(self: &Arc<Self>, page: &Arc<CachedPage>) {
         let (cache, job) = (Arc::downgrade(self), Arc::downgrade(page));
         let is_queued = self.budget.gzip().push_other(move || {
@@ -328,7 +330,7 @@ impl PageCache {
         }
     }
 
-    /// The compressed content of a page, if there is room for it.
+    /// Stores the compressed content of a page if memory is available.
     fn hang_gzip(&self, page: &CachedPage, made: Box<[u8]>) {
         let part = shard_of(&page.place.key);
         if self.make_room_of(
@@ -340,13 +342,14 @@ impl PageCache {
         }
     }
 
-    /// Evicts until there is room for `page`: what isn't used from any part of the ledger, before
-    /// what is from the page's own. False if there is none: all is being sent to somebody.
+    /// Evicts pages until `page` fits: first unused pages of all shards, then used pages, beginning with
+    /// the page's own shard. Returns false if the page does not fit because all remaining pages are being
+    /// sent.
     fn make_room(&self, page: &CachedPage) -> bool {
         self.make_room_of(page.weight(), shard_of(&page.place.key))
     }
 
-    /// The same for so many bytes, beginning with this part.
+    /// Evicts pages until `bytes` are free, beginning with the shard `first`.
     fn make_room_of(&self, bytes: usize, first: usize) -> bool {
         let room = self.bytes_max().saturating_sub(bytes);
         let parts = [false, true]
@@ -377,7 +380,8 @@ impl PageCache {
         self.hashes.hash_one((key, kind))
     }
 
-    /// What is asked so is for one client alone: for a while nobody waits to find that out again.
+    /// Remembers for a while that responses to such requests are for one client alone, so that requests do
+    /// not wait for a shared call in vain.
     fn remember_pass(&self, key: &[u8], kind: &Audience, now_ms: u64) {
         let hash = self.pass_hash(key, kind);
         let mut shard = self.shard(key);
@@ -385,14 +389,14 @@ impl PageCache {
             shard.passes.retain(|_, until| now_ms < *until);
         }
         if shard.passes.len() >= CACHE_HIT_FOR_PASS_URIS_MAX / SHARDS {
-            // Each costs a call more to be found out again.
+            // Each removed entry costs one additional shared call.
             shard.passes.clear();
         }
         let until = now_ms + CACHE_HIT_FOR_PASS_SECONDS * 1_000;
         shard.passes.insert(hash, until);
     }
 
-    /// Takes memory for content that is coming; false if there is none.
+    /// Reserves memory for content of a call under way; returns false if the bound is reached.
     fn take(&self, bytes: usize) -> bool {
         let before = self.coming.fetch_add(bytes, Ordering::Relaxed);
         let has_room = before + bytes <= self.pool() / 4;
@@ -408,8 +412,8 @@ impl PageCache {
 }
 
 impl Shard {
-    /// The next page to go: one that nobody used twice since it was last looked at, or that is good
-    /// for nothing; or else, the first.
+    /// Returns the next page to evict. Skips pages in use by a connection. Unless `spares_none` is set,
+    /// also skips pages used again since the last visit, except pages no longer usable.
     fn victim(&mut self, now_ms: u64, spares_none: bool) -> Option<Arc<CachedPage>> {
         for _ in 0..self.queue.len() {
             let weak = self.queue.pop_front()?;
@@ -428,7 +432,7 @@ impl Shard {
         None
     }
 
-    /// Drops what the queue still has of pages that have gone, once that is most of it.
+    /// Removes queue entries of dropped pages once the entries are the majority.
     fn tidy(&mut self) {
         if self.queue.len() > 2 * self.pages + 16 {
             self.queue.retain(|page| page.strong_count() > 0);
@@ -442,10 +446,11 @@ impl UriEntry {
     }
 }
 
-/// Parts of the ledger that are locked apart: more than there are workers, mostly.
+/// The number of shards, mostly above the number of workers.
 const SHARDS: usize = 16;
 
-/// Any spread will do: who aims at one part gains nothing but waits there.
+/// Returns the shard of a key. The hash needs no protection against chosen keys: a client gains only
+/// contention on one shard.
 fn shard_of(key: &[u8]) -> usize {
     let tail = &key[key.len().saturating_sub(8)..];
     let sum = tail.iter().fold(key.len(), |sum, byte| {

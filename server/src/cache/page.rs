@@ -1,4 +1,5 @@
-//! A kept response: ready to be sent as a stored page is, and what has to be known to do so.
+//! Stored responses: the content in a form ready for sending, with the storage terms and the selecting
+//! request fields.
 
 use super::key::{Audience, PresentedRequest, VaryFields};
 use super::policy::{self, Freshness, Lifetime, StorageTerms};
@@ -15,51 +16,52 @@ use arc_swap::ArcSwapOption;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// A response in the ledger. Times are milliseconds of the ledger's clock.
+/// A stored response. Times are milliseconds of the cache's clock.
 pub struct CachedPage {
-    /// What is sent.
+    /// The content and the head as sent to clients.
     pub variant: Arc<Variant>,
-    /// Where it stands.
+    /// The site, path and key of the page.
     pub place: Arc<CachedPageId>,
-    /// Who it is for.
+    /// The class of requests that may receive the page.
     pub kind: Audience,
-    /// The request's fields that it depends on.
+    /// The request fields that select the page (RFC 9111 §4.1).
     pub varied: VaryFields,
-    /// On which terms it is kept.
+    /// The lifetime and the other conditions of storage.
     pub terms: StorageTerms,
-    /// When it was of age 0; before the clock's beginning for what was kept over a restart.
+    /// The time at which the age of the page was 0. The time is negative for a page born before the clock's
+    /// origin, such as a page loaded after a restart.
     pub born_ms: i64,
-    /// Kept over a restart.
+    /// True if the page is saved across restarts.
     pub disk: bool,
-    /// Its handler failed: it isn't asked again before then.
+    /// The time before which the handler is not called again after a failure.
     pub spared_until_ms: AtomicU64,
-    /// The same compressed, once that is made.
+    /// The gzip representation, absent until compression is done.
     gzip: ArcSwapOption<Variant>,
-    /// Somebody has asked for that.
+    /// True if compression was requested or is done.
     is_gzip_claimed: AtomicBool,
-    /// It may be sent compressed, and says so.
+    /// True if the page may be sent compressed.
     is_text: bool,
-    /// Of its Vary, `Accept-Encoding` is our word.
+    /// True if this server adds `Vary: Accept-Encoding` to the page.
     adds_vary: bool,
-    /// What its variant counts in the ledger, as long as anybody has it.
+    /// The bytes of the variant in the cache's total, counted until the last reference is dropped.
     lease: Arc<CacheBytesReservation>,
 }
 
-/// What is sent to somebody.
+/// The representation selected for a request.
 pub struct VariantChoice {
-    /// This.
+    /// The selected representation.
     pub variant: Arc<Variant>,
-    /// The compressed one would be welcome, and nobody makes it yet.
+    /// True if the client prefers gzip and no compression job was requested yet.
     pub wants_gzip: bool,
 }
 
-/// Bytes of a ledger, given back at the end.
+/// Bytes in the cache's total, subtracted on drop.
 struct CacheBytesReservation {
     ledger: Arc<AtomicUsize>,
     bytes: AtomicUsize,
 }
 
-/// The variant's hold of it.
+/// A variant's reference to the reservation of the variant's bytes.
 struct PageBytesHold(
     #[allow(dead_code, reason = "it is there to be dropped")] Arc<CacheBytesReservation>,
 );
@@ -79,19 +81,19 @@ impl Drop for CacheBytesReservation {
     }
 }
 
-/// What of a site a page is of.
+/// The site, path and key of a page.
 #[derive(PartialEq, Eq, Debug)]
 pub struct CachedPageId {
-    /// The site's first name.
+    /// The first name of the site.
     pub site: Arc<str>,
-    /// Decoded, as a route compares it; what is purged by.
+    /// The decoded path, as routes compare paths. A purge selects pages by path.
     pub path: Box<[u8]>,
-    /// See [`super::key::Key`].
+    /// The key of the URI; see [`super::key::CacheKey`].
     pub key: Box<[u8]>,
 }
 
 impl CachedPage {
-    /// Of a whole response. `now` is Unix time in seconds.
+    /// Creates a page from a complete response. `now` is Unix time in seconds.
     #[allow(
         clippy::too_many_arguments,
         reason = "the parts of a page, named at its one call"
@@ -134,20 +136,22 @@ impl CachedPage {
         }
     }
 
-    /// From now on it counts in the ledger, until nobody has it any more.
+    /// Adds the page to the cache's total until the last reference is dropped.
     pub fn count(&self) {
         self.lease.count(self.weight());
     }
 
-    /// Is somebody sending it? Then to forget it frees nothing.
+    /// Returns true if a representation of the page is being sent. Eviction of a page in use frees no
+    /// memory.
     pub fn is_in_use(&self) -> bool {
         let made = self.gzip.load_full();
-        // One of them is ours here.
+        // `made` holds one of the references.
         Arc::strong_count(&self.variant) > 1 || made.is_some_and(|it| Arc::strong_count(&it) > 2)
     }
 
-    /// What is sent to who asks so. A range is of the plain bytes; who has a part from then on (If-Range
-    /// by date, which is the same for both) may have it of the others, and gets the whole.
+    /// Selects the representation for a request. A range applies to the plain content. With an If-Range
+    /// date, equal for both representations, the client's part may be from either representation, so the
+    /// client gets a complete representation.
     pub fn choose(&self, asks: &KnownFields<'_>) -> VariantChoice {
         let by_date = |value| ETag::parse(value).is_none();
         let is_part = asks.range.is_some() && !asks.if_range.is_some_and(by_date);
@@ -165,30 +169,30 @@ impl CachedPage {
             },
             None => VariantChoice {
                 variant: self.variant.clone(),
-                // The cheap look first.
+                // A load is cheaper than a swap.
                 wants_gzip: !self.is_gzip_claimed.load(Ordering::Relaxed)
                     && !self.is_gzip_claimed.swap(true, Ordering::Relaxed),
             },
         }
     }
 
-    /// May it be sent compressed?
+    /// Returns true if the page may be sent compressed.
     pub fn is_text(&self) -> bool {
         self.is_text
     }
 
-    /// It isn't made after all: somebody may ask for it again.
+    /// Withdraws a request for compression, so that a later client may request compression again.
     pub fn release_gzip(&self) {
         self.is_gzip_claimed.store(false, Ordering::Relaxed);
     }
 
-    /// The compressed content, if it is there.
+    /// Returns the gzip representation, if present.
     pub fn gzip(&self) -> Option<Arc<Variant>> {
         self.gzip.load_full()
     }
 
-    /// A variant of this content, which is its own compressed. It has a weak tag: the handler, which
-    /// may be asked about it, knows its own tag alone (RFC 9110 §8.8.1).
+    /// Creates the gzip representation from compressed content. The entity tag becomes weak: the handler
+    /// knows only the tag of the plain content and may be asked to validate the tag (RFC 9110 §8.8.1).
     pub fn gzip_of(&self, content: Box<[u8]>) -> Variant {
         let length = content.len().to_string();
         let weak = |tag: &[u8]| match tag.starts_with(b"W/") {
@@ -222,13 +226,13 @@ impl CachedPage {
         variant.coded(ContentCoding::Gzip)
     }
 
-    /// From now on this is sent to who wants it compressed.
+    /// Stores the gzip representation for clients that prefer gzip.
     pub fn hang_gzip(&self, variant: Variant) {
         self.is_gzip_claimed.store(true, Ordering::Relaxed);
         self.gzip.store(Some(Arc::new(variant)));
     }
 
-    /// May whoever asks have it?
+    /// Returns true if the page may answer the request.
     pub fn suits(&self, asker: &PresentedRequest<'_>) -> bool {
         let is_allowed = match asker.authorized || asker.user.is_some() {
             true => self.terms.for_authorized,
@@ -242,48 +246,49 @@ impl CachedPage {
             && self.varied.is(asker.fields)
     }
 
-    /// Seconds since it was made.
+    /// Returns the age in seconds.
     pub fn age(&self, now_ms: u64) -> u64 {
         (now_ms as i64 - self.born_ms).max(0) as u64 / 1_000
     }
 
-    /// What it is good for now.
+    /// Returns the freshness of the page now.
     pub fn good_for(&self, now_ms: u64) -> Freshness {
         let good_for = self.terms.lifetime.at(self.age(now_ms));
         let is_spared = now_ms < self.spared_until_ms.load(Ordering::Relaxed);
         match good_for {
-            // While its handler fails, it is as good as one that is being made anew.
+            // While the handler is not called after a failure, the page is used as during a revalidation.
             Freshness::IfError if is_spared => Freshness::WhileRevalidate,
             good_for => good_for,
         }
     }
 
-    /// Its handler failed just now, and is asked again a little later.
+    /// Records a failure of the handler: the handler is not called again before `until_ms`.
     pub fn spare(&self, until_ms: u64) {
         self.spared_until_ms.store(until_ms, Ordering::Relaxed);
     }
 
-    /// Is its handler not to be asked just now?
+    /// Returns true if the handler is not to be called yet after a failure.
     pub fn is_spared(&self, now_ms: u64) -> bool {
         now_ms < self.spared_until_ms.load(Ordering::Relaxed)
     }
 
-    /// What it says of itself now.
+    /// Returns the age and the remaining lifetime for the response fields.
     pub fn kept(&self, now_ms: u64) -> AgeAndLifetime {
         let age_seconds = self.age(now_ms);
         let left = self.terms.lifetime.fresh as i64 - age_seconds as i64;
         AgeAndLifetime {
             age_seconds,
-            // A stale one has less than none, in its first second too (RFC 9211 §2.5).
+            // The time to live of a stale response is below zero, in the first stale second too (RFC 9211
+            // §2.5).
             ttl_seconds: if left > 0 { left } else { left - 1 },
         }
     }
 
-    /// Bytes in memory.
+    /// Returns the memory use in bytes.
     pub fn weight(&self) -> usize {
         let place = self.place.key.len() + self.place.path.len();
         let user = self.kind.user.as_ref().map_or(0, |user| user.len());
-        // Twice the key: the table has it too.
+        // The key counts twice because the shard's table holds a copy.
         self.variant.weight()
             + size_of::<CachedPage>()
             + 2 * place
@@ -292,7 +297,7 @@ impl CachedPage {
             + 256
     }
 
-    /// Its fields as its handler gave them.
+    /// Returns the fields as sent by the handler.
     pub fn fields(&self) -> ResponseFields {
         let is_operators =
             |name: &[u8], value: &[u8]| name == b"Server" && value != SERVER.as_bytes();
@@ -301,14 +306,14 @@ impl CachedPage {
         fields.collect()
     }
 
-    /// Appends the Vary field that this server adds, if it adds one.
+    /// Appends the Vary field that this server adds to the page, if any.
     pub fn push_vary(&self, fields: &mut ResponseFields) {
         if self.adds_vary {
             push_our_vary(fields);
         }
     }
 
-    /// All fields of its head, but for what is added to them each time anew.
+    /// Returns all fields of the head except the Vary field added by this server.
     pub fn field_lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let is_our_vary = |name: &[u8], value: &[u8]| {
             self.adds_vary && name.eq_ignore_ascii_case(b"Vary") && value == OUR_VARY.as_bytes()
@@ -317,7 +322,7 @@ impl CachedPage {
         fields.filter(move |(name, value)| !is_our_vary(name, value))
     }
 
-    /// The fields that a request carries by which its handler may say that nothing changed.
+    /// Returns the field lines of a conditional request, by which the handler may confirm the page.
     pub fn conditions(&self) -> Vec<u8> {
         let mut lines = Vec::new();
         for (name, value) in self.variant.fields() {
@@ -334,8 +339,8 @@ impl CachedPage {
         lines
     }
 
-    /// Its handler said 304 (RFC 9111 §4.3.4): the fields that hold from now on. What the page depends
-    /// on only adds up: the content is that of then, and a 304 may name less than there is.
+    /// Returns the fields of the page after a 304 response of the handler (RFC 9111 §4.3.4). Names in Vary
+    /// are only added: the content is unchanged, and a 304 response may name fewer fields.
     pub fn freshened(&self, response: &Response) -> ResponseFields {
         let mut fields = self.fields();
         let is_new = |name: &[u8]| {
@@ -369,7 +374,7 @@ fn variant(
     let is_dated = policy::values(fields, "Date").next().is_some();
     let made = (!is_dated).then_some((&b"Date"[..], &made[..]));
     let has_length = **status != Status::NO_CONTENT;
-    // The operator may have said that it is another.
+    // The Server field may be set by the operator.
     let server = policy::values(fields, "Server").next();
     let server = server.unwrap_or(SERVER.as_bytes());
     let first = Some((&b"Server"[..], server)).into_iter().chain(made);
@@ -380,11 +385,11 @@ fn variant(
     Variant::of_response(status, all, content, held)
 }
 
-/// What a response depends on that is compressed here.
+/// The request field that selects between plain and compressed content.
 const OUR_VARY: &str = "Accept-Encoding";
 
-/// May this be sent compressed? What is kept for one user isn't: its length would tell of secrets to
-/// who can have a word of theirs put beside them (BREACH).
+/// Returns true if a response may be sent compressed. A page stored for one user is never compressed: the
+/// compressed length would reveal secrets to an attacker able to place text beside the secrets (BREACH).
 fn is_text(status: Status, kind: &Audience, fields: &ResponseFields, length: usize) -> bool {
     let has = |name| policy::values(fields, name).next().is_some();
     let in_range = (GZIP_FILE_BYTES_MIN..=GZIP_FILE_BYTES_MAX).contains(&(length as u64));
@@ -421,8 +426,8 @@ const OF_THE_BYTES: [&str; 9] = [
     "Repr-Digest",
 ];
 
-/// Does a page of this depend on the coding that is asked for, though its handler doesn't say so? With
-/// the length of its content, if that is known.
+/// Returns true if this server must add `Vary: Accept-Encoding` to the page because the handler's response
+/// lacks the name. `length` is the length of the content, if known.
 pub fn adds_vary(
     status: Status,
     kind: &Audience,
@@ -438,7 +443,7 @@ pub fn push_our_vary(fields: &mut ResponseFields) {
     fields.push(b"Vary", OUR_VARY.as_bytes());
 }
 
-/// Does what `fields` vary by have all that is in `value`?
+/// Returns true if `fields` already vary by all names in `value`.
 fn names_all(fields: &ResponseFields, value: &[u8]) -> bool {
     let is_named = |name: &[u8]| policy::varied(fields).any(|its| its.eq_ignore_ascii_case(name));
     items(value).all(is_named)
@@ -456,7 +461,7 @@ fn prefers_gzip(asks: &KnownFields<'_>) -> bool {
     AcceptedCodings::from_values(&asks.accept_encoding).choose(&available) == ContentCoding::Gzip
 }
 
-/// Fields that are said anew each time, or that belong to one connection.
+/// Returns true for a field that is written anew for each response or belongs to one connection.
 fn is_ours(name: &[u8]) -> bool {
     [
         "Server",
@@ -474,7 +479,7 @@ fn is_ours(name: &[u8]) -> bool {
 }
 
 impl Lifetime {
-    /// Is there nothing more that it could be good for at this age?
+    /// Returns true if a response of the given age, in seconds, may no longer be used.
     pub fn is_over(&self, age: u64) -> bool {
         age >= self.end()
     }

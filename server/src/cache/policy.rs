@@ -1,8 +1,8 @@
-//! What a shared cache may keep, and for how long (RFC 9111 §3, §4.2; RFC 5861): pure, from what was
-//! asked and answered to a verdict. No clock, no I/O.
+//! Rules for storage by a shared cache (RFC 9111 §3, §4.2; RFC 5861), as pure functions of request and
+//! response without clock or I/O.
 //!
-//! Where the standard leaves a choice, less is kept: `no-cache` and qualified `private` count as
-//! `no-store`, and a guess at how long something is fresh is made only where the operator said so.
+//! Where the standard leaves a choice, less is stored: `no-cache` and qualified `private` count as
+//! `no-store`, and a heuristic lifetime applies only if the operator configured a lifetime.
 
 use crate::wire::cache_control::{CacheControl, seconds};
 use crate::wire::date::parse_http_date;
@@ -10,31 +10,32 @@ use crate::wire::fields::items;
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 
-/// What the operator said about keeping the pages of a route.
+/// The operator's cache rule for a route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PageCacheRule {
-    /// How long a response is fresh that says nothing of it; None = then it isn't kept.
+    /// The lifetime of a response without explicit lifetime, in seconds; None disables storage of such
+    /// responses.
     pub seconds: Option<u64>,
-    /// How much longer it may be used while a new one is made, if it doesn't say so itself.
+    /// The seconds of stale use during revalidation, unless the response sets stale-while-revalidate.
     pub stale_while_revalidate: u64,
-    /// How much longer it may be used while its handler fails, if it doesn't say so itself.
+    /// The seconds of stale use while the handler fails, unless the response sets stale-if-error.
     pub stale_if_error: u64,
-    /// A larger content isn't kept, bytes.
+    /// The largest content stored, in bytes.
     pub page_bytes: usize,
-    /// What the handler answers doesn't depend on Cookie.
+    /// True if responses of the handler do not depend on Cookie.
     pub ignores_cookies: bool,
-    /// Kept over a restart.
+    /// True if pages are saved across restarts.
     pub disk: bool,
-    /// It isn't fresh for longer, whatever the response says.
+    /// The upper bound of a response's lifetime in seconds, also for explicit lifetimes.
     pub seconds_max: u64,
 }
 
-/// What the verdict depends on of the request, beside its being a GET.
+/// Properties of a GET request relevant for storage.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub struct RequestFacts {
-    /// It had Authorization.
+    /// True if the request has an Authorization field.
     pub authorized: bool,
-    /// It had a Cookie that the answer may depend on.
+    /// True if the request has a Cookie field relevant for the response.
     pub personal: bool,
 }
 
@@ -47,56 +48,58 @@ pub struct ResponseTimes {
     pub call_seconds: u64,
 }
 
-/// What may be done with a response.
+/// A decision about storage of a response.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum StoreDecision {
-    /// It may be kept.
+    /// The response may be stored.
     Keep(StorageTerms),
-    /// Whoever waits for this very answer may have it too, and nobody later.
+    /// Clients waiting for the call may share the response, but the response is not stored.
     Share,
-    /// It is for who asked, and for nobody else.
+    /// The response is for the requesting client alone.
     Pass,
 }
 
-/// On which terms a response is kept.
+/// The conditions for use of a stored response.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct StorageTerms {
-    /// How long it may be used.
+    /// The periods of use.
     pub lifetime: Lifetime,
-    /// How old it was when it came, seconds.
+    /// The age of the response on receipt, in seconds.
     pub age: u64,
-    /// It says itself that everybody may have it: also who sends a Cookie.
+    /// True if the response has an explicit lifetime or `public`, and so may also answer requests with
+    /// Cookie.
     pub explicit: bool,
-    /// It may be used for requests with Authorization (RFC 9111 §3.5).
+    /// True if the response may answer requests with Authorization (RFC 9111 §3.5).
     pub for_authorized: bool,
 }
 
-/// How long a kept response may be used, seconds of its age; each follows the one before.
+/// The periods of use of a stored response, in seconds. Both stale periods begin at the end of the fresh
+/// period.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Lifetime {
-    /// It is fresh.
+    /// The length of the fresh period, from age 0.
     pub fresh: u64,
-    /// It may be used once more while a new one is made.
+    /// The length of stale use during revalidation.
     pub while_revalidate: u64,
-    /// It may be used if no new one can be had.
+    /// The length of stale use while the handler fails.
     pub if_error: u64,
 }
 
-/// What a kept response is good for.
+/// The freshness of a stored response at a given age.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Freshness {
-    /// For everything.
+    /// Usable without revalidation.
     Fresh,
-    /// Until a new one is there, which is to be fetched now.
+    /// Stale, usable during a revalidation, to be started now.
     WhileRevalidate,
-    /// If no new one can be had.
+    /// Stale, usable only while the handler fails.
     IfError,
-    /// For nothing.
+    /// Not usable.
     Dead,
 }
 
 impl Lifetime {
-    /// What it is good for at this age, seconds.
+    /// Returns the freshness at an age in seconds.
     pub fn at(&self, age: u64) -> Freshness {
         match age.checked_sub(self.fresh) {
             None => Freshness::Fresh,
@@ -106,7 +109,7 @@ impl Lifetime {
         }
     }
 
-    /// The age at which it is good for nothing.
+    /// Returns the age from which the response is no longer usable.
     pub fn end(&self) -> u64 {
         self.fresh + self.while_revalidate.max(self.if_error)
     }
@@ -173,7 +176,8 @@ fn made(fields: &ResponseFields, now: u64) -> u64 {
     made.unwrap_or(now)
 }
 
-/// RFC 9111 §3, and what an operator would never mean.
+/// Returns true if the response must not be shared (RFC 9111 §3). A response with Set-Cookie is included
+/// because an operator never means to share a cookie.
 fn is_for_one(control: &CacheControl, asked: RequestFacts, fields: &ResponseFields) -> bool {
     control.no_store
         || control.no_cache
@@ -184,7 +188,7 @@ fn is_for_one(control: &CacheControl, asked: RequestFacts, fields: &ResponseFiel
         || varies_by_anything(fields)
 }
 
-/// RFC 9111 §3.5.
+/// Returns true if the response may answer requests with Authorization (RFC 9111 §3.5).
 fn allows_authorized(control: &CacheControl) -> bool {
     control.public || control.must_revalidate || control.s_maxage.is_some()
 }
@@ -193,25 +197,25 @@ fn varies_by_anything(fields: &ResponseFields) -> bool {
     varied(fields).any(|name| name == b"*")
 }
 
-/// The names of request fields that an answer depends on.
+/// Returns the names of request fields in Vary.
 pub fn varied(fields: &ResponseFields) -> impl Iterator<Item = &[u8]> {
     values(fields, "Vary").flat_map(items)
 }
 
-/// What the response itself says (RFC 9111 §4.2.1).
+/// Returns the explicit lifetime of a response in seconds (RFC 9111 §4.2.1).
 fn said_lifetime(control: &CacheControl, fields: &ResponseFields, now: u64) -> Option<u64> {
     if let Some(seconds) = control.s_maxage.or(control.max_age) {
         return Some(seconds);
     }
     let mut expires = values(fields, "Expires");
     let first = expires.next()?;
-    // What can't be read, or is said twice, lies in the past (RFC 9111 §5.3).
+    // An invalid or repeated Expires field counts as a time in the past (RFC 9111 §5.3).
     let until = parse_http_date(first).filter(|_| expires.next().is_none());
     Some(until.unwrap_or(0).saturating_sub(made(fields, now)))
 }
 
-/// RFC 9111 §4.2.4, RFC 5861: what the response says goes before what the operator says, and where
-/// it forbids to be used stale, nothing helps.
+/// Returns the periods of use (RFC 9111 §4.2.4, RFC 5861). Directives of the response override the
+/// operator's rule, and a prohibition of stale use by the response is absolute.
 fn lifetime(rule: &PageCacheRule, control: &CacheControl, fresh: u64, status: Status) -> Lifetime {
     let never = control.must_revalidate || control.proxy_revalidate;
     // s-maxage also forbids stale use (RFC 9111 §5.2.2.10), except for the stale-* directives of the
@@ -231,7 +235,7 @@ fn lifetime(rule: &PageCacheRule, control: &CacheControl, fresh: u64, status: St
     }
 }
 
-/// The values of all fields of this name.
+/// Returns the values of all fields with the given name.
 pub fn values<'f>(fields: &'f ResponseFields, name: &'f str) -> impl Iterator<Item = &'f [u8]> {
     fields.all(name)
 }
@@ -253,7 +257,7 @@ mod tests {
     use super::*;
 
     const NOW: u64 = 784_111_777;
-    /// A minute from then.
+    /// The time 60 s after `NOW`.
     const LATER: &str = "Sun, 06 Nov 1994 08:50:37 GMT";
 
     fn obeying() -> PageCacheRule {
@@ -277,7 +281,8 @@ mod tests {
         }
     }
 
-    /// `Name: value` lines; `fresh+while_revalidate+if_error`, then what it is besides.
+    /// Judges a response with the given `Name: value` lines. The result has the form
+    /// `fresh+while_revalidate+if_error`, followed by the other terms.
     fn told(rule: &PageCacheRule, asked: RequestFacts, status: u16, lines: &[&str]) -> String {
         let mut fields = ResponseFields::new();
         for line in lines {
@@ -446,7 +451,7 @@ mod tests {
             let told = told(&keeping(), *asked, 200, lines);
             assert_eq!(told, *expected, "{asked:?} {lines:?}");
         }
-        // An error may be about who asked.
+        // An error response may concern the requesting client alone.
         assert_eq!(told(&keeping(), personal, 500, &[]), "pass");
         let public = ["Cache-Control: public"];
         assert_eq!(told(&keeping(), authorized, 500, &public), "pass");

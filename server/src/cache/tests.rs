@@ -1,4 +1,4 @@
-//! The ledger alone: pages that come, go and make room, without any handler.
+//! Tests of the page cache without a handler: storage, eviction and shared calls.
 
 use super::fill::{FillRead, FillReader};
 use super::policy::{Lifetime, StorageTerms};
@@ -100,7 +100,7 @@ fn what_is_used_stays() {
     );
 }
 
-/// What has been forgotten counts as long as somebody sends it.
+/// Checks that a removed page counts until no client is being sent the page.
 #[test]
 fn what_is_being_sent_counts() {
     let cache = cache();
@@ -137,7 +137,7 @@ fn one_page_of_a_kind() {
     assert!(queued < 50, "{queued} in the queue");
 }
 
-/// A page's age says what it is good for, whatever the clock did before it was made.
+/// Checks the freshness and age of a page, also with a birth before the clock's origin.
 #[test]
 fn pages_age() {
     let mut page = Arc::into_inner(page("/", 1, &Arc::default())).expect("one");
@@ -169,7 +169,7 @@ fn one_leads_and_others_follow() {
         panic!("nobody leads")
     };
     assert!(matches!(joined(&ANYBODY), JoinOutcome::Follow(..)));
-    // Another kind of request is another call.
+    // A request of another audience starts another call.
     let secure = PresentedRequest {
         secure: true,
         ..ANYBODY
@@ -187,7 +187,7 @@ fn one_leads_and_others_follow() {
     assert!(take(&mut reader, &mut out).is_ready() && take(&mut reader, &mut out).is_ready());
     assert_eq!(out, b"abc");
     assert!(take(&mut reader, &mut out).is_pending());
-    // What was invalidated meanwhile isn't kept, and nobody joins it any more.
+    // A call invalidated meanwhile is neither stored nor joined.
     cache.invalidate(&place.key);
     assert!(matches!(joined(&ANYBODY), JoinOutcome::Lead(..)));
     let made = page("/a", 5, &cache.bytes);
@@ -197,7 +197,7 @@ fn one_leads_and_others_follow() {
         take(&mut reader, &mut out),
         std::task::Poll::Ready(FillRead::Bytes(2))
     );
-    // What is for one client alone is remembered for a while.
+    // Responses for one client alone are remembered for a while.
     cache.remember_pass(&place.key, &ANYBODY.kind(), 0);
     assert!(matches!(
         cache.join(&place, &ANYBODY, 9_999),

@@ -1,9 +1,9 @@
-//! A live call over HTTP/1.1: the request's body goes to the handler while its response comes back,
-//! neither waiting for the other, each bounded by its pipe.
+//! A handler's call over HTTP/1.1. The request body goes to the handler while the response comes back; both
+//! directions are independent, each bounded by a pipe.
 //!
-//! The socket is read only while the handler takes, and the handler's pipe is emptied only while the
-//! peer takes. When the peer leaves, or a deadline ends it, the call is dropped and with it all that
-//! it started.
+//! The socket is read only while the handler takes content, and the handler's pipe is emptied only while
+//! the peer takes content. When the peer disconnects or a deadline expires, the call is dropped with all
+//! work started by the call.
 
 use crate::base::number_text::push_number;
 use crate::handler::pipe::{self, PipeRead, pipe};
@@ -34,26 +34,26 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// A request that became a live call, owned.
+/// A call of a handler, with all data owned.
 pub(in crate::serve) struct H1Call {
     answering: LocalBoxFuture<Result<Response, HandlerError>>,
     upload: Option<H1Upload>,
-    /// `100 Continue` is still owed (RFC 9110 §10.1.1).
+    /// True while `100 Continue` is to be sent (RFC 9110 §10.1.1).
     continue_owed: bool,
     keep_alive: bool,
     version: Version,
     is_head: bool,
     secure_fields: Option<Arc<SecureFields>>,
-    /// Whose error pages are sent.
+    /// The site with the error pages for the request.
     site: Option<Arc<Site>>,
     record: Option<Box<OwnedAccessLogEntry>>,
     body_bytes_max: u64,
     started_us: u64,
-    /// What its head holds in the ledger of requests under way, where that is much.
+    /// The memory of a large head, counted against the bound of requests under way.
     _held: Option<RequestReservation>,
 }
 
-/// The request's body on its way to the handler.
+/// The transfer of the request body to the handler.
 struct H1Upload {
     writer: pipe::PipeWriter,
     decoder: BodyDecoder,
@@ -102,7 +102,7 @@ impl H1Call {
         }
     }
 
-    /// The same call, with what its head holds in the ledger until it has ended.
+    /// Attaches the memory reservation of the head, held until the end of the call.
     pub(in crate::serve) fn holding(self, held: Option<RequestReservation>) -> H1Call {
         H1Call {
             _held: held,
@@ -111,14 +111,14 @@ impl H1Call {
     }
 }
 
-/// The target names the host, and the field Host another: it counts for nothing (RFC 9112 §3.2.2), and
-/// no handler is to see it.
+/// Returns true if the Host field differs from the host in an absolute target. The field is then ignored
+/// (RFC 9112 §3.2.2) and hidden from handlers.
 fn has_own_host(head: &RequestHead<'_>) -> bool {
     let field = head.fields.first("host");
     field.is_some_and(|field| effective_host(head.fields, head.host) != field)
 }
 
-/// The field lines, with the host that counts.
+/// Returns the field lines with the effective host in the Host field.
 fn with_host(head: &RequestHead<'_>) -> Vec<u8> {
     let mut lines = Vec::with_capacity(head.fields.0.len() + head.host.len());
     for (name, value) in head.fields {
@@ -133,7 +133,7 @@ fn with_host(head: &RequestHead<'_>) -> Vec<u8> {
     lines
 }
 
-/// A request of its own, for a handler.
+/// Creates the owned request for a handler.
 pub(in crate::serve) fn handler_request(
     head: &RequestHead<'_>,
     user: Option<String>,
@@ -167,7 +167,7 @@ pub(in crate::serve) fn handler_request(
     }
 }
 
-/// The response on its way to the peer.
+/// The transfer of the response to the peer.
 enum H1Download {
     Waiting,
     Streaming {
@@ -175,22 +175,22 @@ enum H1Download {
         work: Option<LocalBoxFuture<()>>,
         framing: ResponseFraming,
     },
-    /// All is in `out`.
+    /// The complete response is in `out`.
     Last,
-    /// What came of it is in `out`, and the rest will not come.
+    /// The response broke off; `out` holds the part received.
     Broken(ResponseFraming),
 }
 
-/// How a response's end is told (RFC 9112 §6.3).
+/// The delimiter of the response body (RFC 9112 §6.3).
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum ResponseFraming {
     Chunked,
-    /// So many bytes are still owed.
+    /// Content-Length, with the number of bytes still to be sent.
     Length(u64),
     Close,
 }
 
-/// One live call under way on its connection.
+/// The driver of a call on a connection.
 struct H1CallDriver<'c> {
     connection: &'c mut H1Session,
     call: H1Call,
@@ -198,19 +198,20 @@ struct H1CallDriver<'c> {
     out: Vec<u8>,
     out_at: usize,
     sent: u64,
-    /// Bytes of the head and of the framed body that the stream took.
+    /// Bytes of the head and of the framed body taken by the stream.
     taken: u64,
     stall: StallClock,
     status: Status,
-    /// What the response's head says of the connection, or after it what has to be.
+    /// The treatment of the connection after the response, as announced in the head; a later event may
+    /// force another treatment.
     end: AfterResponse,
-    /// More of the request's body is waited for.
+    /// True while the driver waits for more of the request body.
     wants_body: bool,
-    /// The request's body will not be read to its end.
+    /// True if the request body will not be read to the end.
     is_cut: bool,
 }
 
-/// Runs `call` to its end.
+/// Runs `call` to the end.
 pub(in crate::serve) async fn run(connection: &mut H1Session, call: Box<H1Call>) -> AfterResponse {
     let mut exchange = H1CallDriver {
         connection,
@@ -263,13 +264,14 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// Who is waited for decides which deadline counts.
+    /// Sets the deadline of the connection according to the awaited side: the reading client, the sending
+    /// client or the handler.
     fn set_deadline(&mut self) {
         let worker = &self.connection.worker;
         let is_held = !self.out.is_empty() || self.connection.stream.has_unsent();
         let begins = self.stall.note(is_held, self.taken, worker.clock.millis());
         if is_held {
-            // Progress sets it anew; standing still must not.
+            // Only progress renews the deadline; a stall must not.
             if begins {
                 worker.phase(self.connection.slot, ConnectionPhase::Write);
             }
@@ -284,19 +286,19 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// Moves the request's body; ready only when the connection can't go on.
+    /// Transfers the request body; ready only if the connection cannot continue.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
         self.wants_body = false;
         loop {
             let room = match &mut self.call.upload {
-                // A refusal is on its way, and ends the connection; nothing more is read, not even
-                // that the peer has sent all it will.
+                // A refusal is being sent and ends the connection. Nothing more is read, not even the end
+                // of the peer's stream.
                 None if self.is_cut => return Poll::Pending,
                 None => return self.poll_watch(cx),
                 Some(upload) => match upload.writer.poll_room(cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(room)) => room,
-                    // The handler wants no more of it. What is still to come is not read, so the
+                    // The handler wants no more of the body. The remaining body stays unread, so the
                     // connection ends after the response.
                     Poll::Ready(Err(_)) => return Poll::Pending,
                 },
@@ -323,7 +325,7 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// Takes up to `room` bytes of what was read out of their framing.
+    /// Decodes up to `room` bytes of received data.
     fn decode(&mut self, room: usize) -> Result<(), Reject> {
         let Some(upload) = &mut self.call.upload else {
             return Ok(());
@@ -340,7 +342,7 @@ impl H1CallDriver<'_> {
                     if upload.seen > self.call.body_bytes_max {
                         return Err(Reject::BODY_TOO_LARGE);
                     }
-                    // There is room for it all: the window was no larger.
+                    // The pipe has room for the whole payload, because the window is no larger than `room`.
                     let _ = upload.writer.write_some(payload);
                     at += consumed;
                 }
@@ -364,7 +366,7 @@ impl H1CallDriver<'_> {
         Ok(())
     }
 
-    /// With no body left to read: notices that the peer leaves. What it sends early waits.
+    /// Detects a disconnect of the peer after the end of the request body. Pipelined data waits in `rest`.
     fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
         while self.connection.rest.len() < limits::READ_BUFFER_BYTES / 2 {
             match self.poll_read(cx, limits::READ_BUFFER_BYTES / 2) {
@@ -376,7 +378,7 @@ impl H1CallDriver<'_> {
         Poll::Pending
     }
 
-    /// Reads up to `max` bytes to the end of `rest`; false when there will be none.
+    /// Reads up to `max` bytes to the end of `rest`; false at the end of the stream or after an error.
     fn poll_read(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<bool> {
         let worker = self.connection.worker.clone();
         let mut scratch = worker.scratch.borrow_mut();
@@ -391,7 +393,7 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// The peer ended its side in the middle of its body, or was too slow with it.
+    /// Handles the end of the peer's stream within the body, or an expired body deadline.
     fn left(&mut self) -> Poll<AfterResponse> {
         match self.connection.worker.expired(self.connection.slot) {
             Some(ConnectionPhase::Body) => self.broken(Reject::BODY_SLOW),
@@ -399,7 +401,7 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// The request's body is broken: say so if nothing was said yet.
+    /// Handles an invalid request body: sends a refusal unless the response has begun.
     fn broken(&mut self, reject: Reject) -> Poll<AfterResponse> {
         if !matches!(self.download, H1Download::Waiting) {
             if let Some(record) = &mut self.call.record {
@@ -413,7 +415,7 @@ impl H1CallDriver<'_> {
         Poll::Pending
     }
 
-    /// Makes `reject` the response, or asks for what makes it.
+    /// Starts the response for `reject`, or the load of the site's error page for the response.
     fn refuse(&mut self, reject: Reject, after_seconds: Option<u64>) {
         if let Some(record) = &mut self.call.record {
             record.rule = reject.rule;
@@ -431,7 +433,7 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// Moves the response; ready when it is all with the kernel.
+    /// Transfers the response; ready when the kernel has taken all bytes.
     fn poll_download(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
         loop {
             let is_all = self.gather(cx);
@@ -460,8 +462,8 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// What makes the body goes on while the client takes nothing: it may have to give way to another
-    /// client's call.
+    /// Runs the producer of the body while the client takes nothing, because the producer may have to yield
+    /// to another client's call.
     fn poll_work(&mut self, cx: &mut Context<'_>) {
         if let H1Download::Streaming { work, .. } = &mut self.download
             && let Some(running) = work
@@ -471,8 +473,8 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// Puts what is there of the body behind what waits to be sent: head and body, and often the end
-    /// of it too, then leave by one write. Is there no more of it now?
+    /// Appends available content to `out`, so that head, content and often the end of the content leave
+    /// with one write. Returns true if no more content is available now.
     fn gather(&mut self, cx: &mut Context<'_>) -> bool {
         while let H1Download::Streaming { framing, .. } = self.download
             && self.out.len() - self.out_at <= limits::UNSENT_BYTES_MAX / 2
@@ -489,7 +491,7 @@ impl H1CallDriver<'_> {
         false
     }
 
-    /// By which rule the response is broken off, for the log.
+    /// Records the rule of a broken response for the access log.
     fn note_why(&mut self) {
         if let H1Download::Streaming { reader, .. } = &self.download
             && let (Some(record), Some(why)) = (&mut self.call.record, reader.break_reason())
@@ -498,8 +500,8 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// How a response ends that doesn't come to its end: a framing that is unfinished tells it,
-    /// and where the end of the connection is the end of the body, only a connection that breaks.
+    /// Returns the treatment of the connection after an incomplete response. An unfinished framing shows
+    /// the failure to the client. A body delimited by the end of the connection needs a reset.
     fn broken_off(&self) -> AfterResponse {
         match self.download {
             H1Download::Broken(ResponseFraming::Close)
@@ -511,8 +513,9 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// What follows `response`. A request's body that nobody has read will not be read as a request
-    /// either; but what is streamed goes on, and most who answer so will have read it by then.
+    /// Returns the treatment of the connection after `response`. An unread request body must not be parsed
+    /// as the next request, so the connection lingers. During a streamed response the request body is still
+    /// read, and most handlers have read the body by the end of the response.
     fn after(&self, response: &Response) -> AfterResponse {
         let worker = &self.connection.worker;
         let goes_on =
@@ -526,7 +529,7 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// Writes the head of `response` and sets its body going.
+    /// Writes the head of `response` and starts the body.
     fn begin(&mut self, response: Response) {
         self.status = *response.status;
         let mut end = self.after(&response);
@@ -598,7 +601,7 @@ impl H1CallDriver<'_> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Takes a piece of the body from the handler; false when it broke off.
+    /// Reads a part of the body from the handler; false if the body broke off.
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let H1Download::Streaming {
             reader,
@@ -623,7 +626,7 @@ impl H1CallDriver<'_> {
                     ResponseFraming::Chunked => self.out.append(&mut encode_chunk(chunk)),
                     ResponseFraming::Close => self.out.append(&mut chunk),
                     ResponseFraming::Length(left) => {
-                        // More than was promised would be read as the next response.
+                        // Bytes beyond Content-Length would be parsed as the next response.
                         let Some(less) = left.checked_sub(count as u64) else {
                             return Poll::Ready(false);
                         };
@@ -641,7 +644,7 @@ impl H1CallDriver<'_> {
                 }
                 self.download = H1Download::Last;
                 if self.call.upload.is_some() && self.end == AfterResponse::Keep {
-                    // It was not read after all.
+                    // The request body was not read to the end after all.
                     self.end = AfterResponse::Linger;
                 }
                 Poll::Ready(true)
@@ -649,10 +652,10 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// Sends what is in `out`; false when the peer has gone.
+    /// Sends the bytes in `out`; false if the peer has disconnected.
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
-            // TLS takes only so much before it is flushed.
+            // The TLS stream takes a limited amount before a flush.
             match self.connection.stream.poll_flush(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(_)) => return Poll::Ready(false),
