@@ -1,7 +1,7 @@
-//! Dispatch of a request: the function [`dispatch`] turns a [`RequestHead`] and the World into a
+//! Dispatch of a request: the function `dispatch` turns a [`RequestHead`] and the World into a
 //! [`DispatchOutcome`], for all versions of HTTP.
 //!
-//! Dispatch never waits. The only state it changes is in the ledgers of logins, of cached pages and of
+//! Dispatch never waits. The only state changes are in the ledgers of logins, of cached pages and of
 //! changes on disk.
 
 use super::worker::Worker;
@@ -56,7 +56,7 @@ pub enum EndpointLookup {
 
 impl EndpointLookup {
     /// Returns the addresses of both ends. For a row, the caller runs on the connection's worker while the
-    /// connection is open; on any other thread the result is empty.
+    /// connection is open; outside of a worker the result is empty.
     pub(super) fn resolve(self) -> Endpoints {
         match self {
             EndpointLookup::Row(row) => {
@@ -463,11 +463,11 @@ impl SiteDispatcher<'_, '_> {
         }
     }
 
-    /// Asks the folder of a route; `rest` is what follows the route's prefix in `path`.
+    /// Asks the folder of a route; `rest` is the part of `path` after the route's prefix.
     #[inline(never)]
     fn ask_mounted(&mut self, site: &Site, path: &[u8], rest: &[u8]) -> DispatchOutcome {
         let prefix = &path[..path.len() - rest.len()];
-        // The host's own site would run this file as a script. A mounted folder runs no scripts, and
+        // The host's own site would run the file as a script. A mounted folder runs no scripts, and
         // the source of a script stays secret.
         if self.host.scripted
             && let Some(opened) = site.resolved_path(rest)
@@ -520,7 +520,7 @@ impl SiteDispatcher<'_, '_> {
         }
     }
 
-    /// Sets the query of the last `try` entry, because the entry leads to a handler or script for `path`.
+    /// Sets the query for the handler or script of the last `try` entry; `path` fills in the query pattern.
     fn lead_by_try(&mut self, path: &[u8]) {
         if let Some(query) = &self.host.try_query {
             let before = self.query.as_deref().or(self.head.query);
@@ -596,7 +596,7 @@ impl SiteDispatcher<'_, '_> {
         self.facts.may_wait && is_bodiless
     }
 
-    /// Returns true if the disk may have changed before this request in a way that the current World
+    /// Returns true if the disk may have changed before the request in a way that the current World
     /// does not show. Without changes on disk the check costs two loads and a flag.
     fn lags(&self) -> bool {
         let is_told = self.facts.has_disk_changes

@@ -120,7 +120,7 @@ pub(in crate::serve) struct UnsentResponse {
     started_us: u64,
 }
 
-/// Fate of the connection after a response.
+/// State of the connection after a response.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(in crate::serve) enum AfterResponse {
     Keep,
@@ -250,7 +250,7 @@ impl H1Session {
         self.close();
     }
 
-    /// Closes a parked connection to make room for a new one.
+    /// Closes a parked connection to make room for a new connection.
     pub(in crate::serve) fn give_up(mut self) {
         self.close();
     }
@@ -795,7 +795,7 @@ impl H1Session {
         }
     }
 
-    /// Returns the fate of the connection after the exchange.
+    /// Returns whether the connection continues after the exchange.
     fn after(&self, head: &RequestHead<'_>, unread_body: bool) -> AfterResponse {
         if unread_body {
             AfterResponse::Linger
@@ -1140,8 +1140,8 @@ impl H1Session {
     }
 
     /// Resets the connection without sending the bytes buffered by TLS or the kernel: the buffered bytes
-    /// could complete a response that broke off. The reset shows the client that the end is not a regular
-    /// one.
+    /// could complete a response that broke off. The reset shows the client that the connection did not end
+    /// regularly.
     fn cut(&mut self) {
         let _ = self.stream.socket.reset_on_close();
     }
