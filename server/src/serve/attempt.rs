@@ -1,4 +1,5 @@
-//! The policy for what follows a dispatch of a request, equal for HTTP/1.1, HTTP/2, HTTP/3 and subrequests.
+//! The policy for the steps after a dispatch of a request, equal for all versions of HTTP and for
+//! subrequests.
 //!
 //! A driver dispatches a request, passes the outcome to [`Attempt::of`] and executes the step. After a wait
 //! the driver dispatches the request again. Pure: no clock, no I/O.
@@ -226,7 +227,7 @@ fn decide(
     };
     match length.is_some_and(|length| length > bytes_max) {
         false => (None, step),
-        // A wrong login is answered with 401 whatever the length of the content.
+        // A wrong login is answered with 401 for any length of the content.
         true if kind == OutcomeKind::LoginRefused => (None, BodyAction::Refuse),
         // The file may be the site's page for 401.
         true if kind == OutcomeKind::Load && progress.has_checked_login => {

@@ -1,6 +1,8 @@
-//! The one meeting place: a request's [`RequestHead`] and the World give a [`DispatchOutcome`], whichever version of
-//! HTTP asked. Pure but for the ledgers of logins, of kept pages and of what lags behind the disk; nothing
-//! here waits.
+//! Dispatch of a request: the function `dispatch` turns a [`RequestHead`] and the World into a
+//! [`DispatchOutcome`], for all versions of HTTP.
+//!
+//! Dispatch never waits. The only state changes are in the ledgers of logins, of cached pages and of
+//! changes on disk.
 
 use super::worker::Worker;
 use crate::base::change_tracker::CatchUp;
@@ -23,36 +25,38 @@ use crate::world::{Host, Route, RouteTarget, World};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What the connection knows beside the head.
+/// Facts about a request beside its header section: the connection, the time, and pending changes on disk.
 #[derive(Copy, Clone, Debug)]
 pub struct DispatchContext {
-    /// Came over TLS, with the certificate of this identity.
+    /// Identity of the certificate that the TLS handshake used; None without TLS.
     pub identity: Option<PairFingerprint>,
-    /// Who asks; v4-mapped addresses as v4.
+    /// Address of the client. A v4-mapped IPv6 address is given as IPv4.
     pub peer: IpAddr,
-    /// Over which connection.
+    /// Source of the addresses of both ends of the connection.
     pub endpoints: EndpointLookup,
-    /// The worker's clock, milliseconds; the same origin for all workers.
+    /// Time of the worker's clock in milliseconds. All workers count from a common origin.
     pub now_ms: u64,
-    /// The request is all there, and hasn't waited for the disk's changes yet. One with a body never
-    /// does: what came of it may be gone by then.
+    /// True if the request may wait for changes on disk: the request was received completely and has not
+    /// waited yet. A request with content never waits, because the content may be lost by the end of the
+    /// wait.
     pub may_wait: bool,
-    /// True if the worker's poller has reported changes on disk that the control plane may not have
-    /// read.
+    /// True if the worker's poller has reported changes on disk that the control plane may not have read.
     pub has_disk_changes: bool,
 }
 
-/// How the ends of a connection are known. A page needs none of them, and asking costs system calls.
+/// Source of a connection's addresses. Stored pages need no addresses, and a query costs system calls.
 #[derive(Copy, Clone, Debug)]
 pub enum EndpointLookup {
-    /// The kernel knows those of the connection in this row of the worker.
+    /// Row of the connection in the worker's table. The kernel is asked for the addresses of the row's
+    /// socket.
     Row(usize),
-    /// They are at hand.
+    /// Addresses that are known already.
     Known(Endpoints),
 }
 
 impl EndpointLookup {
-    /// On the connection's worker, while the connection is there.
+    /// Returns the addresses of both ends. For a row, the caller runs on the connection's worker while the
+    /// connection is open; outside of a worker the result is empty.
     pub(super) fn resolve(self) -> Endpoints {
         match self {
             EndpointLookup::Row(row) => {
@@ -63,53 +67,54 @@ impl EndpointLookup {
     }
 }
 
-/// A reply and the site it speaks for.
+/// Result of a dispatch: the outcome, the site and the user.
 pub struct Dispatched<'w> {
-    /// None when no site has this name.
+    /// Site of the requested host name; None if no site has the name.
     pub host: Option<&'w Host>,
-    /// Who logged in.
+    /// User that logged in.
     pub user: Option<String>,
-    /// What to do.
+    /// Outcome of the dispatch.
     pub reply: DispatchOutcome,
-    /// It depends on who asks: a guard was met.
+    /// True if at least one guard applied, so the outcome depends on the client.
     pub guarded: bool,
 }
 
-/// What to do for a request.
+/// Next action for a request.
 pub enum DispatchOutcome {
-    /// Send this.
+    /// Send a stored page.
     Stored(VariantResponse),
-    /// Load this on the pool, then ask again.
+    /// Load a file on the thread pool, then dispatch again.
     Load(FileLoad),
-    /// Check this password on the pool, then ask again.
+    /// Check a password on the thread pool, then dispatch again.
     Login(Box<UnverifiedLogin>),
-    /// Wait for this, then ask again: what isn't there may have come.
+    /// Wait for the control plane to read the changes on disk, then dispatch again: a missing file may
+    /// exist by then.
     AwaitCatchUp(CatchUp),
-    /// Stream this listing.
+    /// Stream a directory listing.
     Listing(Box<Listing>),
-    /// Send the client elsewhere.
+    /// Redirect the client.
     Redirect {
-        /// 301 or 308.
+        /// Status 301 or 308.
         status: Status,
-        /// The Location field's value.
+        /// Value of the Location field.
         location: Vec<u8>,
     },
-    /// Answer OPTIONS: 204 with Allow.
+    /// Answer an OPTIONS request with 204 and the Allow field.
     Options,
-    /// Answer a challenge: 200 with this content.
+    /// Answer an ACME challenge with 200 and the given content.
     Challenge(Vec<u8>),
     /// Call a handler.
     Call(HandlerCall),
-    /// Say no.
+    /// Refuse the request.
     Refuse {
-        /// Why.
+        /// Rule that refuses the request.
         reject: Reject,
-        /// The site's own page for this status, if it has one.
+        /// Error page of the site for the status, if the site has one.
         page: Option<VariantResponse>,
     },
 }
 
-/// Decides.
+/// Decides how to answer a request.
 pub fn dispatch<'w>(
     world: &'w World,
     head: &RequestHead<'_>,
@@ -119,7 +124,8 @@ pub fn dispatch<'w>(
     if &*head.path == b"*" {
         let reply = match head.method {
             Method::Options => DispatchOutcome::Options,
-            // What follows a CONNECT is not for us to read as requests.
+            // Bytes after a CONNECT request must not be parsed as further requests, so the connection
+            // closes.
             _ => DispatchOutcome::Refuse {
                 reject: Reject {
                     close: true,
@@ -149,15 +155,16 @@ pub fn dispatch<'w>(
         };
     };
     let host: &Host = host;
-    // A page of another site may come over this connection only if it would have been given the
-    // same certificate and met the same demands (RFC 9110 §15.5.20).
+    // A connection serves another site only if a new connection for the site would use an equal certificate
+    // and equal client certificate demands (RFC 9110 §15.5.20).
     if facts
         .identity
         .is_some_and(|identity| identity != host.identity)
     {
         return refuse(host, Reject::MISDIRECTED);
     }
-    // Before any redirect: it would lead to a certificate that isn't there yet.
+    // A challenge is answered before any redirect: a redirect to https would lead to a certificate that
+    // does not exist yet.
     if let Some(answer) = challenge(world, head) {
         return Dispatched {
             host: Some(host),
@@ -167,8 +174,8 @@ pub fn dispatch<'w>(
         };
     }
     let to_https = !secure && host.http_redirects && world.https_port.is_some();
-    // HTTP/1.0 may name nobody. Where no name of ours stands in, there is nowhere to send the client,
-    // and what the operator keeps to https isn't shown instead.
+    // An HTTP/1.0 request may have no Host. Without a canonical name the redirect to https has no target,
+    // and a site reserved for https must not be served over plain HTTP.
     if to_https && host.canonical.is_none() && head.host.is_empty() {
         return refuse(host, Reject::HOST_MISSING);
     }
@@ -184,7 +191,8 @@ pub fn dispatch<'w>(
             guarded: false,
         };
     }
-    // The check of a configuration refuses what would lead here; a mistake there must not open the site.
+    // The configuration check refuses any configuration that leads here. A mistake in the check must not
+    // open the site.
     if !secure && host.demands_certificate {
         return refuse(host, Reject::MISDIRECTED);
     }
@@ -216,9 +224,9 @@ pub fn dispatch<'w>(
     }
 }
 
-/// Puts a path that a handler is about to open before the guards of its site; the client and its login
-/// are those of `head`. Gives the user that logged in, or the reply that stands in the way; and whether
-/// any guard was met.
+/// Checks the guards of a path that a handler is about to open, with the client and the login of `head`.
+/// Returns the user that logged in, or the outcome that denies access or checks the login first; and true
+/// if at least one guard applied.
 pub(super) fn admit(
     world: &World,
     head: &RequestHead<'_>,
@@ -242,7 +250,7 @@ pub(super) fn admit(
     (passed.map(|()| gate.user), gate.is_guarded)
 }
 
-/// What whoever validates this name by http-01 is to find (RFC 8555 §8.3), if that is pending.
+/// Returns the content of a pending http-01 challenge for the host name of the request (RFC 8555 §8.3).
 fn challenge(world: &World, head: &RequestHead<'_>) -> Option<Vec<u8>> {
     let token = head.path.strip_prefix(CHALLENGE_PATH)?;
     world.challenges.as_ref()?.http(head.host, token)
@@ -257,7 +265,8 @@ fn refuse(host: &Host, reject: Reject) -> Dispatched<'_> {
     }
 }
 
-/// The site's own page for this refusal; loading it comes first if need be.
+/// Returns the refusal with the site's error page, or the load of the error page if the page is not in
+/// memory.
 pub(super) fn with_page(host: Option<&Host>, reject: Reject, method: Method) -> DispatchOutcome {
     match host
         .and_then(|host| host.site.as_ref())
@@ -272,10 +281,12 @@ pub(super) fn with_page(host: Option<&Host>, reject: Reject, method: Method) -> 
     }
 }
 
-/// Where a client belongs that came by plain HTTP, or under a name that isn't the canonical one.
+/// Returns the Location for a client that uses plain HTTP or a name other than the canonical one; None
+/// without a redirect.
 ///
-/// Both are mended by one redirect, except that under HSTS the same host comes first over https, so
-/// that the browser learns the policy for it too (the preload lists ask for this).
+/// One redirect corrects both the scheme and the name. Under HSTS the first redirect leads to https on the
+/// requested name, so that the browser learns the HSTS policy for the requested name too (a demand of the
+/// preload lists).
 fn elsewhere(world: &World, host: &Host, head: &RequestHead<'_>, secure: bool) -> Option<Vec<u8>> {
     let to_https = !secure && host.http_redirects && world.https_port.is_some();
     let canonical = host.canonical.as_deref();
@@ -287,7 +298,7 @@ fn elsewhere(world: &World, host: &Host, head: &RequestHead<'_>, secure: bool) -
     let same_host_first = to_https && host.hsts;
     let name = match canonical {
         Some(name) if !same_host_first || head.host.is_empty() => name,
-        // Only a name that this site answers to comes here: `find` looked it up.
+        // The requested name belongs to the site, because `find` looked up the host by name.
         _ if !head.host.is_empty() => head.host,
         _ => return None,
     };
@@ -307,7 +318,7 @@ fn elsewhere(world: &World, host: &Host, head: &RequestHead<'_>, secure: bool) -
     Some(location)
 }
 
-/// The port in Host, which a redirect to another name keeps.
+/// Returns the port of the Host field. A redirect to another name keeps the port.
 fn asked_port(head: &RequestHead<'_>) -> Option<u16> {
     let host = head.fields.first("host")?;
     request_target::valid_host(host)?.1
@@ -320,7 +331,8 @@ fn push_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
     }
 }
 
-/// The same where the operator wrote the location, maybe with a query or a fragment of its own.
+/// Adds the query of the request to a location from the configuration. The configured location may have a
+/// query and a fragment of its own.
 fn add_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
     let Some(query) = head.query else { return };
     let end = location.iter().position(|byte| *byte == b'#');
@@ -331,7 +343,7 @@ fn add_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
     location.extend_from_slice(&fragment);
 }
 
-/// A request at the gates of one site.
+/// Dispatch of one request within one site.
 struct SiteDispatcher<'w, 'h> {
     world: &'w World,
     host: &'w Host,
@@ -339,13 +351,12 @@ struct SiteDispatcher<'w, 'h> {
     head: &'h RequestHead<'h>,
     user: Option<String>,
     is_guarded: bool,
-    /// What a script is told instead of the query that was asked for, once something led to it that
-    /// says so.
+    /// Query for the script in place of the requested query, if a rewrite or `try` sets a query.
     query: Option<Vec<u8>>,
 }
 
 impl SiteDispatcher<'_, '_> {
-    /// All guards of `path`: the addresses of every route first, then the logins.
+    /// Checks all guards of `path`: first the addresses of every route, then the logins.
     fn pass(&mut self, path: &[u8]) -> Result<(), DispatchOutcome> {
         if !self.host.guarded {
             return Ok(());
@@ -430,7 +441,7 @@ impl SiteDispatcher<'_, '_> {
                 if let Some(query) = query {
                     self.query = Some(query.fill(path, rest, self.head.query));
                 }
-                // A guard protects what is opened, by whichever name it was asked for.
+                // A guard protects a file under every path that leads to the file.
                 match self.pass(&rewritten) {
                     Ok(()) => self.rewritten(&rewritten),
                     Err(reply) => reply,
@@ -440,9 +451,8 @@ impl SiteDispatcher<'_, '_> {
         }
     }
 
-    /// Returns the reply for `path`, the target of a rewrite: from the handler or the folder of another
-    /// route, or from the host's own site. A redirect or a second rewrite at the target is not
-    /// followed.
+    /// Returns the outcome for `path`, the target of a rewrite: from the handler or the folder of another
+    /// route, or from the host's own site. A redirect or a second rewrite at the target is not followed.
     fn rewritten(&mut self, path: &[u8]) -> DispatchOutcome {
         match self.host.target(path) {
             Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
@@ -453,11 +463,11 @@ impl SiteDispatcher<'_, '_> {
         }
     }
 
-    /// Asks the folder of a route; `rest` is what follows the route's prefix in `path`.
+    /// Asks the folder of a route; `rest` is the part of `path` after the route's prefix.
     #[inline(never)]
     fn ask_mounted(&mut self, site: &Site, path: &[u8], rest: &[u8]) -> DispatchOutcome {
         let prefix = &path[..path.len() - rest.len()];
-        // The host's own site would run this file as a script. A mounted folder runs no scripts, and
+        // The host's own site would run the file as a script. A mounted folder runs no scripts, and
         // the source of a script stays secret.
         if self.host.scripted
             && let Some(opened) = site.resolved_path(rest)
@@ -471,7 +481,8 @@ impl SiteDispatcher<'_, '_> {
         self.ask_site(site, prefix, rest)
     }
 
-    /// What the handler of another route says to `path`, which a rewrite leads to, if there is one.
+    /// Returns the outcome of a handler route at `path`, the target of a rewrite; None if no handler route
+    /// matches.
     fn handler_at(&self, path: &[u8]) -> Option<DispatchOutcome> {
         let (target, rest) = self.host.target(path)?;
         Some(match target {
@@ -487,7 +498,7 @@ impl SiteDispatcher<'_, '_> {
         })
     }
 
-    /// Returns the reply that calls a handler for this rewritten path, or for this script of the site.
+    /// Returns the call of a handler for a rewritten path, or for a script of the site.
     fn call(
         &self,
         handler: &RouteHandler,
@@ -501,7 +512,7 @@ impl SiteDispatcher<'_, '_> {
         })
     }
 
-    /// Returns the path of a rewrite with the query that belongs to it.
+    /// Returns a rewritten path with its query.
     fn rewrite(&self, path: Option<&[u8]>) -> Rewrite {
         Rewrite {
             path: path.map(<[u8]>::to_vec),
@@ -509,7 +520,7 @@ impl SiteDispatcher<'_, '_> {
         }
     }
 
-    /// The last of `try` leads to something that runs, for `path`: its query counts.
+    /// Sets the query for the handler or script of the last `try` entry; `path` fills in the query pattern.
     fn lead_by_try(&mut self, path: &[u8]) {
         if let Some(query) = &self.host.try_query {
             let before = self.query.as_deref().or(self.head.query);
@@ -517,7 +528,8 @@ impl SiteDispatcher<'_, '_> {
         }
     }
 
-    /// What a site that has nothing says instead, if its `try` leads to what runs in the end.
+    /// Returns the outcome of the last `try` entry if the site has no file for `path` and the entry leads
+    /// to a handler or script.
     fn fall_back(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
         let fallback = self.host.fallback.as_ref()?;
         self.lead_by_try(path);
@@ -533,8 +545,8 @@ impl SiteDispatcher<'_, '_> {
         self.run(script)
     }
 
-    /// Returns the stored page, or the call of the handler behind the page cache, for this rewritten path
-    /// or for this script of the site. The request is copied only for a call.
+    /// Returns the stored page, or the call of the handler behind the page cache, for a rewritten path or
+    /// for a script of the site. The request is copied only for a call.
     fn ask_cache(
         &self,
         cached: &Arc<CachedHandler>,
@@ -566,8 +578,8 @@ impl SiteDispatcher<'_, '_> {
         }
     }
 
-    /// Returns the wait for all changes of this site that were reported before the request; None if
-    /// there are none.
+    /// Returns the wait for all changes of the site that were reported before the request; None if no
+    /// change is pending.
     fn behind(&self) -> Option<DispatchOutcome> {
         match self.may_wait() {
             true => self
@@ -584,7 +596,7 @@ impl SiteDispatcher<'_, '_> {
         self.facts.may_wait && is_bodiless
     }
 
-    /// Returns true if the disk may have changed before this request in a way that the current World
+    /// Returns true if the disk may have changed before the request in a way that the current World
     /// does not show. Without changes on disk the check costs two loads and a flag.
     fn lags(&self) -> bool {
         let is_told = self.facts.has_disk_changes
@@ -637,7 +649,8 @@ impl SiteDispatcher<'_, '_> {
         }
     }
 
-    /// What runs the file that answers for `path`, if it is one to be run and not to be sent.
+    /// Returns the outcome that runs a script, if `path` resolves to a file that the site runs instead of
+    /// sending.
     fn script(&mut self, site: &Site, path: &[u8]) -> Option<DispatchOutcome> {
         if !self.host.scripted {
             return None;
@@ -670,10 +683,10 @@ impl SiteDispatcher<'_, '_> {
         self.run(script)
     }
 
-    /// What runs a file of the site, if it is one to be run.
+    /// Returns the outcome that runs `script`, if the site runs files with its name.
     fn run(&mut self, script: Script) -> Option<DispatchOutcome> {
         let scripts = self.host.scripts(&script.name)?;
-        // A guard protects what is run, by whichever name it was asked for, and what follows the name.
+        // A guard protects a script under every path that leads to the script, with the path info appended.
         let host = self.host;
         let mut names = vec![script.name.clone()];
         if let Some(site) = host.site.as_ref().filter(|_| host.guarded) {
@@ -714,7 +727,7 @@ impl SiteDispatcher<'_, '_> {
         stored.variant.is_due(self.facts.now_ms) || stored.stands_in || self.lags()
     }
 
-    /// Returns the reply for an answer of the site, or the wait for the next World if the disk
+    /// Returns the outcome for an answer of the site, or the wait for the next World if the disk
     /// contradicts the answer.
     #[inline(never)]
     fn compared(&self, site: &Site, path: &[u8], answer: SiteResponse) -> DispatchOutcome {
@@ -748,12 +761,14 @@ impl SiteDispatcher<'_, '_> {
     }
 }
 
-/// Is there nothing under a path, as against something that isn't shown?
+/// Returns true if no file exists under the path. Other refusals concern an existing file that must not be
+/// shown.
 fn is_nothing(reject: Reject) -> bool {
     reject == Reject::NOT_FOUND || reject == Reject::NO_INDEX
 }
 
-/// A script that the path goes on behind: `/a.php/more` is `a.php` with the rest for it.
+/// Returns the script in a path with path info: `/a.php/more` is the script `/a.php` with the path info
+/// `/more`.
 fn named_script(host: &Host, site: &Site, path: &[u8]) -> Option<Script> {
     let slashes = (1..path.len()).filter(|at| path[*at] == b'/');
     let mut ends = slashes.filter(|at| host.scripts(&path[..*at]).is_some());
@@ -765,7 +780,7 @@ fn named_script(host: &Host, site: &Site, path: &[u8]) -> Option<Script> {
     })
 }
 
-/// Where challenges are asked for (RFC 8555 §8.3).
+/// Path prefix of http-01 challenges (RFC 8555 §8.3).
 const CHALLENGE_PATH: &[u8] = b"/.well-known/acme-challenge/";
-/// The methods of a stored page, for Allow.
+/// Allow field line with the methods of a stored page.
 pub const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";

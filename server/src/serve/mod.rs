@@ -1,5 +1,4 @@
-//! The data plane: one thread per worker, its connections, and the one place where every version of
-//! HTTP meets the World.
+//! The data plane: worker threads, their connections, and the dispatch of requests of all versions of HTTP.
 
 pub mod access_log;
 mod accept;

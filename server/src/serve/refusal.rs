@@ -1,5 +1,5 @@
-//! The refusal of a live call as a response: the site's page for its status if it has one, else the
-//! built-in one. A page that isn't in memory is loaded first.
+//! Refusal of a handler call as a response: the site's error page for the status, or the built-in page. An
+//! error page that is not in memory is loaded first.
 
 use super::worker::Worker;
 use crate::handler::{HandlerError, LocalBoxFuture, Response};
@@ -11,17 +11,17 @@ use crate::wire::request_head::Method;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What becomes of a call that is refused.
+/// Response to a refused call.
 pub(super) enum Refusal {
-    /// This is sent.
+    /// The response is complete.
     Now(Response),
-    /// This makes it; it doesn't fail.
+    /// The future loads the error page and returns the response. The future never fails.
     Later(LocalBoxFuture<Result<Response, HandlerError>>),
 }
 
 impl Refusal {
-    /// By a page of `site`, if there is one; the same would be answered after so many seconds, if that
-    /// is known.
+    /// Creates the refusal, with the error page of `site` if the site has one. `after_seconds` is the value
+    /// of Retry-After, if known.
     pub(super) fn new(
         worker: &Rc<Worker>,
         site: Option<&Arc<Site>>,
@@ -52,7 +52,7 @@ struct PendingRefusal {
 }
 
 impl PendingRefusal {
-    /// The response, or what has to be loaded first.
+    /// Returns the response, or the load of an error page that is not in memory.
     fn look(&self) -> Result<Response, FileLoad> {
         let method = match self.is_head {
             true => Method::Head,
@@ -74,7 +74,7 @@ impl PendingRefusal {
         )))
     }
 
-    /// Says when to come again, where that is known.
+    /// Sets the Retry-After field, if its value is known.
     fn timed(&self, mut response: Response) -> Response {
         if let Some(seconds) = self.after_seconds {
             let is_after = |name: &[u8]| name.eq_ignore_ascii_case(b"retry-after");
@@ -87,7 +87,7 @@ impl PendingRefusal {
 
     async fn loaded(self, mut load: FileLoad) -> Result<Response, HandlerError> {
         for _ in 0..LOADS_MAX {
-            // Whatever came of it, looking again will tell.
+            // The result of the load is not needed: the next look finds the page in memory or not.
             let _ = self.worker.pool.run(move || load.run()).await;
             load = match self.look() {
                 Ok(response) => return Ok(response),
@@ -98,5 +98,6 @@ impl PendingRefusal {
     }
 }
 
-/// A page that is still not there by then is pushed out again by others: it is done without.
+/// Maximum of loads for an error page. A page still missing after 4 loads is evicted by other pages again
+/// and again, so the built-in page is sent.
 const LOADS_MAX: u32 = 4;

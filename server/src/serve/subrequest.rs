@@ -1,5 +1,7 @@
-//! The server asked from within: what a script's `Location: /path` leads to, answered by the same
-//! dispatch as if the client had asked, and handed to the handler as a response of its own.
+//! Subrequests: requests of handlers to the server itself, for example for a script's `Location: /path`.
+//!
+//! A subrequest passes the same dispatch as a client's request. The handler receives the result as a
+//! response.
 
 use crate::handler::pipe::{PipeWriter, pipe};
 use crate::handler::route_handler::HandlerCall;
@@ -25,14 +27,14 @@ use crate::world::users::UnverifiedLogin;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// One client's view of the server.
+/// Access to the server for the handlers of one client's request.
 pub(super) struct WorkerSubrequests {
     pub(super) worker: Rc<Worker>,
     pub(super) facts: DispatchContext,
     ends: Endpoints,
-    /// What was guarded when the client asked.
+    /// Fingerprint of the guards at the time of the client's request.
     guards: u64,
-    /// Where it is noted that an answer was guarded, if anybody wants to know.
+    /// Flag set if a guard applied to a subrequest; None if the caller does not need the information.
     guarded: Option<Rc<Cell<bool>>>,
 }
 
@@ -95,7 +97,7 @@ impl Subrequests for WorkerSubrequests {
     }
 }
 
-/// The question as a head of HTTP/1.1, which is read like any other.
+/// Returns the subrequest as a header section of HTTP/1.1, to be parsed like a client's request.
 fn text(question: &Subrequest) -> Vec<u8> {
     let method: &[u8] = if question.is_head { b"HEAD " } else { b"GET " };
     let scheme: &[u8] = if question.host.is_empty() {
@@ -109,7 +111,8 @@ fn text(question: &Subrequest) -> Vec<u8> {
     };
     let mut text = [method, scheme, &question.host, &question.path, version].concat();
     for (name, value) in Fields(&question.fields) {
-        // There is no body any more, and nobody waits for our word about it.
+        // Fields of the client's content are omitted: a subrequest has no content, and needs no
+        // 100 (Continue).
         let is_of_body = [
             "content-length",
             "content-type",
@@ -129,7 +132,7 @@ fn text(question: &Subrequest) -> Vec<u8> {
     text
 }
 
-/// The head of a request by the same client, which the guards look at.
+/// Returns a header section with the client's host name and login, for the guards.
 fn admission_text(admission: &AccessCheck) -> Vec<u8> {
     let mut text = match admission.host.is_empty() {
         true => b"GET / HTTP/1.0\r\n".to_vec(),
@@ -142,7 +145,7 @@ fn admission_text(admission: &AccessCheck) -> Vec<u8> {
     text
 }
 
-/// A path before the guards.
+/// A check of a path against the guards.
 struct AccessCheckTask {
     worker: Rc<Worker>,
     facts: DispatchContext,
@@ -156,7 +159,7 @@ impl AccessCheckTask {
         for _ in 0..ERRANDS_MAX {
             match self.look()? {
                 AccessCheckStep::Admitted(user) => return Ok(user),
-                // Asking again tells what came of it.
+                // The next check finds the result in the ledger of logins.
                 AccessCheckStep::Login(ask) => {
                     let answered = ask.answer().await;
                     answered.map_err(|_| refused(Reject::LOGINS_BUSY))?;
@@ -189,11 +192,11 @@ impl AccessCheckTask {
     }
 }
 
-/// What a look at the guards came to.
+/// Result of one check against the guards.
 enum AccessCheckStep {
-    /// They let the client in, with this user.
+    /// Access is granted, with the user that logged in.
     Admitted(Option<String>),
-    /// This password must be checked first.
+    /// A password must be verified first.
     Login(Box<UnverifiedLogin>),
 }
 
@@ -208,10 +211,10 @@ struct SubrequestTask {
     guarded: Option<Rc<Cell<bool>>>,
 }
 
-/// What a look at the question came to.
+/// Result of one dispatch of a subrequest.
 enum SubrequestStep {
     Response(Result<Response, HandlerError>),
-    /// A wait, then another dispatch.
+    /// Wait, then dispatch again.
     Wait(LocalBoxFuture<Progress>),
     Call(LocalBoxFuture<Result<Response, HandlerError>>),
 }
@@ -232,25 +235,26 @@ impl SubrequestTask {
         let world = self.worker.world();
         let mut head = match parse_head(&self.text, &mut 0, &world.limits) {
             Ok(ParsedHead::Complete { head, .. }) => head,
-            // It was a script that made it so, not the client.
+            // The malformed request comes from the script and not from the client.
             other => return SubrequestStep::Response(Err(self.misled(other.err()))),
         };
         head.version = self.version;
-        // The script may have changed a file just before its redirect, so the poller looks for changes
-        // on disk.
+        // The script may have changed a file just before its redirect, so the poller looks for changes on
+        // disk.
         self.worker.poller.check_inotify();
         let facts = DispatchContext {
             now_ms: self.worker.clock.millis(),
             has_disk_changes: self.worker.poller.has_disk_changes(),
-            // The connection may have gone, and another be in its row.
+            // The client's connection may have closed, and its row may belong to another connection.
             endpoints: EndpointLookup::Known(self.ends),
             may_wait: progress.may_wait(RequestBody::Complete),
             ..self.facts
         };
         let dispatched = dispatch(&world, &head, &facts);
         let guarded = dispatched.guarded;
-        // What others are guarded by than when the client asked is no page for all either: the guards may
-        // be again what they were then, and so would be the pages that are kept.
+        // A response under other guards than at the time of the client's request counts as guarded, and is
+        // not cached for all clients: a later configuration may restore the earlier guards, and cached
+        // pages would become valid again.
         let guarded = guarded || world.guards != self.guards;
         if let Some(note) = self.guarded.as_ref().filter(|_| guarded) {
             note.set(true);
@@ -272,7 +276,7 @@ impl SubrequestTask {
                 stored.push_changing(&mut fields);
                 Ok(streamed_page(&self.worker, stored, &fields))
             }
-            // The driver of the client's request sends the site's page, and logs the rule.
+            // The driver of the client's request sends the site's page and logs the rule.
             ReadyResponse::Refuse { reject, .. } => Err(refused(reject)),
             ReadyResponse::Synthetic(small) => Ok(from_synthetic(small)),
             ReadyResponse::Listing(listing) => {
@@ -284,7 +288,7 @@ impl SubrequestTask {
         })
     }
 
-    /// Where a script leads to is no place.
+    /// Returns the error for a script with a Location that does not make a valid request.
     fn misled(&self, why: Option<Reject>) -> HandlerError {
         let line = self.text.split(|byte| *byte == b'\r').next();
         let line = line.unwrap_or_default();
@@ -316,7 +320,8 @@ impl SubrequestTask {
     }
 }
 
-/// The site's page for a refusal. One that is in memory and small is there at once.
+/// Returns the site's error page for a refusal. A small page in memory is returned whole instead of
+/// streamed.
 pub(super) fn error_page(worker: &Rc<Worker>, page: VariantResponse, reject: Reject) -> Response {
     let more = refusal_fields(reject);
     let whole = page.whole_memory().map(<[u8]>::to_vec);
@@ -327,7 +332,7 @@ pub(super) fn error_page(worker: &Rc<Worker>, page: VariantResponse, reject: Rej
     response
 }
 
-/// A stored page as a handler would have made it, with these field lines more.
+/// Returns a stored page in the form of a handler's response, with the additional field lines `more`.
 fn streamed_page(worker: &Rc<Worker>, stored: VariantResponse, more: &[u8]) -> Response {
     let mut scratch = Vec::new();
     let mut fields = fields(stored.head(&mut scratch));
@@ -335,7 +340,7 @@ fn streamed_page(worker: &Rc<Worker>, stored: VariantResponse, more: &[u8]) -> R
     streamed(worker, stored.status, fields, BodyReader::stored(stored))
 }
 
-/// Its length is what its own head says.
+/// Returns a streamed response. Its length is taken from the Content-Length field.
 fn streamed(
     worker: &Rc<Worker>,
     status: Status,
@@ -357,7 +362,8 @@ fn streamed(
     )
 }
 
-/// Moves a stored body into a response's pipe; dropping it unfinished tells that it broke off.
+/// Copies stored content into the pipe of a response. A pipe dropped before `finish` marks the response as
+/// broken off.
 async fn fill(worker: Rc<Worker>, mut body: BodyReader, mut writer: PipeWriter) {
     let mut part = Vec::new();
     loop {
@@ -378,7 +384,7 @@ async fn fill(worker: Rc<Worker>, mut body: BodyReader, mut writer: PipeWriter) 
     }
 }
 
-/// The fields of a head with its first line, but for those that every response has.
+/// Returns the fields of a header section after its status line, without the default Server field.
 fn fields(head: &[u8]) -> ResponseFields {
     let start = head
         .iter()
@@ -389,7 +395,7 @@ fn fields(head: &[u8]) -> ResponseFields {
 
 fn lines(lines: &[u8]) -> ResponseFields {
     let fields = Fields(lines).iter();
-    // That one is said anyway, unless the operator said another.
+    // Every response gets the default Server field later. A Server field set by the operator is kept.
     let is_said = |name: &[u8], value: &[u8]| {
         name.eq_ignore_ascii_case(b"server") && value == SERVER.as_bytes()
     };
@@ -398,7 +404,7 @@ fn lines(lines: &[u8]) -> ResponseFields {
         .collect()
 }
 
-/// A small response, as a handler would have made it.
+/// Returns a synthetic response in the form of a handler's response.
 pub(super) fn from_synthetic(small: SyntheticResponse) -> Response {
     Response::new(
         small.status,

@@ -1,7 +1,8 @@
-//! A response on its way: what is left to send, resumed wherever the socket stopped taking it.
+//! Sending a response of HTTP/1.1: a writer that resumes where the socket stopped accepting bytes.
 //!
-//! It holds its own variant, not the World, so a long download pins no old configuration. Nothing
-//! more is read or encrypted for a connection while [`limits::UNSENT_BYTES_MAX`] wait for its peer.
+//! The writer holds its own page variant and not the World, so a long download does not keep an old
+//! configuration in memory. No more bytes are read or encrypted for a connection while
+//! [`limits::UNSENT_BYTES_MAX`] wait for the client.
 
 use crate::base::sys;
 use crate::limits;
@@ -11,37 +12,38 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// What is left of one response.
+/// The unsent part of one response.
 pub struct ResponseWriter {
-    /// Bytes that go first: the head, or the framed chunk that is due.
+    /// Bytes before the source: the header section, or the current chunk with its framing.
     lead: Vec<u8>,
     lead_at: usize,
     source: H1BodySource,
-    /// Which piece of the source is due, and from where in it.
+    /// Index of the current piece of the source. `piece_at` is the offset in the piece.
     piece: usize,
     piece_at: u64,
-    /// Bytes of the body that were handed over.
+    /// Number of content bytes passed on to the socket or to TLS.
     pub sent: u64,
-    /// TLS: plaintext bytes given to rustls since its output was last empty.
+    /// TLS only: bytes that a [`DiskRead`] returned, not yet encrypted.
     disk: Option<Vec<u8>>,
 }
 
-/// Where a body comes from.
+/// Source of a response's content.
 pub enum H1BodySource {
-    /// The lead was all.
+    /// No content beyond the lead.
     Nothing,
     /// A stored page.
     Stored(VariantResponse),
-    /// Parts made on demand: the framed bytes, and the number of content bytes among them.
+    /// Chunks generated on demand: the framed bytes, and the number of content bytes among the framed
+    /// bytes.
     Chunks(Box<dyn Iterator<Item = (Vec<u8>, usize)>>),
 }
 
-/// How far a try came.
+/// Result of an attempt to send.
 pub enum SendProgress {
-    /// All is with the kernel.
+    /// The kernel has accepted all bytes.
     Done,
-    /// The disk must be read first, off the worker: run this on the pool, then hand it to
-    /// [`ResponseWriter::feed`].
+    /// The file's bytes are not in the page cache. The caller runs the read on the thread pool and passes
+    /// the result to [`ResponseWriter::feed`].
     Disk(DiskRead),
 }
 
@@ -54,7 +56,7 @@ pub struct DiskRead {
 }
 
 impl DiskRead {
-    /// Of `bytes` bytes from `offset` on, which are wanted.
+    /// Creates a read of `bytes` bytes at `offset`; the bytes are returned to the writer.
     pub(in crate::serve) fn new(variant: Arc<Variant>, offset: u64, bytes: usize) -> DiskRead {
         DiskRead {
             variant,
@@ -64,7 +66,7 @@ impl DiskRead {
         }
     }
 
-    /// Blocks; the bytes, or nothing where only the page cache had to be warmed.
+    /// Reads the bytes and blocks meanwhile. The result is empty if the read only fills the page cache.
     pub fn run(self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; self.bytes];
         let Some(disk) = self.variant.disk() else {
@@ -77,7 +79,7 @@ impl DiskRead {
 }
 
 impl ResponseWriter {
-    /// `lead` goes first, then `source` from its beginning.
+    /// Creates a writer of `lead`, then of `source` from its beginning.
     pub fn new(lead: Vec<u8>, source: H1BodySource) -> ResponseWriter {
         ResponseWriter {
             lead,
@@ -90,7 +92,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Goes on `body_at` bytes into the first piece of `source`, after `lead`.
+    /// Creates a writer of `lead`, then of `source` from byte `body_at` of its first piece.
     pub fn resume(lead: Vec<u8>, source: H1BodySource, body_at: u64) -> ResponseWriter {
         ResponseWriter {
             piece_at: body_at,
@@ -99,14 +101,14 @@ impl ResponseWriter {
         }
     }
 
-    /// Takes what a [`DiskRead`] brought.
+    /// Accepts the bytes that a [`DiskRead`] returned.
     pub fn feed(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() {
             self.disk = Some(bytes);
         }
     }
 
-    /// Sends as much as the socket takes. `now_us` is the worker's time, microseconds.
+    /// Sends as many bytes as the socket accepts. `now_us` is the worker's time in microseconds.
     pub fn poll_send(
         &mut self,
         stream: &mut MaybeTlsStream,
@@ -139,7 +141,7 @@ impl ResponseWriter {
                         let bytes = &bytes[self.piece_at as usize..];
                         ready!(stream.poll_write(cx, &[IoSlice::new(lead), IoSlice::new(bytes)]))?
                     }
-                    // The file's first bytes share its packet.
+                    // The first bytes of the file share a packet with the lead.
                     Some(_) => ready!(stream.socket.poll_write_more(cx, lead))?,
                     None => ready!(stream.poll_write(cx, &[IoSlice::new(lead)]))?,
                 };
@@ -183,8 +185,9 @@ impl ResponseWriter {
                     {
                         return Poll::Ready(Ok(SendProgress::Disk(read)));
                     }
-                    // With the head the first part is as large as the others: whole packets, and no small
-                    // one in the midst by which a congestion control would judge the network.
+                    // The first part and the header section together are as large as a later part. A full
+                    // first part leaves in whole packets; a small packet in the middle of a response would
+                    // mislead the congestion control about the network.
                     let most = match self.piece_at {
                         0 => SENDFILE_BYTES_MAX - self.lead.len() as u64,
                         _ => SENDFILE_BYTES_MAX,
@@ -193,7 +196,8 @@ impl ResponseWriter {
                     let taken =
                         ready!(stream.socket.poll_sendfile(cx, content.fd(), from, want))? as u64;
                     if taken == 0 {
-                        // Shorter than it was: the rest can't be sent as promised.
+                        // The file is shorter than the announced length, so the response can't be
+                        // completed.
                         return Poll::Ready(Err(changed()));
                     }
                     self.piece_at += taken;
@@ -201,7 +205,7 @@ impl ResponseWriter {
                     if taken == left {
                         self.next_piece();
                     } else if taken == want as u64 && left - taken > SENDFILE_REST_BYTES {
-                        // The others first, and the kernel gets time to send what it has.
+                        // Other connections run first, and the kernel gets time to send the accepted bytes.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
@@ -220,7 +224,7 @@ impl ResponseWriter {
         loop {
             ready!(stream.poll_flush(cx))?;
             if turn == 0 {
-                // The other connections have their turns first.
+                // Other connections run first.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -230,7 +234,7 @@ impl ResponseWriter {
             while room > 0 {
                 if self.lead_at < self.lead.len() {
                     let lead = &self.lead[self.lead_at..];
-                    // Head and body in one record where they fit.
+                    // The header section and the content share a TLS record if both fit.
                     let body = match &self.source {
                         H1BodySource::Stored(stored) => match stored.piece(self.piece) {
                             Some(BodyPiece::Bytes(bytes)) => &bytes[self.piece_at as usize..],
@@ -311,8 +315,9 @@ impl ResponseWriter {
                                 }
                             }
                         };
-                        // All that was read is the file that was promised if it still is that now.
-                        // Asked before the last bytes leave: without them nothing looks whole.
+                        // All bytes read belong to the announced file if the file is unchanged now. The
+                        // check comes before the last bytes leave: without the last bytes no client takes
+                        // the response for complete.
                         let is_last = bytes.len() as u64 == left;
                         if bytes.is_empty() || (is_last && !content.unchanged()) {
                             return Poll::Ready(Err(changed()));
@@ -328,7 +333,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Is the source's content in an open file too, and worth sending from there?
+    /// Returns true if the content is also in an open file and is long enough for sendfile.
     fn has_file(&self, bytes: usize) -> bool {
         match &self.source {
             H1BodySource::Stored(stored) => {
@@ -343,7 +348,7 @@ impl ResponseWriter {
         self.piece_at = 0;
     }
 
-    /// Makes the next chunk the lead; false at the end.
+    /// Replaces the lead by the next chunk. Returns false at the end.
     fn next_chunk(&mut self) -> bool {
         let H1BodySource::Chunks(chunks) = &mut self.source else {
             return false;
@@ -360,17 +365,18 @@ impl ResponseWriter {
     }
 }
 
-/// Room that record headers, tags and a ticket take beside the plaintext.
+/// Bytes reserved for record headers, authentication tags and a session ticket beside the plaintext.
 const TLS_OVERHEAD: usize = 1024;
-/// One sendfile call moves at most this much, so that one fast reader doesn't hold up the others.
+/// Maximum of bytes for one sendfile call, so that a fast client does not delay other clients.
 const SENDFILE_BYTES_MAX: u64 = 256 * 1024;
-/// What is left after a part, and no more than this, isn't worth a turn of its own.
+/// Maximum remainder after a part that is sent at once instead of in a separate turn.
 const SENDFILE_REST_BYTES: u64 = 32 * 1024;
-/// Files up to this size are not probed for coldness: one slow read of them is short.
+/// Minimum length for the check whether a file is in the page cache: a blocking read of a shorter file
+/// is brief.
 const PROBE_BYTES_MIN: u64 = 1 << 20;
 
-/// A piece, from its file rather than from memory where it is large and the file is open: plain
-/// bytes need no copying then. An error where there is only the file, and it changed.
+/// Returns piece `nth`, as a part of the open file instead of memory if the piece is large: sendfile copies
+/// no bytes. Returns an error if the piece is only in the file and the file changed.
 fn by_file(
     stored: &VariantResponse,
     nth: usize,
@@ -380,7 +386,7 @@ fn by_file(
     let piece = stored.piece(nth);
     let bytes = match &piece {
         Some(BodyPiece::Bytes(bytes)) => bytes,
-        // Asked before each part of it: what was sent already can't be called back.
+        // The check comes before each part, because bytes already sent can't be recalled.
         Some(BodyPiece::File { content, .. }) if !content.was_unchanged(now_us) => {
             return Err(changed());
         }
@@ -392,8 +398,8 @@ fn by_file(
         BodySelection::One { start, .. } => start,
         BodySelection::Nothing | BodySelection::Several(_) => return Ok(piece),
     };
-    // A file that was cut and written anew in the midst of a response is noticed by a fresh look alone; the rest
-    // then comes from memory.
+    // Only a fresh check detects a file truncated and rewritten during a response. The remaining bytes are
+    // sent from memory after a change.
     let is_same = |content: &DiskContent| match is_begun {
         true => content.unchanged(),
         false => content.was_unchanged(now_us),
@@ -414,7 +420,7 @@ fn changed() -> io::Error {
     io::Error::other("the file changed while it was sent")
 }
 
-/// A read that warms the page cache where sendfile would wait for the disk.
+/// Returns a read that fills the page cache if sendfile would wait for the disk.
 fn cold(variant: &Arc<Variant>, content: &DiskContent, offset: u64, left: u64) -> Option<DiskRead> {
     if left < PROBE_BYTES_MIN {
         return None;

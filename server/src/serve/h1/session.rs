@@ -1,9 +1,9 @@
-//! One HTTP/1.1 connection from its first byte to its last.
+//! An HTTP/1.1 connection from accept to close.
 //!
-//! Nearly every request is read, answered and written inside one poll, with nothing kept: the head
-//! borrows the worker's scratch, the response leaves by one vectored write. Only what can't be
-//! finished at once becomes a [`ConnectionStep`], holds what it needs, and is awaited. An idle connection
-//! keeps its socket, its TLS state and the bytes of an unfinished request.
+//! Nearly every request is read, answered and written inside one poll without allocated state: the header
+//! section borrows the worker's scratch buffer, and the response leaves by one vectored write. Only a
+//! request that must wait becomes a [`ConnectionStep`] with the state of the wait. An idle connection keeps
+//! its socket, its TLS state and the bytes of an unfinished request.
 
 use crate::base::sys;
 use crate::base::task::spawn_local;
@@ -43,7 +43,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::task::yield_now;
 
-/// A connection and what it keeps between two reads.
+/// A connection and its state between two reads.
 pub struct H1Session {
     pub(in crate::serve) stream: MaybeTlsStream,
     pub(in crate::serve) worker: Rc<Worker>,
@@ -51,31 +51,35 @@ pub struct H1Session {
     pub(in crate::serve) peer: IpAddr,
     /// Bytes of an unfinished request.
     pub(in crate::serve) rest: Vec<u8>,
-    /// What they hold in the ledger of requests under way, where they are many.
+    /// Reservation for `rest` in the ledger of requests, if `rest` is longer than
+    /// [`limits::UNFINISHED_HEAD_BYTES_FREE`].
     unfinished: Option<Box<PendingHead>>,
-    /// The connection ends behind the next response: what followed found no room.
+    /// True if the connection ends after the next response, because the ledger had no room for pipelined
+    /// bytes.
     closes: bool,
-    /// How many of them hold no end of head.
+    /// Number of bytes of `rest` already searched for the end of the header section.
     scanned: usize,
-    /// A request whose body is still coming and is thrown away; its head leads `rest`.
+    /// Content that is still arriving and is discarded. `rest` begins with the header section of its
+    /// request.
     held: Option<Box<DiscardedBody>>,
-    /// The body of the request that is being answered was read to its end and thrown away.
+    /// True if the content of the current request was read to its end and discarded.
     body_read: bool,
-    /// Of the certificate that this connection was given, once it is.
+    /// Identity of the certificate used by the finished handshake; None before the end of the handshake and
+    /// without TLS.
     pub(in crate::serve) identity: Option<PairFingerprint>,
-    /// The certificates and demands that the handshake began with; None once it is over. A reload
-    /// during the handshake may demand a client certificate that this connection was never asked for,
-    /// so the identity comes from these and not from the current World.
+    /// The certificates and demands at the start of the handshake; None after the handshake. A reload
+    /// during the handshake may demand a client certificate for which the client was not asked, so the
+    /// identity comes from `offered` and not from the current World.
     offered: Option<Arc<Tls>>,
-    /// Nothing was said yet by which the version of HTTP could be known.
+    /// True until the first bytes of the connection determine the version of HTTP.
     is_fresh: bool,
     /// True if the client and the server agreed on HTTP/2 by ALPN.
     is_h2: bool,
-    /// Waits of the request under way.
+    /// Waits of the current request.
     progress: Progress,
 }
 
-/// A body on its way to nowhere.
+/// Content that is read and discarded.
 struct DiscardedBody {
     head_bytes: usize,
     decoder: BodyDecoder,
@@ -83,31 +87,31 @@ struct DiscardedBody {
     done: bool,
 }
 
-/// How far a body was thrown away.
+/// Progress in discarding content.
 enum DiscardProgress {
-    /// It ended before this offset.
+    /// The content ended before the given offset.
     Done(usize),
-    /// What begins at this offset needs more to be read.
+    /// The content is incomplete; the bytes from the given offset on wait for the next read.
     More(usize),
 }
 
-/// What has to be waited for.
+/// Next step of a connection that cannot finish within the current poll.
 pub(in crate::serve) enum ConnectionStep {
-    /// The rest of a response.
+    /// Send the remaining bytes of a response.
     Send(Box<UnsentResponse>),
-    /// A wait, then another dispatch of the request.
+    /// Wait, then dispatch the request again.
     Redispatch(LocalBoxFuture<Progress>),
-    /// A live call.
+    /// Run a handler call.
     Call(Box<H1Call>),
-    /// All that follows is HTTP/2, and what came of it is in `rest`.
+    /// Continue as HTTP/2. `rest` holds all bytes received.
     Http2,
-    /// The turns of other connections; what is left of this one's requests is in `rest`.
+    /// Yield to other connections. `rest` holds the unread requests.
     Yield,
-    /// Nothing more.
+    /// End the connection.
     End(AfterResponse),
 }
 
-/// A response that didn't fit into the socket.
+/// A response not yet completely written to the socket.
 pub(in crate::serve) struct UnsentResponse {
     outgoing: ResponseWriter,
     record: Option<Box<OwnedAccessLogEntry>>,
@@ -116,34 +120,38 @@ pub(in crate::serve) struct UnsentResponse {
     started_us: u64,
 }
 
-/// What follows a response.
+/// State of the connection after a response.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(in crate::serve) enum AfterResponse {
     Keep,
     Close,
-    /// Close, but the peer may still be sending what it will not be asked for.
+    /// Close after a lingering read, because the client may still be sending bytes that the server will not
+    /// parse.
     Linger,
-    /// The response broke off: what was promised must not look as if it had come.
+    /// Reset the connection: the response broke off, and the client must not take the truncated response
+    /// for a complete one.
     Reset,
 }
 
-/// What one look at the buffer came to.
+/// Outcome of one look at the read buffer.
 enum RequestOutcome {
-    /// A request of so many bytes is done with.
+    /// A request was answered; its length in bytes.
     Took(usize),
     /// More bytes are needed.
     More,
-    /// The same request again, after `next`: keep its head and what begins at `from`.
+    /// Look at the request again after `next`. The first `keep` bytes (the header section) and the bytes
+    /// from offset `from` on are kept.
     Hold {
         keep: usize,
         from: usize,
         next: Option<ConnectionStep>,
     },
-    /// So many bytes are done with, then this.
+    /// The given number of bytes is consumed; the step follows.
     Then(usize, ConnectionStep),
 }
 
-/// Copies of a head that a live call has: the handler's, the variables of its script, and the log's.
+/// Number of copies of a header section in a handler call: the handler's request, the script's variables,
+/// and the access log.
 const HEAD_COPIES: usize = 3;
 
 impl Drop for H1Session {
@@ -156,7 +164,7 @@ impl Drop for H1Session {
 }
 
 impl H1Session {
-    /// A connection just accepted.
+    /// Creates the session of a newly accepted connection.
     pub fn new(
         stream: MaybeTlsStream,
         offered: Option<Arc<Tls>>,
@@ -183,8 +191,9 @@ impl H1Session {
         }
     }
 
-    /// The socket may have something to read: answers what can be answered at once, and goes back to
-    /// wait in its row. A task is made only for what has to wait for anything else.
+    /// Handles a readable socket: answers the requests that can be answered at once, then parks the
+    /// connection in the worker's table. A task is spawned only for a step that waits for more than
+    /// readable bytes.
     pub fn turn(mut self: Box<Self>) {
         match self.poll_turn(&mut Context::from_waker(Waker::noop()), false) {
             Poll::Pending => self.park(),
@@ -201,7 +210,7 @@ impl H1Session {
         worker.park(self);
     }
 
-    /// Waits for `next` and all that follows it, until only the socket is waited for again.
+    /// Runs `next` and all following steps until the connection only waits to be readable.
     async fn go_on(mut self: Box<Self>, mut next: ConnectionStep) {
         loop {
             let end = match next {
@@ -219,7 +228,7 @@ impl H1Session {
                 ConnectionStep::End(end) => end,
             };
             match end {
-                // What waits in `rest` sets its own phase when it is looked at.
+                // The next look at `rest` sets the phase.
                 AfterResponse::Keep if self.closes && self.rest.is_empty() => break,
                 AfterResponse::Keep if self.rest.is_empty() => {
                     self.worker.phase(self.slot, ConnectionPhase::Idle)
@@ -232,7 +241,7 @@ impl H1Session {
                 }
                 AfterResponse::Reset => return self.cut(),
             }
-            // What waits in `rest` is looked at before anything more is read.
+            // Requests in `rest` are answered before the next read.
             match poll_fn(|cx| Poll::Ready(self.poll_turn(cx, true))).await {
                 Poll::Ready(then) => next = then,
                 Poll::Pending => return self.park(),
@@ -241,18 +250,19 @@ impl H1Session {
         self.close();
     }
 
-    /// Ends a connection that waits in its row, for another one to be opened.
+    /// Closes a parked connection to make room for a new connection.
     pub(in crate::serve) fn give_up(mut self) {
         self.close();
     }
 
-    /// Says goodbye as far as the socket takes it now; dropping the connection then closes it.
+    /// Sends the TLS close_notify alert as far as the socket accepts bytes. Dropping the session closes the
+    /// socket.
     fn close(&mut self) {
         self.stream
             .close_notify(&mut Context::from_waker(Waker::noop()));
     }
 
-    /// Reads and answers until something has to be waited for.
+    /// Reads and answers requests until a step must wait.
     fn poll_turn(&mut self, cx: &mut Context<'_>, mut again: bool) -> Poll<ConnectionStep> {
         let worker = self.worker.clone();
         let mut scratch = worker.scratch.borrow_mut();
@@ -269,7 +279,8 @@ impl H1Session {
                     && self.identity.is_some()
                     && self.stream.is_inside_record()
                 {
-                    // The buffers of a begun record are kept no longer than a begun head.
+                    // The buffers of an incomplete TLS record get the deadline of an incomplete header
+                    // section.
                     worker.phase(self.slot, ConnectionPhase::Head);
                 }
                 match ready!(read) {
@@ -278,8 +289,8 @@ impl H1Session {
                         if self.stream.tls.is_some() && self.identity.is_none() {
                             worker.stats.handshakes_failed.increment();
                         }
-                        // An alert was sent, which a reset would overtake: the peer may have begun
-                        // to send requests, for it is done with the handshake before we are.
+                        // A TLS alert was sent, and a reset would overtake the alert: the client finishes
+                        // the handshake before the server and may have begun to send requests.
                         let end = match error.kind() {
                             io::ErrorKind::InvalidData => AfterResponse::Linger,
                             _ => AfterResponse::Close,
@@ -311,9 +322,9 @@ impl H1Session {
         }
     }
 
-    /// Which version of HTTP is spoken: under TLS by what was agreed on (ALPN), else, where that is
-    /// allowed, by how HTTP/2 begins (RFC 9113 §3.3). None while that can't be told; so far these
-    /// bytes could begin a request of HTTP/1.1 as well.
+    /// Returns the version of HTTP: under TLS by ALPN, otherwise, if h2c is enabled, by the connection
+    /// preface of HTTP/2 (RFC 9113 §3.3). None while the bytes could begin either HTTP/2 or an HTTP/1.1
+    /// request.
     fn version(&mut self, bytes: &[u8]) -> Option<Version> {
         if self.identity.is_some() {
             return Some(match self.is_h2 {
@@ -328,7 +339,8 @@ impl H1Session {
         (known == PREFACE.len() || known > H1_LINE_BYTES).then_some(Version::Http2)
     }
 
-    /// Reads plaintext, after the TLS handshake if the connection has one; 0 = nothing more comes.
+    /// Reads plaintext, after the TLS handshake if the connection uses TLS. Returns 0 at the end of the
+    /// input.
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         if self.stream.tls.is_some()
             && self.identity.is_none()
@@ -339,8 +351,8 @@ impl H1Session {
         self.stream.poll_fill(cx, into)
     }
 
-    /// Records the certificate that a finished handshake used. Returns true if the connection ends
-    /// here, because the handshake served only to validate a name (RFC 8737 §3).
+    /// Records the certificate that a finished handshake used. Returns true if the connection ends after
+    /// the handshake, because the handshake served only to validate a name (RFC 8737 §3).
     fn greet(&mut self) -> bool {
         let (Some(connection), Some(tls)) = (self.stream.tls_mut(), self.offered.take()) else {
             return true;
@@ -360,7 +372,7 @@ impl H1Session {
         validated
     }
 
-    /// The peer ended its side, or a deadline ended ours.
+    /// Returns the last step after the client closed its side or a deadline passed.
     fn ended(&mut self, cx: &mut Context<'_>) -> ConnectionStep {
         let reject = match self.worker.expired(self.slot) {
             Some(ConnectionPhase::Head) if !self.rest.is_empty() => Reject::HEAD_SLOW,
@@ -374,7 +386,7 @@ impl H1Session {
         }
     }
 
-    /// Answers the requests in `bytes`, at most as many as this turn has left, and keeps the rest of them.
+    /// Answers the requests in `bytes`, at most `turn` requests, and keeps the remaining bytes.
     fn consume(
         &mut self,
         bytes: &[u8],
@@ -397,7 +409,8 @@ impl H1Session {
                     self.begin_anew();
                     *turn -= 1;
                     if *turn == 0 {
-                        // No deadline of the client's runs while its requests wait for other clients'.
+                        // While the requests wait for other clients' requests, no deadline runs for the
+                        // client.
                         self.worker.phase(self.slot, ConnectionPhase::Busy);
                         next = Some(ConnectionStep::Yield);
                         break;
@@ -416,7 +429,8 @@ impl H1Session {
                     rest.extend_from_slice(&bytes[at + from..]);
                     self.rest = rest;
                     if !self.keep_rest() {
-                        // What follows goes first: the request itself may still be answered.
+                        // Bytes after the request are dropped first, so that the request itself can still
+                        // be answered.
                         self.rest.truncate(keep);
                         self.closes = true;
                         if !self.keep_rest() {
@@ -444,7 +458,8 @@ impl H1Session {
             }
             if next.is_none() {
                 if at > 0 {
-                    // This head has a deadline of its own, not that of the one before it.
+                    // Each header section has its own deadline: the idle phase resets the deadline of the
+                    // previous one.
                     self.worker.phase(self.slot, ConnectionPhase::Idle);
                 }
                 self.worker.phase(self.slot, ConnectionPhase::Head);
@@ -454,7 +469,8 @@ impl H1Session {
             (true, _) => next,
             (false, None) => self.no_room(cx),
             (false, Some(_)) => {
-                // A response is on its way, and nothing may come between: the connection ends behind it.
+                // A response is being sent and must not be interrupted, so the connection ends after the
+                // response.
                 self.unfinished = None;
                 self.rest = Vec::new();
                 self.closes = true;
@@ -463,8 +479,8 @@ impl H1Session {
         }
     }
 
-    /// Counts the bytes of an unfinished request, where they are many; false where there is no room for
-    /// them.
+    /// Reserves room in the ledger of requests for `rest`, if longer than the free amount. Returns false if
+    /// the ledger has no room.
     fn keep_rest(&mut self) -> bool {
         if self.rest.len() <= limits::UNFINISHED_HEAD_BYTES_FREE {
             self.unfinished = None;
@@ -479,13 +495,13 @@ impl H1Session {
         is_kept
     }
 
-    /// The connection as the ledger of requests under way knows it, from now on.
+    /// Returns the connection's account in the ledger of requests.
     fn holder(&self) -> Rc<ConnectionAccount> {
         let socket = Some(self.stream.socket.clone());
         self.worker.request_ledger.holder_on(self.peer, socket)
     }
 
-    /// Refuses a request whose head finds no room.
+    /// Refuses a request because the ledger has no room for its header section.
     fn no_room(&mut self, cx: &mut Context<'_>) -> Option<ConnectionStep> {
         self.unfinished = None;
         self.closes = true;
@@ -496,8 +512,8 @@ impl H1Session {
         }
     }
 
-    /// Counts a head that a handler gets a copy of, and makes variables of. Errors: there is no room for
-    /// it.
+    /// Reserves room for the copies of a long header section in a handler call. Returns an error if the
+    /// ledger has no room.
     fn hold_head(&self, head_bytes: usize) -> Result<Option<PendingHead>, Reject> {
         if head_bytes <= limits::UNFINISHED_HEAD_BYTES_FREE {
             return Ok(None);
@@ -508,13 +524,13 @@ impl H1Session {
         Ok(Some(held))
     }
 
-    /// What follows is another request.
+    /// Resets the state of the previous request.
     fn begin_anew(&mut self) {
         self.body_read = false;
         self.progress = Progress::default();
     }
 
-    /// One request, or what there is of it.
+    /// Answers one request, or returns the missing part.
     fn look(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> RequestOutcome {
         let world = self.worker.world();
         if let Some(mut held) = self.held.take() {
@@ -562,8 +578,8 @@ impl H1Session {
         }
     }
 
-    /// A request with a body: a live call reads it, for anything else it is read and thrown away
-    /// first, so that its framing is known to be sound before anything is answered.
+    /// Answers a request with content. A handler reads the content; without a handler the content is read
+    /// and discarded before the response, so that its framing is known to be valid.
     fn with_body(
         &mut self,
         world: &World,
@@ -661,7 +677,7 @@ impl H1Session {
         }
     }
 
-    /// Answers a request whose bytes end at `end`.
+    /// Answers a request that ends at offset `end`.
     fn answer(
         &mut self,
         world: &World,
@@ -683,7 +699,7 @@ impl H1Session {
         self.respond(world, head, attempt, head_bytes, end, cx)
     }
 
-    /// Sends a reply, or says what has to be waited for first.
+    /// Sends the response of `attempt`, or returns the step to wait for.
     fn respond(
         &mut self,
         world: &World,
@@ -779,7 +795,7 @@ impl H1Session {
         }
     }
 
-    /// Does the connection go on after this exchange?
+    /// Returns whether the connection continues after the exchange.
     fn after(&self, head: &RequestHead<'_>, unread_body: bool) -> AfterResponse {
         if unread_body {
             AfterResponse::Linger
@@ -790,7 +806,7 @@ impl H1Session {
         }
     }
 
-    /// The fields that belong to the connection and not to the page, and the end of the head.
+    /// Appends the connection's fields, the Date field and the end of the header section.
     fn finish_head(
         &self,
         fields: &mut Vec<u8>,
@@ -804,7 +820,7 @@ impl H1Session {
         fields.extend_from_slice(b"\r\n");
     }
 
-    /// The fields that belong to the connection.
+    /// Appends the fields of the connection: Connection, and under TLS the site's security fields.
     pub(in crate::serve) fn own_fields(
         &self,
         fields: &mut Vec<u8>,
@@ -826,7 +842,7 @@ impl H1Session {
         }
     }
 
-    /// A stored page: one vectored write where the socket takes it all.
+    /// Sends a stored page, if possible by one vectored write.
     fn send_stored(
         &mut self,
         stored: VariantResponse,
@@ -871,15 +887,16 @@ impl H1Session {
                     self.done(status, length, line);
                     return look_after(end, after);
                 }
-                // The client has gone. Answers to what it sent before would only fill memory: TLS keeps
-                // what the socket doesn't take.
+                // The client closed the connection. Further responses would only fill memory, because TLS
+                // buffers the bytes that the socket does not accept.
                 Poll::Ready(Err(_)) => {
                     return RequestOutcome::Then(end, ConnectionStep::End(AfterResponse::Close));
                 }
                 Poll::Pending => {}
             }
         }
-        // The rest waits; what was written of head and body is not sent again.
+        // The unwritten part waits for the socket; the written bytes of header section and content are not
+        // sent again.
         let head_left = head.len() + extra.len();
         let mut lead = Vec::new();
         if written < head_left {
@@ -897,8 +914,9 @@ impl H1Session {
         self.later(outgoing, status, after, line, end)
     }
 
-    /// Head, changing fields and body in one write. Little is put together first: that costs less
-    /// than the kernel takes for reading a list of pieces.
+    /// Writes the header section, the changing fields and the content at once. A short response is first
+    /// copied into one buffer, because the copy costs less than the kernel's processing of a list of
+    /// buffers.
     fn write_at_once(
         &mut self,
         cx: &mut Context<'_>,
@@ -917,7 +935,7 @@ impl H1Session {
         self.stream.poll_write(cx, &[IoSlice::new(&joined)])
     }
 
-    /// May a body in memory go out together with its head in one write?
+    /// Returns true if content in memory may leave together with its header section in one write.
     fn fits_at_once(&self, body: usize, head: usize, stored: &VariantResponse) -> bool {
         if self.stream.tls.is_some() {
             body + head + 1024 <= limits::UNSENT_BYTES_MAX
@@ -926,7 +944,7 @@ impl H1Session {
         }
     }
 
-    /// A small response made here.
+    /// Sends a synthetic response.
     fn send_small(
         &mut self,
         small: SyntheticResponse,
@@ -948,7 +966,7 @@ impl H1Session {
         self.send_outgoing(outgoing, status, length as u64, after, line, end, cx)
     }
 
-    /// A directory listing, made while it is sent.
+    /// Sends a directory listing, generated while being sent.
     fn send_listing(
         &mut self,
         listing: Box<Listing>,
@@ -989,7 +1007,7 @@ impl H1Session {
         )
     }
 
-    /// Tries to send at once, and keeps the rest for later.
+    /// Sends as much as the socket accepts now. The remaining bytes become a [`ConnectionStep::Send`].
     #[allow(
         clippy::too_many_arguments,
         reason = "the parts of one response, named at each call"
@@ -1044,7 +1062,7 @@ impl H1Session {
         )
     }
 
-    /// A response is with the kernel: count it and log it.
+    /// Counts and logs a response written to the socket.
     fn done(&mut self, status: Status, bytes: u64, line: &AccessLogEntry<'_>) {
         self.worker.stats.response(
             status.0,
@@ -1054,7 +1072,8 @@ impl H1Session {
         line.log(status, bytes, &self.worker, self.client_info());
     }
 
-    /// A head or body that can't be trusted: answer, and read nothing more as a request.
+    /// Answers malformed, late or oversized input with a refusal. The following bytes are not parsed as
+    /// requests.
     fn refused(&mut self, reject: Reject, bytes: &[u8], cx: &mut Context<'_>) -> RequestOutcome {
         self.held = None;
         self.worker.stats.rejects.increment();
@@ -1067,13 +1086,13 @@ impl H1Session {
         self.send_small(small, AfterResponse::Linger, &line, bytes.len(), cx)
     }
 
-    /// Sends the rest of a response, waiting for the socket and the disk.
+    /// Sends the remaining bytes of a response, and waits for the socket and the disk.
     async fn send(&mut self, mut sending: Box<UnsentResponse>) -> AfterResponse {
         let mut stall = StallClock::default();
         loop {
             let progress = poll_fn(|cx| {
                 let worker = self.worker.clone();
-                // It has waited, so the time is another.
+                // Time has passed during the wait.
                 worker.clock.tick();
                 let now_us = worker.clock.micros();
                 let sent = sending.outgoing.poll_send(
@@ -1092,7 +1111,7 @@ impl H1Session {
             match progress {
                 Ok(SendProgress::Done) => break,
                 Ok(SendProgress::Disk(read)) => {
-                    // The client isn't what is waited for.
+                    // The wait was for the disk and not for the client, so the stall time restarts.
                     stall = StallClock::default();
                     let pool = self.worker.pool.clone();
                     match pool.run(move || read.run()).await {
@@ -1120,15 +1139,16 @@ impl H1Session {
         sending.end
     }
 
-    /// Breaks off: nothing more is sent, neither what TLS holds (it could be what was still missing)
-    /// nor what the kernel does, and the peer is told that this was no proper end.
+    /// Resets the connection without sending the bytes buffered by TLS or the kernel: the buffered bytes
+    /// could complete a response that broke off. The reset shows the client that the connection did not end
+    /// regularly.
     fn cut(&mut self) {
         let _ = self.stream.socket.reset_on_close();
     }
 
-    /// Closes in a way that the peer gets to read our last words: our side ends, then what it still
-    /// sends is read and thrown away for a while. Closing at once with bytes unread would reset the
-    /// connection, and the reset may overtake the response (RFC 9112 §9.6).
+    /// Closes the connection so that the client can read the last response: shuts down the write side, then
+    /// reads and discards input for a limited time. A close with unread bytes would reset the connection,
+    /// and the reset may overtake the response (RFC 9112 §9.6).
     async fn linger(&mut self) {
         self.worker.phase(self.slot, ConnectionPhase::Linger);
         poll_fn(|cx| {
@@ -1155,10 +1175,10 @@ impl H1Session {
     }
 }
 
-/// So much of HTTP/2's preface is no request line of HTTP/1.1 yet.
+/// Length of the part of HTTP/2's connection preface that could also begin an HTTP/1.1 request line.
 const H1_LINE_BYTES: usize = b"PRI * HTTP/2.".len();
 
-/// A listing as it goes out.
+/// Chunks of a directory listing.
 struct ListingChunks {
     listing: Box<Listing>,
     chunked: bool,
@@ -1186,7 +1206,7 @@ impl Iterator for ListingChunks {
     }
 }
 
-/// What a lingering close still reads.
+/// Maximum of bytes read during a lingering close.
 const LINGER_BYTES_MAX: usize = 1 << 20;
 
 fn look_after(end: usize, after: AfterResponse) -> RequestOutcome {
@@ -1196,7 +1216,7 @@ fn look_after(end: usize, after: AfterResponse) -> RequestOutcome {
     }
 }
 
-/// One chunk in its framing (RFC 9112 §7.1).
+/// Returns content in the framing of one chunk (RFC 9112 §7.1).
 pub(in crate::serve) fn encode_chunk(chunk: Vec<u8>) -> Vec<u8> {
     let mut framed = Vec::with_capacity(chunk.len() + 16);
     framed.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
