@@ -68,7 +68,7 @@ pub(super) enum H3ExchangeError {
     Fatal(H3ConnectionError),
     /// A stream error: the stream is reset.
     Stream(H3ErrorCode),
-    /// The peer ended the stream or the connection.
+    /// The peer cancelled the stream, or the connection ended.
     Gone,
     /// A limit is reached. The client may send the request again, on the same connection or on another.
     Refused,
