@@ -412,10 +412,10 @@ fn fields_of_the_site_are_on_stored_pages() {
     }
 }
 
-/// Each row names the path whose operator fields a response has: the requested path for a handler, the
-/// file for a script, the target of an internal redirect. `Link` adds up, so a second application of the
-/// fields shows as a second line. Each request is sent twice: the second response of a cached route comes
-/// from the page cache.
+/// Checks the operator's fields in responses. Each row names the path with the fields of the response: the
+/// requested path for a handler, the file for a script, the target of an internal redirect. `Link` values
+/// accumulate, so a second application of the fields shows as a second line. Each request is sent twice:
+/// the second response of a cached route comes from the page cache.
 #[test]
 fn operator_fields_are_applied_once_and_by_the_right_path() {
     let shell = tool("sh").display().to_string();

@@ -286,9 +286,9 @@ impl H2Session<'_> {
         }
     }
 
-    /// Enters a request into the table of streams and the ledger, with `head_bytes` of its head in memory,
-    /// because the response needs more than one write. Returns None if a limit is reached: the client is
-    /// told that it may send the request again.
+    /// Enters a request into the table of streams and the ledger, with `head_bytes` of memory for the head,
+    /// because the response needs more than one write. Returns None if a limit is reached: the refusal
+    /// allows the client to send the request again.
     fn take_up(&mut self, owed: OwedResponse, head_bytes: usize) -> Option<OwedResponse> {
         if !owed.is_new {
             let stream = self.h2.stream(owed.id)?;

@@ -188,8 +188,8 @@ impl H3Call {
                 let H3Exchange { session, send, .. } = &mut *exchange;
                 let written = pin!(write_chunks(&mut self.out, &mut 0, session, send)).poll(cx);
                 if written.is_pending() {
-                    // The handler makes progress while the client takes nothing, because the handler may
-                    // have to make room for another client's call.
+                    // The handler is polled while the client takes nothing, because the handler may have to
+                    // give way to another client's call.
                     self.call.poll_ready(cx);
                 }
                 ready!(written)?;

@@ -121,7 +121,7 @@ impl Drop for H3Exchange {
         }
         if !self.done {
             // quinn finishes a dropped stream, so the client would take a partial response for a complete
-            // one.
+            // response.
             let _ = self.send.reset(varint(H3ErrorCode::H3_INTERNAL_ERROR));
         }
         if self.held.is_some() {
@@ -179,8 +179,8 @@ impl H3Exchange {
         Ok(())
     }
 
-    /// Makes a reservation for a request whose response is complete and whose content is discarded. Returns
-    /// false if a limit is reached.
+    /// Makes a reservation for a request with a complete response and discarded content. Returns false if a
+    /// limit is reached.
     fn take_up_answered(&mut self) -> bool {
         if let Some(held) = &mut self.held {
             // A smaller reservation always fits.
@@ -779,7 +779,8 @@ impl H3Exchange {
         Ok(H3ExchangeStep::Send(outgoing))
     }
 
-    /// Sends the rest of a response at the client's rate, then counts and logs the response.
+    /// Sends the rest of a response at the client's rate. Logs the response, and counts a complete
+    /// response.
     async fn send_rest(&mut self, mut outgoing: H3Response) -> Result<(), H3ExchangeError> {
         let sent = self.send_all(&mut outgoing).await;
         if let Some(record) = &mut outgoing.record {
