@@ -1,11 +1,12 @@
-//! The examples of the guide, run as printed.
+//! Tests of the guide's examples, run as printed.
 //!
-//! Each code block of the guide, of README.md and of CONTRIBUTING.md runs in one of the scenarios below, is tested
-//! by `anthill check`, or is listed in [`NOT_RUN`] with the reason.
+//! Each code block of the guide, of README.md and of CONTRIBUTING.md runs in a scenario below, is tested by
+//! `anthill check`, or is listed in [`NOT_RUN`] with the reason.
 //!
-//! A scenario is a shell script in a machine of its own: in new namespaces for mounts, network and processes, with
-//! its own copy of /etc and empty /home, /run, /srv, /usr/local, /var/lib and /var/log. Examples therefore use ports 80
-//! and 443, absolute paths and host names as printed. The processes of a scenario end with its script.
+//! A scenario is a shell script in an isolated environment: new namespaces for mounts, network and
+//! processes, a copy of /etc, and empty folders /home, /run, /srv, /usr/local, /var/lib and /var/log.
+//! Examples therefore use ports 80 and 443, absolute paths and host names as printed. The processes of a
+//! scenario end with the script.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -27,7 +28,7 @@ impl Block {
     }
 }
 
-/// All code blocks of the guide, README.md and CONTRIBUTING.md.
+/// Returns all code blocks of the guide, README.md and CONTRIBUTING.md.
 fn blocks() -> Vec<Block> {
     let documents = ["README.md", "CONTRIBUTING.md"].map(String::from);
     let mut blocks = Vec::new();
@@ -46,7 +47,7 @@ fn blocks() -> Vec<Block> {
     blocks
 }
 
-/// The block of a document that begins with `beginning`, in which `\n` separates lines.
+/// Returns the block of a document that begins with `beginning`, in which `\n` separates lines.
 fn block<'b>(blocks: &'b [Block], document: &str, beginning: &str) -> &'b Block {
     let beginning = beginning.replace("\\n", "\n");
     let is_it = |block: &&Block| block.is(document, &beginning);
@@ -94,7 +95,7 @@ fn expanded(scenario: &Scenario, blocks: &[Block]) -> String {
     script
 }
 
-/// Runs a script in a machine of its own.
+/// Runs a script in an isolated environment.
 fn run_in_machine(script: &str) -> Done {
     let folder = Folder::new()
         .with("prelude.sh", PRELUDE)
@@ -115,7 +116,8 @@ fn run_in_machine(script: &str) -> Done {
     finish(command, b"")
 }
 
-/// Makes the machine: network, folders, accounts, names, and the shell functions of the scenarios.
+/// Shell code that sets up the environment of a scenario: network, folders, accounts, host names, and shell
+/// functions.
 const PRELUDE: &str = r#"
 M=${M%/}
 python3 -c 'import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh14x", b"lo", 1))'
@@ -178,8 +180,8 @@ site() {
 }
 "#;
 
-/// Compares output with an example. `…` alone in a line stands for any lines, and within a line for any text; commit
-/// names may differ.
+/// Program that compares output with an example. `…` alone in a line stands for any lines, and within a
+/// line for any text; commit names may differ.
 const SHOWS: &str = r#"
 import re, sys
 
@@ -200,7 +202,7 @@ if at < len(output) and not may_skip:
     sys.exit("more output than the example:\n%s" % "\n".join(output))
 "#;
 
-/// Blocks outside of the scenarios, with the document, the beginning and the reason.
+/// Blocks outside of the scenarios: the document, the beginning and the reason.
 const NOT_RUN: &[(&str, &str, &str)] = &[
     ("README.md", "make run", BUILD),
     ("CONTRIBUTING.md", "make test", BUILD),
@@ -254,7 +256,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
 const BUILD: &str = "builds the project";
 const BENCH: &str = "needs the benchmark kit and minutes; bench/tests runs the commands";
 
-/// Each block runs in a scenario, is tested by `anthill check`, or is listed in [`NOT_RUN`].
+/// Checks that each block runs in a scenario, is tested by `anthill check`, or is listed in [`NOT_RUN`].
 #[test]
 fn every_block_is_accounted_for() {
     let blocks = blocks();
@@ -283,7 +285,8 @@ fn every_block_is_accounted_for() {
     assert!(blocks.len() > 60, "{} blocks", blocks.len());
 }
 
-/// `anthill check` accepts every configuration of the guide. A part of a configuration is completed by a site.
+/// Checks that `anthill check` accepts every configuration of the guide. A site completes a partial
+/// configuration.
 #[test]
 fn every_configuration_passes_the_check() {
     let mut script = CHECK.to_owned();
@@ -312,7 +315,7 @@ fn every_configuration_passes_the_check() {
     assert_eq!(done.code, Some(0), "{}\n{}", done.stdout, done.stderr);
 }
 
-/// The files that the configurations of the guide name.
+/// Shell code that creates the files named by the configurations of the guide.
 const CHECK: &str = r#"
 mkdir -p public/manual cgi-bin tools journal /srv/git/tools /srv/site /srv/www /srv/files /srv/shop/public
 mkdir -m 777 /var/log/anthill
@@ -330,7 +333,7 @@ printf '#!/bin/sh\n' > publish-txt; chmod 755 publish-txt
 /// A script that runs blocks of one document.
 struct Scenario {
     document: &'static str,
-    /// The scenario needs several accounts, so it runs only as root.
+    /// True if the scenario needs several accounts and therefore runs only as root.
     needs_root: bool,
     script: &'static str,
 }

@@ -27,8 +27,8 @@ fn folder(scripts: &[(&str, &str)]) -> Folder {
     folder
 }
 
-/// Sends the same request over HTTP/1.1 and HTTP/2, with and without TLS. Returns the responses with their
-/// descriptions.
+/// Sends a request over HTTP/1.1 and HTTP/2, with and without TLS. Returns each response with a description
+/// of its transport.
 fn ask_all(server: &Server, method: &str, path: &str) -> Vec<(String, Response)> {
     let mut all = Vec::new();
     for over in BOTH {
@@ -158,7 +158,7 @@ fn refusals_use_the_error_pages_of_the_site() {
     }
 }
 
-/// The error page is not in memory when it is needed, and the client is still sending.
+/// Checks that an error page not held in memory is loaded while the client still sends content.
 #[test]
 fn an_error_page_is_loaded_while_its_client_waits() {
     for over in BOTH {
@@ -169,7 +169,7 @@ fn an_error_page_is_loaded_while_its_client_waits() {
             let server = Server::start_in(folder(&[("deaf", PLAIN)]), &config);
             let mut wire = Wire::over(&server, over);
             let head = format!("POST /run/deaf HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n");
-            // The bytes after the body look like a request, and are discarded.
+            // The bytes after the content look like a request, and are discarded.
             let next = "GET /index.html HTTP/1.1\r\nHost: localhost\r\n\r\n";
             wire.send(head + "3e9\r\n" + &"x".repeat(1001) + "\r\n0\r\n\r\n" + next);
             let got = wire.response("POST");
@@ -194,7 +194,7 @@ fn an_error_page_is_loaded_while_its_client_waits() {
     }
 }
 
-/// The error page is loaded first over HTTP/3 too.
+/// Checks over HTTP/3 that an error page not held in memory is loaded while the client still sends content.
 #[cfg(feature = "http3")]
 #[test]
 fn an_error_page_is_loaded_while_its_client_waits_over_http_3() {
@@ -208,7 +208,8 @@ fn an_error_page_is_loaded_while_its_client_waits_over_http_3() {
     }
 }
 
-/// The page takes longer to send than the rest of the body, whether the body is cut off or ends.
+/// Checks that an error page is complete although sending the page takes longer than the rest of the
+/// request's content, both for content that is cut off and for content that ends.
 #[test]
 fn a_large_error_page_is_whole_after_a_cut_body() {
     let folder = folder(&[("reads", &format!("cat > /dev/null\n{PLAIN}"))]);
@@ -237,7 +238,7 @@ fn a_large_error_page_is_whole_after_a_cut_body() {
     }
 }
 
-/// A wrong login is refused with 401, at any length of the body.
+/// Checks that a wrong password is refused with 401, for any length of the content.
 #[test]
 fn a_wrong_password_gets_a_401_at_any_body_length() {
     for page in ["", "errors = { 401 = \"error.html\" }\n"] {
@@ -327,10 +328,10 @@ fn fields_of_the_site_are_on_responses_of_handlers() {
         ("/run/a.cgi", 200, None, Some("run")),
         ("/run/a.cgi/more", 200, None, Some("run")),
         ("/run/same", 304, None, Some("run")),
-        // The fields of the target page.
+        // Fields of the target page.
         ("/run/to-page", 200, Some("page"), None),
         ("/run/to-script", 200, Some("script"), None),
-        // The fields of the executed file.
+        // Fields of the executed file.
         ("/", 200, Some("script"), None),
         ("/sub/b.sh", 200, Some("script"), None),
         ("/sub/b.sh/x.html", 200, Some("script"), None),
@@ -411,10 +412,10 @@ fn fields_of_the_site_are_on_stored_pages() {
     }
 }
 
-/// Each row names the path whose operator fields a response has: the requested path for a handler, the
-/// file for a script, the target of an internal redirect. `Link` adds up, so a second application of the
-/// fields shows as a second line. Each request is sent twice: the second response of a cached route comes
-/// from the page cache.
+/// Checks the operator's fields in responses. Each row names the path with the fields of the response: the
+/// requested path for a handler, the file for a script, the target of an internal redirect. `Link` values
+/// accumulate, so a second application of the fields shows as a second line. Each request is sent twice:
+/// the second response of a cached route comes from the page cache.
 #[test]
 fn operator_fields_are_applied_once_and_by_the_right_path() {
     let shell = tool("sh").display().to_string();
@@ -508,7 +509,8 @@ fn operator_fields_are_applied_once_and_by_the_right_path() {
     }
 }
 
-/// A handler's own lifetime takes precedence over the site's, and list-valued fields are combined.
+/// Checks that a handler's own lifetime takes precedence over the lifetime of the site, and that
+/// list-valued fields are combined.
 #[test]
 fn fields_of_the_site_do_not_replace_lifetimes_of_handlers() {
     let asked_again = "if [ \"$HTTP_IF_NONE_MATCH\" ]; then\n\
@@ -646,7 +648,7 @@ fn a_query_goes_with_try_and_rewrite() {
             assert_eq!(said.contains("hit"), is_kept, "{path}: {got:?}");
         }
     }
-    // A script of the site, with the requested path behind its name.
+    // A script of the site, with the requested path appended to the script's name.
     for (last, query) in [
         ("/app.sh$path?$query&q=1", "x=%20&q=1"),
         ("/app.sh$path", "x=%20"),
@@ -678,7 +680,7 @@ fn a_query_goes_with_try_and_rewrite() {
             assert!(!got.text().contains("app.sh"), "{path}: {got:?}");
         }
     }
-    // A script of another route with the name of a script among the site's files.
+    // A script of another route, with the name of a script among the site's files.
     let folder = folder(&[("app.sh", &format!("{PLAIN}{TELL}"))]);
     let site = "http = \"serve\"\ntry = [\"$path\", \"/run/app.sh$path\"]";
     let config = server_table("")

@@ -1,19 +1,21 @@
-//! Holds the layers of `server/src`: a module names only what stands above it in lib.rs.
+//! Tests of the dependencies between the modules of `server/src`: a module names only modules listed before
+//! it in lib.rs.
 //!
-//! It reads the sources as words, not as Rust: good enough to see every path that begins with
-//! `crate`, `super` or the name of a crate, which is all that the rules are about.
+//! The tests read the sources as words, without a parser for Rust. Words are sufficient to find every path
+//! beginning with `crate`, `super` or the name of a crate, and the rules concern only paths.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the bottom up. Each may name those before it, and itself.
+/// Modules of the crate from the bottom layer to the top layer. A module may name itself and the modules
+/// before it.
 const LAYERS: [&str; 18] = [
     "limits", "base", "wire", "site", "tls", "upstream", "handler", "cache", "hits", "config",
     "world", "admin", "serve", "acme", "backup", "deploy", "control", "cli",
 ];
 
-/// What may not be named in a layer, and why.
+/// Forbidden paths: the layer, the path and the reason.
 const FORBIDDEN: [(&str, &str, &str); 9] = [
     (
         "wire",
@@ -50,7 +52,7 @@ const FORBIDDEN: [(&str, &str, &str); 9] = [
     ),
 ];
 
-/// The only files where `unsafe` may stand.
+/// Files in which `unsafe` is allowed.
 const UNSAFE_FILES: [&str; 6] = [
     "base/sys.rs",
     "base/sys/aead.rs",
@@ -60,8 +62,8 @@ const UNSAFE_FILES: [&str; 6] = [
     "base/sys/spawn.rs",
 ];
 
-/// Rooms without a circle among their files: no file imports from a file that imports from it, over any
-/// number of files. `mod` declarations and re-exports are no imports.
+/// Modules without an import cycle among their files, over any number of files. `mod` declarations and
+/// re-exports do not count as imports.
 const ROOMS_WITHOUT_CIRCLES: [&str; 5] = ["base", "upstream", "world", "admin", "control"];
 
 #[test]
@@ -98,7 +100,7 @@ fn a_circle_of_files_is_seen() {
     );
 }
 
-/// Returns the modules of a room that lie on a circle.
+/// Returns the modules of a folder that are part of an import cycle.
 fn circles(sources: &[Source], room: &str) -> Vec<String> {
     let files: Vec<&Source> = sources
         .iter()
@@ -117,7 +119,7 @@ fn circles(sources: &[Source], room: &str) -> Vec<String> {
             let paths = files[from].imports();
             let resolved = paths.iter().filter_map(|path| match path[0].as_str() {
                 "crate" => module_of(&path[1..]),
-                // The name of a child, or of another crate.
+                // The name of a child module or of another crate.
                 _ => {
                     let path = [&files[from].module, path.as_slice()].concat();
                     module_of(&path).filter(|to| files[*to].module.len() > files[from].module.len())
@@ -244,7 +246,7 @@ fn a_breach_is_seen_wherever_it_hides() {
     assert_eq!(seen("base/sys.rs", "unsafe {}"), [""; 0]);
 }
 
-/// A rule that was broken, and where.
+/// A violation of a rule, with the file and the line.
 struct Breach {
     file: String,
     line: usize,
@@ -289,7 +291,7 @@ impl Sources {
         Sources(files.iter().map(read).collect())
     }
 
-    /// The modules of `handler` that are handlers, as against what handlers share.
+    /// Returns the modules of `handler` that implement a handler, without the modules shared by handlers.
     fn handlers(&self) -> Vec<String> {
         let is_handler = |source: &&Source| {
             source
@@ -324,11 +326,11 @@ struct Word {
     line: usize,
 }
 
-/// One file: its place in the tree of modules, and its words.
+/// A source file, with the path of its module and its words.
 struct Source {
-    /// Below server/src, with slashes.
+    /// Path relative to server/src, with slashes.
     file: String,
-    /// `["wire", "h1"]` for wire/h1.rs; empty for lib.rs and main.rs.
+    /// Path of the module: `["wire", "h1"]` for wire/h1.rs, empty for lib.rs and main.rs.
     module: Vec<String>,
     words: Vec<Word>,
 }
@@ -382,7 +384,7 @@ impl Source {
         }
     }
 
-    /// Paths of the file without re-exports.
+    /// Returns the paths of the file without re-exports.
     fn imports(&self) -> Vec<Vec<String>> {
         let text = |at: usize| self.words.get(at).map_or("", |word| word.text.as_str());
         let mut exports: Vec<(usize, usize)> = Vec::new();
@@ -403,11 +405,12 @@ impl Source {
         imports.map(|(_, path)| path).collect()
     }
 
-    /// Every path of the file, made absolute where it begins with `crate`, `super` or `self`.
+    /// Returns every path of the file with its line. Paths beginning with `crate`, `super` or `self` are
+    /// absolute.
     fn paths(&self) -> Vec<(usize, Vec<String>)> {
         let mut paths = Vec::new();
         let mut module = self.module.clone();
-        // Braces that are open: Some for those of an inline module.
+        // Open braces: true for the brace of an inline module.
         let mut open: Vec<bool> = Vec::new();
         let text = |at: usize| self.words.get(at).map_or("", |word| word.text.as_str());
         let mut at = 0;
@@ -441,7 +444,7 @@ impl Source {
         paths
     }
 
-    /// Reads one `a::b::{c, d::e}` from `at` on; returns where it ends.
+    /// Reads a use tree such as `a::b::{c, d::e}` at `at`, and returns the index after the tree.
     fn tree(&self, mut at: usize, stem: &[String], found: &mut Vec<Vec<String>>) -> usize {
         let text = |at: usize| self.words.get(at).map_or("", |word| word.text.as_str());
         let mut path = stem.to_vec();
@@ -476,7 +479,7 @@ impl Source {
     }
 }
 
-/// The rule that a path of this module breaks.
+/// Returns the rule violated by a path in a module.
 fn broken_rule(
     layer: &str,
     module: &[String],
@@ -485,7 +488,7 @@ fn broken_rule(
 ) -> Option<String> {
     let named = path.join("::");
     let within = |outer: &str| named == outer || named.starts_with(&format!("{outer}::"));
-    // `use std::time::*` and `use std::time` let the clock in as well.
+    // `use std::time::*` and `use std::time` give access to the clock as well.
     let stem = named.trim_end_matches("::*");
     let opens = |outer: &str| outer.starts_with(&format!("{stem}::"));
     for (of, outer, why) in FORBIDDEN {
@@ -514,7 +517,8 @@ fn broken_rule(
     None
 }
 
-/// `super::x` in module `a::b` is `crate::a::x`; a path from elsewhere stays as it is.
+/// Returns the absolute path of a path in `module`: `super::x` in module `a::b` is `crate::a::x`. The path
+/// of an item from another crate is returned unchanged.
 fn absolute(module: &[String], path: Vec<String>) -> Vec<String> {
     let mut base = module.to_vec();
     let mut rest = path.as_slice();
@@ -535,7 +539,8 @@ fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// The words of a source: names, `::` and single marks; no comments, strings or characters.
+/// Returns the words of a source text: names, `::` and single marks, without comments, strings and
+/// characters.
 fn words(text: &str) -> Vec<Word> {
     let bytes = text.as_bytes();
     let mut words = Vec::new();
@@ -567,7 +572,7 @@ fn words(text: &str) -> Vec<Word> {
                 line,
             });
         } else if !word[0].is_ascii_whitespace() && word[0] != b'/' {
-            // Keeps apart what only another mark stands between.
+            // A placeholder separates two words with any other mark between them.
             words.push(Word {
                 text: "?".to_owned(),
                 line,
@@ -579,7 +584,7 @@ fn words(text: &str) -> Vec<Word> {
     words
 }
 
-/// Where `end` begins, looked for from `from` on.
+/// Returns the position of `end` in `text` at or after `from`.
 fn until(text: &[u8], end: &[u8], from: usize) -> usize {
     let tail = text.get(from..).unwrap_or_default();
     tail.windows(end.len())
@@ -587,7 +592,7 @@ fn until(text: &[u8], end: &[u8], from: usize) -> usize {
         .map_or(text.len(), |at| at + from)
 }
 
-/// The length of a string in quotes, escapes minded.
+/// Returns the length of a string literal, with regard to escapes.
 fn string(text: &[u8]) -> usize {
     let mut at = 1;
     while at < text.len() && text[at] != b'"' {
@@ -596,7 +601,8 @@ fn string(text: &[u8]) -> usize {
     at + 1
 }
 
-/// The length of r"…", br#"…"# and the like, if one begins here.
+/// Returns the length of a raw, byte or C string literal (r"…", br#"…"#) at the beginning of `text`, or
+/// None.
 fn raw_string(text: &[u8]) -> Option<usize> {
     let prefix = text
         .iter()
@@ -616,7 +622,7 @@ fn raw_string(text: &[u8]) -> Option<usize> {
     Some(until(text, &end, from) + end.len())
 }
 
-/// The length of a character in quotes; 1 for the quote of a lifetime.
+/// Returns the length of a character literal, or 1 for the quote of a lifetime.
 fn character(text: &[u8]) -> usize {
     let escaped = text.get(1) == Some(&b'\\');
     let from = if escaped { 3 } else { 2 };
@@ -625,7 +631,7 @@ fn character(text: &[u8]) -> usize {
         .get(from..limit)
         .and_then(|tail| tail.iter().position(|c| *c == b'\''));
     match end {
-        // 'a is a lifetime, 'a' a character; a character is one letter, or an escape.
+        // 'a is a lifetime, 'a' a character literal. The literal holds a single character or an escape.
         Some(at) if escaped || at == 0 || !text[1].is_ascii() => from + at + 1,
         _ => 1,
     }

@@ -1,12 +1,13 @@
-//! Checks of the features: no code for tests or fuzzing is in a build for users.
+//! Tests of the crate's features: a build for users contains no code for tests or fuzzing.
 
 use std::fs;
 use std::path::Path;
 
-/// Features for tests and fuzz targets. No default feature may include one of these.
+/// Features for tests and fuzz targets. No default feature may include a feature of the list.
 const TEST_FEATURES: [&str; 2] = ["test-handlers", "fuzzing"];
 
-/// Modules for tests and fuzz targets, each with the `cfg` attribute in front of its declaration.
+/// Modules for tests and fuzz targets: the file, the declaration and the `cfg` attribute before the
+/// declaration.
 const GATED: [(&str, &str, &str); 4] = [
     (
         "src/handler/mod.rs",
@@ -47,7 +48,7 @@ fn a_release_has_no_feature_for_tests_or_fuzzing() {
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.split_once(" = "))
         .collect();
-    // Features that a default build has, each with the text of its list.
+    // Features of a default build.
     let mut reached = vec!["default"];
     let mut next = 0;
     while let Some(name) = reached.get(next).copied() {

@@ -1,5 +1,6 @@
-//! The same requests over HTTP/1.1, HTTP/1.1 with TLS, HTTP/2, HTTP/3 and as a subrequest: status, fields,
-//! content, rule and log line are equal, except for the rows of [`DIFFERENCES`].
+//! Comparison of responses to equal requests over HTTP/1.1, HTTP/1.1 with TLS, HTTP/2, HTTP/3 and as a
+//! subrequest: status, fields, content, rule and log line are equal, except for the rows of
+//! [`DIFFERENCES`].
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,29 +11,29 @@ use crate::support::h2::H2;
 use crate::support::wire::{Over, Response, Wire};
 use crate::support::{Folder, Server, eventually, finish, run, server_table, site_table};
 
-/// How a request reaches the server.
+/// Transport of a request to the server.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Via {
     Plain,
     Tls,
     Http2,
     Http3,
-    /// A CGI script's `Location: /path` (RFC 3875 §6.2.2).
+    /// Internal redirect by the `Location: /path` of a CGI script (RFC 3875 §6.2.2).
     Subrequest,
 }
 
-/// The versions that are compared with plain HTTP/1.1.
+/// Transports compared with plain HTTP/1.1.
 const OTHERS: [Via; 4] = [Via::Tls, Via::Http2, Via::Http3, Via::Subrequest];
 
 /// The content of a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Content {
     None,
-    /// Bytes, announced by Content-Length.
+    /// Content with a Content-Length field.
     Length(usize),
-    /// Bytes of no announced length: chunked over HTTP/1.1.
+    /// Content without a Content-Length field: chunked over HTTP/1.1.
     Open(usize),
-    /// A length that is announced, and no bytes.
+    /// A Content-Length field without content.
     Withheld(usize),
 }
 
@@ -47,16 +48,16 @@ type Row = (
     Content,
 );
 
-/// `ant:crumb`
+/// Credentials `ant:crumb`, accepted by the server.
 const RIGHT: (&str, &str) = ("authorization", "Basic YW50OmNydW1i");
-/// `ant:bread`
+/// Credentials `ant:bread`, refused by the server.
 const WRONG: (&str, &str) = ("authorization", "Basic YW50OmJyZWFk");
 const EXPECT: (&str, &str) = ("expect", "100-continue");
 const GZIP: (&str, &str) = ("accept-encoding", "gzip");
 
-/// Content beyond the limit `body_discard_bytes` of the tests' server.
+/// Length of content larger than the limit `body_discard_bytes` of the tests' server.
 const DISCARD_PASSED: usize = 3_000;
-/// Content beyond the limit `body_bytes` of the tests' server.
+/// Length of content larger than the limit `body_bytes` of the tests' server.
 const BODY_PASSED: usize = 6_000;
 
 #[rustfmt::skip] // A table reads better in columns.
@@ -151,11 +152,11 @@ const ROWS: &[Row] = &[
     ("bad length", "POST", "/", &[("content-length", "x")], Nothing),
 ];
 
-/// The parts of a response and of its log line in which a version may differ.
+/// Parts of a response and its log line in which a transport may differ.
 type Parts = &'static [&'static str];
 
-/// Differences from plain HTTP/1.1 that are intended: labels of rows, the version, the parts that differ, and
-/// the reason.
+/// Intended differences from plain HTTP/1.1: labels of rows, the transport, the differing parts and the
+/// reason.
 #[rustfmt::skip]
 const DIFFERENCES: &[(&[&str], Via, Parts, &str)] = &[
     (&["page, open body too large", "login wrong, open body too large"], Via::Http2,
@@ -172,10 +173,10 @@ const DIFFERENCES: &[(&[&str], Via, Parts, &str)] = &[
         "the log line is the one of the client's request, whose path has no guard"),
 ];
 
-/// A response with its log line, without the parts that every two responses differ in.
+/// A response with its log line, without the parts that differ between any two responses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Seen {
-    /// 0 for a stream that the server reset.
+    /// Status code, or 0 if the server reset the stream.
     status: u16,
     fields: Vec<String>,
     content: String,
@@ -246,7 +247,7 @@ impl Answer {
         }
     }
 
-    /// Adds the log line, a line of JSON.
+    /// Adds the log line, given as JSON.
     fn with_log(self, line: &str) -> Seen {
         let own = ["date", "connection", "transfer-encoding", "alt-svc"];
         let steady = |name: &str, value: String| match name {
@@ -296,7 +297,7 @@ fn json_value<'l>(line: &'l str, key: &str) -> &'l str {
     &rest[..end.unwrap_or(rest.len())]
 }
 
-/// Checksum of RFC 1950 §8.2, which Python's zlib has too.
+/// Returns the Adler-32 checksum (RFC 1950 §8.2), available in Python as `zlib.adler32`.
 fn adler32(bytes: &[u8]) -> u32 {
     let (mut low, mut high) = (1u32, 0u32);
     for byte in bytes {
@@ -364,7 +365,7 @@ fn ask_h2(server: &Server, row: &Row) -> Answer {
     Answer::of(h2.partial_response(id).cloned())
 }
 
-/// Sends the requests over HTTP/3 by one client program, each over a connection of its own.
+/// Sends the requests over HTTP/3 with a single client program, each over a separate connection.
 fn ask_h3(server: &Server, rows: &[Row]) -> Vec<Answer> {
     let mut input = String::new();
     for (_, method, path, fields, content) in rows {
@@ -394,14 +395,14 @@ fn ask_h3(server: &Server, rows: &[Row]) -> Vec<Answer> {
     done.stdout.lines().map(Answer::parse).collect()
 }
 
-/// Returns true if a script can lead to the request: a subrequest has GET or HEAD as its method and no
-/// content, and its path is valid.
+/// Returns true if a script can redirect to the request: a subrequest has the method GET or HEAD, no
+/// content and a valid path.
 fn fits_subrequest(row: &Row) -> bool {
     let (label, method, _, _, content) = row;
     matches!(*method, "GET" | "HEAD") && *content == Nothing && *label != "bad escape"
 }
 
-/// Sends the requests one after the other, and returns the responses with their log lines.
+/// Sends the requests one after another, and returns the responses with their log lines.
 fn ask(server: &Server, via: Via, rows: &[Row]) -> Vec<Seen> {
     let before = server.output.all().len();
     let answers: Vec<Answer> = match via {
@@ -439,7 +440,7 @@ fn ask(server: &Server, via: Via, rows: &[Row]) -> Vec<Seen> {
     seen
 }
 
-/// Compares every version with plain HTTP/1.1, and returns the texts of unexpected differences.
+/// Compares each transport with plain HTTP/1.1, and returns descriptions of unexpected differences.
 fn compare(server: &Server, rows: &[Row], others: &[Via]) -> Vec<String> {
     let plain = ask(server, Via::Plain, rows);
     let mut unexpected = Vec::new();
@@ -538,8 +539,8 @@ fn check(unexpected: &[String]) {
 #[test]
 fn every_version_gives_the_same_response_and_log_line() {
     let server = Server::start_in(folder(), &config(""));
-    // The first requests load the pages, compress them and fill the page cache. The cache keeps responses over
-    // TLS apart.
+    // The first requests load the pages, compress the pages and fill the page cache. The cache keeps
+    // responses over TLS apart.
     ask(&server, Via::Plain, ROWS);
     ask(&server, Via::Tls, ROWS);
     check(&compare(&server, ROWS, &OTHERS));
@@ -552,7 +553,7 @@ fn every_version_refuses_a_call_beyond_the_slots_in_the_same_way() {
     for wire in &mut wires {
         wire.send("GET /run/waits HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
-    // One call runs, one call waits, and the third is refused.
+    // The first call runs, the second call waits, and the third call is refused.
     server
         .output
         .wait_for("a refusal", |line| line.contains("\"rule\":714"));
@@ -568,14 +569,14 @@ fn every_version_refuses_a_call_beyond_the_slots_in_the_same_way() {
 #[test]
 fn every_version_refuses_a_login_beyond_the_queue_in_the_same_way() {
     let folder = folder();
-    // A hash that takes longer than the test: no place in the queue becomes free.
+    // Verification of the hash takes longer than the test, so no place in the queue becomes free.
     let hash = format!("$6$rounds=900000000$saltsalt${}", "a".repeat(86));
     folder.write("users", format!("ant:{hash}\n"));
     let server = Server::start_in(folder, &config(""));
     let admitted = anthill::limits::LOGIN_THREADS + anthill::limits::LOGIN_QUEUE_MAX;
     let mut guesses = Vec::new();
-    // A thread may be slow to take its first guess from the queue, and a guess that comes meanwhile is
-    // refused. The places are all taken when all guesses but `admitted` are refused.
+    // A thread may be slow to take its first guess from the queue, and a guess received meanwhile is
+    // refused. All places are taken when all guesses but `admitted` are refused.
     let is_refused = |line: &String| line.contains("\"rule\":604");
     eventually("a full queue", || {
         let refused = server

@@ -1,5 +1,5 @@
-//! What hangs on a stream that can't be answered on the spot: what it waits for, and what its log
-//! line will say.
+//! State of an HTTP/2 stream with a response that cannot be sent at once: the current wait and the log
+//! entry.
 
 use super::super::body::{BodyFill, BodyReader};
 use super::super::stall::StallClock;
@@ -16,50 +16,49 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// One request on its way to its response.
+/// A request in the table of streams.
 pub(super) struct H2Exchange {
     pub(super) state: H2ExchangeState,
-    /// None where nobody wants the line.
+    /// Log entry; None if the response needs neither a log line nor a count of the page view.
     pub(super) record: Option<Box<OwnedAccessLogEntry>>,
     pub(super) status: Status,
-    /// Bytes of the response's body so far.
+    /// Number of content bytes sent.
     pub(super) sent: u64,
     pub(super) started_us: u64,
-    /// What it holds in the ledger of requests under way.
+    /// Reservation in the ledger of requests under way.
     pub(super) held: RequestReservation,
-    /// How long the response has stood still because of the client.
+    /// Time for which the client has taken nothing of the response.
     pub(super) stall: StallClock,
-    /// The request's body is of no use to anyone: it is read and thrown away, before and after the
-    /// response.
+    /// True if the request's content is read and discarded, before and after the response.
     pub(super) is_drained: bool,
-    /// Bytes of the body that were thrown away.
+    /// Number of discarded content bytes.
     pub(super) drained: u64,
 }
 
-/// What it waits for.
+/// The event that an exchange waits for.
 pub(super) enum H2ExchangeState {
-    /// Nothing yet.
+    /// No wait has begun.
     New,
-    /// The pool, and is to be asked again then.
+    /// A wait, then another dispatch.
     AwaitingRedispatch(PendingRedispatch),
-    /// The end of a body that is thrown away, since this time: the response is whole.
+    /// The end of discarded content, since `since_ms`; the response is complete.
     Drain { since_ms: u64 },
-    /// The socket and the windows, to take its body.
+    /// The socket and the flow-control windows, with content to send.
     Body(BodyReader),
-    /// The disk, for the next part of its body.
+    /// A read from disk, for the next part of the content.
     Disk(BodyReader, DiskReadFuture),
-    /// A live call.
+    /// A handler call.
     Call(Box<StreamCall>),
 }
 
 pub(super) type DiskReadFuture =
     Pin<Box<dyn Future<Output = Result<io::Result<Vec<u8>>, ThreadPoolError>> + Send>>;
 
-/// Work on the pool.
+/// A wait before another dispatch.
 pub(super) struct PendingRedispatch {
     pub(super) asked: Box<FieldSection>,
-    /// What came of the request's body meanwhile, for the handler that may be called in the end. The
-    /// client isn't granted more.
+    /// Content received during the wait, for a handler called after the wait. The client gets no
+    /// window credit during the wait.
     pub(super) early: Vec<u8>,
     /// Wait before the next dispatch.
     pub(super) work: LocalBoxFuture<Progress>,
@@ -80,15 +79,16 @@ impl H2Exchange {
         })
     }
 
-    /// The response is whole: nothing of the request is kept while the rest of its body comes.
+    /// Releases the log entry and the reserved memory after a complete response, and waits for the rest of
+    /// the content.
     pub(super) fn drain(&mut self, now_ms: u64) {
         self.record = None;
         self.state = H2ExchangeState::Drain { since_ms: now_ms };
-        // It becomes less, which always fits.
+        // A smaller reservation always fits.
         let _ = self.held.resize(0);
     }
 
-    /// Is it to be looked at whenever something may have happened?
+    /// Returns true if the exchange must be polled at every event of the connection.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(
             self.state,
@@ -98,7 +98,7 @@ impl H2Exchange {
         )
     }
 
-    /// Appends the next part of its body.
+    /// Appends the next part of the response's content to `out`.
     pub(super) fn fill(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> BodyFill {
         match &mut self.state {
             H2ExchangeState::Body(body) => body.fill(out, bytes_max),
@@ -115,7 +115,7 @@ impl H2Exchange {
         }
     }
 
-    /// Its body goes on when this has been read.
+    /// Suspends the response's content until the end of a read from disk.
     pub(super) fn wait_for_disk(&mut self, work: DiskReadFuture) {
         self.state = match std::mem::replace(&mut self.state, H2ExchangeState::New) {
             H2ExchangeState::Body(body) => H2ExchangeState::Disk(body, work),
@@ -123,7 +123,7 @@ impl H2Exchange {
         };
     }
 
-    /// Did the disk give what was asked of it?
+    /// Polls the read from disk. Ready with false if the read failed.
     pub(super) fn poll_disk(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let H2ExchangeState::Disk(_, work) = &mut self.state else {
             return Poll::Ready(true);
@@ -144,7 +144,8 @@ impl H2Exchange {
         Poll::Ready(true)
     }
 
-    /// Bytes of the request's body that its handler has not taken, and that keep others from coming.
+    /// Returns the number of content bytes that the handler has not taken and that count against the
+    /// connection's window.
     pub(super) fn counted(&self) -> usize {
         match &self.state {
             H2ExchangeState::Call(call) => call.counted,
@@ -159,7 +160,7 @@ impl H2Exchange {
         }
     }
 
-    /// Counts a response that is whole.
+    /// Counts a complete response.
     pub(super) fn count(&self, worker: &Worker) {
         let micros = worker.clock.micros().saturating_sub(self.started_us);
         worker.stats.response(self.status.0, self.sent, micros);

@@ -1,5 +1,5 @@
-//! From a request on a stream to its response: asks [`dispatch`](crate::serve::dispatch) and carries
-//! out what it replies, at once or when what has to be waited for is there.
+//! Processing of an HTTP/2 request from the complete field section to the response: calls
+//! [`dispatch`](crate::serve::dispatch), and carries out the result at once or after a wait.
 
 use crate::handler::pipe::pipe;
 use crate::handler::{self, Response};
@@ -29,37 +29,38 @@ use crate::wire::status::Status;
 use crate::world::{Host, SecureFields, World};
 use std::task::{Context, Poll};
 
-/// What is less urgent than usual is queued even if it is small.
+/// Highest urgency value (RFC 9218 §4.1) of small responses sent at once. A less urgent response is queued
+/// regardless of the size.
 const URGENCY_AT_ONCE: u8 = 3;
 
-/// A stream that is owed a response.
+/// A stream that needs a response.
 #[derive(Copy, Clone)]
 struct OwedResponse {
     id: u32,
-    /// The whole request is there.
+    /// True if the whole request has been received.
     ended: bool,
-    /// It isn't in the table (yet).
+    /// True if the stream is not in the table of streams.
     is_new: bool,
-    /// What it promises of its body.
+    /// Length of the content as declared by the request.
     body: BodyLength,
     priority: Priority,
     is_head: bool,
-    /// Its body is read and thrown away, whatever the response.
+    /// True if the content is read and discarded, regardless of the response.
     is_drained: bool,
-    /// Some of its body came while it waited, and is to be given to its handler.
+    /// True if content received during a wait is to be passed to the handler.
     has_early_body: bool,
 }
 
-/// A request that is asked again, once what it waited for is there.
+/// A request dispatched again after a wait.
 pub(super) struct RedispatchedRequest {
     pub(super) asked: Box<FieldSection>,
     pub(super) progress: Progress,
-    /// What has come of its body.
+    /// Content received during the wait.
     pub(super) early: Vec<u8>,
 }
 
 impl H2Session<'_> {
-    /// A request has come.
+    /// Dispatches a new request, and carries out the result.
     pub(super) fn receive_request(
         &mut self,
         id: u32,
@@ -103,7 +104,8 @@ impl H2Session<'_> {
         Ok(())
     }
 
-    /// A request that isn't one, or none that we answer.
+    /// Ends a request with an invalid head: a malformed request resets the stream, any other request gets a
+    /// response.
     fn refuse_request(
         &mut self,
         owed: OwedResponse,
@@ -130,7 +132,7 @@ impl H2Session<'_> {
         }
     }
 
-    /// No, before anybody was asked.
+    /// Sends the refusal of a request without a dispatch.
     fn refuse(
         &mut self,
         owed: OwedResponse,
@@ -143,7 +145,7 @@ impl H2Session<'_> {
         self.send_small(owed, SyntheticResponse::refusal(reject), &line, cx);
     }
 
-    /// A part of a request's body has come.
+    /// Processes a part of a request's content.
     pub(super) fn receive_body(&mut self, id: u32, bytes: &[u8], ended: bool, world: &World) {
         let Some(stream) = self.h2.stream(id) else {
             return;
@@ -158,7 +160,7 @@ impl H2Session<'_> {
                     self.cut_call(id, Reject::BODY_TOO_LARGE);
                     self.h2.release_connection_capacity(bytes.len() as u32);
                 } else if !call.take(bytes, ended) {
-                    // Nobody wants it: the stream's window isn't opened again.
+                    // The handler takes no more content, so the stream's window stays closed.
                     self.h2.release_connection_capacity(bytes.len() as u32);
                 }
                 return;
@@ -176,8 +178,8 @@ impl H2Session<'_> {
         self.h2.release_capacity(id, bytes.len());
     }
 
-    /// A part of a body has come that is thrown away. After too much of it the rest isn't granted
-    /// while the response is on its way, and isn't waited for once the response is whole.
+    /// Discards a part of the content. Beyond the limit `body_discard_bytes`, the stream's window stays
+    /// closed during the response, and a stream with a complete response is reset.
     fn drain(&mut self, id: u32, bytes: usize, ended: bool, world: &World) {
         let Some(stream) = self.h2.stream(id) else {
             return;
@@ -198,7 +200,8 @@ impl H2Session<'_> {
         }
     }
 
-    /// The rest of the request isn't waited for: the response is whole (RFC 9113 §8.1).
+    /// Resets a stream with NO_ERROR after a complete response, because the rest of the request is not
+    /// needed (RFC 9113 §8.1).
     pub(super) fn end_drain(&mut self, id: u32) {
         if let Some(work) = self.h2.reset(id, H2ErrorCode::NO_ERROR) {
             self.forget(&work);
@@ -219,7 +222,7 @@ impl H2Session<'_> {
         })
     }
 
-    /// What was waited for is there: the same request again.
+    /// Dispatches a request again after a wait.
     pub(super) fn ask_again(&mut self, id: u32, again: RedispatchedRequest, cx: &mut Context<'_>) {
         let RedispatchedRequest {
             asked,
@@ -258,7 +261,7 @@ impl H2Session<'_> {
         }
     }
 
-    /// Gives a handler the content received before the call of the handler.
+    /// Passes the content received before the call of the handler to the handler.
     fn give_early(&mut self, owed: OwedResponse, early: Vec<u8>, world: &World) {
         let bytes = early.len();
         let mut is_taken = false;
@@ -283,9 +286,9 @@ impl H2Session<'_> {
         }
     }
 
-    /// Takes a request up, whose response needs more than one write: from now on it is in the table
-    /// of streams and in the ledger, with `head_bytes` of its head in memory. None where there is no
-    /// room for it: the client is told that it may send the request again.
+    /// Enters a request into the table of streams and the ledger, with `head_bytes` of memory for the head,
+    /// because the response needs more than one write. Returns None if a limit is reached: the refusal
+    /// allows the client to send the request again.
     fn take_up(&mut self, owed: OwedResponse, head_bytes: usize) -> Option<OwedResponse> {
         if !owed.is_new {
             let stream = self.h2.stream(owed.id)?;
@@ -317,8 +320,8 @@ impl H2Session<'_> {
         }
     }
 
-    /// Takes a request up whose response is to be queued: its log line is kept until then, and
-    /// `body_bytes` of memory for its body.
+    /// Enters a request into the table unless the response is sent at once. The reservation covers the log
+    /// line and `body_bytes` of memory for the content.
     fn take_up_unless(
         &mut self,
         at_once: bool,
@@ -332,7 +335,7 @@ impl H2Session<'_> {
         }
     }
 
-    /// What hangs on a stream that is in the table.
+    /// Returns the exchange of a stream in the table.
     fn exchange(&mut self, owed: OwedResponse) -> Option<&mut H2Exchange> {
         self.h2.stream(owed.id).map(|stream| &mut *stream.work)
     }
@@ -415,7 +418,8 @@ impl H2Session<'_> {
         }
     }
 
-    /// Writes HEADERS: `block`, `fields` and what every response has.
+    /// Writes a HEADERS frame with `block`, `fields`, the site's fields for secure connections and the
+    /// current Date.
     fn send_head(
         &mut self,
         id: u32,
@@ -428,7 +432,8 @@ impl H2Session<'_> {
         self.send_dated_head(id, block, fields, secure_fields, Some(&date), is_last);
     }
 
-    /// The same with this Date, or for a block that has its own.
+    /// Writes a HEADERS frame with `block`, `fields`, the site's fields for secure connections and `date`.
+    /// `date` is None if `block` has a Date.
     fn send_dated_head(
         &mut self,
         id: u32,
@@ -457,7 +462,7 @@ impl H2Session<'_> {
         self.h2.end_head(id, at, is_last);
     }
 
-    /// A stored page: written whole where it is in memory and fits, else queued.
+    /// Sends a stored page: at once if the page is in memory and fits, otherwise through the queue.
     fn send_stored(
         &mut self,
         owed: OwedResponse,
@@ -496,7 +501,7 @@ impl H2Session<'_> {
         self.done(owed, status, length, line);
     }
 
-    /// Puts a whole body that is in memory behind its head.
+    /// Appends a stored page's content, held in memory, after the HEADERS frame.
     fn put_body(&mut self, id: u32, stored: VariantResponse) {
         let body = stored.whole_memory().unwrap_or_default();
         self.h2.body_follows(id, body.len());
@@ -508,7 +513,8 @@ impl H2Session<'_> {
         }
     }
 
-    /// May a body leave right behind its head? What waits in `out` may have to leave before it.
+    /// Returns true if the content can be sent directly after the HEADERS frame. Bytes pending in `out` may
+    /// have to be written first.
     fn fits_at_once(&mut self, owed: OwedResponse, bytes: usize, cx: &mut Context<'_>) -> bool {
         let is_small = bytes <= limits::H2_SMALL_BODY_BYTES && owed.is_new;
         if !is_small || owed.priority.urgency > URGENCY_AT_ONCE || !self.h2.fits_at_once(bytes) {
@@ -524,7 +530,7 @@ impl H2Session<'_> {
         has_room(self)
     }
 
-    /// A small response made here.
+    /// Sends a small synthetic response.
     fn send_small(
         &mut self,
         owed: OwedResponse,
@@ -579,7 +585,7 @@ impl H2Session<'_> {
         }
     }
 
-    /// The body goes when it is its turn.
+    /// Queues the content until the stream may send.
     fn queue(
         &mut self,
         owed: OwedResponse,
@@ -601,7 +607,7 @@ impl H2Session<'_> {
         }
     }
 
-    /// The whole response is written.
+    /// Counts and logs a response written completely, and finishes the stream.
     fn done(&mut self, owed: OwedResponse, status: Status, bytes: u64, line: &AccessLogEntry<'_>) {
         let micros = self.worker.clock.micros() - line.started_us;
         self.worker.stats.response(status.0, bytes, micros);
@@ -624,8 +630,8 @@ impl H2Session<'_> {
         }
     }
 
-    /// Enters a stream whose response is whole and whose body still comes. Where there is no room for
-    /// it, the rest of the request is refused.
+    /// Enters a stream with a complete response and unfinished content into the table. If a limit is
+    /// reached, the stream stays outside the table and the rest of the request is refused.
     fn enter_answered(&mut self, owed: OwedResponse) -> OwedResponse {
         let requests_max = self.worker.world().limits.streams;
         match self.holder.admit_answered(requests_max) {
@@ -634,7 +640,7 @@ impl H2Session<'_> {
         }
     }
 
-    /// A live call begins.
+    /// Starts a handler call.
     fn begin_call(
         &mut self,
         owed: OwedResponse,
@@ -683,7 +689,7 @@ impl H2Session<'_> {
         exchange.state = H2ExchangeState::Call(Box::new(call));
     }
 
-    /// Looks at a live call; has anything come of it?
+    /// Polls a handler call. Returns true if a response has begun or window credit was granted.
     pub(super) fn poll_call(&mut self, id: u32, cx: &mut Context<'_>) -> bool {
         let now_ms = self.worker.clock.millis();
         let Some(stream) = self.h2.stream(id) else {
@@ -694,7 +700,7 @@ impl H2Session<'_> {
         };
         let granted = call.poll_taken(cx);
         if call.held > 0 {
-            // What waits for the handler doesn't count against the peer.
+            // Time spent waiting for the handler does not count against the peer's minimum rate.
             (call.since_ms, call.seen_then) = (now_ms, call.seen);
         }
         match call.poll_answer(cx) {
@@ -713,7 +719,7 @@ impl H2Session<'_> {
         }
         stream.ready = call.poll_ready(cx);
         self.grant(id, &granted);
-        // Whether there is more to do now shows in what is filled into `out`.
+        // Further progress shows in the bytes filled into `out`.
         granted.of_stream > 0 || granted.of_all > 0
     }
 
@@ -723,7 +729,7 @@ impl H2Session<'_> {
             .release_stream_capacity(id, granted.of_stream as u32);
     }
 
-    /// Writes the head of a handler's response and sets its body going.
+    /// Writes the head of a handler's response, and starts the transfer of the content.
     fn begin_response(&mut self, id: u32, response: Response) {
         let own = server_and_date_lines(&response, &self.worker.clock.date_field());
         let Response {
@@ -770,7 +776,7 @@ impl H2Session<'_> {
             return;
         };
         match (body, &mut stream.work.state) {
-            // The handler is done: its call is no more than its bytes.
+            // The handler has returned the whole content, so the call is replaced by the bytes.
             (handler::ResponseBody::Whole(bytes), state) => {
                 let counted = match state {
                     H2ExchangeState::Call(call) => call.counted,
@@ -785,7 +791,8 @@ impl H2Session<'_> {
         }
     }
 
-    /// A call whose request can't be taken to its end: it is told if nothing else was yet.
+    /// Ends a call with an incomplete request. The client gets the refusal as the response, or a reset if
+    /// the response has begun.
     pub(super) fn cut_call(&mut self, id: u32, reject: Reject) {
         let Some(stream) = self.h2.stream(id) else {
             return;
@@ -799,7 +806,7 @@ impl H2Session<'_> {
         self.break_off(id, H2ErrorCode::CANCEL);
     }
 
-    /// A call that failed before it was answered.
+    /// Responds with a refusal to a call that failed before the response.
     fn fail_call(&mut self, id: u32, reject: Reject, after_seconds: Option<u64>) {
         let worker = self.worker.clone();
         let Some(stream) = self.h2.stream(id) else {
@@ -825,9 +832,10 @@ impl H2Session<'_> {
     }
 }
 
-/// `Date: `
+/// Length of `Date: `.
 const DATE_NAME_BYTES: usize = 6;
-/// What a head takes at most that is answered at once; a longer one only makes `out` a little longer.
+/// Estimated size of the HEADERS frame of a response sent at once. A longer frame only makes `out` slightly
+/// longer.
 const HEAD_BYTES: usize = 512;
 
 fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {

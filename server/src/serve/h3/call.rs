@@ -1,5 +1,6 @@
-//! A live call on a stream: the request's body goes to the handler while its response comes back,
-//! neither waiting for the other. The peer is granted more only as the handler takes.
+//! A handler call on an HTTP/3 stream. The request's content goes to the handler while the response goes to
+//! the client, and neither direction waits for the other. The peer's flow-control window opens only as the
+//! handler takes content.
 
 use crate::handler::pipe::{PipeWriter, pipe};
 use crate::handler::route_handler::HandlerCall;
@@ -27,25 +28,27 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// A request that became a live call.
+/// A request during a handler call.
 pub(super) struct H3Call {
     call: StreamCall,
-    /// None where there is no body, or the handler wants no more of it.
+    /// Writing end of the content's pipe; None without content, or if the handler takes no more content.
     upload: Option<PipeWriter>,
-    /// Of the body, what had no room in the pipe.
+    /// Received content that did not fit into the pipe.
     part: Bytes,
     bytes_max: u64,
-    /// More of the body is waited for, since then, when so much of it was there.
+    /// True while the call waits for content from the peer. The minimum rate counts from `since_ms`, when
+    /// `seen_then` bytes had been received.
     wants_body: bool,
-    /// Its handler waits for a place: what has come of the body keeps no other from coming.
+    /// Present while the handler waits for a place: content received for a waiting handler doesn't reduce
+    /// the connection's receive window.
     queued: Option<WindowExtension>,
     since_ms: u64,
     seen_then: u64,
-    /// On its way to the peer.
+    /// Bytes of the response that QUIC has not accepted.
     out: [Bytes; 2],
-    /// QUIC took something of it then.
+    /// Time when QUIC last accepted bytes of the response.
     moved_ms: u64,
-    /// All is in `out`.
+    /// True if `out` holds the end of the response.
     is_last: bool,
     record: Option<Box<OwnedAccessLogEntry>>,
     status: Status,
@@ -110,7 +113,7 @@ impl H3Call {
         }
     }
 
-    /// Moves the request's body.
+    /// Moves content from the stream into the handler's pipe.
     fn poll_upload(
         &mut self,
         exchange: &mut H3Exchange,
@@ -129,7 +132,7 @@ impl H3Call {
                     return Ok(());
                 }
                 Poll::Pending => {
-                    // What waits for the handler doesn't count against the peer.
+                    // Time spent waiting for the handler does not count against the peer's minimum rate.
                     self.since_ms = exchange.worker().clock.millis();
                     self.seen_then = exchange.seen;
                     return Ok(());
@@ -160,7 +163,8 @@ impl H3Call {
         Ok(())
     }
 
-    /// The request can't be taken to its end: the peer is told if nothing else was yet.
+    /// Ends the request's content with `reject`. The peer gets the refusal as the response, or a reset if
+    /// the response has begun.
     fn cut(&mut self, exchange: &H3Exchange, reject: Reject) -> Result<(), H3ExchangeError> {
         self.upload = None;
         if self.call.answering.take().is_none() {
@@ -173,7 +177,7 @@ impl H3Call {
         Ok(())
     }
 
-    /// Moves the response; ready when QUIC has it all.
+    /// Moves the response from the handler to QUIC; ready when QUIC has accepted the whole response.
     fn poll_download(
         &mut self,
         exchange: &mut H3Exchange,
@@ -184,7 +188,7 @@ impl H3Call {
                 let H3Exchange { session, send, .. } = &mut *exchange;
                 let written = pin!(write_chunks(&mut self.out, &mut 0, session, send)).poll(cx);
                 if written.is_pending() {
-                    // What makes the body goes on while the client takes nothing: it may have to
+                    // The handler is polled while the client takes nothing, because the handler may have to
                     // give way to another client's call.
                     self.call.poll_ready(cx);
                 }
@@ -210,7 +214,7 @@ impl H3Call {
         self.out.iter().any(|chunk| !chunk.is_empty())
     }
 
-    /// Takes the next part of the body from the handler.
+    /// Moves the next part of the response's content from the handler into `out`.
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), H3ExchangeError>> {
         if !self.call.poll_ready(cx) {
             return Poll::Pending;
@@ -236,7 +240,7 @@ impl H3Call {
         }
     }
 
-    /// Writes the head of a handler's response and sets its body going.
+    /// Writes the head of a handler's response into `out`, and starts the transfer of the content.
     fn respond(&mut self, exchange: &H3Exchange, response: Response) {
         let own = server_and_date_lines(&response, &exchange.worker().clock.date_field());
         let Response {
@@ -269,7 +273,7 @@ impl H3Call {
         }
     }
 
-    /// No, instead of a response.
+    /// Responds with a refusal in place of the handler's response.
     fn refuse(&mut self, exchange: &H3Exchange, reject: Reject, after_seconds: Option<u64>) {
         if let Some(record) = &mut self.record {
             record.rule = reject.rule;
@@ -287,13 +291,13 @@ impl H3Call {
             record.status = status;
         }
         let head = exchange.dated_head(section, b"", self.call.secure_fields.as_deref(), None);
-        // A 100 may still wait in front of it.
+        // `out` may still hold a 100 (Continue) response.
         let before = std::mem::take(&mut self.out);
         let out = [&before[0][..], &before[1], &head].concat();
         self.out[0] = out.into();
     }
 
-    /// All of the content.
+    /// Writes the whole content as a single DATA frame.
     fn last(&mut self, bytes: Vec<u8>) {
         self.is_last = true;
         if bytes.is_empty() {
@@ -305,7 +309,8 @@ impl H3Call {
         self.out = [out.into(), bytes.into()];
     }
 
-    /// Since when the client has held the response, milliseconds; the largest number where it doesn't.
+    /// Returns the time, in milliseconds, since when the client has taken no bytes of the response, or
+    /// `u64::MAX` if no bytes are pending.
     fn stalled_ms(&self) -> u64 {
         match self.is_sending() {
             true => self.moved_ms,
@@ -313,7 +318,8 @@ impl H3Call {
         }
     }
 
-    /// When whoever is waited for is late, milliseconds.
+    /// Returns the deadline of the current wait for the client, in milliseconds, or `u64::MAX` without a
+    /// wait.
     fn due_ms(&self, exchange: &H3Exchange) -> u64 {
         let world = exchange.worker().world();
         let limits = &world.limits;
@@ -332,7 +338,7 @@ impl H3Call {
         u64::MAX
     }
 
-    /// Somebody is.
+    /// Ends the call or the content after a missed deadline.
     fn late(&mut self, exchange: &H3Exchange) -> Result<(), H3ExchangeError> {
         exchange.worker().stats.deadlines.increment();
         match self.is_sending() {
@@ -342,7 +348,8 @@ impl H3Call {
     }
 }
 
-/// Widens the connection's window by that of a stream for as long as it is there.
+/// Extension of the connection's receive window by the size of a stream's window, until the drop of the
+/// value.
 struct WindowExtension(Rc<H3Session>);
 
 impl WindowExtension {
@@ -359,7 +366,7 @@ impl Drop for WindowExtension {
 }
 
 impl H3Exchange {
-    /// Runs a live call to its end.
+    /// Runs a handler call to the end of the response.
     pub(super) async fn live(&mut self, mut live: Box<H3Call>) -> Result<(), H3ExchangeError> {
         let mut stopped = pin!(self.send.stopped());
         let waiting = Rc::clone(self.waiting());
@@ -395,7 +402,8 @@ impl H3Exchange {
                     timer.as_mut().reset(Instant::now() + left);
                 }
                 ready!(timer.as_mut().poll(cx));
-                // A little early, by the worker's clock: once more then.
+                // The timer may fire slightly before the deadline by the worker's clock, and is then set
+                // again.
                 timer_ms = 0;
                 self.worker().clock.tick();
             }

@@ -1,7 +1,7 @@
-//! One request on its stream, from its HEADERS to the end of its response.
+//! An HTTP/3 request on its stream, from the HEADERS frame of the request to the end of the response.
 //!
-//! What can be answered at once is answered in the first poll, with no task and nothing kept; what
-//! has to wait (a file, a password, a handler, the peer) is awaited in line.
+//! A response that needs no wait is sent in the first poll, without a task and without stored state. Every
+//! wait (for a file, a password check, a handler or the peer) is an `await` of the same future.
 
 use super::super::body::{BodyFill, BodyReader};
 use super::super::dispatch::{DispatchContext, dispatch};
@@ -36,42 +36,43 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// One request.
+/// A request on its stream, with both directions of the stream.
 pub(super) struct H3Exchange {
     pub(super) session: Rc<H3Session>,
     pub(super) send: SendStream,
     recv: RecvStream,
     receiver: RequestStreamReceiver,
-    /// What was read and not yet looked at.
+    /// Bytes read from the stream and not parsed yet.
     chunk: Bytes,
-    /// A part of the body that was looked at before its time.
+    /// A part of the request's content, received together with the head.
     ahead: Option<Bytes>,
-    /// All of the request has come.
+    /// True after the last byte of the request.
     pub(super) ended: bool,
-    /// What is promised of the body, and how much of it has come.
+    /// Length of the content according to Content-Length.
     promised: Option<u64>,
     pub(super) seen: u64,
-    /// The stream has its end, one way or another.
+    /// True after the end or the reset of the stream.
     done: bool,
-    /// The rest of the request's body is read and thrown away behind the response.
+    /// True if the request's content is read and discarded after the response.
     is_drained: bool,
-    /// What it holds in the ledger of requests under way, once it has to wait.
+    /// Reservation in the ledger of requests under way; present from the first wait on.
     held: Option<RequestReservation>,
-    /// How the connection knows it, from then on.
+    /// Entry in the connection's list of waiting requests. The entry is in the list as long as `held` is
+    /// present.
     waiting: Rc<PendingRequest>,
 }
 
-/// Why a request comes to no whole response.
+/// Reason for a request without a complete response.
 pub(super) enum H3ExchangeError {
-    /// The connection can't go on.
+    /// A connection error: the connection ends.
     Fatal(H3ConnectionError),
-    /// This stream can't.
+    /// A stream error: the stream is reset.
     Stream(H3ErrorCode),
-    /// The peer has left it.
+    /// The peer cancelled the stream, or the connection ended.
     Gone,
-    /// There is no room for it: the client may send it again, or use another connection.
+    /// A limit is reached. The client may send the request again, on the same connection or on another.
     Refused,
-    /// Its place was needed for another client.
+    /// The request was ended in favour of another client's request.
     Shed,
 }
 
@@ -87,28 +88,28 @@ impl From<H3ConnectionError> for H3ExchangeError {
     }
 }
 
-/// What a look at a request came to.
+/// Result of a dispatch.
 enum H3ExchangeStep {
-    /// The response is with QUIC.
+    /// QUIC has accepted the whole response.
     Done,
-    /// Some of it isn't yet.
+    /// QUIC has not yet accepted the whole response.
     Send(H3Response),
     /// A wait, then another dispatch.
     Wait(LocalBoxFuture<Progress>),
-    /// A handler is at work.
+    /// A call of a handler.
     Call(Box<H3Call>),
 }
 
-/// A response on its way.
+/// A response that QUIC has not yet accepted completely.
 pub(super) struct H3Response {
     chunks: [Bytes; 2],
     /// The number of bytes that QUIC accepted.
     written: u64,
-    /// What follows them.
+    /// Source of the content after the chunks.
     body: Option<BodyReader>,
     record: Option<Box<OwnedAccessLogEntry>>,
     status: Status,
-    /// Bytes of body so far.
+    /// Number of content bytes so far.
     sent: u64,
     started_us: u64,
 }
@@ -119,7 +120,8 @@ impl Drop for H3Exchange {
             self.session.worker.stats.panics.increment();
         }
         if !self.done {
-            // Dropped as it is, a stream would look as if it had come to its end.
+            // quinn finishes a dropped stream, so the client would take a partial response for a complete
+            // response.
             let _ = self.send.reset(varint(H3ErrorCode::H3_INTERNAL_ERROR));
         }
         if self.held.is_some() {
@@ -153,7 +155,8 @@ impl H3Exchange {
         &self.waiting
     }
 
-    /// Notes since when the client has held the response, for the connection too.
+    /// Sets the time since when the client has taken no bytes of the response (`u64::MAX`: not stalled),
+    /// and informs the session of a change.
     pub(super) fn stalled_since(&self, at_ms: u64) {
         if self.waiting.stalled_ms() != at_ms {
             self.waiting.stalled_since(at_ms);
@@ -161,8 +164,8 @@ impl H3Exchange {
         }
     }
 
-    /// The request has to wait: from now on it is in the ledger, with `head_bytes` of its head in
-    /// memory.
+    /// Reserves `head_bytes` of memory in the ledger of requests under way, because the request has to
+    /// wait. A later call changes the size of the reservation.
     fn take_up(&mut self, head_bytes: usize) -> Result<(), H3ExchangeError> {
         if let Some(held) = &mut self.held {
             held.resize(head_bytes)
@@ -176,11 +179,11 @@ impl H3Exchange {
         Ok(())
     }
 
-    /// The response is whole and the rest of the body is still to come: false where there is no room
-    /// to wait for it.
+    /// Makes a reservation for a request with a complete response and discarded content. Returns false if a
+    /// limit is reached.
     fn take_up_answered(&mut self) -> bool {
         if let Some(held) = &mut self.held {
-            // It becomes less, which always fits.
+            // A smaller reservation always fits.
             return held.resize(0).is_ok();
         }
         let requests_max = self.worker().world().limits.streams;
@@ -198,16 +201,16 @@ impl H3Exchange {
         &self.session.worker
     }
 
-    /// Not now: it may be asked again elsewhere.
+    /// Resets the stream with H3_REQUEST_REJECTED, so that the client may send the request again.
     pub(super) fn reject(mut self) {
         self.end(Err(H3ExchangeError::Refused));
     }
 
-    /// Answers it.
+    /// Reads the request and sends the response.
     pub(super) async fn run(mut self) {
         let mut answered = self.answer().await;
         if answered.is_ok() && self.is_drained && !self.ended {
-            // The client has the whole response while the rest of its body comes.
+            // The client gets the complete response before the server discards the rest of the content.
             let _ = self.send.finish();
             answered = self.drain().await;
         }
@@ -216,14 +219,14 @@ impl H3Exchange {
         if is_whole && self.session.is_widened() {
             self.until_acknowledged().await;
         } else if is_whole && self.session.is_leaving() {
-            // The end of the connection must not overtake that of the response.
+            // CONNECTION_CLOSE must not overtake the end of the response.
             let _ = timeout(LAST_BYTES, self.send.stopped()).await;
         }
     }
 
-    /// Waits until the client has acknowledged the whole response. Until then QUIC holds the bytes, so
-    /// the connection's window must stay in the ledger; a client that acknowledges nothing is late as
-    /// one that takes nothing.
+    /// Waits until the client has acknowledged the whole response. QUIC holds the bytes until the
+    /// acknowledgement, so the connection's send window must stay in the ledger. The timeout for a stalled
+    /// response applies to a client without acknowledgements as well.
     async fn until_acknowledged(&mut self) {
         if self.held.take().is_some() {
             self.session.end_wait(&self.waiting);
@@ -235,7 +238,8 @@ impl H3Exchange {
             let before = self.session.acknowledgements();
             match timeout(patience, stopped.as_mut()).await {
                 Ok(Ok(None)) | Ok(Err(_)) => return,
-                // The client doesn't want the rest, which QUIC would keep nevertheless.
+                // STOP_SENDING: the client discards the rest of the response, but QUIC holds the bytes
+                // until a reset.
                 Ok(Ok(Some(code))) => return drop(self.send.reset(code)),
                 Err(_) if self.session.acknowledgements() == before => {
                     return self.session.end_unacknowledged();
@@ -245,14 +249,14 @@ impl H3Exchange {
         }
     }
 
-    /// Ends the stream.
+    /// Finishes or resets the stream.
     fn end(&mut self, answered: Result<(), H3ExchangeError>) {
         self.done = true;
         let code = match answered {
             Ok(()) => {
                 let _ = self.send.finish();
                 if !self.ended {
-                    // The rest of the request isn't wanted (RFC 9114 §4.1).
+                    // A complete response makes the rest of the request superfluous (RFC 9114 §4.1).
                     let _ = self.recv.stop(varint(H3ErrorCode::H3_NO_ERROR));
                 }
                 return self.session.served();
@@ -284,7 +288,7 @@ impl H3Exchange {
     async fn answer(&mut self) -> Result<(), H3ExchangeError> {
         let mut request = self.worker().h3.request();
         let next = self.next(&mut request).await;
-        // Nothing of the head is needed while its response is on its way.
+        // The response needs no memory of the request's head.
         self.worker().h3.keep(request);
         match next? {
             H3ExchangeStep::Send(outgoing) => self.send_rest(outgoing).await,
@@ -293,7 +297,7 @@ impl H3Exchange {
         }
     }
 
-    /// Waits for all that has to be there before the response begins.
+    /// Reads the request's head and dispatches the request until no further wait is needed.
     async fn next(
         &mut self,
         request: &mut FieldSection,
@@ -314,7 +318,7 @@ impl H3Exchange {
         }
     }
 
-    // ---- What comes ----
+    // ---- Request ----
 
     async fn read_fields(
         &mut self,
@@ -339,7 +343,7 @@ impl H3Exchange {
         }
     }
 
-    /// The peer took too long.
+    /// Counts an exceeded deadline of the peer, and returns the error for the stream.
     fn late(&self) -> H3ExchangeError {
         self.worker().stats.deadlines.increment();
         H3ExchangeError::Stream(H3ErrorCode::H3_REQUEST_CANCELLED)
@@ -367,7 +371,7 @@ impl H3Exchange {
                 return Poll::Ready(Err(self.cut()));
             }
         }
-        // Mostly there is nothing more, and that is known by now.
+        // Most requests have no content, and the end of the stream has been received with the head.
         match now(poll_fn(|cx| self.poll_body(cx))) {
             Poll::Pending => {}
             Poll::Ready(part) => self.ahead = part?,
@@ -384,7 +388,7 @@ impl H3Exchange {
         let _ = self.chunk.split_to(used);
     }
 
-    /// Reads on; false at the end of the stream.
+    /// Reads the next bytes of the stream into `chunk`. Returns false at the end of the stream.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, H3ExchangeError>> {
         let read = pin!(self.recv.read_chunk(limits::H3_PIPE_BYTES, true)).poll(cx);
         match ready!(read) {
@@ -401,7 +405,7 @@ impl H3Exchange {
         }
     }
 
-    /// The stream has ended where no request ends.
+    /// Returns the error for a stream that ended within a request.
     fn cut(&self) -> H3ExchangeError {
         match self.receiver.end() {
             Err(RequestStreamEndError::Fatal(fatal)) => H3ExchangeError::Fatal(fatal),
@@ -410,7 +414,7 @@ impl H3Exchange {
         }
     }
 
-    /// The next part of the body; None behind the last.
+    /// Returns the next part of the content, or None after the last part.
     pub(super) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -432,7 +436,7 @@ impl H3Exchange {
                     self.pay()?;
                     return Poll::Ready(Ok(Some(part)));
                 }
-                // Nobody reads them, but they must be right.
+                // Trailers are validated and discarded.
                 RequestStreamEvent::Trailers(section) | RequestStreamEvent::Fields(section) => {
                     let worker = self.session.worker.clone();
                     let mut request = worker.h3.request();
@@ -464,7 +468,7 @@ impl H3Exchange {
         Poll::Ready(Ok(None))
     }
 
-    /// RFC 9114 §4.1.2: a body is as long as Content-Length promised.
+    /// Compares the length of the content with Content-Length (RFC 9114 §4.1.2).
     fn check_length(&self, is_end: bool) -> Result<(), H3ExchangeError> {
         let is_wrong = |promised| self.seen > promised || (is_end && self.seen < promised);
         match self.promised.is_some_and(is_wrong) {
@@ -473,7 +477,7 @@ impl H3Exchange {
         }
     }
 
-    /// Frames that serve nobody cost patience.
+    /// Charges frames without effect to the abuse budget.
     fn pay(&mut self) -> Result<(), H3ExchangeError> {
         let frames = self.receiver.take_idle_frames();
         let points = frames * limits::EMPTY_DATA_POINTS;
@@ -482,8 +486,8 @@ impl H3Exchange {
             .charge_abuse(points, "a flood of empty frames")?)
     }
 
-    /// Reads the rest of the body and throws it away, as long as it isn't too long and comes at the
-    /// least rate. Then the client is told that the rest isn't wanted.
+    /// Reads and discards the rest of the content, within the size limit and the minimum rate. Beyond
+    /// either limit, `end` sends STOP_SENDING to the client.
     async fn drain(&mut self) -> Result<(), H3ExchangeError> {
         if !self.take_up_answered() {
             return Ok(());
@@ -506,16 +510,16 @@ impl H3Exchange {
                 Ok(Ok(Err(stop @ (H3ExchangeError::Fatal(_) | H3ExchangeError::Stream(_))))) => {
                     return Err(stop);
                 }
-                // Whatever became of the rest, the response is whole.
+                // The response is complete, so a failure of the rest of the request is no error.
                 _ => return Ok(()),
             }
         }
         Ok(())
     }
 
-    // ---- What is answered ----
+    // ---- Response ----
 
-    /// Asks the World, and sends at once what needs nothing more.
+    /// Dispatches the request, and sends a response that needs no wait.
     fn decide(
         &mut self,
         request: &FieldSection,
@@ -533,8 +537,8 @@ impl H3Exchange {
         // Datagrams do not pass through the poller, so the poller may not know of the latest changes on
         // disk.
         self.worker().poller.check_inotify();
-        // Discarded content is read behind the response, so that no head is kept until the end of the
-        // content. Until then a handler can still have the content.
+        // Discarded content is read after the response, so that no head stays in memory until the end of
+        // the content. Until the response, a handler can still receive the content.
         let body = match self.ended {
             true => RequestBody::Complete,
             false => RequestBody::Pending,
@@ -550,14 +554,15 @@ impl H3Exchange {
         self.respond(&head, request, attempt, world, progress)
     }
 
-    /// What the Priority field says goes for the order in which QUIC sends what it holds. Who says
-    /// nothing is not ahead of who says that it is urgent.
+    /// Sets the order in which QUIC sends streams, from the urgency in the Priority field. A request
+    /// without the field has the default urgency.
     fn prioritise(&self, request: &FieldSection) {
         let priority = request.priority().unwrap_or_default();
         let _ = self.send.set_priority(-i32::from(priority.urgency));
     }
 
-    /// A request that isn't one, or none that we answer.
+    /// Ends a request with an invalid head: a malformed request resets the stream, any other request gets a
+    /// response.
     fn refuse_request(
         &mut self,
         request: &FieldSection,
@@ -573,7 +578,7 @@ impl H3Exchange {
         Err(H3ExchangeError::Stream(H3ErrorCode::H3_MESSAGE_ERROR))
     }
 
-    /// No, before anybody was asked.
+    /// Sends the refusal of a request without a dispatch.
     fn refuse(
         &mut self,
         request: &FieldSection,
@@ -642,7 +647,7 @@ impl H3Exchange {
         }
     }
 
-    /// A stored page.
+    /// Sends a stored page.
     fn send_stored(
         &mut self,
         stored: VariantResponse,
@@ -667,7 +672,7 @@ impl H3Exchange {
         self.send([Bytes::from(out), content], body, status, length, line)
     }
 
-    /// A small response made here.
+    /// Sends a small synthetic response.
     fn send_small(
         &mut self,
         small: SyntheticResponse,
@@ -703,13 +708,15 @@ impl H3Exchange {
         self.send([out.into(), Bytes::new()], body, Status::OK, 0, line)
     }
 
-    /// HEADERS: `section`, `fields` and what every response has.
+    /// Returns a HEADERS frame with `section`, `fields`, the site's fields for secure connections and the
+    /// current Date.
     fn head(&self, section: &[u8], fields: &[u8], secure_fields: Option<&SecureFields>) -> Vec<u8> {
         let date = self.worker().clock.date_field();
         self.dated_head(section, fields, secure_fields, Some(&date))
     }
 
-    /// The same with this Date, or for a section that has its own.
+    /// Returns a HEADERS frame with `section`, `fields`, the site's fields for secure connections and
+    /// `date`. `date` is None if `section` has a Date.
     pub(super) fn dated_head(
         &self,
         section: &[u8],
@@ -731,7 +738,8 @@ impl H3Exchange {
         out
     }
 
-    /// Hands a response to QUIC; what it doesn't take now is sent later.
+    /// Passes a response to QUIC. The remainder that QUIC does not accept at once is returned as
+    /// `H3ExchangeStep::Send`.
     fn send(
         &mut self,
         chunks: [Bytes; 2],
@@ -757,7 +765,7 @@ impl H3Exchange {
             line.log(status, length, worker, self.session.who);
             return Ok(H3ExchangeStep::Done);
         }
-        // What QUIC has taken of it isn't with the client yet: it can still be refused.
+        // The client has not received the bytes accepted by QUIC, so the request can still be refused.
         let body = outgoing
             .body
             .as_ref()
@@ -771,7 +779,8 @@ impl H3Exchange {
         Ok(H3ExchangeStep::Send(outgoing))
     }
 
-    /// Sends the rest of a response, as the peer takes it.
+    /// Sends the rest of a response at the client's rate. Logs the response, and counts a complete
+    /// response.
     async fn send_rest(&mut self, mut outgoing: H3Response) -> Result<(), H3ExchangeError> {
         let sent = self.send_all(&mut outgoing).await;
         if let Some(record) = &mut outgoing.record {
@@ -802,8 +811,8 @@ impl H3Exchange {
             let Some(body) = &mut outgoing.body else {
                 return Ok(());
             };
-            // A part waits in memory until the client takes it: at first a small one, and then none
-            // that is larger than what the client has taken.
+            // Each part stays in memory until the client takes the part. The first part is small, and no
+            // later part is larger than the bytes already sent.
             let taken = usize::try_from(outgoing.sent).unwrap_or(usize::MAX);
             let bytes_max = taken.clamp(limits::H3_FIRST_DATA_BYTES, limits::H3_DATA_BYTES);
             let mut out = Vec::with_capacity(bytes_max + frame::HEADER_BYTES_MAX);
@@ -834,7 +843,8 @@ impl H3Exchange {
 }
 
 impl H3Exchange {
-    /// Hands the chunks to QUIC while the client holds them back.
+    /// Passes the chunks to QUIC while the client's flow control or congestion blocks the stream. Ends with
+    /// an error if the client takes fewer than `RESPONSE_PROGRESS_BYTES_MIN` bytes within the timeout.
     async fn write_held(
         &mut self,
         outgoing: &mut H3Response,
@@ -859,7 +869,7 @@ impl H3Exchange {
 }
 
 impl H3Response {
-    /// Hands the chunks to QUIC; ready when it has them all.
+    /// Passes the chunks to QUIC, and returns when QUIC has accepted all of them.
     async fn write(
         &mut self,
         session: &H3Session,
@@ -869,8 +879,9 @@ impl H3Response {
     }
 }
 
-/// Hands chunks to QUIC and adds the number of accepted bytes to `total`. Each part that the client's
-/// windows cut off is charged to the abuse budget, because a client may open its windows byte by byte.
+/// Passes chunks to QUIC, and adds the number of accepted bytes to `total`. Each part cut off by the
+/// client's flow-control windows is charged to the abuse budget, because a client may open the windows byte
+/// by byte.
 pub(super) async fn write_chunks(
     chunks: &mut [Bytes],
     total: &mut u64,
@@ -888,7 +899,7 @@ pub(super) async fn write_chunks(
     Ok(())
 }
 
-/// The content of a stored page, sent from where it lies.
+/// Content of a stored page, sent without a copy.
 struct StoredBytes(VariantResponse);
 
 impl AsRef<[u8]> for StoredBytes {
@@ -922,13 +933,14 @@ fn line_of<'r>(worker: &Worker, request: &'r FieldSection, reject: Reject) -> Ac
     }
 }
 
-/// `Date: `
+/// Length of `Date: `.
 const DATE_NAME_BYTES: usize = 6;
-/// What stands in HEADERS beside a stored page's own fields, and the header of its DATA.
+/// Estimated size of a HEADERS frame besides the section and the secure fields, plus the header of the DATA
+/// frame.
 const HEAD_BYTES: usize = 64;
-/// The last bytes of a response have this long to arrive before the connection ends.
+/// Maximum wait for the acknowledgement of a response before the end of the connection.
 const LAST_BYTES: Duration = Duration::from_secs(5);
-/// So many parts of a body go between two looks at how fast the peer takes them.
+/// Number of content parts between two adjustments of the send window.
 const PARTS_BETWEEN_LOOKS: u32 = 2;
 
 fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {
