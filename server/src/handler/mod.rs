@@ -155,7 +155,7 @@ pub struct Subrequest {
     pub path: Vec<u8>,
     /// The client's field lines.
     pub fields: Vec<u8>,
-    /// Number of internal redirects, including the present request.
+    /// Number of internal redirects, including the subrequest.
     pub hops: u8,
 }
 
@@ -238,7 +238,8 @@ pub enum ResponseBody {
 pub struct HandlerError {
     /// Activity of the handler, for the log.
     pub stage: &'static str,
-    /// True if a retry is safe because no part of the request has been passed on.
+    /// True if the request may be tried again: the backend may not have read the request, and no part of
+    /// a response has been sent.
     pub retry: bool,
     /// Error response for the client.
     pub reject: Reject,

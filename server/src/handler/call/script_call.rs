@@ -361,7 +361,7 @@ impl<P: Transport> ScriptCall<P> {
     /// Returns true if a short content is already complete and the peer ended successfully.
     fn is_all_here(&mut self, document: &CgiDocument, cx: &mut Context<'_>) -> bool {
         if self.asked.method == Method::Head {
-            // The meaning of the content's length is unknown: many scripts send no content for HEAD.
+            // The output does not show the length of the content: many scripts send no content for HEAD.
             return false;
         }
         while self.read.len() < limits::PROGRAM_BUFFER_BYTES_INITIAL {
