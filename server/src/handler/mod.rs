@@ -52,7 +52,7 @@ pub struct Request {
     pub path: Vec<u8>,
     /// Query that the client sent, without the `?`.
     pub query: Option<Vec<u8>>,
-    /// Path and query that replace those of the client.
+    /// Path and query replacing the client's path and query.
     pub rewrite: Rewrite,
     /// Script of the site that answers; None where the handler has the whole route.
     pub script: Option<Script>,
@@ -98,8 +98,8 @@ pub trait Subrequests {
         admission: AccessCheck,
     ) -> LocalBoxFuture<Result<Option<String>, HandlerError>>;
 
-    /// Returns a handle that sets `guarded` to true when a response comes from a guarded path. Such a
-    /// response is not for every client with access to the including page.
+    /// Returns a handle that sets `guarded` to true when a response comes from a guarded path. A page with
+    /// a guarded response must not be sent to every client with access to the page's own path.
     fn with_guard_flag(&self, guarded: Rc<Cell<bool>>) -> Rc<dyn Subrequests>;
 }
 
@@ -126,8 +126,8 @@ impl AccessCheck {
     }
 }
 
-/// Checks paths against the guards of their site, all of which must allow the access. Returns the
-/// authenticated user. A request without access to the server is refused for every path.
+/// Checks paths against the guards of the site. All guards must allow the access. Returns the authenticated
+/// user. A request without access to the server is refused for every path.
 pub async fn check_access(
     request: &Request,
     paths: Vec<Vec<u8>>,
@@ -168,8 +168,8 @@ pub struct Script {
     pub path_info: Vec<u8>,
 }
 
-/// Result of a rewrite, or of the last entry of `try`: values that replace the path and the query of the
-/// client.
+/// Result of a rewrite, or of the last entry of `try`: the path and the query replacing the client's path
+/// and query.
 #[derive(Clone, Debug, Default)]
 pub struct Rewrite {
     /// Path that the handler looks up, decoded; None for the client's path.
@@ -194,8 +194,8 @@ pub struct Response {
     pub fields: ResponseFields,
     /// The content.
     pub body: ResponseBody,
-    /// True if the response already has the operator's fields of the path to which it belongs, as the
-    /// target of an internal redirect has.
+    /// True if the response already has the operator's fields for its own path, for example as the target
+    /// of an internal redirect.
     has_operator_fields: bool,
 }
 

@@ -75,7 +75,7 @@ impl ExportedRepository {
 }
 
 impl GitHttpHandler {
-    /// Creates the handler with these settings.
+    /// Creates the handler with `settings`.
     pub fn new(settings: GitSettings) -> GitHttpHandler {
         GitHttpHandler {
             settings: Arc::new(settings),
@@ -407,7 +407,7 @@ impl GitSettings {
         let mut config = vec![
             safe(folder.as_os_str().as_bytes()),
             safe(b"."),
-            // Without the setting, git ignores `--filter`, which makes responses smaller.
+            // Without the setting, git ignores `--filter`. A filter makes responses smaller.
             ("uploadpack.allowFilter", b"true".to_vec()),
         ];
         config.extend(PACKING.map(|(key, value)| (key, value.to_vec())));

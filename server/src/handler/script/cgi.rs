@@ -68,7 +68,7 @@ struct ScriptFile {
 }
 
 impl CgiHandler {
-    /// Creates the handler with these settings.
+    /// Creates the handler with `settings`.
     pub fn new(settings: CgiSettings) -> CgiHandler {
         CgiHandler {
             settings: Arc::new(settings),

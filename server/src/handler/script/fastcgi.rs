@@ -56,7 +56,7 @@ pub struct FastCgiSettings {
 }
 
 impl FastCgiHandler {
-    /// Creates the handler with these settings.
+    /// Creates the handler with `settings`.
     pub fn new(settings: FastCgiSettings) -> FastCgiHandler {
         FastCgiHandler {
             settings: Arc::new(settings),

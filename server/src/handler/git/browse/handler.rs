@@ -50,7 +50,7 @@ pub struct BrowseSettings {
 }
 
 impl BrowseHandler {
-    /// Creates the handler with these settings.
+    /// Creates the handler with the settings of the repositories and of their pages.
     pub fn new(settings: Arc<GitSettings>, own: BrowseSettings) -> BrowseHandler {
         BrowseHandler {
             settings,

@@ -72,7 +72,7 @@ pub(in crate::handler::git) const PAGE_POLICY: &str = "default-src 'none'; style
 pub(in crate::handler::git) const README_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' https: http:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Content security policy of a file: a sandbox with a unique origin, so the file has no access to the
+/// Content security policy of a file: a sandbox with an opaque origin, so the file has no access to the
 /// site.
 pub(in crate::handler::git) const FILE_POLICY: &str =
     "default-src 'none'; sandbox; frame-ancestors 'none'";
