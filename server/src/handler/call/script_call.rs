@@ -87,7 +87,8 @@ pub const BODY_LOST: &str = "the rest of its request's body is lost";
 pub struct CallLimits {
     /// Maximum number of calls waiting for a place.
     pub queue: usize,
-    /// Longest time without any progress, except while the peer waits for the client.
+    /// Longest time without progress. Time spent waiting for the client to take the response does not count.
+    /// While the peer waits for the client's input, the longer of `silent` and `patience` applies.
     pub silent: Duration,
     /// Longest pause of the client in the request's body, for clients with a legitimate reason to pause,
     /// such as a push.
@@ -481,7 +482,7 @@ impl<P: Transport> ScriptCall<P> {
                 },
             },
         };
-        // A slow client is no error that the operator can fix.
+        // The operator cannot fix a slow client, so the log level is a warning.
         let level = match reject {
             Reject::CALL_SHARE_TAKEN => log::Level::Warn,
             _ => log::Level::Error,
