@@ -1,9 +1,9 @@
-//! All that isn't precomputed, behind one trait.
+//! Handlers for responses that are not precomputed, behind one trait.
 //!
-//! A live request is copied out of the read buffer into an owned [`Request`] and runs as a future
-//! on its connection's worker. Each body, both ways, is a bounded [`pipe`]; dropping the future, or
-//! either end of a pipe, ends what the call started. Handlers don't know each other, and don't know
-//! which version of HTTP asked.
+//! A request is copied from the read buffer into an owned [`Request`] and runs as a future on its
+//! connection's worker. The bodies of request and response each go through a bounded [`pipe`]. Dropping the
+//! future, or either end of a pipe, ends the work of the call. Handlers are independent of one another and
+//! of the HTTP version of the connection.
 
 pub mod pipe;
 mod operator_fields;
@@ -31,18 +31,18 @@ use std::rc::Rc;
 /// A future that stays on its worker.
 pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// Answers live requests; shared by all workers, while each call lives on one.
+/// Handler of live requests. All workers share a handler, while each call runs on one worker.
 pub trait Handler: Send + Sync {
-    /// Begins to answer. The body of `request` comes as the peer sends it, that of the response
-    /// leaves as it is made; neither waits for the other.
+    /// Starts a response. The request's body arrives while the response's body is sent; neither body waits
+    /// for the other.
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>>;
 }
 
-/// One request, owned.
+/// A request in owned form.
 pub struct Request {
-    /// The method, one of those that parsing knows.
+    /// The method, limited to the methods known to the parser.
     pub method: Method,
-    /// The version that the peer spoke.
+    /// HTTP version of the request.
     pub version: Version,
     /// Host without port, as sent.
     pub host: Vec<u8>,
@@ -52,60 +52,61 @@ pub struct Request {
     pub path: Vec<u8>,
     /// Query that the client sent, without the `?`.
     pub query: Option<Vec<u8>>,
-    /// Path and query that replace those of the client.
+    /// Path and query replacing the client's path and query.
     pub rewrite: Rewrite,
     /// Script of the site that answers; None where the handler has the whole route.
     pub script: Option<Script>,
     /// The field lines as sent, to be read with `wire::fields::Fields`.
     pub fields: Vec<u8>,
-    /// Who asks.
+    /// Address of the client.
     pub peer: IpAddr,
-    /// Where its connection begins and ends.
+    /// Port of the client and address of the server.
     pub ends: Endpoints,
-    /// Came over TLS.
+    /// True if the request came over TLS.
     pub secure: bool,
-    /// Who logged in, if the route asks for it.
+    /// Name of the authenticated user, if the route requires a login.
     pub user: Option<String>,
-    /// What the head says of the body.
+    /// Framing of the body according to the head.
     pub length: BodyLength,
-    /// The body, out of its framing; its end is the body's end.
+    /// The body without its framing. The end of the pipe is the end of the body.
     pub body: pipe::PipeReader,
-    /// The server itself, to be asked for another page.
+    /// Access to other pages of the server.
     pub subrequests: Option<Rc<dyn Subrequests>>,
-    /// How often the server has asked itself to come here.
+    /// Number of internal redirects before the request.
     pub hops: u8,
 }
 
-/// The ends of a connection, as far as they are known, beside its client's address.
+/// Ends of a connection as far as known, without the client's address.
 #[derive(Copy, Clone, Default, Debug)]
 pub struct Endpoints {
-    /// The client's port.
+    /// Port of the client.
     pub client_port: Option<u16>,
-    /// Which of our addresses it came to.
+    /// Address of the server on the connection.
     pub server: Option<IpAddr>,
 }
 
-/// The server, asked from within: for what a handler wants to be sent instead of its own response.
+/// The server as seen by a handler, for a response of another path instead of the handler's own response.
 pub trait Subrequests {
-    /// Answers as if the client had asked for this path (encoded, maybe with a query) by GET, or by
-    /// HEAD: the same guards, the same World, but no body.
+    /// Returns the response to a GET or HEAD request of the client for another path (percent-encoded, with
+    /// an optional query). The same guards and the same World apply; the request has no body.
     fn fetch(&self, question: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>>;
 
-    /// Would the guards of the site let the client have this path? Gives the user that logged in for it.
+    /// Checks if the guards of the site allow the client to access a path. Returns the user authenticated
+    /// for the path.
     fn authorize(
         &self,
         admission: AccessCheck,
     ) -> LocalBoxFuture<Result<Option<String>, HandlerError>>;
 
-    /// The same, with a note of what it is asked: it becomes true when an answer is guarded, and so
-    /// isn't for everybody who may see what asked.
+    /// Returns a handle that sets `guarded` to true when a response comes from a guarded path. A page with
+    /// a guarded response must not be sent to every client with access to the page's own path.
     fn with_guard_flag(&self, guarded: Rc<Cell<bool>>) -> Rc<dyn Subrequests>;
 }
 
-/// A path that a handler is about to open, where it isn't the one that was asked for: a link leads to
-/// it, or an ending was left out. Guards protect what is opened, by whichever name.
+/// Path about to be opened by a handler, if different from the requested path because of a link or an
+/// omitted extension. Guards protect the opened file under all of its names.
 pub struct AccessCheck {
-    /// On the site, decoded.
+    /// Path on the site, decoded.
     pub path: Vec<u8>,
     /// Host without port; may be empty in HTTP/1.0.
     pub host: Vec<u8>,
@@ -114,7 +115,7 @@ pub struct AccessCheck {
 }
 
 impl AccessCheck {
-    /// For this path, the host and the login of a request.
+    /// Creates the check of `path` with the host and the credentials of a request.
     pub fn new(path: Vec<u8>, request: &Request) -> AccessCheck {
         let authorization = Fields(&request.fields).first("authorization");
         AccessCheck {
@@ -125,8 +126,8 @@ impl AccessCheck {
     }
 }
 
-/// Puts paths before the guards of their site, all of which must let the client in; gives the user that
-/// logged in. A request without a server behind it is let through to none.
+/// Checks paths against the guards of the site. All guards must allow the access. Returns the authenticated
+/// user. A request without access to the server is refused for every path.
 pub async fn check_access(
     request: &Request,
     paths: Vec<Vec<u8>>,
@@ -142,33 +143,33 @@ pub async fn check_access(
     Ok(user)
 }
 
-/// What the server is asked from within.
+/// A request made inside the server on behalf of a client.
 pub struct Subrequest {
-    /// HEAD instead of GET.
+    /// True for HEAD, false for GET.
     pub is_head: bool,
-    /// The version that the client spoke.
+    /// HTTP version of the client's request.
     pub version: Version,
     /// Host without port; may be empty in HTTP/1.0.
     pub host: Vec<u8>,
-    /// With its query.
+    /// Path with its query.
     pub path: Vec<u8>,
     /// The client's field lines.
     pub fields: Vec<u8>,
-    /// Of the call that asks.
+    /// Number of internal redirects, including the subrequest.
     pub hops: u8,
 }
 
-/// A script that lies in a site, as a request found it. Paths are decoded.
+/// A script in a site, as found by dispatch. Paths are decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// Its path on the site.
+    /// Path of the script on the site.
     pub name: Vec<u8>,
-    /// What followed that in the request's path.
+    /// Rest of the request's path after the script.
     pub path_info: Vec<u8>,
 }
 
-/// Result of a rewrite, or of the last entry of `try`: values that replace the path and the query of the
-/// client.
+/// Result of a rewrite, or of the last entry of `try`: the path and the query replacing the client's path
+/// and query.
 #[derive(Clone, Debug, Default)]
 pub struct Rewrite {
     /// Path that the handler looks up, decoded; None for the client's path.
@@ -184,7 +185,7 @@ impl Request {
     }
 }
 
-/// What a handler answers.
+/// Response of a handler.
 pub struct Response {
     /// A final status, and the reason phrase that a script may have chosen.
     pub status: StatusLine,
@@ -193,8 +194,8 @@ pub struct Response {
     pub fields: ResponseFields,
     /// The content.
     pub body: ResponseBody,
-    /// True if the response already has the operator's fields of the path to which it belongs, as the
-    /// target of an internal redirect has.
+    /// True if the response already has the operator's fields for its own path, for example as the target
+    /// of an internal redirect.
     has_operator_fields: bool,
 }
 
@@ -214,40 +215,42 @@ impl Response {
     }
 }
 
-/// A response's content.
+/// Content of a response.
 pub enum ResponseBody {
-    /// None at all.
+    /// No content.
     Empty,
-    /// All of it is here.
+    /// Complete content.
     Whole(Vec<u8>),
-    /// It comes through a pipe; `length` in bytes where it is known beforehand.
+    /// Content from a pipe.
     Stream {
-        /// Bytes in all, if known.
+        /// Length in bytes, if known beforehand.
         length: Option<u64>,
-        /// The end to read.
+        /// Read end of the pipe.
         reader: pipe::PipeReader,
-        /// What fills the pipe; it runs as long as the call does, and dropping the call ends it.
+        /// Future that fills the pipe. The future runs as long as the call; dropping the call ends the
+        /// future.
         work: LocalBoxFuture<()>,
     },
 }
 
-/// A handler failed.
+/// Failure of a handler.
 #[derive(Debug)]
 pub struct HandlerError {
-    /// What it was doing, for the log.
+    /// Activity of the handler, for the log.
     pub stage: &'static str,
-    /// Would another try be right (nothing was sent on yet)?
+    /// True if the request may be tried again: the backend may not have read the request, and no part of
+    /// a response has been sent.
     pub retry: bool,
-    /// The answer to the peer.
+    /// Error response for the client.
     pub reject: Reject,
-    /// In so many seconds the same would be answered, if that is known.
+    /// Seconds until a retry may succeed, if known.
     pub after_seconds: Option<u64>,
-    /// What lay beneath.
+    /// Underlying cause.
     pub source: Option<std::io::Error>,
 }
 
 impl HandlerError {
-    /// Without more to say.
+    /// Creates an error without details.
     pub fn new(stage: &'static str, reject: Reject) -> HandlerError {
         HandlerError {
             stage,
@@ -258,7 +261,7 @@ impl HandlerError {
         }
     }
 
-    /// With what was found out, for the log.
+    /// Creates an error with details for the log.
     pub fn because(stage: &'static str, reject: Reject, why: impl Into<String>) -> HandlerError {
         HandlerError {
             source: Some(std::io::Error::other(why.into())),
@@ -266,8 +269,8 @@ impl HandlerError {
         }
     }
 
-    /// Tells the operator, if there is anything to be done about it: what a client asked for in vain
-    /// is in the access log, and so is that there was too much to do.
+    /// Logs an error with details for the operator. Errors without details, such as requests for missing
+    /// pages and refusals under load, appear only in the access log.
     pub fn log(&self) {
         if self.reject.status.0 >= 500 && self.source.is_some() {
             log::error!("{self}");

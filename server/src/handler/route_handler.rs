@@ -1,5 +1,5 @@
-//! Handlers as the routes of a site have them: with the operator's response fields, and with the script
-//! and the rewrite that dispatch found for a request.
+//! Handlers of a site's routes: each adds the operator's response fields, and passes on the script and the
+//! rewrite found by dispatch.
 
 use crate::handler::{
     Handler, HandlerError, LocalBoxFuture, Request, Response, Rewrite, Script, operator_fields,
@@ -17,15 +17,15 @@ pub struct RouteHandler {
 }
 
 impl RouteHandler {
-    /// Makes the handler of a route in a site with these `headers`.
+    /// Creates the handler of a route, for a site with the setting `headers`.
     pub fn new(handler: Arc<dyn Handler>, headers: &Arc<HeaderRules>) -> RouteHandler {
         let headers = (!headers.is_empty()).then(|| Arc::clone(headers));
         RouteHandler { handler, headers }
     }
 
-    /// Calls the handler and applies the operator's fields to the response. The fields are those for the
-    /// script's file, or for the path that the client requested. The target of an internal redirect keeps
-    /// its own fields.
+    /// Calls the handler and applies the operator's fields to the response. The path of the script's file,
+    /// or else the path requested by the client, selects the fields. The target of an internal redirect
+    /// keeps the target's own fields.
     pub fn call(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         let Some(headers) = self.headers.clone() else {
             return self.handler.handle(request);
@@ -55,14 +55,14 @@ impl From<Arc<dyn Handler>> for RouteHandler {
     }
 }
 
-/// Call of a route's handler, as dispatch decided it for one request.
+/// Call of a route's handler for one request, as decided by dispatch.
 #[derive(Clone)]
 pub struct HandlerCall {
     /// The handler.
     pub handler: RouteHandler,
     /// Script of the site that answers.
     pub script: Option<Script>,
-    /// Path and query that replace those of the client.
+    /// Path and query replacing the client's path and query.
     pub rewrite: Rewrite,
 }
 

@@ -1,7 +1,8 @@
-//! Handlers that show the live-call machinery at work, for tests and for trying a set-up out.
+//! Handlers for tests and for trying out a configuration.
 //!
-//! `echo` sends the request's body back as it comes, `slow` makes a few lines with pauses between
-//! them, `endless` writes until the peer leaves, `page` answers as its query says and counts.
+//! `echo` returns the request's body as the body arrives, `slow` sends a few lines with pauses, `endless`
+//! sends data until the peer disconnects, and `page` counts its calls and answers as specified by the
+//! query.
 
 use crate::handler::pipe::{PipeRead, pipe};
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
@@ -16,26 +17,35 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Which of them.
+/// Kind of test handler.
 #[derive(Clone, Debug)]
 pub enum TestHandler {
-    /// The request's body, as it comes.
+    /// Returns the request's body as the body arrives.
     Echo,
-    /// `?lines=N&pause_ms=M` lines (10, 100 ms if not said).
+    /// Sends `?lines=N` lines with pauses of `pause_ms=M` milliseconds. The defaults are 10 lines and 100
+    /// ms.
     Slow,
-    /// A line for ever.
+    /// Repeats a line without end.
     Endless,
-    /// What its query says; see [`TestPages`].
+    /// Answers as specified by the query; see [`TestPages`].
     Page(Arc<TestPages>),
 }
 
-/// What `page` remembers from call to call.
+/// State of `page` between calls.
 ///
-/// Its query is a list of `name=value`: `f=Name:value` is a field of the response, `status=200,500`
-/// the status of the first call to a path and that of all later ones (`fault` for a handler that
-/// fails), `gate=x` waits before it answers until POST with `open=x` came, `later=x` from the second call on, `mid=x` in the middle of
-/// the content, `end=x` behind all of it before its end is told, `cut` breaks off there, `size=n` makes the content that long, `open` leaves its
-/// length unsaid, and `revalidates` answers 304 to who has its ETag.
+/// The query is a list of `name=value`:
+///
+/// - `f=Name:value` adds a field to the response.
+/// - `status=200,500` sets the status of the first call for a path, and the status of all later calls.
+///   `fault` makes the handler fail.
+/// - `gate=x` delays the response until a POST request with `open=x`.
+/// - `later=x` delays like `gate`, but only from the second call on.
+/// - `mid=x` delays in the middle of the content.
+/// - `end=x` delays after the content, before the end of the pipe.
+/// - `cut` ends the response early, in the middle of the content.
+/// - `size=n` makes the content `n` bytes long.
+/// - `open` leaves the length unspecified.
+/// - `revalidates` answers 304 to a client with the response's ETag.
 #[derive(Default, Debug)]
 pub struct TestPages {
     calls: Mutex<HashMap<Vec<u8>, u64>>,
@@ -178,7 +188,7 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
     Ok(Response::new(status, fields, body))
 }
 
-/// Sends the content in two halves, with a gate behind each half.
+/// Sends the content in two halves, with a gate after each half.
 async fn parts(
     pages: Arc<TestPages>,
     mut writer: crate::handler::pipe::PipeWriter,
@@ -213,7 +223,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `name=value`, percent-decoded.
+/// Splits `name=value` and decodes the value's percent-encoding.
 fn pair(text: &str) -> (String, String) {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     let mut parts = value.split('%');
@@ -233,7 +243,7 @@ fn pair(text: &str) -> (String, String) {
     (name.to_owned(), decoded)
 }
 
-/// The value of `name` in a query of `a=1&b=2`.
+/// Returns the value of `name` in a query such as `a=1&b=2`.
 fn number(query: &[u8], name: &str) -> Option<u64> {
     let text = std::str::from_utf8(query).ok()?;
     text.split('&')

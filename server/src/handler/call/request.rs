@@ -1,4 +1,4 @@
-//! A request without its body, as programs and backends are told of it.
+//! Requests without their body, as passed to programs and backends.
 
 use crate::base::number_text::{push_address, push_number};
 use crate::handler::call::body::budget::{BodyBudget, BodyReservation};
@@ -17,92 +17,92 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The parts of a request that can go to another thread.
+/// Parts of a request that can be sent to another thread.
 pub struct ScriptRequest {
-    /// What is to be done.
+    /// The request method.
     pub method: Method,
-    /// The version that the client spoke.
+    /// HTTP version of the client's request.
     pub version: Version,
     /// Host without port.
     pub host: Vec<u8>,
-    /// Still encoded.
+    /// Path as sent, percent-encoded.
     pub raw_path: Vec<u8>,
-    /// Decoded.
+    /// Path decoded.
     pub path: Vec<u8>,
-    /// Without the `?`, as the client asked.
+    /// Query that the client sent, without the `?`.
     pub query: Option<Vec<u8>>,
-    /// Query for the script, in place of the client's.
+    /// Query for the script, replacing the client's query.
     pub rewritten_query: Option<Vec<u8>>,
-    /// The field lines.
+    /// Field lines of the request.
     pub fields: Vec<u8>,
-    /// Who asks.
+    /// Address of the client.
     pub peer: IpAddr,
-    /// Where its connection begins and ends.
+    /// Port of the client and address of the server.
     pub ends: Endpoints,
-    /// Came over TLS.
+    /// True if the request came over TLS.
     pub secure: bool,
-    /// Who logged in.
+    /// Name of the authenticated user.
     pub user: Option<String>,
-    /// Of the body, if there is one and its length is known.
+    /// Length of the body; None without a body or with an unknown length.
     pub length: Option<u64>,
-    /// How often the server has asked itself to come here.
+    /// Number of internal redirects before the request.
     pub hops: u8,
 }
 
-/// The rest of it, which stays where it is.
+/// Parts of a request that stay on its worker.
 pub struct LocalRequestParts {
-    /// The body; None if there is none.
+    /// The body; None if the request has no body.
     pub body: Option<RequestBody>,
-    /// The server itself.
+    /// Access to other pages of the server.
     pub inside: Option<Rc<dyn Subrequests>>,
 }
 
-/// A request's body, of which the beginning may have been read already.
+/// Body of a request, with a first part that may already be in memory.
 pub struct RequestBody {
-    /// What comes first.
+    /// First part of the body.
     pub ahead: Vec<u8>,
-    /// Its place in the ledger of such beginnings; None for what we say ourselves.
+    /// Reservation of the first part in the memory budget; None for a body made by the server.
     pub share: Option<BodyReservation>,
-    /// What comes then; None if that was all.
+    /// Rest of the body; None if the first part is the whole body.
     pub rest: Option<BodyRest>,
 }
 
-/// The rest of a body.
+/// Rest of a body after its first part.
 pub enum BodyRest {
-    /// As its client sends it.
+    /// Pipe from the client's connection.
     Coming(PipeReader),
-    /// It was kept until it was whole.
+    /// Whole body on the disk.
     Kept(SpooledBody),
 }
 
-/// Where a body without a length may be kept until it has one.
+/// Limit for bodies of unknown length that are spooled until their length is known.
 #[derive(Clone)]
 pub struct SpoolLimit {
-    /// On the disk.
+    /// Spool on the disk.
     pub spools: Arc<BodySpool>,
-    /// For all bodies together.
+    /// Maximum size of all spooled bodies together.
     pub bytes_max: u64,
 }
 
-/// Why a request's body can't be gathered.
+/// Reason for a failure to buffer or spool a request's body.
 #[derive(PartialEq, Eq, Debug)]
 pub enum BodyError {
-    /// It broke off.
+    /// The body ended early.
     Broken,
-    /// Its client sends next to nothing, and there is no room for others.
+    /// The client sends almost nothing while other bodies need the space.
     TooSlow,
-    /// There is no room for it now, and its length isn't known.
+    /// The memory budget is full, and the length of the body is unknown.
     BudgetFull,
-    /// The same on the disk.
+    /// The spool on the disk is full.
     SpoolFull,
-    /// The disk has failed, or is full: in words, for the log.
+    /// The disk is full or has failed. The text is for the log.
     DiskFailed(String),
-    /// There is no descriptor for it now: in words, for the log.
+    /// No file descriptor is available. The text is for the log.
     NoDescriptor(String),
 }
 
 impl BodyError {
-    /// What its client is told.
+    /// Returns the error response for the client.
     pub fn reject(&self) -> Reject {
         match self {
             BodyError::Broken | BodyError::TooSlow => Reject::BODY_SLOW,
@@ -112,7 +112,7 @@ impl BodyError {
         }
     }
 
-    /// The same for a handler that says `line` of its request.
+    /// Converts the error to a handler's error for the request with the request line `line`.
     pub fn fault(self, line: &str) -> HandlerError {
         let reject = self.reject();
         match self {
@@ -124,24 +124,25 @@ impl BodyError {
     }
 }
 
-/// Where a script is, as its variables tell it. Paths are decoded.
+/// Location of a script for the meta-variables. Paths are decoded.
 pub struct ScriptLocation<'p> {
-    /// On the site.
+    /// Path of the script on the site.
     pub name: &'p [u8],
-    /// What follows.
+    /// Rest of the request's path after the script.
     pub path_info: &'p [u8],
-    /// Its file.
+    /// File of the script.
     pub file: &'p [u8],
-    /// The folder that paths of the site lie in.
+    /// Folder with the files of the site.
     pub root: &'p [u8],
 }
 
 impl ScriptRequest {
-    /// Takes a request apart. A short body is waited for, and so is the beginning of a long one: who is
-    /// slow with it keeps no script waiting. One that came without its length is counted by that, for
-    /// most programs read as much as CONTENT_LENGTH says and no more; a long one is kept until it is
-    /// whole, if there is `room` for that. Where all such beginnings fill their ledger, one whose length
-    /// is known goes on as it is.
+    /// Splits a request in two parts, after the whole of a short body or the first part of a long body has
+    /// arrived. A slow client therefore does not occupy a script during that time.
+    ///
+    /// A short body without a Content-Length gets the length as counted, because most programs read exactly
+    /// CONTENT_LENGTH bytes. A long body without a Content-Length is spooled to its end if `room` allows
+    /// spooling. If the memory budget `all` is full, a body of known length is passed on unbuffered.
     pub async fn from_request(
         request: Request,
         all: &Arc<BodyBudget>,
@@ -171,7 +172,7 @@ impl ScriptRequest {
             && let Some(BodyRest::Coming(body)) = rest
         {
             let (peer, ahead) = (request.peer, std::mem::take(&mut ahead));
-            // Its share stands for the part that is on its way to the disk.
+            // The reservation covers the part on its way to the disk.
             let kept = room.spools.keep(peer, body, ahead, room.bytes_max);
             let kept = kept.await?;
             length = Some(kept.length());
@@ -204,18 +205,18 @@ impl ScriptRequest {
         Ok((asked, here))
     }
 
-    /// `GET /path?query`, for the log.
+    /// Returns the request as `GET /path?query` for the log.
     pub fn line(&self) -> String {
         line(self.method, &self.raw_path, self.query.as_deref())
     }
 
-    /// What programs are told of it, where it leads to a script at `place`.
+    /// Calls `use_it` with the meta-variables of the request for the script at `place`.
     pub fn with_meta<T>(
         &self,
         place: &ScriptLocation<'_>,
         use_it: impl FnOnce(&MetaVariables<'_>) -> T,
     ) -> T {
-        // All numbers and addresses as text, one behind the other.
+        // Numbers and addresses as text, in one buffer.
         let mut text = Vec::with_capacity(128);
         push_address(&mut text, self.peer);
         let peer = 0..text.len();
@@ -257,14 +258,15 @@ impl ScriptRequest {
         })
     }
 
-    /// Where the client was told to connect to, which a router may have changed on the way.
+    /// Returns the port of the Host field. A router may have changed the port on the way, so the port of
+    /// the listening socket can differ.
     fn port(&self) -> u16 {
         let host = Fields(&self.fields).first("host").and_then(valid_host);
         let usual = if self.secure { 443 } else { 80 };
         host.and_then(|(_, port)| port).unwrap_or(usual)
     }
 
-    /// The same client asking for another page of this server.
+    /// Returns a subrequest of the client for another page of the server.
     pub fn question(&self, path: Vec<u8>) -> Subrequest {
         Subrequest {
             is_head: self.method == Method::Head,
@@ -277,7 +279,7 @@ impl ScriptRequest {
     }
 }
 
-/// `GET /path?query`, for the log.
+/// Formats a request as `GET /path?query` for the log.
 pub fn line(method: Method, raw_path: &[u8], query: Option<&[u8]>) -> String {
     let mut line = format!("{} {}", method.name(), String::from_utf8_lossy(raw_path));
     if let Some(query) = query {
@@ -287,19 +289,19 @@ pub fn line(method: Method, raw_path: &[u8], query: Option<&[u8]>) -> String {
     line
 }
 
-/// What ended the gathering of a body.
+/// Reason for the end of buffering.
 #[derive(PartialEq, Eq)]
 enum BufferingEnd {
-    /// Its own.
+    /// End of the body.
     Body,
-    /// So much is gathered of none.
+    /// The first part has its maximum size.
     Enough,
-    /// All others together.
+    /// The memory budget of all bodies is full.
     NoRoom,
 }
 
-/// Takes the beginning of a body as it comes. It is counted once it is here: who sends nothing takes
-/// no room from others.
+/// Buffers the first part of a body as data arrives. Bytes are counted on arrival, so a client that sends
+/// no data takes no space in the budget.
 async fn gather(
     body: &mut PipeReader,
     ahead: &mut Vec<u8>,
@@ -318,7 +320,8 @@ async fn gather(
 }
 
 impl RequestBody {
-    /// Waits for `place`, and keeps no other body of its client waiting meanwhile.
+    /// Waits for `place`. Meanwhile the body is marked as queued, so that the pause does not delay other
+    /// bodies of the client.
     pub async fn queued<T>(body: &mut Option<RequestBody>, place: impl Future<Output = T>) -> T {
         let mut say = |is_queued| {
             let rest = body.as_mut().and_then(|body| body.rest.as_mut());

@@ -1,5 +1,6 @@
-//! One call of a script, whoever runs it: the head of its answer, then the body as it comes, with the
-//! request's body going the other way all the while; bounds on silence, time and size.
+//! One call of a script, by a program or by a backend: reads the head of the script's response, then moves
+//! the content to the client as the script produces it. The request's body moves in the other direction at
+//! the same time. Limits apply to silence, duration and size.
 
 use crate::base::admission::{CallSlot, ClientPace};
 use crate::base::change_tracker::SiteChangeTracker;
@@ -21,116 +22,122 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Who answers: a program of our own, or a backend. Dropping it ends what it does for this call.
+/// Connection to the peer that answers a call: a program started by the server, or a backend. Dropping the
+/// transport ends the peer's work for the call.
 pub trait Transport: 'static {
-    /// What it is called in the log.
+    /// Name of the peer in the log.
     const NAME: &'static str;
 
-    /// Moves what goes on beside its output: input, and words for the log. Has any input moved?
+    /// Moves the data beside the output: the peer's input, and the peer's messages for the log. Returns
+    /// true if input moved.
     fn poll_side_io(&mut self, cx: &mut Context<'_>) -> bool;
 
-    /// Is it the client whose input is waited for?
+    /// Returns true if the peer waits for input from the client.
     fn waits_for_client(&self) -> bool;
 
-    /// Is it kept waiting for input by a client that sends next to nothing, while others wait for its
-    /// place? From then on somebody counts on that.
+    /// Returns true if a client that sends almost nothing keeps the peer waiting for input while other
+    /// calls wait for the peer's place. From then on the place is promised to a waiting call.
     fn is_stalled_by_client(&mut self) -> bool;
 
-    /// The place that the call has, unless it was given back.
+    /// Returns the place of the call, or None once the place is given back.
     fn slot(&mut self) -> Option<&mut CallSlot>;
 
-    /// Reads output; 0 bytes are its end.
+    /// Reads output; 0 bytes mark the end of the output.
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize>;
 
-    /// How it ended, asked once its output has.
+    /// Waits for the peer's end and returns the result. Called after the end of the output.
     fn ended(&mut self) -> impl Future<Output = TransportEnd>;
 
-    /// Is it known by now that it ended as it should, so that nobody waits to hear it? Asked once its
-    /// output has ended.
+    /// Returns true if the peer is known to have ended successfully, so that `ended` need not wait. Called
+    /// after the end of the output.
     fn has_ended_well(&self) -> bool {
         false
     }
 
-    /// May it be that nobody has heard what was asked? Asked where it ended without a word.
+    /// Returns true if the peer may not have read the request. Called if the peer ended without any output.
     fn is_retriable(&self) -> bool {
         false
     }
 
-    /// May something be missing, though it ended as it should?
+    /// Returns true if the output may be incomplete although the peer ended successfully.
     fn may_be_truncated(&self) -> bool {
         false
     }
 
-    /// The response is whole, or nobody wants more of it: it may finish what it has begun.
+    /// Lets the peer finish its work for at most `patience`, after the response is complete or the client
+    /// needs no more of the response.
     fn finish_detached(self, patience: Duration);
 }
 
-/// How a call ended.
+/// Result of a call at the end of the output.
 pub enum TransportEnd {
-    /// As it should.
+    /// The peer ended successfully.
     Well,
-    /// What it sent is all that it wanted to, but something was wrong.
+    /// The output is complete, but the peer reported a failure. The text is for the log.
     Complaining(String),
-    /// Nobody knows whether that was all.
+    /// The output may be incomplete. The text is for the log.
     Broken(Reject, String),
 }
 
-/// Where a body that was kept can't be read back.
+/// Log message for a spooled body that cannot be read back from the disk.
 pub const BODY_LOST: &str = "the rest of its request's body is lost";
 
-/// The bounds of one call.
+/// Limits of one call.
 #[derive(Clone)]
 pub struct CallLimits {
-    /// Calls that may wait for their turn.
+    /// Maximum number of calls waiting for a place.
     pub queue: usize,
-    /// So long nothing may move, unless it is the client that is waited for.
+    /// Longest time without progress. Time spent waiting for the client to take the response does not count.
+    /// While the peer waits for the client's input, the longer of `silent` and `patience` applies.
     pub silent: Duration,
-    /// So long a client may pause in its body, where it has a reason that others don't have.
+    /// Longest pause of the client in the request's body, for clients with a legitimate reason to pause,
+    /// such as a push.
     pub patience: Duration,
-    /// Where the beginnings of bodies are counted.
+    /// Memory budget of the buffered first parts of bodies.
     pub gathered: Arc<BodyBudget>,
-    /// Where one without a length is kept until it has one; None for who does without.
+    /// Spool for a body without a known length, kept there until the length is known; None if the peer
+    /// needs no length.
     pub room: Option<SpoolLimit>,
-    /// What the script has written may not be served yet.
+    /// Tracker of site changes. Files written by the script may not be served yet.
     pub lag: SiteChangeTracker,
-    /// The whole call.
+    /// Longest duration of the call.
     pub whole: Duration,
-    /// Of the response's body.
+    /// Maximum size of the response's content.
     pub output_bytes: u64,
-    /// So much of the response's body is waited for before any of it is sent, so that who fails at
-    /// once is answered for by an error. A body that is whole by then is sent at once.
+    /// Bytes of the content that are read before any content is sent, so that an early failure is answered
+    /// with an error. Content that ends within the limit is sent at once.
     pub held_bytes: usize,
 }
 
-/// What was said.
+/// Output of a call, read for the server's own use.
 pub struct CollectedOutput {
-    /// From its beginning.
+    /// The output from its beginning.
     pub bytes: Vec<u8>,
-    /// There was more.
+    /// True if the peer wrote more than the limit.
     pub is_cut: bool,
 }
 
-/// A call under way.
+/// A call in progress.
 pub struct ScriptCall<P> {
     peer: P,
     asked: Arc<ScriptRequest>,
     scratch: Vec<u8>,
-    /// What was read and is no part of the head, or not known to be.
+    /// Output not known to be part of the head.
     read: Vec<u8>,
-    /// Bytes that the response still owes, if its script said how many there are.
+    /// Bytes of the content still missing, if the script sent a Content-Length.
     owed: Option<u64>,
     bounds: CallLimits,
-    /// How fast the client takes the response.
+    /// Rate at which the client takes the response.
     download: DownloadRate,
-    /// Other places that the call has, beside the peer's.
+    /// Places of the call in addition to the peer's place.
     more_slots: Vec<CallSlot>,
     started: Instant,
-    /// When something last moved.
+    /// Time of the last progress.
     moved: Instant,
     timer: Pin<Box<Sleep>>,
 }
 
-/// What came of waiting for a head.
+/// Result of waiting for the head.
 enum HeadOutcome {
     Answer(CgiResponse),
     Wrong(CgiHeadError),
@@ -138,31 +145,31 @@ enum HeadOutcome {
     Late(CallTimeout),
 }
 
-/// What it was that took too long.
+/// Timeout that ended a call.
 enum CallTimeout {
-    /// Who answers.
+    /// The peer made no progress.
     Silence,
-    /// The whole of it.
+    /// The call lasted too long.
     All,
-    /// The client, with its body.
+    /// The client sent the request's body too slowly.
     Dripping,
-    /// The client, with its response; a call of another client gets the place.
+    /// The client took the response too slowly while a call of another client waited for the place.
     Outpaced,
 }
 
-/// What came of the body.
+/// Result of moving the content.
 enum BodyOutcome {
     Ended,
-    /// Nobody wants it any more.
+    /// The client needs no more of the content.
     Unwanted,
     Late(CallTimeout),
     TooLong,
-    /// Than its Content-Length.
+    /// The peer sent more than its Content-Length.
     MoreThanSaid,
 }
 
 impl<P: Transport> ScriptCall<P> {
-    /// With who answers.
+    /// Creates a call with `peer`.
     pub fn new(peer: P, asked: &Arc<ScriptRequest>, bounds: CallLimits) -> ScriptCall<P> {
         let now = Instant::now();
         let due = now + bounds.silent.min(bounds.whole);
@@ -181,14 +188,14 @@ impl<P: Transport> ScriptCall<P> {
         }
     }
 
-    /// The call has these places too for as long as it goes on, and gives way at them as it does at its
-    /// own.
+    /// Adds places that the call holds to its end. The call yields the added places under the same rules as
+    /// the peer's place.
     pub fn with_slots(mut self, slots: impl IntoIterator<Item = CallSlot>) -> ScriptCall<P> {
         self.more_slots.extend(slots);
         self
     }
 
-    /// Waits for the head of the answer, and makes a response of it.
+    /// Waits for the head of the script's response and returns the response.
     pub async fn answer(
         mut self,
         inside: Option<Rc<dyn Subrequests>>,
@@ -197,7 +204,8 @@ impl<P: Transport> ScriptCall<P> {
         let begun = poll_fn(|cx| self.poll_head(cx, &mut scanned)).await;
         let (reject, why) = match begun {
             HeadOutcome::Answer(CgiResponse::Document(document)) => {
-                // For what comes later, with the body, nobody waits.
+                // Only changes made before the head are waited for; changes made along with the content are
+                // not.
                 let behind = match client_will_refetch(self.asked.method, document.status.0) {
                     true => self.bounds.lag.pending_catch_up(),
                     false => None,
@@ -248,12 +256,12 @@ impl<P: Transport> ScriptCall<P> {
         })
     }
 
-    /// The request's line, for the log.
+    /// Returns the request line for the log.
     fn line(&self) -> String {
         self.asked.line()
     }
 
-    /// Why there is no head, where all that was said has ended.
+    /// Returns the reason for a missing head after the end of the output.
     async fn no_head(&mut self) -> (Reject, String) {
         let ended = self.peer.ended().await;
         if self.read.is_empty() {
@@ -274,7 +282,7 @@ impl<P: Transport> ScriptCall<P> {
         (reject, format!("{how}; it began with {}", self.beginning()))
     }
 
-    /// What it said first, as the log can have it.
+    /// Returns the first bytes of the output, escaped for the log.
     fn beginning(&self) -> String {
         let most = limits::SCRIPT_QUOTED_BYTES_MAX;
         let end = self.read.len().min(most);
@@ -290,8 +298,8 @@ impl<P: Transport> ScriptCall<P> {
         format!("it ran longer than {} s", self.bounds.whole.as_secs())
     }
 
-    /// Waits for all that is said, which is no response but to be read here: `bytes_max` of it at
-    /// most. Who fails has said nothing.
+    /// Reads the output for the server's own use, up to `bytes_max` bytes. A call that fails returns no
+    /// output.
     pub async fn collect(mut self, bytes_max: usize) -> Result<CollectedOutput, HandlerError> {
         self.bounds.held_bytes = bytes_max;
         if !poll_fn(|cx| self.poll_held(cx)).await {
@@ -321,8 +329,8 @@ impl<P: Transport> ScriptCall<P> {
         }
     }
 
-    /// Sends on what is said as the body of a response, whose head `head` makes of its beginning: as
-    /// much as is to be held, or all of it.
+    /// Sends the output as the content of a response. `head` makes the head of the response from the first
+    /// part of the output: as many bytes as are held back, or the whole output if shorter.
     pub async fn send_on(
         mut self,
         head: impl FnOnce(&[u8]) -> CgiDocument,
@@ -335,12 +343,12 @@ impl<P: Transport> ScriptCall<P> {
         }
     }
 
-    /// Reads as much of the body as is to be held; has it come to its end?
+    /// Reads the content up to the number of bytes held back. Returns true at the end of the content.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         while self.read.len() < self.bounds.held_bytes {
             self.poll_aside(cx);
             let read = match self.peer.poll_output(cx, &mut self.scratch) {
-                // Who is silent now is so in the midst of a response.
+                // A timeout here is in the middle of a response.
                 Poll::Pending => return self.poll_late(cx, true).map(|_| false),
                 Poll::Ready(0) => return Poll::Ready(true),
                 Poll::Ready(read) => read,
@@ -351,10 +359,10 @@ impl<P: Transport> ScriptCall<P> {
         Poll::Ready(false)
     }
 
-    /// Has all of a short body come already, as it should?
+    /// Returns true if a short content is already complete and the peer ended successfully.
     fn is_all_here(&mut self, document: &CgiDocument, cx: &mut Context<'_>) -> bool {
         if self.asked.method == Method::Head {
-            // Whose length it would be isn't known: many send no body then.
+            // The output does not show the length of the content: many scripts send no content for HEAD.
             return false;
         }
         while self.read.len() < limits::PROGRAM_BUFFER_BYTES_INITIAL {
@@ -376,7 +384,8 @@ impl<P: Transport> ScriptCall<P> {
         false
     }
 
-    /// The same as a response: its length is known, and nothing more has to be moved.
+    /// Returns a response with the content already read, so that the length is known and no data remains to
+    /// be moved.
     async fn at_once(mut self, document: CgiDocument) -> Response {
         let ended = self.peer.ended().await;
         self.complain(ended);
@@ -388,7 +397,7 @@ impl<P: Transport> ScriptCall<P> {
         )
     }
 
-    /// A response whose body has been read to its end.
+    /// Returns a response after reading the content to its end.
     async fn whole(mut self, document: CgiDocument) -> Result<Response, HandlerError> {
         let is_whole = |length| length == self.read.len() as u64;
         let how = match self.peer.ended().await {
@@ -419,7 +428,7 @@ impl<P: Transport> ScriptCall<P> {
         let length = document.length;
         self.owed = length;
         let work: crate::handler::LocalBoxFuture<()> = match is_bodiless {
-            // Nobody reads more of it, but what it has begun it may finish.
+            // The client needs no content, but the script may finish its work.
             true => {
                 self.peer.finish_detached(self.bounds.silent);
                 writer.finish();
@@ -435,7 +444,7 @@ impl<P: Transport> ScriptCall<P> {
         Response::new(status, fields, body)
     }
 
-    /// Moves the body to its end.
+    /// Moves the content to its end.
     async fn send(mut self, mut writer: PipeWriter) {
         let done = poll_fn(|cx| self.poll_body(cx, &mut writer)).await;
         let (reject, what) = match done {
@@ -473,7 +482,7 @@ impl<P: Transport> ScriptCall<P> {
                 },
             },
         };
-        // There is nothing for the operator to mend where a client is slow.
+        // The operator cannot fix a slow client, so the log level is a warning.
         let level = match reject {
             Reject::CALL_SHARE_TAKEN => log::Level::Warn,
             _ => log::Level::Error,
@@ -497,9 +506,9 @@ impl<P: Transport> ScriptCall<P> {
         }
     }
 
-    /// The response is whole.
+    /// Completes the response.
     fn finish(self, mut writer: PipeWriter, ended: TransportEnd) {
-        // What has come to the length that it said is whole.
+        // Content of the announced length is complete.
         if self.owed.is_none() && self.peer.may_be_truncated() {
             writer.mark_maybe_truncated();
         }
@@ -508,7 +517,7 @@ impl<P: Transport> ScriptCall<P> {
         self.peer.finish_detached(self.bounds.silent);
     }
 
-    /// What was wrong, if something was, though all has come.
+    /// Logs a failure that the peer reported after complete output.
     fn complain(&self, ended: TransportEnd) {
         if let TransportEnd::Complaining(how) = ended {
             let rule = Reject::SCRIPT_FAILED.rule;
@@ -516,7 +525,7 @@ impl<P: Transport> ScriptCall<P> {
         }
     }
 
-    /// Reads until the head is whole.
+    /// Reads output until the head is complete.
     fn poll_head(&mut self, cx: &mut Context<'_>, scanned: &mut usize) -> Poll<HeadOutcome> {
         loop {
             self.poll_aside(cx);
@@ -546,7 +555,7 @@ impl<P: Transport> ScriptCall<P> {
             let room = match writer.poll_room(cx) {
                 Poll::Ready(Ok(room)) => room,
                 Poll::Ready(Err(PipeBroken)) => return Poll::Ready(BodyOutcome::Unwanted),
-                // It is the client that is waited for, which has its own deadline.
+                // The wait is for the client, and the client's connection has a separate deadline.
                 Poll::Pending if self.is_outpaced(cx) => {
                     return Poll::Ready(BodyOutcome::Late(CallTimeout::Outpaced));
                 }
@@ -562,7 +571,7 @@ impl<P: Transport> ScriptCall<P> {
                         return Poll::Ready(BodyOutcome::MoreThanSaid);
                     }
                     Poll::Ready(read) => {
-                        // There is room for it all.
+                        // The pipe has room for the whole part.
                         let _ = writer.write_some(&part[..read]);
                         if read == self.scratch.len() {
                             self.scratch.resize(limits::PROGRAM_CHUNK_BYTES, 0);
@@ -588,23 +597,24 @@ impl<P: Transport> ScriptCall<P> {
         }
     }
 
-    /// Does the client take the response so slowly that another client gets the place?
+    /// Returns true if the client takes the response so slowly that a call of another client gets the
+    /// place.
     fn is_outpaced(&mut self, cx: &mut Context<'_>) -> bool {
         let pace = self.download.wait(cx);
         self.gives_way(pace)
     }
 
-    /// Tells the places how fast the client takes the response. True if one was promised to a call of
-    /// another client.
+    /// Reports to all places of the call how fast the client takes the response. Returns true if a place
+    /// was promised to a call of another client.
     fn gives_way(&mut self, pace: ClientPace) -> bool {
         let slots = self.peer.slot().into_iter().chain(&mut self.more_slots);
-        // Each is told, whatever the others say.
+        // Every place gets the report, so the fold does not stop at the first promise.
         slots.fold(false, |gives_way, slot| {
             slot.yield_to_other_clients(pace) | gives_way
         })
     }
 
-    /// The peer has begun to answer.
+    /// Records the beginning of the peer's response.
     fn begins(&mut self) {
         if let Some(slot) = self.peer.slot() {
             slot.begins();
@@ -617,7 +627,8 @@ impl<P: Transport> ScriptCall<P> {
         }
     }
 
-    /// Ready when it takes too long.
+    /// Returns Ready after a timeout. `is_its_turn` is true while the call waits for the peer, and false
+    /// while the call waits for the client to take the response.
     fn poll_late(&mut self, cx: &mut Context<'_>, is_its_turn: bool) -> Poll<CallTimeout> {
         if self.peer.is_stalled_by_client() {
             return Poll::Ready(CallTimeout::Dripping);
@@ -644,14 +655,14 @@ impl<P: Transport> ScriptCall<P> {
     }
 }
 
-/// Will the client ask next for what the script may have written? After a redirect it does, and after
-/// a request that was made to change something.
+/// Returns true if the client is expected to request next a page that the script may have written: after a
+/// redirect, and after a request with an unsafe method.
 fn client_will_refetch(method: Method, status: u16) -> bool {
     let is_safe = matches!(method, Method::Get | Method::Head | Method::Options);
     !is_safe || matches!(status, 301..=303 | 307 | 308)
 }
 
-/// Another page of this server instead.
+/// Returns the response of another page of the server, for a local redirect of the script.
 async fn internal_redirect(
     asked: &ScriptRequest,
     inside: Option<Rc<dyn Subrequests>>,
@@ -677,16 +688,16 @@ async fn internal_redirect(
     Ok(response)
 }
 
-/// What a handler needs before it can begin: the request in two, or why there is none.
+/// Prepares a request for a handler: splits the request in two parts, or returns the error.
 pub async fn split_request(
     request: crate::handler::Request,
     bounds: &CallLimits,
 ) -> Result<(ScriptRequest, LocalRequestParts), HandlerError> {
-    // It is to send back what came, passwords and all.
+    // A response to TRACE would contain the request, including passwords.
     if request.method == Method::Trace {
         return Err(HandlerError::new("script", Reject::METHOD_NOT_ALLOWED));
     }
-    // Only such a body may meet the disk.
+    // Only a body of unknown length may be written to the disk.
     let is_unknown = request.length == BodyLength::Chunked;
     let line =
         is_unknown.then(|| line(request.method, &request.raw_path, request.query.as_deref()));

@@ -1,9 +1,9 @@
-//! Git over HTTP: clone, fetch and push of the repositories of a folder, by `git http-backend`.
+//! Git over HTTP: clone, fetch and push for the repositories of a folder, by `git http-backend`.
 //!
-//! Of what that program can do only the smart protocol is asked for, and it is asked for one
-//! repository that was found here: links out of the folder, hidden names, and repositories inside of
-//! repositories (whose content a stranger may have pushed) aren't there. It gets an environment of
-//! its own, so that neither a user's configuration nor a client's fields reach git or its hooks.
+//! Only the smart protocol is offered, and `git http-backend` gets one repository, located by the server.
+//! Links out of the folder, hidden names, and repositories inside other repositories are not found; a
+//! stranger may have pushed the content of an inner repository. `git http-backend` runs with a separate
+//! environment, so neither a user's configuration nor a client's fields reach git or its hooks.
 
 use crate::handler::call::process::{FindProcessFn, ProcessRunner, ProcessSpec, search_path};
 use crate::handler::call::request::ScriptRequest;
@@ -25,49 +25,49 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The repositories of a folder.
+/// Handler of the repositories of a folder.
 pub struct GitHttpHandler {
     settings: Arc<GitSettings>,
 }
 
-/// What holds for all of them.
+/// Settings of all repositories of a folder.
 pub struct GitSettings {
-    /// Where git is run.
+    /// Runner of the git processes.
     pub programs: Arc<ProcessRunner>,
-    /// The bounds of a call.
+    /// Limits of a call.
     pub bounds: CallLimits,
-    /// The folder that they lie in.
+    /// Folder of the repositories.
     pub root: SiteRoot,
-    /// The path on the site that stands for it, without a slash at its end.
+    /// Path of the folder on the site, without a slash at its end.
     pub prefix: Box<[u8]>,
-    /// `git-http-backend`.
+    /// The program `git-http-backend`.
     pub program: PathBuf,
-    /// Also those that aren't marked with `git-daemon-export-ok`.
+    /// True if repositories without the file `git-daemon-export-ok` are exported too.
     pub exports_all: bool,
-    /// Who has logged in may push.
+    /// True if authenticated users may push.
     pub push: bool,
-    /// Variables beside those of the request, for hooks.
+    /// Variables for hooks, in addition to the variables of the request.
     pub variables: Vec<(String, String)>,
-    /// Where pushes are told, if anything is deployed.
+    /// Notifier of pushes; None if no push triggers a deployment.
     pub pushes: Option<PushNotifier>,
-    /// Files of the server's own, which are in no repository.
+    /// Secret files of the server, served as part of no repository.
     pub secrets: SecretPaths,
-    /// Some repositories are guarded apart from the folder: neither a link to one of them nor its name
-    /// without `.git` is a way round.
+    /// True if some repositories have guards apart from the folder's guards. A link to a guarded
+    /// repository, or its name without `.git`, does not bypass the guards.
     pub is_guarded: bool,
 }
 
-/// A repository that was found and is exported.
+/// A located and exported repository.
 pub(super) struct ExportedRepository {
-    /// git's own files of it: absolute, without links.
+    /// Folder with the repository's git files: absolute, without links.
     pub(super) folder: PathBuf,
-    /// Names below the folder of repositories that it has or may be asked for by. Guards of each of
-    /// them protect it. None where nothing is guarded.
+    /// Names of the repository below the folder, including alternative names. The guards of each name
+    /// protect the repository. Empty if no repository is guarded.
     pub(super) names: Vec<Vec<u8>>,
 }
 
 impl ExportedRepository {
-    /// The same on the site, with what follows in the path.
+    /// Returns the paths of `names` on the site, each followed by `rest`.
     pub(super) fn guarded_paths(names: &[Vec<u8>], prefix: &[u8], rest: &[u8]) -> Vec<Vec<u8>> {
         let on_site = |name: &Vec<u8>| [prefix, b"/", name.as_slice(), rest].concat();
         names.iter().map(on_site).collect()
@@ -75,14 +75,14 @@ impl ExportedRepository {
 }
 
 impl GitHttpHandler {
-    /// With these settings.
+    /// Creates the handler with `settings`.
     pub fn new(settings: GitSettings) -> GitHttpHandler {
         GitHttpHandler {
             settings: Arc::new(settings),
         }
     }
 
-    /// The same repositories in a browser.
+    /// Returns a handler with web pages of the repositories.
     pub fn pages(
         &self,
         own: crate::handler::git::browse::handler::BrowseSettings,
@@ -91,7 +91,8 @@ impl GitHttpHandler {
     }
 }
 
-/// Is it git that asks? `path` is below the route. What remains is for a browser.
+/// Returns true if a request for `path`, below the route, comes from a git client. All other requests come
+/// from browsers.
 pub fn is_smart_http(method: Method, path: &[u8], query: Option<&[u8]>) -> bool {
     let of_service = || query.is_some_and(|query| query.starts_with(b"service="));
     let is_any = |of: &[&str]| of.iter().any(|it| path.ends_with(it.as_bytes()));
@@ -109,7 +110,8 @@ impl Handler for GitHttpHandler {
 
 async fn run(settings: Arc<GitSettings>, mut request: Request) -> Result<Response, HandlerError> {
     let refused = |reject| HandlerError::new("git", reject);
-    // Before the body is waited for: most of what is asked in vain has none, but some may be large.
+    // Checks the request before the body arrives: most requests with an error have no body, but some bodies
+    // are large.
     let path = request.target_path().strip_prefix(&*settings.prefix);
     let path = path.unwrap_or_default();
     let query = request.query.as_deref();
@@ -122,7 +124,7 @@ async fn run(settings: Arc<GitSettings>, mut request: Request) -> Result<Respons
         let (looking, name) = (Arc::clone(&settings), wanted.name.clone());
         let found = settings.programs.look(move || looking.locate(&name)).await;
         let found = match found {
-            // Without a login nothing tells whether there is such a repository.
+            // Without a login, the response must not reveal the existence of a repository.
             Err(_) if wanted.is_push && request.user.is_none() => {
                 return Err(refused(Reject::PUSH_DENIED));
             }
@@ -138,7 +140,7 @@ async fn run(settings: Arc<GitSettings>, mut request: Request) -> Result<Respons
         return Err(refused(Reject::PUSH_DENIED));
     }
     let mut bounds = settings.bounds.clone();
-    // git reads to the end of its input, and is to see a large push as it comes.
+    // git reads its input to the end, and should get a large push while the push arrives.
     bounds.room = None;
     if wanted.is_first {
         bounds.held_bytes = limits::GIT_REFS_BUFFER_BYTES;
@@ -153,7 +155,8 @@ async fn run(settings: Arc<GitSettings>, mut request: Request) -> Result<Respons
     let find: FindProcessFn = Box::new(move |asked| settings.order(asked, &wanted, located));
     let running = programs.run(Arc::clone(&asked), here, bounds, find);
     let response = running.await?;
-    // What was asked for is there and is asked of git as it wants it: the repository is damaged.
+    // The repository was found, and git got a well-formed request. A 404 from git therefore means a damaged
+    // repository.
     if *response.status == Status::NOT_FOUND {
         let why = format!("{}: git takes it for no repository", asked.line());
         return Err(HandlerError::because("git", Reject::SCRIPT_FAILED, why));
@@ -164,18 +167,18 @@ async fn run(settings: Arc<GitSettings>, mut request: Request) -> Result<Respons
     })
 }
 
-/// What the smart protocol knows to ask for (gitprotocol-http).
+/// A request of the smart protocol (gitprotocol-http).
 #[derive(Debug, PartialEq, Eq)]
 struct ServiceRequest {
-    /// Of which repository, below the folder.
+    /// Name of the repository, below the folder.
     name: Vec<u8>,
-    /// What follows the repository's path.
+    /// Path after the repository's path.
     service_path: &'static str,
-    /// The only query that there may be.
+    /// The only permitted query.
     query: &'static str,
-    /// Something is to be written.
+    /// True for a push.
     is_push: bool,
-    /// The question that every exchange begins with.
+    /// True for the ref advertisement at the beginning of every exchange.
     is_first: bool,
 }
 
@@ -185,7 +188,7 @@ impl ServiceRequest {
             let name = path.strip_suffix(service_path.as_bytes())?;
             Some((name.strip_prefix(b"/")?, *service_path))
         });
-        // A file of the repository, as clients ask for it that know nothing better, or anything else.
+        // A file of the repository, requested by a client of the dumb protocol, or an unrelated path.
         let (name, service_path) = found.ok_or(Reject::NOT_FOUND)?;
         let is_first = service_path == FIRST;
         let (right, query) = match (is_first, query) {
@@ -214,7 +217,7 @@ const UPLOAD: &[u8] = b"service=git-upload-pack";
 const RECEIVE: &[u8] = b"service=git-receive-pack";
 
 impl GitSettings {
-    /// Whose end is to be told, if this is a push and anything is deployed.
+    /// Starts the tracking of a push, if the request is a push and pushes trigger deployments.
     fn push_begins(&self, wanted: &ServiceRequest) -> Option<ActivePush> {
         let pushes = self.pushes.as_ref();
         let pushes = pushes.filter(|_| wanted.is_push && !wanted.is_first)?;
@@ -222,7 +225,7 @@ impl GitSettings {
         Some(pushes.begin(repository))
     }
 
-    /// How git is run for this. Blocks while the disk is asked.
+    /// Returns the git process for the request. Blocks on disk access.
     fn order(
         &self,
         asked: &ScriptRequest,
@@ -244,7 +247,7 @@ impl GitSettings {
             variables: self.variables(asked, wanted, &folder),
             folder: c_string(&folder)?,
             grace: match wanted.is_push {
-                // On a signal git leaves behind what it has received so far.
+                // On a signal, git leaves the data received so far on the disk.
                 true => Duration::from_secs(limits::GIT_END_SECONDS),
                 false => Duration::ZERO,
             },
@@ -253,18 +256,18 @@ impl GitSettings {
         })
     }
 
-    /// The repository with this name, if it may be seen.
+    /// Returns the exported repository with the name `name`.
     fn locate(&self, name: &[u8]) -> Result<ExportedRepository, HandlerError> {
         let found = self.find(name);
         let found = found.map_err(|reject| HandlerError::new("git", reject))?;
         self.exported(&found)
     }
 
-    /// The same, where its folder is known.
+    /// Returns the repository with the folder `found`, if the repository is exported.
     pub(super) fn exported(&self, found: &[u8]) -> Result<ExportedRepository, HandlerError> {
         if !self.exports_all && !self.is_marked(found) {
             let folder = self.root.path().join(OsStr::from_bytes(found));
-            // To the client it is one that isn't there.
+            // The client gets the error of a missing repository.
             let why = format!(
                 "{} isn't exported: make the file git-daemon-export-ok in it, or say export = \"all\"",
                 folder.display()
@@ -279,8 +282,8 @@ impl GitSettings {
         })
     }
 
-    /// What guards may call the repository whose folder was found under this name, and really lies
-    /// there. None where nothing is guarded.
+    /// Returns all names of a repository to check against guards. `found` is the repository's folder as
+    /// found, and `real` is the folder without links. Empty if no repository is guarded.
     pub(super) fn guarded_names(&self, found: &[u8], real: &Path) -> Vec<Vec<u8>> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         if !self.is_guarded {
@@ -288,7 +291,7 @@ impl GitSettings {
         }
         for folder in [Some(found), self.root.below(real)].into_iter().flatten() {
             let name = folder.strip_suffix(b"/.git").unwrap_or(folder);
-            // The shorter name is this repository's too, unless there is a folder of that name.
+            // The name without `.git` also leads to the repository, unless a folder has the shorter name.
             let short = name.strip_suffix(b".git");
             let is_other = |short: &&[u8]| self.is(FileType::Directory, short) != Ok(false);
             let short = short.filter(|short| !is_other(short));
@@ -301,8 +304,8 @@ impl GitSettings {
         names
     }
 
-    /// The folder of git's own files of this repository: itself if it is bare, else `.git` in it. As
-    /// everywhere with git, the ending `.git` of a name may be left out.
+    /// Returns the folder with the git files of a repository: the repository itself if bare, or else its
+    /// `.git` folder. A client may omit the extension `.git` of the name, as everywhere in git.
     fn find(&self, name: &[u8]) -> Result<Vec<u8>, Reject> {
         for (at, part) in parts(name) {
             if part.is_empty() {
@@ -311,7 +314,7 @@ impl GitSettings {
             if part[0] == b'.' {
                 return Err(Reject::DOTFILE);
             }
-            // What lies in a repository is its content, whatever it looks like.
+            // A repository's files are its content, even if the files look like another repository.
             if at > 0 {
                 let above = &name[..at - 1];
                 if !self.is(FileType::Directory, above)? || self.git_folder(above)?.is_some() {
@@ -340,7 +343,7 @@ impl GitSettings {
         self.root.open_handle(&mark).is_ok()
     }
 
-    /// Is there something of this kind?
+    /// Returns true if `path` exists and has the file type `kind`.
     pub(super) fn is(&self, kind: FileType, path: &[u8]) -> Result<bool, Reject> {
         let seen = match self.root.open_handle(path) {
             Ok(seen) => seen,
@@ -351,7 +354,7 @@ impl GitSettings {
         Ok(FileType::from_raw_mode(status.st_mode) == kind)
     }
 
-    /// All that git is told.
+    /// Returns the environment of the git process.
     fn variables(
         &self,
         asked: &ScriptRequest,
@@ -366,15 +369,15 @@ impl GitSettings {
         all.push("GIT_PROJECT_ROOT", folder.as_os_str().as_bytes());
         all.push("PATH_INFO", wanted.service_path.as_bytes());
         all.push("QUERY_STRING", wanted.query.as_bytes());
-        // That was our question.
+        // The server has already checked the export.
         all.push("GIT_HTTP_EXPORT_ALL", b"1");
         all.push("REMOTE_ADDR", asked.peer.to_string().as_bytes());
         if let Some(user) = &asked.user {
             all.push("AUTH_TYPE", b"Basic");
             all.push("REMOTE_USER", user.as_bytes());
         }
-        // A push is read to its end, whatever its length: http-backend, told to expect more than what
-        // comes before the client leaves, would wait for it for ever and not sleep.
+        // A push has no CONTENT_LENGTH, so that http-backend reads to the end of its input. With a length,
+        // http-backend would loop for ever without sleeping after a client's early disconnect.
         if let Some(length) = asked.length.filter(|_| !wanted.is_push) {
             all.push("CONTENT_LENGTH", length.to_string().as_bytes());
         }
@@ -395,16 +398,16 @@ impl GitSettings {
         all
     }
 
-    /// Settings of git that hold whatever the repository says.
+    /// Adds settings of git with priority over the repository's configuration.
     fn push_config(&self, all: &mut Environment, folder: &Path, has_logged_in: bool) {
-        // The operator named the folder, so it is no surprise that it belongs to somebody else. Old
-        // versions compare with the path as it was given, which is `.` where one part of git calls
-        // the next; newer ones take that for the folder that they stand in.
+        // The operator chose the folder, so another owner of the folder is acceptable. Old versions of git
+        // compare `safe.directory` with the path as given, and the path is `.` where one git process starts
+        // another. Newer versions resolve `.` to the current folder.
         let safe = |path: &[u8]| ("safe.directory", path.to_vec());
         let mut config = vec![
             safe(folder.as_os_str().as_bytes()),
             safe(b"."),
-            // Without it `--filter` is ignored; it makes answers smaller.
+            // Without the setting, git ignores `--filter`. A filter makes responses smaller.
             ("uploadpack.allowFilter", b"true".to_vec()),
         ];
         config.extend(PACKING.map(|(key, value)| (key, value.to_vec())));
@@ -419,16 +422,16 @@ impl GitSettings {
     }
 }
 
-/// What git may take of the machine to make a pack or to read one, within the bounds of its process:
-/// one thread, and so much memory to look for differences. By default git takes a thread for each
-/// processor, and each looks in as many bytes as ten objects have.
+/// Limits of git's resources for writing or reading a pack, within the limits of the process: one thread,
+/// and 64 MiB of window memory for the delta search. By default, git uses one thread per processor, and the
+/// window of each thread holds ten objects of any size.
 const PACKING: [(&str, &[u8]); 2] = [("pack.threads", b"1"), ("pack.windowMemory", b"64m")];
 
-/// Which filters of a partial clone are for clients that haven't logged in: those that git can apply
-/// while it walks over the objects once, and to a bitmap (git-config, `uploadpackfilter`). For a
-/// filter by a list of patterns (`sparse:oid`) git compares every path of every commit with each of
-/// them, and a deep `tree:N` may have git walk over a folder once for each depth. An operator can allow
-/// one more in the repository's own configuration, by its name.
+/// Partial-clone filters for clients without a login: the filters that git can apply in one walk over the
+/// objects, and to a bitmap (git-config, `uploadpackfilter`). For a filter with a list of patterns
+/// (`sparse:oid`), git compares every path of every commit with each pattern. A deep `tree:N` may make git
+/// walk a folder once for each depth. An operator can allow another filter by name in the repository's
+/// configuration.
 const FILTERS: [(&str, &[u8]); 5] = [
     ("uploadpackfilter.allow", b"false"),
     ("uploadpackfilter.blob:none.allow", b"true"),
@@ -437,19 +440,20 @@ const FILTERS: [(&str, &[u8]); 5] = [
     ("uploadpackfilter.tree.maxDepth", b"0"),
 ];
 
-/// The client's fields that git looks at.
+/// Request fields passed to git.
 const FIELDS: [(&str, &str); 2] = [
     ("content-type", "CONTENT_TYPE"),
     ("content-encoding", "HTTP_CONTENT_ENCODING"),
 ];
 
-/// `version=2`, and whatever else is separated by colons.
+/// Returns true if `value` is safe as a Git-Protocol field: `version=2`, and other keys separated by
+/// colons.
 fn is_protocol(value: &[u8]) -> bool {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"=:._-".contains(byte);
     value.len() <= limits::GIT_PROTOCOL_BYTES_MAX && value.iter().all(is_plain)
 }
 
-/// The components of a path, each with where it begins.
+/// Returns the components of a path, each with its start offset.
 pub(super) fn parts(name: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut at = 0;
     name.split(|byte| *byte == b'/').map(move |part| {
@@ -459,14 +463,14 @@ pub(super) fn parts(name: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// Does the folder look like a repository, bare or not?
+/// Returns true if `folder` looks like a repository, bare or not.
 pub fn is_repository(folder: &Path) -> bool {
     [folder.join(".git"), folder.to_owned()]
         .iter()
         .any(|it| it.join("HEAD").is_file() && it.join("objects").is_dir())
 }
 
-/// Where git is, or why not and what to do.
+/// Returns the path of git, or the problem and advice to fix the problem.
 pub fn find_git() -> Result<PathBuf, (String, &'static str)> {
     let path = search_path();
     let mut programs = std::env::split_paths(&path).map(|folder| folder.join("git"));
@@ -476,7 +480,8 @@ pub fn find_git() -> Result<PathBuf, (String, &'static str)> {
     })
 }
 
-/// Where `git-http-backend` is, or why not and what to do. Asks git, which takes a moment.
+/// Returns the path of `git-http-backend`, or the problem and advice to fix the problem. Runs git, which
+/// takes a moment.
 pub fn find_http_backend() -> Result<PathBuf, (String, &'static str)> {
     let path = search_path();
     let git = find_git()?;

@@ -1,8 +1,9 @@
-//! CGI (RFC 3875): scripts of a folder, or of a site by their endings, run one by one.
+//! CGI (RFC 3875): scripts of a folder, or scripts of a site selected by extension, with one process per
+//! request.
 //!
-//! A script is found by the components of the path: the first that is a file is it, and what follows
-//! is its PATH_INFO. The rules of a site hold for it too: hidden names aren't there, and no link
-//! leads out. A file that can't be run is refused; its content is never sent.
+//! The first component of the path that is a file is the script, and the rest of the path is PATH_INFO. The
+//! rules of a site apply: hidden names are not found, and links must not lead out of the folder. A file
+//! that cannot be executed is refused; the file's content is never sent.
 
 use crate::handler::call::process::{FindProcessFn, ProcessRunner, ProcessSpec, search_path};
 use crate::handler::call::request::{ScriptLocation, ScriptRequest};
@@ -21,50 +22,53 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The scripts of a folder.
+/// Handler of the scripts of a folder.
 pub struct CgiHandler {
     settings: Arc<CgiSettings>,
 }
 
-/// What holds for all of them.
+/// Settings of all scripts of a folder.
 pub struct CgiSettings {
-    /// Where they are run.
+    /// Runner of the script processes.
     pub programs: Arc<ProcessRunner>,
-    /// The bounds of a call.
+    /// Limits of a call.
     pub bounds: CallLimits,
-    /// The folder that they lie in.
+    /// Folder of the scripts.
     pub root: SiteRoot,
-    /// The path on the site that stands for it, without a slash at its end.
+    /// Path of the folder on the site, without a slash at its end.
     pub prefix: Box<[u8]>,
-    /// The folder that paths of the site lie in.
+    /// Folder with the site's files.
     pub document_root: PathBuf,
-    /// Endings of names, each with what runs such a file; what has none of them is run itself.
+    /// Extensions, each with the interpreter of its files. A file without a listed extension is executed
+    /// directly.
     pub interpreters: Vec<(String, PathBuf)>,
-    /// Variables beside those of the request.
+    /// Variables in addition to the variables of the request.
     pub variables: Vec<(String, String)>,
-    /// Files of the server's own, which are never run.
+    /// Secret files of the server, never executed.
     pub secrets: SecretPaths,
-    /// Some scripts of the folder are guarded apart from it: a link to one of them is no way round.
+    /// True if some scripts have guards apart from the folder's guards. A link to a guarded script does not
+    /// bypass the guards.
     pub is_guarded: bool,
 }
 
-/// A file that was found.
+/// A script found for a path.
 struct ScriptMatch {
-    /// Below the folder.
+    /// Path of the file below the folder.
     file: Vec<u8>,
     path_info: Vec<u8>,
 }
 
-/// Where a script lies.
+/// Location of a script.
 struct ScriptFile {
-    /// Absolute, without links.
+    /// Path of the file: absolute, without links.
     file: PathBuf,
-    /// On the site, with what follows it; none if it lies outside of the folder.
+    /// Paths on the site to check against guards, with PATH_INFO. Empty if the file lies outside of the
+    /// folder.
     guarded_paths: Vec<Vec<u8>>,
 }
 
 impl CgiHandler {
-    /// With these settings.
+    /// Creates the handler with `settings`.
     pub fn new(settings: CgiSettings) -> CgiHandler {
         CgiHandler {
             settings: Arc::new(settings),
@@ -82,7 +86,7 @@ async fn run(settings: Arc<CgiSettings>, mut request: Request) -> Result<Respons
     let (programs, bounds) = (Arc::clone(&settings.programs), settings.bounds.clone());
     let script = request.script.take();
     let mut admitted = None;
-    // The site itself has put its own scripts before its guards.
+    // For a script of a site, dispatch has already checked the guards.
     if settings.is_guarded && script.is_none() {
         let (path, looking) = (request.target_path().to_vec(), Arc::clone(&settings));
         let located = programs.look(move || looking.located(&path)).await?;
@@ -90,7 +94,7 @@ async fn run(settings: Arc<CgiSettings>, mut request: Request) -> Result<Respons
         request.user = request.user.or(user);
         admitted = Some(located.file);
     } else if request.length == BodyLength::Chunked {
-        // It may go to the disk, but not for a script that isn't there.
+        // The body may be spooled to the disk, but not for a missing script.
         let (path, script) = (request.target_path().to_vec(), script.clone());
         let settings = Arc::clone(&settings);
         let look = move || settings.found(&path, script).map(drop);
@@ -102,8 +106,8 @@ async fn run(settings: Arc<CgiSettings>, mut request: Request) -> Result<Respons
 }
 
 impl CgiSettings {
-    /// Which program is to be run, and how. Blocks while the disk is asked.
-    /// Where guards were asked about a file, it must still be that one.
+    /// Returns the process for a request. Blocks on disk access. If guards were checked for the file
+    /// `admitted`, the script must still be the file `admitted`.
     fn order(
         &self,
         asked: &ScriptRequest,
@@ -141,7 +145,7 @@ impl CgiSettings {
         })
     }
 
-    /// The file that a request for this path is for. Blocks as well.
+    /// Returns the script for `path`. Blocks on disk access.
     fn found(&self, path: &[u8], script: Option<Script>) -> Result<ScriptMatch, HandlerError> {
         let found = match script {
             Some(script) => self.of_site(script),
@@ -150,13 +154,13 @@ impl CgiSettings {
         found.map_err(|reject| HandlerError::new("script", reject))
     }
 
-    /// Where the file really lies.
+    /// Returns the path of the file without links.
     fn real(&self, found: &ScriptMatch) -> Result<PathBuf, HandlerError> {
         let real = self.secrets.check(&self.root, &found.file);
         real.map_err(|why| HandlerError::new("script", why.reject()))
     }
 
-    /// The file for this path, and what its guards are to be asked about. Blocks as well.
+    /// Returns the script for `path`, with the paths to check against guards. Blocks on disk access.
     fn located(&self, path: &[u8]) -> Result<ScriptFile, HandlerError> {
         let found = self.found(path, None)?;
         let file = self.real(&found)?;
@@ -190,7 +194,7 @@ impl CgiSettings {
         variables
     }
 
-    /// The first component of this path that is a file.
+    /// Returns the script for `path`: the first component that is a file.
     fn find(&self, path: &[u8]) -> Result<ScriptMatch, Reject> {
         let path = path.strip_prefix(b"/").unwrap_or(path);
         let mut end = 0;
@@ -224,7 +228,7 @@ impl CgiSettings {
         }
     }
 
-    /// Is this a file, as against a folder?
+    /// Returns true for a regular file and false for a folder.
     fn is_file(&self, path: &[u8]) -> Result<bool, Reject> {
         let seen = self.root.open_handle(path).map_err(|why| why.reject())?;
         let status = fstat(&seen).map_err(|_| Reject::UNREADABLE)?;
@@ -236,7 +240,8 @@ impl CgiSettings {
     }
 }
 
-/// Does a file's name end so? In any case: where `.php` is run, the source of `A.PHP` isn't sent.
+/// Returns true if `name` ends with `ending`, ignoring case. Case is ignored because the source of `A.PHP`
+/// must not be sent where `.php` is executed.
 pub fn has_ending(name: &[u8], ending: &str) -> bool {
     let start = name.len().checked_sub(ending.len());
     start.is_some_and(|start| name[start..].eq_ignore_ascii_case(ending.as_bytes()))

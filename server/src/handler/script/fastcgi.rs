@@ -1,5 +1,5 @@
-//! FastCGI, and SCGI: scripts that a backend runs. Either all below a route's path is its own, or
-//! the files of the site with some endings are.
+//! FastCGI and SCGI: scripts run by a backend. The backend answers either all requests below a route's
+//! path, or requests for the site's files with certain extensions.
 
 use crate::base::admission::CallSlot;
 use crate::handler::call::body::budget::BodyReservation;
@@ -25,38 +25,38 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// What is spoken.
+/// Protocol of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BackendProtocol {
-    /// Records.
+    /// FastCGI, with records.
     FastCgi,
-    /// A netstring, and then what CGI has.
+    /// SCGI: a netstring with the variables, then the input and output of CGI.
     Scgi,
 }
 
-/// A backend behind a route.
+/// Handler of a route with a backend.
 pub struct FastCgiHandler {
     settings: Arc<FastCgiSettings>,
 }
 
-/// How a backend is asked.
+/// Settings of a backend's route.
 pub struct FastCgiSettings {
-    /// Whom.
+    /// The backend.
     pub backend: Arc<Backend>,
-    /// In which language.
+    /// Protocol of the backend.
     pub protocol: BackendProtocol,
-    /// The bounds of a call.
+    /// Limits of a call.
     pub bounds: CallLimits,
-    /// The route's path, without a slash at its end.
+    /// Path of the route, without a slash at its end.
     pub prefix: Box<[u8]>,
-    /// The folder that paths of the site lie in, as the backend sees it.
+    /// Folder with the site's files, as seen by the backend.
     pub root: Box<[u8]>,
-    /// Variables beside those of the request.
+    /// Variables in addition to the variables of the request.
     pub variables: Vec<(String, String)>,
 }
 
 impl FastCgiHandler {
-    /// With these settings.
+    /// Creates the handler with `settings`.
     pub fn new(settings: FastCgiSettings) -> FastCgiHandler {
         FastCgiHandler {
             settings: Arc::new(settings),
@@ -77,7 +77,7 @@ async fn run(
     let script = request.script.take();
     let (asked, mut here) = split_request(request, &settings.bounds).await?;
     let asked = Arc::new(asked);
-    // What was asked for twice must not be done twice.
+    // A retry must not repeat an unsafe request.
     let mut may_retry = asked.method.is_safe() && here.body.is_none();
     let keep = match settings.protocol {
         BackendProtocol::FastCgi => settings.backend.reuse_policy_for(may_retry),
@@ -91,7 +91,7 @@ async fn run(
         let slot = settings.backend.enter(client, settings.bounds.queue);
         let slot = RequestBody::queued(&mut body, slot).await;
         let slot = slot.map_err(|busy| HandlerError::new(NAME, busy.into()))?;
-        // Only a connection that was kept may be gone by now.
+        // Only a kept connection may already be closed, and only then is the request needed for a retry.
         let told = match keep != ReusePolicy::Never && may_retry {
             true => head.clone(),
             false => std::mem::take(&mut head),
@@ -106,7 +106,7 @@ async fn run(
         }
         let exchange = ScriptCall::new(talk, &asked, settings.bounds.clone());
         match exchange.answer(here.inside.clone()).await {
-            // The connection is none any more, and may not have been when this was said.
+            // The backend closed the connection, perhaps before the request was sent.
             Err(fault) if fault.retry && may_retry => settings.backend.lost(),
             other => return other,
         }
@@ -114,7 +114,7 @@ async fn run(
 }
 
 impl FastCgiSettings {
-    /// The request as the backend gets it, without its body.
+    /// Returns the encoded request without its body.
     fn request(&self, asked: &ScriptRequest, script: Option<Script>, stays: bool) -> Vec<u8> {
         let rest = asked.path.strip_prefix(&*self.prefix).unwrap_or_default();
         let (name, path_info) = match &script {
@@ -168,46 +168,46 @@ impl FastCgiSettings {
     }
 }
 
-/// A request is said on so many connections that have been used before, and then on a new one: what
-/// ends them all may be the request.
+/// Maximum number of attempts on kept connections, before a new connection is used. The request itself may
+/// be the reason for the closed connections.
 const KEPT_TRIES: u32 = 2;
 
-/// What a backend is called in the log.
+/// Name of a backend in the log.
 const NAME: &str = "backend";
 
-/// One request on a connection.
+/// A request on a connection.
 struct FastCgiTransaction {
-    /// None before it is there, and when it has been given back.
+    /// The connection; None before connecting, and after the connection is given back.
     link: Option<Conn>,
     slot: Option<CallSlot>,
     backend: Arc<Backend>,
     protocol: BackendProtocol,
-    /// Whether the connection is for others when this is over.
+    /// Policy for the connection after the end of the call.
     keep: ReusePolicy,
-    /// So many bytes, the end of a body that there isn't, are said by themselves.
+    /// Number of bytes at the end of `out` that are sent separately: the end marker of an empty body.
     apart: usize,
-    /// The number of this request on its connection.
+    /// Number of the request on the connection (the FastCGI request ID).
     request: u16,
-    /// The connection has ended, and perhaps nobody has read this.
+    /// True if the connection has ended, and the backend may not have read the request.
     may_be_unheard: bool,
-    /// On its way to the backend.
+    /// Bytes to be sent to the backend.
     out: Vec<u8>,
     out_at: usize,
-    /// The rest of the request's body.
+    /// Rest of the request's body.
     reader: Option<RatedBody>,
     chunk: Vec<u8>,
-    /// Of what was gathered, while that is in `out`.
+    /// Reservation of the body's first part, while `out` holds the part.
     share: Option<BodyReservation>,
-    /// All of it is in `out`.
+    /// True if `out` holds the end of the request.
     is_told: bool,
-    /// From the backend, and how far it was looked at.
+    /// Bytes from the backend. The bytes from `input_at` to `input_end` are not decoded.
     input: Vec<u8>,
     input_at: usize,
     input_end: usize,
     decoder: FastCgiDecoder,
     end: Option<FastCgiEnd>,
     is_malformed: bool,
-    /// The body can't be read back from where it was kept.
+    /// True if the spooled body cannot be read back.
     is_lost: bool,
     said: StderrLog,
 }
@@ -232,7 +232,7 @@ impl FastCgiTransaction {
             backend: Arc::clone(&settings.backend),
             protocol: settings.protocol,
             keep,
-            // So it can be seen whether the rest is read.
+            // A separate end marker shows whether the backend has read the end of the request.
             apart: match keep == ReusePolicy::Handover && is_all {
                 true => fastcgi::HEADER_BYTES,
                 false => 0,
@@ -264,8 +264,8 @@ impl FastCgiTransaction {
         talk
     }
 
-    /// Says what is to be said first on a connection that was kept, if there is one. One that has gone
-    /// has seen nothing of it, and so the next may be told, whatever it is.
+    /// Sends the beginning of the request on a kept connection. Returns false if no connection is
+    /// available. A closed connection has received nothing, so any request may go to the next connection.
     fn begin_kept(&mut self) -> bool {
         while let Some(kept) = self.backend.take_idle(self.keep) {
             if self.begin(kept) {
@@ -276,7 +276,7 @@ impl FastCgiTransaction {
         false
     }
 
-    /// The same on a new connection, if there is one without waiting.
+    /// Sends the beginning of the request on a new connection, if connecting is possible without waiting.
     fn begin_now(&mut self) -> bool {
         let new = self.backend.connect_now();
         new.is_some_and(|new| self.begin(new))
@@ -289,14 +289,14 @@ impl FastCgiTransaction {
         };
         match link {
             Ok(link) => {
-                // Whether half of it is read can't be told.
+                // Partial reads of the request cannot be detected.
                 if self.keep == ReusePolicy::Handover && said + self.apart >= self.out.len() {
                     self.backend.begins(&link);
                 }
                 self.link = Some(link);
                 self.out_at = said;
             }
-            // It has heard of the request, and may do what it says.
+            // The backend has received the request and may execute the request.
             Err(error) => {
                 log::error!(
                     "{}: its answer can't be waited for: {error}",
@@ -308,7 +308,7 @@ impl FastCgiTransaction {
         true
     }
 
-    /// The number of this request on a connection that has answered so many.
+    /// Sets the number of the request on a connection with `answers` answered requests.
     fn number(&mut self, answers: u32) {
         let was_used = answers > 0;
         let request = fastcgi::FIRST_REQUEST + (answers % u32::from(u16::MAX)) as u16;
@@ -318,7 +318,7 @@ impl FastCgiTransaction {
         self.decoder = FastCgiDecoder::new(request, was_used);
     }
 
-    /// Puts a part of the body into `out`.
+    /// Appends a part of the body to `out`.
     fn frame(&mut self) {
         match self.protocol {
             BackendProtocol::FastCgi => {
@@ -337,14 +337,14 @@ impl FastCgiTransaction {
         }
     }
 
-    /// Nobody listens any more: what is still to be sent is not.
+    /// Discards all unsent data, because the backend no longer reads.
     fn be_silent(&mut self) {
         self.reader = None;
         self.is_told = true;
         self.out_at = self.out.len();
     }
 
-    /// Looks at what has come, up to `into`'s length of it; None when there is no more.
+    /// Decodes received data into `into`. Returns None if no output is left.
     fn take(&mut self, into: &mut [u8]) -> Option<usize> {
         while self.input_at < self.input_end && self.end.is_none() && !self.is_malformed {
             let end = self.input_end.min(self.input_at + into.len());
@@ -381,7 +381,7 @@ impl FastCgiTransaction {
         None
     }
 
-    /// The rest of what the backend says, which nobody wants.
+    /// Reads and discards the rest of the backend's output.
     async fn drain(mut self) {
         let mut nowhere = vec![0; limits::PROGRAM_CHUNK_BYTES];
         poll_fn(|cx| {
@@ -398,7 +398,7 @@ impl FastCgiTransaction {
         self.give_back();
     }
 
-    /// Keeps the connection for the next call, if that can be.
+    /// Keeps the connection for the next call, if the connection is reusable.
     fn give_back(mut self) {
         let is_clean = self.is_told && self.out_at == self.out.len();
         let is_over =
@@ -409,7 +409,7 @@ impl FastCgiTransaction {
         {
             self.backend.put_idle(link, self.keep);
         }
-        // Who waits for the place finds the connection.
+        // The place is freed last, so that a waiting call finds the connection.
         self.slot = None;
     }
 }
@@ -427,7 +427,7 @@ impl Transport for FastCgiTransaction {
                         self.out_at += written;
                         has_moved = true;
                     }
-                    // It may have said why before it left.
+                    // The backend may have sent the reason before closing the connection.
                     Poll::Ready(Err(_)) => self.be_silent(),
                 }
                 continue;
@@ -444,7 +444,8 @@ impl Transport for FastCgiTransaction {
                 Poll::Pending => break,
                 Poll::Ready(Ok(PipeRead::Bytes(_))) => self.frame(),
                 Poll::Ready(Ok(PipeRead::End)) => self.finish_input(),
-                // Half a body is never to be taken for a whole one.
+                // The connection is closed, so that the backend never takes a partial body for a complete
+                // body.
                 Poll::Ready(Err(_)) => {
                     self.is_lost = reader.is_kept();
                     self.link = None;
@@ -477,7 +478,7 @@ impl Transport for FastCgiTransaction {
                 return Poll::Ready(0);
             };
             if self.end.is_some() || self.is_malformed {
-                // What it didn't want to read it won't any more.
+                // The backend will read no more of the body.
                 self.reader = None;
                 return Poll::Ready(0);
             }
@@ -525,7 +526,8 @@ impl Transport for FastCgiTransaction {
             Some(FastCgiEnd::Overloaded) => {
                 TransportEnd::Broken(Reject::BACKEND_BUSY, "it has too much to do".to_owned())
             }
-            // Whoever doesn't count may mean this one, but nobody can know that.
+            // A backend that ignores request numbers may have answered the present request, but the server
+            // cannot tell.
             Some(FastCgiEnd::OtherRequest) => {
                 let how = format!(
                     "{} ended another request than it was asked: `keep = 0` asks it once a connection",
@@ -551,7 +553,7 @@ impl Transport for FastCgiTransaction {
     fn finish_detached(self, patience: Duration) {
         match self.end {
             Some(_) => self.give_back(),
-            // What it has begun it may finish.
+            // The backend may finish its work.
             None => spawn_local_with_timeout(self.drain(), patience),
         }
     }

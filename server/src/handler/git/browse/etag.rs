@@ -1,5 +1,4 @@
-//! What tells one state of a page from another, and who may keep it for how long: its ETag and
-//! Cache-Control.
+//! Validation of pages: ETag and Cache-Control fields, and responses to conditional requests.
 
 use crate::base::digest::{Digest, hex};
 use crate::handler::git::browse::handler::BrowseSettings;
@@ -9,14 +8,14 @@ use crate::wire::fields::{Fields, items};
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 
-/// What tells one state of a page from another, under making.
+/// Digest of a page's state, for the ETag.
 pub struct EtagBuilder {
     digest: Digest,
     is_private: bool,
 }
 
 impl EtagBuilder {
-    /// Of a request; what the page shows is to be added.
+    /// Creates the digest of a request. The caller adds the data shown on the page.
     pub fn new(own: &BrowseSettings, request: &Request) -> EtagBuilder {
         let mut tag = EtagBuilder {
             digest: Digest::new(),
@@ -36,14 +35,14 @@ impl EtagBuilder {
         tag
     }
 
-    /// And of this.
+    /// Adds `part` to the digest.
     pub fn with(mut self, part: &[u8]) -> EtagBuilder {
         self.digest.update(&(part.len() as u64).to_le_bytes());
         self.digest.update(part);
         self
     }
 
-    /// As it is sent.
+    /// Finishes the digest and returns the page's validator.
     pub fn done(self) -> PageValidator {
         let digest = self.digest.finish();
         PageValidator {
@@ -56,7 +55,7 @@ impl EtagBuilder {
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What tells one state of a page from another, and who may keep it for how long.
+/// ETag of a page, with the conditions for caching the page.
 pub struct PageValidator {
     tag: String,
     is_private: bool,
@@ -64,7 +63,7 @@ pub struct PageValidator {
 }
 
 impl PageValidator {
-    /// The page can never be another one.
+    /// Marks the page as immutable.
     pub fn for_ever(self) -> PageValidator {
         PageValidator {
             is_immutable: true,
@@ -72,7 +71,7 @@ impl PageValidator {
         }
     }
 
-    /// Has the client this very state?
+    /// Returns true if If-None-Match in the field lines `asked` contains the page's ETag or `*`.
     pub fn is_known(&self, asked: &[u8]) -> bool {
         let lines = Fields(asked).all("if-none-match");
         let mut tags = lines.flat_map(items);
@@ -84,7 +83,7 @@ impl PageValidator {
         let keep = match (self.is_immutable, self.is_private) {
             (true, false) => "public, max-age=31536000, immutable",
             (true, true) => "private, max-age=31536000, immutable",
-            // Asked for again each time; and if git fails, an old one is better than none.
+            // A cache revalidates the page for every request, but may serve a stale page if git fails.
             (false, false) => "public, max-age=0, stale-if-error=60",
             (false, true) => "private, max-age=0",
         };
@@ -94,18 +93,18 @@ impl PageValidator {
         fields
     }
 
-    /// For who has it already.
+    /// Returns the 304 response for a client with the present page.
     pub fn not_modified(&self) -> Response {
         Response::new(Status::NOT_MODIFIED, self.fields(), ResponseBody::Empty)
     }
 
-    /// A response with it.
+    /// Adds the fields ETag and Cache-Control to a response.
     pub fn on(&self, mut response: Response) -> Response {
         response.fields.append(&self.fields());
         response
     }
 
-    /// The response, unless the client has it.
+    /// Returns the response, or a 304 response if the client has the present page.
     pub fn answer(&self, asked: &[u8], response: impl FnOnce() -> Response) -> Response {
         match self.is_known(asked) {
             true => self.not_modified(),

@@ -1,9 +1,10 @@
-//! Repositories in a browser: from a request to a page. First it is looked what lies there, then which
-//! commits are meant, and if the client or the page cache has that page already, that is all; else git
-//! is asked for what the page shows.
+//! Web pages of repositories: from a request to a page. The handler first looks up the repository on the
+//! disk, then resolves the commits of the page. If the client or the page cache already has the page, the
+//! handler answers without reading further data from git.
 //!
-//! An object is shown to whoever knows its whole name, be it reachable or not: git's own protocol
-//! (version 2) gives it too, so hiding it here would hide nothing.
+//! An object is shown to every client with the object's full name, even if the object is unreachable. Git's
+//! own protocol (version 2) sends unreachable objects as well, so hiding unreachable objects would protect
+//! no data.
 
 use crate::handler::call::request::ScriptRequest;
 use crate::handler::git::browse::etag::EtagBuilder;
@@ -26,30 +27,30 @@ use crate::wire::request_head::Method;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Shows the repositories of a folder.
+/// Handler of the web pages for the repositories of a folder.
 pub struct BrowseHandler {
     settings: Arc<GitSettings>,
     own: Arc<BrowseSettings>,
 }
 
-/// What holds for their pages.
+/// Settings of the web pages.
 pub struct BrowseSettings {
-    /// The ledger of who reads.
+    /// Limiter of git reads, per client and in total.
     pub readers: Arc<BrowseLimiter>,
-    /// The program.
+    /// The program `git`.
     pub git: PathBuf,
-    /// A folder for repositories of our own.
+    /// Folder with the bare sandbox repositories of the server.
     pub bare: PathBuf,
-    /// They aren't for everybody.
+    /// True if the repositories are not public.
     pub is_private: bool,
-    /// Heavy pages for one address in a minute.
+    /// Maximum number of heavy pages per client address and minute.
     pub heavy_per_minute: u32,
-    /// Pages for one address in a minute.
+    /// Maximum number of pages per client address and minute.
     pub pages_per_minute: u32,
 }
 
 impl BrowseHandler {
-    /// With these settings.
+    /// Creates the handler with the settings of the repositories and of their pages.
     pub fn new(settings: Arc<GitSettings>, own: BrowseSettings) -> BrowseHandler {
         BrowseHandler {
             settings,
@@ -137,7 +138,7 @@ async fn answer(
     }
 }
 
-/// The list of the repositories below a folder.
+/// Returns the list of the repositories below a folder.
 async fn list(
     settings: &Arc<GitSettings>,
     own: &BrowseSettings,
@@ -147,7 +148,7 @@ async fn list(
     is_allowed(own, request)?;
     let list = own.readers.list(settings, folder).await?;
     let list = readable(settings, request, list).await?;
-    // A folder with nothing in it for who asks is none.
+    // A folder without any repository readable by the client counts as missing.
     if list.all.is_empty() && !list.name.is_empty() {
         return Err(refused(Reject::NOT_FOUND));
     }
@@ -161,7 +162,7 @@ async fn list(
     }
 }
 
-/// Of a list, the repositories that the guards let this client read.
+/// Returns the repositories of a list that the guards let the client read.
 async fn readable(
     settings: &GitSettings,
     request: &Request,
@@ -172,19 +173,19 @@ async fn readable(
     }
     let mut all = Vec::new();
     for it in &list.all {
-        // What a link on its page leads to.
+        // Paths behind the links of the repository's page.
         let paths = ExportedRepository::guarded_paths(&it.guarded_names, &settings.prefix, b"/");
         match check_access(request, paths).await {
             Ok(_) => all.push(it.clone()),
             Err(fault) if matches!(fault.reject.status.0, 401 | 403 | 404) => {}
-            // Too much to do: a part of the list would look like all of it.
+            // Under overload the request fails, because a partial list would look complete.
             Err(fault) => return Err(fault),
         }
     }
     Ok(Arc::new(GitSettings::part(&list, all)))
 }
 
-/// The address of such a list.
+/// Redirects to the list of a folder, if the list is not empty.
 async fn with_slash_if_any(
     settings: &Arc<GitSettings>,
     own: &BrowseSettings,
@@ -213,10 +214,10 @@ fn is_allowed(own: &BrowseSettings, request: &Request) -> Result<(), HandlerErro
     asked.map_err(|why| own.readers.refused(why))
 }
 
-/// The page that is wanted of a repository.
+/// Returns the requested page of a repository.
 fn wanted(rest: &[u8], request: &Request) -> Result<PageUrl, HandlerError> {
     match rest {
-        // What git itself would ask for, and in another way.
+        // Requests of git clients, but with the wrong query or method.
         b"/info/refs" => return Err(refused(Reject::GIT_DUMB)),
         b"/git-upload-pack" | b"/git-receive-pack" => {
             return Err(refused(Reject::METHOD_NOT_ALLOWED));

@@ -1,4 +1,4 @@
-//! How pages and files are sent: their fields, and what a browser may do with them.
+//! Responses with pages and files: their fields and content security policies.
 
 use crate::handler::git::browse::limiter::BrowseLimiter;
 use crate::handler::git::browse::render::html::{STYLE, style_name};
@@ -15,7 +15,7 @@ pub(in crate::handler::git) fn refused(reject: Reject) -> HandlerError {
     HandlerError::new("git page", reject)
 }
 
-/// The same address with a slash at its end.
+/// Redirects to the request's address with a slash at the end of the path.
 pub(in crate::handler::git) fn with_slash(request: &Request) -> Response {
     let mut location = Vec::new();
     encode_path(request.target_path(), &mut location);
@@ -36,7 +36,8 @@ pub(in crate::handler::git) fn style(path: &[u8]) -> Result<Response, HandlerErr
     if !is_name {
         return Err(refused(Reject::NOT_FOUND));
     }
-    // A page that is kept since before an update asks for the one of then.
+    // A page stored before an update of the server requests the stylesheet of the old version, and gets the
+    // current stylesheet for a short time.
     let keep = match path[1..] == *style_name().as_bytes() {
         true => &b"public, max-age=31536000, immutable"[..],
         false => b"public, max-age=60",
@@ -63,20 +64,21 @@ pub(in crate::handler::git) fn fields(kind: &str, policy: &str) -> ResponseField
     fields
 }
 
-/// A page runs nothing and asks nobody but this server.
+/// Content security policy of a page: no scripts, and no requests to other servers.
 pub(in crate::handler::git) const PAGE_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
 
-/// A README may have images of others.
+/// Content security policy of a README, with images from other servers allowed.
 pub(in crate::handler::git) const README_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' https: http:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What a file is when somebody opens it: nobody's.
+/// Content security policy of a file: a sandbox with an opaque origin, so the file has no access to the
+/// site.
 pub(in crate::handler::git) const FILE_POLICY: &str =
     "default-src 'none'; sandbox; frame-ancestors 'none'";
 
-/// A page that is large is sent from memory that is counted until it has been taken, for its client may
-/// take its time. One of no content is gone at once.
+/// Sends a large page from memory counted by `readers` until the client has taken the page, because the
+/// client may be slow. A response without content is not counted.
 pub(in crate::handler::git) fn counted(
     mut response: Response,
     readers: &BrowseLimiter,

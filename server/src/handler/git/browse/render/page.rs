@@ -1,4 +1,4 @@
-//! A page under making: git is asked for what it shows, in a place among those that are made at a time.
+//! Generation of a page from the output of git, within the limit on concurrent pages.
 
 use crate::base::admission::CallSlot;
 use crate::handler::call::script_call::CollectedOutput;
@@ -28,24 +28,24 @@ use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use std::sync::Arc;
 
-/// A page under making.
+/// State of a page's generation.
 pub(in crate::handler::git) struct PageBuilder {
     pub(in crate::handler::git) reading: GitRunner,
     pub(in crate::handler::git) own: Arc<BrowseSettings>,
     pub(in crate::handler::git) wanted: PageUrl,
     pub(in crate::handler::git) place: PageLocation,
-    /// What the repository's configuration hides.
+    /// Refs hidden by the repository's configuration.
     pub(in crate::handler::git) hidden: HiddenRefs,
 }
 
 impl PageBuilder {
-    /// The response.
+    /// Returns the response.
     pub(in crate::handler::git) async fn answer(
         mut self,
         tag: EtagBuilder,
     ) -> Result<Response, HandlerError> {
         if self.wanted.is_immutable() {
-            // Its address says which state it has.
+            // The address identifies the state of the page.
             let tagged = tag.done().for_ever();
             let is_known = tagged.is_known(&self.reading.asked.fields);
             if is_known && !self.reading.repository.may_hide {
@@ -74,7 +74,8 @@ impl PageBuilder {
         Ok(tagged.on(self.made(meant, slot).await?))
     }
 
-    /// Is git to be asked for this address? Then it has a place, and it is known what is hidden.
+    /// Checks the rate limits, waits for a place, and reads the rules for hidden refs. Called before the
+    /// page queries git.
     async fn begin(&mut self) -> Result<CallSlot, HandlerError> {
         let peer = self.reading.asked.peer;
         let (readers, own) = (&self.own.readers, &self.own);
@@ -83,7 +84,7 @@ impl PageBuilder {
             true => readers.check_rate(peer, PageCost::Heavy, own.heavy_per_minute),
             false => Ok(()),
         };
-        // Of both it is the longer time that counts.
+        // The longer of the two waiting times counts.
         if let Some(why) = light.err().max(heavy.err()) {
             return Err(readers.refused(why));
         }
@@ -106,7 +107,7 @@ impl PageBuilder {
         readers.download(what, reading.asked.peer, queue).await
     }
 
-    /// The pages that show what branches and tags there are.
+    /// Returns a page that lists branches and tags.
     async fn of_refs(&self, tag: EtagBuilder, _slot: CallSlot) -> Result<Response, HandlerError> {
         let said = self
             .refs(&[b"refs/heads/", b"refs/tags/"], Some(GIT_REFS_MAX))
@@ -120,7 +121,7 @@ impl PageBuilder {
         };
         let digits = commit.as_ref().map_or("", ObjectId::digits);
         let is_cut = said.is_cut(GIT_REFS_MAX);
-        // What is shown, and not what git said: that has what is hidden.
+        // The ETag covers the visible refs only, because git's output also contains hidden refs.
         let tag = all.iter().fold(tag, tagged_by);
         let tag = tag.with(&[u8::from(is_cut)]).with(digits.as_bytes());
         let tagged = tag.with(&self.place.description).done();
@@ -147,7 +148,7 @@ impl PageBuilder {
         Ok(tagged.on(html(summary.page(), README_POLICY)))
     }
 
-    /// The page, once it is known which commits it is of.
+    /// Returns the page for resolved commits.
     async fn made(
         &self,
         meant: ResolvedRevisions,
@@ -179,7 +180,7 @@ impl PageBuilder {
         self.shown(commit, meant.other.as_ref()).await
     }
 
-    /// The same, where there is a place for it.
+    /// Returns the page once the page has a place.
     async fn shown(
         &self,
         commit: &ObjectId,
@@ -223,7 +224,7 @@ impl PageBuilder {
         }
     }
 
-    /// A page of a repository without commits.
+    /// Returns a page of a repository without commits.
     fn empty(&self) -> Response {
         let place = &self.place;
         match &self.wanted.aspect {
@@ -275,13 +276,13 @@ impl PageBuilder {
         let command = GitCommand::new(&["cat-file", "--batch"]);
         let question = question.concat().into_bytes();
         let from = GitSource::objects_of(commit);
-        // Of the others, as much as the first leaves.
+        // The first README has priority. Other files get the bytes left within the limit.
         let said = self
             .reading
             .collect(from, command, question, GIT_README_BYTES_MAX + 4_096)
             .await?;
         let (place, commit) = (self.place.clone(), commit.clone());
-        // Off the worker: a text may be made to take long.
+        // Rendering runs outside of the worker, because a crafted text may take long.
         let render = move || {
             let all = said::contents(&said.bytes);
             Ok(all.first().map(|(nth, content)| {
@@ -292,7 +293,7 @@ impl PageBuilder {
         self.own.readers.work(render).await
     }
 
-    /// What lies at a path, and what is in it if that is a folder.
+    /// Returns the tree entry at `path`, and the entries of a folder at `path`.
     async fn entries(
         &self,
         commit: &ObjectId,
@@ -463,7 +464,7 @@ impl PageBuilder {
             };
             let numbers = ["-z", "--numstat", "--no-commit-id"];
             let before = before.or(parent.as_ref());
-            // The first option of PATCH_OPTIONS is `-p`; the count needs no patch.
+            // The first option of `PATCH_OPTIONS` is `-p`; the count needs no patch.
             let command = diff_tree(&numbers, &PATCH_OPTIONS[1..], before, after, path);
             match collect(command).await {
                 Ok(numbers) => counted = numbers,
@@ -508,8 +509,8 @@ impl PageBuilder {
     }
 }
 
-/// The command `git diff-tree` for the commits `before` and `after`; without `before`, for `after` and
-/// an empty tree.
+/// Returns the command `git diff-tree` for the commits `before` and `after`. Without `before`, the command
+/// compares `after` with an empty tree.
 fn diff_tree(
     first: &[&str],
     options: &[&str],
@@ -540,7 +541,7 @@ fn difference<'d>(patch: &'d [u8], [said, counted]: &'d [CollectedOutput; 2]) ->
     }
 }
 
-/// All that a page says of a branch or tag.
+/// Adds all displayed data of a branch or tag to the ETag.
 fn tagged_by(tag: EtagBuilder, it: &Ref<'_>) -> EtagBuilder {
     let (is_head, may_be_commit) = (u8::from(it.is_head), u8::from(it.may_be_commit));
     tag.with(it.name)
@@ -550,7 +551,7 @@ fn tagged_by(tag: EtagBuilder, it: &Ref<'_>) -> EtagBuilder {
         .with(it.subject)
 }
 
-/// For `log`, in any version of git.
+/// Options of `git log`, supported by all versions of git.
 const LOG_OPTIONS: [&str; 6] = [
     "--no-color",
     "--no-decorate",
@@ -559,7 +560,7 @@ const LOG_OPTIONS: [&str; 6] = [
     "--no-show-signature",
     "--encoding=UTF-8",
 ];
-/// For whatever shows a difference.
+/// Options of commands that print a patch.
 const PATCH_OPTIONS: [&str; 9] = [
     "-p",
     "-M",
