@@ -96,7 +96,7 @@ struct FailedDeployment {
     /// True if the cause of the failure may have been removed since.
     is_mended: bool,
     at: Instant,
-    /// Unix time of the first failure with the same cause, seconds.
+    /// Unix time of the first in a row of equal failures, seconds.
     since: u64,
 }
 

@@ -33,7 +33,7 @@ pub struct SiteId {
     pub route: Option<usize>,
 }
 
-/// Changes since the last query.
+/// Changes on disk, gathered for the next World.
 #[derive(Default, Debug)]
 pub struct Changes {
     /// Changed paths, relative to the root of their site.
@@ -83,9 +83,11 @@ enum WatchPurpose {
         place: SiteId,
         name: Option<OsString>,
     },
-    /// Component of the path to a file named in the configuration, as in `Root`.
+    /// Component of the path to a file named in the configuration: the watched entry itself, or the entry
+    /// `name` in the watched folder.
     File { name: Option<OsString> },
-    /// Component of the path to a file that changes with a branch, as in `Root`.
+    /// Component of the path to a file that changes with a branch: the watched entry itself, or the entry
+    /// `name` in the watched folder.
     Branch { name: Option<OsString> },
 }
 
@@ -324,8 +326,8 @@ impl Watch {
                         }
                         changes.note(*place, path, &event);
                     }
-                    // A change of attributes alone does not replace a folder, but the event of a replaced
-                    // link is only a lower link count, reported as a change of attributes.
+                    // A change of attributes alone does not replace a folder. A replaced link, however,
+                    // causes only an event of changed attributes, since its link count falls.
                     (WatchPurpose::Root { place, name }, changed) if name == changed => {
                         changes.rescan.insert(*place);
                     }
