@@ -190,8 +190,8 @@ impl Deployments {
         self.look_where(|_| true);
     }
 
-    /// Starts an attempt for every deployment without an attempt under way. For the check at intervals,
-    /// without a sign of a changed branch.
+    /// Starts an attempt for every deployment without an attempt under way. The check at intervals uses the
+    /// function, since no branch is known to have changed.
     pub(super) fn look_at_idle(&mut self) {
         self.look_where(|standing| !standing.runs);
     }
@@ -376,7 +376,7 @@ impl Deployments {
 const NO_MORE: &str = "not deployed: the server's configuration no longer says so";
 /// Time to end git and to remove an unfinished tree at a stop. Afterwards both are left behind.
 const GRACE: Duration = Duration::from_secs(5);
-/// Maximum wait for first deployments.
+/// Maximum wait of the server's start for first deployments.
 pub(super) const FIRST_DEPLOY_WAIT_MAX: Duration = Duration::from_secs(DEPLOY_FIRST_SECONDS);
 /// Maximum number of attempts in the queue. Each site has at most one attempt, so the queue never fills up.
 const QUEUE_MAX: usize = 65_536;

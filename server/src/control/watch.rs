@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::unix::AsyncFd;
 
-/// Interval at which folders are scanned that cannot be watched.
+/// Interval at which folders without a watch are scanned.
 pub const RESCAN: Duration = Duration::from_secs(10);
 
 /// Identity of a site in the World: its host, and its route if the route has a folder.
@@ -66,7 +66,7 @@ pub struct Watch {
 
 /// Folder or path component with a watch.
 struct WatchedFolder {
-    /// Path at the time of the watch.
+    /// Path at the start of the watch.
     real: PathBuf,
     since: SystemTime,
     /// Purposes of the watch. Several sites may serve one folder.
@@ -181,7 +181,7 @@ impl Watch {
         }
     }
 
-    /// Watches a component of a path. Returns true if the component exists.
+    /// Watches a component of a path. Returns false if the component is missing.
     fn part(&mut self, path: &Path, events: WatchFlags, meaning: WatchPurpose) -> bool {
         match self.add(path, events, meaning) {
             Ok(_) => true,
@@ -393,7 +393,7 @@ impl WatchPurpose {
     }
 }
 
-/// Returns true if the error concerns a single path: the path is missing, or the server must not read the
+/// Returns true if the error concerns a single path: the path is missing, or the server may not read the
 /// path. Watching goes on after such an error.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
