@@ -1,4 +1,4 @@
-//! Tests of internal failures: a worker that ends, and a connection that panics. The end-to-end tests cover
+//! Tests of internal failures: the end of a worker, and a panic in a connection. The end-to-end tests cover
 //! the rest, with the real program.
 
 use super::plane::ControlPlane;
@@ -61,7 +61,7 @@ fn a_worker_that_ends_is_started_anew_on_its_sockets() {
     assert!(get(&mut TcpStream::connect(address).unwrap(), "/").ends_with("hello"));
     let end = WorkerCommand::Drain(Duration::ZERO);
     assert!(plane.rebuilder.publisher.send(0, end));
-    // A client that connects without a running worker waits in the queue of the socket, which stays open.
+    // A client that connects without a running worker waits in the queue of the open socket.
     let index = wait(plane.rebuilder.publisher.worker_ended());
     let mut waiting = TcpStream::connect(address).unwrap();
     wait(plane.rebuilder.publisher.restart(index));
