@@ -1,5 +1,5 @@
-//! Commands of the control socket. One line is one command: the command line writes the line, the control
-//! plane parses the line.
+//! Commands of the control socket, one line each. The command line writes a line, and the control plane
+//! parses the line.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub enum Command {
     Purge {
         /// Name of the site.
         site: String,
-        /// Path of the pages; a path with `*` at its end stands for all pages below.
+        /// Path of the pages. A `*` at the end of the path stands for all pages below.
         path: String,
     },
 }
@@ -44,7 +44,7 @@ pub enum HitsFormat {
     Text,
     /// One JSON object.
     Json,
-    /// The format of the state file, for a backup.
+    /// Format of the state file, for a backup.
     File,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for UnknownCommand {
 }
 
 impl Command {
-    /// Returns the command for hit counts, or `None` if the name cannot stand in a line.
+    /// Returns the command for hit counts, or `None` if the name is not a single word.
     pub fn hits(format: HitsFormat, site: Option<&str>) -> Option<Command> {
         let site = site.map(|site| is_word(site).then(|| site.to_owned()));
         let site = match site {
@@ -69,7 +69,7 @@ impl Command {
         Some(Command::Hits { format, site })
     }
 
-    /// Returns the command for a purge, or `None` if the name or the path cannot stand in a line.
+    /// Returns the command for a purge, or `None` if the name or the path contains a line break.
     pub fn purge(site: &str, path: &str) -> Option<Command> {
         let is_line = !path.contains(['\n', '\r']) && !site.contains(['\n', '\r']);
         is_line.then(|| Command::Purge {
@@ -78,7 +78,7 @@ impl Command {
         })
     }
 
-    /// Parses a line without its end.
+    /// Parses a line without its line feed.
     pub fn parse(line: &str) -> Result<Command, UnknownCommand> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let (first, second) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -104,7 +104,7 @@ impl Command {
     }
 }
 
-/// The line of a command, without its end.
+/// Writes the line of a command without its line feed.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -19,7 +19,7 @@ pub struct Status {
     pub up_seconds: u64,
     /// Number of the configuration.
     pub generation: u64,
-    /// Name of the configuration file as the operator typed the name.
+    /// Name of the configuration file, as typed by the operator.
     pub configuration: String,
     /// Worker threads.
     pub workers: usize,
@@ -35,11 +35,11 @@ pub struct Status {
     pub content_bytes_max: usize,
     /// The page cache.
     pub pages: CacheSummary,
-    /// Lines that a log dropped.
+    /// Dropped log lines.
     pub log_lines_lost: u64,
     /// Datagrams lost on the sockets of HTTP/3.
     pub datagrams_lost: u64,
-    /// Refused requests by the shared limit of which the client had its share.
+    /// Refused requests by shared limit: the client had already used its share of the limit.
     pub shares: Vec<(&'static str, u64)>,
     /// Certificates.
     pub certificates: Vec<CertificateStatus>,
@@ -60,7 +60,7 @@ pub struct CertificateStatus {
     pub days_left: i64,
     /// True if the site has no certificate file.
     pub is_self_signed: bool,
-    /// True if the self-signed certificate stands in until the first certificate is issued.
+    /// True if the self-signed certificate serves only until the first certificate is issued.
     pub stands_in: bool,
     /// The renewal, for a managed certificate.
     pub renewal: Option<RenewalStatus>,
@@ -99,7 +99,7 @@ pub struct DeploymentStatus {
 pub struct DeployedCommit {
     /// Full id.
     pub id: String,
-    /// Beginning of the id for a terminal.
+    /// Abbreviated id for a terminal.
     pub short_id: String,
     /// Unix time of the deployment, seconds.
     pub since: u64,
@@ -294,7 +294,7 @@ impl DeploymentStatus {
     }
 }
 
-/// Returns the time and the reason of a failure as JSON values.
+/// Returns the Unix time and the reason of a failure as JSON values.
 fn failure_json(failure: &Option<(u64, String)>) -> (String, String) {
     let failure = failure.as_ref();
     (

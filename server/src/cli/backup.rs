@@ -1,5 +1,6 @@
-//! `anthill backup` and `anthill restore`. Content is read and written here, by the configuration, so
-//! that no server needs to run; one that does is asked for its hit counts, and told to take what is new.
+//! The commands `anthill backup` and `anthill restore`. Both read and write the content directly, by the
+//! configuration, and need no running server. A running server supplies its hit counts for a backup, and is
+//! told to serve the restored content.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -40,7 +41,7 @@ pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError>
                 return Err(OperatorError::failure(what));
             }
         },
-        // Those of a server that this user ran, if there are any.
+        // Hit counts of a server that the user has run, if any.
         ControlResponse::Closed(socket) => (
             load(state).ok().and_then(|hits| hits.written(name)),
             Some(socket),
@@ -92,7 +93,7 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
     }
     let config = config(typed, 2)?;
     let chosen = typed.operand_at(1).map(|_| word(typed, 1)).transpose()?;
-    // Whether one runs, and which, is known before anything is changed.
+    // The server is looked up before any file changes.
     let running = ask_if_running(typed, 2, &Command::Status(StatusFormat::Text))?;
     let mut name = String::new();
     let restored = backup::restore(archive, now, |theirs| {
@@ -196,7 +197,7 @@ fn load(state: &Path) -> io::Result<Hits> {
     hits.load(state).map(|()| hits)
 }
 
-/// The reason why a path is closed to this user: the last part of the path that can be seen, and its owner.
+/// Returns the nearest visible ancestor of a path closed to the user, with its owner.
 fn owner_above(closed: &Path) -> String {
     let mut parts = closed.ancestors();
     let seen = parts.find_map(|part| Some((part, part.symlink_metadata().ok()?.uid())));
@@ -208,7 +209,7 @@ fn owner_above(closed: &Path) -> String {
 fn write_counts(state: &Path, site: &str, text: &[u8]) -> io::Result<()> {
     let hits = load(state)?;
     hits.replace(site, text);
-    // The server has to be able to read them, whichever user restores.
+    // The server must be able to read the hit counts, regardless of the user of the restore.
     let owner = state.metadata().map(|owner| {
         let is_root = rustix::process::geteuid().is_root();
         is_root.then(|| (owner.uid(), owner.gid()))

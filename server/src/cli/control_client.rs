@@ -1,7 +1,7 @@
-//! `anthill reload`, `status`, `hits`, `purge` and `stop`: they ask the running server over its control socket.
+//! The client of the control socket: `anthill reload`, `status`, `hits`, `purge` and `stop`.
 //!
-//! One line goes there; back come `ok` or `error` on a line of its own and then text for the
-//! person who asked, until the server closes.
+//! A request is one line. The response is `ok` or `error` on the first line, then text for the user, until
+//! the server closes the connection.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -59,11 +59,11 @@ pub(super) fn purge(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> 
 }
 
 pub(super) fn stop(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
-    // Draining takes as long as the configuration lets it.
+    // The drain takes up to the time set in the configuration, so the wait has no limit.
     ask(typed, 0, &Command::Stop, None)
 }
 
-/// Asks the server of the configuration that the nth operand names.
+/// Sends a command to the server of the configuration named by the nth operand, and prints the response.
 fn ask(
     typed: &ParsedArguments,
     nth: usize,
@@ -92,7 +92,7 @@ fn ask(
     }
 }
 
-/// Where the server may listen whose configuration the nth operand names.
+/// Returns the possible control sockets of the server of the configuration named by the nth operand.
 fn sockets(typed: &ParsedArguments, nth: usize) -> Result<Vec<PathBuf>, OperatorError> {
     if let Some(control) = typed.path("control") {
         return Ok(vec![control]);
@@ -104,16 +104,17 @@ fn sockets(typed: &ParsedArguments, nth: usize) -> Result<Vec<PathBuf>, Operator
     control_sockets(&ConfigSource::of(typed.path_at(nth))?, &overrides)
 }
 
-/// The answer of the running server to a question.
+/// Response of a server that may not be running.
 pub(super) enum ControlResponse {
     Answer(String),
     /// No server listens at the control socket.
     NoServer,
-    /// This path is closed to this user, so it is not known whether a server listens behind it.
+    /// The user may not access the path of the socket, so the client cannot find out whether a server
+    /// listens.
     Closed(PathBuf),
 }
 
-/// Asks the server of the configuration that the nth operand names.
+/// Sends a command to the server of the configuration named by the nth operand, if the server is running.
 pub(super) fn ask_if_running(
     typed: &ParsedArguments,
     nth: usize,
@@ -156,7 +157,7 @@ pub(super) fn ask_if_running(
     }
 }
 
-/// The first socket where somebody listens.
+/// Connects to the first socket with a listening server.
 fn connect(sockets: &[PathBuf]) -> Result<(&Path, UnixStream), OperatorError> {
     let mut forbidden = None;
     for path in sockets {
@@ -172,8 +173,7 @@ fn connect(sockets: &[PathBuf]) -> Result<(&Path, UnixStream), OperatorError> {
             },
         }
     }
-    // A folder of the machine's state that we can't enter says nothing if ours is empty too, but
-    // a single socket that was named does.
+    // No socket has a listening server. A socket without access may belong to a server of another user.
     if let Some(path) = forbidden {
         let what = format!(
             "permission denied for the control socket {}",
@@ -204,5 +204,5 @@ fn exchange(
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// No honest status is longer.
+/// Maximum length of a response, 16 MiB. No valid status is longer.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;

@@ -1,5 +1,5 @@
-//! The first lines on the terminal: what is served, and the addresses that work from here and from
-//! the network.
+//! The start-up message on the terminal: the served sites, and the addresses reachable from the local
+//! machine and from the network.
 
 use crate::base::sys;
 use crate::config::{Config, PlainHttp, SiteConfig};
@@ -7,7 +7,7 @@ use crate::control::listeners::Listeners;
 use crate::tls::SelfSigned;
 use std::net::{IpAddr, SocketAddr};
 
-/// Prints the start-up message to standard error, for standard output is the access log's.
+/// Prints the start-up message to standard error, since standard output is for the access log.
 pub(super) fn print(config: &Config, listeners: &Listeners, self_signed: Option<&SelfSigned>) {
     let mut text = format!(
         "anthill {} serves {}\n",
@@ -47,12 +47,12 @@ pub(super) fn print(config: &Config, listeners: &Listeners, self_signed: Option<
         text.push_str(&note);
     }
     text.push_str("ready; Ctrl-C stops\n");
-    // What was logged until now stands before it.
+    // Earlier log lines appear before the message.
     log::logger().flush();
     eprint!("{text}");
 }
 
-/// Whoever tries it out in some folder should know why the first page isn't found.
+/// Returns a note if the first page of a folder served without a configuration file will be "not found".
 fn nothing_at_the_top(config: &Config) -> Option<String> {
     let site = config.sites.first()?;
     let root = site.root.as_ref()?.get_ref();
@@ -66,7 +66,7 @@ fn nothing_at_the_top(config: &Config) -> Option<String> {
     ))
 }
 
-/// Neither has it a certificate, nor does one come by itself.
+/// Returns true if a site has neither a certificate file nor a managed certificate.
 fn is_self_signed(config: &Config, site: &SiteConfig) -> bool {
     site.certificate.is_none() && config.acme_file(site).is_none()
 }
@@ -96,8 +96,8 @@ fn port(scheme: &str, port: u16) -> String {
     }
 }
 
-/// What to go to, and how many more there are. Where no site answers to any name, an address of
-/// this machine would be refused: then the sites' own names are what works.
+/// Returns the hosts to show, and the number of further hosts. If no site answers to every name, the server
+/// would refuse the addresses of the local machine, so the hosts are the names of the sites.
 fn hosts(config: &Config, address: SocketAddr) -> (Vec<String>, usize) {
     let names = |site: &SiteConfig| -> Vec<String> {
         let names = site.names.iter().map(|name| name.get_ref().clone());
@@ -121,10 +121,10 @@ fn hosts(config: &Config, address: SocketAddr) -> (Vec<String>, usize) {
     (hosts, more)
 }
 
-/// More would push the rest of the message off the screen.
+/// Maximum number of names in the message. Further names would push the rest of the message off the screen.
 const NAMES_SHOWN_MAX: usize = 5;
 
-/// Names and addresses under which `address` is reached: this machine's own first.
+/// Returns the names and addresses that reach `address`, those of the local machine first.
 fn reachable(address: SocketAddr) -> Vec<String> {
     let show = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.to_string(),
@@ -147,7 +147,8 @@ fn reachable(address: SocketAddr) -> Vec<String> {
         .collect()
 }
 
-/// Names for the self-signed certificate: those of the sites, and the addresses of this machine.
+/// Returns the names for the self-signed certificate: the names of the sites and the addresses of the local
+/// machine.
 pub(super) fn self_signed_names(config: &Config) -> Vec<String> {
     let names = config
         .sites

@@ -1,12 +1,12 @@
-//! Events of deployments: a push begins deployments, and a deployed tree is served before the clients that
-//! wait are told.
+//! Handling of deployment events: a push begins deployments, and a deployed tree is served before the
+//! waiting clients get a response.
 
 use super::deployments::{DeploymentEvent, FinishedDeployment, PublishOutcome};
 use super::rebuild::Rebuilder;
 use crate::deploy::{DeployError, DeployFailureCause, DeployOutcome, DeployPlan, DeployedTree};
 use crate::site::Site;
 
-/// Handles an event of the deployments.
+/// Handles a deployment event.
 pub(super) async fn handle(rebuilder: &mut Rebuilder, event: DeploymentEvent) {
     match event {
         DeploymentEvent::Pushed(pushed) => rebuilder.deployments_mut().pushed(pushed),
@@ -14,22 +14,23 @@ pub(super) async fn handle(rebuilder: &mut Rebuilder, event: DeploymentEvent) {
     }
 }
 
-/// Serves the tree of a finished attempt, then tells the clients that wait.
+/// Serves the tree of a finished attempt, then responds to the waiting clients.
 async fn finish(rebuilder: &mut Rebuilder, finished: FinishedDeployment) {
     let unread = rebuilder.deployments_mut().finish_attempt(&finished);
     let FinishedDeployment { plan, outcome } = finished;
     let came = match (outcome, unread) {
-        // The unread tree is an older one, and no client waits for the older one any more.
+        // The unread tree is an older tree without any waiting client.
         (DeployOutcome::Deployed(tree), _) => serve(rebuilder, &plan, tree).await,
         (outcome, Some(unread)) => {
-            // The older tree may be readable by now, whatever came of the later commit.
+            // The older tree may be readable by now, regardless of the outcome for the later commit.
             let came = serve(rebuilder, &plan, unread).await;
             without_new_tree(outcome, came)
         }
         (outcome, None) => without_new_tree(outcome, PublishOutcome::Served),
     };
     if rebuilder.deployments_mut().settle(&plan, came) {
-        // The watch of the branch had nothing to watch. With the new watch, the branch is checked again.
+        // The repository was unreadable, so the branch had no watch. With the new watch, the branch is
+        // checked again.
         rebuilder.mark_branches_changed();
         rebuilder.apply().await;
     }
@@ -39,21 +40,21 @@ async fn finish(rebuilder: &mut Rebuilder, finished: FinishedDeployment) {
 /// the root leads to.
 fn without_new_tree(outcome: DeployOutcome, came: PublishOutcome) -> PublishOutcome {
     match outcome {
-        // The branch may be gone, and the tree of the root is still served.
+        // The branch may have been deleted; the server still serves the tree of the root.
         DeployOutcome::Same(_) | DeployOutcome::NoBranch | DeployOutcome::Deployed(_) => came,
         DeployOutcome::StillFailed => PublishOutcome::StillFailed,
         DeployOutcome::Failed(cause, why) => PublishOutcome::Failed(cause, why),
     }
 }
 
-/// Publishes a World with this tree; returns when every worker serves the tree.
+/// Publishes a World with the tree. Returns when every worker serves the tree.
 async fn serve(rebuilder: &mut Rebuilder, plan: &DeployPlan, tree: DeployedTree) -> PublishOutcome {
     rebuilder.rescan_sites_of(plan);
     rebuilder.apply().await;
     let is_old = |site: &Site| site.rules().root == plan.root && site.root() != tree.tree;
     let has_old = rebuilder.places().any(|(_, site)| is_old(&site));
     if has_old {
-        // No descriptor may have been left. The control plane tries an unread tree again.
+        // The server may have run out of file descriptors. The control plane tries an unread tree again.
         let cause = DeployFailureCause::Commit(tree.commit.clone());
         rebuilder.deployments_mut().mark_unread(plan, tree);
         let what = "its tree can't be read yet; the error log says why";

@@ -1,7 +1,9 @@
-//! Deployments: which are under way, what came of the last ones, and who waits for them.
+//! Deployments of branches: attempts under way, outcomes of the last attempts, and clients that wait for an
+//! outcome.
 //!
-//! A thread does the work, one deployment after the other. What a push, a change of a branch, a start
-//! or a reload asks for while one is under way is done after it, once, by what the branch is then.
+//! One thread runs the attempts, one after another. A push, a change of a branch, a start or a reload
+//! during an attempt requests one further attempt. The further attempt begins afterwards and reads the
+//! branch anew.
 
 use super::watch::RESCAN;
 use crate::admin::status::{DeployedCommit, DeploymentStatus};
@@ -24,11 +26,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-/// All of them.
+/// All deployments of the configuration, with the thread that runs their attempts.
 pub(super) struct Deployments {
     all: Vec<DeploymentRecord>,
     pool: ThreadPool,
-    /// Tries that were begun and haven't been heard of, of former configurations too.
+    /// Attempts that have begun and have not reported an outcome, including attempts of earlier
+    /// configurations.
     under_way: Vec<Arc<DeployPlan>>,
     pushed: UnboundedReceiver<PushNotice>,
     done: (
@@ -37,13 +40,13 @@ pub(super) struct Deployments {
     ),
 }
 
-/// What the control plane is to hear of.
+/// Event of the deployments for the control plane.
 pub(super) enum DeploymentEvent {
     Pushed(PushNotice),
     Done(FinishedDeployment),
 }
 
-/// A try has come to its end.
+/// End of an attempt.
 pub(super) struct FinishedDeployment {
     /// The plan of the attempt.
     pub(super) plan: Arc<DeployPlan>,
@@ -51,37 +54,37 @@ pub(super) struct FinishedDeployment {
     pub(super) outcome: DeployOutcome,
 }
 
-/// How it stands with one of them.
+/// State of one deployment.
 struct DeploymentRecord {
     plan: Arc<DeployPlan>,
-    /// Where the site is to be seen, as far as that is known.
+    /// URL of the site, if known.
     url: Option<String>,
     unwanted: CancelFlag,
     runs: bool,
-    /// When the last try came to its end.
+    /// End of the last attempt.
     ended: Option<Instant>,
-    /// Asked for while it ran.
+    /// True if another attempt was requested during the attempt under way.
     again: bool,
     waiting: Vec<Rc<WaitingPush>>,
-    /// For the try after the one under way.
+    /// Pushes that wait for the attempt after the attempt under way.
     waiting_again: Vec<Rc<WaitingPush>>,
     served: Option<ServedCommit>,
-    /// What the root leads to already, and couldn't be read so far.
+    /// Tree that the root already leads to and that could not be read so far.
     unread: Option<DeployedTree>,
-    /// Why the last try failed, if it did.
+    /// Failure of the last attempt, if the attempt failed.
     failure: Option<FailedDeployment>,
     has_branch: bool,
 }
 
-/// What came of a try, once it is served.
+/// Outcome of an attempt after its World is published.
 pub(super) enum PublishOutcome {
-    /// There is nothing that isn't served.
+    /// Every deployed tree is served.
     Served,
     Failed(DeployFailureCause, DeployError),
     StillFailed,
 }
 
-/// What we have deployed since the start.
+/// Commit deployed since the start of the server.
 struct ServedCommit {
     commit: String,
     at: Instant,
@@ -90,14 +93,14 @@ struct ServedCommit {
 struct FailedDeployment {
     cause: DeployFailureCause,
     why: DeployError,
-    /// Somebody may have mended what was wrong.
+    /// True if the cause of the failure may have been removed since.
     is_mended: bool,
     at: Instant,
-    /// Seconds since 1970.
+    /// Unix time of the first in a row of equal failures, seconds.
     since: u64,
 }
 
-/// Who pushed, to be answered when the last deployment that it may have changed has come to its end.
+/// Client of a push. The client gets its response after the last deployment that the push may have changed.
 struct WaitingPush {
     began: Instant,
     words: RefCell<Vec<String>>,
@@ -107,14 +110,14 @@ struct WaitingPush {
 impl Drop for WaitingPush {
     fn drop(&mut self) {
         if let Some(done) = self.done.take() {
-            // They may have left.
+            // The client may have disconnected.
             let _ = done.send(self.words.take());
         }
     }
 }
 
-/// Roots that aren't there yet are made, before a World is built of them; what isn't deployed within this
-/// time is empty, and deployed later. Blocks.
+/// Creates the missing roots of deployments before a World is built from them. A root that is not deployed
+/// within `patience` stays empty and is deployed later. Blocks the thread.
 pub(super) fn deploy_missing_roots(
     config: &Config,
     patience: Duration,
@@ -132,7 +135,7 @@ pub(super) fn deploy_missing_roots(
 }
 
 impl Deployments {
-    /// None yet, and where pushes are told.
+    /// Returns deployments without any record, and the notifier for pushes.
     pub(super) fn new() -> (Deployments, PushNotifier) {
         let (pushes, pushed) = PushNotifier::new();
         let deployments = Deployments {
@@ -145,18 +148,18 @@ impl Deployments {
         (deployments, pushes)
     }
 
-    /// Waits for the next thing to do.
+    /// Waits for the next event.
     pub(super) async fn news(&mut self) -> DeploymentEvent {
         let (pushed, done) = (&mut self.pushed, &mut self.done.1);
         tokio::select! {
             Some(pushed) = pushed.recv() => DeploymentEvent::Pushed(pushed),
             Some(done) = done.recv() => DeploymentEvent::Done(done),
-            // The other end of each is held by ourselves.
+            // `self` holds the other end of both channels.
             else => std::future::pending().await,
         }
     }
 
-    /// Those of this configuration; what goes on is not disturbed.
+    /// Takes over the deployments of a configuration. Attempts of unchanged deployments continue.
     pub(super) fn plan(&mut self, config: &Config, https_port: Option<u16>) {
         let mut old = std::mem::take(&mut self.all);
         for deployment in config.deployments() {
@@ -176,25 +179,25 @@ impl Deployments {
         }
     }
 
-    /// Files that change with their branches.
+    /// Returns the files that change with the branches.
     pub(super) fn refs(&self) -> Vec<std::path::PathBuf> {
         self.all.iter().flat_map(|it| it.plan.refs()).collect()
     }
 
-    /// Looks whether a branch is at another commit than the one that is served; what is being looked
-    /// at, once more after that.
+    /// Starts an attempt for every deployment, to compare the branch with the served commit. A deployment
+    /// with an attempt under way gets another attempt afterwards.
     pub(super) fn look(&mut self) {
         self.look_where(|_| true);
     }
 
-    /// The same where nothing says that a branch has changed: what is being looked at, isn't looked at
-    /// twice for that.
+    /// Starts an attempt for every deployment without an attempt under way. The check at intervals uses the
+    /// function, since no branch is known to have changed.
     pub(super) fn look_at_idle(&mut self) {
         self.look_where(|standing| !standing.runs);
     }
 
-    /// When the next one is to be looked at though nothing says that its branch has changed: what
-    /// couldn't be read may be readable by then.
+    /// Returns the time of the next attempt without a change of the branch: a repository or a tree that
+    /// could not be read may be readable by then.
     pub(super) fn looks_again_at(&self) -> Option<Instant> {
         self.all
             .iter()
@@ -202,7 +205,7 @@ impl Deployments {
             .min()
     }
 
-    /// Looks at those whose time has come.
+    /// Starts the attempts that are due by [`Deployments::looks_again_at`].
     pub(super) fn look_again(&mut self) {
         let now = Instant::now();
         self.look_where(|standing| standing.looks_again_at().is_some_and(|at| at <= now));
@@ -216,7 +219,7 @@ impl Deployments {
         }
     }
 
-    /// Begins the deployments of a repository after a push.
+    /// Starts an attempt for every deployment of a repository after a push.
     pub(super) fn pushed(&mut self, pushed: PushNotice) {
         let waiting = Rc::new(WaitingPush {
             began: pushed.began,
@@ -243,13 +246,13 @@ impl Deployments {
         let done = self.done.0.clone();
         let queued = self.pool.spawn(move || {
             let run = AssertUnwindSafe(|| plan.run(failed.as_deref(), &unwanted));
-            // A fault of our own ends a try as any other.
+            // A panic ends the attempt as a failure.
             let outcome = catch_unwind(run).unwrap_or_else(|_| {
                 let why = DeployError::new("it panicked; see the error log");
                 DeployOutcome::Failed(DeployFailureCause::Ourselves, why)
             });
             let old = outcome.old();
-            // Nobody listens while the server stops.
+            // The receiver is gone while the server stops.
             let _ = done.send(FinishedDeployment { plan, outcome });
             old.iter().for_each(OldTrees::remove);
         });
@@ -266,7 +269,8 @@ impl Deployments {
         }
     }
 
-    /// The server stops: nothing is begun any more, what is under way is given up, and nobody waits.
+    /// Stops all deployments: cancels attempts under way, begins no further attempt, and responds to all
+    /// waiting clients.
     pub(super) fn stop(&mut self) {
         self.pushed.close();
         while self.pushed.try_recv().is_ok() {}
@@ -276,8 +280,9 @@ impl Deployments {
         }
     }
 
-    /// Waits for what was given up to be cleaned up, for a moment. Returns those that came to their end
-    /// all the same, or may do so yet: their roots lead to trees that nobody has served.
+    /// Waits up to [`GRACE`] for the end of cancelled attempts and for their cleanup. Returns the plans of
+    /// attempts that deployed a tree all the same or may still do so: their roots lead to trees that the
+    /// server has not served.
     pub(super) async fn finish(&mut self) -> Vec<Arc<DeployPlan>> {
         let until = tokio::time::Instant::now() + GRACE;
         let mut turned = Vec::new();
@@ -289,7 +294,7 @@ impl Deployments {
                         turned.push(done.plan);
                     }
                 }
-                // The other end is held by ourselves, so it is that the time is over.
+                // `self` holds the other end of the channel, so the deadline has passed.
                 Ok(None) | Err(_) => {
                     log::error!("a deployment doesn't end");
                     turned.append(&mut self.under_way);
@@ -320,7 +325,7 @@ impl Deployments {
         }
     }
 
-    /// Records that a tree of this commit is served.
+    /// Records that a tree of `commit` is served.
     pub(super) fn mark_served(&mut self, plan: &DeployPlan, commit: String) {
         if let Some(record) = self.like(plan) {
             record.serves(commit);
@@ -332,14 +337,14 @@ impl Deployments {
     pub(super) fn settle(&mut self, plan: &Arc<DeployPlan>, outcome: PublishOutcome) -> bool {
         let mut all = self.all.iter_mut();
         let Some(nth) = all.position(|it| Arc::ptr_eq(&it.plan, plan)) else {
-            // A reload has removed the deployment meanwhile, or given it another plan. The root leads to
-            // the new tree.
+            // A reload has removed the deployment meanwhile, or changed its plan. The root leads to the new
+            // tree.
             return false;
         };
         let standing = &mut self.all[nth];
         let was_unreadable = standing.is_unreadable();
         standing.settle(outcome);
-        // A look at the branch meanwhile did not know of this failure yet.
+        // A check of the branch meanwhile did not know of the failure yet.
         standing.runs = false;
         standing.ended = Some(Instant::now());
         let is_new = was_unreadable && !standing.is_unreadable();
@@ -351,7 +356,7 @@ impl Deployments {
         is_new
     }
 
-    /// Returns the record of a plan. A reload may have replaced the plan by an equal one.
+    /// Returns the record of a plan. A reload may have replaced the plan by an equal plan.
     fn like(&mut self, plan: &DeployPlan) -> Option<&mut DeploymentRecord> {
         self.all.iter_mut().find(|it| it.plan.is_like(plan))
     }
@@ -367,13 +372,13 @@ impl Deployments {
     }
 }
 
-/// For who has pushed to what a reload has taken away meanwhile.
+/// Response to a push if a reload has removed the deployment meanwhile.
 const NO_MORE: &str = "not deployed: the server's configuration no longer says so";
-/// At a stop, git is ended and half a tree removed within this time, or left behind.
+/// Time to end git and to remove an unfinished tree at a stop. Afterwards both are left behind.
 const GRACE: Duration = Duration::from_secs(5);
-/// First deployments are waited for so long.
+/// Maximum wait of the server's start for first deployments.
 pub(super) const FIRST_DEPLOY_WAIT_MAX: Duration = Duration::from_secs(DEPLOY_FIRST_SECONDS);
-/// More never wait: one for each site.
+/// Maximum number of attempts in the queue. Each site has at most one attempt, so the queue never fills up.
 const QUEUE_MAX: usize = 65_536;
 
 impl DeploymentRecord {
@@ -394,7 +399,8 @@ impl DeploymentRecord {
         }
     }
 
-    /// The same by another plan, which tries anew for those who wait.
+    /// Returns the record with a new plan. If the plan differs, cancels the attempt under way; the waiting
+    /// clients wait for an attempt with the new plan.
     fn under(mut self, plan: DeployPlan) -> DeploymentRecord {
         if *self.plan == plan {
             return self;
@@ -430,14 +436,14 @@ impl DeploymentRecord {
         }
     }
 
-    /// Those who wait are told this, whatever else they are told.
+    /// Adds a line to the responses of all waiting clients.
     fn tell_all(&self, words: &str) {
         for waiting in self.waiting.iter().chain(&self.waiting_again) {
             waiting.words.borrow_mut().push(words.to_owned());
         }
     }
 
-    /// A tree of this commit is served.
+    /// Records that a tree of `commit` is served.
     fn serves(&mut self, commit: String) {
         self.unread = None;
         self.served = Some(ServedCommit {
@@ -446,7 +452,7 @@ impl DeploymentRecord {
         });
     }
 
-    /// The repository couldn't be read at the last try.
+    /// Returns true if the last attempt could not read the repository.
     fn is_unreadable(&self) -> bool {
         let failure = self.failure.as_ref();
         failure.is_some_and(|it| it.cause == DeployFailureCause::Repository)
@@ -457,23 +463,24 @@ impl DeploymentRecord {
         self.ended.filter(|_| may_pass).map(|at| at + RESCAN)
     }
 
-    /// The commit that failed, unless it is to be tried again because somebody has pushed since.
+    /// Returns the failed commit that the next attempt must skip. Returns `None` if the cause of the
+    /// failure may have been removed or if a client has pushed since.
     fn not_again(&self) -> Option<String> {
         let failed = self.failure.as_ref().filter(|it| !it.is_mended)?;
-        // Of a tree that is there already it is to be seen whether it can be read by now.
+        // An unread tree may be readable by now, so its commit is not skipped.
         let unread = self.unread.as_ref().map(|unread| &*unread.commit);
         let commit = failed.cause.commit().filter(|it| unread != Some(*it))?;
         let is_known = self.waiting.iter().all(|it| it.began <= failed.at);
         is_known.then(|| commit.to_owned())
     }
 
-    /// What came of it, for who waited and for the status.
+    /// Records the outcome for the status, and responds to the waiting clients.
     fn settle(&mut self, came: PublishOutcome) {
         match came {
             PublishOutcome::Served => self.failure = None,
             PublishOutcome::Failed(cause, why) => {
                 let known = self.failure.take().filter(|it| it.why == why);
-                // It may be tried often.
+                // The server may try often: a repeated failure is logged only if clients wait.
                 if known.is_none() || !self.waiting.is_empty() {
                     log::error!("{}", self.plan.failure_message(cause.commit(), &why));
                 }
@@ -488,7 +495,7 @@ impl DeploymentRecord {
             }
             PublishOutcome::StillFailed => {}
         }
-        // Those who wait for nothing else are answered by this.
+        // The response to a client is sent when its last deployment drops the client's record.
         for waiting in std::mem::take(&mut self.waiting) {
             waiting.words.borrow_mut().extend(self.words_for(&waiting));
         }
@@ -531,7 +538,7 @@ fn seconds(time: SystemTime) -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// By the first of its names that is one.
+/// Returns the URL of a site by the first name without a wildcard, or `None` if every name has a wildcard.
 fn url(
     names: &[crate::config::Spanned<String>],
     config: &Config,

@@ -1,4 +1,4 @@
-//! The control plane: what `anthill serve` and `anthill check` do.
+//! The control plane: the implementation of `anthill serve` and `anthill check`.
 
 mod rebuild;
 mod deployments;
@@ -34,43 +34,44 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What the command line asked to serve.
+/// Options of `anthill serve` and `anthill check`.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// The configuration file, or the folder without one.
+    /// Configuration file, or the served folder without a configuration file.
     pub chosen: ConfigSource,
-    /// What options change in it, also after a reload.
+    /// Values that options of the command line override, also after a reload.
     pub overrides: Overrides,
 }
 
-/// What `anthill check` found, when nothing is wrong.
+/// Result of `anthill check` for a valid configuration.
 #[derive(Clone, Debug)]
 pub struct CheckReport {
-    /// One line for standard output.
+    /// Summary for standard output, one line.
     pub summary: String,
-    /// What works but probably isn't meant.
+    /// Warnings about valid settings that are probably unintended.
     pub warnings: Vec<String>,
-    /// Which certificates would come by themselves, and which not; which branches become sites.
+    /// Certificates that the server would request, names without a managed certificate, and sites deployed
+    /// from branches.
     pub notes: Vec<String>,
 }
 
-/// Serves until told to stop; ends the process after everything was drained.
+/// Serves until the server is stopped, and ends the process after the drain.
 pub fn serve(options: &ServeOptions) -> Result<Infallible, OperatorError> {
     let error_log = ErrorLog::install(LevelFilter::Info)
         .map_err(|error| OperatorError::failure(format!("the error log: {error}")))?;
-    // The words of a panic go where the operator looks, and wait for no pipe.
+    // The message of a panic goes to the error log, and never waits for a pipe.
     std::panic::set_hook(Box::new(|panic| {
         log::error!("{}", panic.to_string().replace('\n', " "));
     }));
     let plane = ControlPlane::start(options.chosen.clone(), options.overrides.clone(), error_log);
     let Err(error) = plane.and_then(ControlPlane::run);
-    // What is left to be said of an error stands below what led to it.
+    // The caller prints the error after the log lines that led to the error.
     log::logger().flush();
     Err(error)
 }
 
-/// Tests a configuration without serving it: everything is read and built as for serving, but no
-/// address is bound and nothing is written.
+/// Checks a configuration without serving. Reads and builds everything as for serving, but binds no address
+/// and writes no file.
 pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
     let config = options.chosen.read(&options.overrides)?;
     let mut warnings = config::check(&config)?;
@@ -130,7 +131,7 @@ pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
     })
 }
 
-/// What would be asked for, from whom.
+/// Describes the certificates that the server would request, with their certificate authority.
 fn certificates(config: &Config) -> Vec<String> {
     let Some(acme) = &config.tls.acme else {
         return Vec::new();

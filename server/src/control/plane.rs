@@ -36,16 +36,17 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// By then a start is over, loading in the background included if the site is small.
+/// Time after which a start is complete, including loading in the background if the site is small.
 const SETTLED: Duration = Duration::from_secs(1);
-/// The interval at which the control plane looks again at a file that a request found changed and
-/// possibly half written.
+/// Interval at which the control plane checks again a file that a request found changed and possibly half
+/// written.
 const STALE: Duration = Duration::from_secs(2);
-/// Hit counts are written this often, if they changed.
+/// Interval at which changed hit counts are written.
 const HITS: Duration = Duration::from_secs(300);
-/// Ticket keys and the self-signed certificate are looked at this often.
+/// Interval at which ticket keys and the self-signed certificate are checked.
 const KEYS: Duration = Duration::from_secs(600);
-/// Workers end by themselves at the deadline of a drain; one that doesn't is left behind.
+/// Extra time for the end of the workers after the deadline of a drain. A worker still running afterwards
+/// is abandoned.
 const DRAIN_MARGIN: Duration = Duration::from_secs(5);
 
 /// The control plane: the parts of the server that are not workers.
@@ -54,7 +55,7 @@ pub(super) struct ControlPlane {
     overrides: Overrides,
     /// Serves the World and keeps the World equal to the disk.
     pub(super) rebuilder: Rebuilder,
-    /// Has certificates issued.
+    /// Requests certificates from the certificate authority.
     acme: AcmeHandle,
     error_log: ErrorLog,
     control: ControlSocket,
@@ -63,7 +64,7 @@ pub(super) struct ControlPlane {
     started: Instant,
 }
 
-/// Why the loop woke up.
+/// Reason why the loop woke up.
 enum ControlEvent {
     Hangup,
     Reopen,
@@ -83,7 +84,8 @@ enum ControlEvent {
 }
 
 impl ControlPlane {
-    /// Binds, drops privileges, reads everything and starts the workers.
+    /// Binds the addresses, drops privileges, reads the configuration and all files, and starts the
+    /// workers.
     pub fn start(
         chosen: ConfigSource,
         mut overrides: Overrides,
@@ -174,7 +176,7 @@ impl ControlPlane {
         &self.rebuilder.publisher
     }
 
-    /// Runs until told to stop; then drains, and ends the process.
+    /// Runs until the server is stopped, then drains and ends the process.
     pub fn run(mut self) -> Result<Infallible, OperatorError> {
         let runtime = Builder::new_current_thread()
             .enable_io()
@@ -196,7 +198,7 @@ impl ControlPlane {
             banner::print(publisher.config(), publisher.listeners(), self_signed);
             let _ = sys::notify("READY=1");
             self.acme.plan(self.rebuilder.publisher.config(), false);
-            // The workers have found their feet too: again, little of the program is needed from here.
+            // The workers have started as well, so little of the program's code is needed from here.
             task::spawn(async {
                 tokio::time::sleep(SETTLED).await;
                 sys::release_code_pages();
@@ -210,8 +212,8 @@ impl ControlPlane {
             Ok(())
         });
         stopped?;
-        // Its file goes. All else is memory and threads, which the system takes back by itself; to give
-        // it back one by one could wait for a thread that is in the midst of something.
+        // The drop removes the file of the control socket. The system frees the remaining memory and
+        // threads at the exit; an orderly release could wait for a busy thread.
         drop(self.control);
         log::logger().flush();
         let _ = io::stdout().flush();
@@ -220,7 +222,7 @@ impl ControlPlane {
 
     async fn serve(&mut self, signals: &mut Signals) {
         let mut settle = Some(tokio::time::Instant::now());
-        // The first change after a quiet time is looked at when it is told, others after a pause.
+        // The first change after a quiet period is applied at once, later changes after a pause.
         let mut rested = tokio::time::Instant::now();
         let mut found = rested;
         let mut keys = tokio::time::interval(KEYS);
@@ -353,7 +355,8 @@ impl ControlPlane {
         }
     }
 
-    /// Reads the configuration again and serves it; returns when every worker does.
+    /// Reads the configuration again and serves the new configuration. Returns when every worker serves the
+    /// new World.
     async fn reload(&mut self) -> Result<String, OperatorError> {
         let _ = sys::notify("RELOADING=1");
         let reloaded = self.try_reload().await;
@@ -368,7 +371,7 @@ impl ControlPlane {
     }
 
     async fn try_reload(&mut self) -> Result<String, OperatorError> {
-        // Known changes name the sites of this World, not the sites of the next.
+        // Known changes refer to sites of the present World, not of the next World.
         self.rebuilder.apply().await;
         let mut config = self.chosen.read(&self.overrides)?;
         let mut said: Vec<String> = config::check(&config)?;
@@ -391,7 +394,7 @@ impl ControlPlane {
         Ok(said.join("\n") + "\n")
     }
 
-    /// Replaces ticket keys and the self-signed certificate when they are due.
+    /// Replaces ticket keys and the self-signed certificate if due.
     async fn renew_keys(&mut self) {
         self.publisher().rotate_tickets();
         if self.rebuilder.publisher.renew_self_signed() {
@@ -461,7 +464,7 @@ impl ControlPlane {
         })
     }
 
-    /// The site with this name, as the configuration has it.
+    /// Returns the site with a name as the configuration spells the name.
     fn host(&self, site: &str) -> Result<&Arc<Host>, String> {
         let is_named = |host: &&Arc<Host>| host.names.iter().any(|name| name == site);
         self.publisher()
@@ -499,13 +502,13 @@ impl ControlPlane {
         Ok(format!("{gone} {pages} forgotten\n"))
     }
 
-    /// Lets requests under way finish; a second signal ends it at once.
+    /// Waits for the end of requests under way. A second signal ends the drain at once.
     async fn drain(&mut self, signals: &mut Signals) {
         let seconds = self.publisher().config().server.limits.drain_seconds;
         let deadline = Duration::from_secs(seconds.into());
         log::info!("stopping: requests under way have {seconds} s to finish");
         self.rebuilder.stop();
-        // The next server may have certificates issued from now on.
+        // From here, the next server may request certificates.
         self.acme = AcmeHandle::new(self.publisher().resources().challenges.clone());
         self.rebuilder.publisher.drain(deadline);
         let patience = tokio::time::sleep(deadline + DRAIN_MARGIN);
@@ -530,7 +533,7 @@ impl ControlPlane {
                 }
             }
         }
-        // Programs of requests that were cut off are not left behind.
+        // Ends the programs of requests that were cut off.
         self.publisher().resources().programs.finish();
         for plan in self.rebuilder.deployments.finish().await {
             self.rebuilder.forget_pages(&plan);
@@ -542,8 +545,8 @@ impl ControlPlane {
     }
 }
 
-/// How long changes are gathered after a World that took so long to make: a script that writes many
-/// files, or a deployment, is not followed step by step.
+/// Returns the period in which changes are gathered after a World, from the time spent on the World: a
+/// script that writes many files, or a deployment, does not cause a World for every step.
 fn pause_after(renewing: Duration) -> Duration {
     let least = Duration::from_millis(limits::WORLD_UPDATE_PAUSE_MILLISECONDS_MIN);
     let most = Duration::from_millis(limits::WORLD_UPDATE_PAUSE_MILLISECONDS_MAX);
@@ -568,7 +571,8 @@ impl Signals {
     }
 }
 
-/// What a reload can't change stays as it is; says so where something else is configured now.
+/// Keeps the old values of settings that a reload cannot change. Returns a message for each changed
+/// setting.
 fn keep_until_restart(old: &config::ServerConfig, new: &mut config::ServerConfig) -> Vec<String> {
     let mut said = Vec::new();
     let mut keep = |key: &str, same: bool| {

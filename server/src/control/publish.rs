@@ -26,13 +26,13 @@ use tokio::sync::oneshot;
 
 /// The self-signed certificate is replaced when fewer seconds of validity are left.
 const RENEW_SECONDS: u64 = 30 * 24 * 3600;
-/// Worker threads that read cold files.
+/// Number of pool threads that read cold files.
 const POOL_THREADS: usize = 4;
-/// Maximum number of reads in the queue of the worker threads.
+/// Maximum number of reads in the queue of the pool threads.
 pub(super) const POOL_QUEUE: usize = 10_000;
-/// Pause before a worker that ended is started again.
+/// Pause before the restart of an ended worker.
 const RESTART: Duration = Duration::from_millis(200);
-/// Index of the worker that reads the sockets of QUIC for all workers.
+/// Index of the worker that reads the QUIC sockets for all workers.
 const QUIC_HOST: usize = 0;
 
 /// Stack of a worker. A request that scripts redirect within the server 8 times, each time through the
@@ -49,7 +49,7 @@ pub(super) struct Publisher {
     stats: Arc<Stats>,
     workers: Vec<WorkerHandle>,
     process: Arc<ProcessContext>,
-    /// Indices of workers whose threads have ended.
+    /// Channel with the indices of ended workers.
     ended: (UnboundedSender<usize>, UnboundedReceiver<usize>),
 }
 
@@ -66,8 +66,8 @@ pub(super) struct NewAddresses {
 }
 
 impl Publisher {
-    /// Builds the first World and starts `count` workers. The heads of waiting requests may take
-    /// `pending_head_bytes` in all workers together; `origin` is the zero of the workers' clocks.
+    /// Builds the first World and starts `count` workers. The header sections of waiting requests may take
+    /// `pending_head_bytes` in all workers together. `origin` is the zero of the workers' clocks.
     pub(super) fn start(
         config: Config,
         listeners: Listeners,
@@ -98,7 +98,7 @@ impl Publisher {
             process,
             ended: mpsc::unbounded_channel(),
         };
-        // The server has read and built everything, and needs little of the program's code from here.
+        // The server has read and built everything, so little of the program's code is needed from here.
         sys::release_code_pages();
         for index in 0..count {
             let running = publisher.start_worker(index)?;
@@ -107,32 +107,32 @@ impl Publisher {
         Ok(publisher)
     }
 
-    /// The configuration of the World.
+    /// Returns the configuration of the World.
     pub(super) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The World that the workers serve.
+    /// Returns the World that the workers serve.
     pub(super) fn world(&self) -> &Arc<World> {
         &self.world
     }
 
-    /// State that all Worlds share.
+    /// Returns the state shared by all Worlds.
     pub(super) fn resources(&self) -> &SharedResources {
         &self.resources
     }
 
-    /// The listening sockets.
+    /// Returns the listening sockets.
     pub(super) fn listeners(&self) -> &Listeners {
         &self.listeners
     }
 
-    /// The counters of the workers.
+    /// Returns the counters of the workers.
     pub(super) fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Number of workers.
+    /// Returns the number of workers.
     pub(super) fn workers_count(&self) -> usize {
         self.workers.len()
     }
@@ -179,12 +179,12 @@ impl Publisher {
     pub(super) async fn worker_ended(&mut self) -> usize {
         match self.ended.1.recv().await {
             Some(index) => index,
-            // The publisher holds a sender itself.
+            // The publisher itself holds a sender, so the channel never closes.
             None => std::future::pending().await,
         }
     }
 
-    /// Starts a worker that ended again, on the same sockets.
+    /// Restarts an ended worker on the same sockets.
     pub(super) async fn restart(&mut self, index: usize) {
         self.join(index);
         log::error!("worker {index} ended; it is started anew");
@@ -193,20 +193,20 @@ impl Publisher {
             Ok(running) => self.workers[index] = running,
             Err(error) => {
                 log::error!("{}", error.in_one_line());
-                // The sockets of the worker wait for a worker: the control plane tries again.
+                // The sockets of the worker stay open. The control plane tries the restart again.
                 let _ = self.ended.0.send(index);
             }
         }
     }
 
-    /// Takes the thread of a worker that ended off the list.
+    /// Joins the thread of an ended worker.
     pub(super) fn join(&mut self, index: usize) {
         if let Some(thread) = self.workers[index].thread.take() {
             let _ = thread.join();
         }
     }
 
-    /// Returns true if a worker's thread has not ended.
+    /// Returns true if the thread of any worker is still running.
     pub(super) fn has_threads(&self) -> bool {
         self.workers.iter().any(|running| running.thread.is_some())
     }
@@ -217,8 +217,8 @@ impl Publisher {
         self.workers[index].commands.send(command).is_ok()
     }
 
-    /// Builds a World of the served configuration from the files as they are now. Sites of `previous` go
-    /// on.
+    /// Builds a World of the served configuration from the present files, and takes over sites of
+    /// `previous`.
     pub(super) fn rebuild(&self, previous: &World) -> Result<World, OperatorError> {
         let now = clock::unix_seconds_now();
         build::build(&self.config, &self.resources, Some(previous), now)
@@ -239,7 +239,7 @@ impl Publisher {
             }
         }
         for serves in waiting {
-            // A worker that has ended is started again with the new World.
+            // An ended worker is restarted with the new World.
             let _ = serves.await;
         }
     }
@@ -280,7 +280,8 @@ impl Publisher {
         Ok((resources, world))
     }
 
-    /// Publishes the World of a new configuration, opens its addresses and closes the others.
+    /// Publishes the World of a new configuration, opens the new addresses and closes the addresses no
+    /// longer configured.
     pub(super) async fn replace(
         &mut self,
         config: Config,
@@ -332,7 +333,7 @@ impl Publisher {
         }
     }
 
-    /// Replaces the newest ticket key if the key is due.
+    /// Replaces the newest ticket key if due.
     pub(super) fn rotate_tickets(&self) {
         if let Some(tickets) = &self.resources.tickets
             && let Err(error) = tickets.rotate_if_due(clock::unix_seconds_now())
@@ -341,8 +342,7 @@ impl Publisher {
         }
     }
 
-    /// Replaces the self-signed certificate if the certificate is due. Returns true if the next World has
-    /// another certificate.
+    /// Replaces the self-signed certificate if due. Returns true if the next World has a new certificate.
     pub(super) fn renew_self_signed(&mut self) -> bool {
         let now = clock::unix_seconds_now();
         let Some(self_signed) = &self.resources.self_signed else {
@@ -381,8 +381,8 @@ impl Publisher {
     }
 
     /// Begins the drain: every worker accepts the waiting connections, closes its sockets, and ends after
-    /// the requests under way, at the deadline at the latest. The publisher's own copies of the sockets
-    /// would keep the ports open, so a later client would wait for no answer.
+    /// the requests under way, at the latest at the deadline. The publisher closes its own copies of the
+    /// sockets: otherwise the ports would stay open, and a later client would wait without a response.
     pub(super) fn drain(&mut self, deadline: Duration) {
         self.listeners = Listeners::default();
         for running in &self.workers {

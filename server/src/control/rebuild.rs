@@ -1,7 +1,8 @@
-//! From what the watch tells to the next World.
+//! The rebuilder: turns the changes reported by the watch into the next World.
 //!
-//! A file is taken when its writer has closed it. Where nobody could tell (a folder was read before
-//! its watch stood, or the watch was lost), it is taken when nothing happened to it for a moment.
+//! A file is taken when its writer has closed the file. The kernel cannot report the writer's close if a
+//! folder was read before its watch began, or if the watch was lost; the file is then taken after a period
+//! without changes ([`QUIET`]).
 
 use super::deployments::{Deployments, FIRST_DEPLOY_WAIT_MAX, deploy_missing_roots};
 use super::publish::{POOL_QUEUE, Publisher};
@@ -19,43 +20,44 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// A file that is met in a folder, and nobody told of its writer's end, may be half written: it is
-/// taken once nothing happened to it for this long.
+/// Period without changes after which a file found in a folder is taken, if the kernel has not reported the
+/// close of the file by its writer. Until then, the file may be half written.
 pub(super) const QUIET: Duration = Duration::from_millis(400);
-/// The clock that file systems stamp with lags behind the other one by up to this.
+/// Maximum lag of the clock that stamps files behind the clock of [`SystemTime::now`].
 const TICK: Duration = Duration::from_millis(20);
-/// Files that a request found other than expected are taken once nobody has written to them for this
-/// long: where watching works, their writer would have been heard, and may be at it still.
+/// Period without writes after which a file is taken that a request found different from the site. With a
+/// working watch, the kernel reports the writer's close, so a file without a report may still be in use by
+/// its writer.
 const STALE_QUIET: Duration = RESCAN;
 
-/// What tells one state of a file from another: device, inode, size, both times.
+/// State of a file: device, inode, size, modification time and change time (seconds and nanoseconds each).
 pub(super) type FileStamp = (u64, u64, u64, i64, i64, i64, i64);
 
-/// Keeps the published World equal to the files on disk: watches folders, gathers changes, and has the
-/// publisher publish the next World.
+/// Keeps the published World equal to the files on disk: watches folders, gathers changes, and passes the
+/// next World to the publisher.
 pub(super) struct Rebuilder {
-    /// Serves the World.
+    /// Publishes the World to the workers.
     pub(super) publisher: Publisher,
-    /// Deployments of branches, whose roots are sites of the World.
+    /// Deployments of branches. The roots of the deployments are sites of the World.
     pub(super) deployments: Deployments,
     /// Pool for scans of folders, apart from the reads of requests.
     scans: ThreadPool,
     /// `None` if the system gave no inotify descriptor.
     pub(super) watch: Option<Watch>,
-    /// Known changes that no World has yet.
+    /// Known changes that no World contains yet.
     changes: Changes,
     /// Files that may be half written; true if an event of the file was read, so that no further event may
     /// follow.
     unsettled: BTreeMap<(SiteId, PathBuf), bool>,
-    /// Sites that could not be read. The control plane tries again.
+    /// Sites that could not be read. The control plane tries to read the sites again at intervals.
     missed: BTreeSet<SiteId>,
-    /// Stamps of the files that the configuration names, for files that cannot be watched.
+    /// State of each file named in the configuration, to find changes of files without a watch.
     file_stamps: Vec<(PathBuf, Option<FileStamp>)>,
 }
 
 impl Rebuilder {
-    /// Returns a rebuilder without watches; [`Rebuilder::rebuild_watches`] makes them. `file_stamps` are of
-    /// the time before the World was built.
+    /// Returns a rebuilder without watches; [`Rebuilder::rebuild_watches`] creates the watches.
+    /// `file_stamps` must be read before the World is built.
     pub(super) fn new(
         publisher: Publisher,
         deployments: Deployments,
@@ -73,17 +75,17 @@ impl Rebuilder {
         }
     }
 
-    /// The publisher.
+    /// Returns the publisher.
     pub(super) fn publisher(&self) -> &Publisher {
         &self.publisher
     }
 
-    /// The deployments.
+    /// Returns the deployments.
     pub(super) fn deployments(&self) -> &Deployments {
         &self.deployments
     }
 
-    /// The deployments, to be changed.
+    /// Returns the deployments for changes.
     pub(super) fn deployments_mut(&mut self) -> &mut Deployments {
         &mut self.deployments
     }
@@ -92,7 +94,7 @@ impl Rebuilder {
         &self.publisher.resources().lag
     }
 
-    /// Returns true if no change is known.
+    /// Returns true if no change is waiting.
     pub(super) fn is_up_to_date(&self) -> bool {
         self.changes.is_empty()
     }
@@ -107,23 +109,24 @@ impl Rebuilder {
         !self.unsettled.is_empty()
     }
 
-    /// Has the next World read the files again that the configuration names.
+    /// Requests that the next World reads all files named in the configuration again.
     pub(super) fn mark_files_changed(&mut self) {
         self.changes.files = true;
     }
 
-    /// Has the branches of all deployments checked with the next World.
+    /// Requests a check of the branches of all deployments with the next World.
     pub(super) fn mark_branches_changed(&mut self) {
         self.changes.branches = true;
     }
 
-    /// Has the sites scanned that a deployment belongs to.
+    /// Requests a scan of the sites of a deployment.
     pub(super) fn rescan_sites_of(&mut self, plan: &DeployPlan) {
         let places = self.places_of(plan);
         self.changes.rescan.extend(places);
     }
 
-    /// Scans what is due at the interval: missed sites, and all sites and files if they are not watched.
+    /// Scans the sites that are due at the interval: sites that could not be read, and, without watches,
+    /// all sites and all files of the configuration.
     pub(super) async fn rescan(&mut self) {
         self.changes.rescan.extend(self.missed.iter().copied());
         if !self.is_watching() {
@@ -136,8 +139,8 @@ impl Rebuilder {
         self.apply().await;
     }
 
-    /// Brings a World of a new configuration up to date with the disk. `file_stamps` are of the time before
-    /// the World was built.
+    /// Brings the World of a new configuration up to date with the disk. `file_stamps` must be read before
+    /// the World is built.
     pub(super) async fn follow_reload(&mut self, file_stamps: Vec<(PathBuf, Option<FileStamp>)>) {
         self.file_stamps = file_stamps;
         self.missed.clear();
@@ -153,14 +156,15 @@ impl Rebuilder {
         self.deployments.plan(self.publisher.config(), https_port);
     }
 
-    /// Deploys to the roots of a new configuration that do not exist yet.
+    /// Deploys to the missing roots of a new configuration.
     pub(super) async fn deploy_missing_roots(&self, config: &Config) -> Result<(), OperatorError> {
         let mut all = config.deployments().into_iter();
         if all.all(|it| DeployPlan::of(&it, &config.server).has_deployed_tree()) {
             return Ok(());
         }
         let of_job = config.clone();
-        // Clients wait for an attempt under way; the new deployments come after the attempt.
+        // Clients wait for an attempt under way, and the thread runs new deployments only after the
+        // attempt.
         let patience = match self.deployments.is_idle() {
             true => FIRST_DEPLOY_WAIT_MAX,
             false => Duration::ZERO,
@@ -172,7 +176,8 @@ impl Rebuilder {
         deployed.unwrap_or_else(|gone| Err(OperatorError::failure(format!("deploying: {gone}"))))
     }
 
-    /// Removes the pages of a deployment's sites from the page cache: scripts of the old tree made them.
+    /// Removes the pages of a deployment's sites from the page cache, since scripts of the old tree
+    /// generated the pages.
     pub(super) fn forget_pages(&self, plan: &DeployPlan) {
         for place in self.places_of(plan) {
             if let Some(host) = self.publisher.world().hosts.iter().nth(place.host) {
@@ -188,7 +193,7 @@ impl Rebuilder {
         all.map(|(place, _)| place).collect()
     }
 
-    /// Every site of the World and its place.
+    /// Returns every site of the World with its identity.
     pub(super) fn places(&self) -> impl Iterator<Item = (SiteId, Arc<Site>)> + use<'_> {
         self.publisher
             .world()
@@ -219,13 +224,13 @@ impl Rebuilder {
     }
 
     fn all_places(&self) -> BTreeSet<SiteId> {
-        // One by one, as sets are filled elsewhere: to collect one brings the code of a sort.
+        // Uses `extend`: `collect` into a set would add the code of a sort to the binary.
         let mut all = BTreeSet::new();
         all.extend(self.places().map(|(place, _)| place));
         all
     }
 
-    /// Stops following the disk: no request waits for a change from here on, and no deployment begins.
+    /// Stops following the disk. Afterwards no request waits for a change, and no deployment begins.
     pub(super) fn stop(&mut self) {
         self.lag().set_inotify(None);
         self.lag().begin_recheck();
@@ -233,13 +238,13 @@ impl Rebuilder {
         self.deployments.stop();
     }
 
-    /// Everything that is served is watched.
+    /// Returns true if every served folder has a watch.
     pub(super) fn is_watching(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| !watch.exhausted)
     }
 
-    /// Watches the folders of this World, and nothing else. All of them are to be looked at once
-    /// more: something may have changed between the scan of a folder and its watch.
+    /// Replaces all watches by watches of the World's folders. All folders are scanned again, since a file
+    /// may have changed between the scan of a folder and the begin of its watch.
     pub(super) fn rebuild_watches(&mut self) {
         self.watch = match Watch::new() {
             Ok(mut watch) => {
@@ -271,7 +276,7 @@ impl Rebuilder {
         self.lag().set_inotify(told);
     }
 
-    /// Hears what changed on disk.
+    /// Reads the changes that the watch reports.
     pub(super) fn hear_of_files(&mut self) {
         let Some(watch) = &mut self.watch else { return };
         self.publisher.resources().lag.begin_read();
@@ -282,7 +287,7 @@ impl Rebuilder {
         self.lag().finish_read();
     }
 
-    /// Notes which sites lag behind what was read.
+    /// Marks the hosts with changes that were read and are not served yet.
     fn note_lag(&mut self) {
         let read = std::mem::take(&mut self.changes.read);
         for place in read.iter().chain(&self.changes.rescan) {
@@ -292,7 +297,7 @@ impl Rebuilder {
         }
     }
 
-    /// What was read is served, or came to nothing.
+    /// Records that all changes read so far are served or had no effect.
     pub(super) fn caught_up(&self) {
         self.publisher
             .world()
@@ -302,8 +307,8 @@ impl Rebuilder {
         self.lag().mark_served();
     }
 
-    /// Brings the World up to date with what requests found, and leaves for later what was told beside
-    /// it: a storm of changes doesn't keep a changed page from the requests for it.
+    /// Brings the World up to date with the paths that requests found changed. All other changes wait: a
+    /// large number of changes on disk must not delay a changed page.
     pub(super) async fn apply_stale_paths(&mut self) {
         self.lag().begin_recheck();
         self.hear_of_files();
@@ -314,20 +319,21 @@ impl Rebuilder {
         self.lag().finish_recheck();
     }
 
-    /// Brings the World up to date with what changed on disk, all that was told until now included.
+    /// Brings the World up to date with the disk, including all changes reported until now.
     pub(super) async fn apply(&mut self) {
         self.hear_of_files();
         self.renew_all().await;
         self.caught_up();
     }
 
-    /// Brings the World up to date with the changes that are known. Folders that came with a change
-    /// are watched, and then looked at once more: something may have happened before the watch stood.
+    /// Brings the World up to date with the known changes. New folders get watches and are scanned once
+    /// more afterwards, since a file may have changed before the watch began.
     async fn renew_all(&mut self) {
         while !self.changes.is_empty() {
             let changes = std::mem::take(&mut self.changes);
             if changes.branches {
-                // The way to a branch may be another one now. What comes of it is heard later.
+                // The path to a branch may have changed. The outcome of the check arrives later, as an
+                // event.
                 let refs = self.deployments.refs();
                 if let Some(watch) = &mut self.watch {
                     watch.branches(&refs);
@@ -336,7 +342,7 @@ impl Rebuilder {
             }
             let looked_at = self.renew(changes).await;
             let Some(watch) = &mut self.watch else { return };
-            // A folder that went and came back is the same, but its watch is gone.
+            // A folder that was removed and created again looks unchanged, but has lost its watch.
             for (place, site) in looked_at {
                 let new = watch.grow(place, &site);
                 if !new.is_empty() {
@@ -346,13 +352,13 @@ impl Rebuilder {
         }
     }
 
-    /// Publishes a World with these changes; returns the sites that were looked at, as they are now.
+    /// Publishes a World with the changes. Returns the scanned sites in their new state.
     async fn renew(&mut self, changes: Changes) -> Vec<(SiteId, Arc<Site>)> {
         let mut world = World::clone(self.publisher.world());
         let mut changed = false;
         if changes.files {
             self.publisher.rotate_tickets();
-            // A link on the way to one of them may lead elsewhere now.
+            // A link on the path to a file may have another target now.
             if let Some(watch) = &mut self.watch {
                 watch.files(self.file_stamps.iter().map(|(file, _)| file.as_path()));
             }
@@ -378,7 +384,8 @@ impl Rebuilder {
                 continue;
             }
             if let (Some(watch), true) = (&mut self.watch, whole) {
-                // Before the root is looked at, or a turn of it would be missed.
+                // The watch begins before the scan of the root, so a later change of the root is not
+                // missed.
                 watch.root(place, &site.rules().root);
             }
             let is_unsure = |path: &PathBuf| changes.is_unsure(&(place, path.clone()));
@@ -399,7 +406,7 @@ impl Rebuilder {
                     renewed
                 }
                 Ok(Err(error)) => {
-                    // It is tried again and again; once is enough to say so.
+                    // The scan is repeated at intervals; the error is logged only once.
                     if self.missed.insert(place) {
                         log::error!("a changed folder is not taken over: {error}");
                     }
@@ -437,7 +444,7 @@ impl Rebuilder {
         }
         if changed || has_moved || changes.is_watched_anew {
             world.hosts = Hosts::new(hosts);
-            // What runs a site's scripts knows where its root lies.
+            // The handlers of a site's scripts hold the path of the site's root.
             if has_moved {
                 match self.publisher.rebuild(&world) {
                     Ok(built) => world = built,
@@ -452,8 +459,8 @@ impl Rebuilder {
         looked_at
     }
 
-    /// Notes files that requests found other than their site says. Files that a process writes to, and
-    /// those of which that can't be known, are taken once they are quiet.
+    /// Records the paths that requests found different from their site. Files with a writer, and files for
+    /// which the server cannot find out the writers, are taken after a period without changes.
     fn find_stale(&mut self, told: &Changes) {
         let places: Vec<_> = self.places().collect();
         for (place, site) in places {
@@ -472,7 +479,7 @@ impl Rebuilder {
         }
     }
 
-    /// Takes the files that nothing happened to for a while.
+    /// Takes the files that have not changed for 400 ms ([`QUIET`]).
     pub(super) fn find_settled(&mut self) {
         let sites: HashMap<SiteId, Arc<Site>> = self.places().collect();
         let since = self.watch.as_ref().map(Watch::since).unwrap_or_default();
@@ -485,12 +492,12 @@ impl Rebuilder {
             let folder = path.parent().unwrap_or(Path::new(""));
             let watched = since.get(&(*place, folder)).map(|since| *since + TICK);
             if !*is_told && changed > watched && watched.is_some() {
-                // Its writer is at it, and will be heard, or was heard already. Of what was told already
-                // nothing more may come.
+                // The kernel reports the writer's close, or has already reported the close. A file with a
+                // reported event stays in the map, since no further event may follow.
                 return false;
             }
             let settled = is_past(changed, QUIET);
-            // Who has it open still, or again, will be heard.
+            // If a process has the file open, the kernel will report the close.
             let is_written = || matches!(site.writers(path), OpenWriters::Some);
             if settled && !(watched.is_some() && is_written()) {
                 let paths = changes.sites.entry(*place).or_default();
@@ -501,7 +508,7 @@ impl Rebuilder {
     }
 }
 
-/// The site after a change, and the files in it that may be half written.
+/// Returns the site after a change, and the files of the site that may be half written.
 fn renew(
     site: &Site,
     whole: bool,
@@ -519,13 +526,14 @@ fn renew(
     let settled_ns = i64::try_from(settled.as_nanos()).unwrap_or(i64::MAX);
     let mut paths = paths.to_vec();
     if whole {
-        // All of it; and still, what was told is known to be whole.
+        // The empty path requests a scan of the whole site. `paths` keeps its other entries, since their
+        // files are known to be complete.
         paths.push(PathBuf::new());
     }
     Ok(site.with_settled_changes(&paths, unsure, settled_ns))
 }
 
-/// Files that the configuration names and that are read when a World is built, as they are now.
+/// Returns the present state of the files named in the configuration and read when a World is built.
 pub(super) fn stamp_config_files(config: &Config) -> Vec<(PathBuf, Option<FileStamp>)> {
     let of_site = |site: &config::SiteConfig| {
         let users = site.routes.iter().map(|route| &route.users);
@@ -546,7 +554,7 @@ fn look_at(file: &Path) -> Option<FileStamp> {
     Some((dev, ino, size, written.0, written.1, changed.0, changed.1))
 }
 
-/// When anything happened to a file last; None if it is gone.
+/// Returns the time of the last change of a file or of its attributes, or `None` if the file is missing.
 fn changed_at(file: &Path) -> Option<SystemTime> {
     let is = std::fs::metadata(file).ok()?;
     let seconds = Duration::from_secs(is.ctime().try_into().unwrap_or(0));
@@ -554,7 +562,7 @@ fn changed_at(file: &Path) -> Option<SystemTime> {
     Some(SystemTime::UNIX_EPOCH + seconds + nanos)
 }
 
-/// Whether what a request found at this path can be taken: no file, or one that is whole.
+/// Returns true if the path that a request found can be taken: no regular file, or a complete file.
 fn is_whole(site: &Site, path: &Path) -> bool {
     let real = site.root().join(path);
     let is_file = std::fs::symlink_metadata(&real).is_ok_and(|is| is.is_file());
@@ -562,15 +570,15 @@ fn is_whole(site: &Site, path: &Path) -> bool {
     !is_file
         || is_past(changed, STALE_QUIET)
         || match site.writers(path) {
-            // The writer of a file that has just been made isn't counted yet.
+            // A writer of a newly created file may not be counted yet.
             OpenWriters::None(stat) => stat.st_size > 0 || is_past(changed, QUIET),
             OpenWriters::Some => false,
-            // Clients wait for a new file. Of a known file they have the content from before meanwhile.
+            // Clients wait for a new file. For a known file, clients get the earlier content meanwhile.
             OpenWriters::Unknown => is_past(changed, QUIET) && !site.has_file(path),
         }
 }
 
-/// It was so long ago, or will be in the future, which is taken as it is; or there is nothing.
+/// Returns true if `time` is at least `least` ago, lies in the future, or is `None`.
 fn is_past(time: Option<SystemTime>, least: Duration) -> bool {
     let age = time.map(|time| SystemTime::now().duration_since(time));
     !matches!(age, Some(Ok(age)) if age < least)

@@ -7,7 +7,7 @@ use crate::base::clock;
 use crate::tls::PairSummary;
 use std::time::Instant;
 
-/// Returns the status of the server, which started at `started`.
+/// Returns the status of the server. `started` is the time of the server's start.
 pub(super) fn status(rebuilder: &Rebuilder, report: &AcmeReport, started: Instant) -> Status {
     let publisher = rebuilder.publisher();
     let now = clock::unix_seconds_now();

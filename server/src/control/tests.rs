@@ -1,5 +1,5 @@
-//! What goes wrong inside: a worker that ends, a connection that panics. The rest is tested from
-//! outside, on the real program.
+//! Tests of internal failures: the end of a worker, and a panic in a connection. The end-to-end tests cover
+//! the rest, with the real program.
 
 use super::plane::ControlPlane;
 use crate::base::log::ErrorLog;
@@ -37,7 +37,7 @@ fn plane(folder: &TempDir) -> (ControlPlane, SocketAddr) {
     (plane, address)
 }
 
-/// What comes back for a GET, until the server closes.
+/// Sends a GET request and returns the response, read until the server closes the connection.
 fn get(stream: &mut TcpStream, path: &str) -> String {
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -61,7 +61,7 @@ fn a_worker_that_ends_is_started_anew_on_its_sockets() {
     assert!(get(&mut TcpStream::connect(address).unwrap(), "/").ends_with("hello"));
     let end = WorkerCommand::Drain(Duration::ZERO);
     assert!(plane.rebuilder.publisher.send(0, end));
-    // Whoever comes while there is nobody waits in the socket, which is open all the time.
+    // A client that connects without a running worker waits in the queue of the open socket.
     let index = wait(plane.rebuilder.publisher.worker_ended());
     let mut waiting = TcpStream::connect(address).unwrap();
     wait(plane.rebuilder.publisher.restart(index));

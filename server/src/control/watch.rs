@@ -1,11 +1,11 @@
-//! Which files changed: inotify over every folder that is served, and over the folders of the few
-//! files that the configuration names (certificates, keys, password files).
+//! Watches of changed files: inotify watches of every served folder, and of the folders of the files named
+//! in the configuration (certificates, keys, password files).
 //!
-//! The way to a root or a file is watched too, name by name: whoever replaces a folder above it, or
-//! turns a link on the way, changes what is served.
+//! Every component of the path to a root or to a file has a watch as well: a replaced folder above, or a
+//! changed link on the path, changes the served content.
 //!
-//! It tells; what to do about it is the control plane's. If the kernel has no watches left, or lost
-//! count of what happened, it says that everything may have changed.
+//! The watch only reports changes; the control plane acts on them. If the kernel has no watches left, or
+//! has lost events, the watch reports that everything may have changed.
 
 use crate::base::sys::{self, Inotify, InotifyEvent, OpenWriters, WatchFlags};
 use crate::limits::LINK_HOPS_MAX;
@@ -21,75 +21,78 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::unix::AsyncFd;
 
-/// Interval at which folders are scanned that cannot be watched.
+/// Interval at which folders without a watch are scanned.
 pub const RESCAN: Duration = Duration::from_secs(10);
 
-/// Which site of the World a folder belongs to: by host, and by route where that has a folder.
+/// Identity of a site in the World: its host, and its route if the route has a folder.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SiteId {
-    /// Index among the hosts.
+    /// Index among the hosts of the World.
     pub host: usize,
-    /// Index among its routes.
+    /// Index among the routes of the host; `None` for the host's own folder.
     pub route: Option<usize>,
 }
 
-/// What changed since it was asked last.
+/// Changes on disk, gathered for the next World.
 #[derive(Default, Debug)]
 pub struct Changes {
-    /// Paths relative to their site's root.
+    /// Changed paths, relative to the root of their site.
     pub sites: BTreeMap<SiteId, BTreeSet<PathBuf>>,
-    /// Of those, files that went: what has their name now may be half written.
+    /// Removed files among the paths of `sites`. A file that has the same name now may be half written.
     pub gone: BTreeSet<(SiteId, PathBuf)>,
-    /// Of those, files that nothing more is known of than that their attributes changed: whoever did
-    /// that may be writing to them, or be done.
+    /// Files among the paths of `sites` of which only a change of attributes is known. The process that
+    /// changed the attributes may still be writing to the file.
     pub touched: BTreeSet<(SiteId, PathBuf)>,
     /// Sites with changes in the last batch of events that was read.
     pub read: BTreeSet<SiteId>,
     /// Sites to be scanned from the beginning.
     pub rescan: BTreeSet<SiteId>,
-    /// A file that the configuration names.
+    /// True if a file named in the configuration has changed.
     pub files: bool,
-    /// A branch that is deployed.
+    /// True if a deployed branch has changed.
     pub branches: bool,
-    /// All watches were made anew: the next World makes the workers listen to the new inotify
+    /// True if all watches were created anew: with the next World, the workers listen to the new inotify
     /// descriptor.
     pub is_watched_anew: bool,
 }
 
-/// The watches.
+/// Inotify watches, with the purposes of each watch.
 pub struct Watch {
     inotify: AsyncFd<Arc<Inotify>>,
     folders: HashMap<i32, WatchedFolder>,
-    /// The kernel's limit was met: sites are scanned from time to time instead.
+    /// True if the kernel's limit of watches was reached. Sites are then scanned at intervals.
     pub exhausted: bool,
 }
 
-/// A folder of the file system.
+/// Folder or path component with a watch.
 struct WatchedFolder {
-    /// Where it lay when it was watched.
+    /// Path at the start of the watch.
     real: PathBuf,
     since: SystemTime,
-    /// What it is to us: several sites may serve one folder.
+    /// Purposes of the watch. Several sites may serve one folder.
     meanings: Vec<WatchPurpose>,
 }
 
 #[derive(PartialEq, Eq)]
 enum WatchPurpose {
-    /// A folder of a site, at this path below its root.
+    /// Folder of a site, at `relative` below the site's root.
     Folder { place: SiteId, relative: PathBuf },
-    /// It, or this name in it, is a part of the way to a site's root.
+    /// Component of the path to a site's root: the watched entry itself, or the entry `name` in the watched
+    /// folder.
     Root {
         place: SiteId,
         name: Option<OsString>,
     },
-    /// It, or this name in it, is a part of the way to a file of the configuration.
+    /// Component of the path to a file named in the configuration: the watched entry itself, or the entry
+    /// `name` in the watched folder.
     File { name: Option<OsString> },
-    /// The same to a file that changes with a branch.
+    /// Component of the path to a file that changes with a branch: the watched entry itself, or the entry
+    /// `name` in the watched folder.
     Branch { name: Option<OsString> },
 }
 
 impl Watch {
-    /// Nothing is watched yet.
+    /// Returns a [`Watch`] without any watched folder.
     pub fn new() -> io::Result<Watch> {
         Ok(Watch {
             inotify: sys::async_inotify(Arc::new(Inotify::new()?))?,
@@ -98,21 +101,21 @@ impl Watch {
         })
     }
 
-    /// Where the kernel tells.
+    /// Returns the inotify descriptor.
     pub fn inotify(&self) -> Arc<Inotify> {
         Arc::clone(self.inotify.get_ref())
     }
 
-    /// Waits until the kernel has something to tell.
+    /// Waits until the kernel has events.
     pub async fn readable(&self) {
         if let Ok(mut ready) = self.inotify.readable().await {
-            // All of it is read next; what comes later makes it ready again.
+            // The caller reads all events next. A later event makes the descriptor ready again.
             ready.clear_ready();
         }
     }
 
-    /// Watches the way to the root of a site, links and what they lead to included: any part of it
-    /// may be replaced, and then the root is another folder.
+    /// Watches the path to the root of a site, including links and their targets. If any component is
+    /// replaced, the root is another folder.
     pub fn root(&mut self, place: SiteId, root: &Path) {
         self.forget(
             |meaning| matches!(meaning, WatchPurpose::Root { place: its, .. } if *its == place),
@@ -120,8 +123,8 @@ impl Watch {
         self.way(root, NAMES, |name| WatchPurpose::Root { place, name });
     }
 
-    /// Watches the files of the configuration, and the ways to them, since files are replaced by
-    /// renaming them or by turning a link (Kubernetes does so with secrets).
+    /// Watches the files named in the configuration and the paths to them: operators replace a file by
+    /// renaming another file or by changing a link, as Kubernetes does with secrets.
     pub fn files<'p>(&mut self, files: impl Iterator<Item = &'p Path>) {
         self.forget(|meaning| matches!(meaning, WatchPurpose::File { .. }));
         for file in files {
@@ -129,7 +132,7 @@ impl Watch {
         }
     }
 
-    /// Watches the files that branches are in, which git replaces by renaming others.
+    /// Watches the files that hold branches. Git replaces such files by renaming.
     pub fn branches(&mut self, files: &[PathBuf]) {
         self.forget(|meaning| matches!(meaning, WatchPurpose::Branch { .. }));
         for file in files {
@@ -137,8 +140,9 @@ impl Watch {
         }
     }
 
-    /// Of the last part of a way the folder above is watched for `events` of its name. Of all others
-    /// they themselves are: there may be much coming and going beside them.
+    /// Watches a path. For the last component, watches the parent folder for `events` of the component's
+    /// name. For each earlier component, watches the component itself, since many unrelated entries may
+    /// come and go beside the component.
     fn way(
         &mut self,
         path: &Path,
@@ -155,7 +159,7 @@ impl Watch {
                 continue;
             }
             let part = here.join(&name);
-            // What it is, is asked after it is watched, so no replacement is missed.
+            // The link is read after the component is watched, so no replacement is missed.
             let is_there = self.part(&part, PART, meaning(None));
             let target = part.read_link();
             if (left.is_empty() && target.is_err()) || !is_there {
@@ -177,7 +181,7 @@ impl Watch {
         }
     }
 
-    /// Watches a part of a way; whether it is there.
+    /// Watches a component of a path. Returns false if the component is missing.
     fn part(&mut self, path: &Path, events: WatchFlags, meaning: WatchPurpose) -> bool {
         match self.add(path, events, meaning) {
             Ok(_) => true,
@@ -189,7 +193,7 @@ impl Watch {
         }
     }
 
-    /// Watches folders of `site` that are new; returns those.
+    /// Watches the new folders of `site` and returns them.
     pub fn grow(&mut self, place: SiteId, site: &Site) -> Vec<PathBuf> {
         let known: HashSet<PathBuf> = self
             .folders
@@ -205,7 +209,8 @@ impl Watch {
             .collect();
         let mut new = Vec::new();
         for (relative, real) in site.folders() {
-            // A folder beside a link's target stands under a path that is known: its own is not.
+            // A folder reached through a link has a known relative path, but its real path has no watch
+            // yet.
             if known.contains(&relative) && real == site.root().join(&relative) {
                 continue;
             }
@@ -222,7 +227,7 @@ impl Watch {
         new
     }
 
-    /// The root of this site is another folder: those below the old one are watched no longer.
+    /// Removes the watches of all folders of a site, after the site's root has become another folder.
     pub fn leave(&mut self, place: SiteId) {
         self.leave_below(place, Path::new(""));
     }
@@ -234,20 +239,20 @@ impl Watch {
         });
     }
 
-    /// Drops meanings, and the watches that have none left.
+    /// Removes purposes, and the watches without any purpose left.
     fn forget(&mut self, drop: impl Fn(&WatchPurpose) -> bool) {
         let inotify = self.inotify.get_ref();
         self.folders.retain(|id, watched| {
             watched.meanings.retain(|meaning| !drop(meaning));
             if watched.meanings.is_empty() {
-                // The kernel may have ended it already, with its folder.
+                // The kernel may have ended the watch already, with its folder.
                 let _ = inotify.remove(*id);
             }
             !watched.meanings.is_empty()
         });
     }
 
-    /// Watches `folder`; whether that says anything new.
+    /// Watches `folder`. Returns true if the purpose is new for the folder.
     fn add(
         &mut self,
         folder: &Path,
@@ -279,7 +284,8 @@ impl Watch {
         }
     }
 
-    /// Since when the folders of sites are watched: what happens to their files after that is told.
+    /// Returns the start time of the watch of each folder of a site. The kernel reports every later change
+    /// of the folder's files.
     pub fn since(&self) -> HashMap<(SiteId, &Path), SystemTime> {
         let mut since = HashMap::new();
         for watched in self.folders.values() {
@@ -292,7 +298,7 @@ impl Watch {
         since
     }
 
-    /// Reads what the kernel has to tell.
+    /// Reads the waiting events of the kernel into `changes`.
     pub fn read(&mut self, changes: &mut Changes) -> io::Result<()> {
         for event in self.inotify.get_ref().read()? {
             if event.is_overflow() {
@@ -320,8 +326,8 @@ impl Watch {
                         }
                         changes.note(*place, path, &event);
                     }
-                    // Attributes alone make no other folder, but a link that is replaced says no
-                    // more than that it has one name less.
+                    // A change of attributes alone does not replace a folder. A replaced link, however,
+                    // causes only an event of changed attributes, since its link count falls.
                     (WatchPurpose::Root { place, name }, changed) if name == changed => {
                         changes.rescan.insert(*place);
                     }
@@ -334,7 +340,7 @@ impl Watch {
                     _ => {}
                 }
             }
-            // The kernel goes on watching the folder that had this name, perhaps under another one.
+            // The kernel still watches the folder that had the name, possibly under a new name.
             for (place, path) in others {
                 self.leave_below(place, &path);
             }
@@ -345,7 +351,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Events were lost.
+    /// Marks everything as changed, after the kernel has lost events.
     fn everything(&self, changes: &mut Changes) {
         changes.files = true;
         changes.branches = true;
@@ -357,11 +363,13 @@ impl Watch {
 }
 
 impl WatchedFolder {
-    /// Returns true if a new name may belong to a file that is still being written. A new plain file is
-    /// empty or half written, unless link(2) made the name: a file from link(2) may have lost its other
-    /// name by now, or never had one (O_TMPFILE), and has content and no writer. A second name of a
-    /// file, a folder and a link are always whole. The server cannot tell whether an empty file, or a
-    /// file of another user, is whole; a request for the file looks again.
+    /// Returns true if a new name may belong to a file that is still being written.
+    ///
+    /// A new regular file is empty or half written, except if link(2) created the name: a file from link(2)
+    /// may have lost its other name by now, or never had another name (O_TMPFILE), and has content and no
+    /// writer. A second name of a file, a folder and a link are always complete. The server cannot
+    /// determine whether an empty file, or a file of another user, is complete; a request for the file
+    /// triggers another check.
     fn may_be_written(&self, event: &InotifyEvent) -> bool {
         let Some(name) = &event.name else {
             return false;
@@ -385,7 +393,8 @@ impl WatchPurpose {
     }
 }
 
-/// It isn't there (any more), or isn't ours to read: no reason to give up watching.
+/// Returns true if the error concerns a single path: the path is missing, or the server may not read the
+/// path. Watching goes on after such an error.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -393,19 +402,19 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-/// What happens to a part of a way itself, be it a folder or a link.
+/// Events of a path component itself, a folder or a link.
 const PART: WatchFlags = WatchFlags::DELETE_SELF
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::DONT_FOLLOW);
 
-/// Names that come, go or become others.
+/// Events of names that appear, disappear or are replaced.
 const NAMES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)
     .union(WatchFlags::ONLYDIR);
 
-/// Puts the names of a path on a stack, the first one on top.
+/// Pushes the components of a path onto a stack, with the first component on top.
 fn push_names(stack: &mut Vec<OsString>, path: &Path) {
     let names = path.components().rev().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),
@@ -416,7 +425,7 @@ fn push_names(stack: &mut Vec<OsString>, path: &Path) {
 }
 
 impl Changes {
-    /// Something happened at this path of a site.
+    /// Records an event at a path of a site.
     fn note(&mut self, place: SiteId, path: PathBuf, event: &InotifyEvent) {
         let at = (place, path.clone());
         self.read.insert(place);
@@ -424,7 +433,7 @@ impl Changes {
         if event.is_file_name_removed() {
             self.gone.insert(at);
         } else if event.is_file_touched() {
-            // What was told to be whole still is.
+            // A file known to be complete stays complete after a change of attributes.
             if !is_known || self.is_unsure(&at) {
                 self.touched.insert(at);
             }
@@ -434,8 +443,8 @@ impl Changes {
         }
     }
 
-    /// Records that a request found a path that differs from the site. The file at the path is known to
-    /// be whole if the kernel reported that its writer closed it (`is_told`).
+    /// Records that a request found a path that differs from the site. The file at the path is known to be
+    /// complete if the kernel reported that its writer closed it (`is_told`).
     pub fn found(&mut self, at: (SiteId, PathBuf), is_told: bool) {
         self.sites.entry(at.0).or_default().insert(at.1.clone());
         if !is_told {
@@ -443,19 +452,19 @@ impl Changes {
         }
     }
 
-    /// May what is at this path be half written?
+    /// Returns true if the file at the path may be half written.
     pub fn is_unsure(&self, at: &(SiteId, PathBuf)) -> bool {
         self.gone.contains(at) || self.touched.contains(at)
     }
 
-    /// Was something told of the file that is at this path now?
+    /// Returns true if the kernel reported an event of the file that is at the path now.
     pub fn is_told(&self, at: &(SiteId, PathBuf)) -> bool {
         let (place, path) = at;
         let is_named = self.sites.get(place).is_some_and(|all| all.contains(path));
         self.touched.contains(at) || (is_named && !self.gone.contains(at))
     }
 
-    /// Nothing happened.
+    /// Returns true if no change is recorded.
     pub fn is_empty(&self) -> bool {
         self.sites.is_empty() && self.rescan.is_empty() && !self.files && !self.branches
     }
