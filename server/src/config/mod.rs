@@ -1,9 +1,9 @@
 //! Configuration: the typed form of `anthill.toml`.
 //!
-//! A later stage may refuse a value, for example an address in use, or a certificate that does not match
-//! its key. Such a value therefore keeps its span in the file, and [`Config::point`] makes an error with
-//! the line of the value. All paths are absolute. The module opens no socket and serves no file. [`check`]
-//! inspects the file system without a change.
+//! A value that a later stage may refuse, for example an address in use or a certificate that does not
+//! match its key, keeps its span in the file. [`Config::point`] makes an error with the line of the value.
+//! All paths are absolute. The module opens no socket and serves no file. [`check`] only reads the file
+//! system.
 
 mod unix_account;
 mod acme;
@@ -74,7 +74,7 @@ pub struct Config {
 pub struct ServerConfig {
     /// Addresses for HTTPS. `https` and `http` are never both empty.
     pub https: Vec<Spanned<ListenAddress>>,
-    /// Addresses for plain HTTP. `https` and `http` are never both empty.
+    /// Addresses for plain HTTP.
     pub http: Vec<Spanned<ListenAddress>>,
     /// Whether clients may use HTTP/2 without TLS with prior knowledge (RFC 9113 §3.3).
     pub h2c: bool,
@@ -265,7 +265,7 @@ pub enum ScriptsConfig {
     Cgi {
         /// Programs by file ending; at least one.
         interpreters: Vec<InterpreterConfig>,
-        /// Environment variables added to those of the request.
+        /// Environment variables in addition to the variables of the request.
         variables: Vec<(String, String)>,
     },
     /// A FastCGI or SCGI backend.
@@ -290,7 +290,7 @@ pub struct BackendConfig {
     pub keep: Option<usize>,
     /// Path of the site's root on the backend; `None` = the path of the root on the server.
     pub script_root: Option<String>,
-    /// Variables added to those of the request.
+    /// Variables in addition to the variables of the request.
     pub variables: Vec<(String, String)>,
 }
 
@@ -319,7 +319,7 @@ pub struct CgiConfig {
     pub folder: Spanned<PathBuf>,
     /// Interpreters by file ending. Scripts with another ending are started directly.
     pub interpreters: Vec<InterpreterConfig>,
-    /// Environment variables added to those of the request.
+    /// Environment variables in addition to the variables of the request.
     pub variables: Vec<(String, String)>,
 }
 
@@ -334,7 +334,7 @@ pub struct GitConfig {
     pub push: bool,
     /// Whether browsers can read the repositories as pages.
     pub pages: bool,
-    /// Environment variables added to those of the request.
+    /// Environment variables in addition to the variables of the request.
     pub variables: Vec<(String, String)>,
     /// Branches deployed to the folders of sites.
     pub deploy: Vec<DeployConfig>,
@@ -354,7 +354,7 @@ pub struct DeployConfig {
 /// Settings of the page cache (`cache` of a route).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageCacheConfig {
-    /// Freshness lifetime in seconds of a response without one; `None` = such a response is not stored.
+    /// Freshness lifetime in seconds of a response without one; `None` = the response is not stored.
     pub seconds: Option<u64>,
     /// Seconds after the freshness lifetime for which a page is served while the handler makes a new page.
     pub stale_while_revalidate: u64,
