@@ -1,9 +1,9 @@
-//! What the operator wrote: the typed mirror of `anthill.toml`.
+//! Configuration: the typed form of `anthill.toml`.
 //!
-//! A value that a later stage may refuse (an address in use, a certificate that doesn't fit its
-//! key) keeps its place in the file, so that whoever refuses it can point at it with
-//! [`Config::point`]. All paths are absolute. Nothing here opens a socket or serves a file;
-//! [`check`] looks at the file system, and only looks.
+//! A value that a later stage may refuse, for example an address in use or a certificate that does not
+//! match its key, keeps its span in the file. [`Config::point`] makes an error with the line of the value.
+//! All paths are absolute. The module opens no socket and serves no file. [`check`] only reads the file
+//! system.
 
 mod unix_account;
 mod acme;
@@ -37,357 +37,361 @@ pub use error::OperatorError;
 pub use toml::Spanned;
 pub use values::{ListenAddress, parse_bytes, parse_seconds};
 
-/// The file's usual name, looked for in a folder that is named instead of a file.
+/// Usual name of the configuration file, looked up in a folder given instead of a file.
 pub const FILE_NAME: &str = "anthill.toml";
-/// Where `[[site]]` looks for its pages when it names no root.
+/// Default `root` of a `[[site]]`.
 pub const DEFAULT_ROOT: &str = "public";
-/// `hsts = true` in seconds: a year, as RFC 6797 §6.1.1's examples and the preload lists have it.
+/// Seconds of `hsts = true`: one year, the value in the examples of RFC 6797 §6.1.1 and of the preload
+/// lists.
 pub const HSTS_SECONDS: u64 = 31_536_000;
-/// How long a page of the page cache stands in for a handler that fails, where the operator says how
-/// long pages are fresh.
+/// Default of `stale_if_error` in seconds, for a route with `seconds`: the time for which a stored page
+/// replaces the response of a failing handler.
 pub const STALE_IF_ERROR_SECONDS: u64 = 3_600;
 
-/// Everything that was configured, with every default filled in.
+/// Complete configuration, with all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The file, absolute; `None` when a folder is served without one.
+    /// Absolute path of the file; `None` for a folder served without a file.
     pub path: Option<PathBuf>,
-    /// The folder that relative paths start from, absolute.
+    /// Absolute folder that relative paths are resolved against.
     pub folder: PathBuf,
-    /// The file's name as it was typed, for messages.
+    /// Name of the file as the operator typed the name, for messages.
     pub shown: String,
-    /// The file's text, which the spans index.
+    /// Text of the file, indexed by the spans.
     pub source: Arc<str>,
-    /// `[server]`
+    /// Settings of `[server]`.
     pub server: ServerConfig,
-    /// `[log]`
+    /// Settings of `[log]`.
     pub log: LogConfig,
-    /// `[tls]`
+    /// Settings of `[tls]`.
     pub tls: TlsConfig,
-    /// `[[site]]`, in their order; at least one.
+    /// Sites (`[[site]]`) in the order of the file; at least one.
     pub sites: Vec<SiteConfig>,
 }
 
-/// `[server]`
+/// Settings of `[server]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Addresses for HTTPS; may be empty, but not together with `http`.
+    /// Addresses for HTTPS. `https` and `http` are never both empty.
     pub https: Vec<Spanned<ListenAddress>>,
     /// Addresses for plain HTTP.
     pub http: Vec<Spanned<ListenAddress>>,
-    /// HTTP/2 without TLS, with who begins so (prior knowledge).
+    /// Whether clients may use HTTP/2 without TLS with prior knowledge (RFC 9113 §3.3).
     pub h2c: bool,
-    /// HTTP/3 beside HTTPS; `None` = if it can be.
+    /// HTTP/3 beside HTTPS; `None` = if possible.
     pub http3: Option<Spanned<bool>>,
-    /// The HTTPS port that redirects name; `None` = the port of the first HTTPS address.
+    /// HTTPS port in the URLs of redirects; `None` = the port of the first HTTPS address.
     pub public_port: Option<u16>,
-    /// Worker threads; `None` = one per core.
+    /// Number of worker threads; `None` = one per core.
     pub workers: Option<Spanned<usize>>,
-    /// The account to drop to after binding.
+    /// Account of the process after binding.
     pub user: Option<Spanned<String>>,
-    /// Bytes for contents and caches; `None` = decide by the machine.
+    /// Memory for contents and caches in bytes; `None` = chosen by the memory of the machine.
     pub memory_max: Option<u64>,
-    /// Certificates made here, ticket keys and the like.
+    /// State folder: self-signed certificates, ticket keys and other state.
     pub state: Spanned<PathBuf>,
-    /// The control socket; never longer than a socket address can hold.
+    /// Path of the control socket, never longer than a socket address can hold.
     pub control: Spanned<PathBuf>,
-    /// Bounds that an operator may set.
+    /// Limits set by the operator.
     pub limits: Limits,
 }
 
-/// `[log]`
+/// Settings of `[log]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// Where the access log goes.
+    /// Destination of the access log.
     pub access: Spanned<LogTarget>,
-    /// Where the error log goes.
+    /// Destination of the error log.
     pub errors: Spanned<LogTarget>,
-    /// How an access-log line looks.
+    /// Format of the lines of the access log.
     pub format: LogFormat,
 }
 
-/// One destination of a log.
+/// Destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LogTarget {
-    /// Nowhere.
+    /// The log is discarded.
     Off,
     /// Standard output, `-`.
     Stdout,
     /// Standard error.
     Stderr,
-    /// A file that is appended to, absolute.
+    /// Absolute path of a file to append to.
     File(PathBuf),
 }
 
-/// How an access-log line looks.
+/// Format of a line of the access log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// The combined format that log tools read.
+    /// Combined log format, the common format of log tools.
     #[default]
     Combined,
     /// One JSON object a line.
     Json,
 }
 
-/// `[tls]`
+/// Settings of `[tls]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// The oldest version spoken.
+    /// Oldest accepted version of TLS.
     pub min_version: TlsVersion,
-    /// Cipher suites by name, in order; `None` = by hardware.
+    /// Names of the cipher suites in order of preference; `None` = chosen by the hardware.
     pub ciphers: Option<Vec<Spanned<String>>>,
-    /// A key file shared with other nodes; `None` = keys of our own in the state folder.
+    /// File with ticket keys shared with other nodes; `None` = own keys in the state folder.
     pub tickets: Option<Spanned<PathBuf>>,
-    /// Where certificates come from by themselves; `None` = from nowhere.
+    /// Automatic certificates (ACME); `None` = none.
     pub acme: Option<AcmeConfig>,
 }
 
-/// A version of TLS.
+/// Version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TlsVersion {
-    /// TLS 1.2
+    /// TLS 1.2.
     #[default]
     Tls12,
-    /// TLS 1.3
+    /// TLS 1.3.
     Tls13,
 }
 
-/// `[[site]]`
+/// Settings of one `[[site]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteConfig {
-    /// Where its header stands in the file.
+    /// Span of the site's table header in the file.
     pub span: Range<usize>,
-    /// Host names in lower case: exact, `*.example.org` or `*`; the first is canonical.
+    /// Host names in lower case: exact names, `*.example.org` or `*`. The first name is the canonical name.
     pub names: Vec<Spanned<String>>,
-    /// The folder that is served; `None` when a route answers for `/`.
+    /// Folder of the site's files; `None` when a route answers for `/`.
     pub root: Option<Spanned<PathBuf>>,
-    /// What plain HTTP does.
+    /// Response to requests over plain HTTP.
     pub http: PlainHttp,
-    /// Where that stands in the file; empty if it is the default.
+    /// Span of the value of `http` in the file; empty for the default.
     pub http_span: Range<usize>,
-    /// Files that stand for their folder, in order.
+    /// Names of index files in order of preference.
     pub index: Vec<String>,
-    /// Paths to try, in order: `$path` with what is around it, or a path of the site.
+    /// Paths to try in order: `$path` with a prefix or a suffix, or a fixed path of the site.
     pub try_paths: Vec<String>,
-    /// Status and the page of the site that answers for it, relative to the root.
+    /// Error pages: a status, and a path of the site relative to the root.
     pub errors: Vec<(u16, Spanned<String>)>,
-    /// Whether a folder without an index is listed.
+    /// Whether the server lists folders without an index file.
     pub listing: bool,
-    /// Which symbolic links are followed.
+    /// Policy for symbolic links.
     pub symlinks: SymlinksConfig,
-    /// The certificate chain (PEM); `None` = by itself, or self-signed.
+    /// Certificate chain (PEM); `None` = an automatic or a self-signed certificate.
     pub certificate: Option<Spanned<PathBuf>>,
-    /// Its key; `None` = it stands in the certificate's file.
+    /// Private key of the certificate; `None` = the key is in the file of the certificate.
     pub key: Option<Spanned<PathBuf>>,
-    /// Demands a client certificate signed by one of these.
+    /// CA certificates for client certificates. If set, every client needs a certificate signed by a CA of
+    /// the file.
     pub client_ca: Option<Spanned<PathBuf>>,
-    /// Strict-Transport-Security's max-age in seconds.
+    /// `max-age` of Strict-Transport-Security in seconds.
     pub hsts: Option<u64>,
-    /// Ending with its dot, media type.
+    /// Media types by file ending, the ending with its dot.
     pub mime: Vec<(String, String)>,
-    /// Caching by file; the first match wins.
+    /// Rules for Cache-Control by file; the first matching rule applies.
     pub cache: Vec<CacheControlConfig>,
-    /// Fields by file; all that match apply.
+    /// Rules for response fields by file; all matching rules apply.
     pub headers: Vec<HeadersConfig>,
-    /// Whether views of its pages are counted.
+    /// Whether page views are counted.
     pub hits: bool,
-    /// An access log of its own; `None` = the server's.
+    /// Access log of the site; `None` = the access log of the server.
     pub log: Option<Spanned<LogTarget>>,
-    /// `[[site.route]]`, in their order.
+    /// Routes (`[[site.route]]`) in the order of the file.
     pub routes: Vec<RouteConfig>,
 }
 
-/// What a site does on plain HTTP.
+/// Response of a site to requests over plain HTTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlainHttp {
-    /// Sends everyone to HTTPS.
+    /// A redirect to HTTPS.
     #[default]
     Redirect,
-    /// Serves there too.
+    /// The content, as over HTTPS.
     Serve,
 }
 
-/// Which symbolic links are followed.
+/// Policy for symbolic links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SymlinksConfig {
-    /// Those that stay inside the root.
+    /// The server follows links to targets inside the root.
     #[default]
     Inside,
-    /// All.
+    /// The server follows all links.
     Follow,
 }
 
-/// One rule of `cache`.
+/// Rule of `cache` of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheControlConfig {
-    /// The glob that chooses the files.
+    /// Glob pattern of the files.
     pub files: Spanned<String>,
-    /// Cache-Control's max-age in seconds.
+    /// `max-age` of Cache-Control in seconds.
     pub max_age: u64,
-    /// Whether Cache-Control also says `immutable` (RFC 8246).
+    /// Whether Cache-Control also has `immutable` (RFC 8246).
     pub immutable: bool,
 }
 
-/// One rule of `headers`.
+/// Rule of `headers` of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeadersConfig {
-    /// The glob that chooses the files.
+    /// Glob pattern of the files.
     pub files: Spanned<String>,
-    /// Field names and values, checked to be safe on the wire.
+    /// Names and values of response fields, valid on the wire.
     pub set: Vec<(String, String)>,
 }
 
-/// `[[site.route]]`
+/// Settings of one `[[site.route]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteConfig {
-    /// Where its header stands in the file.
+    /// Span of the route's table header in the file.
     pub span: Range<usize>,
-    /// The decoded prefix; begins with `/`.
+    /// Decoded path prefix, beginning with `/`.
     pub path: Spanned<String>,
-    /// What answers; a route without target only guards.
+    /// Target of requests below the path; a route without target only guards.
     pub target: Option<TargetConfig>,
-    /// Networks that may ask; `None` = all, an empty list = nobody.
+    /// Networks of permitted clients; `None` = all networks, an empty list = no network.
     pub allow: Option<Vec<Spanned<String>>>,
-    /// The password file that a client must be in.
+    /// Password file with the permitted users.
     pub users: Option<Spanned<PathBuf>>,
-    /// What runs some of the site's files instead of sending them.
+    /// Rule that runs some of the site's files instead of sending the files.
     pub scripts: Option<ScriptsConfig>,
-    /// Whether what a handler answers is kept for others.
+    /// Page cache for the responses of the handler.
     pub cache: Option<PageCacheConfig>,
 }
 
-/// What runs files of a site, by their endings.
+/// Rule that runs files of a site, selected by file ending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptsConfig {
-    /// A program for each request.
+    /// CGI: a program is started for each request.
     Cgi {
-        /// Which program, by ending; at least one.
+        /// Programs by file ending; at least one.
         interpreters: Vec<InterpreterConfig>,
-        /// Variables beside those of the request.
+        /// Environment variables in addition to the variables of the request.
         variables: Vec<(String, String)>,
     },
-    /// A backend.
+    /// A FastCGI or SCGI backend.
     Backend(BackendConfig),
 }
 
-/// A server that runs scripts.
+/// Settings of a FastCGI or SCGI backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
-    /// It speaks SCGI and not FastCGI.
+    /// Whether the protocol of the backend is SCGI; otherwise FastCGI.
     pub is_scgi: bool,
-    /// Where it listens.
+    /// Address of the backend.
     pub address: Spanned<BackendAddressConfig>,
-    /// Endings of the site's files that it runs; empty: all below the route's path is its own.
+    /// File endings of the site's files that the backend runs. If empty, the backend answers for all paths
+    /// below the route's path.
     pub files: Vec<String>,
-    /// That is said, by `files = "*"`.
+    /// Whether the operator set `files = "*"`.
     pub takes_all: bool,
-    /// So many connections are kept, and no more made; 0: each is closed after its request; `None`:
-    /// they are passed on for a moment.
+    /// Maximum number of connections, all kept open for reuse. With 0, each connection is closed after its
+    /// request. With `None`, a connection is handed over to a call that waits or arrives within a few
+    /// milliseconds.
     pub keep: Option<usize>,
-    /// Where the backend sees the site's root; `None` = where it is.
+    /// Path of the site's root on the backend; `None` = the path of the root on the server.
     pub script_root: Option<String>,
-    /// Variables beside those of the request.
+    /// Variables in addition to the variables of the request.
     pub variables: Vec<(String, String)>,
 }
 
-/// Where a backend listens.
+/// Address of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendAddressConfig {
-    /// A socket in the file system, absolute.
+    /// Absolute path of a Unix socket.
     Unix(PathBuf),
-    /// TCP.
+    /// IP address and port.
     Tcp(std::net::SocketAddr),
 }
 
-/// What runs files with one ending.
+/// Interpreter for files with one ending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterpreterConfig {
-    /// With its dot.
+    /// File ending with its dot.
     pub ending: String,
-    /// The program, which gets the file as its argument.
+    /// Program, started with the path of the file as its argument.
     pub program: Spanned<PathBuf>,
 }
 
-/// A folder of scripts.
+/// Settings of a folder of CGI scripts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgiConfig {
-    /// Where they lie.
+    /// Folder of the scripts.
     pub folder: Spanned<PathBuf>,
-    /// What runs those with an ending; the others are run themselves.
+    /// Interpreters by file ending. Scripts with another ending are started directly.
     pub interpreters: Vec<InterpreterConfig>,
-    /// Variables beside those of the request.
+    /// Environment variables in addition to the variables of the request.
     pub variables: Vec<(String, String)>,
 }
 
-/// A folder of repositories.
+/// Settings of a folder of git repositories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitConfig {
-    /// Where they lie.
+    /// Folder of the repositories.
     pub folder: Spanned<PathBuf>,
-    /// Also those that aren't marked with `git-daemon-export-ok`.
+    /// Whether repositories without `git-daemon-export-ok` are exported too.
     pub exports_all: bool,
-    /// Who has logged in may push.
+    /// Whether logged-in users may push.
     pub push: bool,
-    /// They can be read in a browser.
+    /// Whether browsers can read the repositories as pages.
     pub pages: bool,
-    /// Variables beside those of the request.
+    /// Environment variables in addition to the variables of the request.
     pub variables: Vec<(String, String)>,
-    /// Branches that become the folders of sites.
+    /// Branches deployed to the folders of sites.
     pub deploy: Vec<DeployConfig>,
 }
 
-/// `deploy` of a route.
+/// Deployment of a branch (`deploy` of a route).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeployConfig {
-    /// Below the folder of repositories.
+    /// Path of the repository below the folder of repositories.
     pub repository: Spanned<String>,
-    /// Without `refs/heads/`.
+    /// Name of the branch without `refs/heads/`.
     pub branch: Spanned<String>,
-    /// A name of a site of this file, which has a root.
+    /// Name of a site in the same file; the site has a root.
     pub site: Spanned<String>,
 }
 
-/// `cache` of a route.
+/// Settings of the page cache (`cache` of a route).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageCacheConfig {
-    /// Seconds that a response is fresh which doesn't say so itself; `None` = it isn't kept.
+    /// Freshness lifetime in seconds of a response without one; `None` = the response is not stored.
     pub seconds: Option<u64>,
-    /// Seconds more that it may be used while a new one is made.
+    /// Seconds after the freshness lifetime for which a page is served while the handler makes a new page.
     pub stale_while_revalidate: u64,
-    /// Seconds more that it may be used while the handler fails.
+    /// Seconds after the freshness lifetime for which a page is served while the handler fails.
     pub stale_if_error: u64,
-    /// Bytes of a content that is kept at most.
+    /// Maximum size of the content of a stored response in bytes.
     pub page_bytes: u64,
-    /// Whether pages are the same for everybody whatever the Cookie.
+    /// Whether pages are the same for all clients, independent of the Cookie field.
     pub ignore_cookies: bool,
-    /// Whether pages are kept over a restart.
+    /// Whether pages are stored on disk and survive a restart.
     pub disk: bool,
 }
 
-/// What answers below a route's path.
+/// Target of requests below the path of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetConfig {
-    /// Sends the client there: a URL, or a path of this site.
+    /// Redirect to a URL, or to a path of the site.
     Redirect(Spanned<String>),
-    /// Answers as if this path had been asked for, be it a file or another route's handler.
+    /// Internal rewrite to a path of the site: a file, or a path of another route's handler.
     Rewrite(Spanned<String>),
-    /// Another folder.
+    /// Files of another folder.
     Root(Spanned<PathBuf>),
-    /// Programs that are run.
+    /// CGI scripts of a folder.
     Cgi(CgiConfig),
-    /// A backend that runs scripts.
+    /// A FastCGI or SCGI backend.
     Backend(BackendConfig),
-    /// Repositories of git.
+    /// Git repositories.
     Git(GitConfig),
-    /// How often the page was seen whose path follows.
+    /// View count of the page with the path after the prefix.
     Hits(Spanned<bool>),
-    /// A handler that only tests need.
+    /// Handler for tests.
     #[cfg(feature = "test-handlers")]
     Test(TestHandlerConfig),
 }
 
 impl RouteConfig {
-    /// The backend that answers here, or runs files of the site.
+    /// Returns the backend that answers for the route, or that runs files of the site.
     pub fn backend(&self) -> Option<&BackendConfig> {
         match (&self.target, &self.scripts) {
             (Some(TargetConfig::Backend(backend)), _)
@@ -398,7 +402,7 @@ impl RouteConfig {
 }
 
 impl TargetConfig {
-    /// Does a handler answer there?
+    /// Returns true if a handler makes the responses of the target.
     pub fn is_handler(&self) -> bool {
         !matches!(
             self,
@@ -407,43 +411,43 @@ impl TargetConfig {
     }
 }
 
-/// The live handlers that exist to test the machinery of live calls.
+/// Handlers for tests of live responses.
 #[cfg(feature = "test-handlers")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestHandlerConfig {
-    /// Sends the request's body back.
+    /// Sends the content of the request back.
     Echo,
-    /// Answers a little at a time.
+    /// Sends the response slowly, in small pieces.
     Slow,
-    /// Never ends its answer.
+    /// Sends a response without end.
     Endless,
-    /// Answers as its query says.
+    /// Makes the response from the parameters of the query.
     Page,
 }
 
-/// Reads and validates a configuration file (not the files that it names: see [`check`]).
+/// Reads and validates a configuration file. [`check`] validates the files named in the configuration.
 pub fn load(path: &Path) -> Result<Config, OperatorError> {
     let text = paths::read_text(path)?;
     let absolute = paths::absolute(path)?;
     schema::parse(&text, Some(&absolute), &path.display().to_string())
 }
 
-/// Understands a configuration's text as if it stood in `path`, which need not exist. Opens no
-/// file, and takes any text without a panic: the door for fuzzing.
+/// Parses the text of a configuration as the content of the file `path`. The file need not exist. The
+/// function opens no file and never panics, and is therefore the entry point for fuzzing.
 pub fn parse(text: &str, path: &Path) -> Result<Config, OperatorError> {
     schema::parse(text, Some(path), &path.display().to_string())
 }
 
-/// What serving a folder without any file means: the folder under every name, on HTTPS and on
-/// plain HTTP that redirects to it.
+/// Returns the configuration of a folder served without a file: the folder answers for every name over
+/// HTTPS, and plain HTTP redirects to HTTPS.
 pub fn guess(dir: &Path) -> Result<Config, OperatorError> {
     let folder = paths::absolute(dir)?;
     schema::guess(&folder, &dir.display().to_string())
 }
 
 impl Config {
-    /// An error that points at `span` of the file; an empty span (a default, or an option of the
-    /// command line) has no line to show.
+    /// Returns an error that points at `span` of the file. An empty span, for a default or an option of the
+    /// command line, shows no line.
     pub fn point(
         &self,
         span: Range<usize>,
@@ -457,7 +461,8 @@ impl Config {
         }
     }
 
-    /// The port that redirects to HTTPS name, as far as the configuration alone decides it.
+    /// Returns the HTTPS port in the URLs of redirects, as far as the configuration alone determines the
+    /// port.
     pub fn https_port(&self) -> Option<u16> {
         let first = self
             .server

@@ -1,4 +1,4 @@
-//! The keys of `anthill.toml` and what each becomes.
+//! Keys of `anthill.toml`, and their conversion to the typed configuration.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -177,7 +177,7 @@ static PAGE_CACHE: TableSchema = TableSchema {
     later: &[],
 };
 
-/// The table that a key belongs into, for one that stands in the wrong place.
+/// Returns the name of the table that a key belongs to, for the help of a key in the wrong table.
 pub(super) fn home_of(key: &str) -> Option<&'static str> {
     let shapes = [&SERVER, &LOG, &TLS, &SITE, &ROUTE, &LIMITS, &acme::ACME];
     let home = shapes
@@ -186,7 +186,7 @@ pub(super) fn home_of(key: &str) -> Option<&'static str> {
     home.map(|shape| shape.name)
 }
 
-/// Reads a whole text. `path` is absolute or imagined; nothing is opened.
+/// Parses the text of a configuration. `path` is absolute, and need not exist: the function opens no file.
 pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Config, OperatorError> {
     let folder = path
         .and_then(Path::parent)
@@ -241,7 +241,7 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
     })
 }
 
-/// The configuration of a folder without file.
+/// Returns the configuration of a folder without a configuration file.
 pub(super) fn guess(folder: &Path, shown: &str) -> Result<Config, OperatorError> {
     let source = SourceText {
         text: "",
@@ -279,7 +279,7 @@ fn syntax_error(source: &SourceText<'_>, error: &toml::de::Error) -> OperatorErr
     }
 }
 
-/// What would be right, for mistakes of syntax that the parser names without a remedy.
+/// Returns the help for a syntax error that the TOML parser reports without a remedy.
 fn syntax_help(what: &str) -> &'static str {
     if what.contains("duplicate key") {
         "a key stands once in its table: remove one of the two"
@@ -290,7 +290,7 @@ fn syntax_help(what: &str) -> &'static str {
     }
 }
 
-/// A default: a value that stands nowhere in the file.
+/// Wraps a default value in an empty span: the value has no place in the file.
 fn nowhere<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }
@@ -399,7 +399,8 @@ fn workers(item: KeyedValue<'_, '_>) -> Result<Spanned<usize>, OperatorError> {
     Err(source.error(workers.span(), "`workers` is out of bounds", help))
 }
 
-/// More threads than any machine this is for has cores; a typing mistake beyond it.
+/// Maximum number of workers, above the core count of any supported machine. A larger number is a typing
+/// mistake.
 const WORKERS_MAX: usize = 1_024;
 
 fn addresses(
@@ -450,7 +451,7 @@ fn limits<'s>(
         let value = table.within::<ByteSize>(key, range)?;
         Ok::<u64, OperatorError>(value.map_or(usual, |bytes| bytes.0))
     };
-    // A year is for ever, and leaves room for arithmetic.
+    // At most one year: practically unlimited, and safe from overflow.
     let seconds = |table: &mut TableReader<'_, '_>, key, usual| {
         let value = table.within::<Seconds>(key, 1..=31_536_000)?;
         Ok::<u32, OperatorError>(value.map_or(usual, |seconds| seconds.0 as u32))
@@ -670,7 +671,7 @@ fn names(item: KeyedValue<'_, '_>) -> Result<Vec<Spanned<String>>, OperatorError
         .collect())
 }
 
-/// No name may belong to two sites (or stand twice).
+/// Refuses a name of two sites, or a repeated name of one site.
 fn refuse_shared_names(source: &SourceText<'_>, sites: &[SiteConfig]) -> Result<(), OperatorError> {
     let mut seen: HashMap<&str, (usize, Range<usize>)> = HashMap::new();
     for (nth, site) in sites.iter().enumerate() {
@@ -747,7 +748,7 @@ fn try_paths(table: &mut TableReader<'_, '_>) -> Result<Vec<String>, OperatorErr
     Ok(list.into_iter().map(Spanned::into_inner).collect())
 }
 
-/// The query that goes with the last of `try`, or with `rewrite`.
+/// Validates the query of the last entry of `try`, or of `rewrite`.
 fn query_of(source: &SourceText<'_>, span: Range<usize>, query: &str) -> Result<(), OperatorError> {
     let refuse = |what: String, help| Err(source.error(span.clone(), what, help));
     let is_odd = |byte: u8| !byte.is_ascii_graphic() || byte == b'#';
@@ -945,7 +946,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let allow = table.take("allow")?;
     let users = table.take("users")?;
 
-    // In the order of the file, so that the second is the one too many.
+    // Targets in the order of the file, so that the error points at the second target.
     let mut targets: Vec<(&str, Range<usize>, TargetConfig)> = Vec::new();
     let mut add = |name, span: Range<usize>, target| {
         let place = targets.partition_point(|(_, other, _)| other.start < span.start);
@@ -1011,7 +1012,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     })
 }
 
-/// `cache = true`, or with what it says.
+/// Reads `cache` of a route: a boolean, or a table with settings.
 fn page_cache(
     table: &mut TableReader<'_, '_>,
     target: Option<&TargetConfig>,
@@ -1067,8 +1068,9 @@ fn page_cache(
     let page_bytes = table.within::<ByteSize>("page_bytes", 1..=u64::MAX)?;
     let cache = PageCacheConfig {
         seconds,
-        // Where the operator vouches for pages, one that is twice as old still does for a moment, and
-        // any old one is better than none.
+        // Defaults of a route with `seconds`: while the handler makes a new page, the old page may be
+        // served for another freshness lifetime. While the handler fails, the old page may be served for
+        // one hour after the freshness lifetime, since an old page is better than an error.
         stale_while_revalidate: while_revalidate.map_or(seconds.unwrap_or(0), u64::from),
         stale_if_error: if_error.map_or(seconds.map_or(0, |_| STALE_IF_ERROR_SECONDS), u64::from),
         page_bytes: page_bytes.map_or(CACHE_PAGE_BYTES, u64::from),
@@ -1079,7 +1081,8 @@ fn page_cache(
     Ok(Some(cache))
 }
 
-/// The path of a route is compared with decoded, normalised paths, so it must be one.
+/// Validates the path of a route. The path is compared with decoded, normalised paths, so the path has to
+/// be in the same form.
 fn route_path(source: &SourceText<'_>, path: &Spanned<String>) -> Result<(), OperatorError> {
     let text = path.get_ref().as_str();
     let refuse = |help: String| {
@@ -1128,7 +1131,7 @@ fn redirect(source: &SourceText<'_>, to: &Spanned<String>) -> Result<(), Operato
     Err(source.error(to.span(), what, help))
 }
 
-/// Two routes of a site can't both answer for one path.
+/// Refuses two routes of a site with targets for the same path.
 fn refuse_shared_paths(
     source: &SourceText<'_>,
     routes: &[RouteConfig],

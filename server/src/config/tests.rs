@@ -1,6 +1,6 @@
-//! Tests of reading a configuration: values, refusals and the texts of errors.
+//! Tests of accepted values, refused values and the wording of the errors.
 
-// A failed setup fails the test.
+// A failed set-up is a failed test.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -33,7 +33,7 @@ fn message(text: &str) -> String {
     }
 }
 
-/// Configuration with all keys, each with a value other than the default.
+/// Configuration with every key, each with a value other than the default.
 const FULL: &str = r#"
 [server]
 https   = ["[::]:8443", "0.0.0.0:8443"]
@@ -161,7 +161,7 @@ fn every_key_is_understood() {
         (site.cache[1].max_age, site.cache[1].immutable),
         (600, false)
     );
-    // The order is the order of the file, not of the alphabet.
+    // The fields keep the order of the file, not of the alphabet.
     assert_eq!(site.headers[0].set[0].0, "X-B");
     assert_eq!(
         site.log.as_ref().map(|log| log.get_ref()),
@@ -220,7 +220,7 @@ fn a_folder_is_enough() {
         folder.path()
     );
     assert!(config.server.control.get_ref().as_os_str().len() <= 107);
-    // An error without a position in the file shows no source line.
+    // An error of a later stage has no line to show.
     let error = config.point(0..0, "port 8443 is in use", "another one with --https");
     assert_eq!(
         error.to_string(),
@@ -277,7 +277,7 @@ fn wrong_ones_are_pointed_at() {
     }
 }
 
-/// Each row holds the text, a part of the error and a part of the help.
+/// A row holds the text, a part of the message and a part of the help.
 #[test]
 fn each_mistake_has_its_answer() {
     let table = [
@@ -677,7 +677,7 @@ fn carets_stand_under_what_is_wrong() {
             "farbe = \"grün\"",
             "^^^^^",
         ),
-        // Chinese and Japanese characters take 2 columns each, a combining accent takes none.
+        // A Chinese or Japanese character takes two columns, a combining accent none.
         (
             "log = { access = \"日本\", x = 1 }",
             1,
@@ -887,7 +887,7 @@ fn accounts_are_found_by_name_and_number() {
     assert_eq!(UnixAccount::find_in("x:y", passwd, group), None);
 }
 
-/// Makes a folder with the files in the configuration, and loads the configuration.
+/// Creates a folder with the files named in a configuration, and loads the configuration.
 fn laid_out(text: &str) -> (tempfile::TempDir, Config) {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -1015,7 +1015,7 @@ fn what_the_user_cant_read_is_refused() {
         "{message}"
     );
     assert!(message.contains("help: chgrp 54321"), "{message}");
-    // The account has access through the group's mode bits.
+    // The account can read the certificate by the permissions of its group.
     std::os::unix::fs::chown(&cert, None, Some(54321)).unwrap();
     fs::set_permissions(&cert, fs::Permissions::from_mode(0o640)).unwrap();
     let account = UnixAccount::find("54321").unwrap();
@@ -1128,7 +1128,7 @@ fn the_command_line_overrides() {
         Some(3)
     );
     assert_eq!(*config.log.access.get_ref(), LogTarget::Off);
-    // The client looks for the control socket at the path of the server.
+    // Commands of the operator use the control socket of the running server.
     assert_eq!(
         control_sockets(&chosen, &overrides).unwrap(),
         [config.server.control.get_ref().clone()]
@@ -1205,7 +1205,7 @@ fn the_socket_of_a_broken_file_is_found() {
         control_sockets(&chosen, &Overrides::default()).unwrap(),
         [folder.path().join("a.sock")]
     );
-    // The first `anthill.toml` in a folder doesn't move the socket.
+    // The first `anthill.toml` of a folder does not move the control socket.
     fs::write(&file, "").unwrap();
     let with = control_sockets(&chosen, &Overrides::default()).unwrap();
     let without = control_sockets(
@@ -1230,7 +1230,7 @@ fn a_folder_for_sockets_is_ours_alone() {
     assert!(prepare_folder(&file, None).is_err());
 }
 
-/// Generates a change of a text: a position, the number of characters to remove, and the text to insert.
+/// Generates a mutation of a text: a position, the number of removed characters and the inserted text.
 fn mutation() -> impl Strategy<Value = (prop::sample::Index, usize, String)> {
     let bits = prop::sample::select(vec![
         "",

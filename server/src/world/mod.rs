@@ -1,7 +1,8 @@
-//! What to serve, decided beforehand and replaced whole.
+//! World: one complete configuration of the server, immutable after the build.
 //!
-//! Control builds a [`World`] from the configuration, all or nothing, and hands it to every worker;
-//! a request looks at one World from beginning to end, so half a configuration can't exist.
+//! The control thread builds a [`World`] from the configuration, all or nothing, and gives the new World to
+//! every worker. A request uses one World from its first byte to its last, so no request sees a
+//! half-applied configuration.
 
 pub mod allow_list;
 pub mod build;
@@ -25,40 +26,41 @@ use crate::world::query_pattern::QueryPattern;
 use std::sync::Arc;
 use users::{Logins, Users};
 
-/// One configuration, ready to serve. Cheap to clone.
+/// Complete configuration, ready to serve. A clone is cheap.
 #[derive(Clone)]
 pub struct World {
-    /// Counts up with every publication.
+    /// Number of the World, incremented with every publication.
     pub generation: u64,
-    /// Which paths of which sites are guarded: as long as it is this, they are the same.
+    /// Number of the set of guarded paths of all sites. Worlds with the same number guard the same paths.
     pub guards: u64,
-    /// The operator's bounds.
+    /// Limits set by the operator.
     pub limits: Limits,
-    /// All certificates; None when nothing is served over TLS.
+    /// All certificates; `None` when no address uses TLS.
     pub tls: Option<Arc<Tls>>,
-    /// Sites by name.
+    /// Sites by host name.
     pub hosts: Hosts,
-    /// Where lines go that belong to no site.
+    /// Access log for requests without a site.
     pub access: Option<AccessLog>,
-    /// What is known of passwords that came a moment ago: a ledger, shared by all Worlds.
+    /// Ledger of recent logins, shared by all Worlds.
     pub logins: Arc<Logins>,
-    /// The port that redirects to https name; None when there is no https.
+    /// HTTPS port in the URLs of redirects; `None` without HTTPS.
     pub https_port: Option<u16>,
-    /// HTTP/2 is spoken without TLS, with who begins so.
+    /// Whether clients may use HTTP/2 without TLS with prior knowledge.
     pub h2c: bool,
-    /// Challenges that are pending: a ledger; None where no certificate comes by itself.
+    /// Ledger of pending ACME challenges; `None` without automatic certificates.
     pub challenges: Option<Arc<PendingChallenges>>,
-    /// The port at which HTTP/3 is announced; None where it isn't spoken.
+    /// Port of HTTP/3 in Alt-Svc; `None` without HTTP/3.
     pub h3_port: Option<u16>,
-    /// Each backend once; see [`World::settle`].
+    /// Backends, each backend once. See [`World::settle`].
     pub backends: Vec<BackendReuse>,
 }
 
-/// A backend, and what becomes of connections to it.
+/// Backend, and the policy for its connections after the end of a call.
 pub type BackendReuse = (Arc<Backend>, ReusePolicy);
 
 impl World {
-    /// Tells the ledgers what holds from now on, when this is about to be served.
+    /// Applies the reuse policies of the configuration to the backends. The caller waits until the World is
+    /// about to be served, since all Worlds share the backends.
     pub fn settle(&self) {
         for (backend, keep) in &self.backends {
             backend.set_reuse_policy(*keep);
@@ -66,68 +68,69 @@ impl World {
     }
 }
 
-/// Where and how access lines are written.
+/// Destination and format of an access log.
 #[derive(Clone)]
 pub struct AccessLog {
-    /// The destination, shared with every site that logs to it.
+    /// Destination, shared by all sites with the same destination.
     pub sink: Sink,
-    /// How lines look.
+    /// Format of a line.
     pub format: AccessLogFormat,
 }
 
-/// One site as the outside knows it.
+/// Site with its names, routes and policies.
 #[derive(Clone)]
 pub struct Host {
-    /// All names, lower case, the first canonical; `*` = any.
+    /// All names in lower case, the first name canonical; `*` = any name.
     pub names: Vec<String>,
-    /// What a client on another name is sent to; None when the site answers to any name.
+    /// Canonical name for the redirect from other names; `None` when the site answers to any name.
     pub canonical: Option<Box<[u8]>>,
-    /// Plain HTTP only redirects.
+    /// Whether plain HTTP only redirects to HTTPS.
     pub http_redirects: bool,
-    /// Browsers are told to come by https alone, for a while (RFC 6797).
+    /// Whether responses have Strict-Transport-Security (RFC 6797).
     pub hsts: bool,
-    /// What this site's responses say over TLS alone.
+    /// Response fields sent over TLS only.
     pub secure_fields: Arc<SecureFields>,
-    /// The site that answers where no route has a target of its own; None where routes do everywhere.
+    /// Files for paths without a route target; `None` when routes answer for all paths.
     pub site: Option<Arc<Site>>,
-    /// Where `try` ends if the site has nothing: at another route's handler, or at a script of the
-    /// site with the path that was asked for behind it.
+    /// End of `try` for paths without a file: a path of another route's handler, or a script of the site
+    /// with the requested path appended.
     pub fallback: Option<Fallback>,
-    /// The query for what the last of `try` leads to, be it a script of the site or a handler.
+    /// Query for the last entry of `try`, for a script of the site as well as for a handler.
     pub try_query: Option<QueryPattern>,
-    /// In the order of the configuration.
+    /// Routes in the order of the configuration.
     pub routes: Vec<Route>,
-    /// Any route has `allow` or `users`: then the path that is opened is checked too.
+    /// Whether any route has `allow` or `users`. If so, the path of the opened file is checked too.
     pub guarded: bool,
-    /// Any route has `scripts`: then what is opened may have to be run.
+    /// Whether any route has `scripts`. If so, an opened file may have to be run.
     pub scripted: bool,
-    /// Which certificate files and client-certificate demand a connection for this site has.
+    /// Fingerprint of the certificate files and the client CAs of the site, for connections reused by
+    /// requests for several sites.
     pub identity: PairFingerprint,
-    /// Only a client with a certificate may be served, so nothing may be over plain HTTP.
+    /// Whether every client needs a certificate. If so, the site serves nothing over plain HTTP.
     pub demands_certificate: bool,
-    /// This site's log.
+    /// Access log of the site.
     pub access: Option<AccessLog>,
-    /// Where views of its pages are counted; None where they aren't.
+    /// Counter of page views; `None` when page views are not counted.
     pub hits: Option<Arc<SiteHits>>,
-    /// How far it lags behind the disk: a ledger, shared by all Worlds.
+    /// Tracker of changes on disk not served yet, shared by all Worlds.
     pub lag: SiteChangeTracker,
 }
 
-/// Fields that every response of a site has over TLS, and none has without: ready for every version of
-/// HTTP, and empty for most.
+/// Response fields sent over TLS only, encoded for every version of HTTP. Empty for most sites.
 #[derive(Debug, Default)]
 pub struct SecureFields {
-    /// Field lines, each with its CRLF.
+    /// Field lines of HTTP/1.1, each with its CRLF.
     pub lines: Box<[u8]>,
-    /// The same, as part of a field block of HTTP/2.
+    /// Field lines encoded with HPACK, as part of a field block of HTTP/2.
     pub block: Box<[u8]>,
-    /// As part of a field section of HTTP/3, without what leads there.
+    /// Field lines encoded with QPACK, as part of a field section of HTTP/3, without the prefix of the
+    /// section and without Alt-Svc.
     pub section: Box<[u8]>,
 }
 
 impl SecureFields {
-    /// For a site that promises to be there by https for `hsts` seconds (RFC 6797 §7.2), and over
-    /// HTTP/3 at this port (RFC 7838 §3).
+    /// Encodes Strict-Transport-Security with `hsts` as max-age in seconds (RFC 6797 §7.2), and Alt-Svc
+    /// with the port of HTTP/3 (RFC 7838 §3).
     pub fn new(hsts: Option<u64>, h3_port: Option<u16>) -> SecureFields {
         let hsts = hsts.map(|age| format!("Strict-Transport-Security: max-age={age}\r\n"));
         let hsts = hsts.unwrap_or_default();
@@ -145,39 +148,40 @@ impl SecureFields {
     }
 }
 
-/// How long a client may remember that HTTP/3 is spoken here. One that then finds nobody goes on by
-/// TCP by itself.
+/// Seconds for which a client may remember HTTP/3 (`ma` of Alt-Svc). A client that can't connect to the
+/// port falls back to TCP.
 const ALT_SVC_SECONDS: u32 = 86_400;
 
-/// A part of a site's paths that is treated in its own way.
+/// Policy for the paths of a site below a prefix.
 #[derive(Clone)]
 pub struct Route {
-    /// Whole components of the decoded path, beginning with `/`, without a trailing slash ("" = all).
+    /// Prefix of the decoded path in whole components, beginning with `/`, without a trailing slash. Empty
+    /// = all paths.
     pub prefix: Box<[u8]>,
-    /// What answers, or None where the route only guards files.
+    /// Target of requests; `None` for a route that only guards files.
     pub target: Option<RouteTarget>,
-    /// Who may come in by address.
+    /// Networks of permitted clients.
     pub allow: Option<AllowList>,
-    /// Who may come in by login.
+    /// Permitted users.
     pub users: Option<Arc<Users>>,
-    /// What runs some of the site's files instead of sending them.
+    /// Rule that runs some of the site's files instead of sending the files.
     pub scripts: Option<SiteScripts>,
 }
 
-/// A path that a handler or a script of the site answers, whatever was asked for.
+/// Fallback path, answered by a handler or a script of the site for any requested path.
 #[derive(Clone)]
 pub struct Fallback {
-    /// Its beginning, or all of it.
+    /// Complete path, or the start of the path.
     pub before: Box<[u8]>,
-    /// What was asked for follows.
+    /// Whether the requested path is appended.
     pub goes_on: bool,
-    /// It begins with a script among the site's files.
+    /// Whether the path begins with a script among the site's files.
     pub is_script: bool,
 }
 
 impl Fallback {
-    /// Reads the last of `try`: `/app.cgi`, or `/app.cgi$path` where the path asked for is to follow.
-    /// None for what only names files.
+    /// Parses the last entry of `try`: `/app.cgi`, or `/app.cgi$path` to append the requested path. Returns
+    /// `None` if the entry can only name files.
     pub fn parse(text: &str) -> Option<Fallback> {
         let (before, goes_on) = match text.split_once("$path") {
             None => (text, false),
@@ -192,60 +196,61 @@ impl Fallback {
         })
     }
 
-    /// What answers for this path.
+    /// Returns the path to answer with for the requested path `asked`.
     pub fn path(&self, asked: &[u8]) -> Vec<u8> {
         let rest = if self.goes_on { asked } else { b"" };
         [&self.before, rest].concat()
     }
 }
 
-/// What runs files of a site, by their endings.
+/// Rule that runs files of a site, selected by file ending.
 #[derive(Clone)]
 pub struct SiteScripts {
-    /// With their dots.
+    /// File endings with their dots.
     pub endings: Arc<[String]>,
     /// Handler that runs the files.
     pub handler: RouteHandler,
-    /// The same handler with the page cache in front; None where no response is stored.
+    /// Same handler behind the page cache; `None` when no response is stored.
     pub cache: Option<Arc<CachedHandler>>,
 }
 
-/// What answers under a route.
+/// Target of requests below the prefix of a route.
 #[derive(Clone)]
 pub enum RouteTarget {
-    /// Another place, with what follows the prefix appended if it ends with a slash.
+    /// Redirect to a URL or a path. If the location ends with a slash, the path after the prefix is
+    /// appended.
     Redirect(Box<[u8]>),
-    /// Another path of the same site.
+    /// Internal rewrite to another path of the site.
     Rewrite {
-        /// With what follows the prefix appended if it ends with a slash.
+        /// New path. If the path ends with a slash, the requested path after the prefix is appended.
         path: Box<[u8]>,
-        /// The query for a script; without one, what was asked for.
+        /// Query for a script; `None` = the query of the request.
         query: Option<QueryPattern>,
     },
-    /// Another folder.
+    /// Files of another folder.
     Site(Arc<Site>),
-    /// Live.
+    /// Handler without the page cache.
     Handler(RouteHandler),
-    /// Live, with the page cache before it.
+    /// Handler behind the page cache.
     Cached(Arc<CachedHandler>),
-    /// Repositories of git.
+    /// Git repositories.
     Git {
-        /// What git asks for.
+        /// Handler for git clients.
         exchanges: RouteHandler,
-        /// What a browser asks for, with the page cache before it.
+        /// Pages for browsers, behind the page cache.
         pages: Arc<CachedHandler>,
     },
 }
 
 impl AccessLog {
-    /// The same destination and format.
+    /// Returns true if both logs have the same destination and format.
     pub fn is_same(&self, other: &AccessLog) -> bool {
         self.format == other.format && self.sink.is_same(&other.sink)
     }
 }
 
 impl Route {
-    /// Does this route cover `path` (whole components)?
+    /// Returns true if `path` is the prefix, or lies below the prefix in whole components.
     pub fn covers(&self, path: &[u8]) -> bool {
         match path.strip_prefix(&*self.prefix) {
             Some(rest) => rest.is_empty() || rest[0] == b'/',
@@ -255,7 +260,8 @@ impl Route {
 }
 
 impl Host {
-    /// The target for `path` with what follows its prefix: the longest match wins.
+    /// Returns the target for `path`, and the path after the prefix of the route. The route with the
+    /// longest prefix wins.
     pub fn target<'h, 'p>(&'h self, path: &'p [u8]) -> Option<(&'h RouteTarget, &'p [u8])> {
         self.routes
             .iter()
@@ -264,7 +270,8 @@ impl Host {
             .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])))
     }
 
-    /// What runs the file at `path` of the site, if it isn't one to be sent: the longest match wins.
+    /// Returns the rule that runs the file at `path` of the site; `None` for a file to be sent. The route
+    /// with the longest prefix wins.
     pub fn scripts(&self, path: &[u8]) -> Option<&SiteScripts> {
         let runs = |route: &&Route| {
             let scripts = route.scripts.as_ref();
@@ -276,7 +283,7 @@ impl Host {
         route.scripts.as_ref()
     }
 
-    /// Every route that covers `path` and guards it.
+    /// Returns every route that covers `path` and has `allow` or `users`.
     pub fn guards<'h>(&'h self, path: &'h [u8]) -> impl Iterator<Item = &'h Route> {
         let guarded = self.guarded;
         self.routes.iter().filter(move |route| {
@@ -285,19 +292,19 @@ impl Host {
     }
 }
 
-/// Sites by the names that clients use.
+/// Sites by host name.
 #[derive(Clone, Default)]
 pub struct Hosts {
     all: Vec<Arc<Host>>,
-    /// Lower case, sorted.
+    /// Exact names in lower case, sorted.
     exact: Vec<(Box<[u8]>, usize)>,
-    /// Without their `*`, so beginning with a dot; the longest first.
+    /// Wildcard names without their `*`, so beginning with a dot; the longest suffix first.
     suffixes: Vec<(Box<[u8]>, usize)>,
     any: Option<usize>,
 }
 
 impl Hosts {
-    /// Puts the names of `hosts` in order; two sites with one name were refused before.
+    /// Indexes the names of the sites. The names are unique: the configuration refuses a name of two sites.
     pub fn new(all: Vec<Arc<Host>>) -> Hosts {
         let mut hosts = Hosts {
             all,
@@ -305,7 +312,7 @@ impl Hosts {
         };
         for (index, host) in hosts.all.iter().enumerate() {
             for name in &host.names {
-                // Put in at their places: lists this short need no sort, which is kilobytes of code.
+                // Sorted insertion suffices for short lists, and saves the kilobytes of code of a sort.
                 match name.as_bytes() {
                     b"*" => hosts.any = Some(index),
                     [b'*', suffix @ ..] => {
@@ -323,9 +330,9 @@ impl Hosts {
         hosts
     }
 
-    /// The site for a Host without port, in any case; a trailing dot is the same name.
+    /// Returns the site for a host name without port. Case does not matter, and a trailing dot is ignored.
     pub fn find(&self, name: &[u8]) -> Option<&Arc<Host>> {
-        // One site for any name is the common set-up on a small machine.
+        // Fast path for the common set-up on a small machine: one site for any name.
         if self.exact.is_empty() && self.suffixes.is_empty() {
             return self.any.map(|index| &self.all[index]);
         }
@@ -352,14 +359,14 @@ impl Hosts {
         self.suffixes
             .iter()
             .find(|(suffix, _)| {
-                // One label only, as in certificates (RFC 6125 §6.4.3).
+                // The `*` of a wildcard matches one label only, as in certificates (RFC 6125 §6.4.3).
                 name.strip_suffix(&**suffix)
                     .is_some_and(|label| !label.is_empty() && !label.contains(&b'.'))
             })
             .map(|(_, index)| *index)
     }
 
-    /// Every site, in the order of the configuration.
+    /// Returns every site in the order of the configuration.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Host>> {
         self.all.iter()
     }

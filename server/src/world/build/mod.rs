@@ -1,4 +1,4 @@
-//! From what the operator wrote to a World, all or nothing.
+//! Construction of a World from a configuration, all or nothing.
 
 mod guards;
 mod route_key;
@@ -49,45 +49,45 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What outlives a World and goes into each.
+/// Resources of the process that outlive a World, shared by all Worlds.
 #[derive(Clone)]
 pub struct SharedResources {
-    /// Contents of all sites.
+    /// Budget for the contents of all sites.
     pub budget: Arc<ContentBudget>,
-    /// Every log destination, each once.
+    /// Open log destinations, each destination once.
     pub sinks: Arc<Sinks>,
-    /// Responses of handlers that are kept.
+    /// Page cache for responses of handlers.
     pub cache: Arc<PageCache>,
-    /// Views of pages.
+    /// Counters of page views.
     pub hits: Arc<Hits>,
-    /// Which passwords were right a moment ago.
+    /// Ledger of recent logins.
     pub logins: Arc<Logins>,
-    /// Ticket keys; None when nothing is served over TLS.
+    /// Session ticket keys; `None` when no address uses TLS.
     pub tickets: Option<Arc<TicketKeys>>,
-    /// The certificate for sites without one; None when nothing is served over TLS.
+    /// Certificate for sites without a certificate; `None` when no address uses TLS.
     pub self_signed: Option<Arc<SelfSigned>>,
-    /// The port that redirects to https name.
+    /// HTTPS port in the URLs of redirects.
     pub https_port: Option<u16>,
-    /// Challenges that are pending.
+    /// Ledger of pending ACME challenges.
     pub challenges: Arc<PendingChallenges>,
-    /// The port at which HTTP/3 is announced; None where it isn't spoken.
+    /// Port of HTTP/3 in Alt-Svc; `None` without HTTP/3.
     pub h3_port: Option<u16>,
-    /// Programs that run for requests.
+    /// Starter of programs for requests.
     pub programs: Arc<ProcessRunner>,
-    /// Who reads repositories.
+    /// Limiter of repository browsing.
     pub readers: Arc<BrowseLimiter>,
-    /// Servers that run scripts.
+    /// FastCGI and SCGI backends.
     pub backends: Arc<Backends>,
-    /// Where pushes are told.
+    /// Sender of push notices.
     pub pushes: PushNotifier,
-    /// How far what is served lags behind the disk.
+    /// Tracker of changes on disk not served yet.
     pub lag: Arc<ChangeTracker>,
-    /// What clients were refused because their shares of a bound were taken.
+    /// Counters of requests refused because a client's share of a limit was taken.
     pub refusals: Arc<RefusalCounters>,
 }
 
-/// Builds a World. Sites of `previous` whose rules are the same go on, with all that they have
-/// loaded: they are kept true by watching. `now` is Unix time in seconds.
+/// Builds a World. Sites of `previous` with the same rules are reused with all loaded files, since a watch
+/// keeps the files up to date. `now` is the Unix time in seconds.
 pub fn build(
     config: &Config,
     supplies: &SharedResources,
@@ -131,8 +131,8 @@ pub fn build(
     })
 }
 
-/// Every backend, each once. All routes to one have its connections in common, so they have to agree
-/// how many are kept.
+/// Returns the backends of all routes, each backend once. All routes to a backend share its connections, so
+/// routes with different values of `keep` are refused.
 fn backends(
     config: &Config,
     supplies: &SharedResources,
@@ -186,7 +186,7 @@ fn access(
     Ok((!sink.is_off()).then_some(AccessLog { sink, format }))
 }
 
-/// Opens a log's destination, or says why that can't be.
+/// Opens the destination of a log. The error points at the value in the configuration.
 pub fn open(
     config: &Config,
     to: &Spanned<LogTarget>,
@@ -203,7 +203,7 @@ pub fn open(
     })
 }
 
-/// What the configuration calls a log, as the log knows it.
+/// Converts a log target of the configuration to the destination for the log.
 pub fn destination(to: &LogTarget) -> LogDestination {
     match to {
         LogTarget::Off => LogDestination::Off,
@@ -213,8 +213,9 @@ pub fn destination(to: &LogTarget) -> LogDestination {
     }
 }
 
-/// The same configuration with every log off: for checking, which must not open files. Nor does it
-/// make a folder: a root that the first deployment is to make is left out, with what runs files of it.
+/// Returns the configuration for a check without side effects: every log is off, so the check opens no log
+/// file. A root to be created by the first deployment is left out, together with the rules that run files
+/// of the root, so the check creates no folder.
 pub fn without_side_effects(config: &Config) -> Config {
     let to_come = |site: &config::SiteConfig| {
         let deployment = config.deployment_to(site);
@@ -235,7 +236,7 @@ pub fn without_side_effects(config: &Config) -> Config {
     config
 }
 
-/// The ledger, where it is needed.
+/// Returns the ledger of pending challenges if the configuration has ACME.
 fn challenges(config: &Config, supplies: &SharedResources) -> Option<Arc<PendingChallenges>> {
     let acme = config.tls.acme.as_ref();
     acme.map(|_| Arc::clone(&supplies.challenges))
@@ -289,7 +290,7 @@ fn tls(
     }
 }
 
-/// Points at the key whose value TLS refused.
+/// Converts a TLS error to an error that points at the refused value.
 fn point_tls(config: &Config, error: &crate::tls::TlsError) -> OperatorError {
     use crate::tls::TlsPart;
     let site = error.pair.and_then(|index| config.sites.get(index));
@@ -327,7 +328,7 @@ struct HostBuilder<'b> {
     supplies: &'b SharedResources,
     previous: Option<&'b World>,
     h3_port: Option<u16>,
-    /// The operator's response fields of the site.
+    /// Response fields set by the operator for the site.
     headers: Arc<HeaderRules>,
     lag: SiteChangeTracker,
 }
@@ -364,7 +365,8 @@ impl HostBuilder<'_> {
             Some(log) => access(self.config, log, self.supplies)?,
             None => server_access.clone(),
         };
-        // A name's own pair; for `*` the pair that a client without SNI gets.
+        // The name selects the certificate of the fingerprint: the first name of the site, or no name for
+        // `*`, as for a client without SNI.
         let name = names
             .first()
             .map(String::as_str)
@@ -376,7 +378,8 @@ impl HostBuilder<'_> {
             hsts: site.hsts.is_some(),
             secure_fields: Arc::new(SecureFields::new(
                 site.hsts,
-                // A connection of HTTP/3 can't ask for a certificate.
+                // HTTP/3 can't request client certificates, so a site with `client_ca` does not announce
+                // HTTP/3.
                 self.h3_port.filter(|_| site.client_ca.is_none()),
             )),
             site: root,
@@ -459,7 +462,7 @@ impl HostBuilder<'_> {
         })
     }
 
-    /// The last of `try`: its path and its query.
+    /// Returns the path and the query of the last entry of `try`.
     fn last_try(&self) -> Option<(&str, Option<QueryPattern>)> {
         self.site
             .try_paths
@@ -467,8 +470,8 @@ impl HostBuilder<'_> {
             .map(|last| QueryPattern::split(last))
     }
 
-    /// The last of `try`, where it leads to a handler, or to a script with a path behind it. A script
-    /// alone is found as files are.
+    /// Returns the last entry of `try` if the entry leads to a handler, or to a script with the requested
+    /// path appended. A script without an appended path is found like a file.
     fn fallback(&self) -> Option<Fallback> {
         let fallback = Fallback::parse(self.last_try()?.0)?;
         let covers = |route: &&config::RouteConfig| {
@@ -487,7 +490,7 @@ impl HostBuilder<'_> {
         }
     }
 
-    /// Is a file of this name one that some route runs?
+    /// Returns true if some route runs files with the ending of `path`.
     fn is_script(&self, path: &[u8]) -> bool {
         let routes = self.site.routes.iter();
         let mut scripts = routes.filter_map(|route| route.scripts.as_ref());
@@ -508,7 +511,7 @@ impl HostBuilder<'_> {
             return Err(self.config.point(self.site.span.clone(), what, help));
         };
         let endings: Arc<[String]> = endings(scripts).cloned().collect();
-        // What answers for an error is sent as it is.
+        // Error pages are sent unprocessed, so a script can't be an error page.
         for (_, page) in &self.site.errors {
             let name = page.get_ref();
             if endings
@@ -609,7 +612,8 @@ impl HostBuilder<'_> {
         let seconds = self.config.server.limits.git_seconds;
         Ok(GitHttpHandler::new(http::GitSettings {
             programs: Arc::clone(&self.supplies.programs),
-            // A pack is as large as its repository, and takes as long as the client's line does.
+            // A pack can be as large as its repository, and the transfer takes as long as the client's line
+            // needs.
             bounds: CallLimits {
                 whole: Duration::from_secs(seconds.into()),
                 output_bytes: u64::MAX,
@@ -621,7 +625,7 @@ impl HostBuilder<'_> {
             exports_all: git.exports_all,
             push: git.push,
             variables: git.variables.clone(),
-            // Whichever route is pushed to: what is deployed may be named at another one.
+            // The deployment of a repository may be set at another route than the route of the push.
             pushes: match self.config.deployments().is_empty() {
                 true => None,
                 false => Some(self.supplies.pushes.clone()),
@@ -631,7 +635,8 @@ impl HostBuilder<'_> {
         }))
     }
 
-    /// What is exchanged with git, and pages for browsers beside it.
+    /// Returns the target of a git route: the handler for git clients and, with `pages`, the pages for
+    /// browsers.
     fn git_target(
         &self,
         git: &config::GitConfig,
@@ -662,7 +667,7 @@ impl HostBuilder<'_> {
         })
     }
 
-    /// Is something below this path guarded that isn't guarded with all of it?
+    /// Returns true if a path below `prefix` has a guard of its own, beyond the guards of `prefix`.
     fn has_guards_below(&self, prefix: &[u8]) -> bool {
         guards(self.site).any(|route| {
             let path = route.path.get_ref().trim_end_matches('/').as_bytes();
@@ -670,7 +675,8 @@ impl HostBuilder<'_> {
         })
     }
 
-    /// Is any of what lies below this path not for everybody?
+    /// Returns true if a path at, above or below `prefix` is guarded, or if the site demands client
+    /// certificates.
     fn is_guarded(&self, prefix: &[u8]) -> bool {
         let overlaps = |route: &config::RouteConfig| {
             let other = route.path.get_ref().trim_end_matches('/').as_bytes();
@@ -679,7 +685,7 @@ impl HostBuilder<'_> {
         self.site.client_ca.is_some() || guards(self.site).any(overlaps)
     }
 
-    /// Of one call of a script.
+    /// Returns the limits of one call of a script.
     fn bounds(&self) -> CallLimits {
         let limits = &self.config.server.limits;
         CallLimits {
@@ -705,14 +711,14 @@ impl HostBuilder<'_> {
         }
     }
 
-    /// Where views are counted, if they are.
+    /// Returns the counter of page views, or None for a site without counting.
     fn hits(&self) -> Option<Arc<SiteHits>> {
         let name = self.site.names.first().map(Spanned::get_ref);
         let name = name.filter(|_| self.site.hits)?;
         Some(self.supplies.hits.of(name))
     }
 
-    /// What is kept of a route's live responses.
+    /// Returns the page cache layer for the live responses of a route.
     fn cache_stage(
         &self,
         route: &config::RouteConfig,
@@ -770,7 +776,7 @@ impl HostBuilder<'_> {
         Ok(allow)
     }
 
-    /// The files of a folder: the site's own, or a route's.
+    /// Opens the files of a folder: the site's own root if `is_own`, else the root of a route.
     fn open_site(&self, root: &Spanned<PathBuf>, is_own: bool) -> Result<Arc<Site>, OperatorError> {
         let rules = self.rules(root.get_ref(), is_own)?;
         if let Some(same) = self.previous.and_then(|world| world.site_with(&rules)) {
@@ -792,12 +798,12 @@ impl HostBuilder<'_> {
         let mut rules = SiteRules::new(root);
         rules.index.clone_from(&site.index);
         rules.try_paths.clone_from(&site.try_paths);
-        // To a file a query says nothing.
+        // The query is for scripts only; a file is found by its path.
         if let (Some(last), Some((path, _))) = (rules.try_paths.last_mut(), self.last_try()) {
             path.clone_into(last);
         }
-        // What a handler answers is no file, though its program may lie in the site. For a route's own
-        // folder there is no such end.
+        // The last entry of `try` with a response by a handler is no file, even if the handler's program
+        // lies in the site. A route's own folder has no fallback.
         if is_own && self.fallback().is_some() {
             rules.try_paths.pop();
         }
@@ -821,7 +827,7 @@ impl HostBuilder<'_> {
         Ok(rules)
     }
 
-    /// Makes the target of a route with this handler, and the page cache in front if the route has one.
+    /// Returns the target with the handler, behind the page cache if the route has one.
     fn live(&self, handler: impl Handler + 'static, route: &config::RouteConfig) -> RouteTarget {
         let handler = RouteHandler::new(Arc::new(handler), &self.headers);
         match &route.cache {
@@ -834,7 +840,7 @@ impl HostBuilder<'_> {
     }
 }
 
-/// Reads the operator's response fields of a site (`headers`).
+/// Reads the response fields set by the operator for a site (`headers`).
 fn headers(config: &Config, site: &config::SiteConfig) -> Result<HeaderRules, OperatorError> {
     let headers = site.headers.iter();
     headers
@@ -849,7 +855,7 @@ fn glob(config: &Config, glob: &Spanned<String>) -> Result<Glob, OperatorError> 
     })
 }
 
-/// Of the files that are run, with their dots.
+/// Returns the file endings of the scripts with their dots.
 fn endings(scripts: &config::ScriptsConfig) -> Box<dyn Iterator<Item = &String> + '_> {
     match scripts {
         config::ScriptsConfig::Cgi { interpreters, .. } => {
@@ -859,8 +865,9 @@ fn endings(scripts: &config::ScriptsConfig) -> Box<dyn Iterator<Item = &String> 
     }
 }
 
-/// Pages of repositories say themselves how long they are good: those of a commit for ever, and others
-/// until git says that there is a new one.
+/// Page cache rule for pages of repositories. The pages carry their own freshness lifetime: pages of a
+/// commit never change, and other pages are fresh until git reports a new commit. `seconds_max` bounds the
+/// lifetime, since the operator may withdraw the repository.
 const PAGES_RULE: PageCacheRule = PageCacheRule {
     seconds: None,
     stale_while_revalidate: 0,
@@ -872,7 +879,7 @@ const PAGES_RULE: PageCacheRule = PageCacheRule {
 };
 
 impl World {
-    /// A site with exactly these rules.
+    /// Returns a site with exactly the same rules.
     fn site_with(&self, rules: &SiteRules) -> Option<Arc<Site>> {
         let of_route = |route: &Route| match &route.target {
             Some(RouteTarget::Site(site)) => Some(site.clone()),
