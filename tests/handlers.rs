@@ -479,7 +479,7 @@ fn operator_fields_are_applied_once_and_by_the_right_path() {
         ("/run/to-app", 200, Some("app"), false),
         ("/run/to-a", 200, Some("run"), false),
         ("/run/to-short", 200, Some("short"), false),
-        ("/run/to-cached", 200, Some("cached"), false),
+        ("/run/to-cached", 200, Some("cached"), true),
         ("/run/twice", 200, Some("app"), false),
         ("/short/to-app", 200, Some("app"), false),
         ("/cached/to-app", 200, Some("app"), true),

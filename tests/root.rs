@@ -680,7 +680,7 @@ fn a_server_that_starts_as_root_creates_nothing_through_links_of_another_user() 
         (control("home/led/new/x.sock"), "root must not use"),
         (control("home/file"), "no socket"),
         (log("home/log"), "root must not use"),
-        (log("home/hard"), "is a hard link"),
+        (log("home/hard"), "a hard link"),
         (log("home/led/new.log"), "root must not use"),
     ] {
         folder.write("anthill.toml", &config);

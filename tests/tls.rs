@@ -198,7 +198,7 @@ fn a_pair_is_replaced_when_both_files_match() {
     server
         .errors
         .wait_for("an error about the mismatch", |line| {
-            line.contains("the previous pair stays until both match")
+            line.contains("the previous pair stays in use until both match")
         });
     assert!(session(&server, &[]).presents(&old));
     // A reload in between does not change the pair.
