@@ -106,7 +106,7 @@ run() {
 	end_servers "$server"
 	passed=$(grep -c '^ok [0-9]' "$log.tap" || true)
 	skipped=$(grep -c '^ok [0-9].* # skip' "$log.tap" || true)
-	# In git's output `# TODO` marks a test that is known to fail with every server.
+	# In git's output `# TODO` marks a test with a known failure, independent of the server.
 	known=$(grep -c '^not ok [0-9].* # TODO' "$log.tap" || true)
 	failed=$(grep -c '^not ok [0-9]' "$log.tap" || true)
 	passed=$((passed - skipped))
