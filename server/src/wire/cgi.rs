@@ -458,13 +458,16 @@ impl CgiHeadFields {
         // A field listed in Connection is meant for a single connection (RFC 9110 §7.6.1). By the same
         // section a field for all recipients must not be listed: a response must not lose `Cache-Control:
         // private`.
-        self.fields.retain(|name, _| {
-            END_TO_END
-                .iter()
-                .any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
-                || !items(&connection).any(|option| option.eq_ignore_ascii_case(name))
-        });
-        let has_kind = self.field(CONTENT_TYPE).is_some();
+        if !connection.is_empty() {
+            self.fields.retain(|name, _| {
+                END_TO_END
+                    .iter()
+                    .any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
+                    || !items(&connection).any(|option| option.eq_ignore_ascii_case(name))
+            });
+        }
+        let kind = self.field(CONTENT_TYPE);
+        let (has_kind, has_empty_kind) = (kind.is_some(), kind.is_some_and(<[u8]>::is_empty));
         let is_alone = self.fields.iter().count() == 1 && self.length.is_none();
         let status = match (self.status.take(), self.field(LOCATION)) {
             (Some(status), _) => status,
@@ -478,8 +481,10 @@ impl CgiHeadFields {
             // RFC 3875 §6.2 requires at least one of Content-Type, Location and Status.
             (None, None) => return Err(CgiHeadError::Malformed("no Content-Type")),
         };
-        self.fields
-            .retain(|name, value| name != CONTENT_TYPE.as_bytes() || !value.is_empty());
+        if has_empty_kind {
+            self.fields
+                .retain(|name, _| name != CONTENT_TYPE.as_bytes());
+        }
         if let Some(date) = self.date {
             self.fields.push(b"Date", &date);
         }

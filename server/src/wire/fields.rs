@@ -20,11 +20,8 @@ impl<'a> Fields<'a> {
 
     /// Iterates over the values of all lines with this name, in any case.
     pub fn all<'n>(self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
-        self.iter().filter_map(move |(line_name, value)| {
-            line_name
-                .eq_ignore_ascii_case(name.as_bytes())
-                .then_some(value)
-        })
+        let mut rest = self.0;
+        std::iter::from_fn(move || next_named(&mut rest, name.as_bytes()))
     }
 
     /// Returns the value of the first line with this name.
@@ -64,6 +61,23 @@ impl<'a> Iterator for FieldLines<'a> {
         }
         None
     }
+}
+
+/// Takes lines from `rest` up to the next line with this name, and returns the trimmed value. The name is
+/// compared before the end of the line is searched, so a line with another name costs one search.
+fn next_named<'a>(rest: &mut &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    while !rest.is_empty() {
+        let lines = *rest;
+        let end = byte_search::find(lines, b'\n', 0).unwrap_or(lines.len());
+        *rest = lines.get(end + 1..).unwrap_or_default();
+        if lines.get(name.len()) == Some(&b':') && lines[..name.len()].eq_ignore_ascii_case(name) {
+            let value = &lines[name.len() + 1..end];
+            return Some(byte_search::trim(
+                value.strip_suffix(b"\r").unwrap_or(value),
+            ));
+        }
+    }
+    None
 }
 
 /// Values of a list-valued field: absent, one line, or, rarely, several lines that form one list. The usual
@@ -118,9 +132,7 @@ impl<'a> Iterator for FieldValueLines<'a> {
     fn next(&mut self) -> Option<&'a [u8]> {
         match &mut self.0 {
             RemainingLines::One(line) => line.take(),
-            RemainingLines::Many(lines, name) => lines
-                .find(|(line_name, _)| line_name.eq_ignore_ascii_case(name.as_bytes()))
-                .map(|(_, value)| value),
+            RemainingLines::Many(lines, name) => next_named(&mut lines.rest, name.as_bytes()),
         }
     }
 }

@@ -221,18 +221,17 @@ fn push_encoded(byte: u8, out: &mut Vec<u8>) {
 /// letters, digits, `-` and `_`, separated by dots, with at most one final dot. A valid host can be
 /// compared, logged and written into a Location without another check.
 pub fn valid_host(host: &[u8]) -> Option<(&[u8], Option<u16>)> {
-    let name_end = match host {
-        [b'[', ..] => byte_search::find(host, b']', 0)? + 1,
-        _ => host
-            .iter()
-            .position(|&byte| byte == b':')
-            .unwrap_or(host.len()),
+    let (is_valid, name_end) = match host {
+        [b'[', ..] => {
+            let end = byte_search::find(host, b']', 0)?;
+            (is_ipv6(&host[1..end]), end + 1)
+        }
+        _ => {
+            let end = name_end(host);
+            ((1..=HOST_NAME_BYTES_MAX).contains(&end), end)
+        }
     };
     let (name, rest) = host.split_at(name_end);
-    let is_valid = match name {
-        [b'[', address @ .., b']'] => is_ipv6(address),
-        _ => is_name(name),
-    };
     let port = match rest {
         // A port may be empty (RFC 3986 §3.2.3).
         [] | [b':'] => None,
@@ -245,17 +244,18 @@ pub fn valid_host(host: &[u8]) -> Option<(&[u8], Option<u16>)> {
 /// Length of the longest DNS name with its final dot.
 const HOST_NAME_BYTES_MAX: usize = 254;
 
-fn is_name(name: &[u8]) -> bool {
-    let mut after_dot = true;
-    for &byte in name {
-        match byte {
-            b'.' if after_dot => return false,
-            b'.' => after_dot = true,
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => after_dot = false,
-            _ => return false,
+/// Returns the length of the host name at the start of `host`: non-empty labels, separated by dots, with at
+/// most one final dot.
+fn name_end(host: &[u8]) -> usize {
+    let mut label = 0;
+    for (at, &byte) in host.iter().enumerate() {
+        if byte == b'.' && at > label {
+            label = at + 1;
+        } else if !LABEL[usize::from(byte)] {
+            return at;
         }
     }
-    !name.is_empty() && name.len() <= HOST_NAME_BYTES_MAX
+    host.len()
 }
 
 /// Returns true if `address` has the characters and the length of an IPv6 address. The server never
@@ -267,11 +267,27 @@ fn is_ipv6(address: &[u8]) -> bool {
 }
 
 fn port_number(digits: &[u8]) -> Option<u16> {
-    digits.iter().try_fold(0u16, |number, byte| {
-        let digit = byte.is_ascii_digit().then(|| u16::from(byte - b'0'))?;
-        number.checked_mul(10)?.checked_add(digit)
-    })
+    let mut number = 0u32;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        number = number * 10 + u32::from(digit);
+        if digit > 9 || number > u32::from(u16::MAX) {
+            return None;
+        }
+    }
+    u16::try_from(number).ok()
 }
+
+/// Bytes of a label of a host name: letters, digits, `-` and `_`.
+static LABEL: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'-' | b'_');
+        byte += 1;
+    }
+    table
+};
 
 static TARGET: [bool; 256] = {
     let mut table = [false; 256];
