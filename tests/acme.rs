@@ -467,10 +467,10 @@ fn names_that_no_directory_validates_are_skipped_and_logged() {
         + "[[site]]\nnames = [\"*\"]\nroot = \"public\"\n";
     let server = Server::start_in(site_folder(&pebble), &config);
     let skipped = [
-        "no certificate is asked for `box`: it is a local name",
-        "no certificate is asked for `127.0.0.1`: it is an address",
-        "no certificate is asked for `nas.lan`: it is a local name",
-        "no certificate is asked for `*`: it stands for any name",
+        "no certificate is asked for `box`: no public authority certifies a local name",
+        "no certificate is asked for `127.0.0.1`: certificates for IP addresses are not requested",
+        "no certificate is asked for `nas.lan`: no public authority certifies a local name",
+        "no certificate is asked for `*`: a certificate cannot name every host",
     ];
     for line in skipped {
         wait_for_line(&server.errors, line);

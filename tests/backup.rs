@@ -509,7 +509,7 @@ fn wrong_arguments_are_explained() {
         ),
         (
             vec!["restore", "/nowhere/x", "*", config],
-            "/nowhere/x: there is no such file",
+            "/nowhere/x: no such file",
         ),
         (
             vec!["restore", "x", "*", config, "--to", "y"],

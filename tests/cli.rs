@@ -144,7 +144,10 @@ fn check_reports_valid_and_invalid_configurations() {
         (&["check", "public/index.html"], "anthill serve public"),
         (&["serve", "--workers", "many"], "--workers"),
         (&["serve", "--https", "somewhere:1"], "somewhere:1"),
-        (&["serve", "--https", "off", "--http", "off"], "no address"),
+        (
+            &["serve", "--https", "off", "--http", "off"],
+            "no address to listen on",
+        ),
     ] {
         let done = done_in(&folder, typed);
         assert_eq!(done.code, Some(2), "{typed:?}: {done:?}");

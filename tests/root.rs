@@ -635,7 +635,7 @@ fn an_unreadable_user_file_is_reported_with_the_command_that_helps() {
     for command in ["check", "reload"] {
         let done = server.ask(&[command]);
         assert_ne!(done.code, Some(0), "{command}: {done:?}");
-        let what = format!("{users} can't be read by user `nobody`");
+        let what = format!("user `nobody` cannot read {users}");
         let help = format!("help: chgrp nogroup {users} && chmod g+r {users}");
         assert!(done.stderr.contains(&what), "{command}: {done:?}");
         assert!(done.stderr.contains(&help), "{command}: {done:?}");
@@ -648,7 +648,8 @@ fn an_unreadable_user_file_is_reported_with_the_command_that_helps() {
     let closed = server.folder.path("closed").display().to_string();
     for command in ["check", "reload"] {
         let done = server.ask(&[command]);
-        let what = format!("user `nobody` can't reach {closed}/users: {closed} doesn't let it in");
+        let what =
+            format!("user `nobody` cannot reach {closed}/users: {closed} is closed to the user");
         assert!(done.stderr.contains(&what), "{command}: {done:?}");
     }
 }

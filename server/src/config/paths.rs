@@ -28,14 +28,14 @@ impl ConfigSource {
         let path = argument.unwrap_or(Path::new("."));
         let metadata = std::fs::metadata(path).map_err(|error| {
             OperatorError::new(format!("{}: {}", path.display(), reason(&error)))
-                .help("a folder to serve, or a configuration file such as anthill.toml")
+                .help("name a folder to serve, or a configuration file such as anthill.toml")
         })?;
         let ending = path.extension().and_then(|ending| ending.to_str());
         if let (false, Some("html" | "htm")) = (metadata.is_dir(), ending) {
             let folder = path.parent().filter(|parent| *parent != Path::new(""));
             let folder = folder.unwrap_or(Path::new(".")).display();
-            let what = format!("{} is a page, not a configuration", path.display());
-            let help = format!("to serve the folder it lies in: anthill serve {folder}");
+            let what = format!("{} is a web page, not a configuration file", path.display());
+            let help = format!("to serve the folder of the page: anthill serve {folder}");
             return Err(OperatorError::new(what).help(help));
         }
         if !metadata.is_dir() {
@@ -124,14 +124,14 @@ impl Overrides {
         }
         if server.https.is_empty() && server.http.is_empty() {
             return Err(OperatorError::new("there is no address to listen on")
-                .help("--https or --http with an address such as :8443"));
+                .help("give --https or --http an address such as :8443"));
         }
         let mut addresses: Vec<_> = server.https.iter_mut().chain(&mut server.http).collect();
         if let Err((_, later)) = share_ports(&mut addresses) {
             let address = addresses[later].get_ref();
             return Err(
-                OperatorError::new(format!("`{address}` is listened on twice"))
-                    .help("another port: --https and --http choose them, off for none"),
+                OperatorError::new(format!("the address `{address}` is used twice"))
+                    .help("change a port with --https or --http (`off` for none)"),
             );
         }
         if let Some(workers) = self.workers {
@@ -154,7 +154,7 @@ impl Overrides {
             if !fits_socket(&control) {
                 let what =
                     format!("the control socket's path is longer than {SOCKET_PATH_MAX} bytes");
-                return Err(OperatorError::new(what).help("--control with a shorter path"));
+                return Err(OperatorError::new(what).help("give --control a shorter path"));
             }
             server.control = Spanned::new(0..0, control);
         }
@@ -246,7 +246,7 @@ pub fn prepare_folder(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<()
     }
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
-        "it belongs to somebody else",
+        "the folder belongs to another user",
     ))
 }
 
@@ -347,10 +347,15 @@ pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
     let failed = |why: String| OperatorError::new(format!("{}: {why}", path.display()));
     let metadata = std::fs::metadata(path).map_err(|error| failed(reason(&error)))?;
     if metadata.is_dir() {
-        return Err(failed("this is a folder".to_owned()).help("name the file in it"));
+        return Err(failed("the path is a folder".to_owned()).help(
+            "name the configuration file in the \
+             folder",
+        ));
     }
     if metadata.len() > FILE_BYTES_MAX {
-        return Err(failed("too large for a configuration file".to_owned()));
+        return Err(failed(
+            "the file is larger than 4 MiB, too large for a configuration".to_owned(),
+        ));
     }
     let bytes = std::fs::read(path).map_err(|error| failed(reason(&error)))?;
     String::from_utf8(bytes).map_err(|error| {
@@ -367,7 +372,7 @@ pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
 /// Returns the error message of the operating system, without the error number.
 pub fn reason(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
+        io::ErrorKind::NotFound => "no such file or folder".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         _ => {
             let text = error.to_string();
@@ -382,7 +387,10 @@ pub fn reason(error: &io::Error) -> String {
 /// Returns the absolute, lexically tidy form of a path; links stay links.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, OperatorError> {
     let path = std::path::absolute(path).map_err(|error| {
-        OperatorError::failure(format!("the current folder: {}", reason(&error)))
+        OperatorError::failure(format!(
+            "cannot determine the current folder: {}",
+            reason(&error)
+        ))
     })?;
     Ok(tidy(&path))
 }
