@@ -157,7 +157,7 @@ fn restore_gives_a_site_back_byte_for_byte() {
     let kept = done
         .stdout
         .lines()
-        .filter_map(|line| line.strip_prefix("what was there is in "));
+        .filter_map(|line| line.strip_prefix("the old content is in "));
     let kept: Vec<&str> = kept.collect();
     assert_eq!(kept.len(), 2, "{done:?}");
     assert_eq!(tree(Path::new(kept[0])), spoilt);
@@ -498,7 +498,7 @@ fn wrong_arguments_are_explained() {
     let config = folder.path("anthill.toml");
     let config = config.to_str().expect("a path");
     for (arguments, why) in [
-        (vec!["backup", "*", config], "needs the file to write"),
+        (vec!["backup", "*", config], "needs the path of the archive"),
         (
             vec!["backup", "else", config, "-o", "/nowhere/x"],
             "there is no site `else`",
@@ -513,7 +513,7 @@ fn wrong_arguments_are_explained() {
         ),
         (
             vec!["restore", "x", "*", config, "--to", "y"],
-            "not to both",
+            "exclude each other",
         ),
     ] {
         let done = anthill(&arguments);

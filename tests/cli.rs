@@ -259,7 +259,7 @@ fn mistyped_commands_get_a_suggestion() {
         (&["serv"][..], "did you mean `anthill serve`?"),
         (&["relaod"], "did you mean `anthill reload`?"),
         (&["serve", "--htps", ":1"], "--https"),
-        (&["--state", "x"], "options stand after their command"),
+        (&["--state", "x"], "options are written after the command"),
         (&["no-such-thing"], "anthill-no-such-thing"),
         (&["status", "--json=yes"], "--json"),
         (&["passwd", "file"], "USER"),

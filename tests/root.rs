@@ -499,7 +499,7 @@ fn passwd_keeps_the_rights_of_a_file_and_gives_a_new_one_to_the_owner_of_its_fol
         let found = (stat.uid(), stat.gid(), stat.mode() & 0o7777);
         assert_eq!(found, rights, "{file}");
         let hint = format!(
-            "made as root:root 0640: a server with user = \"anthill\" needs: chgrp anthill {}",
+            "belongs to root:root with mode 0640; so that a server with user = \"anthill\" can read it, run: chgrp anthill {}",
             path.display()
         );
         let is_hinted = done.stderr.contains(&hint);
@@ -565,7 +565,8 @@ fn the_owner_saves_and_restores_a_site_without_access_to_the_server() {
             archive.as_os_str(),
         ]);
         assert_eq!(done.code, Some(0), "{done:?}");
-        let warning = "warning: hit counts are not saved and no running server can be asked";
+        let warning =
+            "warning: the hit counts are not saved, and a running server cannot be reached";
         let warning = format!("{warning}: {closed} belongs to `{OTHER}`");
         assert!(done.stderr.contains(&warning), "{done:?}");
     }
@@ -581,10 +582,13 @@ fn the_owner_saves_and_restores_a_site_without_access_to_the_server() {
         config.as_os_str(),
     ]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    let warning = "warning: no running server can be told";
+    let warning = "warning: a running server cannot be reached";
     let warning = format!("{warning}: {closed} belongs to `{OTHER}`");
     assert!(done.stderr.contains(&warning), "{done:?}");
-    let next = format!("\nthen run: sudo anthill reload {}", config.display());
+    let next = format!(
+        "\nif a server is running, run: sudo anthill reload {}",
+        config.display()
+    );
     assert!(done.stdout.contains(&next), "{done:?}");
     let page = fs::read_to_string(folder.path("home/public/index.html"));
     assert_eq!(page.expect("the page"), "<p>hello</p>\n");

@@ -18,8 +18,8 @@ use crate::hits::Hits;
 
 pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let to = typed.path("output").ok_or_else(|| {
-        OperatorError::new("`anthill backup` needs the file to write")
-            .help("anthill backup SITE -o file.tar.gz")
+        OperatorError::new("`anthill backup` needs the path of the archive")
+            .help("write anthill backup SITE -o file.tar.gz")
     })?;
     let config = config(typed, 1)?;
     let site = site(&config, &word(typed, 0)?)?;
@@ -37,7 +37,11 @@ pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError>
                 (None, Some(state.join("hits")))
             }
             Err(error) => {
-                let what = format!("the hit counts in {}: {}", state.display(), reason(&error));
+                let what = format!(
+                    "cannot read the hit counts in {}: {}",
+                    state.display(),
+                    reason(&error)
+                );
                 return Err(OperatorError::failure(what));
             }
         },
@@ -50,26 +54,29 @@ pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError>
     let hits = hits.filter(|text| !text.is_empty());
     if let Some(closed) = closed {
         let lost = if hits.is_none() {
-            "hit counts are not saved and "
+            "the hit counts are not saved, and "
         } else {
             ""
         };
         let owner = owner_above(&closed);
         super::print_message(&format!(
-            "warning: {lost}no running server can be asked: {owner}"
+            "warning: {lost}a running server cannot be reached: {owner}"
         ));
     }
     let now = clock::unix_seconds_now();
     let saved = backup::save(site, hits.as_deref(), state, now, &to)?;
     for place in &saved.passed_over {
         let place = place.display();
-        super::print_message(&format!("warning: {place} is no file, and isn't in it"));
+        super::print_message(&format!(
+            "warning: {place} is not a regular file, folder or link, and \
+             is left out of the backup"
+        ));
     }
     for place in &saved.planted {
         let place = place.display();
         super::print_message(&format!(
-            "warning: {place} is a hard link that another user may have made to a file which that user \
-             may not read, and isn't in it"
+            "warning: {place} is left out of the backup: it is a hard link, and another user may \
+                 have linked a file that the user cannot read"
         ));
     }
     let counts = if hits.is_some() { ", hit counts" } else { "" };
@@ -85,8 +92,8 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
     let now = clock::unix_seconds_now();
     if let Some(to) = typed.path("to") {
         if typed.operand_at(1).is_some() {
-            let what = "content goes to a site or to a folder, not to both";
-            return Err(OperatorError::new(what).help("leave out SITE, or --to"));
+            let what = "SITE and --to exclude each other";
+            return Err(OperatorError::new(what).help("remove SITE or --to"));
         }
         let restored = backup::unpack(archive, &to, now)?;
         return Ok(super::print_result(&told(&restored)));
@@ -110,22 +117,25 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
                 path: "/*".to_owned(),
             };
             ask_if_running(typed, 2, &purge)?;
-            text.push_str("\nthe running server has it; its hit counts stay as they are");
+            text.push_str("\nthe running server serves the content and keeps its hit counts");
             None
         }
         (ControlResponse::NoServer, Some(hits)) => {
             let state = config.server.state.get_ref();
             match write_counts(state, &name, hits) {
                 Ok(()) => {
-                    text.push_str("\nthe hit counts are those of the backup");
+                    text.push_str("\nthe hit counts of the backup are restored");
                     None
                 }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     Some(state.join("hits"))
                 }
                 Err(error) => {
-                    let what = format!("the hit counts in {}: {}", state.display(), reason(&error));
-                    let what = format!("the content is restored, but not {what}");
+                    let what = format!("{}: {}", state.display(), reason(&error));
+                    let what = format!(
+                        "the content is restored, but writing the hit counts \
+                         failed: {what}"
+                    );
                     return Err(OperatorError::failure(what));
                 }
             }
@@ -135,16 +145,18 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
     };
     if let Some(closed) = closed {
         let lost = if restored.hits.is_some() {
-            "hit counts are not restored and "
+            "the hit counts are not restored, and "
         } else {
             ""
         };
         let owner = owner_above(&closed);
         super::print_message(&format!(
-            "warning: {lost}no running server can be told: {owner}"
+            "warning: {lost}a running server cannot be reached: {owner}"
         ));
         let place = config.path.as_ref().unwrap_or(&config.folder).display();
-        text.push_str(&format!("\nthen run: sudo anthill reload {place}"));
+        text.push_str(&format!(
+            "\nif a server is running, run: sudo anthill reload {place}"
+        ));
     }
     Ok(super::print_result(&text))
 }
@@ -156,7 +168,7 @@ fn told(restored: &backup::RestoreSummary) -> String {
         text.push_str(&format!("\nnow in {}", folder.display()));
     }
     for kept in &restored.kept {
-        text.push_str(&format!("\nwhat was there is in {}", kept.display()));
+        text.push_str(&format!("\nthe old content is in {}", kept.display()));
     }
     text
 }
@@ -174,8 +186,8 @@ fn word(typed: &ParsedArguments, nth: usize) -> Result<String, OperatorError> {
     let word = typed.operand_at(nth).and_then(|word| word.to_str());
     let word = word.filter(|word| !word.contains(['\n', '\r', ' ']));
     word.map(str::to_owned).ok_or_else(|| {
-        OperatorError::new("SITE is no host name")
-            .help("a name of the site as the configuration has it")
+        OperatorError::new("SITE is not a host name")
+            .help("write a name of the site as in the configuration")
     })
 }
 
@@ -188,7 +200,7 @@ fn site<'c>(config: &'c Config, name: &str) -> Result<&'c SiteConfig, OperatorEr
     config.sites.iter().find(is_it).ok_or_else(|| {
         let names: Vec<&str> = config.sites.iter().map(first_name).collect();
         let what = format!("there is no site `{name}` in {}", config.shown);
-        OperatorError::new(what).help(format!("one of: {}", names.join(", ")))
+        OperatorError::new(what).help(format!("the sites are {}", names.join(", ")))
     })
 }
 
