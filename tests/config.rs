@@ -98,11 +98,11 @@ fn each_error_is_shown_at_its_position() {
         (site, "[[site]]\nnames = [\"b.test\", \"A.Test\"]", "two sites have the name `a.test`", "\"A.Test\"", "line 6"),
         (site, "errors = { 404 = \"lost.html\" }", "lost.html does not exist", "\"lost.html\"", "remove 404"),
         (site, "certificate = \"none.pem\"", "none.pem does not exist", "\"none.pem\"", "did you mean"),
-        (site, "certificate = \"empty.pem\"", "empty.pem: the file is empty", "\"empty.pem\"", "PEM begins with"),
-        (site, "certificate = \"one.crt\"", "one.crt: no private key in this file", "\"one.crt\"", "`key`"),
+        (site, "certificate = \"empty.pem\"", "empty.pem: the file is empty", "\"empty.pem\"", "a PEM file begins with"),
+        (site, "certificate = \"one.crt\"", "one.crt: the file has no private key", "\"one.crt\"", "`key`"),
         (site, "certificate = \"public\"", "is a folder, not a file", "\"public\"", "the path of the certificate"),
-        (site, "certificate = \"one.crt\"\nkey = \"two.key\"", "two.key: the private key doesn't belong to the certificate", "\"two.key\"", "same request"),
-        (site, "certificate = \"one.pem\"\nclient_ca = \"two.key\"", "no certificate in this file", "\"two.key\"", "CA"),
+        (site, "certificate = \"one.crt\"\nkey = \"two.key\"", "two.key: the private key does not belong to the certificate", "\"two.key\"", "same request"),
+        (site, "certificate = \"one.pem\"\nclient_ca = \"two.key\"", "the file has no certificate", "\"two.key\"", "CA"),
         (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "this pattern can't be understood", "\"*.{ico\"", "`{a,b}`"),
         (site, "cache = [ { files = \"*\", max_age = \"1 eon\" } ]", "is not a duration", "\"1 eon\"", "\"30d\""),
         (site, "log = \"nowhere/a.log\"", "nowhere does not exist", "\"nowhere/a.log\"", "relative paths begin at"),
@@ -115,7 +115,7 @@ fn each_error_is_shown_at_its_position() {
         (&route, "proxy = \"http://127.0.0.1:9000\"", "`proxy` is not yet supported", "proxy", "remove the key"),
         (&route, "redirect = \"/a\"\nrewrite = \"/b\"", "one target, not both", "\"/b\"", "remove one"),
         (&route, "redirect = \"//elsewhere\"", "is not a target for a redirect", "\"//elsewhere\"", "https://"),
-        ("", "[tls]\nciphers = [\"TLS_AES_128_GCM_SHA256\", \"RC4-SHA\"]", "unknown cipher", "\"RC4-SHA\"", "known are"),
+        ("", "[tls]\nciphers = [\"TLS_AES_128_GCM_SHA256\", \"RC4-SHA\"]", "unknown cipher", "\"RC4-SHA\"", "the known ciphers are"),
         ("", "[tls]\nmin_version = \"1.1\"", "`min_version` can't be", "\"1.1\"", "\"1.2\""),
         ("", "[tls]\ntickets = \"nothing.keys\"", "the key file ", "\"nothing.keys\"", "openssl rand"),
         ("", "[tls]\nacme = { email = \"me@example\" }", "is not an e-mail address", "\"me@example\"", "me@example.org"),
@@ -393,7 +393,7 @@ fn a_refused_reload_changes_nothing() {
         ),
         (
             good.replace("workers = 1", "workers = 1\npublic_port = 9999") + mismatch,
-            "doesn't belong to the certificate",
+            "does not belong to the certificate",
         ),
         (
             format!("{good}\n[log]\nerrors = \"/dev/null/x\""),
@@ -483,7 +483,7 @@ fn warnings_name_likely_mistakes() {
     );
     assert!(stderr.contains("warning: "), "{stderr}");
     assert!(
-        stderr.contains("the certificate doesn't name b.test"),
+        stderr.contains("the certificate does not name b.test"),
         "{stderr}"
     );
     assert!(

@@ -224,11 +224,11 @@ fn forced_pushes_deleted_branches_and_other_branches() {
     assert_served(&server, "/", "first");
     let said = status(&server);
     assert!(said.contains(&format!("{} since", &first[..7])), "{said}");
-    assert!(said.contains("the branch isn't there"), "{said}");
+    assert!(said.contains("the branch does not exist"), "{said}");
     push(&server, &[":refs/heads/main/sub"]);
     push(&server, &["refs/heads/other:refs/heads/main"]);
     assert_served(&server, "/", "other");
-    assert!(!status(&server).contains("the branch isn't there"));
+    assert!(!status(&server).contains("the branch does not exist"));
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_branch_created_later_is_deployed_without_the_push_key() {
     assert_eq!(page(&server, "/").0, "404");
     wait_until(PATIENCE, "a look at the branch", || {
         let said = status(&server);
-        let there = said.contains("nothing is deployed, the branch isn't there\n");
+        let there = said.contains("nothing is deployed, the branch does not exist\n");
         there.then_some(())
     });
     let push = [
@@ -393,7 +393,7 @@ fn a_failure_is_cleared_with_its_branch() {
     git(folder, &delete);
     wait_until(PATIENCE, "the end of the failure", || {
         let said = status(&server);
-        let is_over = !said.contains("failed at") && said.contains("the branch isn't there");
+        let is_over = !said.contains("failed at") && said.contains("the branch does not exist");
         is_over.then_some(())
     });
     assert_served(&server, "/", "first");
@@ -533,7 +533,7 @@ fn an_unreadable_tree_is_retried_after_its_branch_is_deleted() {
     );
     wait_until(PATIENCE, "a look at the branch", || {
         let said = status(&server);
-        let both = said.contains("the branch isn't there") && said.contains(UNREADABLE);
+        let both = said.contains("the branch does not exist") && said.contains(UNREADABLE);
         both.then_some(())
     });
     unreadable.end();
@@ -1198,7 +1198,7 @@ fn the_last_of_many_pushes_is_deployed() {
     pushes.push(push("two"));
     pushes.push(push("three"));
     assert_served(&server, "/", "first");
-    assert!(status(&server).contains("being looked at"));
+    assert!(status(&server).contains("deployment under way"));
     let waits = |push: &mut std::process::Child| push.try_wait().expect("a status").is_none();
     assert!(pushes.iter_mut().all(waits));
     fs::remove_file(folder.path("hold")).expect("removed");

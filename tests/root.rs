@@ -276,8 +276,9 @@ fn restore_refuses_a_folder_above_that_other_users_can_change() {
         // The help names the command for the site's owner first, and proposes no other mode for a folder.
         let program = env!("CARGO_BIN_EXE_anthill");
         let help = format!("sudo -u nobody {program} restore {}", archive.display());
-        let help =
-            format!("help: run it as the owner, to which the archive must be open: {help} '*'");
+        let help = format!(
+            "help: run the command as the owner, to which the archive must be open: {help} '*'"
+        );
         assert!(done.stderr.contains(&help), "{who}: {done:?}");
         let is_changed = ["chown", "chmod"].map(|word| done.stderr.contains(word));
         assert_eq!(is_changed, [false, false], "{who}: {done:?}");
@@ -328,7 +329,10 @@ fn restore_and_backup_do_not_follow_the_owners_links() {
             folder.path("home").display()
         );
         assert!(done.stderr.contains(&what), "{done:?}");
-        let help = format!("remove {} or name its target instead", link.display());
+        let help = format!(
+            "remove {} or use the path of the link's target",
+            link.display()
+        );
         assert!(done.stderr.contains(&help), "{done:?}");
     }
     assert_eq!(entries(&folder.path("victim")), before);

@@ -492,7 +492,10 @@ impl<'a> Scanner<'a> {
                     return ScannedNode::Refused(FileError::LeftOut);
                 }
                 if self.linked_folders >= LINKED_FOLDERS_MAX {
-                    log::warn!("{}: too many folders behind links, left out", self.shown());
+                    log::warn!(
+                        "{}: folder left out, since too many folders lie behind links",
+                        self.shown()
+                    );
                     return ScannedNode::Refused(FileError::LeftOut);
                 }
                 self.linked_folders += 1;
@@ -514,7 +517,10 @@ impl<'a> Scanner<'a> {
         whole: bool,
     ) -> Option<ScannedNode> {
         if self.above.len() >= FOLDER_DEPTH_MAX {
-            log::warn!("{}: too deep, left out", self.shown());
+            log::warn!(
+                "{}: folder left out, since it is nested too deeply",
+                self.shown()
+            );
             return None;
         }
         let known = match known {

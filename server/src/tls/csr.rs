@@ -83,7 +83,7 @@ impl IssuedCertificate {
     pub fn read(text: &[u8], names: &[String]) -> Result<IssuedCertificate, TlsError> {
         let wrong = |(what, hint)| TlsError::new(TlsPart::Certificate, what, hint);
         let file = PemFile::parse(text).map_err(wrong)?;
-        let no_key = || TlsError::new(TlsPart::Key, "no private key with it", "");
+        let no_key = || TlsError::new(TlsPart::Key, "the file has no private key", "");
         let pair = CertificatePair::match_up(file.certificates, file.keys, no_key)?;
         let leaf = pair.certified.cert.first();
         let leaf = leaf.and_then(|der| DerCertificate::parse(der));
@@ -109,8 +109,8 @@ pub fn authorities(
 ) -> Result<Vec<rustls::pki_types::CertificateDer<'static>>, TlsError> {
     let file = PemFile::read(path, TlsPart::Certificate)?;
     if file.certificates.is_empty() {
-        let hint = "the certificate of the authority belongs here";
-        let error = TlsError::new(TlsPart::Certificate, "no certificate in this file", hint);
+        let hint = "name the PEM file with the certificate of the authority";
+        let error = TlsError::new(TlsPart::Certificate, "the file has no certificate", hint);
         return Err(error.in_file(path));
     }
     Ok(file.certificates)

@@ -394,18 +394,18 @@ fn add_names(names: &mut ServerNames, spec: &PairSpec, index: usize) -> Result<(
         let fits = name == "*" || DnsName::try_from(plain).is_ok() || is_address(plain);
         if !fits {
             let hint = if name.is_ascii() {
-                "a host name, *.parent for one label in its place, or * for any"
+                "write a host name, `*.` before a host name, or `*` for every name"
             } else {
-                "certificates have such names in their ASCII form, xn--…"
+                "write the name in its ASCII form, which begins with xn--"
             };
-            let what = format!("\"{name}\" isn't a server name");
+            let what = format!("\"{name}\" is not a server name");
             return Err(TlsError::new(TlsPart::Names, what, hint));
         }
         if !names.add(name, index) {
             return Err(TlsError::new(
                 TlsPart::Names,
-                format!("\"{name}\" belongs to another site already"),
-                "each name belongs to one site",
+                format!("\"{name}\" belongs to two sites"),
+                "give the name to a single site",
             ));
         }
     }
@@ -480,7 +480,7 @@ impl<'a> RustlsConfigBuilder<'a> {
             return Err(TlsError::new(
                 TlsPart::Ciphers,
                 "min_version is 1.3, but no cipher in the list is for TLS 1.3",
-                "add TLS_AES_128_GCM_SHA256, for example",
+                "add a cipher such as TLS_AES_128_GCM_SHA256",
             ));
         }
         Ok(builder)
@@ -495,11 +495,11 @@ impl<'a> RustlsConfigBuilder<'a> {
         let list = matches!(settings.ciphers, Ciphers::List(_));
         let mut warnings = Vec::new();
         if list && !self.has(ProtocolVersion::TLSv1_3) {
-            warnings.push("no cipher in the list is for TLS 1.3, so it is off".to_owned());
+            warnings.push("no cipher in the list is for TLS 1.3, so TLS 1.3 is off".to_owned());
         }
         if list && settings.min_version == MinVersion::Tls12 && !self.has(ProtocolVersion::TLSv1_2)
         {
-            warnings.push("no cipher in the list is for TLS 1.2, so it is off".to_owned());
+            warnings.push("no cipher in the list is for TLS 1.2, so TLS 1.2 is off".to_owned());
         }
         warnings
     }
@@ -536,7 +536,7 @@ impl<'a> RustlsConfigBuilder<'a> {
         let unusable = |error: &dyn std::fmt::Display| {
             TlsError::new(
                 TlsPart::ClientCa,
-                format!("this CA can't check clients: {error}"),
+                format!("the CA cannot verify client certificates: {error}"),
                 "the file must contain an X.509 v3 certificate of a CA",
             )
             .in_file(client_ca)

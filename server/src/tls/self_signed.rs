@@ -212,8 +212,8 @@ fn keep(path: &Path, label: &str, der: &[u8], mode: u32) -> Result<(), TlsError>
     atomic_file::write(path, pem.as_bytes(), mode).map_err(|error| {
         TlsError::new(
             TlsPart::SelfSigned,
-            format!("can't store the self-signed certificate: {error}"),
-            "the state folder must be writable",
+            format!("cannot store the self-signed certificate: {error}"),
+            "make the state folder writable",
         )
         .in_file(path)
     })
@@ -222,7 +222,7 @@ fn keep(path: &Path, label: &str, der: &[u8], mode: u32) -> Result<(), TlsError>
 pub(super) fn failed(error: impl std::fmt::Display) -> TlsError {
     TlsError::new(
         TlsPart::SelfSigned,
-        format!("can't make a self-signed certificate: {error}"),
+        format!("cannot make a self-signed certificate: {error}"),
         "",
     )
 }
@@ -355,7 +355,7 @@ mod tests {
             assert_eq!(made.fingerprint(), kept.fingerprint());
         }
         let error = SelfSigned::load_or_make(Path::new("/proc/nowhere"), &[], NOW).unwrap_err();
-        assert!(error.what.contains("can't store"), "{error}");
+        assert!(error.what.contains("cannot store"), "{error}");
         assert!(SelfSigned::in_memory(&[], NOW).unwrap().path().is_none());
     }
 }

@@ -706,20 +706,25 @@ fn errors_name_the_file_and_the_remedy() {
     let old_encrypted = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n\
                          -----END RSA PRIVATE KEY-----\n";
     let cases: [(&str, &str, &str, &str); 15] = [
-        (&certificate, "", "no private key", "append it"),
-        (&certificate, &other_key, "doesn't belong", "renewal"),
-        (&(authority.clone() + &other_key), "", "doesn't belong", ""),
+        (&certificate, "", "has no private key", "append the key"),
+        (&certificate, &other_key, "does not belong", "renewal"),
+        (&(authority.clone() + &other_key), "", "does not belong", ""),
         (&certificate, &encrypted, "encrypted", "openssl pkey -in"),
         (&certificate, old_encrypted, "encrypted", "openssl pkey"),
-        (&key_pem, "", "no certificate", "exchanged"),
-        (&certificate, &certificate, "no private key", "exchanged"),
-        (&key_pem, &certificate, "no certificate", "exchanged"),
+        (&key_pem, "", "has no certificate", "exchanged"),
+        (
+            &certificate,
+            &certificate,
+            "has no private key",
+            "exchanged",
+        ),
+        (&key_pem, &certificate, "has no certificate", "exchanged"),
         ("", "", "empty", "BEGIN"),
         ("hello", "", "not PEM", "BEGIN"),
         (
             &pem("CERTIFICATE REQUEST", b"x"),
             "",
-            "no certificate",
+            "has no certificate",
             "CA's answer",
         ),
         (&pem("CERTIFICATE", b"x"), &key_pem, "X.509", "again"),
@@ -727,7 +732,7 @@ fn errors_name_the_file_and_the_remedy() {
         (
             &certificate,
             &pem("PRIVATE KEY", b"x"),
-            "can't be used",
+            "cannot be used",
             "RSA",
         ),
         (
@@ -769,7 +774,7 @@ fn unusable_files_and_names_are_errors() {
     };
     assert!(certificate(&[0x30, 0x82, 1, 0, 0x30]).contains("openssl x509 -inform der"));
     assert!(certificate(&[0x30, 0x82, 1, 0, 2, 1, 3]).contains("openssl pkcs12 -in /"));
-    assert!(certificate(&vec![b'-'; 2 << 20]).contains("too much"));
+    assert!(certificate(&vec![b'-'; 2 << 20]).contains("too large"));
     let error = with(&|spec| spec.certificate = Some(fixture.path("")));
     assert!(error.what.contains("folder"), "{error}");
     let error = with(&|spec| spec.key = Some(fixture.path("nowhere")));
@@ -817,13 +822,13 @@ fn warnings_and_summary_describe_all_pairs() {
     };
     for (now, words) in [
         (from + 1, None),
-        (from - 86_400, Some("another 1 days")),
+        (from - 86_400, Some("becomes valid in 1 days")),
         (until - 3 * 86_400, Some("expires in 3 days")),
         (until + 2 * 86_400, Some("expired 2 days ago")),
     ] {
         let tls = at(now);
         let warnings = tls.warnings().join("\n");
-        assert!(warnings.contains("doesn't name www.a.test"), "{warnings}");
+        assert!(warnings.contains("does not name www.a.test"), "{warnings}");
         assert_eq!(tls.warnings().len(), 1 + words.iter().count(), "{warnings}");
         assert!(warnings.contains(words.unwrap_or("")), "{warnings}");
     }
@@ -853,7 +858,7 @@ fn the_old_pair_stays_until_certificate_and_key_are_replaced() {
     };
     let first = build(None).unwrap();
     fixture.write("cert.pem", &fixture.certificate(&["a.test"], &new));
-    assert!(build(None).unwrap_err().what.contains("doesn't belong"));
+    assert!(build(None).unwrap_err().what.contains("does not belong"));
     let half = build(Some(&first)).unwrap();
     assert!(
         half.warnings()[0].contains("previous pair stays"),
