@@ -369,11 +369,11 @@ fn a_hostile_archive_writes_nowhere() {
         ),
         (
             "add('root', D); add('root/a', H, link='/etc/passwd')",
-            "no file, folder or symbolic link",
+            "not a file, folder or symbolic link",
         ),
         (
             "add('root', D); add('root/a', F)",
-            "no file, folder or symbolic link",
+            "not a file, folder or symbolic link",
         ),
         ("add('root', D); add('root', D)", "a duplicate entry"),
         (

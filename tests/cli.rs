@@ -263,7 +263,7 @@ fn mistyped_commands_get_a_suggestion() {
         (&["no-such-thing"], "anthill-no-such-thing"),
         (&["status", "--json=yes"], "--json"),
         (&["passwd", "file"], "USER"),
-        (&["serve", "a", "b"], "too much"),
+        (&["serve", "a", "b"], "unexpected argument"),
     ] {
         let done = anthill(typed);
         assert_eq!(done.code, Some(2), "{typed:?}: {done:?}");

@@ -105,8 +105,9 @@ const SERVE_OPTIONS: &[CommandOption] = &[
     STATE,
     CONTROL,
 ];
-const CLIENT_DETAILS: &str = "The command finds the server by its control socket, which belongs to \
-     the configuration in the current folder, or to the given folder or file.";
+const CLIENT_DETAILS: &str = "The command finds the server by its control socket, which belongs \
+                              to the configuration in the current folder, or to the given folder \
+                              or file.";
 
 /// All commands, in the order of the help.
 pub(super) static COMMANDS: &[CommandSpec] = &[
@@ -115,12 +116,12 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         about: "Serve a folder or a configuration",
         details: &[
             "For a folder (by default the current folder), the server reads its anthill.toml. A \
-                 folder without the file is served over HTTPS on port 8443 with a self-signed \
-                 certificate, made once and kept; port 8080 redirects to HTTPS.",
+             folder without the file is served over HTTPS on port 8443 with a self-signed \
+             certificate, made once and kept; port 8080 redirects to HTTPS.",
             "Options override the configuration, also after a reload.",
             "SIGTERM and SIGINT stop the server after the requests under way are answered, a \
-                 second signal at once. SIGHUP reloads the configuration. SIGUSR1 reopens the log \
-                 files.",
+             second signal at once. SIGHUP reloads the configuration. SIGUSR1 reopens the log \
+             files.",
         ],
         operands: &[WHAT],
         options: SERVE_OPTIONS,
@@ -141,8 +142,8 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         about: "Apply the changed configuration",
         details: &[
             "No connection is closed. The command returns when every worker uses the new \
-                 configuration. If the new configuration has a mistake, the command prints the \
-                 mistake, and the server keeps the old configuration.",
+             configuration. If the new configuration has a mistake, the command prints the \
+             mistake, and the server keeps the old configuration.",
             CLIENT_DETAILS,
         ],
         operands: &[WHAT],
@@ -171,8 +172,8 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         about: "Print hit counts of a site",
         details: &[
             "SITE is a name of the site as written in the configuration; without SITE, all sites \
-                 are counted. Views are listed by day (UTC) and by page, with separate figures for \
-                 bots and assets.",
+             are counted. Views are listed by day (UTC) and by page, with separate figures for \
+             bots and assets.",
             CLIENT_DETAILS,
         ],
         operands: &[
@@ -200,8 +201,8 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         about: "Remove pages from the page cache",
         details: &[
             "SITE is a name of the site as written in the configuration. PATH is a decoded path, \
-                 and covers every query of the path. A path with * at the end covers all paths \
-                 with the same beginning: anthill purge example.org '/news/*'",
+             and covers every query of the path. A path with * at the end covers all paths with \
+             the same beginning: anthill purge example.org '/news/*'",
             "Responses that handlers are producing at the same moment are not stored either.",
             CLIENT_DETAILS,
         ],
@@ -226,8 +227,8 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         about: "Save a site's content and hit counts into a file",
         details: &[
             "SITE is a name of the site as written in the configuration. The archive contains the \
-                 site's root, the folders of its routes (root, cgi) and its hit counts, but no \
-                 configuration, keys and certificates. The server may be running or stopped.",
+             site's root, the folders of its routes (root, cgi) and its hit counts, but no \
+             configuration, keys or certificates. The server may be running or stopped.",
         ],
         operands: &[
             Operand {
@@ -253,12 +254,12 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         name: "restore",
         about: "Restore a site's content from a backup",
         details: &[
-            "The archive is unpacked beside the site's folders and verified before the folders are \
-                 exchanged. The old folders are kept beside the new folders as \
-                 .NAME.before-restore-TIME. SITE is the site to restore, by default the site of \
-                 the backup. With --to no site is changed.",
+            "The archive is unpacked beside the site's folders and verified before the folders \
+             are exchanged. The old folders are kept beside the new folders as \
+             .NAME.before-restore-TIME. SITE is the site to restore, by default the site of the \
+             backup. With --to no site is changed.",
             "A running server applies the new content at once and keeps its hit counts; the hit \
-                 counts of the backup are restored only if the server is stopped.",
+             counts of the backup are restored only if the server is stopped.",
         ],
         operands: &[
             Operand {
@@ -298,8 +299,8 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         about: "Set a user's password in a user file",
         details: &[
             "On a terminal, the command asks twice for the password; otherwise it reads a line of \
-                 standard input. A missing FILE is created. The key `users` of a route names the \
-                 file.",
+             standard input. A missing FILE is created. The key `users` of a route names the \
+             file.",
         ],
         operands: &[
             Operand {
@@ -326,10 +327,10 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         about: "Start the server when the machine boots",
         details: &[
             "install writes and starts a service for the configuration in the current folder, or \
-                 for the given folder or file: a systemd unit, an OpenRC script, or an init \
-                 script, depending on the machine. If the account `anthill` does not exist, \
-                 install creates it. print shows the text of the service. remove stops and removes \
-                 the service. install and remove need root.",
+             for the given folder or file: a systemd unit, an OpenRC script, or an init script, \
+             depending on the machine. If the account `anthill` does not exist, install creates \
+             it. print shows the text of the service. remove stops and removes the service. \
+             install and remove need root.",
         ],
         operands: &[
             Operand {

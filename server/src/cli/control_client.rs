@@ -182,8 +182,8 @@ fn connect(sockets: &[PathBuf]) -> Result<(&Path, UnixStream), OperatorError> {
             "permission denied for the control socket {}",
             path.display()
         );
-        let help = "if the server uses the socket, run the command as the server's user or as root \
-             (sudo)";
+        let help = "if the server uses the socket, run the command as the server's user or as \
+                    root (sudo)";
         return Err(OperatorError::failure(what).help(help));
     }
     let path = sockets

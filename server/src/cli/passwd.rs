@@ -51,7 +51,7 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     if users.old.is_none() && (made.st_uid, made.st_gid) == (0, 0) {
         super::print_message(&format!(
             "the new file belongs to root:root with mode 0640; so that a server with user = \
-                 \"anthill\" can read it, run: chgrp anthill {}",
+             \"anthill\" can read it, run: chgrp anthill {}",
             file.display()
         ));
     }
@@ -89,10 +89,8 @@ fn check_password(password: &str) -> Result<(), OperatorError> {
     }
     if password.len() > PASSWORD_BYTES_MAX {
         let what = format!("the password is longer than {PASSWORD_BYTES_MAX} bytes");
-        return Err(OperatorError::failure(what).help(
-            "choose a shorter password, since bcrypt \
-             ignores further bytes",
-        ));
+        return Err(OperatorError::failure(what)
+            .help("choose a shorter password, since bcrypt ignores further bytes"));
     }
     // RFC 7617 §2 forbids control characters, and clients can't send them.
     if password.chars().any(char::is_control) {
@@ -266,10 +264,8 @@ fn ask() -> Result<String, OperatorError> {
     if first == second {
         Ok(first)
     } else {
-        Err(OperatorError::failure("the two passwords differ").help(
-            "nothing was changed; run the \
-             command again",
-        ))
+        Err(OperatorError::failure("the two passwords differ")
+            .help("nothing was changed; run the command again"))
     }
 }
 

@@ -261,8 +261,7 @@ impl ServiceDefinition {
         if let Some(stop) = account.and_then(|account| account.stopped_at(&self.program, 1)) {
             let (program, user, stop) = (self.program.display(), &self.user, stop.display());
             return Err(OperatorError::new(format!(
-                "user `{user}` cannot run {program}: {stop} is closed \
-                     to the user"
+                "user `{user}` cannot run {program}: {stop} is closed to the user"
             ))
             .help(format!(
                 "run install {program} /usr/local/bin, and use the installed program"
@@ -288,8 +287,8 @@ impl ServiceDefinition {
             let shown = shown.display();
             way.must_be_controlled_by(0).map_err(|error| {
                 let help = format!(
-                    "move {shown} to a folder that only root can change, such as \
-                         /usr/local/bin or /etc"
+                    "move {shown} to a folder that only root can change, such as /usr/local/bin \
+                     or /etc"
                 );
                 OperatorError::failure(error.to_string()).help(help)
             })?;
@@ -456,10 +455,8 @@ fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
             "{} was not written by `anthill service install`",
             file.display()
         );
-        return Err(OperatorError::failure(what).help(
-            "if the service is no longer needed, remove \
-             the file by hand",
-        ));
+        return Err(OperatorError::failure(what)
+            .help("if the service is no longer needed, remove the file by hand"));
     }
     let (before, after) = init.remove_commands(name);
     for command in &before {

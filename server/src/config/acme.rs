@@ -226,7 +226,7 @@ pub(super) fn acme(item: KeyedValue<'_, '_>) -> Result<AcmeConfig, OperatorError
         (None, Some(_)) => Some(ChallengeType::Dns01),
         (Some(ChallengeType::Dns01), None) => {
             let help = "add hook = \"…\", the path of a program; the server calls it as `hook \
-                 present NAME VALUE` and `hook cleanup NAME VALUE`";
+                        present NAME VALUE` and `hook cleanup NAME VALUE`";
             return Err(table.lacks("dns-01 needs a `hook`", help));
         }
         (Some(other), Some(hook)) if other != ChallengeType::Dns01 => {
@@ -355,7 +355,7 @@ pub(super) fn refuse_impossible(
                 name.get_ref()
             );
             let help = "write acme = { challenge = \"dns-01\", hook = \"…\" }, use names without \
-                 `*`, or give the site its own `certificate`";
+                        `*`, or give the site its own `certificate`";
             return Err(source.error(name.span(), what, help));
         }
     }

@@ -139,13 +139,13 @@ impl Checker<'_> {
                 client_ca.span(),
                 format!("{name} requires client certificates, but the server has no https address"),
                 "give `https` in [server] an address, or remove `client_ca` and protect routes \
-                     with `users` or `allow`",
+                 with `users` or `allow`",
             ),
             (false, PlainHttp::Serve) if !server.http.is_empty() => (
                 site.http_span.clone(),
                 format!(
                     "{name} requires client certificates, but http = \"serve\" serves the site \
-                         without TLS"
+                     without TLS"
                 ),
                 "remove `http`, so that plain HTTP only redirects to https, or remove `client_ca`",
             ),
@@ -528,7 +528,7 @@ impl Checker<'_> {
                 let ways: Vec<String> = ways.into_iter().flatten().collect();
                 warnings.push(format!(
                     "{shown} is inside the served folder {}; the server hides the file from \
-                         clients, but a place outside is safer: {}",
+                     clients, but a place outside is safer: {}",
                     root.display(),
                     ways.join(", or ")
                 ));
@@ -542,7 +542,7 @@ impl Checker<'_> {
                 let (name, path) = (site.names[0].get_ref(), route.path.get_ref());
                 warnings.push(format!(
                     "{name} asks for passwords below {path}, but with http = \"serve\" the \
-                         passwords are sent unencrypted"
+                     passwords are sent unencrypted"
                 ));
             }
             let of_route = |route| {
@@ -571,7 +571,7 @@ impl Checker<'_> {
         (!is_covered).then(|| {
             format!(
                 "{} is inside {}, so clients can read the source of the scripts below {}/: give \
-                     `cgi` a folder outside of the served folder",
+                 `cgi` a folder outside of the served folder",
                 folder.display(),
                 root.display(),
                 path.display()
@@ -588,7 +588,7 @@ fn not_exported(deployment: &Deployment<'_>) -> Option<String> {
     (!mark.exists()).then(|| {
         format!(
             "pushes to {} are refused, since the repository is not exported: touch {}, or write \
-                 export = \"all\"",
+             export = \"all\"",
             folder.display(),
             mark.display()
         )
@@ -604,9 +604,9 @@ fn takes_all(route: &super::RouteConfig) -> Option<String> {
     let is_meant = backend.is_scgi || backend.takes_all;
     (!is_meant).then(|| {
         format!(
-            "the fastcgi of {} gets every path below the route, for example /upload/ant.jpg/x.php, \
-                 and PHP may run ant.jpg as a script: name the scripts with `files = \".php\"`, or \
-                 write `files = \"*\"` if the application handles all paths",
+            "the fastcgi of {} gets every path below the route, for example \
+             /upload/ant.jpg/x.php, and PHP may run ant.jpg as a script: name the scripts with \
+             `files = \".php\"`, or write `files = \"*\"` if the application handles all paths",
             route.path.get_ref()
         )
     })
@@ -638,7 +638,7 @@ fn leads_nowhere(site: &SiteConfig, route: &super::RouteConfig) -> Option<String
     (is_led_on && !file.is_some_and(|file| file.exists())).then(|| {
         format!(
             "the rewrite of {} leads to {path}, which the route {} redirects or rewrites again: a \
-                 second rewrite is not followed, and the file does not exist",
+             second rewrite is not followed, and the file does not exist",
             route.path.get_ref(),
             covering.path.get_ref()
         )

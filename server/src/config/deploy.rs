@@ -136,7 +136,7 @@ pub(super) fn refuse_impossible(
             let what =
                 format!("{path} is inside {root}, and each deployment replaces the whole folder");
             let help = "move it out of the folder, since a push can remove it; to run scripts of \
-                 the deployed site, use `interpreter`";
+                        the deployed site, use `interpreter`";
             return Err(source.error(folder.span(), what, help));
         }
     }

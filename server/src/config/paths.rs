@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use crate::base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 use crate::config::values::{ListenAddress, share_ports};
-use crate::config::{Config, FILE_NAME, LogTarget, OperatorError};
+use crate::config::{Config, FILE_NAME, LogTarget, OperatorError, ServerConfig};
 
 /// Source of a configuration, from the argument of `anthill serve`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,16 +104,43 @@ impl Overrides {
     }
 
     fn apply(&self, config: &mut Config) -> Result<(), OperatorError> {
-        let server = &mut config.server;
-        if let Some((state, control)) = &self.settled {
-            let by_default = |span: std::ops::Range<usize>| span.is_empty();
-            if by_default(server.control.span()) && by_default(server.state.span()) {
-                server.control = Spanned::new(0..0, control.clone());
-            }
-            if by_default(server.state.span()) {
-                server.state = Spanned::new(0..0, state.clone());
-            }
+        self.apply_settled(&mut config.server);
+        self.apply_addresses(&mut config.server)?;
+        if let Some(workers) = self.workers {
+            config.server.workers = Some(Spanned::new(0..0, workers));
         }
+        if let Some(user) = &self.user {
+            config.server.user = Some(Spanned::new(0..0, user.clone()));
+        }
+        self.apply_paths(config)?;
+        if let Some(log) = &self.log {
+            let to = match log.to_str() {
+                Some("-" | "stdout") => LogTarget::Stdout,
+                Some("stderr") => LogTarget::Stderr,
+                Some("off") => LogTarget::Off,
+                _ => LogTarget::File(absolute(Path::new(log))?),
+            };
+            config.log.access = Spanned::new(0..0, to);
+        }
+        Ok(())
+    }
+
+    /// Sets the paths determined at the start, where the configuration file has no path.
+    fn apply_settled(&self, server: &mut ServerConfig) {
+        let Some((state, control)) = &self.settled else {
+            return;
+        };
+        let by_default = |span: std::ops::Range<usize>| span.is_empty();
+        if by_default(server.control.span()) && by_default(server.state.span()) {
+            server.control = Spanned::new(0..0, control.clone());
+        }
+        if by_default(server.state.span()) {
+            server.state = Spanned::new(0..0, state.clone());
+        }
+    }
+
+    /// Sets the addresses. Fails if the server would have no address, or an address twice.
+    fn apply_addresses(&self, server: &mut ServerConfig) -> Result<(), OperatorError> {
         for (option, typed, addresses) in [
             ("https", &self.https, &mut server.https),
             ("http", &self.http, &mut server.http),
@@ -134,12 +161,12 @@ impl Overrides {
                     .help("change a port with --https or --http (`off` for none)"),
             );
         }
-        if let Some(workers) = self.workers {
-            server.workers = Some(Spanned::new(0..0, workers));
-        }
-        if let Some(user) = &self.user {
-            server.user = Some(Spanned::new(0..0, user.clone()));
-        }
+        Ok(())
+    }
+
+    /// Sets the state folder and the control socket. A default control socket moves with the state folder.
+    fn apply_paths(&self, config: &mut Config) -> Result<(), OperatorError> {
+        let server = &mut config.server;
         if let Some(state) = &self.state {
             let state = absolute(state)?;
             if server.control.span().is_empty() {
@@ -149,24 +176,15 @@ impl Overrides {
             }
             server.state = Spanned::new(0..0, state);
         }
-        if let Some(control) = &self.control {
-            let control = absolute(control)?;
-            if !fits_socket(&control) {
-                let what =
-                    format!("the control socket's path is longer than {SOCKET_PATH_MAX} bytes");
-                return Err(OperatorError::new(what).help("give --control a shorter path"));
-            }
-            server.control = Spanned::new(0..0, control);
+        let Some(control) = &self.control else {
+            return Ok(());
+        };
+        let control = absolute(control)?;
+        if !fits_socket(&control) {
+            let what = format!("the control socket's path is longer than {SOCKET_PATH_MAX} bytes");
+            return Err(OperatorError::new(what).help("give --control a shorter path"));
         }
-        if let Some(log) = &self.log {
-            let to = match log.to_str() {
-                Some("-" | "stdout") => LogTarget::Stdout,
-                Some("stderr") => LogTarget::Stderr,
-                Some("off") => LogTarget::Off,
-                _ => LogTarget::File(absolute(Path::new(log))?),
-            };
-            config.log.access = Spanned::new(0..0, to);
-        }
+        server.control = Spanned::new(0..0, control);
         Ok(())
     }
 }
@@ -347,10 +365,8 @@ pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
     let failed = |why: String| OperatorError::new(format!("{}: {why}", path.display()));
     let metadata = std::fs::metadata(path).map_err(|error| failed(reason(&error)))?;
     if metadata.is_dir() {
-        return Err(failed("the path is a folder".to_owned()).help(
-            "name the configuration file in the \
-             folder",
-        ));
+        return Err(failed("the path is a folder".to_owned())
+            .help("name the configuration file in the folder"));
     }
     if metadata.len() > FILE_BYTES_MAX {
         return Err(failed(

@@ -742,8 +742,7 @@ fn try_paths(table: &mut TableReader<'_, '_>) -> Result<Vec<String>, OperatorErr
             }
             if !text.starts_with('/') || text.trim_start_matches('/').starts_with("$path") {
                 let what = format!(
-                    "`{text}` cannot have a query, since the entry stands for the \
-                     requested file"
+                    "`{text}` cannot have a query, since the entry stands for the requested file"
                 );
                 let help = "a query needs a fixed script, such as \"/index.php?q=$path\"";
                 return refuse(what, help);
@@ -870,8 +869,7 @@ fn mime(table: &mut TableReader<'_, '_>) -> Result<Vec<(String, String)>, Operat
             return Err(source.error(
                 media.span(),
                 what,
-                "write a type such as \"text/html; \
-                 charset=utf-8\"",
+                "write a type such as \"text/html; charset=utf-8\"",
             ));
         }
         types.push((name.to_ascii_lowercase(), media.into_inner()));
@@ -1013,8 +1011,8 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         && !matches!(target, TargetConfig::Rewrite(_))
     {
         let what = format!(
-            "`{name}` handles all requests of the route, so the route cannot run \
-             files of the site as scripts"
+            "`{name}` handles all requests of the route, so the route cannot run files of the \
+             site as scripts"
         );
         let help = "move the target to a route of its own, or remove the scripts";
         return Err(source.error(span.clone(), what, help));
@@ -1049,8 +1047,8 @@ fn page_cache(
         return Ok(None);
     };
     if matches!(target, Some(TargetConfig::Git(_))) {
-        let what = "`cache` cannot be used with `git`: the response depends on the objects that the \
-                 client already has";
+        let what = "`cache` cannot be used with `git`: the response depends on the objects that \
+                    the client already has";
         return Err(item.refuse(what, "remove `cache`"));
     }
     let is_stored = matches!(
@@ -1063,8 +1061,8 @@ fn page_cache(
         )
     );
     if is_stored && !has_scripts {
-        let help = "files are served from memory; to set how long browsers keep files, use `cache` of the \
-                 [[site]]";
+        let help = "files are served from memory; to set how long browsers keep files, use \
+                    `cache` of the [[site]]";
         return Err(item.refuse(
             "`cache` stores responses of a handler, but the route has no handler",
             help,

@@ -63,6 +63,21 @@ pub(super) fn handler_keys(
             false => live.scripts = Some(ScriptsConfig::Backend(backend)),
         }
     }
+    programs(table, variables, &mut live)?;
+    if let (None, None, Some(span)) = (&live.target, &live.scripts, env_span) {
+        let help = "remove `env`, or add `cgi`, `interpreter`, `fastcgi`, `scgi` or `git`";
+        let what = "`env` has no effect: the route runs no program";
+        return Err(table.source().error(span, what, help));
+    }
+    Ok(live)
+}
+
+/// Reads `cgi` and `interpreter` into `live`, and refuses either next to a backend.
+fn programs(
+    table: &mut TableReader<'_, '_>,
+    variables: Vec<(String, String)>,
+    live: &mut HandlerKeys,
+) -> Result<(), OperatorError> {
     let has_backend = live.target.is_some() || live.scripts.is_some();
     let folder = table.take::<Spanned<PathBuf>>("cgi")?;
     let interpreters = match table.item("interpreter") {
@@ -73,7 +88,7 @@ pub(super) fn handler_keys(
     let second = second.or(interpreters.as_ref().map(|(span, _)| span.clone()));
     if let (true, Some(span)) = (has_backend, second) {
         let what = "a route runs its scripts by a backend (`fastcgi`, `scgi`) or as programs \
-             (`cgi`, `interpreter`), not both";
+                    (`cgi`, `interpreter`), not both";
         return Err(table
             .source()
             .error(span, what, "remove the keys of one kind"));
@@ -95,16 +110,9 @@ pub(super) fn handler_keys(
                 variables,
             });
         }
-        (None, None) if has_backend => {}
-        (None, None) => {
-            if let Some(span) = env_span {
-                let help = "remove `env`, or add `cgi`, `interpreter`, `fastcgi`, `scgi` or `git`";
-                let what = "`env` has no effect: the route runs no program";
-                return Err(table.source().error(span, what, help));
-            }
-        }
+        (None, None) => {}
     }
-    Ok(live)
+    Ok(())
 }
 
 /// Keys of scripts, not allowed next to `git`.
@@ -147,8 +155,8 @@ fn git(
             "all" => true,
             other => {
                 let what = format!("`export` cannot be \"{other}\"");
-                let help = "write \"all\" for all repositories, or \"marked\" for repositories with a \
-                         file git-daemon-export-ok";
+                let help = "write \"all\" for all repositories, or \"marked\" for repositories \
+                            with a file git-daemon-export-ok";
                 return Err(table.source().error(word.span(), what, help));
             }
         },
@@ -174,18 +182,7 @@ fn backend(
     table: &mut TableReader<'_, '_>,
     variables: &[(String, String)],
 ) -> Result<Option<(&'static str, BackendConfig)>, OperatorError> {
-    let fastcgi = table.take::<Spanned<String>>("fastcgi")?;
-    let scgi = table.take::<Spanned<String>>("scgi")?;
-    let (name, address) = match (fastcgi, scgi) {
-        (Some(_), Some(second)) => {
-            let what = "a route has one target, not both `fastcgi` and `scgi`";
-            return Err(table
-                .source()
-                .error(second.span(), what, "remove one of the two"));
-        }
-        (Some(address), None) => ("fastcgi", Some(address)),
-        (None, address) => ("scgi", address),
-    };
+    let (name, address) = backend_key(table)?;
     let files = table.item("files");
     let keep = table.take::<Spanned<usize>>("keep")?;
     let script_root = table.take::<Spanned<String>>("script_root")?;
@@ -230,6 +227,24 @@ fn backend(
         variables: variables.to_vec(),
     };
     Ok(Some((name, backend)))
+}
+
+/// Reads the key that names a backend, `fastcgi` or `scgi`, with its address, if the route has a backend.
+fn backend_key(
+    table: &mut TableReader<'_, '_>,
+) -> Result<(&'static str, Option<Spanned<String>>), OperatorError> {
+    let fastcgi = table.take::<Spanned<String>>("fastcgi")?;
+    let scgi = table.take::<Spanned<String>>("scgi")?;
+    match (fastcgi, scgi) {
+        (Some(_), Some(second)) => {
+            let what = "a route has one target, not both `fastcgi` and `scgi`";
+            Err(table
+                .source()
+                .error(second.span(), what, "remove one of the two"))
+        }
+        (Some(address), None) => Ok(("fastcgi", Some(address))),
+        (None, address) => Ok(("scgi", address)),
+    }
 }
 
 /// Reads a backend's address: `unix:/run/php.sock`, `127.0.0.1:9000` or `[::1]:9000`.

@@ -96,8 +96,8 @@ impl ListenAddress {
             return wrong(
                 what,
                 format!(
-                    "write an address instead of a name: \"127.0.0.1:{port}\", or \":{port}\" \
-                     for all addresses"
+                    "write an address instead of a name: \"127.0.0.1:{port}\", or \":{port}\" for \
+                     all addresses"
                 ),
             );
         }
@@ -194,6 +194,12 @@ pub(super) fn site_name(text: &str) -> Result<String, InvalidValue> {
         };
     }
     let host = name.strip_prefix("*.").unwrap_or(&name);
+    check_host(what, host)?;
+    Ok(name)
+}
+
+/// Fails with `what` and the correction if `host` is not a host name.
+fn check_host(what: String, host: &str) -> Result<(), InvalidValue> {
     let is_url = host.split_once("://").map(|(_, rest)| rest);
     if let Some(rest) = is_url {
         let bare = rest.split(['/', ':']).next().unwrap_or_default();
@@ -242,7 +248,7 @@ pub(super) fn site_name(text: &str) -> Result<String, InvalidValue> {
             "a name has letters, digits and hyphens between dots, such as \"www.example.org\"",
         );
     }
-    Ok(name)
+    Ok(())
 }
 
 /// Returns true if a string is a field name (a token, RFC 9110 §5.6.2).

@@ -90,8 +90,8 @@ impl CertificatePair {
         let mut warnings = Vec::new();
         if self.reordered {
             warnings.push(
-                "the chain does not begin with the server's own certificate; the server \
-                 sends the chain in order"
+                "the chain does not begin with the server's own certificate; the server sends the \
+                 chain in order"
                     .to_owned(),
             );
         }
@@ -202,14 +202,7 @@ impl PemFile {
     /// Parses PEM. The error consists of the fault and the remedy, with FILE in place of the file's name.
     pub(super) fn parse(bytes: &[u8]) -> Result<PemFile, (String, String)> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-        let sections: Vec<String> = bytes
-            .split(|byte| *byte == b'\n' || *byte == b'\r')
-            .filter_map(|line| line.strip_prefix(b"-----BEGIN "))
-            .map(|label| {
-                let label = String::from_utf8_lossy(label);
-                label.trim_end_matches(['-', ' ']).to_owned()
-            })
-            .collect();
+        let sections = section_labels(bytes);
         if sections.is_empty() {
             return Err(not_pem(bytes));
         }
@@ -240,13 +233,7 @@ impl PemFile {
                 };
                 (what, "copy the file again".to_owned())
             })?;
-            match kind {
-                SectionKind::Certificate => file.certificates.push(der.into()),
-                SectionKind::PrivateKey => file.keys.push(PrivateKeyDer::Pkcs8(der.into())),
-                SectionKind::EcPrivateKey => file.keys.push(PrivateKeyDer::Sec1(der.into())),
-                SectionKind::RsaPrivateKey => file.keys.push(PrivateKeyDer::Pkcs1(der.into())),
-                _ => {}
-            }
+            file.add(kind, der);
         }
         if let Some(bad) = file
             .certificates
@@ -264,10 +251,33 @@ impl PemFile {
         Ok(file)
     }
 
+    /// Adds a section. Sections other than certificates and keys are ignored.
+    fn add(&mut self, kind: SectionKind, der: Vec<u8>) {
+        match kind {
+            SectionKind::Certificate => self.certificates.push(der.into()),
+            SectionKind::PrivateKey => self.keys.push(PrivateKeyDer::Pkcs8(der.into())),
+            SectionKind::EcPrivateKey => self.keys.push(PrivateKeyDer::Sec1(der.into())),
+            SectionKind::RsaPrivateKey => self.keys.push(PrivateKeyDer::Pkcs1(der.into())),
+            _ => {}
+        }
+    }
+
     /// Returns the labels of all sections, for an error message.
     fn sections(&self) -> String {
         self.sections.join(", ")
     }
+}
+
+/// Returns the labels of all sections in PEM text, in the order of the text.
+fn section_labels(bytes: &[u8]) -> Vec<String> {
+    bytes
+        .split(|byte| *byte == b'\n' || *byte == b'\r')
+        .filter_map(|line| line.strip_prefix(b"-----BEGIN "))
+        .map(|label| {
+            let label = String::from_utf8_lossy(label);
+            label.trim_end_matches(['-', ' ']).to_owned()
+        })
+        .collect()
 }
 
 fn not_pem(bytes: &[u8]) -> (String, String) {
@@ -288,8 +298,8 @@ fn not_pem(bytes: &[u8]) -> (String, String) {
         } else {
             (
                 "the file is DER, not PEM".to_owned(),
-                "to convert a certificate, run `openssl x509 -inform der -in FILE`; to convert a key, run \
-                 `openssl pkey -inform der -in FILE`"
+                "to convert a certificate, run `openssl x509 -inform der -in FILE`; to convert a \
+                 key, run `openssl pkey -inform der -in FILE`"
                     .to_owned(),
             )
         };
