@@ -65,7 +65,7 @@ pub struct EabConfig {
 
 impl std::fmt::Debug for EabConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Eab({})", self.kid) // the key is nobody's to see
+        write!(f, "Eab({})", self.kid) // the key is secret
     }
 }
 
@@ -252,7 +252,7 @@ pub(super) fn acme(item: KeyedValue<'_, '_>) -> Result<AcmeConfig, OperatorError
 
 fn is_address(email: &str) -> bool {
     let parts = email.split_once('@');
-    parts.is_some_and(|(who, host)| !who.is_empty() && host.contains('.'))
+    parts.is_some_and(|(user, host)| !user.is_empty() && host.contains('.'))
         && email.chars().all(|c| c.is_ascii_graphic())
 }
 

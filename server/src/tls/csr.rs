@@ -34,7 +34,8 @@ impl CsrKey {
         key.ok().map(CsrKey)
     }
 
-    /// Converts the key to a key for signatures of fixed length, as used in JSON (RFC 7518 §3.4).
+    /// Converts the key to a key pair for signatures of fixed length, the format of JSON Web Signature (RFC
+    /// 7518 §3.4). Returns None if the key can't be encoded, which indicates a bug.
     pub fn into_fixed(self) -> Option<EcdsaKeyPair> {
         let der = self_signed::pkcs8(&self.0).ok()?;
         EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der).ok()
@@ -60,7 +61,7 @@ impl CsrKey {
     }
 }
 
-/// Properties of an issued certificate that was checked with its key.
+/// Issued certificate, after the check that certificate and key belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuedCertificate {
     /// First second of validity, Unix time.

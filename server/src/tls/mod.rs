@@ -119,7 +119,7 @@ impl TlsSettings {
 pub struct PairFingerprint(pub u64);
 
 impl PairFingerprint {
-    /// Fingerprint of a name without a certificate, which is refused.
+    /// Fingerprint for a server name without a certificate. Handshakes with such a name are refused.
     pub const NONE: PairFingerprint = PairFingerprint(0);
 
     fn of(
@@ -295,13 +295,14 @@ impl Tls {
         self.shared.quic.as_ref()
     }
 
-    /// Returns the fingerprint of the pair for a server name. A site may answer on a connection if both
-    /// names have the same fingerprint. `name` is None for a client without server name.
+    /// Returns the fingerprint of the pair for a server name. A site may answer on a connection if the
+    /// site's name and the server name of the connection have the same fingerprint. `name` is None for a
+    /// client without server name.
     pub fn identity(&self, name: Option<&str>) -> PairFingerprint {
         match self.shared.names.choose(name) {
             NameMatch::Pair(index) => self.shared.entries[index].identity,
             NameMatch::SelfSigned => self.shared.self_signed,
-            NameMatch::Nobody => PairFingerprint::NONE,
+            NameMatch::Unknown => PairFingerprint::NONE,
         }
     }
 
@@ -311,7 +312,7 @@ impl Tls {
     pub fn identity_over_quic(&self, name: Option<&str>) -> Option<PairFingerprint> {
         let demands = match self.shared.names.choose(name) {
             NameMatch::Pair(index) => self.shared.entries[index].demanding.is_some(),
-            NameMatch::SelfSigned | NameMatch::Nobody => false,
+            NameMatch::SelfSigned | NameMatch::Unknown => false,
         };
         (!demands).then(|| self.identity(name))
     }
@@ -369,7 +370,7 @@ impl TlsShared {
         let name = hello.server_name();
         match self.names.choose(name) {
             NameMatch::Pair(index) => self.entries[index].demanding.as_ref().unwrap_or(&self.open),
-            NameMatch::SelfSigned | NameMatch::Nobody => &self.open,
+            NameMatch::SelfSigned | NameMatch::Unknown => &self.open,
         }
     }
 }
@@ -652,7 +653,7 @@ impl ResolvesServerCert for CertificateByName {
         match self.names.choose(hello.server_name()) {
             NameMatch::Pair(index) => self.pairs.get(index)?.clone(),
             NameMatch::SelfSigned => Some(Arc::clone(&self.self_signed)),
-            NameMatch::Nobody => None,
+            NameMatch::Unknown => None,
         }
     }
 }

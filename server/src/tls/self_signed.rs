@@ -81,7 +81,7 @@ impl SelfSigned {
         text
     }
 
-    /// Returns the certificate's file, for clients that shall trust the certificate, or None if the
+    /// Returns the certificate's file, for clients configured to trust the certificate, or None if the
     /// certificate isn't stored.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
@@ -238,7 +238,8 @@ const RENEWED_BEFORE_SECONDS: u64 = 30 * 86_400;
 /// 2026-01-01. An earlier time means a wrong clock, and a certificate with an earlier validity would be
 /// useless.
 const CLOCK_STARTS: u64 = 1_767_225_600;
-/// Names in one certificate. Every full handshake contains the certificate. Further names are left out.
+/// Maximum number of names in the certificate, since every full handshake contains the certificate. Further
+/// names are left out.
 const NAMES_MAX: usize = 64;
 
 #[cfg(test)]

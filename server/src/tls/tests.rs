@@ -120,7 +120,7 @@ impl Fixture {
         version: &'static SupportedProtocolVersion,
     ) -> ClientConfig {
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec!["somebody".to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec!["user".to_owned()]).unwrap();
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params.signed_by(&key, issuer).unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
@@ -473,17 +473,17 @@ fn a_client_certificate_is_demanded_by_its_site_alone() {
     let its = tls.identity(Some("open.test"));
     assert_eq!(tls.identity_over_quic(Some("open.test")), Some(its));
     for version in rustls::ALL_VERSIONS {
-        let nobody = fixture.client_of(version);
+        let anonymous = fixture.client_of(version);
         let known = fixture.certified_client(&clients, version);
         let stranger = fixture.certified_client(&strangers, version);
-        for client in [&nobody, &known, &stranger] {
+        for client in [&anonymous, &known, &stranger] {
             let ends = connect(&tls, client, "open.test").unwrap();
             assert_eq!(seen(&ends), certificate_in(&open));
             assert!(ends.1.peer_certificates().is_none());
             assert!(connect(&tls, client, "nowhere.test").is_err());
         }
         for name in ["closed.test", "x.closed.test"] {
-            assert!(connect(&tls, &nobody, name).is_err());
+            assert!(connect(&tls, &anonymous, name).is_err());
             assert!(connect(&tls, &stranger, name).is_err());
             let ends = connect(&tls, &known, name).unwrap();
             assert_eq!(seen(&ends), certificate_in(&closed));
@@ -510,9 +510,9 @@ fn a_ticket_does_not_cross_the_demand_for_a_client_certificate() {
         fixture.write("clients.pem", &clients.pem());
         let open = fixture.build(std::slice::from_ref(&open_spec), &settings);
         let closed = fixture.build(std::slice::from_ref(&closed_spec), &settings);
-        let nobody = fixture.client_of(version);
-        connect(&open, &nobody, "a.test").unwrap();
-        assert!(connect(&closed, &nobody, "a.test").is_err());
+        let anonymous = fixture.client_of(version);
+        connect(&open, &anonymous, "a.test").unwrap();
+        assert!(connect(&closed, &anonymous, "a.test").is_err());
 
         let known = fixture.certified_client(&clients, version);
         connect(&closed, &known, "a.test").unwrap();
@@ -907,8 +907,8 @@ fn the_self_signed_certificate_replaces_a_missing_managed_certificate() {
     let before = build(None);
     assert!(before.summary()[0].stands_in);
     assert_eq!(before.warnings(), [""; 0]);
-    let mut anybody = fixture.client();
-    anybody.enable_sni = false;
+    let mut without_name = fixture.client();
+    without_name.enable_sni = false;
 
     // An unusable file counts as missing. Once loaded, the certificate stays in use after the removal of
     // its file.

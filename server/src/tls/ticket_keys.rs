@@ -42,7 +42,7 @@ enum KeyOrigin {
     State(PathBuf),
     /// The operator's file, shared with other nodes. The server reads the file and never writes the file.
     Shared(PathBuf),
-    /// Keys of the process alone, lost at its end.
+    /// Keys in memory, lost at the end of the process.
     Memory,
 }
 
@@ -486,7 +486,7 @@ impl KeyList {
     }
 }
 
-/// Reason for a file without keys.
+/// Reason why a file yields no keys.
 enum KeyFileError {
     Missing,
     Failed(TlsError),
@@ -562,11 +562,11 @@ const STATE_FILE: &str = "tickets.keys";
 const ROTATION_SECONDS: u64 = 12 * 3600;
 /// Lifetime of a ticket in seconds. A thief of a key can decrypt at most one day of resumed traffic.
 const LIFETIME_SECONDS: u32 = 24 * 3600;
-/// Keys in one file. A file with more keys contains keys that the operator forgot to remove, and is
-/// refused.
+/// Maximum number of keys in a file. A file with more keys contains keys that the operator forgot to
+/// remove, and is refused.
 const KEYS_MAX: usize = 16;
-/// Bytes of a session: a session may contain a client's certificate chain, and the ticket has to fit a
-/// 16-bit length. A larger session gets no ticket.
+/// Maximum length of a session in bytes: a session may contain a client's certificate chain, and the ticket
+/// has to fit a 16-bit length. A larger session gets no ticket.
 const SESSION_BYTES_MAX: usize = 16 * 1024;
 const SECRET_BYTES: usize = 32;
 const NAME_BYTES: usize = 16;
