@@ -388,7 +388,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "version",
-        about: "Show the version",
+        about: "Print the version",
         details: &[],
         operands: &[],
         options: &[],

@@ -502,8 +502,9 @@ impl SuiteParameters {
         })
     }
 
-    /// Returns `first` if the keys with the initialization vector `iv` derive from `first`. A wrong secret
-    /// would lead to keys that were used before.
+    /// Returns the traffic secret `first` if the direction's current keys derive from `first`; the check
+    /// compares the initialization vectors. After a KeyUpdate inside rustls, `first` is outdated, and the
+    /// next keys derived from `first` would be keys that the connection has already used.
     fn secret_of(self, iv: [u8; NONCE_BYTES], first: &TrafficSecret) -> Option<TrafficSecret> {
         (self.iv(first)? == iv).then(|| first.clone())
     }

@@ -491,8 +491,9 @@ impl CgiHeadFields {
     }
 }
 
-/// Canonical names of the fields allowed once in a response.
+/// Canonical name of a field allowed once in a response.
 const CONTENT_TYPE: &str = "Content-Type";
+/// Canonical name of a field allowed once in a response.
 const LOCATION: &str = "Location";
 
 /// End-to-end fields, which Connection cannot remove: they describe the response and its audience.
