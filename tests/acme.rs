@@ -82,7 +82,7 @@ fn a_certificate_is_issued_by_http_01_at_the_first_start() {
     wait_until_trusted(&server, NAME);
     wait_until_trusted(&server, "example.org");
     let status = server.ask(&["status"]).stdout;
-    assert!(status.contains("89 days left, renewed at"), "{status}");
+    assert!(status.contains("89 days left, renewal at"), "{status}");
     assert!(!status.contains("failed at"), "{status}");
     let state = server.folder.path("state/acme");
     let mode = |file: PathBuf| fs::metadata(file).expect("a file").permissions().mode() & 0o777;
@@ -187,7 +187,10 @@ fn a_failing_or_hanging_hook_is_logged() {
     server.reload(&config);
     wait_for_line(&server.errors, "no exit within 1 s, killed");
     let status = server.ask(&["status"]).stdout;
-    assert!(status.contains("none yet, a self-signed one"), "{status}");
+    assert!(
+        status.contains("none yet, a self-signed certificate is served"),
+        "{status}"
+    );
     let patient = pebble.config_for(&[NAME], HOOK);
     hook(&pebble, &server.folder, "");
     server.reload(&patient);
@@ -209,7 +212,8 @@ fn a_failed_validation_is_logged_with_its_reason() {
     );
     crate::support::eventually("the failure in the status", || {
         let status = server.ask(&["status"]).stdout;
-        let tells = status.contains("none yet, a self-signed one stands in, asked for at")
+        let tells = status
+            .contains("none yet, a self-signed certificate is served, next request at")
             && status.contains("was not validated by http-01");
         let json = server.ask(&["status", "--json"]).stdout;
         (tells && json.contains("was not validated")).then_some(())
@@ -413,7 +417,7 @@ fn two_servers_share_one_state_folder() {
     let folder = first.into_folder();
     wait_until("the second in its place", || {
         let status = second.ask(&["status"]).stdout;
-        status.contains("days left, renewed at").then_some(())
+        status.contains("days left, renewal at").then_some(())
     });
     wait_until_trusted(&second, NAME);
     assert_eq!(pebble.orders(), 1);
@@ -434,7 +438,7 @@ fn certificate_profiles() {
     wait_for_line(&server.errors, "certificate until");
     wait_until_trusted(&server, NAME);
     let status = server.ask(&["status"]).stdout;
-    assert!(status.contains("5 days left, renewed at"), "{status}");
+    assert!(status.contains("5 days left, renewal at"), "{status}");
     assert!(
         !server
             .errors
@@ -467,10 +471,10 @@ fn names_that_no_directory_validates_are_skipped_and_logged() {
         + "[[site]]\nnames = [\"*\"]\nroot = \"public\"\n";
     let server = Server::start_in(site_folder(&pebble), &config);
     let skipped = [
-        "no certificate is asked for `box`: it is a local name",
-        "no certificate is asked for `127.0.0.1`: it is an address",
-        "no certificate is asked for `nas.lan`: it is a local name",
-        "no certificate is asked for `*`: it stands for any name",
+        "no certificate is asked for `box`: no public authority certifies a local name",
+        "no certificate is asked for `127.0.0.1`: certificates for IP addresses are not requested",
+        "no certificate is asked for `nas.lan`: no public authority certifies a local name",
+        "no certificate is asked for `*`: a certificate cannot name every host",
     ];
     for line in skipped {
         wait_for_line(&server.errors, line);

@@ -157,7 +157,7 @@ fn restore_gives_a_site_back_byte_for_byte() {
     let kept = done
         .stdout
         .lines()
-        .filter_map(|line| line.strip_prefix("what was there is in "));
+        .filter_map(|line| line.strip_prefix("the old content is in "));
     let kept: Vec<&str> = kept.collect();
     assert_eq!(kept.len(), 2, "{done:?}");
     assert_eq!(tree(Path::new(kept[0])), spoilt);
@@ -369,11 +369,11 @@ fn a_hostile_archive_writes_nowhere() {
         ),
         (
             "add('root', D); add('root/a', H, link='/etc/passwd')",
-            "no file, folder or symbolic link",
+            "not a file, folder or symbolic link",
         ),
         (
             "add('root', D); add('root/a', F)",
-            "no file, folder or symbolic link",
+            "not a file, folder or symbolic link",
         ),
         ("add('root', D); add('root', D)", "a duplicate entry"),
         (
@@ -498,7 +498,7 @@ fn wrong_arguments_are_explained() {
     let config = folder.path("anthill.toml");
     let config = config.to_str().expect("a path");
     for (arguments, why) in [
-        (vec!["backup", "*", config], "needs the file to write"),
+        (vec!["backup", "*", config], "needs the path of the archive"),
         (
             vec!["backup", "else", config, "-o", "/nowhere/x"],
             "there is no site `else`",
@@ -509,11 +509,11 @@ fn wrong_arguments_are_explained() {
         ),
         (
             vec!["restore", "/nowhere/x", "*", config],
-            "/nowhere/x: there is no such file",
+            "/nowhere/x: no such file",
         ),
         (
             vec!["restore", "x", "*", config, "--to", "y"],
-            "not to both",
+            "exclude each other",
         ),
     ] {
         let done = anthill(&arguments);

@@ -1014,17 +1014,17 @@ fn configuration_errors_are_explained() {
         ),
         (
             "test = \"page\"\ncache = { seconds = \"soon\" }",
-            "`soon` is no duration",
+            "`soon` is not a duration",
         ),
         (
             "test = \"page\"\ncache = { page_bytes = \"big\" }",
-            "`big` is no size",
+            "`big` is not a size",
         ),
         (
             "root = \"public\"\ncache = true",
-            "`cache` keeps what a handler answers",
+            "`cache` stores responses of a handler",
         ),
-        ("cache = true", "`cache` keeps what a handler answers"),
+        ("cache = true", "`cache` stores responses of a handler"),
     ] {
         let config = server_table("")
             + &site_table("")

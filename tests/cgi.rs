@@ -1387,28 +1387,28 @@ fn contradictory_configurations_are_refused() {
         done.stderr
     };
     for (routes, site, what) in [
-        ("cgi = \"nothing\"", "", "there is no folder"),
+        ("cgi = \"nothing\"", "", "nothing does not exist"),
         (
             "cgi = \"scripts\"\nroot = \"public\"",
             "",
             "a route has one target",
         ),
-        ("env = { A = \"b\" }", "", "`env` is for programs"),
+        ("env = { A = \"b\" }", "", "`env` has no effect"),
         (
             "cgi = \"scripts\"\nenv = { \"A-B\" = \"c\" }",
             "",
-            "no name of a variable",
+            "is not a name of an environment variable",
         ),
         (
             "interpreter = { \"php\" = \"/bin/sh\" }",
             "",
-            "with its dot: \".php\"",
+            "begin the file ending with a dot: \".php\"",
         ),
-        ("interpreter = {}", "", "names none"),
+        ("interpreter = {}", "", "`interpreter` is empty"),
         (
             "interpreter = { \".php\" = \"/not/there\" }",
             "",
-            "there is no program",
+            "the program /not/there does not exist",
         ),
         (
             "interpreter = { \".php\" = \"/bin/sh\" }",
@@ -1429,7 +1429,7 @@ fn contradictory_configurations_are_refused() {
         crate::support::anthill(&["check".as_ref(), folder.path("anthill.toml").as_os_str()]);
     assert!(
         done.stderr
-            .contains("so the source of its scripts is sent below /bin/"),
+            .contains("clients can read the source of the scripts below /bin/"),
         "{done:?}"
     );
 }

@@ -144,7 +144,10 @@ fn check_reports_valid_and_invalid_configurations() {
         (&["check", "public/index.html"], "anthill serve public"),
         (&["serve", "--workers", "many"], "--workers"),
         (&["serve", "--https", "somewhere:1"], "somewhere:1"),
-        (&["serve", "--https", "off", "--http", "off"], "no address"),
+        (
+            &["serve", "--https", "off", "--http", "off"],
+            "no address to listen on",
+        ),
     ] {
         let done = done_in(&folder, typed);
         assert_eq!(done.code, Some(2), "{typed:?}: {done:?}");
@@ -256,11 +259,11 @@ fn mistyped_commands_get_a_suggestion() {
         (&["serv"][..], "did you mean `anthill serve`?"),
         (&["relaod"], "did you mean `anthill reload`?"),
         (&["serve", "--htps", ":1"], "--https"),
-        (&["--state", "x"], "options stand after their command"),
+        (&["--state", "x"], "options are written after the command"),
         (&["no-such-thing"], "anthill-no-such-thing"),
         (&["status", "--json=yes"], "--json"),
         (&["passwd", "file"], "USER"),
-        (&["serve", "a", "b"], "too much"),
+        (&["serve", "a", "b"], "unexpected argument"),
     ] {
         let done = anthill(typed);
         assert_eq!(done.code, Some(2), "{typed:?}: {done:?}");

@@ -93,39 +93,39 @@ fn each_error_is_shown_at_its_position() {
         (site, "listing = \"yes\"", "`listing` must be true or false, not text", "\"yes\"", "listing = true"),
         (site, "root = \"public\"", "duplicate key", "root", "remove one"),
         (site, "index = [", "", "", ""),
-        ("", "[[site]]\nroot = \"pubilc\"", "there is no folder", "\"pubilc\"", "did you mean"),
-        ("", "[[site]]\nroot = \"one.pem\"", "is a file, not a folder", "\"one.pem\"", "the folder that it lies in"),
+        ("", "[[site]]\nroot = \"pubilc\"", "pubilc does not exist", "\"pubilc\"", "did you mean"),
+        ("", "[[site]]\nroot = \"one.pem\"", "is a file, not a folder", "\"one.pem\"", "name the folder of the file"),
         (site, "[[site]]\nnames = [\"b.test\", \"A.Test\"]", "two sites have the name `a.test`", "\"A.Test\"", "line 6"),
-        (site, "errors = { 404 = \"lost.html\" }", "there is no page", "\"lost.html\"", "leave 404 out"),
-        (site, "certificate = \"none.pem\"", "there is no certificate", "\"none.pem\"", "did you mean"),
-        (site, "certificate = \"empty.pem\"", "empty.pem: the file is empty", "\"empty.pem\"", "PEM begins with"),
-        (site, "certificate = \"one.crt\"", "one.crt: no private key in this file", "\"one.crt\"", "`key`"),
-        (site, "certificate = \"public\"", "is a folder, not a file", "\"public\"", "the certificate itself"),
-        (site, "certificate = \"one.crt\"\nkey = \"two.key\"", "two.key: the private key doesn't belong to the certificate", "\"two.key\"", "same request"),
-        (site, "certificate = \"one.pem\"\nclient_ca = \"two.key\"", "no certificate in this file", "\"two.key\"", "CA"),
+        (site, "errors = { 404 = \"lost.html\" }", "lost.html does not exist", "\"lost.html\"", "remove 404"),
+        (site, "certificate = \"none.pem\"", "none.pem does not exist", "\"none.pem\"", "did you mean"),
+        (site, "certificate = \"empty.pem\"", "empty.pem: the file is empty", "\"empty.pem\"", "a PEM file begins with"),
+        (site, "certificate = \"one.crt\"", "one.crt: the file has no private key", "\"one.crt\"", "`key`"),
+        (site, "certificate = \"public\"", "is a folder, not a file", "\"public\"", "the path of the certificate"),
+        (site, "certificate = \"one.crt\"\nkey = \"two.key\"", "two.key: the private key does not belong to the certificate", "\"two.key\"", "same request"),
+        (site, "certificate = \"one.pem\"\nclient_ca = \"two.key\"", "the file has no certificate", "\"two.key\"", "CA"),
         (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "this pattern can't be understood", "\"*.{ico\"", "`{a,b}`"),
-        (site, "cache = [ { files = \"*\", max_age = \"1 eon\" } ]", "is no duration", "\"1 eon\"", "\"30d\""),
-        (site, "log = \"nowhere/a.log\"", "there is no folder", "\"nowhere/a.log\"", "relative paths start from"),
-        (site, "release = \"x\"", "`release` is not yet supported", "release", "leave it out"),
+        (site, "cache = [ { files = \"*\", max_age = \"1 eon\" } ]", "is not a duration", "\"1 eon\"", "\"30d\""),
+        (site, "log = \"nowhere/a.log\"", "nowhere does not exist", "\"nowhere/a.log\"", "relative paths begin at"),
+        (site, "release = \"x\"", "`release` is not yet supported", "release", "remove the key"),
         (&route, "allow = [\"10.0.0.1\", \"192.168.0.5/24\"]", "within a network", "\"192.168.0.5/24\"", "`192.168.0.0/24`"),
         (&route, "allow = [\"10.0.0.0/33\"]", "prefix", "\"10.0.0.0/33\"", "0 to 32"),
         (&route, "users = \"users\"", "users:2: the hash of `ant` is no hash", "\"users\"", "anthill passwd"),
-        (&route, "users = \"people\"", "there is no user file", "\"people\"", "`anthill passwd"),
-        (&route, "balance = \"srv\"", "`balance` is not yet supported", "balance", "leave it out"),
-        (&route, "proxy = \"http://127.0.0.1:9000\"", "`proxy` is not yet supported", "proxy", "leave it out"),
-        (&route, "redirect = \"/a\"\nrewrite = \"/b\"", "one target, not both", "\"/b\"", "keep one"),
-        (&route, "redirect = \"//elsewhere\"", "nowhere to redirect to", "\"//elsewhere\"", "https://"),
-        ("", "[tls]\nciphers = [\"TLS_AES_128_GCM_SHA256\", \"RC4-SHA\"]", "unknown cipher", "\"RC4-SHA\"", "known are"),
+        (&route, "users = \"people\"", "people does not exist", "\"people\"", "create the file: anthill passwd"),
+        (&route, "balance = \"srv\"", "`balance` is not yet supported", "balance", "remove the key"),
+        (&route, "proxy = \"http://127.0.0.1:9000\"", "`proxy` is not yet supported", "proxy", "remove the key"),
+        (&route, "redirect = \"/a\"\nrewrite = \"/b\"", "one target, not both", "\"/b\"", "remove one"),
+        (&route, "redirect = \"//elsewhere\"", "is not a target for a redirect", "\"//elsewhere\"", "https://"),
+        ("", "[tls]\nciphers = [\"TLS_AES_128_GCM_SHA256\", \"RC4-SHA\"]", "unknown cipher", "\"RC4-SHA\"", "the known ciphers are"),
         ("", "[tls]\nmin_version = \"1.1\"", "`min_version` can't be", "\"1.1\"", "\"1.2\""),
-        ("", "[tls]\ntickets = \"nothing.keys\"", "there is no key file", "\"nothing.keys\"", "openssl rand"),
-        ("", "[tls]\nacme = { email = \"me@example\" }", "is no mail address", "\"me@example\"", "me@example.org"),
-        ("", "[tls]\nacme = { hook = \"nothing.sh\" }", "there is no program", "\"nothing.sh\"", "relative paths start from"),
-        ("", "[tls]\nacme = { hook = \"public\" }", "is no program", "\"public\"", "the program itself"),
-        ("", "[tls]\nacme = { hook = \"one.crt\" }", "can't be run by this user", "\"one.crt\"", "chmod +x"),
-        ("", "[tls]\nacme = { ca = \"nothing.pem\" }", "there is no certificate", "\"nothing.pem\"", "relative paths start from"),
-        ("", "[[balancer]]\nname = \"x\"", "`balancer` is not yet supported", "balancer", "leave it out"),
+        ("", "[tls]\ntickets = \"nothing.keys\"", "the key file ", "\"nothing.keys\"", "openssl rand"),
+        ("", "[tls]\nacme = { email = \"me@example\" }", "is not an e-mail address", "\"me@example\"", "me@example.org"),
+        ("", "[tls]\nacme = { hook = \"nothing.sh\" }", "nothing.sh does not exist", "\"nothing.sh\"", "relative paths begin at"),
+        ("", "[tls]\nacme = { hook = \"public\" }", "is not a program", "\"public\"", "the path of the program"),
+        ("", "[tls]\nacme = { hook = \"one.crt\" }", "the current user cannot run", "\"one.crt\"", "chmod +x"),
+        ("", "[tls]\nacme = { ca = \"nothing.pem\" }", "nothing.pem does not exist", "\"nothing.pem\"", "relative paths begin at"),
+        ("", "[[balancer]]\nname = \"x\"", "`balancer` is not yet supported", "balancer", "remove the key"),
         ("", "[log]\nformat = \"xml\"", "`format` can't be", "\"xml\"", "\"combined\""),
-        ("", "[log]\nerrors = \"public\"", "is a folder, not a file", "\"public\"", "a file in it"),
+        ("", "[log]\nerrors = \"public\"", "is a folder, not a file", "\"public\"", "name a file in the folder"),
     ];
     let server =
         "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n";
@@ -224,13 +224,16 @@ fn unreadable_files_are_found_before_the_server_serves() {
     assert!(message.help.contains("useradd"), "{message:?}");
     if !is_root() {
         let message = refusal(&folder, &config("root"));
-        assert!(message.what.contains("only root can become"), "{message:?}");
+        assert!(
+            message.what.contains("only root can switch to"),
+            "{message:?}"
+        );
         return;
     }
     mode("one.pem", 0o600);
     let message = refusal(&folder, &config("nobody"));
     let key = folder.path("one.pem");
-    let what = format!("{} can't be read by user `nobody`", key.display());
+    let what = format!("user `nobody` cannot read {}", key.display());
     assert_eq!(message.what, what);
     assert_eq!(message.marked, "\"one.pem\"");
     // The help is a command, and the command corrects the error.
@@ -243,9 +246,7 @@ fn unreadable_files_are_found_before_the_server_serves() {
     mode("public", 0o700);
     let message = refusal(&folder, &config("nobody"));
     assert!(
-        message
-            .what
-            .contains("public can't be read by user `nobody`"),
+        message.what.contains("user `nobody` cannot read"),
         "{message:?}"
     );
     assert_eq!(message.marked, "\"public\"");
@@ -256,11 +257,11 @@ fn unreadable_files_are_found_before_the_server_serves() {
     let inside = config("nobody").replace("\"one.crt\"", "\"locked/one.crt\"");
     let message = refusal(&folder, &inside);
     assert!(
-        message.what.contains("user `nobody` can't reach"),
+        message.what.contains("user `nobody` cannot reach"),
         "{message:?}"
     );
     assert!(
-        message.what.contains("locked doesn't let it in"),
+        message.what.contains("locked is closed to the user"),
         "{message:?}"
     );
 
@@ -376,7 +377,7 @@ fn a_refused_reload_changes_nothing() {
         (format!("{good}\n[broken"), "unclosed table"),
         (
             good.replace("\"public\"", "\"pubilc\""),
-            "there is no folder",
+            "pubilc does not exist",
         ),
         (
             good.replace("\"people\"", "\"users\""),
@@ -392,7 +393,7 @@ fn a_refused_reload_changes_nothing() {
         ),
         (
             good.replace("workers = 1", "workers = 1\npublic_port = 9999") + mismatch,
-            "doesn't belong to the certificate",
+            "does not belong to the certificate",
         ),
         (
             format!("{good}\n[log]\nerrors = \"/dev/null/x\""),
@@ -482,8 +483,11 @@ fn warnings_name_likely_mistakes() {
     );
     assert!(stderr.contains("warning: "), "{stderr}");
     assert!(
-        stderr.contains("the certificate doesn't name b.test"),
+        stderr.contains("the certificate does not name b.test"),
         "{stderr}"
     );
-    assert!(stderr.contains("travel unencrypted"), "{stderr}");
+    assert!(
+        stderr.contains("passwords are sent unencrypted"),
+        "{stderr}"
+    );
 }

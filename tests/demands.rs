@@ -128,7 +128,7 @@ fn a_reload_that_would_serve_without_certificates_is_refused() {
     let reloaded = server.ask(&["reload"]);
     assert_ne!(reloaded.code, Some(0), "{reloaded:?}");
     assert!(
-        reloaded.stderr.contains("serves it without them"),
+        reloaded.stderr.contains("serves the site without TLS"),
         "{reloaded:?}"
     );
     let mut wire = Wire::plain(&server);

@@ -224,11 +224,11 @@ fn forced_pushes_deleted_branches_and_other_branches() {
     assert_served(&server, "/", "first");
     let said = status(&server);
     assert!(said.contains(&format!("{} since", &first[..7])), "{said}");
-    assert!(said.contains("the branch isn't there"), "{said}");
+    assert!(said.contains("the branch does not exist"), "{said}");
     push(&server, &[":refs/heads/main/sub"]);
     push(&server, &["refs/heads/other:refs/heads/main"]);
     assert_served(&server, "/", "other");
-    assert!(!status(&server).contains("the branch isn't there"));
+    assert!(!status(&server).contains("the branch does not exist"));
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_branch_created_later_is_deployed_without_the_push_key() {
     assert_eq!(page(&server, "/").0, "404");
     wait_until(PATIENCE, "a look at the branch", || {
         let said = status(&server);
-        let there = said.contains("nothing is deployed, the branch isn't there\n");
+        let there = said.contains("nothing is deployed, the branch does not exist\n");
         there.then_some(())
     });
     let push = [
@@ -393,7 +393,7 @@ fn a_failure_is_cleared_with_its_branch() {
     git(folder, &delete);
     wait_until(PATIENCE, "the end of the failure", || {
         let said = status(&server);
-        let is_over = !said.contains("failed at") && said.contains("the branch isn't there");
+        let is_over = !said.contains("failed at") && said.contains("the branch does not exist");
         is_over.then_some(())
     });
     assert_served(&server, "/", "first");
@@ -533,7 +533,7 @@ fn an_unreadable_tree_is_retried_after_its_branch_is_deleted() {
     );
     wait_until(PATIENCE, "a look at the branch", || {
         let said = status(&server);
-        let both = said.contains("the branch isn't there") && said.contains(UNREADABLE);
+        let both = said.contains("the branch does not exist") && said.contains(UNREADABLE);
         both.then_some(())
     });
     unreadable.end();
@@ -1198,7 +1198,7 @@ fn the_last_of_many_pushes_is_deployed() {
     pushes.push(push("two"));
     pushes.push(push("three"));
     assert_served(&server, "/", "first");
-    assert!(status(&server).contains("being looked at"));
+    assert!(status(&server).contains("deployment under way"));
     let waits = |push: &mut std::process::Child| push.try_wait().expect("a status").is_none();
     assert!(pushes.iter_mut().all(waits));
     fs::remove_file(folder.path("hold")).expect("removed");
@@ -1461,7 +1461,7 @@ fn a_reload_begins_and_ends_deployments() {
     folder.write("anthill.toml", config(""));
     let done = server.ask(&["reload"]);
     assert_ne!(done.code, Some(0));
-    let text = "holds files that no deployment has put there";
+    let text = "holds files that did not come from a deployment";
     assert!(
         done.stderr.contains(text) && done.stderr.contains("mv "),
         "{done:?}"
@@ -1603,29 +1603,29 @@ fn configuration_errors_are_explained() {
     let with = |more: &str| format!("deploy = {{ site = \"www.test\", {more} }}");
     let repository = "repository = \"tools/site.git\"";
     for (deploy, site, what, help) in [
-        ("deploy = true".to_owned(), String::new(), "`deploy` must be a table or a list of them", "for example"),
-        ("deploy = []".to_owned(), String::new(), "`deploy` names nothing", "leave it out"),
+        ("deploy = true".to_owned(), String::new(), "`deploy` must be a table or a list of tables", "for example"),
+        ("deploy = []".to_owned(), String::new(), "`deploy` is empty", "remove `deploy`"),
         ("deploy = { site = \"www.test\" }".to_owned(), String::new(), "needs `repository` and `site`", "repository = "),
         (with("repository = \"tools/site.git\", to = 1"), String::new(), "unknown key `to` in deploy", "knows"),
-        (with("repository = \"../site.git\""), String::new(), "no repository of this route", "below the folder"),
-        (with("repository = \"/srv/site.git\""), String::new(), "no repository of this route", "below the folder"),
-        (with("repository = \"tools/sit.git\""), String::new(), "there is no repository", "did you mean"),
-        (with("repository = \"none.git\""), String::new(), "there is no repository", "git init --bare"),
-        (with(&format!("{repository}, branch = \"a b\"")), String::new(), "`a b` is no name of a branch", "git branch"),
-        (with(&format!("{repository}, branch = \"refs/heads/main\"")), String::new(), "more than a branch's name", "\"main\""),
+        (with("repository = \"../site.git\""), String::new(), "is not the path of a repository of this route", "below the folder in `git`"),
+        (with("repository = \"/srv/site.git\""), String::new(), "is not the path of a repository of this route", "below the folder in `git`"),
+        (with("repository = \"tools/sit.git\""), String::new(), "sit.git does not exist", "did you mean"),
+        (with("repository = \"none.git\""), String::new(), "none.git does not exist", "git init --bare"),
+        (with(&format!("{repository}, branch = \"a b\"")), String::new(), "`a b` is not a valid name of a branch", "git branch"),
+        (with(&format!("{repository}, branch = \"refs/heads/main\"")), String::new(), "is a ref, not the name of a branch", "write \"main\""),
         (format!("deploy = {{ {repository}, site = \"ww.test\" }}"), String::new(), "there is no site `ww.test`", "did you mean"),
         (
             format!("deploy = [{right}, {{ {repository}, branch = \"x\", site = \"www.test\" }}]"),
-            String::new(), "two deployments fill", "the first is in line",
+            String::new(), "two deployments replace", "the first is in line",
         ),
-        (with(repository), site("full"), "holds files that no deployment has put there", "mv "),
-        (with(repository), site("public/index.html"), "holds files that no deployment", "mv "),
-        (with(repository), site("linked"), "is a link to public, and not one of ours", "rm "),
-        (with(repository), site("none/www"), "there is no folder", "relative paths"),
+        (with(repository), site("full"), "holds files that did not come from a deployment", "mv "),
+        (with(repository), site("public/index.html"), "holds files that did not come from", "mv "),
+        (with(repository), site("linked"), "is a link to public, which is not a deployed tree", "rm "),
+        (with(repository), site("none/www"), "does not exist", "relative paths"),
         (
             with(repository),
             "[[site]]\nnames = [\"www.test\"]\n[[site.route]]\npath = \"/\"\nredirect = \"https://a.test\"\n".to_owned(),
-            "the site `www.test` has no folder that can be replaced", "`root`",
+            "the site `www.test` has no root that a deployment can replace", "`root`",
         ),
     ] {
         let done = told(&deploy, &site);
@@ -1637,7 +1637,7 @@ fn configuration_errors_are_explained() {
         "deploy = [{{ {repository}, site = \"www.test\" }}, {{ {repository}, site = \"v.test\" }}]"
     );
     let sites = site("www") + "[[site]]\nnames = [\"v.test\"]\nroot = \"www/v\"\n";
-    assert!(told(&nested, &sites).stderr.contains("lie in one another"));
+    assert!(told(&nested, &sites).stderr.contains("are nested"));
     for target in [
         "cgi = \"www/cgi-bin\"",
         "cgi = \"www\"",
@@ -1647,14 +1647,14 @@ fn configuration_errors_are_explained() {
         let done = told(&with(repository), &sites);
         let said = &done.stderr;
         assert!(
-            said.contains("which deployments replace whole") && said.contains('^'),
+            said.contains("each deployment replaces the whole folder") && said.contains('^'),
             "{done:?}"
         );
     }
     let alone =
         "[[site.route]]\npath = \"/x/\"\nallow = []\n".to_owned() + &format!("deploy = {right}\n");
     let done = told(&alone, "");
-    assert!(done.stderr.contains("this belongs to `git`"), "{done:?}");
+    assert!(done.stderr.contains("no effect without `git`"), "{done:?}");
 }
 
 #[test]
@@ -1728,7 +1728,7 @@ fn deployments_run_as_the_servers_user() {
     check.arg("check").arg(folder.path("anthill.toml"));
     let done = finish(check, b"");
     let what = format!(
-        "{} can't be written by user `nobody`",
+        "user `nobody` cannot write {}",
         folder.path("site").display()
     );
     assert!(done.stderr.contains(&what), "{done:?}");

@@ -605,28 +605,34 @@ fn contradictory_configurations_are_refused() {
         .with("public/index.html", "")
         .with("public/a.php", "");
     for (routes, what) in [
-        ("fastcgi = \"php-fpm\"", "is no address of a backend"),
-        ("fastcgi = \"unix:\"", "is no address of a backend"),
+        ("fastcgi = \"php-fpm\"", "is not an address of a backend"),
+        ("fastcgi = \"unix:\"", "is not an address of a backend"),
         (
             "fastcgi = \"127.0.0.1:9\"\nscgi = \"127.0.0.1:9\"",
             "not both `fastcgi` and `scgi`",
         ),
-        ("fastcgi = \"127.0.0.1:9\"\ncgi = \"public\"", "not by both"),
+        (
+            "fastcgi = \"127.0.0.1:9\"\ncgi = \"public\"",
+            "or as programs",
+        ),
         (
             "fastcgi = \"127.0.0.1:9\"\nroot = \"public\"",
             "a route has one target",
         ),
-        ("scgi = \"127.0.0.1:9\"\nkeep = 2", "nothing to `keep`"),
+        (
+            "scgi = \"127.0.0.1:9\"\nkeep = 2",
+            "`keep` has no effect with `scgi`",
+        ),
         (
             "fastcgi = \"127.0.0.1:9\"\nfiles = \"php\"",
-            "with its dot: \".php\"",
+            "begin the file ending with a dot: \".php\"",
         ),
-        ("fastcgi = \"127.0.0.1:9\"\nfiles = []", "names none"),
+        ("fastcgi = \"127.0.0.1:9\"\nfiles = []", "`files` is empty"),
         (
             "fastcgi = \"127.0.0.1:9\"\nscript_root = \"www\"",
-            "absolute, as the backend sees it",
+            "the absolute path as seen by the backend",
         ),
-        ("files = \".php\"", "this belongs to `fastcgi`"),
+        ("files = \".php\"", "no effect without `fastcgi`"),
     ] {
         let text = server_table("") + &site_table("") + "[[site.route]]\npath = \"/x\"\n" + routes;
         folder.write("anthill.toml", text);

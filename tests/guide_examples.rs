@@ -577,7 +577,7 @@ scenarios! {
         {
         @run sudo -u alice
         } > "$M/output" 2>&1 || { cat "$M/output"; false; }
-        grep '^warning: hit counts are not saved' "$M/output" > "$M/actual"
+        grep '^warning: the hit counts are not saved' "$M/output" > "$M/actual"
         @file "$M/expected" warning:
         shows "$M/expected" "$M/actual"
     "#;

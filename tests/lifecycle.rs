@@ -412,7 +412,8 @@ fn root_becomes_the_user_after_binding() {
         let done = anthill(&["serve".as_ref(), folder.path("anthill.toml").as_os_str()]);
         assert_eq!(done.code, Some(2), "{done:?}");
         assert!(
-            done.stderr.contains("only root can become `root`"),
+            done.stderr
+                .contains("only root can switch to the account `root`"),
             "{done:?}"
         );
         return;

@@ -276,8 +276,9 @@ fn restore_refuses_a_folder_above_that_other_users_can_change() {
         // The help names the command for the site's owner first, and proposes no other mode for a folder.
         let program = env!("CARGO_BIN_EXE_anthill");
         let help = format!("sudo -u nobody {program} restore {}", archive.display());
-        let help =
-            format!("help: run it as the owner, to which the archive must be open: {help} '*'");
+        let help = format!(
+            "help: run the command as the owner, to which the archive must be open: {help} '*'"
+        );
         assert!(done.stderr.contains(&help), "{who}: {done:?}");
         let is_changed = ["chown", "chmod"].map(|word| done.stderr.contains(word));
         assert_eq!(is_changed, [false, false], "{who}: {done:?}");
@@ -328,7 +329,10 @@ fn restore_and_backup_do_not_follow_the_owners_links() {
             folder.path("home").display()
         );
         assert!(done.stderr.contains(&what), "{done:?}");
-        let help = format!("remove {} or name its target instead", link.display());
+        let help = format!(
+            "remove {} or use the path of the link's target",
+            link.display()
+        );
         assert!(done.stderr.contains(&help), "{done:?}");
     }
     assert_eq!(entries(&folder.path("victim")), before);
@@ -366,7 +370,10 @@ fn a_backup_has_no_file_that_the_owner_has_linked_to() {
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
     let done = backup(&folder);
     assert_eq!(done.code, Some(0), "{done:?}");
-    let warning = format!("{} is a hard link", public.join("stolen").display());
+    let warning = format!(
+        "{} is left out of the backup: it is a hard link",
+        public.join("stolen").display()
+    );
     assert!(done.stderr.contains(&warning), "{done:?}");
     assert_eq!(done.stderr.matches("hard link").count(), 1, "{done:?}");
     let tar = tar(&folder);
@@ -499,7 +506,7 @@ fn passwd_keeps_the_rights_of_a_file_and_gives_a_new_one_to_the_owner_of_its_fol
         let found = (stat.uid(), stat.gid(), stat.mode() & 0o7777);
         assert_eq!(found, rights, "{file}");
         let hint = format!(
-            "made as root:root 0640: a server with user = \"anthill\" needs: chgrp anthill {}",
+            "belongs to root:root with mode 0640; so that a server with user = \"anthill\" can read it, run: chgrp anthill {}",
             path.display()
         );
         let is_hinted = done.stderr.contains(&hint);
@@ -565,7 +572,8 @@ fn the_owner_saves_and_restores_a_site_without_access_to_the_server() {
             archive.as_os_str(),
         ]);
         assert_eq!(done.code, Some(0), "{done:?}");
-        let warning = "warning: hit counts are not saved and no running server can be asked";
+        let warning =
+            "warning: the hit counts are not saved, and a running server cannot be reached";
         let warning = format!("{warning}: {closed} belongs to `{OTHER}`");
         assert!(done.stderr.contains(&warning), "{done:?}");
     }
@@ -581,10 +589,13 @@ fn the_owner_saves_and_restores_a_site_without_access_to_the_server() {
         config.as_os_str(),
     ]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    let warning = "warning: no running server can be told";
+    let warning = "warning: a running server cannot be reached";
     let warning = format!("{warning}: {closed} belongs to `{OTHER}`");
     assert!(done.stderr.contains(&warning), "{done:?}");
-    let next = format!("\nthen run: sudo anthill reload {}", config.display());
+    let next = format!(
+        "\nif a server is running, run: sudo anthill reload {}",
+        config.display()
+    );
     assert!(done.stdout.contains(&next), "{done:?}");
     let page = fs::read_to_string(folder.path("home/public/index.html"));
     assert_eq!(page.expect("the page"), "<p>hello</p>\n");
@@ -635,7 +646,7 @@ fn an_unreadable_user_file_is_reported_with_the_command_that_helps() {
     for command in ["check", "reload"] {
         let done = server.ask(&[command]);
         assert_ne!(done.code, Some(0), "{command}: {done:?}");
-        let what = format!("{users} can't be read by user `nobody`");
+        let what = format!("user `nobody` cannot read {users}");
         let help = format!("help: chgrp nogroup {users} && chmod g+r {users}");
         assert!(done.stderr.contains(&what), "{command}: {done:?}");
         assert!(done.stderr.contains(&help), "{command}: {done:?}");
@@ -648,7 +659,8 @@ fn an_unreadable_user_file_is_reported_with_the_command_that_helps() {
     let closed = server.folder.path("closed").display().to_string();
     for command in ["check", "reload"] {
         let done = server.ask(&[command]);
-        let what = format!("user `nobody` can't reach {closed}/users: {closed} doesn't let it in");
+        let what =
+            format!("user `nobody` cannot reach {closed}/users: {closed} is closed to the user");
         assert!(done.stderr.contains(&what), "{command}: {done:?}");
     }
 }

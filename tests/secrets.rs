@@ -252,13 +252,13 @@ fn check_warns_of_protected_files_in_a_served_folder() {
     let checked = crate::support::anthill(&["check".as_ref(), file.as_os_str()]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
     let other = format!(
-        "move the pages into {} and write root = \"public\"",
+        "move the pages to {} and write root = \"public\"",
         folder.path("public").display()
     );
     for (name, help) in [
-        ("anthill.toml lies in", other.clone()),
+        ("anthill.toml is inside", other.clone()),
         (
-            "errors.log lies in",
+            "errors.log is inside",
             format!("write another path for `errors`, or {other}"),
         ),
     ] {

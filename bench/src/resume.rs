@@ -138,8 +138,8 @@ mod tests {
         };
         old.cells = vec![
             cell("nginx", vec![right.clone()], None),
-            cell("apache", vec![right], Some("it died")),
-            cell("caddy", Vec::new(), Some("it died")),
+            cell("apache", vec![right], Some("the server ended")),
+            cell("caddy", Vec::new(), Some("the server ended")),
             cell("busybox", vec![refused.clone()], Some("nothing was right")),
             cell("h2o", vec![refused], None),
         ];

@@ -218,7 +218,9 @@ impl Collection<'_> {
             };
             for cell in &mut self.run.cells {
                 if of_group(&&*cell) && cell.rounds.is_empty() && cell.failure.is_none() {
-                    cell.failure = Some(format!("not measured, since in {scenario} {why}"));
+                    cell.failure = Some(format!(
+                        "not measured, after a failure in {scenario}: {why}"
+                    ));
                 }
             }
         }
@@ -602,7 +604,7 @@ mod tests {
     fn a_contender_that_dies_keeps_its_earlier_rounds() {
         let mut script = script(|turn, scenario| {
             if (turn.contender, scenario, turn.round) == ("a", 0, 1) {
-                return Err(Trouble::failed("it died"));
+                return Err(Trouble::failed("the server ended"));
             }
             Ok(right())
         });
@@ -611,8 +613,8 @@ mod tests {
         // Contender a was stopped and its second scenario skipped; contender b goes on.
         assert!(script.log.join(" ").ends_with("+a a0.1 -a +b b0.1 b1.1 -b"));
         assert_eq!(run.cells[0].rounds.len(), 1);
-        assert_eq!(run.cells[0].failure.as_deref(), Some("it died"));
-        assert_eq!(ending.failures, ["a, s0: it died"]);
+        assert_eq!(run.cells[0].failure.as_deref(), Some("the server ended"));
+        assert_eq!(ending.failures, ["a, s0: the server ended"]);
     }
 
     #[test]
@@ -623,7 +625,7 @@ mod tests {
                 ..Round::default()
             };
             Err(Trouble::Failed {
-                why: "it answers wrongly".to_owned(),
+                why: "wrong responses".to_owned(),
                 round: Some(Box::new(round)),
             })
         });
@@ -644,7 +646,7 @@ mod tests {
             let round = Box::new(right());
             match (turn.contender, scenario) {
                 ("a", 0) => Err(Trouble::Unsound {
-                    why: format!("it failed in part, {}", turn.round),
+                    why: format!("the server failed in part, {}", turn.round),
                     round,
                 }),
                 _ => Ok(*round),
@@ -659,15 +661,15 @@ mod tests {
         assert_eq!(run.cells[0].rounds.len(), 2);
         assert_eq!(
             run.cells[0].failure.as_deref(),
-            Some("it failed in part, 0")
+            Some("the server failed in part, 0")
         );
-        assert_eq!(ending.failures, ["a, s0: it failed in part, 0"]);
+        assert_eq!(ending.failures, ["a, s0: the server failed in part, 0"]);
     }
 
     #[test]
     fn a_contender_that_dies_is_restarted_until_three_failures() {
         let mut script = script(|turn, scenario| match (turn.contender, scenario) {
-            ("a", 1) => Err(Trouble::failed("it died")),
+            ("a", 1) => Err(Trouble::failed("the server ended")),
             _ => Ok(right()),
         });
         let (mut run, stop) = (empty_run(), AtomicBool::new(false));
@@ -690,13 +692,13 @@ mod tests {
             ["a0.0", "a1.0", "a0.1", "a1.1", "a0.2", "a1.2", "a0.3"]
         );
         assert_eq!(run.cells[0].rounds.len(), 4);
-        assert_eq!(ending.failures, ["a, s1: it died"]);
+        assert_eq!(ending.failures, ["a, s1: the server ended"]);
     }
 
     #[test]
     fn a_contender_that_dies_in_one_scenario_is_measured_in_the_remaining_scenarios() {
         let mut script = script(|turn, scenario| match (turn.contender, scenario) {
-            ("a", 0) => Err(Trouble::failed("it died")),
+            ("a", 0) => Err(Trouble::failed("the server ended")),
             _ => Ok(right()),
         });
         let (mut run, stop) = (empty_run(), AtomicBool::new(false));
@@ -722,13 +724,13 @@ mod tests {
         let of_a: Vec<_> = of_a
             .map(|cell| (cell.rounds.len(), cell.failure.as_deref()))
             .collect();
-        assert_eq!(of_a, [(0, Some("it died")), (2, None), (2, None)]);
+        assert_eq!(of_a, [(0, Some("the server ended")), (2, None), (2, None)]);
     }
 
     #[test]
     fn a_scenario_without_rounds_has_a_reason() {
         let mut script = script(|turn, _| match turn.contender {
-            "a" => Err(Trouble::failed("it died")),
+            "a" => Err(Trouble::failed("the server ended")),
             _ => Ok(right()),
         });
         let stop = AtomicBool::new(false);
@@ -738,9 +740,9 @@ mod tests {
         assert_eq!(
             reasons,
             [
-                Some("it died"),
-                Some("it died"),
-                Some("not measured, since in s0 it died")
+                Some("the server ended"),
+                Some("the server ended"),
+                Some("not measured, after a failure in s0: the server ended")
             ]
         );
         assert_eq!(script.log.iter().filter(|step| *step == "a2.1").count(), 0);

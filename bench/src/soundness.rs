@@ -119,7 +119,7 @@ pub fn reason(cell: &Cell) -> String {
     let in_words = || {
         let failed: u64 = cell.rounds.iter().map(Round::failed).sum();
         let asked = failed + cell.rounds.iter().map(|round| round.requests).sum::<u64>();
-        format!("it {MARK}: {failed} of {asked} requests of all rounds")
+        format!("the server {MARK}: {failed} of {asked} requests of all rounds")
     };
     cell.failure.clone().unwrap_or_else(in_words)
 }

@@ -96,7 +96,7 @@ impl Measure for Stage<'_> {
         let case = &act.cases[scenario];
         let entry = self.entry(turn.contender)?;
         let Some(playing) = &self.playing else {
-            return Err(Trouble::failed("it is not running"));
+            return Err(Trouble::failed("the server is not running"));
         };
         if act.setting == Setting::Browser {
             return self.open_page(scenario);
@@ -113,7 +113,7 @@ impl Measure for Stage<'_> {
         }
         for contender in playing.nodes.iter().chain([&playing.contender]) {
             contender.alive().map_err(|died| {
-                Trouble::failed(format!("it died while it was measured: {died}"))
+                Trouble::failed(format!("the server ended during the measurement: {died}"))
             })?;
         }
         let measured = measured.map_err(|error| match error {
@@ -310,7 +310,7 @@ impl Stage<'_> {
         };
         Err(Trouble::Failed {
             why: format!(
-                "it hangs: {given_up} requests had no response within {} s; a further request: {why}",
+                "the server hangs: {given_up} requests had no response within {} s; a further request: {why}",
                 plan.timeout_seconds
             ),
             round: Some(Box::new(round.clone())),
@@ -366,7 +366,7 @@ impl Stage<'_> {
     /// Loads the page in the browser: cold, and immediately again for the cached scenario.
     fn open_page(&mut self, scenario: usize) -> Result<Round, Trouble> {
         let Some(playing) = &self.playing else {
-            return Err(Trouble::failed("it is not running"));
+            return Err(Trouble::failed("the server is not running"));
         };
         if scenario > 0 {
             let cached = self.pages.cached();
@@ -375,10 +375,9 @@ impl Stage<'_> {
         }
         let address = playing.contender.address(true);
         let round = self.pages.cold(&self.site, address);
-        playing
-            .contender
-            .alive()
-            .map_err(|died| Trouble::failed(format!("it died while it was measured: {died}")))?;
+        playing.contender.alive().map_err(|died| {
+            Trouble::failed(format!("the server ended during the measurement: {died}"))
+        })?;
         if self.stop.load(Ordering::Relaxed) {
             return Err(Trouble::Interrupted);
         }
@@ -503,9 +502,12 @@ fn judge(measured: Measured, plan: &Plan, load: Load) -> Result<Round, Trouble> 
     if round.requests == 0 {
         let timeouts = round.failures.get(Failures::TIMEOUT).copied();
         let why = match failed {
-            0 => format!("it is too slow: no response in {:.1} s", round.seconds),
+            0 => format!(
+                "the server is too slow: no response in {:.1} s",
+                round.seconds
+            ),
             _ if timeouts == Some(failed) => format!(
-                "it is too slow: no response within {} s, {failed} times",
+                "the server is too slow: no response within {} s, {failed} times",
                 plan.timeout_seconds
             ),
             _ => format!("no correct response: {}", words(&round, &detail)),
@@ -519,7 +521,7 @@ fn judge(measured: Measured, plan: &Plan, load: Load) -> Result<Round, Trouble> 
         let asked = round.requests + failed;
         return Err(Trouble::Unsound {
             why: format!(
-                "it failed in part: {failed} of {asked} requests ({:.1} %): {}",
+                "the server failed in part: {failed} of {asked} requests ({:.1} %): {}",
                 failed as f64 / asked as f64 * 100.0,
                 words(&round, &detail)
             ),
@@ -557,7 +559,7 @@ fn cannot_start(entry: &Entry, error: StartError) -> Trouble {
     let text = text
         .strip_prefix(&format!("{}: ", entry.name))
         .unwrap_or(&text);
-    Trouble::failed(format!("it doesn't start: {text}"))
+    Trouble::failed(format!("the server does not start: {text}"))
 }
 
 /// Returns the loopback address of a node: 127.0.1.1, 127.0.1.2, …

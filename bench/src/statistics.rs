@@ -167,8 +167,8 @@ pub fn compare_rounds(first: &[Numbered], second: &[Numbered]) -> Option<Compari
         rounds.into_iter().unzip()
     };
     let (numbers, first): (Vec<u32>, Vec<f64>) = by_number(first);
-    let (others, second): (Vec<u32>, Vec<f64>) = by_number(second);
-    match numbers == others {
+    let (second_numbers, second): (Vec<u32>, Vec<f64>) = by_number(second);
+    match numbers == second_numbers {
         true => compare(&first, &second),
         false => compare_unpaired(&first, &second),
     }

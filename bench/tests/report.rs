@@ -292,7 +292,7 @@ fn a_partial_failure_is_marked_everywhere() {
         let mut run = sample(name);
         let cells = run.cells.iter_mut();
         for cell in cells.filter(|cell| cell.contender == contender) {
-            cell.failure = Some("it died".to_owned());
+            cell.failure = Some("the server ended".to_owned());
         }
         run
     };

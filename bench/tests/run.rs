@@ -286,7 +286,7 @@ fn a_server_that_fails_in_part_is_marked_and_comes_last() {
         let output = home.hello(&format!("{how},well"), "--rounds 3 --seconds 0.8");
         assert_eq!(code(&output), Some(1), "{how}: {}", stderr(&output));
         let messages = stderr(&output);
-        let failure = format!("failed: {how}, hello: it failed in part: ");
+        let failure = format!("failed: {how}, hello: the server failed in part: ");
         assert_eq!(messages.matches(&failure).count(), 1, "{messages}");
         let run = home.result();
         let cell = |name: &str| run.cells.iter().find(|cell| cell.contender == name);
@@ -307,7 +307,7 @@ fn a_server_that_fails_in_part_is_marked_and_comes_last() {
             report.contains(&format!("{how} (failed in part)")),
             "{report}"
         );
-        assert!(report.contains("it failed in part: "), "{report}");
+        assert!(report.contains("the server failed in part: "), "{report}");
         let compared = home.bench("compare hello.json hello.json");
         let compared = String::from_utf8_lossy(&compared.stdout).into_owned();
         let doubt = format!("In the first run, {how} failed in part");
@@ -336,7 +336,7 @@ fn a_server_that_dies_once_is_restarted() {
     assert_eq!(numbers, [1, 2], "{}", stderr(&output));
     let failure = run.cells[0].failure.as_deref().unwrap_or_default();
     assert!(
-        failure.contains("it died while it was measured"),
+        failure.contains("the server ended during the measurement"),
         "{failure}"
     );
     home.assert_nothing_is_left();
@@ -376,7 +376,7 @@ fn a_server_that_hangs_is_named() {
     assert_eq!(code(&output), Some(1), "{}", stderr(&output));
     let messages = stderr(&output);
     assert!(
-        messages.contains("failed: hang, hello: it hangs: "),
+        messages.contains("failed: hang, hello: the server hangs: "),
         "{messages}"
     );
     home.assert_nothing_is_left();
@@ -389,7 +389,7 @@ fn a_server_that_dies_is_named_with_its_last_log_line() {
     assert_eq!(code(&output), Some(1), "{}", stderr(&output));
     let messages = stderr(&output);
     assert!(
-        messages.contains("failed: die, hello: it died while it was measured"),
+        messages.contains("failed: die, hello: the server ended during the measurement"),
         "{messages}"
     );
     assert!(messages.contains("I can't go on"), "{messages}");
@@ -410,7 +410,7 @@ fn a_server_that_never_starts_is_named_and_the_run_goes_on() {
     assert_eq!(code(&output), Some(1), "{}", stderr(&output));
     let messages = stderr(&output);
     assert!(
-        messages.contains("failed: never: it doesn't start: "),
+        messages.contains("failed: never: the server does not start: "),
         "{messages}"
     );
     assert!(messages.contains("no such luck"), "{messages}");
@@ -581,7 +581,7 @@ fn bad_input_measures_nothing() {
         ),
         (
             "run page --with haproxy",
-            "haproxy can't take part in this suite: it cannot serve a file of",
+            "haproxy cannot take part in the suite: the contender cannot serve a file of",
         ),
         ("run hello --driver wrkk", "unknown driver `wrkk`"),
         (
@@ -700,9 +700,9 @@ fn every_suite_is_run_from_the_command_line() {
         // On a busy machine a part of the measurement may need more time than these short rounds.
         let is_late = |line: &str| {
             let wrong = [" connect", " closed", " protocol", " status", " length"];
-            let in_part = line.contains("it failed in part: ") && line.contains(" timeout");
-            line.contains("it is too slow")
-                || line.contains("it hangs: ")
+            let in_part = line.contains("the server failed in part: ") && line.contains(" timeout");
+            line.contains("the server is too slow")
+                || line.contains("the server hangs: ")
                 || (in_part && !wrong.iter().any(|kind| line.contains(kind)))
         };
         let mut failures = messages.lines().filter(|line| line.starts_with("failed: "));
@@ -768,7 +768,10 @@ fn a_server_that_dies_of_one_file_is_measured_with_other_files() {
     assert_eq!((small.len(), others.len()), (2, 4), "{messages}");
     for cell in small {
         let why = cell.failure.as_deref().unwrap_or_default();
-        assert!(why.contains("it died while it was measured"), "{why}");
+        assert!(
+            why.contains("the server ended during the measurement"),
+            "{why}"
+        );
     }
     for cell in others {
         assert_eq!(cell.failure, None, "{}", cell.scenario);

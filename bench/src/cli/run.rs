@@ -540,7 +540,7 @@ fn named<'c>(
             .collect();
         if lacking.len() == programme.acts.len() {
             let why = &lacking[0];
-            problems.push(format!("{name} can't take part in this suite: {why}"));
+            problems.push(format!("{name} cannot take part in the suite: {why}"));
             continue;
         }
         wanted.push(entry);

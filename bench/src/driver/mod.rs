@@ -48,9 +48,9 @@ pub const DRIVERS: [Driver; 5] = [
 
 /// Observer of the measured window. The server's resource usage is counted within the window only.
 pub trait Watch: Sync {
-    /// Called at the end of the warm-up.
+    /// Receives the end of the warm-up.
     fn begun(&self);
-    /// Called after the last measured request.
+    /// Receives the end of the last measured request.
     fn ended(&self);
 }
 

@@ -44,7 +44,7 @@ pub enum Content {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The program gave up before measuring. Holds its last output line.
-    #[error("the program gave up: {0}")]
+    #[error("the load generator failed: {0}")]
     GaveUp(String),
     /// A line present in every complete output is missing.
     #[error("no `{0}` in the output: the output is truncated or of another program")]

@@ -176,7 +176,7 @@ fn shares(plan: &Plan) -> Result<Vec<Share>, Error> {
         .collect()
 }
 
-/// Body of one thread.
+/// Runs the connections of one thread.
 fn serve(plan: &Arc<Plan>, course: &Arc<Course>, share: Share) -> Result<Report, Error> {
     if !plan.cpus.is_empty() {
         let cpu = plan.cpus[share.thread % plan.cpus.len()];

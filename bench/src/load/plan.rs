@@ -85,7 +85,7 @@ pub enum Trust {
     /// Accepts any certificate, without verifying its signature. Skipping the verification saves the client
     /// a third of its work in a handshake and makes no difference to the server.
     #[default]
-    Nobody,
+    Any,
     /// Accepts certificates signed by the given authority (PEM) for the requested name.
     Authority(String),
 }

@@ -255,7 +255,7 @@ impl<D: Dial> Users<D> {
         sleep_until(self.course.instant(at).into()).await;
     }
 
-    /// Body of one user's task.
+    /// Runs the task of one user.
     async fn user(self: Rc<Self>, line: Rc<Line<D::Sender>>, number: usize) {
         let mut request = number % self.requests.len();
         self.prepare(&line).await;
@@ -359,7 +359,7 @@ impl<D: Dial> Users<D> {
         self.course.ask(due, now).map_or(Turn::Over, Turn::Ask)
     }
 
-    /// Clock of an open loop: wakes one waiting user for each request that falls due.
+    /// Runs the clock of an open loop: wakes a waiting user for each request that falls due.
     async fn tell_dues(self: Rc<Self>, mut dues: Dues, mut alarm: AsyncFd<Alarm>) {
         while !self.course.over(dues.next()) {
             let now = self.course.now();

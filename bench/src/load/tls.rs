@@ -77,7 +77,7 @@ fn trusting(
 ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
     let verifier = Verifier {
         authority: match trust {
-            Trust::Nobody => None,
+            Trust::Any => None,
             Trust::Authority(pem) => Some(authority(pem, provider)?),
         },
         provider: Arc::clone(provider),

@@ -107,8 +107,8 @@ fn failures(run: &Run) -> Vec<(Vec<&str>, Vec<&str>, &str)> {
     }
     let mut all: Vec<(Vec<&str>, Vec<&str>, &str)> = Vec::new();
     for (contenders, scenario, failure) in by_scenario {
-        let alike = |(who, _, why): &&mut (Vec<&str>, Vec<&str>, &str)| {
-            *who == contenders && *why == failure
+        let alike = |(cast, _, why): &&mut (Vec<&str>, Vec<&str>, &str)| {
+            *cast == contenders && *why == failure
         };
         match all.iter_mut().find(alike) {
             Some((_, scenarios, _)) => scenarios.push(scenario),

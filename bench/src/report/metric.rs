@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(of(Metric::Availability), "99.90 %");
         assert_eq!(of(Metric::PerDay), "86,400,000");
         assert_eq!(of(Metric::Extra("dom_content_loaded_ms")), "68.0 ms");
-        assert_eq!(Metric::Memory.of(&round()), None, "it was not taken");
+        assert_eq!(Metric::Memory.of(&round()), None, "no memory was measured");
         assert_eq!(Metric::Percentile("99").of(&round()), None);
     }
 

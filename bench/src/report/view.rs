@@ -147,12 +147,13 @@ impl<'r> View<'r> {
             .into_iter()
             .filter(|scenario| scenario.number(key).is_some())
         {
-            let others = scenario.parameters.iter().filter(|(name, _)| *name != key);
-            let others: BTreeMap<_, _> =
-                others.map(|(name, value)| (name.as_str(), value)).collect();
-            match groups.iter_mut().find(|(known, _)| *known == others) {
+            let remaining = scenario.parameters.iter().filter(|(name, _)| *name != key);
+            let remaining: BTreeMap<_, _> = remaining
+                .map(|(name, value)| (name.as_str(), value))
+                .collect();
+            match groups.iter_mut().find(|(known, _)| *known == remaining) {
                 Some((_, group)) => group.push(scenario),
-                None => groups.push((others, vec![scenario])),
+                None => groups.push((remaining, vec![scenario])),
             }
         }
         let by_key = |a: &&Scenario, b: &&Scenario| {

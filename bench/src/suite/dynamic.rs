@@ -12,7 +12,7 @@ use crate::site::Site;
 
 pub(super) const SUITE: Suite = Suite {
     name: "dynamic",
-    about: "Apache against nginx and others: a static page, a simple and a complex script",
+    about: "Apache, nginx and further servers: a static page, a simple and a complex script",
     as_published: false,
     lay_out,
 };

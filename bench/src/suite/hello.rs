@@ -8,7 +8,7 @@ use crate::rounds::Order;
 
 pub(super) const SUITE: Suite = Suite {
     name: "hello",
-    about: "The nine servers of 002 and others: a page of 228 bytes, 10 clients, no keep-alive",
+    about: "The nine servers of 002 and further servers: a page of 228 bytes, 10 clients, no keep-alive",
     as_published: true,
     lay_out,
 };

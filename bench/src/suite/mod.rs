@@ -276,10 +276,14 @@ impl Cast {
             return Some("the measurement is of other servers only".to_owned());
         }
         if let Some(ability) = self.needs.iter().find(|ability| !entry.can(**ability)) {
-            return Some(format!("it lacks the ability {ability}"));
+            return Some(format!("the contender lacks the ability {ability}"));
         }
-        (self.file_bytes > 0 && !entry.can_serve(self.file_bytes))
-            .then(|| format!("it cannot serve a file of {} bytes", self.file_bytes))
+        (self.file_bytes > 0 && !entry.can_serve(self.file_bytes)).then(|| {
+            format!(
+                "the contender cannot serve a file of {} bytes",
+                self.file_bytes
+            )
+        })
     }
 }
 

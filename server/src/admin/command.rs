@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_survives_its_line() {
+    fn a_formatted_command_is_parsed_back() {
         let hits = |format, site| Command::hits(format, site).unwrap();
         for (command, line) in [
             (Command::Reload, "reload"),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_refused() {
+    fn malformed_lines_are_refused() {
         for line in [
             "",
             "hits",

@@ -211,7 +211,7 @@ impl CertificateStatus {
         let _ = match self.stands_in {
             true => write!(
                 out,
-                "certificate for {names}: none yet, a self-signed one stands in"
+                "certificate for {names}: none yet, a self-signed certificate is served"
             ),
             false => write!(out, "certificate for {names}: {} days left", self.days_left),
         };
@@ -224,9 +224,9 @@ impl CertificateStatus {
             return;
         };
         let verb = match (renewal.next <= now, self.stands_in) {
-            (true, _) => "now being asked for".to_owned(),
-            (false, true) => format!("asked for at {}", format_utc(renewal.next)),
-            (false, false) => format!("renewed at {}", format_utc(renewal.next)),
+            (true, _) => "requested now".to_owned(),
+            (false, true) => format!("next request at {}", format_utc(renewal.next)),
+            (false, false) => format!("renewal at {}", format_utc(renewal.next)),
         };
         let _ = writeln!(out, ", {verb}");
         if let Some((at, failure)) = &renewal.failure {
@@ -267,10 +267,10 @@ impl DeploymentStatus {
             None => write!(out, "nothing is deployed"),
         };
         if !self.has_branch {
-            out.push_str(", the branch isn't there");
+            out.push_str(", the branch does not exist");
         }
         if self.is_running {
-            out.push_str(", being looked at");
+            out.push_str(", deployment under way");
         }
         out.push('\n');
         if let Some((at, why)) = &self.failure {
@@ -422,7 +422,7 @@ mod tests {
                     ..deployment
                 },
             ],
-            unmanaged_names: vec![("*".into(), "it is any name")],
+            unmanaged_names: vec![("*".into(), "a certificate cannot name every host")],
         }
     }
 
@@ -443,17 +443,17 @@ anthill 1.2.3, process 17, up 1 d 2 h, configuration 3 (anthill.toml)
   log lines lost           15
   datagrams lost           16
   refused calls            18
-certificate for a.org, b.org: 42 days left, renewed at 1970-01-02 00:00 UTC
-certificate for a.org, b.org: 42 days left, now being asked for
+certificate for a.org, b.org: 42 days left, renewal at 1970-01-02 00:00 UTC
+certificate for a.org, b.org: 42 days left, requested now
   failed at 1970-01-01 00:01 UTC: the \"order\" failed
-certificate for a.org, b.org: none yet, a self-signed one stands in, asked for at 1970-01-02 00:00 UTC
+certificate for a.org, b.org: none yet, a self-signed certificate is served, next request at 1970-01-02 00:00 UTC
 certificate for a.org, b.org: -1 days left, self-signed
 certificate for a.org, b.org: 42 days left
 certificates are renewed by another server on this state folder
 a.org is main of site.git: 0123456 since 1970-01-01 01:00 UTC
-a.org is main of site.git: nothing is deployed, the branch isn't there, being looked at
+a.org is main of site.git: nothing is deployed, the branch does not exist, deployment under way
   failed at 1970-01-01 00:02 UTC: no \"tree\"
-no certificate is asked for `*`: it is any name
+no certificate is asked for `*`: a certificate cannot name every host
 ";
         assert_eq!(example().text(), expected);
     }

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_clock_moves_only_by_advance() {
+    fn a_virtual_clock_moves_only_by_advance() {
         let clock = Clock::standing(1_795_199_954_900, format);
         assert_eq!((clock.millis(), clock.unix_ms()), (0, 1_795_199_954_900));
         assert_eq!(&clock.log_time(), b"[20/Nov/2026:18:39:14 +0000]");

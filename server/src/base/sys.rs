@@ -695,7 +695,9 @@ fn drop_thread_privileges(user: &UserIds) -> io::Result<()> {
     let root = Uid::from_raw(0);
     let returned = rustix::thread::set_thread_res_uid(root, root, root).is_ok();
     if !uid.is_root() && (returned || rustix::process::geteuid() != uid) {
-        return Err(io::Error::other("root could be regained after dropping it"));
+        return Err(io::Error::other(
+            "the process could become root again after dropping the privileges",
+        ));
     }
     Ok(())
 }
@@ -724,7 +726,7 @@ fn must_be_single_threaded() -> io::Result<()> {
     match fs::read_dir("/proc/self/task")?.count() {
         1 => Ok(()),
         many => Err(io::Error::other(format!(
-            "must run before other threads, and there are {many}"
+            "the process must have a single thread, but has {many}"
         ))),
     }
 }

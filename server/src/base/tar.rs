@@ -203,7 +203,7 @@ impl<R: Read> TarReader<R> {
                 };
             }
             if &block[257..265] != MAGIC {
-                return Err(invalid_data("a header that isn't tar"));
+                return Err(invalid_data("not a tar header"));
             }
             if number(&block[148..156])? != u64::from(sum(&block)) {
                 return Err(invalid_data("a header with a wrong checksum"));
@@ -239,7 +239,7 @@ impl<R: Read> TarReader<R> {
         let is_blank = block.iter().chain(&rest).all(|byte| *byte == 0);
         match is_blank && (rest.len() as u64) < most {
             true => Ok(()),
-            false => Err(invalid_data("something after its end")),
+            false => Err(invalid_data("data after the end of the archive")),
         }
     }
 
@@ -320,7 +320,7 @@ fn entry(block: &[u8; BLOCK], records: PaxRecords, maker: TarDialect) -> io::Res
     };
     let mut first = field(345, 155);
     if block[345..500].iter().any(|byte| *byte != 0) && maker != TarDialect::Git {
-        return Err(invalid_data("a name in two parts"));
+        return Err(invalid_data("a name split into two fields"));
     }
     if !first.is_empty() {
         first.push(b'/');
@@ -331,7 +331,7 @@ fn entry(block: &[u8; BLOCK], records: PaxRecords, maker: TarDialect) -> io::Res
         b'5' => TarEntryKind::Folder,
         _ => {
             return Err(invalid_data(
-                "an entry that is no file, folder or symbolic link",
+                "an entry that is not a file, folder or symbolic link",
             ));
         }
     };
@@ -339,7 +339,7 @@ fn entry(block: &[u8; BLOCK], records: PaxRecords, maker: TarDialect) -> io::Res
         .path
         .unwrap_or_else(|| [first, field(0, 100)].concat());
     if kind == TarEntryKind::Folder && name.pop_if(|last| *last == b'/').is_none() {
-        return Err(invalid_data("a folder without its slash"));
+        return Err(invalid_data("a name of a folder without a final slash"));
     }
     if !is_inside(&name) {
         return Err(invalid_data("a name that leads out of the folder"));
@@ -382,7 +382,7 @@ fn number(field: &[u8]) -> io::Result<u64> {
     let end = field.iter().position(|byte| !is_digit(byte));
     let (digits, rest) = field.split_at(end.unwrap_or(field.len()));
     if digits.is_empty() || rest.iter().any(|byte| !matches!(byte, 0 | b' ')) {
-        return Err(invalid_data("a field that isn't a number"));
+        return Err(invalid_data("a field that is not a number"));
     }
     let digit = |value: u64, byte: &u8| value * 8 + u64::from(byte - b'0');
     Ok(digits.iter().fold(0, digit))

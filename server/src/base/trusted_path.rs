@@ -106,7 +106,7 @@ impl fmt::Display for UntrustedPath {
             true => write!(f, "{at} belongs to {writer}"),
             false => write!(
                 f,
-                "{at} can be changed by {writer}, which could lead root elsewhere"
+                "{at} can be changed by {writer}, so the path could be redirected"
             ),
         }
     }
@@ -121,18 +121,21 @@ impl UntrustedPath {
     pub fn help(&self, needs: &str) -> String {
         let other = match (&self.lead.link, self.lead.is_entry) {
             (Some((link, _)), _) => {
-                format!("remove {} or name its target instead", link.display())
+                format!(
+                    "remove {} or use the path of the link's target",
+                    link.display()
+                )
             }
             (None, true) => format!("remove {} or use another path", self.lead.at.display()),
             (None, false) => {
-                "move it where only root and its owner can change the folders above it, \
-                              into /srv for example"
+                "move the file to a place such as /srv, where only root and the owner can change \
+                 the folders above"
                     .to_owned()
             }
         };
         match as_user(self.owner) {
             Some(command) if !self.lead.is_entry => {
-                format!("run it as the owner{needs}: {command}; or {other}")
+                format!("run the command as the owner{needs}: {command}; or {other}")
             }
             _ => other,
         }

@@ -264,7 +264,7 @@ impl FillTask {
         match self.resort().filter(|_| is_failure) {
             Some(old) => {
                 old.spare(self.cache().now_ms() + CACHE_FAILED_SECONDS * 1_000);
-                log::error!("{fault}; an old page is served meanwhile");
+                log::error!("{fault}; the cache serves an old page");
             }
             None => giving.give(PrivateOutcome::Answer(Err(fault))),
         }
@@ -290,7 +290,7 @@ impl FillTask {
             let path = place.path.escape_ascii();
             let (site, code) = (&place.site, status.0);
             log::error!(
-                "{site}{path}: the handler answered {code}; an old page is served meanwhile"
+                "{site}{path}: the handler responded with {code}; the cache serves an old page"
             );
             let reject = Reject {
                 status,

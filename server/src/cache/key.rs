@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_uri_one_key() {
+    fn equal_uris_have_one_key() {
         let key = |host: &str, path: &str, query: Option<&str>| {
             let query = query.map(str::as_bytes);
             CacheKey::new(7, host.as_bytes(), path.as_bytes(), query)
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_varies() {
+    fn keys_of_variants_follow_vary() {
         let mut vary = ResponseFields::new();
         vary.push(b"Vary", b"Accept, X-A");
         vary.push(b"vary", b"Accept-Language");

@@ -63,7 +63,7 @@ struct CacheBytesReservation {
 
 /// A variant's reference to the reservation of the variant's bytes.
 struct PageBytesHold(
-    #[allow(dead_code, reason = "it is there to be dropped")] Arc<CacheBytesReservation>,
+    #[allow(dead_code, reason = "the field is held for its drop only")] Arc<CacheBytesReservation>,
 );
 
 impl CacheBytesReservation {
@@ -96,7 +96,7 @@ impl CachedPage {
     /// Creates a page from a complete response. `now` is Unix time in seconds.
     #[allow(
         clippy::too_many_arguments,
-        reason = "the parts of a page, named at its one call"
+        reason = "each argument is a part of the page, and the only caller names the parts"
     )]
     pub fn new(
         place: Arc<CachedPageId>,

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_response_says() {
+    fn the_lifetime_follows_the_response() {
         let expires = format!("Expires: {LATER}");
         let dated = |time| format!("Date: {}", LATER.replace("50:37", time));
         let made = dated("49:47");
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_says() {
+    fn the_lifetime_follows_the_route() {
         #[rustfmt::skip] // A table reads better in columns.
         let table: &[(u16, &[&str], &str)] = &[
             (200, &[], "10+20+30"),
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked() {
+    fn a_request_with_credentials_needs_a_shared_response() {
         let authorized = RequestFacts {
             authorized: true,
             personal: false,
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_is_good_for() {
+    fn the_freshness_of_a_page_depends_on_its_age() {
         let lifetime = Lifetime {
             fresh: 10,
             while_revalidate: 5,

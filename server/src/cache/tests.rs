@@ -33,7 +33,7 @@ fn place(path: &str) -> Arc<CachedPageId> {
     })
 }
 
-const ANYBODY: PresentedRequest<'static> = PresentedRequest {
+const ANONYMOUS: PresentedRequest<'static> = PresentedRequest {
     fields: Fields(b""),
     secure: false,
     user: None,
@@ -43,7 +43,7 @@ const ANYBODY: PresentedRequest<'static> = PresentedRequest {
 
 fn page(path: &str, bytes: usize, ledger: &Arc<AtomicUsize>) -> Arc<CachedPage> {
     let content = vec![b'x'; bytes].into();
-    let (kind, place) = (ANYBODY.kind(), place(path));
+    let (kind, place) = (ANONYMOUS.kind(), place(path));
     let varied = Default::default();
     let status = Status::OK.into();
     Arc::new(CachedPage::new(
@@ -70,11 +70,14 @@ fn keep(cache: &Arc<PageCache>, path: &str, bytes: usize) {
 fn find(cache: &PageCache, path: &str) -> Option<Arc<CachedPage>> {
     let shard = cache.shard(path.as_bytes());
     let slot = shard.slots.get(path.as_bytes())?;
-    slot.pages.iter().find(|page| page.suits(&ANYBODY)).cloned()
+    slot.pages
+        .iter()
+        .find(|page| page.suits(&ANONYMOUS))
+        .cloned()
 }
 
 #[test]
-fn what_is_used_stays() {
+fn used_pages_are_kept() {
     let cache = cache();
     keep(&cache, "/used", 10_000);
     for nth in 0..500 {
@@ -102,7 +105,7 @@ fn what_is_used_stays() {
 
 /// Checks that a removed page counts until no client is being sent the page.
 #[test]
-fn what_is_being_sent_counts() {
+fn pages_being_sent_count_towards_the_budget() {
     let cache = cache();
     keep(&cache, "/a", 400_000);
     let sent = find(&cache, "/a").map(|page| page.variant.clone());
@@ -127,7 +130,7 @@ fn what_is_being_sent_counts() {
 }
 
 #[test]
-fn one_page_of_a_kind() {
+fn a_new_page_replaces_the_old_page() {
     let cache = cache();
     for _ in 0..1000 {
         keep(&cache, "/a", 100);
@@ -161,18 +164,18 @@ fn pages_age() {
 }
 
 #[test]
-fn one_leads_and_others_follow() {
+fn one_request_calls_the_handler_and_further_requests_follow() {
     let cache = cache();
     let place = place("/a");
     let joined = |asker: &PresentedRequest<'_>| cache.join(&place, asker, 0);
-    let JoinOutcome::Lead(fill, None) = joined(&ANYBODY) else {
-        panic!("nobody leads")
+    let JoinOutcome::Lead(fill, None) = joined(&ANONYMOUS) else {
+        panic!("the first request must call the handler")
     };
-    assert!(matches!(joined(&ANYBODY), JoinOutcome::Follow(..)));
+    assert!(matches!(joined(&ANONYMOUS), JoinOutcome::Follow(..)));
     // A request of another audience starts another call.
     let secure = PresentedRequest {
         secure: true,
-        ..ANYBODY
+        ..ANONYMOUS
     };
     assert!(matches!(joined(&secure), JoinOutcome::Lead(..)));
     let mut reader = FillReader::new(fill.clone());
@@ -189,7 +192,7 @@ fn one_leads_and_others_follow() {
     assert!(take(&mut reader, &mut out).is_pending());
     // A call invalidated meanwhile is neither stored nor joined.
     cache.invalidate(&place.key);
-    assert!(matches!(joined(&ANYBODY), JoinOutcome::Lead(..)));
+    assert!(matches!(joined(&ANONYMOUS), JoinOutcome::Lead(..)));
     let made = page("/a", 5, &cache.bytes);
     cache.settle(&fill, Some(&made), FillPhase::Done(made.clone()));
     assert!(find(&cache, "/a").is_none());
@@ -198,9 +201,9 @@ fn one_leads_and_others_follow() {
         std::task::Poll::Ready(FillRead::Bytes(2))
     );
     // Responses for one client alone are remembered for a while.
-    cache.remember_pass(&place.key, &ANYBODY.kind(), 0);
+    cache.remember_pass(&place.key, &ANONYMOUS.kind(), 0);
     assert!(matches!(
-        cache.join(&place, &ANYBODY, 9_999),
+        cache.join(&place, &ANONYMOUS, 9_999),
         JoinOutcome::Pass
     ));
     assert!(matches!(
@@ -208,7 +211,7 @@ fn one_leads_and_others_follow() {
         JoinOutcome::Lead(..)
     ));
     assert!(matches!(
-        cache.join(&place, &ANYBODY, 10_000),
+        cache.join(&place, &ANONYMOUS, 10_000),
         JoinOutcome::Follow(..)
     ));
 }

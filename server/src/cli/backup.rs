@@ -4,7 +4,7 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::control_client::{ControlResponse, ask_if_running};
@@ -18,58 +18,32 @@ use crate::hits::Hits;
 
 pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let to = typed.path("output").ok_or_else(|| {
-        OperatorError::new("`anthill backup` needs the file to write")
-            .help("anthill backup SITE -o file.tar.gz")
+        OperatorError::new("`anthill backup` needs the path of the archive")
+            .help("write anthill backup SITE -o file.tar.gz")
     })?;
     let config = config(typed, 1)?;
     let site = site(&config, &word(typed, 0)?)?;
     let name = first_name(site);
     let state = config.server.state.get_ref();
-    let command = Command::Hits {
-        format: HitsFormat::File,
-        site: Some(name.to_owned()),
-    };
-    let (hits, closed) = match ask_if_running(typed, 1, &command)? {
-        ControlResponse::Answer(text) => (Some(text.into_bytes()), None),
-        ControlResponse::NoServer => match load(state) {
-            Ok(hits) => (hits.written(name), None),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                (None, Some(state.join("hits")))
-            }
-            Err(error) => {
-                let what = format!("the hit counts in {}: {}", state.display(), reason(&error));
-                return Err(OperatorError::failure(what));
-            }
-        },
-        // Hit counts of a server that the user has run, if any.
-        ControlResponse::Closed(socket) => (
-            load(state).ok().and_then(|hits| hits.written(name)),
-            Some(socket),
-        ),
-    };
+    let (hits, closed) = hit_counts(typed, state, name)?;
     let hits = hits.filter(|text| !text.is_empty());
     if let Some(closed) = closed {
-        let lost = if hits.is_none() {
-            "hit counts are not saved and "
-        } else {
-            ""
-        };
-        let owner = owner_above(&closed);
-        super::print_message(&format!(
-            "warning: {lost}no running server can be asked: {owner}"
-        ));
+        warn_of_closed(&closed, hits.is_none().then_some("saved"));
     }
     let now = clock::unix_seconds_now();
     let saved = backup::save(site, hits.as_deref(), state, now, &to)?;
     for place in &saved.passed_over {
         let place = place.display();
-        super::print_message(&format!("warning: {place} is no file, and isn't in it"));
+        super::print_message(&format!(
+            "warning: {place} is not a regular file, folder or link, and is left out of the \
+             backup"
+        ));
     }
     for place in &saved.planted {
         let place = place.display();
         super::print_message(&format!(
-            "warning: {place} is a hard link that another user may have made to a file which that user \
-             may not read, and isn't in it"
+            "warning: {place} is left out of the backup: it is a hard link, and another user may \
+             have linked a file that the user cannot read"
         ));
     }
     let counts = if hits.is_some() { ", hit counts" } else { "" };
@@ -85,8 +59,8 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
     let now = clock::unix_seconds_now();
     if let Some(to) = typed.path("to") {
         if typed.operand_at(1).is_some() {
-            let what = "content goes to a site or to a folder, not to both";
-            return Err(OperatorError::new(what).help("leave out SITE, or --to"));
+            let what = "SITE and --to exclude each other";
+            return Err(OperatorError::new(what).help("remove SITE or --to"));
         }
         let restored = backup::unpack(archive, &to, now)?;
         return Ok(super::print_result(&told(&restored)));
@@ -102,7 +76,82 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
         Ok(site)
     })?;
     let mut text = told(&restored);
-    let closed = match (running, &restored.hits) {
+    let closed = serve_restored(
+        typed,
+        running,
+        &restored,
+        config.server.state.get_ref(),
+        name,
+        &mut text,
+    )?;
+    if let Some(closed) = closed {
+        warn_of_closed(&closed, restored.hits.is_some().then_some("restored"));
+        let place = config.path.as_ref().unwrap_or(&config.folder).display();
+        text.push_str(&format!(
+            "\nif a server is running, run: sudo anthill reload {place}"
+        ));
+    }
+    Ok(super::print_result(&text))
+}
+
+/// Returns the hit counts of a site from the running server, or from the state folder if no server runs.
+/// The second value is a path closed to the user, which may hide a running server or the hit counts.
+fn hit_counts(
+    typed: &ParsedArguments,
+    state: &Path,
+    name: &str,
+) -> Result<(Option<Vec<u8>>, Option<PathBuf>), OperatorError> {
+    let command = Command::Hits {
+        format: HitsFormat::File,
+        site: Some(name.to_owned()),
+    };
+    Ok(match ask_if_running(typed, 1, &command)? {
+        ControlResponse::Answer(text) => (Some(text.into_bytes()), None),
+        ControlResponse::NoServer => match load(state) {
+            Ok(hits) => (hits.written(name), None),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                (None, Some(state.join("hits")))
+            }
+            Err(error) => {
+                let what = format!(
+                    "cannot read the hit counts in {}: {}",
+                    state.display(),
+                    reason(&error)
+                );
+                return Err(OperatorError::failure(what));
+            }
+        },
+        // Hit counts of a server that the user has run, if any.
+        ControlResponse::Closed(socket) => (
+            load(state).ok().and_then(|hits| hits.written(name)),
+            Some(socket),
+        ),
+    })
+}
+
+/// Warns of a path closed to the user, which may hide a running server. `lost` tells in a participle why
+/// the hit counts are missing.
+fn warn_of_closed(closed: &Path, lost: Option<&str>) {
+    let lost = lost.map_or_else(String::new, |lost| {
+        format!("the hit counts are not {lost}, and ")
+    });
+    let owner = owner_above(closed);
+    super::print_message(&format!(
+        "warning: {lost}a running server cannot be reached: {owner}"
+    ));
+}
+
+/// Lets the running server serve the restored content, or restores the hit counts if no server runs.
+/// Returns a path closed to the user, which may hide a running server or the hit counts.
+fn serve_restored(
+    typed: &ParsedArguments,
+    running: ControlResponse,
+    restored: &backup::RestoreSummary,
+    state: &Path,
+    name: String,
+    text: &mut String,
+) -> Result<Option<PathBuf>, OperatorError> {
+    Ok(match (running, &restored.hits) {
         (ControlResponse::Answer(_), _) => {
             ask_if_running(typed, 2, &Command::Reload)?;
             let purge = Command::Purge {
@@ -110,43 +159,27 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
                 path: "/*".to_owned(),
             };
             ask_if_running(typed, 2, &purge)?;
-            text.push_str("\nthe running server has it; its hit counts stay as they are");
+            text.push_str("\nthe running server serves the content and keeps its hit counts");
             None
         }
-        (ControlResponse::NoServer, Some(hits)) => {
-            let state = config.server.state.get_ref();
-            match write_counts(state, &name, hits) {
-                Ok(()) => {
-                    text.push_str("\nthe hit counts are those of the backup");
-                    None
-                }
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    Some(state.join("hits"))
-                }
-                Err(error) => {
-                    let what = format!("the hit counts in {}: {}", state.display(), reason(&error));
-                    let what = format!("the content is restored, but not {what}");
-                    return Err(OperatorError::failure(what));
-                }
+        (ControlResponse::NoServer, Some(hits)) => match write_counts(state, &name, hits) {
+            Ok(()) => {
+                text.push_str("\nthe hit counts of the backup are restored");
+                None
             }
-        }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Some(state.join("hits"))
+            }
+            Err(error) => {
+                let what = format!("{}: {}", state.display(), reason(&error));
+                let what =
+                    format!("the content is restored, but writing the hit counts failed: {what}");
+                return Err(OperatorError::failure(what));
+            }
+        },
         (ControlResponse::NoServer, None) => None,
         (ControlResponse::Closed(socket), _) => Some(socket),
-    };
-    if let Some(closed) = closed {
-        let lost = if restored.hits.is_some() {
-            "hit counts are not restored and "
-        } else {
-            ""
-        };
-        let owner = owner_above(&closed);
-        super::print_message(&format!(
-            "warning: {lost}no running server can be told: {owner}"
-        ));
-        let place = config.path.as_ref().unwrap_or(&config.folder).display();
-        text.push_str(&format!("\nthen run: sudo anthill reload {place}"));
-    }
-    Ok(super::print_result(&text))
+    })
 }
 
 fn told(restored: &backup::RestoreSummary) -> String {
@@ -156,7 +189,7 @@ fn told(restored: &backup::RestoreSummary) -> String {
         text.push_str(&format!("\nnow in {}", folder.display()));
     }
     for kept in &restored.kept {
-        text.push_str(&format!("\nwhat was there is in {}", kept.display()));
+        text.push_str(&format!("\nthe old content is in {}", kept.display()));
     }
     text
 }
@@ -174,8 +207,8 @@ fn word(typed: &ParsedArguments, nth: usize) -> Result<String, OperatorError> {
     let word = typed.operand_at(nth).and_then(|word| word.to_str());
     let word = word.filter(|word| !word.contains(['\n', '\r', ' ']));
     word.map(str::to_owned).ok_or_else(|| {
-        OperatorError::new("SITE is no host name")
-            .help("a name of the site as the configuration has it")
+        OperatorError::new("SITE is not a host name")
+            .help("write a name of the site as in the configuration")
     })
 }
 
@@ -188,7 +221,7 @@ fn site<'c>(config: &'c Config, name: &str) -> Result<&'c SiteConfig, OperatorEr
     config.sites.iter().find(is_it).ok_or_else(|| {
         let names: Vec<&str> = config.sites.iter().map(first_name).collect();
         let what = format!("there is no site `{name}` in {}", config.shown);
-        OperatorError::new(what).help(format!("one of: {}", names.join(", ")))
+        OperatorError::new(what).help(format!("the sites are {}", names.join(", ")))
     })
 }
 

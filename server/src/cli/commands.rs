@@ -50,7 +50,7 @@ pub(super) static HELP: CommandOption = CommandOption {
     long: "help",
     short: Some('h'),
     value: None,
-    about: "Show what this command does",
+    about: "Show the help of the command",
 };
 
 const WHAT: Operand = Operand {
@@ -62,64 +62,66 @@ const CONTROL: CommandOption = CommandOption {
     long: "control",
     short: None,
     value: Some(("PATH", ValueKind::Paths)),
-    about: "The control socket, if it is not where it usually is",
+    about: "Path of the control socket, instead of the default",
 };
 const STATE: CommandOption = CommandOption {
     long: "state",
     short: None,
     value: Some(("DIR", ValueKind::Folders)),
-    about: "Keep certificates, keys and the like there",
+    about: "Folder for certificates, keys and other state",
 };
 const USER: CommandOption = CommandOption {
     long: "user",
     short: None,
     value: Some(("NAME", ValueKind::Any)),
-    about: "Drop to this account after binding (only root can)",
+    about: "Account to drop to after binding (only root can switch)",
 };
 const SERVE_OPTIONS: &[CommandOption] = &[
     CommandOption {
         long: "https",
         short: None,
         value: Some(("ADDR", ValueKind::Any)),
-        about: "Listen there for HTTPS (:8443, 127.0.0.1:443, off); may be repeated",
+        about: "Address for HTTPS (:8443, 127.0.0.1:443, off); may be repeated",
     },
     CommandOption {
         long: "http",
         short: None,
         value: Some(("ADDR", ValueKind::Any)),
-        about: "Listen there for plain HTTP (:8080, off); may be repeated",
+        about: "Address for plain HTTP (:8080, off); may be repeated",
     },
     CommandOption {
         long: "log",
         short: None,
         value: Some(("FILE", ValueKind::Paths)),
-        about: "The access log: a file, - (standard output), stderr or off",
+        about: "Access log: a file, - (standard output), stderr or off",
     },
     CommandOption {
         long: "workers",
         short: None,
         value: Some(("N", ValueKind::Any)),
-        about: "Worker threads, instead of one per core",
+        about: "Number of worker threads, instead of one per core",
     },
     USER,
     STATE,
     CONTROL,
 ];
-const CLIENT_DETAILS: &str = "The server is found by its control socket, which belongs to the \
-     configuration in the current folder, or to the folder or file that is named.";
+const CLIENT_DETAILS: &str = "The command finds the server by its control socket, which belongs \
+                              to the configuration in the current folder, or to the given folder \
+                              or file.";
 
 /// All commands, in the order of the help.
 pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "serve",
-        about: "Serve a folder, or what a configuration file says",
+        about: "Serve a folder or a configuration",
         details: &[
-            "With a folder (the current one if nothing is named) its anthill.toml is used; if it \
-             has none, the folder is served as it is: over HTTPS on port 8443 with a self-signed \
-             certificate that is made once and kept, and on port 8080 redirecting there.",
-            "Options change what the configuration says, and still do after a reload.",
-            "SIGTERM or SIGINT stop it when the requests under way are answered, a second one at \
-             once; SIGHUP reloads; SIGUSR1 reopens the log files.",
+            "For a folder (by default the current folder), the server reads its anthill.toml. A \
+             folder without the file is served over HTTPS on port 8443 with a self-signed \
+             certificate, made once and kept; port 8080 redirects to HTTPS.",
+            "Options override the configuration, also after a reload.",
+            "SIGTERM and SIGINT stop the server after the requests under way are answered, a \
+             second signal at once. SIGHUP reloads the configuration. SIGUSR1 reopens the log \
+             files.",
         ],
         operands: &[WHAT],
         options: SERVE_OPTIONS,
@@ -127,9 +129,9 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "check",
-        about: "Test a configuration without serving it",
+        about: "Test a configuration without serving",
         details: &[
-            "Says what is wrong, where, and what would be right; exit status 2 if anything is.",
+            "Prints each mistake with its place and a correction. The exit status is 2 after a mistake.",
         ],
         operands: &[WHAT],
         options: SERVE_OPTIONS,
@@ -137,10 +139,11 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "reload",
-        about: "Make the running server take its changed configuration",
+        about: "Apply the changed configuration",
         details: &[
-            "No connection is closed. Returns when every worker serves the new configuration; if \
-             something is wrong with it, says so, and the old one goes on serving.",
+            "No connection is closed. The command returns when every worker uses the new \
+             configuration. If the new configuration has a mistake, the command prints the \
+             mistake, and the server keeps the old configuration.",
             CLIENT_DETAILS,
         ],
         operands: &[WHAT],
@@ -149,7 +152,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "status",
-        about: "Show what the running server is doing",
+        about: "Print the state of the running server",
         details: &[CLIENT_DETAILS],
         operands: &[WHAT],
         options: &[
@@ -157,7 +160,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 long: "json",
                 short: None,
                 value: None,
-                about: "As JSON, for programs",
+                about: "Print JSON, for programs",
             },
             STATE,
             CONTROL,
@@ -166,10 +169,11 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "hits",
-        about: "Show how often the pages of a site were seen",
+        about: "Print hit counts of a site",
         details: &[
-            "Of SITE, by one of its names as the configuration has it, else of all: views by day \
-             (UTC) and by page, with those by bots and of assets apart.",
+            "SITE is a name of the site as written in the configuration; without SITE, all sites \
+             are counted. Views are listed by day (UTC) and by page, with separate figures for \
+             bots and assets.",
             CLIENT_DETAILS,
         ],
         operands: &[
@@ -185,7 +189,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 long: "json",
                 short: None,
                 value: None,
-                about: "As JSON, for programs",
+                about: "Print JSON, for programs",
             },
             STATE,
             CONTROL,
@@ -194,12 +198,12 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "purge",
-        about: "Forget pages that the page cache keeps",
+        about: "Remove pages from the page cache",
         details: &[
-            "SITE is one of the site's names as the configuration has it, PATH a path as it reads \
-             (not percent-encoded), whatever its query; with a * at its end, all that begin so: \
-             anthill purge example.org '/news/*'",
-            "Pages that are being made at this moment aren't kept either.",
+            "SITE is a name of the site as written in the configuration. PATH is a decoded path, \
+             and covers every query of the path. A path with * at the end covers all paths with \
+             the same beginning: anthill purge example.org '/news/*'",
+            "Responses that handlers are producing at the same moment are not stored either.",
             CLIENT_DETAILS,
         ],
         operands: &[
@@ -220,11 +224,11 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "backup",
-        about: "Save a site's content and hit counts into one file",
+        about: "Save a site's content and hit counts into a file",
         details: &[
-            "SITE is one of the site's names as the configuration has it. Saved are its root, the \
-             folders of its routes (root, cgi) and its hit counts; not the configuration, keys and \
-             certificates. The server may run meanwhile, or not.",
+            "SITE is a name of the site as written in the configuration. The archive contains the \
+             site's root, the folders of its routes (root, cgi) and its hit counts, but no \
+             configuration, keys or certificates. The server may be running or stopped.",
         ],
         operands: &[
             Operand {
@@ -239,7 +243,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 long: "output",
                 short: Some('o'),
                 value: Some(("FILE", ValueKind::Paths)),
-                about: "The archive (tar.gz) that is written; needed",
+                about: "Archive to write (tar.gz); required",
             },
             STATE,
             CONTROL,
@@ -248,13 +252,14 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "restore",
-        about: "Put a site's content back from a backup",
+        about: "Restore a site's content from a backup",
         details: &[
-            "Everything is unpacked beside the site's folders and verified before they change \
-             places; what was there is kept beside them as .NAME.before-restore-TIME. SITE is where \
-             it goes, if not to the site that it came from. With --to nothing of a site is touched.",
-            "A running server takes the new content at once. Its hit counts stay as they are: those \
-             of the backup are taken only when it doesn't run.",
+            "The archive is unpacked beside the site's folders and verified before the folders \
+             are exchanged. The old folders are kept beside the new folders as \
+             .NAME.before-restore-TIME. SITE is the site to restore, by default the site of the \
+             backup. With --to no site is changed.",
+            "A running server applies the new content at once and keeps its hit counts; the hit \
+             counts of the backup are restored only if the server is stopped.",
         ],
         operands: &[
             Operand {
@@ -274,7 +279,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 long: "to",
                 short: None,
                 value: Some(("FOLDER", ValueKind::Folders)),
-                about: "Unpack there instead; the folder must not be there yet",
+                about: "Unpack into a new folder instead of the site",
             },
             STATE,
             CONTROL,
@@ -284,7 +289,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "stop",
         about: "Stop the running server",
-        details: &["The requests under way are answered first.", CLIENT_DETAILS],
+        details: &["Requests under way are answered first.", CLIENT_DETAILS],
         operands: &[WHAT],
         options: &[STATE, CONTROL],
         run: control_client::stop,
@@ -293,8 +298,9 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         name: "passwd",
         about: "Set a user's password in a user file",
         details: &[
-            "The password is asked for twice at a terminal; otherwise it is one line of standard \
-             input. FILE is made if it is missing; it is what `users` of a route names.",
+            "On a terminal, the command asks twice for the password; otherwise it reads a line of \
+             standard input. A missing FILE is created. The key `users` of a route names the \
+             file.",
         ],
         operands: &[
             Operand {
@@ -318,12 +324,13 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "service",
-        about: "Start the server when the machine starts",
+        about: "Start the server when the machine boots",
         details: &[
-            "install writes and starts a service for the configuration in the current folder (or \
-             the one that is named): a unit where systemd runs, else for OpenRC, else an init \
-             script. It makes the account `anthill` if needed, and needs root. print shows what \
-             would be written, remove stops the service and removes it.",
+            "install writes and starts a service for the configuration in the current folder, or \
+             for the given folder or file: a systemd unit, an OpenRC script, or an init script, \
+             depending on the machine. If the account `anthill` does not exist, install creates \
+             it. print shows the text of the service. remove stops and removes the service. \
+             install and remove need root.",
         ],
         operands: &[
             Operand {
@@ -338,19 +345,19 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 long: "name",
                 short: None,
                 value: Some(("NAME", ValueKind::Any)),
-                about: "The service's name, if not anthill",
+                about: "Name of the service, instead of anthill",
             },
             CommandOption {
                 long: "user",
                 short: None,
                 value: Some(("NAME", ValueKind::Any)),
-                about: "The account that serves, if not anthill",
+                about: "Account of the server, instead of anthill",
             },
             CommandOption {
                 long: "init",
                 short: None,
                 value: Some(("SYSTEM", ValueKind::Words(&["systemd", "openrc", "sysv"]))),
-                about: "For this init system, instead of the one that runs here",
+                about: "Init system, instead of the init system of the machine",
             },
         ],
         run: service::run,
@@ -381,7 +388,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "version",
-        about: "Show the version",
+        about: "Print the version",
         details: &[],
         operands: &[],
         options: &[],
@@ -389,7 +396,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "help",
-        about: "Show what a command does",
+        about: "Print the help of a command",
         details: &[],
         operands: &[Operand {
             name: "COMMAND",

@@ -50,7 +50,62 @@ complete -o filenames -F _anthill anthill
 }
 
 fn bash_arm(arms: &mut String, command: &CommandSpec) {
-    let reply = |values: ValueKind| match values {
+    let _ = writeln!(arms, "    {})", command.name);
+    let with_value: Vec<(&CommandOption, ValueKind)> = command
+        .options()
+        .filter_map(|option| Some((option, option.value?.1)))
+        .collect();
+    if !with_value.is_empty() {
+        arms.push_str("        case $prev in\n");
+        for (option, values) in &with_value {
+            let _ = writeln!(
+                arms,
+                "        --{}) {}; return ;;",
+                option.long,
+                bash_reply(*values)
+            );
+        }
+        arms.push_str("        esac\n");
+    }
+    let options: Vec<String> = command.options().map(|o| format!("--{}", o.long)).collect();
+    let _ = writeln!(
+        arms,
+        "        if [[ $cur == -* ]]; then\n            \
+         mapfile -t COMPREPLY < <(compgen -W \"{}\" -- \"$cur\")\n            return\n        fi",
+        options.join(" ")
+    );
+    if !command.operands.is_empty() {
+        bash_operands(arms, command, &with_value);
+    }
+    arms.push_str("        ;;\n");
+}
+
+/// Writes the part of a command's arm that counts the operands before the cursor and completes the next.
+fn bash_operands(
+    arms: &mut String,
+    command: &CommandSpec,
+    with_value: &[(&CommandOption, ValueKind)],
+) {
+    let skip: Vec<String> = with_value
+        .iter()
+        .map(|(o, _)| format!("--{}", o.long))
+        .collect();
+    arms.push_str("        for (( i = 2; i < COMP_CWORD; i++ )); do\n");
+    arms.push_str("            case ${COMP_WORDS[i]} in\n");
+    if !skip.is_empty() {
+        let _ = writeln!(arms, "            {}) (( i += 1 )) ;;", skip.join("|"));
+    }
+    arms.push_str("            -*) ;;\n            *) (( operand += 1 )) ;;\n");
+    arms.push_str("            esac\n        done\n        case $operand in\n");
+    for (nth, operand) in command.operands.iter().enumerate() {
+        let _ = writeln!(arms, "        {nth}) {} ;;", bash_reply(operand.values));
+    }
+    arms.push_str("        esac\n");
+}
+
+/// Returns the bash command that fills COMPREPLY with values of the kind.
+fn bash_reply(values: ValueKind) -> String {
+    match values {
         ValueKind::Any => ":".to_owned(),
         ValueKind::Paths => r#"mapfile -t COMPREPLY < <(compgen -f -- "$cur")"#.to_owned(),
         ValueKind::Folders => r#"mapfile -t COMPREPLY < <(compgen -d -- "$cur")"#.to_owned(),
@@ -66,49 +121,7 @@ fn bash_arm(arms: &mut String, command: &CommandSpec) {
                 command_names()
             )
         }
-    };
-    let _ = writeln!(arms, "    {})", command.name);
-    let with_value: Vec<(&CommandOption, ValueKind)> = command
-        .options()
-        .filter_map(|option| Some((option, option.value?.1)))
-        .collect();
-    if !with_value.is_empty() {
-        arms.push_str("        case $prev in\n");
-        for (option, values) in &with_value {
-            let _ = writeln!(
-                arms,
-                "        --{}) {}; return ;;",
-                option.long,
-                reply(*values)
-            );
-        }
-        arms.push_str("        esac\n");
     }
-    let options: Vec<String> = command.options().map(|o| format!("--{}", o.long)).collect();
-    let _ = writeln!(
-        arms,
-        "        if [[ $cur == -* ]]; then\n            \
-         mapfile -t COMPREPLY < <(compgen -W \"{}\" -- \"$cur\")\n            return\n        fi",
-        options.join(" ")
-    );
-    if !command.operands.is_empty() {
-        let skip: Vec<String> = with_value
-            .iter()
-            .map(|(o, _)| format!("--{}", o.long))
-            .collect();
-        arms.push_str("        for (( i = 2; i < COMP_CWORD; i++ )); do\n");
-        arms.push_str("            case ${COMP_WORDS[i]} in\n");
-        if !skip.is_empty() {
-            let _ = writeln!(arms, "            {}) (( i += 1 )) ;;", skip.join("|"));
-        }
-        arms.push_str("            -*) ;;\n            *) (( operand += 1 )) ;;\n");
-        arms.push_str("            esac\n        done\n        case $operand in\n");
-        for (nth, operand) in command.operands.iter().enumerate() {
-            let _ = writeln!(arms, "        {nth}) {} ;;", reply(operand.values));
-        }
-        arms.push_str("        esac\n");
-    }
-    arms.push_str("        ;;\n");
 }
 
 /// Returns the script for zsh, to be stored as `_anthill` in a folder of `fpath`.

@@ -41,8 +41,8 @@ pub(super) fn hits(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         Some(site) => Command::hits(format, site),
     };
     let command = command.ok_or_else(|| {
-        OperatorError::new("SITE is no host name")
-            .help("a name of the site as the configuration has it")
+        OperatorError::new("SITE is not a host name")
+            .help("write a name of the site as in the configuration")
     })?;
     ask(typed, 1, &command, Some(Duration::from_secs(30)))
 }
@@ -52,8 +52,8 @@ pub(super) fn purge(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> 
     let words = word(0).zip(word(1));
     let command = words.and_then(|(site, path)| Command::purge(site, path));
     let command = command.ok_or_else(|| {
-        OperatorError::new("SITE and PATH must be UTF-8, and one line")
-            .help("anthill purge example.org '/news/*'")
+        OperatorError::new("SITE and PATH must be UTF-8, without line breaks")
+            .help("for example: anthill purge example.org '/news/*'")
     })?;
     ask(typed, 2, &command, Some(Duration::from_secs(30)))
 }
@@ -74,7 +74,9 @@ fn ask(
     let (path, stream) = connect(&sockets)?;
     let answer = exchange(stream, command, patience).map_err(|error| {
         let why = match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it doesn't answer".to_owned(),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                "no response within the timeout".to_owned()
+            }
             _ => reason(&error),
         };
         OperatorError::failure(format!("the server at {}: {why}", path.display()))
@@ -86,7 +88,7 @@ fn ask(
             Ok(ExitCode::FAILURE)
         }
         _ => Err(OperatorError::failure(format!(
-            "the server at {} broke off without an answer",
+            "the server at {} closed the connection without a response",
             path.display()
         ))),
     }
@@ -143,14 +145,15 @@ pub(super) fn ask_if_running(
         .and_then(|stream| exchange(stream, command, Some(Duration::from_secs(120))))
         .map_err(|error| {
             let what = format!("the server at {}: {}", path.display(), reason(&error));
-            OperatorError::failure(what).help("run this as the server's user, or as root (sudo)")
+            OperatorError::failure(what)
+                .help("run the command as the server's user, or as root (sudo)")
         })?;
     match said.split_once('\n') {
         Some(("ok", text)) => Ok(ControlResponse::Answer(text.to_owned())),
         Some((_, text)) => {
             let text = text.trim_end().trim_start_matches("error: ");
             Err(OperatorError::failure(format!(
-                "the running server: {text}"
+                "the running server refused the command: {text}"
             )))
         }
         None => Ok(ControlResponse::NoServer),
@@ -179,7 +182,8 @@ fn connect(sockets: &[PathBuf]) -> Result<(&Path, UnixStream), OperatorError> {
             "permission denied for the control socket {}",
             path.display()
         );
-        let help = "if the server runs there, ask as its user or as root (sudo)";
+        let help = "if the server uses the socket, run the command as the server's user or as \
+                    root (sudo)";
         return Err(OperatorError::failure(what).help(help));
     }
     let path = sockets
@@ -189,7 +193,9 @@ fn connect(sockets: &[PathBuf]) -> Result<(&Path, UnixStream), OperatorError> {
     Err(OperatorError::failure(format!(
         "no anthill is running with this configuration (no control socket at {path})"
     ))
-    .help("start one with `anthill serve`, or name the socket of another with --control PATH"))
+    .help(
+        "start a server with `anthill serve`, or give another control socket with --control PATH",
+    ))
 }
 
 fn exchange(

@@ -34,10 +34,10 @@ pub(super) fn overview() -> String {
         .collect();
     columns(&mut text, &rows);
     text.push_str(
-        "\nanthill serve          serves this folder on https://localhost:8443\n\
-         anthill serve DIR      serves that one\n\
-         anthill COMMAND --help tells more about a command\n\
-         anthill WORD           runs a program anthill-WORD, if there is one\n",
+        "\nanthill serve          serves the current folder on https://localhost:8443\n\
+         anthill serve DIR      serves the folder DIR\n\
+         anthill COMMAND --help prints the help of a command\n\
+         anthill WORD           runs the program anthill-WORD, if installed\n",
     );
     text
 }

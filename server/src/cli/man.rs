@@ -87,52 +87,53 @@ fn escape(text: &str) -> String {
 const TAIL: &str = r#".SH FILES
 .TP
 .I anthill.toml
-The configuration, looked for in the folder that is served.
+The configuration. anthill reads the file from the served folder.
 .TP
 .I /var/lib/anthill
-State of a server that root starts: the self\-signed certificate, ticket keys,
+State of a server started by root: the self\-signed certificate, ticket keys,
 the control socket.
 .TP
 .I ~/.local/state/anthill
-The same for everyone else.
+State of a server started by another user.
 .SH ENVIRONMENT
 .TP
 .B NO_COLOR
 If set, messages have no colours.
 .TP
 .BR XDG_STATE_HOME ", " STATE_DIRECTORY
-Where the state folder is.
+Location of the state folder.
 .TP
 .BR LISTEN_FDS ", " NOTIFY_SOCKET
-Sockets passed in, and the socket to say \(lqready\(rq to, as systemd does it.
+Listening sockets from systemd, and the socket for the readiness message.
 .SH SIGNALS
 .TP
 .BR SIGTERM ", " SIGINT
-Stop when the requests under way are answered; a second one stops at once.
+Stop after the requests under way are answered. A second signal stops the server
+at once.
 .TP
 .B SIGHUP
-Take the changed configuration.
+Apply the changed configuration.
 .TP
 .B SIGUSR1
 Reopen the log files.
 .SH EXIT STATUS
 .TP
 .B 0
-All went well.
+Success.
 .TP
 .B 1
-Something failed.
+Failure.
 .TP
 .B 2
-The command line or the configuration is wrong.
+Mistake in the command line or the configuration.
 .SH EXAMPLES
 .TP
 .B anthill serve
-Serves this folder on https://localhost:8443.
+Serves the current folder on https://localhost:8443.
 .TP
 .B anthill serve \-\-https :443 \-\-http :80 /srv/www
-Serves that one on the usual ports.
+Serves /srv/www on the standard ports.
 .TP
 .B anthill check && anthill reload
-Tries a changed configuration, then uses it.
+Tests a changed configuration, then applies the configuration.
 "#;

@@ -38,14 +38,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn command(word: OsString, arguments: Vec<OsString>) -> Result<ExitCode, OperatorError> {
     let Some(word) = word.to_str() else {
-        return Err(OperatorError::new("the command isn't UTF-8").help("see `anthill help`"));
+        return Err(OperatorError::new("the command is not UTF-8").help("see `anthill help`"));
     };
     match word {
         "-h" | "--help" => return Ok(print_result(&help::overview())),
         "-V" | "--version" => return Ok(print_result(&help::version())),
         _ if word.starts_with('-') => {
             return Err(OperatorError::new(format!("unknown option `{word}`"))
-                .help("options stand after their command; see `anthill help`"));
+                .help("options are written after the command; see `anthill help`"));
         }
         _ => {}
     }
@@ -71,10 +71,10 @@ fn unknown(word: &str) -> OperatorError {
         return error.help(format!("did you mean `anthill {meant}`?"));
     }
     if std::path::Path::new(word).exists() {
-        return error.help(format!("to serve it: anthill serve {word}"));
+        return error.help(format!("to serve the path: anthill serve {word}"));
     }
     error.help(format!(
-        "see `anthill help`; there is no program anthill-{word} either"
+        "see `anthill help`; a program anthill-{word} was not found either"
     ))
 }
 

@@ -95,13 +95,13 @@ fn one_of(values: ValueKind, value: &OsStr, name: &str) -> Result<(), OperatorEr
         Some(meant) => format!("did you mean `{meant}`?"),
         None => words.join(", "),
     };
-    Err(OperatorError::new(format!("`{value}` is no {name}")).help(help))
+    Err(OperatorError::new(format!("`{value}` is not a valid {name}")).help(help))
 }
 
 impl ParsedArguments {
     fn operand(&mut self, operand: OsString) -> Result<(), OperatorError> {
         let Some(expected) = self.command.operands.get(self.operands.len()) else {
-            let what = format!("`{}` is too much", operand.to_string_lossy());
+            let what = format!("unexpected argument `{}`", operand.to_string_lossy());
             return Err(OperatorError::new(what).help(format!("anthill {}", self.command.usage())));
         };
         one_of(expected.values, &operand, &expected.name.to_lowercase())?;
@@ -130,7 +130,7 @@ impl ParsedArguments {
     /// Returns all values of an option as text.
     pub(super) fn texts(&self, long: &str) -> Result<Vec<String>, OperatorError> {
         let text = |(_, value): &(&str, OsString)| {
-            let not_text = || OperatorError::new(format!("the value of `--{long}` isn't UTF-8"));
+            let not_text = || OperatorError::new(format!("the value of `--{long}` is not UTF-8"));
             value.to_str().map(str::to_owned).ok_or_else(not_text)
         };
         self.of(long).map(text).collect()

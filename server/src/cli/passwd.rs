@@ -50,7 +50,8 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         .map_err(|error| failed(file, &error))?;
     if users.old.is_none() && (made.st_uid, made.st_gid) == (0, 0) {
         super::print_message(&format!(
-            "made as root:root 0640: a server with user = \"anthill\" needs: chgrp anthill {}",
+            "the new file belongs to root:root with mode 0640; so that a server with user = \
+             \"anthill\" can read it, run: chgrp anthill {}",
             file.display()
         ));
     }
@@ -76,23 +77,25 @@ fn check_user(user: &str) -> Result<(), OperatorError> {
         return Ok(());
     }
     Err(
-        OperatorError::new(format!("`{}` is no name for a user", user.escape_debug()))
-            .help("one without colon, control characters or spaces around it"),
+        OperatorError::new(format!("`{}` is not a user name", user.escape_debug())).help(
+            "choose a name without colon and control characters, and without spaces at either end",
+        ),
     )
 }
 
 fn check_password(password: &str) -> Result<(), OperatorError> {
     if password.is_empty() {
-        return Err(OperatorError::failure("an empty password protects nothing"));
+        return Err(OperatorError::failure("the password is empty"));
     }
     if password.len() > PASSWORD_BYTES_MAX {
         let what = format!("the password is longer than {PASSWORD_BYTES_MAX} bytes");
-        return Err(OperatorError::failure(what).help("bcrypt would ignore the rest of it"));
+        return Err(OperatorError::failure(what)
+            .help("choose a shorter password, since bcrypt ignores further bytes"));
     }
     // RFC 7617 §2 forbids control characters, and clients can't send them.
     if password.chars().any(char::is_control) {
         return Err(OperatorError::failure(
-            "the password has control characters in it",
+            "the password contains control characters",
         ));
     }
     Ok(())
@@ -101,7 +104,7 @@ fn check_password(password: &str) -> Result<(), OperatorError> {
 /// Returns the line of a user, `user:$2y$10$…`.
 pub(super) fn line(user: &str, password: &str) -> Result<String, OperatorError> {
     let hash = users::hash_password(password.as_bytes());
-    let hash = hash.map_err(|_| OperatorError::failure("the password can't be hashed"))?;
+    let hash = hash.map_err(|_| OperatorError::failure("the password cannot be hashed"))?;
     Ok(format!("{user}:{hash}"))
 }
 
@@ -170,10 +173,10 @@ impl UserFile<'_> {
             && way.may_be_planted(stat).map_err(at)?
         {
             let what = format!(
-                "{} is a hard link that another user may have made to a file of root's",
+                "{} is a hard link, and another user may have linked a file of root",
                 path.display()
             );
-            let help = "remove it, and make a new file of users";
+            let help = "remove the link, and create a new user file";
             return Err(OperatorError::failure(what).help(help));
         }
         Ok(UserFile { path, way, old })
@@ -189,9 +192,9 @@ impl UserFile<'_> {
             .map_err(|error| failed(self.path, &error))?;
         let broken = |why: &str| OperatorError::failure(format!("{}: {why}", self.path.display()));
         if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(broken("this is too large for a file of users"));
+            return Err(broken("the file is too large for a user file"));
         }
-        String::from_utf8(bytes).map_err(|_| broken("this is no text, so no file of users"))
+        String::from_utf8(bytes).map_err(|_| broken("the file is not UTF-8 text"))
     }
 
     /// Replaces the file atomically. A server that reads the file meanwhile sees the old or the new text.
@@ -243,7 +246,7 @@ impl UserFile<'_> {
 fn ask() -> Result<String, OperatorError> {
     let stdin = io::stdin();
     let no_input = |error: io::Error| {
-        OperatorError::failure(format!("the password can't be read: {}", reason(&error)))
+        OperatorError::failure(format!("cannot read the password: {}", reason(&error)))
     };
     if !stdin.is_terminal() {
         let mut password = String::new();
@@ -257,11 +260,12 @@ fn ask() -> Result<String, OperatorError> {
         return Ok(password);
     }
     let first = typed_unseen("New password: ").map_err(no_input)?;
-    let second = typed_unseen("The same again: ").map_err(no_input)?;
+    let second = typed_unseen("Repeat the password: ").map_err(no_input)?;
     if first == second {
         Ok(first)
     } else {
-        Err(OperatorError::failure("the two passwords differ").help("nothing was changed"))
+        Err(OperatorError::failure("the two passwords differ")
+            .help("nothing was changed; run the command again"))
     }
 }
 
@@ -299,7 +303,7 @@ pub(super) fn read_keys(input: &mut impl Read) -> io::Result<String> {
         }
         match key[0] {
             b'\n' | b'\r' => break,
-            0x03 | 0x04 => return Err(io::Error::other("given up")),
+            0x03 | 0x04 => return Err(io::Error::other("cancelled")),
             0x15 => line.clear(),
             0x08 | 0x7f => {
                 // Removes a whole UTF-8 character, including continuation bytes.
@@ -309,5 +313,5 @@ pub(super) fn read_keys(input: &mut impl Read) -> io::Result<String> {
             _ => {}
         }
     }
-    String::from_utf8(line).map_err(|_| io::Error::other("it isn't UTF-8"))
+    String::from_utf8(line).map_err(|_| io::Error::other("the password is not UTF-8"))
 }

@@ -19,8 +19,8 @@ pub(super) fn options(typed: &ParsedArguments) -> Result<ServeOptions, OperatorE
                 .ok()
                 .filter(|number| (1..=1_024).contains(number));
             Some(number.ok_or_else(|| {
-                OperatorError::new(format!("--workers: `{text}` is no number of threads"))
-                    .help("between 1 and 1024, or auto for one per core")
+                OperatorError::new(format!("--workers: `{text}` is not a number of threads"))
+                    .help("write a number between 1 and 1024, or auto for one thread per core")
             })?)
         }
         _ => None,

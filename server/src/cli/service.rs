@@ -37,8 +37,8 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     if name.is_empty() || name.starts_with('-') || !name.bytes().all(plain) {
         return Err(
-            OperatorError::new(format!("`{name}` is no name for a service"))
-                .help("letters, digits, hyphens"),
+            OperatorError::new(format!("`{name}` is not a name of a service"))
+                .help("use letters, digits, hyphens and underscores"),
         );
     }
     let user = typed.text("user")?;
@@ -62,8 +62,7 @@ fn need_root(what: &str) -> Result<(), OperatorError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    Err(OperatorError::failure(format!("only root can {what}"))
-        .help("the same with sudo before it"))
+    Err(OperatorError::failure(format!("only root can {what}")).help("run the command with sudo"))
 }
 
 /// Supported init systems.
@@ -184,7 +183,7 @@ impl ServiceDefinition {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         if user.is_empty() || user.starts_with('-') || !user.bytes().all(plain) {
             return Err(OperatorError::new(format!(
-                "`{user}` is no name of an account"
+                "`{user}` is not a name of an account"
             )));
         }
         let program = std::env::current_exe().map_err(|error| {
@@ -196,8 +195,10 @@ impl ServiceDefinition {
                 .to_str()
                 .is_some_and(|path| !path.contains(char::is_control));
             if !one_line {
-                let what = format!("{} can't be named in a service", path.display());
-                return Err(OperatorError::new(what).help("a path in UTF-8, without line breaks"));
+                let what = format!("{} cannot be written into a service file", path.display());
+                return Err(
+                    OperatorError::new(what).help("choose a path in UTF-8 without line breaks")
+                );
             }
         }
         let service = ServiceDefinition {
@@ -251,19 +252,20 @@ impl ServiceDefinition {
         }
         if self.init == InitSystem::Systemd && self.target.starts_with("/tmp") {
             return Err(
-                OperatorError::new("what lies below /tmp is gone after a restart")
-                    .help("move it to /srv, for example"),
+                OperatorError::new("files below /tmp are lost when the machine restarts")
+                    .help("move the configuration and the content, for example to /srv"),
             );
         }
         self.must_be_roots_own()?;
         let account = UnixAccount::find(&self.user);
         if let Some(stop) = account.and_then(|account| account.stopped_at(&self.program, 1)) {
             let (program, user, stop) = (self.program.display(), &self.user, stop.display());
-            return Err(
-                OperatorError::new(format!("user `{user}` can't run {program}: {stop}")).help(
-                    format!("install {program} /usr/local/bin, and run that one"),
-                ),
-            );
+            return Err(OperatorError::new(format!(
+                "user `{user}` cannot run {program}: {stop} is closed to the user"
+            ))
+            .help(format!(
+                "run install {program} /usr/local/bin, and use the installed program"
+            )));
         }
         Ok(())
     }
@@ -284,14 +286,16 @@ impl ServiceDefinition {
             let shown = way.path();
             let shown = shown.display();
             way.must_be_controlled_by(0).map_err(|error| {
-                let help =
-                    format!("move {shown} to where root alone can write: /usr/local/bin, /etc");
+                let help = format!(
+                    "move {shown} to a folder that only root can change, such as /usr/local/bin \
+                     or /etc"
+                );
                 OperatorError::failure(error.to_string()).help(help)
             })?;
             let stat = way.stat().map_err(failed)?;
             if stat.is_some_and(|stat| stat.st_uid != 0 || stat.st_mode & 0o022 != 0) {
                 let what =
-                    format!("the service starts as root, and other users can change {shown}");
+                    format!("the service starts as root, but other users can change {shown}");
                 let help = format!("chown root {shown} && chmod go-w {shown}");
                 return Err(OperatorError::failure(what).help(help));
             }
@@ -410,7 +414,7 @@ fn shell_quoted(word: &str) -> String {
 fn install(service: &ServiceDefinition) -> Result<ExitCode, OperatorError> {
     if service.makes_user {
         make_user(&service.user)?;
-        super::print_message(&format!("made the account {}", service.user));
+        super::print_message(&format!("created the account {}", service.user));
     }
     service.check()?;
     let file = service.init.file(&service.name);
@@ -422,13 +426,13 @@ fn install(service: &ServiceDefinition) -> Result<ExitCode, OperatorError> {
         if !run_aloud(&command) {
             let what = format!("`{}` failed", command.join(" "));
             return Err(OperatorError::failure(what).help(format!(
-                "{} is written; once that command works, the service is there",
+                "{} is written; correct the cause of the failure, and run the command by hand",
                 file.display()
             )));
         }
     }
     Ok(super::print_result(&format!(
-        "{} serves {} now and after every start of the machine ({})",
+        "{} serves {} now and after each boot ({})",
         service.name,
         service.target.display(),
         service.init
@@ -439,7 +443,7 @@ fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
     let file = init.file(name);
     if !file.exists() {
         let what = format!(
-            "there is no service {name}: {} doesn't exist",
+            "the service {name} is not installed: {} does not exist",
             file.display()
         );
         return Err(OperatorError::failure(what));
@@ -451,7 +455,8 @@ fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
             "{} was not written by `anthill service install`",
             file.display()
         );
-        return Err(OperatorError::failure(what).help("remove it by hand if it is yours"));
+        return Err(OperatorError::failure(what)
+            .help("if the service is no longer needed, remove the file by hand"));
     }
     let (before, after) = init.remove_commands(name);
     for command in &before {
@@ -466,7 +471,7 @@ fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
         run_aloud(command);
     }
     let text = format!(
-        "removed {}; the account and the state folder stay",
+        "removed {}; the account and the state folder are kept",
         file.display()
     );
     Ok(super::print_result(&text))
@@ -505,8 +510,8 @@ fn make_user(user: &str) -> Result<(), OperatorError> {
     match UnixAccount::find(user) {
         Some(_) => Ok(()),
         None => Err(
-            OperatorError::failure(format!("the account {user} could not be made"))
-                .help("make it by hand, or name another one with --user"),
+            OperatorError::failure(format!("the account {user} could not be created"))
+                .help("create the account by hand, or name another account with --user"),
         ),
     }
 }

@@ -30,7 +30,7 @@ fn refused(command: &str, words: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_typed_is_taken_apart() {
+fn operands_and_options_are_parsed() {
     let serve = typed(
         "serve",
         &["--https", ":1", "dir", "--https=:2", "--workers", "2"],
@@ -44,7 +44,7 @@ fn what_is_typed_is_taken_apart() {
     assert!(status.has("json"));
     assert!(
         typed("passwd", &["-h"]).unwrap().has("help"),
-        "help whatever is missing"
+        "`--help` needs no operands"
     );
     assert_eq!(
         typed("serve", &["--", "--dir"]).unwrap().path_at(0),
@@ -53,7 +53,7 @@ fn what_is_typed_is_taken_apart() {
 }
 
 #[test]
-fn mistakes_are_answered() {
+fn mistakes_have_a_message_and_a_correction() {
     let table: &[(&str, &[&str], &str)] = &[
         (
             "serve",
@@ -73,7 +73,7 @@ fn mistakes_are_answered() {
         (
             "serve",
             &["a", "b"],
-            "error: `b` is too much\nhelp: anthill serve [OPTIONS] [DIR|FILE]",
+            "error: unexpected argument `b`\nhelp: anthill serve [OPTIONS] [DIR|FILE]",
         ),
         (
             "passwd",
@@ -83,17 +83,17 @@ fn mistakes_are_answered() {
         (
             "service",
             &["instal"],
-            "error: `instal` is no action\nhelp: did you mean `install`?",
+            "error: `instal` is not a valid action\nhelp: did you mean `install`?",
         ),
         (
             "service",
             &["print", "--init", "upstart"],
-            "error: `upstart` is no init\nhelp: systemd, openrc, sysv",
+            "error: `upstart` is not a valid init\nhelp: systemd, openrc, sysv",
         ),
         (
             "completions",
             &["tcsh"],
-            "error: `tcsh` is no shell\nhelp: bash, zsh, fish",
+            "error: `tcsh` is not a valid shell\nhelp: bash, zsh, fish",
         ),
         (
             "status",
@@ -114,7 +114,7 @@ fn mistakes_are_answered() {
 }
 
 #[test]
-fn the_table_is_sound() {
+fn the_table_of_commands_is_consistent() {
     for command in COMMANDS {
         assert!(!command.about.ends_with('.'), "{}", command.name);
         let longs: Vec<&str> = command.options().map(|option| option.long).collect();
@@ -167,7 +167,7 @@ fn taken_by(tool: &str, arguments: &[&str], text: &str) -> Option<String> {
 }
 
 #[test]
-fn the_manual_page_is_clean() {
+fn the_manual_page_passes_mandoc() {
     let page = man::page();
     assert!(page.contains(".SH COMMANDS\n"));
     assert!(page.contains("\\fB\\-\\-https\\fR \\fIADDR\\fR"));
@@ -177,7 +177,7 @@ fn the_manual_page_is_clean() {
 }
 
 #[test]
-fn completions_are_right_syntax() {
+fn shells_accept_the_completions() {
     for (shell, text) in [
         ("bash", completions::bash()),
         ("zsh", completions::zsh()),
@@ -199,7 +199,7 @@ fn completions_are_right_syntax() {
 }
 
 #[test]
-fn bash_completes() {
+fn bash_completes_commands_options_and_values() {
     let ask = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         let script = format!(
@@ -259,7 +259,7 @@ fn a_password_is_hashed_as_apache_does() {
 }
 
 #[test]
-fn keys_make_a_line() {
+fn a_password_is_read_key_by_key() {
     let typed = |keys: &[u8]| passwd::read_keys(&mut &*keys);
     assert_eq!(typed(b"abc\n").unwrap(), "abc");
     assert_eq!(typed("aü\u{7f}b\r".as_bytes()).unwrap(), "ab");
@@ -317,7 +317,7 @@ fn answering(
 }
 
 #[test]
-fn the_running_server_is_asked() {
+fn commands_are_sent_to_the_running_server() {
     let ask = |command: &str, words: &[&str], answer| {
         let (_folder, path, server) = answering(answer);
         let mut words = words.to_vec();
@@ -338,12 +338,12 @@ fn the_running_server_is_asked() {
         outcome
             .unwrap_err()
             .to_string()
-            .contains("broke off without an answer")
+            .contains("closed the connection without a response")
     );
 }
 
 #[test]
-fn nobody_is_running() {
+fn a_missing_server_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let ask = || {
@@ -364,7 +364,7 @@ fn nobody_is_running() {
 }
 
 #[test]
-fn colours_mark_the_first_words() {
+fn colours_mark_labels_and_carets() {
     let text = "error: x\n --> f:1:1\n  |\n1 | a^b\n  | ^^\nhelp: y";
     assert_eq!(paint(text, false), text);
     let painted = paint(text, true);

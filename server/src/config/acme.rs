@@ -65,7 +65,7 @@ pub struct EabConfig {
 
 impl std::fmt::Debug for EabConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Eab({})", self.kid) // the key is nobody's to see
+        write!(f, "Eab({})", self.kid) // the key is secret
     }
 }
 
@@ -130,17 +130,17 @@ fn certified(site: &SiteConfig) -> impl Iterator<Item = &str> {
 /// Returns the reason why no directory validates a name, or `None` for a valid name.
 fn unfit(name: &str) -> Option<&'static str> {
     if name == "*" {
-        return Some("it stands for any name");
+        return Some("a certificate cannot name every host");
     }
     if name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() {
-        return Some("it is an address");
+        return Some("certificates for IP addresses are not requested");
     }
     let host = name.strip_prefix("*.").unwrap_or(name);
     let Some((_, last)) = host.rsplit_once('.') else {
-        return Some("it is a local name");
+        return Some("no public authority certifies a local name");
     };
     let local = LOCAL.contains(&last) || host.ends_with(".home.arpa");
-    local.then_some("it is a local name")
+    local.then_some("no public authority certifies a local name")
 }
 
 /// Top-level names reserved for local use (RFC 6761, 6762, 7686, 8375, 9476, and the name that ICANN
@@ -208,7 +208,7 @@ pub(super) fn acme(item: KeyedValue<'_, '_>) -> Result<AcmeConfig, OperatorError
     if let Some(email) = &email
         && !is_address(email.get_ref())
     {
-        let what = format!("`{}` is no mail address", email.get_ref());
+        let what = format!("`{}` is not an e-mail address", email.get_ref());
         let help = "for example \"me@example.org\"";
         return Err(table.source().error(email.span(), what, help));
     }
@@ -225,13 +225,13 @@ pub(super) fn acme(item: KeyedValue<'_, '_>) -> Result<AcmeConfig, OperatorError
     let challenge = match (challenge, &hook) {
         (None, Some(_)) => Some(ChallengeType::Dns01),
         (Some(ChallengeType::Dns01), None) => {
-            let help = "add hook = \"…\", a program that is run as `hook present NAME VALUE` and \
-                        `hook cleanup NAME VALUE`";
+            let help = "add hook = \"…\", the path of a program; the server calls it as `hook \
+                        present NAME VALUE` and `hook cleanup NAME VALUE`";
             return Err(table.lacks("dns-01 needs a `hook`", help));
         }
         (Some(other), Some(hook)) if other != ChallengeType::Dns01 => {
-            let what = format!("a `hook` has nothing to do in {}", other.name());
-            let help = "challenge = \"dns-01\", or no hook";
+            let what = format!("`hook` is not used by the challenge {}", other.name());
+            let help = "write challenge = \"dns-01\", or remove `hook`";
             return Err(table.source().error(hook.span(), what, help));
         }
         (challenge, _) => challenge,
@@ -252,7 +252,7 @@ pub(super) fn acme(item: KeyedValue<'_, '_>) -> Result<AcmeConfig, OperatorError
 
 fn is_address(email: &str) -> bool {
     let parts = email.split_once('@');
-    parts.is_some_and(|(who, host)| !who.is_empty() && host.contains('.'))
+    parts.is_some_and(|(user, host)| !user.is_empty() && host.contains('.'))
         && email.chars().all(|c| c.is_ascii_graphic())
 }
 
@@ -269,9 +269,12 @@ fn directory(item: &KeyedValue<'_, '_>) -> Result<String, OperatorError> {
     }
     let help = match suggest(text, DIRECTORIES.iter().map(|(word, _)| *word)) {
         Some(meant) => format!("did you mean \"{meant}\"?"),
-        None => "\"letsencrypt\", \"letsencrypt-staging\", or a URL with https://".to_owned(),
+        None => "write \"letsencrypt\", \"letsencrypt-staging\" or a URL with https://".to_owned(),
     };
-    Err(item.refuse(format!("`{text}` is no directory"), help))
+    Err(item.refuse(
+        format!("`{text}` is not the URL of an ACME directory"),
+        help,
+    ))
 }
 
 fn eab(item: KeyedValue<'_, '_>) -> Result<EabConfig, OperatorError> {
@@ -281,15 +284,15 @@ fn eab(item: KeyedValue<'_, '_>) -> Result<EabConfig, OperatorError> {
     let (Some(kid), Some(key)) = (kid, key) else {
         return Err(table.lacks(
             "external account binding needs both `kid` and `key`",
-            "eab = { kid = \"…\", key = \"…\" }, as your CA shows them",
+            "write eab = { kid = \"…\", key = \"…\" } with the values from your CA",
         ));
     };
     let Some(bytes) = base64url(key.get_ref()).filter(|bytes| bytes.len() >= EAB_KEY_BYTES_MIN)
     else {
-        let help = "base64url as the CA gave it, at least 16 bytes";
+        let help = "copy the whole key from the CA: base64url, at least 16 bytes";
         return Err(table
             .source()
-            .error(key.span(), "this is no key for `eab`", help));
+            .error(key.span(), "`key` of `eab` is not a valid key", help));
     };
     table.finish()?;
     Ok(EabConfig { kid, key: bytes })
@@ -331,14 +334,14 @@ pub(super) fn refuse_impossible(
     let at_acme = |what: &str, help: &str| Err(source.error(acme.span.clone(), what, help));
     if server.https.is_empty() {
         return at_acme(
-            "certificates are of no use without https",
-            "give `https` in [server] an address, or leave `acme` out",
+            "`acme` requests certificates, but the server has no https address",
+            "give `https` in [server] an address, or remove `acme`",
         );
     }
     if acme.challenge == Some(ChallengeType::Http01) && server.http.is_empty() {
         return at_acme(
-            "http-01 needs plain HTTP",
-            "give `http` in [server] an address, or take another challenge",
+            "the challenge http-01 needs plain HTTP",
+            "give `http` in [server] an address, or choose another challenge",
         );
     }
     if acme.challenge == Some(ChallengeType::Dns01) {
@@ -348,11 +351,11 @@ pub(super) fn refuse_impossible(
         let wildcard = |name: &&Spanned<String>| name.get_ref().starts_with("*.");
         if let Some(name) = site.names.iter().find(wildcard) {
             let what = format!(
-                "a certificate for `{}` can be had by dns-01 alone",
+                "only the challenge dns-01 can validate `{}`",
                 name.get_ref()
             );
-            let help = "acme = { challenge = \"dns-01\", hook = \"…\" }, names without `*`, or a \
-                        `certificate` of the site's own";
+            let help = "write acme = { challenge = \"dns-01\", hook = \"…\" }, use names without \
+                        `*`, or give the site its own `certificate`";
             return Err(source.error(name.span(), what, help));
         }
     }

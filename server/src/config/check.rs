@@ -54,7 +54,7 @@ fn account(config: &Config) -> Result<Option<UnixAccount>, OperatorError> {
     let name = user.get_ref();
     let Some(account) = UnixAccount::find(name) else {
         let what = format!("there is no user `{name}` on this machine");
-        let help = format!("make one: useradd --system {name}");
+        let help = format!("create the account: useradd --system {name}");
         return Err(config.point(user.span(), what, help));
     };
     let us = rustix::process::geteuid();
@@ -64,12 +64,8 @@ fn account(config: &Config) -> Result<Option<UnixAccount>, OperatorError> {
     if us.as_raw() == account.uid {
         return Ok(None);
     }
-    let what = format!("only root can become `{name}`");
-    Err(config.point(
-        user.span(),
-        what,
-        "start anthill as root, or leave `user` out",
-    ))
+    let what = format!("only root can switch to the account `{name}`");
+    Err(config.point(user.span(), what, "start anthill as root, or remove `user`"))
 }
 
 struct Checker<'c> {
@@ -87,8 +83,8 @@ impl Checker<'_> {
             for (status, page) in &site.errors {
                 let path = root.get_ref().join(page.get_ref());
                 if !path.is_file() {
-                    let what = format!("there is no page {}", path.display());
-                    let help = format!("make it, or leave {status} out of `errors`");
+                    let what = format!("the error page {} does not exist", path.display());
+                    let help = format!("create the page, or remove {status} from `errors`");
                     return Err(self.config.point(page.span(), what, help));
                 }
             }
@@ -141,15 +137,17 @@ impl Checker<'_> {
         let (span, what, help) = match (server.https.is_empty(), site.http) {
             (true, _) => (
                 client_ca.span(),
-                format!("{name} demands client certificates, but the server has no https address"),
-                "give `https` of [server] an address, or leave `client_ca` out and use `users` or `allow` of a route",
+                format!("{name} requires client certificates, but the server has no https address"),
+                "give `https` in [server] an address, or remove `client_ca` and protect routes \
+                 with `users` or `allow`",
             ),
             (false, PlainHttp::Serve) if !server.http.is_empty() => (
                 site.http_span.clone(),
                 format!(
-                    "{name} demands client certificates, but http = \"serve\" serves it without them"
+                    "{name} requires client certificates, but http = \"serve\" serves the site \
+                     without TLS"
                 ),
-                "leave `http` out, so that plain HTTP only redirects to https, or leave `client_ca` out",
+                "remove `http`, so that plain HTTP only redirects to https, or remove `client_ca`",
             ),
             _ => return Ok(()),
         };
@@ -162,7 +160,7 @@ impl Checker<'_> {
         if !metadata.is_dir() {
             let what = format!("{} is a file, not a folder", folder.get_ref().display());
             let parent = folder.get_ref().parent().unwrap_or(Path::new("/"));
-            let help = format!("the folder that it lies in: {}", parent.display());
+            let help = format!("name the folder of the file: {}", parent.display());
             return Err(self.config.point(folder.span(), what, help));
         }
         self.allowed(folder, 4 | 1, "read")
@@ -175,9 +173,9 @@ impl Checker<'_> {
             return Ok(());
         }
         let shown = git.folder.get_ref().display();
-        let what = format!("{shown} is a repository, and not a folder of them");
+        let what = format!("{shown} is a repository, not a folder of repositories");
         let parent = git.folder.get_ref().parent().unwrap_or(Path::new("/"));
-        let help = format!("the folder that it lies in: {}", parent.display());
+        let help = format!("name the folder of the repository: {}", parent.display());
         Err(self.config.point(git.folder.span(), what, help))
     }
 
@@ -191,11 +189,14 @@ impl Checker<'_> {
         let refused = match inspect_root(root) {
             Ok(RootState::Nothing | RootState::EmptyFolder | RootState::Deployed(_)) => None,
             Ok(RootState::Foreign) => Some((
-                format!("{shown} holds files that no deployment has put there"),
-                format!("move it away: mv {shown} {shown}.before"),
+                format!("{shown} holds files that did not come from a deployment"),
+                format!("move the files away: mv {shown} {shown}.before"),
             )),
             Ok(RootState::Link(to)) => Some((
-                format!("{shown} is a link to {}, and not one of ours", to.display()),
+                format!(
+                    "{shown} is a link to {}, which is not a deployed tree",
+                    to.display()
+                ),
                 format!("remove the link: rm {shown}"),
             )),
             Err(error) => Some((format!("{shown}: {}", reason(&error)), String::new())),
@@ -206,8 +207,8 @@ impl Checker<'_> {
         let above = root.parent().unwrap_or(Path::new("/")).to_owned();
         let above = Spanned::new(span(), above);
         if !self.metadata(&above, "folder")?.is_dir() {
-            let what = format!("{} is no folder", above.get_ref().display());
-            let help = "a root is put into a folder";
+            let what = format!("{} is not a folder", above.get_ref().display());
+            let help = "deployments need a folder above the root";
             return Err(self.config.point(span(), what, help));
         }
         // A deployment makes the new tree and the new link in the folder above the root.
@@ -225,10 +226,10 @@ impl Checker<'_> {
         if let Some(repository) = git_folder(&named) {
             return self.allowed(&Spanned::new(span, repository), 4 | 1, "read");
         }
-        let what = format!("there is no repository {}", named.display());
+        let what = format!("the repository {} does not exist", named.display());
         let help = match sibling(&named) {
             Some(sibling) => format!("did you mean {}?", sibling.display()),
-            None => format!("make it: git init --bare {}", named.display()),
+            None => format!("create the repository: git init --bare {}", named.display()),
         };
         Err(self.config.point(span, what, help))
     }
@@ -239,9 +240,9 @@ impl Checker<'_> {
         if !metadata.is_file() {
             let what = match metadata.is_dir() {
                 true => format!("{} is a folder, not a file", file.get_ref().display()),
-                false => format!("{} is no file", file.get_ref().display()),
+                false => format!("{} is not a regular file", file.get_ref().display()),
             };
-            let help = format!("the path of the {kind} itself");
+            let help = format!("write the path of the {kind}");
             return Err(self.config.point(file.span(), what, help));
         }
         self.allowed(file, 4, "read")
@@ -250,8 +251,8 @@ impl Checker<'_> {
     /// Checks a program to run.
     fn program(&self, program: &Spanned<PathBuf>) -> Result<(), OperatorError> {
         if !self.metadata(program, "program")?.is_file() {
-            let what = format!("{} is no program", program.get_ref().display());
-            let help = "the path of the program itself";
+            let what = format!("{} is not a program", program.get_ref().display());
+            let help = "write the path of the program";
             return Err(self.config.point(program.span(), what, help));
         }
         let Some(account) = &self.account else {
@@ -259,7 +260,7 @@ impl Checker<'_> {
                 return Ok(());
             }
             let shown = program.get_ref().display();
-            let what = format!("{shown} can't be run by this user");
+            let what = format!("the current user cannot run {shown}");
             return Err(self
                 .config
                 .point(program.span(), what, format!("chmod +x {shown}")));
@@ -268,7 +269,7 @@ impl Checker<'_> {
             return Ok(());
         };
         let (shown, name) = (program.get_ref().display(), &account.name);
-        let what = format!("{shown} can't be run by user `{name}`");
+        let what = format!("user `{name}` cannot run {shown}");
         let help = format!("chmod o+x {}", stop.display());
         Err(self.config.point(program.span(), what, help))
     }
@@ -280,14 +281,19 @@ impl Checker<'_> {
                 let base = self.config.folder.display();
                 let help = match sibling(path.get_ref()) {
                     Some(sibling) => format!("did you mean {}?", sibling.display()),
-                    None if kind == USER_FILE => format!("`anthill passwd {shown} NAME` makes it"),
-                    None if kind == KEY_FILE => {
-                        format!("`(umask 077; openssl rand -hex 32 > {shown})` makes it")
+                    None if kind == USER_FILE => {
+                        format!("create the file: anthill passwd {shown} NAME")
                     }
-                    None => format!("relative paths start from {base}"),
+                    None if kind == KEY_FILE => {
+                        format!("create the file: (umask 077; openssl rand -hex 32 > {shown})")
+                    }
+                    None => format!("relative paths begin at {base}"),
                 };
-                self.config
-                    .point(path.span(), format!("there is no {kind} {shown}"), help)
+                self.config.point(
+                    path.span(),
+                    format!("the {kind} {shown} does not exist"),
+                    help,
+                )
             }
             _ => {
                 let stopped = self.own_account().and_then(|us| {
@@ -301,7 +307,7 @@ impl Checker<'_> {
                 self.config.point(
                     path.span(),
                     what,
-                    "let anthill's user enter the folders above it",
+                    "give anthill's user the right to enter the folders above the path",
                 )
             }
         })
@@ -321,8 +327,8 @@ impl Checker<'_> {
             None if self.account.is_some() => Ok(()),
             None => {
                 let shown = path.get_ref().display();
-                let what = format!("{shown} can't be {} by this user", participle(verb));
-                let help = "change its owner or mode";
+                let what = format!("the current user cannot {verb} {shown}");
+                let help = "change the owner or the mode";
                 Err(self.config.point(path.span(), what, help))
             }
         }
@@ -339,7 +345,7 @@ impl Checker<'_> {
     ) -> OperatorError {
         let (shown, name) = (path.get_ref().display(), &account.name);
         let (what, help) = if stop == *path.get_ref() {
-            let what = format!("{shown} can't be {} by user `{name}`", participle(verb));
+            let what = format!("user `{name}` cannot {verb} {shown}");
             let mode = match bits {
                 4 => "g+r",
                 5 => "g+rx",
@@ -351,7 +357,7 @@ impl Checker<'_> {
             )
         } else {
             let stop = stop.display();
-            let what = format!("user `{name}` can't reach {shown}: {stop} doesn't let it in");
+            let what = format!("user `{name}` cannot reach {shown}: {stop} is closed to the user");
             (
                 what,
                 format!("chmod o+x {stop}, or move the file elsewhere"),
@@ -378,7 +384,10 @@ impl Checker<'_> {
         };
         if path.is_dir() {
             let what = format!("{} is a folder, not a file", path.display());
-            let help = format!("a file in it: {}", path.join("access.log").display());
+            let help = format!(
+                "name a file in the folder: {}",
+                path.join("access.log").display()
+            );
             return Err(self.config.point(log.span(), what, help));
         }
         if path.exists() {
@@ -388,7 +397,7 @@ impl Checker<'_> {
         let folder = Spanned::new(log.span(), folder);
         if !self.metadata(&folder, "folder")?.is_dir() {
             let what = format!("{} is a file, not a folder", folder.get_ref().display());
-            let help = "a log lies in a folder that the server may write to";
+            let help = "put the log into a folder to which the server can write";
             return Err(self.config.point(log.span(), what, help));
         }
         self.allowed(&folder, 2 | 1, "write")
@@ -406,18 +415,18 @@ impl Checker<'_> {
             // account as well.
             if account.stopped_at(state.get_ref(), 4 | 2 | 1).as_ref() == Some(state.get_ref()) {
                 let (shown, name) = (state.get_ref().display(), &account.name);
-                let what = format!("{shown} can't be written by user `{name}`");
+                let what = format!("user `{name}` cannot write to {shown}");
                 let help = format!("chown -R {name} {shown}");
                 return Err(self.config.point(state.span(), what, help));
             }
             return self.allowed(state, 4 | 2 | 1, "write");
         }
         if state.get_ref().exists() {
-            let what = format!("{} is no folder", state.get_ref().display());
+            let what = format!("{} is not a folder", state.get_ref().display());
             return Err(self.config.point(
                 state.span(),
                 what,
-                "a folder for certificates and keys",
+                "name a folder for certificates and keys",
             ));
         }
         let existing = state.get_ref().ancestors().find(|folder| folder.is_dir());
@@ -425,9 +434,9 @@ impl Checker<'_> {
         if accessible(existing, 2 | 1) {
             return Ok(());
         }
-        let what = format!("{} can't be made", state.get_ref().display());
+        let what = format!("the folder {} cannot be created", state.get_ref().display());
         let help = format!(
-            "{} isn't writable: name another folder as `state`",
+            "{} is not writable: name another folder as `state`",
             existing.display()
         );
         Err(self.config.point(state.span(), what, help))
@@ -451,11 +460,8 @@ impl Checker<'_> {
         for secret in secrets {
             if let Some(root) = self.served_from(secret.get_ref()) {
                 let path = secret.get_ref().display();
-                let what = format!("{path} lies in a folder that is served");
-                let mut help = format!(
-                    "keep it outside of {}: write another path here",
-                    root.display()
-                );
+                let what = format!("{path} is inside a served folder");
+                let mut help = format!("write a path outside of {}", root.display());
                 if let Some(other) = self.other_root(root) {
                     help += ", or ";
                     help += &other;
@@ -474,7 +480,7 @@ impl Checker<'_> {
         let public = folder.join("public");
         real(folder).starts_with(real(root)).then(|| {
             format!(
-                "move the pages into {} and write root = \"public\"",
+                "move the pages to {} and write root = \"public\"",
                 public.display()
             )
         })
@@ -521,8 +527,8 @@ impl Checker<'_> {
                 let ways = [own.filter(|_| !key.is_empty()), self.other_root(root)];
                 let ways: Vec<String> = ways.into_iter().flatten().collect();
                 warnings.push(format!(
-                    "{shown} lies in {}, which is served: clients never get it as a file, but it is safer \
-                     outside: {}",
+                    "{shown} is inside the served folder {}; the server hides the file from \
+                     clients, but a place outside is safer: {}",
                     root.display(),
                     ways.join(", or ")
                 ));
@@ -535,7 +541,8 @@ impl Checker<'_> {
             {
                 let (name, path) = (site.names[0].get_ref(), route.path.get_ref());
                 warnings.push(format!(
-                    "{name} asks for passwords below {path}, and http = \"serve\" lets them travel unencrypted"
+                    "{name} asks for passwords below {path}, but with http = \"serve\" the \
+                     passwords are sent unencrypted"
                 ));
             }
             let of_route = |route| {
@@ -563,8 +570,8 @@ impl Checker<'_> {
         let is_covered = path.starts_with(route.path.get_ref().trim_end_matches('/'));
         (!is_covered).then(|| {
             format!(
-                "{} lies in {}, so the source of its scripts is sent below {}/: write a folder outside of it \
-                 for `cgi`",
+                "{} is inside {}, so clients can read the source of the scripts below {}/: give \
+                 `cgi` a folder outside of the served folder",
                 folder.display(),
                 root.display(),
                 path.display()
@@ -580,7 +587,8 @@ fn not_exported(deployment: &Deployment<'_>) -> Option<String> {
     let mark = folder.join("git-daemon-export-ok");
     (!mark.exists()).then(|| {
         format!(
-            "{} isn't exported, so a push to it is refused: touch {}, or write export = \"all\"",
+            "pushes to {} are refused, since the repository is not exported: touch {}, or write \
+             export = \"all\"",
             folder.display(),
             mark.display()
         )
@@ -596,8 +604,9 @@ fn takes_all(route: &super::RouteConfig) -> Option<String> {
     let is_meant = backend.is_scgi || backend.takes_all;
     (!is_meant).then(|| {
         format!(
-            "the fastcgi of {} gets every path below it, /upload/ant.jpg/x.php too, which PHP may run: \
-             name its scripts by `files = \".php\"`, or say `files = \"*\"` if all paths are the application's",
+            "the fastcgi of {} gets every path below the route, for example \
+             /upload/ant.jpg/x.php, and PHP may run ant.jpg as a script: name the scripts with \
+             `files = \".php\"`, or write `files = \"*\"` if the application handles all paths",
             route.path.get_ref()
         )
     })
@@ -628,8 +637,8 @@ fn leads_nowhere(site: &SiteConfig, route: &super::RouteConfig) -> Option<String
     );
     (is_led_on && !file.is_some_and(|file| file.exists())).then(|| {
         format!(
-            "the rewrite of {} leads to {path}, which the route {} leads on: a rewrite is followed once, and \
-             there is no such file",
+            "the rewrite of {} leads to {path}, which the route {} redirects or rewrites again: a \
+             second rewrite is not followed, and the file does not exist",
             route.path.get_ref(),
             covering.path.get_ref()
         )
@@ -658,10 +667,6 @@ fn sibling(path: &Path) -> Option<PathBuf> {
 
 /// Maximum number of files to compare in a folder when searching for a similar name.
 const SIBLINGS_MAX: usize = 1_000;
-
-fn participle(verb: &str) -> &'static str {
-    if verb == "write" { "written" } else { "read" }
-}
 
 /// Returns true if the kernel grants the process the rights in `bits` (4 read, 2 write, 1 enter).
 fn accessible(path: &Path, bits: u32) -> bool {

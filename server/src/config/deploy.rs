@@ -26,7 +26,7 @@ const BRANCH: &str = "main";
 pub(super) fn deploys(item: KeyedValue<'_, '_>) -> Result<Vec<DeployConfig>, OperatorError> {
     if !item.value.get_ref().is_table() && !item.value.get_ref().is_array() {
         let example = "{ repository = \"site.git\", site = \"www.example.org\" }";
-        return Err(item.mistyped("a table or a list of them", example));
+        return Err(item.mistyped("a table or a list of tables", example));
     }
     let (source, span) = (item.source, item.value.span());
     let tables = item.items().into_iter().map(|item| item.table(&DEPLOY));
@@ -34,8 +34,8 @@ pub(super) fn deploys(item: KeyedValue<'_, '_>) -> Result<Vec<DeployConfig>, Ope
         .map(|table| deploy(table?))
         .collect::<Result<Vec<_>, _>>()?;
     if all.is_empty() {
-        let help = "leave it out, or name a repository and a site";
-        return Err(source.error(span, "`deploy` names nothing", help));
+        let help = "remove `deploy`, or name a repository and a site";
+        return Err(source.error(span, "`deploy` is empty", help));
     }
     Ok(all)
 }
@@ -53,8 +53,11 @@ fn deploy(mut table: TableReader<'_, '_>) -> Result<DeployConfig, OperatorError>
     let source = table.source();
     let plain = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains('\0');
     if !repository.get_ref().split('/').all(plain) {
-        let what = format!("`{}` is no repository of this route", repository.get_ref());
-        let help = "its path below the folder that `git` names, such as \"tools/site.git\"";
+        let what = format!(
+            "`{}` is not the path of a repository of this route",
+            repository.get_ref()
+        );
+        let help = "write the path below the folder in `git`, such as \"tools/site.git\"";
         return Err(source.error(repository.span(), what, help));
     }
     let branch = branch.unwrap_or_else(|| Spanned::new(0..0, BRANCH.to_owned()));
@@ -63,12 +66,12 @@ fn deploy(mut table: TableReader<'_, '_>) -> Result<DeployConfig, OperatorError>
         .strip_prefix("refs/heads/")
         .or(name.strip_prefix("heads/"))
     {
-        let what = format!("`{name}` is more than a branch's name");
-        return Err(source.error(branch.span(), what, format!("\"{short}\"")));
+        let what = format!("`{name}` is a ref, not the name of a branch");
+        return Err(source.error(branch.span(), what, format!("write \"{short}\"")));
     }
     if !is_branch(name) {
-        let what = format!("`{name}` is no name of a branch");
-        let help = "as `git branch` lists it, such as \"main\"";
+        let what = format!("`{name}` is not a valid name of a branch");
+        let help = "write the name as `git branch` lists it, such as \"main\"";
         return Err(source.error(branch.span(), what, help));
     }
     table.finish()?;
@@ -111,14 +114,15 @@ pub(super) fn refuse_impossible(
         match taken.iter().find(|(other, _)| is_near(other)) {
             Some((other, name)) if *other == root => {
                 let line = source.text[..name.span().start].matches('\n').count() + 1;
-                let what = format!("two deployments fill {}", root.display());
-                let help = format!("the first is in line {line}; give each a site of its own");
+                let what = format!("two deployments replace {}", root.display());
+                let help =
+                    format!("the first is in line {line}; give each deployment its own site");
                 return refuse(what, help);
             }
             Some((other, _)) => {
                 let (one, other) = (root.display(), other.display());
-                let what = format!("{one} and {other} lie in one another");
-                let help = "a folder is replaced whole: put one beside the other";
+                let what = format!("the deployed folders {one} and {other} are nested");
+                let help = "a deployment replaces a whole folder: put the folders side by side";
                 return refuse(what, help.to_owned());
             }
             None => taken.push((root, &deploy.site)),
@@ -129,9 +133,10 @@ pub(super) fn refuse_impossible(
         let is_taken = |root: &Path| path.starts_with(root) && !(may_be_all && path == root);
         if let Some((root, _)) = taken.iter().find(|(root, _)| is_taken(root)) {
             let (path, root) = (path.display(), root.display());
-            let what = format!("{path} lies in {root}, which deployments replace whole");
-            let help = "a push may take it away: put it elsewhere; scripts of the site itself run by \
-                        `interpreter`";
+            let what =
+                format!("{path} is inside {root}, and each deployment replaces the whole folder");
+            let help = "move it out of the folder, since a push can remove it; to run scripts of \
+                        the deployed site, use `interpreter`";
             return Err(source.error(folder.span(), what, help));
         }
     }
@@ -166,7 +171,7 @@ fn root_of<'s>(
         let names = || names().map(|name| name.get_ref().as_str());
         let help = match suggest(name.get_ref(), names()) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("one of {}", names().collect::<Vec<_>>().join(", ")),
+            None => format!("the sites are {}", names().collect::<Vec<_>>().join(", ")),
         };
         let what = format!("there is no site `{}`", name.get_ref());
         return Err(source.error(name.span(), what, help));
@@ -176,10 +181,10 @@ fn root_of<'s>(
     root.filter(|root| deployed_folder(root).is_some())
         .ok_or_else(|| {
             let what = format!(
-                "the site `{}` has no folder that can be replaced",
+                "the site `{}` has no root that a deployment can replace",
                 name.get_ref()
             );
-            let help = "give it a `root`, which deployments are to fill";
+            let help = "give the site a `root` for the deployed content";
             source.error(name.span(), what, help)
         })
 }
@@ -312,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_a_branch_can_have() {
+    fn branch_names_follow_git() {
         for name in ["main", "feature/x", "v1.0", "a-b_c", "größe", "a@b"] {
             assert!(is_branch(name), "{name}");
         }
@@ -327,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_in_the_place_of_a_root() {
+    fn the_state_of_a_root_is_inspected() {
         let place = tempfile::tempdir().expect("a folder");
         let root = place.path().join("www");
         let found = || inspect_root(&root).expect("looked");

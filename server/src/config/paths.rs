@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use crate::base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 use crate::config::values::{ListenAddress, share_ports};
-use crate::config::{Config, FILE_NAME, LogTarget, OperatorError};
+use crate::config::{Config, FILE_NAME, LogTarget, OperatorError, ServerConfig};
 
 /// Source of a configuration, from the argument of `anthill serve`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,14 +28,14 @@ impl ConfigSource {
         let path = argument.unwrap_or(Path::new("."));
         let metadata = std::fs::metadata(path).map_err(|error| {
             OperatorError::new(format!("{}: {}", path.display(), reason(&error)))
-                .help("a folder to serve, or a configuration file such as anthill.toml")
+                .help("name a folder to serve, or a configuration file such as anthill.toml")
         })?;
         let ending = path.extension().and_then(|ending| ending.to_str());
         if let (false, Some("html" | "htm")) = (metadata.is_dir(), ending) {
             let folder = path.parent().filter(|parent| *parent != Path::new(""));
             let folder = folder.unwrap_or(Path::new(".")).display();
-            let what = format!("{} is a page, not a configuration", path.display());
-            let help = format!("to serve the folder it lies in: anthill serve {folder}");
+            let what = format!("{} is a web page, not a configuration file", path.display());
+            let help = format!("to serve the folder of the page: anthill serve {folder}");
             return Err(OperatorError::new(what).help(help));
         }
         if !metadata.is_dir() {
@@ -104,16 +104,43 @@ impl Overrides {
     }
 
     fn apply(&self, config: &mut Config) -> Result<(), OperatorError> {
-        let server = &mut config.server;
-        if let Some((state, control)) = &self.settled {
-            let by_default = |span: std::ops::Range<usize>| span.is_empty();
-            if by_default(server.control.span()) && by_default(server.state.span()) {
-                server.control = Spanned::new(0..0, control.clone());
-            }
-            if by_default(server.state.span()) {
-                server.state = Spanned::new(0..0, state.clone());
-            }
+        self.apply_settled(&mut config.server);
+        self.apply_addresses(&mut config.server)?;
+        if let Some(workers) = self.workers {
+            config.server.workers = Some(Spanned::new(0..0, workers));
         }
+        if let Some(user) = &self.user {
+            config.server.user = Some(Spanned::new(0..0, user.clone()));
+        }
+        self.apply_paths(config)?;
+        if let Some(log) = &self.log {
+            let to = match log.to_str() {
+                Some("-" | "stdout") => LogTarget::Stdout,
+                Some("stderr") => LogTarget::Stderr,
+                Some("off") => LogTarget::Off,
+                _ => LogTarget::File(absolute(Path::new(log))?),
+            };
+            config.log.access = Spanned::new(0..0, to);
+        }
+        Ok(())
+    }
+
+    /// Sets the paths determined at the start, where the configuration file has no path.
+    fn apply_settled(&self, server: &mut ServerConfig) {
+        let Some((state, control)) = &self.settled else {
+            return;
+        };
+        let by_default = |span: std::ops::Range<usize>| span.is_empty();
+        if by_default(server.control.span()) && by_default(server.state.span()) {
+            server.control = Spanned::new(0..0, control.clone());
+        }
+        if by_default(server.state.span()) {
+            server.state = Spanned::new(0..0, state.clone());
+        }
+    }
+
+    /// Sets the addresses. Fails if the server would have no address, or an address twice.
+    fn apply_addresses(&self, server: &mut ServerConfig) -> Result<(), OperatorError> {
         for (option, typed, addresses) in [
             ("https", &self.https, &mut server.https),
             ("http", &self.http, &mut server.http),
@@ -124,22 +151,22 @@ impl Overrides {
         }
         if server.https.is_empty() && server.http.is_empty() {
             return Err(OperatorError::new("there is no address to listen on")
-                .help("--https or --http with an address such as :8443"));
+                .help("give --https or --http an address such as :8443"));
         }
         let mut addresses: Vec<_> = server.https.iter_mut().chain(&mut server.http).collect();
         if let Err((_, later)) = share_ports(&mut addresses) {
             let address = addresses[later].get_ref();
             return Err(
-                OperatorError::new(format!("`{address}` is listened on twice"))
-                    .help("another port: --https and --http choose them, off for none"),
+                OperatorError::new(format!("the address `{address}` is used twice"))
+                    .help("change a port with --https or --http (`off` for none)"),
             );
         }
-        if let Some(workers) = self.workers {
-            server.workers = Some(Spanned::new(0..0, workers));
-        }
-        if let Some(user) = &self.user {
-            server.user = Some(Spanned::new(0..0, user.clone()));
-        }
+        Ok(())
+    }
+
+    /// Sets the state folder and the control socket. A default control socket moves with the state folder.
+    fn apply_paths(&self, config: &mut Config) -> Result<(), OperatorError> {
+        let server = &mut config.server;
         if let Some(state) = &self.state {
             let state = absolute(state)?;
             if server.control.span().is_empty() {
@@ -149,24 +176,15 @@ impl Overrides {
             }
             server.state = Spanned::new(0..0, state);
         }
-        if let Some(control) = &self.control {
-            let control = absolute(control)?;
-            if !fits_socket(&control) {
-                let what =
-                    format!("the control socket's path is longer than {SOCKET_PATH_MAX} bytes");
-                return Err(OperatorError::new(what).help("--control with a shorter path"));
-            }
-            server.control = Spanned::new(0..0, control);
+        let Some(control) = &self.control else {
+            return Ok(());
+        };
+        let control = absolute(control)?;
+        if !fits_socket(&control) {
+            let what = format!("the control socket's path is longer than {SOCKET_PATH_MAX} bytes");
+            return Err(OperatorError::new(what).help("give --control a shorter path"));
         }
-        if let Some(log) = &self.log {
-            let to = match log.to_str() {
-                Some("-" | "stdout") => LogTarget::Stdout,
-                Some("stderr") => LogTarget::Stderr,
-                Some("off") => LogTarget::Off,
-                _ => LogTarget::File(absolute(Path::new(log))?),
-            };
-            config.log.access = Spanned::new(0..0, to);
-        }
+        server.control = Spanned::new(0..0, control);
         Ok(())
     }
 }
@@ -246,7 +264,7 @@ pub fn prepare_folder(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<()
     }
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
-        "it belongs to somebody else",
+        "the folder belongs to another user",
     ))
 }
 
@@ -347,10 +365,13 @@ pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
     let failed = |why: String| OperatorError::new(format!("{}: {why}", path.display()));
     let metadata = std::fs::metadata(path).map_err(|error| failed(reason(&error)))?;
     if metadata.is_dir() {
-        return Err(failed("this is a folder".to_owned()).help("name the file in it"));
+        return Err(failed("the path is a folder".to_owned())
+            .help("name the configuration file in the folder"));
     }
     if metadata.len() > FILE_BYTES_MAX {
-        return Err(failed("too large for a configuration file".to_owned()));
+        return Err(failed(
+            "the file is larger than 4 MiB, too large for a configuration".to_owned(),
+        ));
     }
     let bytes = std::fs::read(path).map_err(|error| failed(reason(&error)))?;
     String::from_utf8(bytes).map_err(|error| {
@@ -367,7 +388,7 @@ pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
 /// Returns the error message of the operating system, without the error number.
 pub fn reason(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
+        io::ErrorKind::NotFound => "no such file or folder".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         _ => {
             let text = error.to_string();
@@ -382,7 +403,10 @@ pub fn reason(error: &io::Error) -> String {
 /// Returns the absolute, lexically tidy form of a path; links stay links.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, OperatorError> {
     let path = std::path::absolute(path).map_err(|error| {
-        OperatorError::failure(format!("the current folder: {}", reason(&error)))
+        OperatorError::failure(format!(
+            "cannot determine the current folder: {}",
+            reason(&error)
+        ))
     })?;
     Ok(tidy(&path))
 }

@@ -220,8 +220,8 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
     };
     file.finish()?;
     if sites.is_empty() {
-        return Err(OperatorError::new("there is no [[site]]")
-            .help("add one: [[site]] with root = \"the folder to serve\"")
+        return Err(OperatorError::new("the file has no [[site]]")
+            .help("add [[site]] with root = \"the folder to serve\"")
             .at(shown, text, 0..0));
     }
     refuse_shared_names(&source, &sites)?;
@@ -264,7 +264,10 @@ pub(super) fn guess(folder: &Path, shown: &str) -> Result<Config, OperatorError>
 
 fn syntax_error(source: &SourceText<'_>, error: &toml::de::Error) -> OperatorError {
     let mut lines = error.message().lines();
-    let what = lines.next().unwrap_or("this is no TOML").to_owned();
+    let what = lines
+        .next()
+        .unwrap_or("the file is not valid TOML")
+        .to_owned();
     let help = lines.collect::<Vec<_>>().join(", ");
     let help = if help.is_empty() {
         syntax_help(&what).to_owned()
@@ -282,11 +285,11 @@ fn syntax_error(source: &SourceText<'_>, error: &toml::de::Error) -> OperatorErr
 /// Returns the help for a syntax error that the TOML parser reports without a remedy.
 fn syntax_help(what: &str) -> &'static str {
     if what.contains("duplicate key") {
-        "a key stands once in its table: remove one of the two"
+        "a key may occur once in a table: remove one of the two lines"
     } else if what.contains("newline") || what.contains("extra") {
-        "one `key = value` a line; text stands in quotes"
+        "write one `key = value` in a line, and text in quotes"
     } else {
-        "a line is `key = value` or a [table]; text stands in quotes"
+        "write `key = value` or a [table] in a line, and text in quotes"
     }
 }
 
@@ -313,8 +316,8 @@ fn http3(
     let http3 = table.take::<Spanned<bool>>("http3")?;
     match &http3 {
         Some(wanted) if *wanted.get_ref() && !cfg!(feature = "http3") => {
-            let help = "leave it out, or install a build that has it";
-            Err(source.error(wanted.span(), "this build is without HTTP/3", help))
+            let help = "remove the key, or install a build with HTTP/3";
+            Err(source.error(wanted.span(), "this build has no HTTP/3", help))
         }
         _ => Ok(http3),
     }
@@ -357,7 +360,7 @@ fn server<'s>(
                 "the control socket's path is longer than {} bytes",
                 paths::SOCKET_PATH_MAX
             );
-            let help = "a shorter path, such as \"/run/anthill.sock\"";
+            let help = "write a shorter path, such as \"/run/anthill.sock\"";
             return Err(source.error(control.span(), what, help));
         }
         Some(control) => control,
@@ -395,7 +398,8 @@ fn workers(item: KeyedValue<'_, '_>) -> Result<Spanned<usize>, OperatorError> {
     if (1..=WORKERS_MAX).contains(workers.get_ref()) {
         return Ok(workers);
     }
-    let help = format!("between 1 and {WORKERS_MAX}, or \"auto\" for one per core");
+    let help =
+        format!("write a number between 1 and {WORKERS_MAX}, or \"auto\" for one worker per core");
     Err(source.error(workers.span(), "`workers` is out of bounds", help))
 }
 
@@ -423,19 +427,22 @@ fn refuse_shared_ports(
         return Ok(());
     };
     let (earlier, later) = (&addresses[earlier], &addresses[later]);
-    let what = format!("`{}` is listened on twice", later.get_ref());
+    let what = format!("the address `{}` is used twice", later.get_ref());
     let (span, help) = if later.span().is_empty() {
         (
             earlier.span(),
-            "another port; without `http`, :8080 is taken for it",
+            "choose another port: the default of `http` is :8080",
         )
     } else if earlier.span().is_empty() {
         (
             later.span(),
-            "another port; without `https`, :8443 is taken for it",
+            "choose another port: the default of `https` is :8443",
         )
     } else {
-        (later.span(), "another port, or once only")
+        (
+            later.span(),
+            "choose another port, or remove one of the two",
+        )
     };
     Err(source.error(span, what, help))
 }
@@ -563,7 +570,7 @@ fn tls<'s>(
             let (source, span) = (item.source, item.value.span());
             let list: Vec<Spanned<String>> = read(item)?;
             if list.is_empty() {
-                let help = "\"auto\", or at least one cipher suite";
+                let help = "write \"auto\", or at least one cipher suite";
                 return Err(source.error(span, "`ciphers` is empty", help));
             }
             Some(list)
@@ -627,8 +634,12 @@ fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, OperatorError> {
     let certificate = table.take("certificate")?;
     let key = table.take::<Spanned<PathBuf>>("key")?;
     if let (None, Some(key)) = (&certificate, &key) {
-        let help = "add certificate = \"…\", the chain that this key belongs to";
-        return Err(source.error(key.span(), "there is a `key` without `certificate`", help));
+        let help = "add certificate = \"…\", the chain for the key";
+        return Err(source.error(
+            key.span(),
+            "the site has a `key` but no `certificate`",
+            help,
+        ));
     }
     let http = table.spanned_word("http", &plain)?;
     let http = http.unwrap_or(Spanned::new(0..0, PlainHttp::default()));
@@ -662,7 +673,7 @@ fn names(item: KeyedValue<'_, '_>) -> Result<Vec<Spanned<String>>, OperatorError
     let (source, span) = (item.source, item.value.span());
     let names: Vec<Spanned<SiteName>> = read(item)?;
     if names.is_empty() {
-        let help = "name the site, or \"*\" for every name";
+        let help = "write the name of the site, or \"*\" for every name";
         return Err(source.error(span, "`names` is empty", help));
     }
     Ok(names
@@ -687,11 +698,11 @@ fn refuse_shared_names(source: &SourceText<'_>, sites: &[SiteConfig]) -> Result<
             let name = name.get_ref();
             let line = source.text[..place.start].matches('\n').count() + 1;
             if first == nth {
-                let what = format!("`{name}` is named twice");
-                return Err(source.error(span, what, "once is enough"));
+                let what = format!("the site has the name `{name}` twice");
+                return Err(source.error(span, what, "remove one of the two"));
             }
             let what = format!("two sites have the name `{name}`");
-            let help = format!("the first has it in line {line}; give each site names of its own");
+            let help = format!("the first site is in line {line}; give each site its own names");
             return Err(source.error(span, what, help));
         }
     }
@@ -704,8 +715,8 @@ fn index(table: &mut TableReader<'_, '_>) -> Result<Vec<String>, OperatorError> 
     };
     for name in &list {
         if name.get_ref().is_empty() || name.get_ref().contains(['/', '\0']) {
-            let what = format!("`{}` is no file name", name.get_ref());
-            let help = "a name without folder, such as \"index.html\"";
+            let what = format!("`{}` is not a file name", name.get_ref());
+            let help = "write a name without a folder, such as \"index.html\"";
             return Err(table.source().error(name.span(), what, help));
         }
     }
@@ -724,13 +735,16 @@ fn try_paths(table: &mut TableReader<'_, '_>) -> Result<Vec<String>, OperatorErr
         if let Some(query) = query {
             let refuse = |what: String, help| Err(table.source().error(path.span(), what, help));
             if nth + 1 < list.len() {
-                let what = format!("`{text}` is tried with a query, and isn't the last");
-                let help = "a query goes with the last entry, which answers for all else";
+                let what = format!("`{text}` has a query but is not the last entry of `try`");
+                let help =
+                    "only the last entry, which handles all remaining paths, may have a query";
                 return refuse(what, help);
             }
             if !text.starts_with('/') || text.trim_start_matches('/').starts_with("$path") {
-                let what = format!("`{text}` can't have a query: it is whatever is asked for");
-                let help = "one script behind which all else is, such as \"/index.php?q=$path\"";
+                let what = format!(
+                    "`{text}` cannot have a query, since the entry stands for the requested file"
+                );
+                let help = "a query needs a fixed script, such as \"/index.php?q=$path\"";
                 return refuse(what, help);
             }
             query_of(table.source(), path.span(), query)?;
@@ -740,8 +754,9 @@ fn try_paths(table: &mut TableReader<'_, '_>) -> Result<Vec<String>, OperatorErr
         let fixed = fixed.unwrap_or(text);
         let begins = text.starts_with('/') || text.starts_with("$path");
         if !begins || fixed.contains(['$', '\0']) || fixed.split('/').any(|part| part == "..") {
-            let what = format!("`{text}` is no path to try");
-            let help = "\"$path\", \"$path.html\" or a page of the site such as \"/index.html\"";
+            let what = format!("`{text}` is not a path for `try`");
+            let help =
+                "write \"$path\", \"$path.html\" or a page of the site such as \"/index.html\"";
             return Err(table.source().error(path.span(), what, help));
         }
     }
@@ -753,20 +768,22 @@ fn query_of(source: &SourceText<'_>, span: Range<usize>, query: &str) -> Result<
     let refuse = |what: String, help| Err(source.error(span.clone(), what, help));
     let is_odd = |byte: u8| !byte.is_ascii_graphic() || byte == b'#';
     if query.bytes().any(is_odd) {
-        let what = format!("`{query}` is no query");
-        let help = "as it stands in a URL: without spaces or `#`, the rest percent-encoded";
+        let what = format!("`{query}` is not a query");
+        let help =
+            "write the query as in a URL: without spaces or `#`, percent-encoded where needed";
         return refuse(what, help);
     }
     for part in query.split('&').filter(|part| *part != "$query") {
         let known = part.replace("$path", "").replace("$rest", "");
         if known.contains("$query") {
-            let what = format!("`$query` is only a part of `{part}`");
-            let help = "it is all parameters that were asked with, so it stands alone between `&`";
+            let what = format!("`$query` is only a part of the parameter `{part}`");
+            let help =
+                "`$query` stands for the whole query of the request: write it alone between `&`";
             return refuse(what, help);
         }
         if known.contains('$') {
-            let what = format!("`{part}` has a `$` that is no name");
-            let help = "`$path`, `$rest` and `$query` are known; a `$` itself is %24";
+            let what = format!("`{part}` has a `$` without a known name");
+            let help = "the names are `$path`, `$rest` and `$query`; write %24 for a literal `$`";
             return refuse(what, help);
         }
     }
@@ -785,11 +802,11 @@ fn error_pages(
         let status = match key.get_ref().parse::<u16>() {
             Ok(status) if (400..=599).contains(&status) => status,
             _ => {
-                let what = format!("`{}` is no status of an error", key.get_ref());
+                let what = format!("`{}` is not the status of an error", key.get_ref());
                 return Err(source.error(
                     key.span(),
                     what,
-                    "a number from 400 to 599, such as 404",
+                    "write a number from 400 to 599, such as 404",
                 ));
             }
         };
@@ -797,11 +814,11 @@ fn error_pages(
         let path = page.get_ref().trim_start_matches('/');
         let inside = path.split('/').all(|part| !matches!(part, "" | "." | ".."));
         if !inside || path.contains('\0') {
-            let what = format!("`{}` is no page of the site", page.get_ref());
+            let what = format!("`{}` is not a page of the site", page.get_ref());
             return Err(source.error(
                 page.span(),
                 what,
-                "a path below the root, such as \"404.html\"",
+                "write a path below the root, such as \"404.html\"",
             ));
         }
         pages.push((status, Spanned::new(page.span(), path.to_owned())));
@@ -832,9 +849,9 @@ fn mime(table: &mut TableReader<'_, '_>) -> Result<Vec<(String, String)>, Operat
         let source = item.source;
         let name = ending.get_ref();
         if !name.starts_with('.') || name.len() < 2 || name.contains('/') {
-            let what = format!("`{name}` is no file ending");
+            let what = format!("`{name}` is not a file ending");
             let right = name.trim_start_matches(['*', '.']).replace('/', "");
-            let help = format!("with its dot: \".{right}\"");
+            let help = format!("begin the file ending with a dot: \".{right}\"");
             return Err(source.error(ending.span(), what, help));
         }
         let media: Spanned<String> = read(item)?;
@@ -848,8 +865,12 @@ fn mime(table: &mut TableReader<'_, '_>) -> Result<Vec<(String, String)>, Operat
         if !halves.is_some_and(|(kind, sub)| is_token(kind) && is_token(sub))
             || !is_field_value(media.get_ref())
         {
-            let what = format!("`{}` is no media type", media.get_ref());
-            return Err(source.error(media.span(), what, "such as \"text/html; charset=utf-8\""));
+            let what = format!("`{}` is not a media type", media.get_ref());
+            return Err(source.error(
+                media.span(),
+                what,
+                "write a type such as \"text/html; charset=utf-8\"",
+            ));
         }
         types.push((name.to_ascii_lowercase(), media.into_inner()));
     }
@@ -908,18 +929,18 @@ fn field(
 ) -> Result<(String, String), OperatorError> {
     let source = item.source;
     if !is_token(name.get_ref()) {
-        let what = format!("`{}` is no field name", name.get_ref());
-        let help = "letters, digits and hyphens, such as \"X-Frame-Options\"";
+        let what = format!("`{}` is not a field name", name.get_ref());
+        let help = "write letters, digits and hyphens, such as \"X-Frame-Options\"";
         return Err(source.error(name.span(), what, help));
     }
     if let Some(help) = reserved_field(name.get_ref()) {
-        let what = format!("`{}` can't be set", name.get_ref());
+        let what = format!("the field `{}` cannot be set", name.get_ref());
         return Err(source.error(name.span(), what, help));
     }
     let value: Spanned<String> = read(item)?;
     if !is_field_value(value.get_ref()) {
-        let what = format!("this is no value for `{}`", name.get_ref());
-        let help = "one line without control characters or spaces at its ends";
+        let what = format!("the value is not valid for the field `{}`", name.get_ref());
+        let help = "write one line without control characters, and without spaces at either end";
         return Err(source.error(value.span(), what, help));
     }
     Ok((name.into_inner(), value.into_inner()))
@@ -984,13 +1005,16 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     }
     if let [(first, ..), (second, span, _), ..] = targets.as_slice() {
         let what = format!("a route has one target, not both `{first}` and `{second}`");
-        return Err(source.error(span.clone(), what, "keep one of them"));
+        return Err(source.error(span.clone(), what, "remove one of the two"));
     }
     if let (Some((name, span, target)), true) = (targets.first(), live.scripts.is_some())
         && !matches!(target, TargetConfig::Rewrite(_))
     {
-        let what = format!("`{name}` answers for all below, and no file of the site is run");
-        let help = "make it a route of its own, or keep one of them";
+        let what = format!(
+            "`{name}` handles all requests of the route, so the route cannot run files of the \
+             site as scripts"
+        );
+        let help = "move the target to a route of its own, or remove the scripts";
         return Err(source.error(span.clone(), what, help));
     }
     let target = targets.pop().map(|(.., target)| target);
@@ -998,8 +1022,9 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let span = table.span.clone();
     table.finish()?;
     if target.is_none() && allow.is_none() && users.is_none() && live.scripts.is_none() {
-        let help = "give it a target (redirect, rewrite, root, cgi, fastcgi, git) or a guard (allow, users)";
-        return Err(source.error(span, "this route does nothing", help));
+        let help =
+            "add a target (redirect, rewrite, root, cgi, fastcgi, git) or a guard (allow, users)";
+        return Err(source.error(span, "the route has no effect", help));
     }
     Ok(RouteConfig {
         span,
@@ -1022,9 +1047,9 @@ fn page_cache(
         return Ok(None);
     };
     if matches!(target, Some(TargetConfig::Git(_))) {
-        let what =
-            "`cache` is not for repositories: what git answers depends on what the client has";
-        return Err(item.refuse(what, "leave it out"));
+        let what = "`cache` cannot be used with `git`: the response depends on the objects that \
+                    the client already has";
+        return Err(item.refuse(what, "remove `cache`"));
     }
     let is_stored = matches!(
         target,
@@ -1036,10 +1061,10 @@ fn page_cache(
         )
     );
     if is_stored && !has_scripts {
-        let help =
-            "files are in memory anyway; how long browsers keep them is `cache` of the [[site]]";
+        let help = "files are served from memory; to set how long browsers keep files, use \
+                    `cache` of the [[site]]";
         return Err(item.refuse(
-            "`cache` keeps what a handler answers, and this route has none",
+            "`cache` stores responses of a handler, but the route has no handler",
             help,
         ));
     }
@@ -1086,10 +1111,14 @@ fn page_cache(
 fn route_path(source: &SourceText<'_>, path: &Spanned<String>) -> Result<(), OperatorError> {
     let text = path.get_ref().as_str();
     let refuse = |help: String| {
-        Err(source.error(path.span(), format!("`{text}` is no path of a site"), help))
+        Err(source.error(
+            path.span(),
+            format!("`{text}` is not a path of a site"),
+            help,
+        ))
     };
     if !text.starts_with('/') {
-        return refuse(format!("it begins with a slash: \"/{text}\""));
+        return refuse(format!("begin the path with a slash: \"/{text}\""));
     }
     let bytes = text.as_bytes();
     let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
@@ -1098,17 +1127,19 @@ fn route_path(source: &SourceText<'_>, path: &Spanned<String>) -> Result<(), Ope
         .enumerate()
         .any(|(at, &b)| b == b'%' && is_hex(at + 1) && is_hex(at + 2))
     {
-        return refuse("written as it reads, not percent-encoded: \"/my files/\"".to_owned());
+        return refuse(
+            "write the path decoded, without percent-encoding: \"/my files/\"".to_owned(),
+        );
     }
     let mut parts = text.split('/').skip(1).peekable();
     while let Some(part) = parts.next() {
         if matches!(part, "." | "..") || (part.is_empty() && parts.peek().is_some()) {
-            return refuse("without `.`, `..` or doubled slashes".to_owned());
+            return refuse("write the path without `.`, `..` or doubled slashes".to_owned());
         }
     }
     if text.contains(['\\', '?', '#']) || text.chars().any(char::is_control) {
         return refuse(
-            "a path alone: without `?`, `#`, backslash or control characters".to_owned(),
+            "write the path alone, without `?`, `#`, backslash or control characters".to_owned(),
         );
     }
     Ok(())
@@ -1126,8 +1157,8 @@ fn redirect(source: &SourceText<'_>, to: &Spanned<String>) -> Result<(), Operato
         return Ok(());
     }
     let help =
-        "a URL such as \"https://example.org/new/\", or a path of this site such as \"/new/\"";
-    let what = format!("`{text}` is nowhere to redirect to");
+        "write a URL such as \"https://example.org/new/\", or a path of the site such as \"/new/\"";
+    let what = format!("`{text}` is not a target for a redirect");
     Err(source.error(to.span(), what, help))
 }
 
@@ -1143,8 +1174,9 @@ fn refuse_shared_paths(
         });
         if let Some(twin) = twin {
             let line = source.text[..twin.path.span().start].matches('\n').count() + 1;
-            let what = format!("two routes answer for `{}`", route.path.get_ref());
-            let help = format!("the first is in line {line}; remove one or give it another path");
+            let what = format!("two routes have a target for `{}`", route.path.get_ref());
+            let help =
+                format!("the first is in line {line}; remove one of the two, or change its path");
             return Err(source.error(route.path.span(), what, help));
         }
     }

@@ -45,8 +45,11 @@ pub(super) fn handler_keys(
     let variables = env.map(variables).transpose()?.unwrap_or_default();
     if let Some(git) = git(table, &variables, has_users)? {
         if let Some(other) = OF_SCRIPTS.iter().find_map(|key| table.item(key)) {
-            let what = "a route leads to repositories or to scripts, not to both";
-            return Err(other.refuse(what, "keep one of them"));
+            let what = "a route has either repositories (`git`) or scripts, not both";
+            return Err(other.refuse(
+                what,
+                "keep `git` or the keys for scripts, and remove the other",
+            ));
         }
         live.target = Some(("git", git.folder.span(), TargetConfig::Git(git)));
         return Ok(live);
@@ -60,6 +63,21 @@ pub(super) fn handler_keys(
             false => live.scripts = Some(ScriptsConfig::Backend(backend)),
         }
     }
+    programs(table, variables, &mut live)?;
+    if let (None, None, Some(span)) = (&live.target, &live.scripts, env_span) {
+        let help = "remove `env`, or add `cgi`, `interpreter`, `fastcgi`, `scgi` or `git`";
+        let what = "`env` has no effect: the route runs no program";
+        return Err(table.source().error(span, what, help));
+    }
+    Ok(live)
+}
+
+/// Reads `cgi` and `interpreter` into `live`, and refuses either next to a backend.
+fn programs(
+    table: &mut TableReader<'_, '_>,
+    variables: Vec<(String, String)>,
+    live: &mut HandlerKeys,
+) -> Result<(), OperatorError> {
     let has_backend = live.target.is_some() || live.scripts.is_some();
     let folder = table.take::<Spanned<PathBuf>>("cgi")?;
     let interpreters = match table.item("interpreter") {
@@ -69,8 +87,11 @@ pub(super) fn handler_keys(
     let second = folder.as_ref().map(Spanned::span);
     let second = second.or(interpreters.as_ref().map(|(span, _)| span.clone()));
     if let (true, Some(span)) = (has_backend, second) {
-        let what = "a route's scripts are run by a backend or by programs, not by both";
-        return Err(table.source().error(span, what, "keep one of them"));
+        let what = "a route runs its scripts by a backend (`fastcgi`, `scgi`) or as programs \
+                    (`cgi`, `interpreter`), not both";
+        return Err(table
+            .source()
+            .error(span, what, "remove the keys of one kind"));
     }
     let interpreters = interpreters.map(|(_, all)| all);
     match (folder, interpreters) {
@@ -89,16 +110,9 @@ pub(super) fn handler_keys(
                 variables,
             });
         }
-        (None, None) if has_backend => {}
-        (None, None) => {
-            if let Some(span) = env_span {
-                let help = "leave it out, or name `cgi`, `interpreter`, `fastcgi`, `scgi` or `git`";
-                let what = "`env` is for programs, and this route runs none";
-                return Err(table.source().error(span, what, help));
-            }
-        }
+        (None, None) => {}
     }
-    Ok(live)
+    Ok(())
 }
 
 /// Keys of scripts, not allowed next to `git`.
@@ -130,8 +144,8 @@ fn git(
         let Some(span) = span.or(deploy.map(|item| item.value.span())) else {
             return Ok(None);
         };
-        let what = "this belongs to `git`, which the route hasn't";
-        let help = "leave it out, or name a folder of repositories: git = \"repositories\"";
+        let what = "the key has no effect without `git` in the same route";
+        let help = "remove the key, or name a folder of repositories: git = \"repositories\"";
         return Err(table.source().error(span, what, help));
     };
     let exports_all = match &export {
@@ -140,17 +154,17 @@ fn git(
             "marked" => false,
             "all" => true,
             other => {
-                let what = format!("`{other}` is no rule for `export`");
-                let help =
-                    "\"all\" repositories, or those \"marked\" by a file git-daemon-export-ok";
+                let what = format!("`export` cannot be \"{other}\"");
+                let help = "write \"all\" for all repositories, or \"marked\" for repositories \
+                            with a file git-daemon-export-ok";
                 return Err(table.source().error(word.span(), what, help));
             }
         },
     };
     let push = push.is_some_and(Spanned::into_inner);
     if let (true, false, Some(span)) = (push, has_users, push_span) {
-        let what = "whoever pushes has to log in, and this route asks nobody";
-        let help = "add `users`, a file that `anthill passwd FILE NAME` makes";
+        let what = "`push` requires a login, but the route has no `users`";
+        let help = "add `users` with a file made by `anthill passwd FILE NAME`";
         return Err(table.source().error(span, what, help));
     }
     Ok(Some(GitConfig {
@@ -168,18 +182,7 @@ fn backend(
     table: &mut TableReader<'_, '_>,
     variables: &[(String, String)],
 ) -> Result<Option<(&'static str, BackendConfig)>, OperatorError> {
-    let fastcgi = table.take::<Spanned<String>>("fastcgi")?;
-    let scgi = table.take::<Spanned<String>>("scgi")?;
-    let (name, address) = match (fastcgi, scgi) {
-        (Some(_), Some(second)) => {
-            let what = "a route has one target, not both `fastcgi` and `scgi`";
-            return Err(table
-                .source()
-                .error(second.span(), what, "keep one of them"));
-        }
-        (Some(address), None) => ("fastcgi", Some(address)),
-        (None, address) => ("scgi", address),
-    };
+    let (name, address) = backend_key(table)?;
     let files = table.item("files");
     let keep = table.take::<Spanned<usize>>("keep")?;
     let script_root = table.take::<Spanned<String>>("script_root")?;
@@ -192,23 +195,23 @@ fn backend(
         return match spans.into_iter().flatten().next() {
             None => Ok(None),
             Some(span) => {
-                let help = "leave it out, or name `fastcgi`";
-                let what = "this belongs to `fastcgi`, which the route hasn't";
+                let help = "remove the key, or add `fastcgi`";
+                let what = "the key has no effect without `fastcgi` in the same route";
                 Err(table.source().error(span, what, help))
             }
         };
     };
     if let Some(keep) = keep.as_ref().filter(|_| name == "scgi") {
-        let what = "there is nothing to `keep`";
-        let help = "SCGI ends each connection with its request: leave the key out";
+        let what = "`keep` has no effect with `scgi`";
+        let help = "remove the key, since an SCGI connection carries a single request";
         return Err(table.source().error(keep.span(), what, help));
     }
     if let Some(root) = script_root
         .as_ref()
         .filter(|root| !root.get_ref().starts_with('/'))
     {
-        let what = format!("`{}` is no path that a backend could open", root.get_ref());
-        let help = "absolute, as the backend sees it: \"/var/www\"";
+        let what = format!("`{}` is not a path that a backend can open", root.get_ref());
+        let help = "write the absolute path as seen by the backend: \"/var/www\"";
         return Err(table.source().error(root.span(), what, help));
     }
     let takes_all = files.as_ref().is_some_and(|item| item.text() == Some("*"));
@@ -224,6 +227,24 @@ fn backend(
         variables: variables.to_vec(),
     };
     Ok(Some((name, backend)))
+}
+
+/// Reads the key that names a backend, `fastcgi` or `scgi`, with its address, if the route has a backend.
+fn backend_key(
+    table: &mut TableReader<'_, '_>,
+) -> Result<(&'static str, Option<Spanned<String>>), OperatorError> {
+    let fastcgi = table.take::<Spanned<String>>("fastcgi")?;
+    let scgi = table.take::<Spanned<String>>("scgi")?;
+    match (fastcgi, scgi) {
+        (Some(_), Some(second)) => {
+            let what = "a route has one target, not both `fastcgi` and `scgi`";
+            Err(table
+                .source()
+                .error(second.span(), what, "remove one of the two"))
+        }
+        (Some(address), None) => Ok(("fastcgi", Some(address))),
+        (None, address) => Ok(("scgi", address)),
+    }
 }
 
 /// Reads a backend's address: `unix:/run/php.sock`, `127.0.0.1:9000` or `[::1]:9000`.
@@ -246,8 +267,9 @@ fn backend_address(
     match address {
         Some(address) => Ok(Spanned::new(text.span(), address)),
         None => {
-            let what = format!("`{given}` is no address of a backend");
-            let help = "such as \"unix:/run/php/php-fpm.sock\" or \"127.0.0.1:9000\"";
+            let what = format!("`{given}` is not an address of a backend");
+            let help =
+                "write an address such as \"unix:/run/php/php-fpm.sock\" or \"127.0.0.1:9000\"";
             Err(source.error(text.span(), what, help))
         }
     }
@@ -262,7 +284,11 @@ fn endings(item: KeyedValue<'_, '_>) -> Result<Vec<String>, OperatorError> {
         None => <Vec<Spanned<String>>>::read(item)?,
     };
     if list.is_empty() {
-        return Err(source.error(span, "`files` names none", "such as \".php\""));
+        return Err(source.error(
+            span,
+            "`files` is empty",
+            "write a file ending such as \".php\"",
+        ));
     }
     list.iter().map(|text| file_ending(source, text)).collect()
 }
@@ -279,8 +305,8 @@ fn interpreters(item: KeyedValue<'_, '_>) -> Result<Vec<InterpreterConfig>, Oper
         });
     }
     if all.is_empty() {
-        let help = "such as { \".php\" = \"/usr/bin/php-cgi\" }";
-        return Err(source.error(span, "`interpreter` names none", help));
+        let help = "write a file ending and a program: { \".php\" = \"/usr/bin/php-cgi\" }";
+        return Err(source.error(span, "`interpreter` is empty", help));
     }
     Ok(all)
 }
@@ -300,8 +326,8 @@ fn file_ending(
     let right = ending
         .trim_start_matches(['*', '.'])
         .replace(['/', '*', '?', '{', '[', '\0'], "");
-    let what = format!("`{}` is no file ending", text.get_ref());
-    let help = format!("with its dot: \".{right}\"");
+    let what = format!("`{}` is not a file ending", text.get_ref());
+    let help = format!("begin the file ending with a dot: \".{right}\"");
     Err(source.error(text.span(), what, help))
 }
 
@@ -312,14 +338,14 @@ fn variables(item: KeyedValue<'_, '_>) -> Result<Vec<(String, String)>, Operator
         let text = name.get_ref();
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         if text.is_empty() || !text.bytes().all(is_plain) {
-            let what = format!("`{text}` is no name of a variable");
-            let help = "letters, digits and underscores, such as \"APP_ENV\"";
+            let what = format!("`{text}` is not a name of an environment variable");
+            let help = "write letters, digits and underscores, such as \"APP_ENV\"";
             return Err(source.error(name.span(), what, help));
         }
         let value = <Spanned<String>>::read(item)?;
         if value.get_ref().contains('\0') {
-            let what = format!("the value of `{text}` has a NUL in it");
-            return Err(source.error(value.span(), what, "leave it out"));
+            let what = format!("the value of `{text}` contains a NUL");
+            return Err(source.error(value.span(), what, "remove the NUL"));
         }
         all.push((name.into_inner(), value.into_inner()));
     }

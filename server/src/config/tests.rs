@@ -95,7 +95,7 @@ rewrite = "/new/"
 "#;
 
 #[test]
-fn every_key_is_understood() {
+fn every_key_is_read() {
     let config = good(FULL);
     let server = &config.server;
     assert_eq!(server.https[0].get_ref().to_string(), "[::]:8443");
@@ -210,7 +210,7 @@ fn an_empty_file_has_every_default() {
 }
 
 #[test]
-fn a_folder_is_enough() {
+fn a_folder_needs_no_configuration_file() {
     let folder = tempfile::tempdir().unwrap();
     let config = guess(folder.path()).unwrap();
     assert_eq!(config.path, None);
@@ -229,7 +229,7 @@ fn a_folder_is_enough() {
 }
 
 #[test]
-fn wrong_ones_are_pointed_at() {
+fn errors_show_the_line_and_mark_the_mistake() {
     let table = [
         (
             "[server]\nhtps = [\":1\"]\n",
@@ -245,7 +245,7 @@ fn wrong_ones_are_pointed_at() {
         ),
         (
             "[server]\nmanager = \"127.0.0.1:8800\"\n",
-            "error: `manager` is not yet supported\n --> /srv/anthill.toml:2:1\n  |\n2 | manager = \"127.0.0.1:8800\"\n  | ^^^^^^^\nhelp: leave it out: a later version of anthill will know it",
+            "error: `manager` is not yet supported\n --> /srv/anthill.toml:2:1\n  |\n2 | manager = \"127.0.0.1:8800\"\n  | ^^^^^^^\nhelp: remove the key: a later version of anthill will support it",
         ),
         (
             "[[site]]\nlisting = \"yes\"\n",
@@ -257,15 +257,15 @@ fn wrong_ones_are_pointed_at() {
         ),
         (
             "[[site]]\nnames = [\"a.org\"]\n\n[[site]]\nnames = [\"b.org\", \"A.ORG\"]\n",
-            "error: two sites have the name `a.org`\n --> /srv/anthill.toml:5:19\n  |\n5 | names = [\"b.org\", \"A.ORG\"]\n  |                   ^^^^^^^\nhelp: the first has it in line 2; give each site names of its own",
+            "error: two sites have the name `a.org`\n --> /srv/anthill.toml:5:19\n  |\n5 | names = [\"b.org\", \"A.ORG\"]\n  |                   ^^^^^^^\nhelp: the first site is in line 2; give each site its own names",
         ),
         (
             "a = 1\na = 2\n",
-            "error: duplicate key\n --> /srv/anthill.toml:2:1\n  |\n2 | a = 2\n  | ^\nhelp: a key stands once in its table: remove one of the two",
+            "error: duplicate key\n --> /srv/anthill.toml:2:1\n  |\n2 | a = 2\n  | ^\nhelp: a key may occur once in a table: remove one of the two lines",
         ),
         (
             "[server",
-            "error: unclosed table, expected `]`\n --> /srv/anthill.toml:1:8\n  |\n1 | [server\n  |        ^\nhelp: a line is `key = value` or a [table]; text stands in quotes",
+            "error: unclosed table, expected `]`\n --> /srv/anthill.toml:1:8\n  |\n1 | [server\n  |        ^\nhelp: write `key = value` or a [table] in a line, and text in quotes",
         ),
         (
             "[server]\nhttps = []\nhttp = \"off\"\n",
@@ -279,16 +279,20 @@ fn wrong_ones_are_pointed_at() {
 
 /// A row holds the text, a part of the message and a part of the help.
 #[test]
-fn each_mistake_has_its_answer() {
+fn each_mistake_has_a_message_and_a_correction() {
     let table = [
-        ("[site]\n", "several [[site]]", "double brackets: [[site]]"),
+        (
+            "[site]\n",
+            "may have several [[site]]",
+            "double brackets: [[site]]",
+        ),
         (
             "[[server]]\n",
-            "only one [server]",
+            "may have a single [server] only",
             "single brackets: [server]",
         ),
         ("site = 5\n", "must be a list of tables, not a number", ""),
-        ("site = []\n", "there is no [[site]]", "root = "),
+        ("site = []\n", "the file has no [[site]]", "root = "),
         (
             "[balancer]\n",
             "`balancer` is not yet supported",
@@ -297,7 +301,7 @@ fn each_mistake_has_its_answer() {
         ("[cluster]\n", "not yet", ""),
         (
             "[tls]\nacme = { email = \"a@b\" }",
-            "no mail address",
+            "not an e-mail address",
             "me@example.org",
         ),
         ("[tls]\nacme = true", "must be a table", ""),
@@ -308,12 +312,12 @@ fn each_mistake_has_its_answer() {
         ),
         (
             "[tls]\nacme = { directory = \"letsencript\" }",
-            "no directory",
+            "not the URL of an ACME directory",
             "did you mean \"letsencrypt\"?",
         ),
         (
             "[tls]\nacme = { directory = \"http://ca.example.org/\" }",
-            "no directory",
+            "not the URL of an ACME directory",
             "https://",
         ),
         (
@@ -328,7 +332,7 @@ fn each_mistake_has_its_answer() {
         ),
         (
             "[tls]\nacme = { challenge = \"http-01\", hook = \"h\" }",
-            "nothing to do in http-01",
+            "not used by the challenge http-01",
             "dns-01",
         ),
         (
@@ -338,18 +342,18 @@ fn each_mistake_has_its_answer() {
         ),
         (
             "[tls]\nacme = { eab = { kid = \"a\", key = \"!\" } }",
-            "no key for `eab`",
+            "not a valid key",
             "base64url",
         ),
         (
             "[tls]\nacme = {}\n[[site]]\nnames = [\"*.example.org\"]",
-            "`*.example.org` can be had by dns-01 alone",
+            "only the challenge dns-01 can validate `*.example.org`",
             "hook",
         ),
         (
             "[server]\nhttps = []\n[tls]\nacme = {}",
-            "of no use without https",
-            "leave `acme` out",
+            "the server has no https address",
+            "remove `acme`",
         ),
         (
             "[server]\nhttp = []\n[tls]\nacme = { challenge = \"http-01\" }",
@@ -369,35 +373,35 @@ fn each_mistake_has_its_answer() {
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/\"\ncache = {}",
-            "`cache` keeps what a handler answers",
-            "files are in memory anyway",
+            "`cache` stores responses of a handler",
+            "files are served from memory",
         ),
         (
             "[server]\nhttps = [\"localhost:1\"]",
-            "`localhost:1` is no address",
+            "`localhost:1` is not an address",
             "\"127.0.0.1:1\"",
         ),
         (
             "[server]\nhttps = [\"::1:80\"]",
-            "no address",
+            "not an address",
             "\"[::1]:80\"",
         ),
         (
             "[server]\nhttps = [\"10.0.0.1\"]",
-            "no address",
+            "not an address",
             "add a port: \"10.0.0.1:8443\"",
         ),
-        ("[server]\nhttps = [\":99999\"]", "no port", "65535"),
+        ("[server]\nhttps = [\":99999\"]", "not a port", "65535"),
         ("[server]\nhttps = 99999", "`https` is too large", "65535"),
         (
             "[server]\nhttps = [\":80\"]\nhttp = [\":80\"]",
-            "listened on twice",
+            "is used twice",
             "another port",
         ),
         (
             "[server]\nhttps = [\":8080\"]",
-            "listened on twice",
-            ":8080 is taken",
+            "is used twice",
+            "the default of `http` is :8080",
         ),
         (
             "[server]\nhttps = true",
@@ -418,7 +422,7 @@ fn each_mistake_has_its_answer() {
         ("[server]\nworkers = -1", "can't be negative", ""),
         (
             "[server]\nmemory_max = \"lots\"",
-            "`lots` is no size",
+            "`lots` is not a size",
             "64MiB",
         ),
         ("[server]\nstate = \"\"", "`state` is empty", ""),
@@ -461,33 +465,37 @@ fn each_mistake_has_its_answer() {
         ("[[site]]\nnames = []", "`names` is empty", "\"*\""),
         (
             "[[site]]\nnames = [\"a.org\", \"a.org\"]",
-            "named twice",
-            "once",
+            "twice",
+            "remove one",
         ),
         (
             "[[site]]\nnames = [\"https://a.org/x\"]",
-            "no host name",
+            "not a host name",
             "\"a.org\"",
         ),
         (
             "[[site]]\nnames = [\"a.org:80\"]",
-            "no host name",
+            "not a host name",
             "\"a.org\"",
         ),
         (
             "[[site]]\nnames = [\"a.org.\"]",
-            "no host name",
+            "not a host name",
             "\"a.org\"",
         ),
         (
             "[[site]]\nnames = [\"www.*.org\"]",
-            "no host name",
+            "not a host name",
             "\"*.example.org\"",
         ),
-        ("[[site]]\nnames = [\"müller.de\"]", "no host name", "xn--"),
+        (
+            "[[site]]\nnames = [\"müller.de\"]",
+            "not a host name",
+            "xn--",
+        ),
         (
             "[[site]]\nnames = [\"a b\"]",
-            "no host name",
+            "not a host name",
             "letters, digits",
         ),
         ("[[site]]\nnames = 5", "must be a host name in quotes", ""),
@@ -497,56 +505,64 @@ fn each_mistake_has_its_answer() {
             "line 1",
         ),
         ("[[site]]\nroot = 5", "must be a path in quotes", "root = "),
-        ("[[site]]\nindex = [\"a/b\"]", "no file name", "index.html"),
+        (
+            "[[site]]\nindex = [\"a/b\"]",
+            "not a file name",
+            "index.html",
+        ),
         (
             "[[site]]\ntry = [\"/index.php?q=$path\", \"/index.html\"]",
-            "`/index.php` is tried with a query, and isn't the last",
+            "`/index.php` has a query but is not the last entry",
             "last entry",
         ),
         (
             "[[site]]\ntry = [\"$path?a=b\"]",
-            "can't have a query",
+            "cannot have a query",
             "/index.php?q=$path",
         ),
         (
             "[[site]]\ntry = [\"$path\", \"/a?q=$uri\"]",
-            "`q=$uri` has a `$` that is no name",
+            "`q=$uri` has a `$` without a known name",
             "`$rest`",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nrewrite = \"/b?c=$query\"",
-            "`$query` is only a part of `c=$query`",
+            "`$query` is only a part of the parameter `c=$query`",
             "alone between `&`",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nrewrite = \"/b?c d\"",
-            "`c d` is no query",
+            "`c d` is not a query",
             "percent-encoded",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nrewrite = \"/b#c?d\"",
-            "no path of a site",
+            "not a path of a site",
             "`#`",
         ),
-        ("[[site]]\ntry = [\"$uri\"]", "no path to try", "$path"),
+        (
+            "[[site]]\ntry = [\"$uri\"]",
+            "not a path for `try`",
+            "$path",
+        ),
         (
             "[[site]]\nerrors = { 200 = \"x\" }",
-            "`200` is no status of an error",
+            "`200` is not the status of an error",
             "404",
         ),
         (
             "[[site]]\nerrors = { foo = \"x\" }",
-            "`foo` is no status",
+            "`foo` is not the status",
             "",
         ),
         (
             "[[site]]\nerrors = { 404 = \"../x\" }",
-            "no page of the site",
+            "not a page of the site",
             "",
         ),
         (
             "[[site]]\nkey = \"k.pem\"",
-            "`key` without `certificate`",
+            "a `key` but no `certificate`",
             "certificate = ",
         ),
         (
@@ -554,15 +570,15 @@ fn each_mistake_has_its_answer() {
             "must be true, false or a duration",
             "",
         ),
-        ("[[site]]\nhsts = \"long\"", "no duration", "30d"),
+        ("[[site]]\nhsts = \"long\"", "not a duration", "30d"),
         (
             "[[site]]\nmime = { wasm = \"a/b\" }",
-            "no file ending",
+            "not a file ending",
             "\".wasm\"",
         ),
         (
             "[[site]]\nmime = { \".wasm\" = \"wasm\" }",
-            "no media type",
+            "not a media type",
             "text/html",
         ),
         (
@@ -577,23 +593,23 @@ fn each_mistake_has_its_answer() {
         ),
         (
             "[[site]]\ncache = [ { files = \"*\", max_age = \"1y\" } ]",
-            "`1y` is no duration",
+            "`1y` is not a duration",
             "",
         ),
         (
             "[[site]]\nheaders = [ { files = \"*\", set = { \"a b\" = \"c\" } } ]",
-            "no field name",
+            "not a field name",
             "",
         ),
         (
             "[[site]]\nheaders = [ { files = \"*\", set = { a = \"b\\r\\nc\" } } ]",
-            "no value for `a`",
+            "not valid for the field `a`",
             "one line",
         ),
         (
             "[[site]]\nheaders = [ { files = \"*\", set = { content-LENGTH = \"1\" } } ]",
-            "can't be set",
-            "leave it out",
+            "cannot be set",
+            "remove the field",
         ),
         (
             "[[site]]\n[[site.route]]\nallow = []",
@@ -602,47 +618,47 @@ fn each_mistake_has_its_answer() {
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"a\"\nallow = []",
-            "no path of a site",
+            "not a path of a site",
             "\"/a\"",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a/../b\"\nallow = []",
-            "no path of a site",
+            "not a path of a site",
             "doubled",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a//b\"\nallow = []",
-            "no path of a site",
+            "not a path of a site",
             "doubled",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a%20b\"\nallow = []",
-            "no path of a site",
+            "not a path of a site",
             "percent",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a?b\"\nallow = []",
-            "no path of a site",
+            "not a path of a site",
             "alone",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"",
-            "does nothing",
+            "no effect",
             "redirect",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nrewrite = \"/b\"\nredirect = \"/c\"",
             "not both `rewrite` and `redirect`",
-            "one of them",
+            "remove one",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = \"//evil\"",
-            "nowhere to redirect",
+            "not a target for a redirect",
             "URL",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = \"ftp://x\"",
-            "nowhere to redirect",
+            "not a target for a redirect",
             "URL",
         ),
         (
@@ -652,7 +668,7 @@ fn each_mistake_has_its_answer() {
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nroot = \"x\"\n[[site.route]]\npath = \"/a/\"\nroot = \"y\"",
-            "two routes answer for `/a/`",
+            "two routes have a target for `/a/`",
             "line 3",
         ),
         ("key", "key with no value", ""),
@@ -668,7 +684,7 @@ fn each_mistake_has_its_answer() {
 }
 
 #[test]
-fn carets_stand_under_what_is_wrong() {
+fn carets_are_below_the_mistake() {
     let table = [
         (
             "# ü\n[log]\nfarbe = \"grün\"",
@@ -740,7 +756,7 @@ fn no_control_character_reaches_the_terminal() {
 }
 
 #[test]
-fn durations() {
+fn durations_are_parsed() {
     for (text, seconds) in [
         ("0", 0),
         ("3600", 3600),
@@ -771,7 +787,7 @@ fn durations() {
 }
 
 #[test]
-fn sizes() {
+fn sizes_are_parsed() {
     for (text, bytes) in [
         ("0", 0),
         ("4096", 4096),
@@ -797,7 +813,7 @@ fn sizes() {
 }
 
 #[test]
-fn addresses() {
+fn listen_addresses_are_parsed() {
     for (text, address) in [
         ("[::]:8443", "[::]:8443"),
         ("0.0.0.0:80", "0.0.0.0:80"),
@@ -829,7 +845,7 @@ fn addresses() {
 }
 
 #[test]
-fn site_names() {
+fn site_names_are_normalised() {
     for (text, name) in [
         ("*", "*"),
         ("Example.ORG", "example.org"),
@@ -851,7 +867,7 @@ fn site_names() {
 }
 
 #[test]
-fn nearest_word() {
+fn the_nearest_word_is_suggested() {
     let words = ["https", "http", "listing", "public_port", "try"];
     for (typed, meant) in [
         ("htps", Some("https")),
@@ -902,7 +918,7 @@ fn laid_out(text: &str) -> (tempfile::TempDir, Config) {
 }
 
 #[test]
-fn what_is_named_must_be_there() {
+fn configured_files_must_exist() {
     let (_folder, config) = laid_out(
         "[[site]]\nerrors = { 404 = \"404.html\" }\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n\
          log = \"access.log\"\n[[site.route]]\npath = \"/x\"\nusers = \"users\"\n",
@@ -912,61 +928,49 @@ fn what_is_named_must_be_there() {
     let table = [
         (
             "[[site]]\nroot = \"nix\"",
-            "there is no folder ",
-            "relative paths start from",
+            "the folder ",
+            "relative paths begin at",
         ),
-        (
-            "[[site]]\nroot = \"publik\"",
-            "there is no folder ",
-            "/public?",
-        ),
+        ("[[site]]\nroot = \"publik\"", " does not exist", "/public?"),
         (
             "[[site]]\nroot = \"cert.pem\"",
             "is a file, not a folder",
-            "the folder that it lies in",
+            "name the folder of the file",
         ),
         (
             "[[site]]\nerrors = { 404 = \"gone.html\" }",
-            "there is no page ",
-            "leave 404 out",
+            "the error page ",
+            "remove 404",
         ),
-        (
-            "[[site]]\ncertificate = \"no.pem\"",
-            "there is no certificate ",
-            "",
-        ),
+        ("[[site]]\ncertificate = \"no.pem\"", "the certificate ", ""),
         (
             "[[site]]\ncertificate = \"public\"",
             "is a folder, not a file",
-            "the certificate itself",
+            "the path of the certificate",
         ),
         (
             "[[site]]\ncertificate = \"cert.pem\"\nkey = \"kex.pem\"",
-            "there is no key ",
+            "the key ",
             "key.pem?",
         ),
-        (
-            "[[site]]\nlog = \"nix/access.log\"",
-            "there is no folder ",
-            "",
-        ),
+        ("[[site]]\nlog = \"nix/access.log\"", " does not exist", ""),
         ("[[site]]\nlog = \"public\"", "is a folder, not a file", ""),
         (
             "[[site]]\n[[site.route]]\npath = \"/x\"\nusers = \"nobody\"",
-            "there is no user file ",
+            "the user file ",
             "",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/x\"\nroot = \"nix\"",
-            "there is no folder ",
+            " does not exist",
             "",
         ),
         (
             "[[site]]\nroot = \".\"",
-            "lies in a folder that is served",
-            "keep it outside of",
+            "is inside a served folder",
+            "write a path outside of",
         ),
-        ("[tls]\ntickets = \"no.key\"", "there is no key file ", ""),
+        ("[tls]\ntickets = \"no.key\"", "the key file ", ""),
     ];
     for (text, what, help) in table {
         let (_folder, config) = laid_out(text);
@@ -977,39 +981,36 @@ fn what_is_named_must_be_there() {
 }
 
 #[test]
-fn the_file_in_a_served_folder_is_worth_a_warning() {
+fn a_configuration_in_a_served_folder_causes_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(FILE_NAME);
     fs::write(&file, "server.state = \".state\"\n[[site]]\nroot = \".\"\n").unwrap();
     let warnings = check(&load(&file).unwrap()).unwrap();
     assert!(
-        warnings[0].contains("which is served: clients never get it"),
+        warnings[0].contains("the server hides the file from clients"),
         "{warnings:?}"
     );
 
     let (_folder, config) =
         laid_out("[[site]]\nhttp = \"serve\"\n[[site.route]]\npath = \"/x\"\nusers = \"users\"\n");
     let warnings = check(&config).unwrap();
-    assert!(warnings[0].contains("travel unencrypted"), "{warnings:?}");
+    assert!(warnings[0].contains("sent unencrypted"), "{warnings:?}");
 }
 
 #[test]
-fn what_the_user_cant_read_is_refused() {
+fn files_unreadable_for_the_user_are_refused() {
     let text = "server.user = \"54321\"\n[[site]]\ncertificate = \"cert.pem\"\n";
     let (folder, config) = laid_out(text);
     let cert = folder.path().join("cert.pem");
     if !rustix::process::geteuid().is_root() {
         let message = check(&config).unwrap_err().to_string();
-        assert!(message.contains("only root can become"), "{message}");
+        assert!(message.contains("only root can switch to"), "{message}");
         return;
     }
     assert_eq!(check(&config), Ok(Vec::new()));
     fs::set_permissions(&cert, fs::Permissions::from_mode(0o600)).unwrap();
     let message = check(&config).unwrap_err().to_string();
-    assert!(
-        message.contains("cert.pem can't be read by user `54321`"),
-        "{message}"
-    );
+    assert!(message.contains("user `54321` cannot read "), "{message}");
     assert!(
         message.contains("3 | certificate = \"cert.pem\"") || message.contains("4 | "),
         "{message}"
@@ -1024,12 +1025,12 @@ fn what_the_user_cant_read_is_refused() {
 
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let message = check(&config).unwrap_err().to_string();
-    assert!(message.contains("can't reach"), "{message}");
+    assert!(message.contains("cannot reach"), "{message}");
     assert!(message.contains("help: chmod o+x"), "{message}");
 }
 
 #[test]
-fn a_repository_that_is_deployed_from_and_not_exported_is_warned_of() {
+fn an_unexported_repository_of_a_deployment_causes_a_warning() {
     let route = |more: &str| {
         let text = format!(
             "[[site]]\nnames = [\"www\"]\nroot = \"out/www\"\n[[site]]\nnames = [\"git\"]\n\
@@ -1074,7 +1075,7 @@ fn unknown_users_are_refused() {
 }
 
 #[test]
-fn what_is_chosen() {
+fn a_folder_or_a_file_is_chosen() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     assert_eq!(
@@ -1093,9 +1094,7 @@ fn what_is_chosen() {
     );
     let error = ConfigSource::of(Some(&dir.join("nix"))).unwrap_err();
     assert!(
-        error
-            .to_string()
-            .contains("there is no such file or folder"),
+        error.to_string().contains("no such file or folder"),
         "{error}"
     );
 
@@ -1140,7 +1139,7 @@ fn the_command_line_overrides() {
     };
     let message = chosen.read(&wrong).unwrap_err().to_string();
     assert!(
-        message.starts_with("error: --https: `nix` is no address"),
+        message.starts_with("error: --https: `nix` is not an address"),
         "{message}"
     );
     let twice = Overrides {
@@ -1152,7 +1151,7 @@ fn the_command_line_overrides() {
             .read(&twice)
             .unwrap_err()
             .what()
-            .contains("listened on twice")
+            .contains("is used twice")
     );
     let none = Overrides {
         https: vec!["off".to_owned()],
@@ -1163,7 +1162,7 @@ fn the_command_line_overrides() {
 }
 
 #[test]
-fn settled_places_stay_until_the_file_moves_them() {
+fn settled_paths_stay_until_the_file_changes_them() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(FILE_NAME);
     fs::write(&file, "").unwrap();
@@ -1216,7 +1215,7 @@ fn the_socket_of_a_broken_file_is_found() {
 }
 
 #[test]
-fn a_folder_for_sockets_is_ours_alone() {
+fn a_folder_for_sockets_is_private() {
     let folder = tempfile::tempdir().unwrap();
     let made = folder.path().join("a/b");
     prepare_folder(&made, None).unwrap();
@@ -1298,7 +1297,7 @@ proptest! {
     }
 
     #[test]
-    fn any_span_can_be_pointed_at(text in "[a\n\t\r日e\u{301}]{0,40}", start in 0usize..100, length in 0usize..100) {
+    fn any_span_can_be_shown(text in "[a\n\t\r日e\u{301}]{0,40}", start in 0usize..100, length in 0usize..100) {
         let error = OperatorError::new("x").at("f", &text, start..start + length);
         prop_assert!(error.to_string().starts_with("error: x\n"));
     }
@@ -1314,7 +1313,7 @@ proptest! {
 }
 
 #[test]
-fn certificates_that_come_by_themselves() {
+fn managed_certificates_are_chosen_by_name() {
     let config = good(
         "[server]\nstate = \"/s\"\n[tls]\nacme = { hook = \"hook\" }\n\
          [[site]]\nnames = [\"box\", \"www.example.org\", \"192.0.2.1\", \"*.example.org\"]\n\
@@ -1343,11 +1342,11 @@ fn certificates_that_come_by_themselves() {
     assert_eq!(
         skipped,
         [
-            "box: it is a local name",
-            "192.0.2.1: it is an address",
-            "printer.local: it is a local name",
-            "[::1]: it is an address",
-            "*: it stands for any name"
+            "box: no public authority certifies a local name",
+            "192.0.2.1: certificates for IP addresses are not requested",
+            "printer.local: no public authority certifies a local name",
+            "[::1]: certificates for IP addresses are not requested",
+            "*: a certificate cannot name every host"
         ]
     );
     for (challenge, name) in [

@@ -94,8 +94,8 @@ impl<'s, 'i> TableReader<'s, 'i> {
         }
         let (low, high) = (range.start(), range.end());
         let help = match *high {
-            u64::MAX => format!("at least {low}"),
-            _ => format!("between {low} and {high}"),
+            u64::MAX => format!("write a number of at least {low}"),
+            _ => format!("write a number between {low} and {high}"),
         };
         Err(self
             .source
@@ -214,7 +214,7 @@ impl<'s, 'i> TableReader<'s, 'i> {
         let word = key.get_ref().as_ref();
         if shape.later.contains(&word) {
             let what = format!("`{word}` is not yet supported");
-            let help = "leave it out: a later version of anthill will know it";
+            let help = "remove the key: a later version of anthill will support it";
             return Err(self.source.error(key.span(), what, help));
         }
         let known = shape.keys.iter().chain(shape.later).copied();
@@ -281,8 +281,10 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
     ) -> Result<TableReader<'s, 'i>, OperatorError> {
         if !self.value.get_ref().is_table() {
             if self.value.get_ref().is_array() {
-                let what = format!("there is only one {}", shape.name);
-                return Err(self.refuse(what, format!("in single brackets: {}", shape.name)));
+                let what = format!("the file may have a single {} only", shape.name);
+                return Err(
+                    self.refuse(what, format!("write it in single brackets: {}", shape.name))
+                );
             }
             return Err(self.mistyped("a table", "{ … }"));
         }
@@ -301,8 +303,8 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         shape: &'static TableSchema,
     ) -> Result<Vec<TableReader<'s, 'i>>, OperatorError> {
         if self.value.get_ref().is_table() && shape.name.starts_with("[[") {
-            let what = format!("there can be several {}", shape.name);
-            return Err(self.refuse(what, format!("in double brackets: {}", shape.name)));
+            let what = format!("the file may have several {}", shape.name);
+            return Err(self.refuse(what, format!("write it in double brackets: {}", shape.name)));
         }
         if !self.value.get_ref().is_array() {
             return Err(self.mistyped("a list of tables", "[{ … }]"));
@@ -374,10 +376,10 @@ impl FromToml for PathBuf {
         match item.text() {
             Some("") => Err(item.refuse(
                 format!("`{}` is empty", item.key),
-                "name a file or a folder",
+                "write the path of a file or folder",
             )),
             Some(path) if path.contains('\0') => {
-                Err(item.refuse("a path can't contain a NUL", "leave it out"))
+                Err(item.refuse("a path cannot contain a NUL", "remove the NUL"))
             }
             Some(path) => Ok(crate::config::paths::join(folder, path)),
             None => Err(item.mistyped("a path in quotes", "\"…\"")),
@@ -394,9 +396,12 @@ impl FromToml for u64 {
             Ok(number) => Ok(number),
             Err(_) if number.as_str().starts_with('-') => Err(item.refuse(
                 format!("`{}` can't be negative", item.key),
-                "a number from 0 up",
+                "write 0 or a larger number",
             )),
-            Err(_) => Err(item.refuse(format!("`{}` is too large", item.key), "a smaller number")),
+            Err(_) => Err(item.refuse(
+                format!("`{}` is too large", item.key),
+                "write a smaller number",
+            )),
         }
     }
 }
@@ -407,7 +412,7 @@ macro_rules! smaller_number {
             fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
                 let (source, key, span) = (item.source, item.key.clone(), item.value.span());
                 u64::read(item)?.try_into().map_err(|_| {
-                    let help = format!("at most {}", <$number>::MAX);
+                    let help = format!("write a number of at most {}", <$number>::MAX);
                     source.error(span, format!("`{key}` is too large"), help)
                 })
             }
@@ -431,8 +436,8 @@ impl FromToml for Seconds {
         match parse_seconds(text) {
             Some(seconds) => Ok(Seconds(seconds)),
             None => Err(item.refuse(
-                format!("`{text}` is no duration"),
-                "a number and its unit, s m h d or w: \"10m\", \"30d\", \"1h30m\"",
+                format!("`{text}` is not a duration"),
+                "write a number with a unit (s, m, h, d, w): \"10m\", \"30d\", \"1h30m\"",
             )),
         }
     }
@@ -459,8 +464,8 @@ impl FromToml for ByteSize {
         match parse_bytes(text) {
             Some(bytes) => Ok(ByteSize(bytes)),
             None => Err(item.refuse(
-                format!("`{text}` is no size"),
-                "a number and its unit, KiB MiB or GiB: \"64MiB\"",
+                format!("`{text}` is not a size"),
+                "write a number with a unit (KiB, MiB, GiB): \"64MiB\"",
             )),
         }
     }

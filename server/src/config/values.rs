@@ -65,10 +65,13 @@ impl ListenAddress {
         if !all.is_empty() && all.bytes().all(|b| b.is_ascii_digit()) {
             return match all.parse() {
                 Ok(port) => Ok(ListenAddress::all(port)),
-                Err(_) => wrong(format!("`{all}` is no port"), "a port is at most 65535"),
+                Err(_) => wrong(
+                    format!("`{all}` is not a port"),
+                    "the largest port is 65535",
+                ),
             };
         }
-        let what = format!("`{text}` is no address to listen on");
+        let what = format!("`{text}` is not an address to listen on");
         let whole = text.trim_matches(['[', ']']).parse::<IpAddr>().ok();
         let whole = whole.map(|ip| format!("\"{}\"", SocketAddr::new(ip, 8443)));
         let split = text.rsplit_once(':').and_then(|(ip, port)| {
@@ -77,12 +80,12 @@ impl ListenAddress {
         });
         match (whole, split) {
             (Some(whole), Some(split)) => {
-                let help = format!("an IPv6 address stands in brackets: {split} or {whole}");
+                let help = format!("put the IPv6 address in brackets: {split} or {whole}");
                 return wrong(what, help);
             }
             (Some(whole), None) => return wrong(what, format!("add a port: {whole}")),
             (None, Some(split)) => {
-                return wrong(what, format!("an IPv6 address stands in brackets: {split}"));
+                return wrong(what, format!("put the IPv6 address in brackets: {split}"));
             }
             (None, None) => {}
         }
@@ -92,7 +95,10 @@ impl ListenAddress {
         {
             return wrong(
                 what,
-                format!("an address, not a name: \"127.0.0.1:{port}\", or \":{port}\" for all"),
+                format!(
+                    "write an address instead of a name: \"127.0.0.1:{port}\", or \":{port}\" for \
+                     all addresses"
+                ),
             );
         }
         wrong(
@@ -177,43 +183,55 @@ pub(super) fn site_name(text: &str) -> Result<String, InvalidValue> {
     if name == "*" {
         return Ok(name);
     }
-    let what = format!("`{text}` is no host name");
+    let what = format!("`{text}` is not a host name");
     if let Some(ip) = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')) {
         return match ip.parse::<Ipv6Addr>() {
             Ok(ip) => Ok(format!("[{ip}]")),
             Err(_) => wrong(
                 what,
-                "an IPv6 address in brackets, or a name such as \"example.org\"",
+                "write an IPv6 address in brackets, or a name such as \"example.org\"",
             ),
         };
     }
     let host = name.strip_prefix("*.").unwrap_or(&name);
+    check_host(what, host)?;
+    Ok(name)
+}
+
+/// Fails with `what` and the correction if `host` is not a host name.
+fn check_host(what: String, host: &str) -> Result<(), InvalidValue> {
     let is_url = host.split_once("://").map(|(_, rest)| rest);
     if let Some(rest) = is_url {
         let bare = rest.split(['/', ':']).next().unwrap_or_default();
-        return wrong(what, format!("the name alone, without scheme: \"{bare}\""));
+        return wrong(
+            what,
+            format!("write the name without scheme and path: \"{bare}\""),
+        );
     }
     if let Some((bare, port)) = host.split_once(':')
         && port.bytes().all(|b| b.is_ascii_digit())
     {
         return wrong(
             what,
-            format!("without a port (a name holds on every port): \"{bare}\""),
+            format!("write the name without port, since a name holds on every port: \"{bare}\""),
         );
     }
     if let Some(bare) = host.strip_suffix('.') {
-        return wrong(what, format!("without the last dot: \"{bare}\""));
+        return wrong(
+            what,
+            format!("write the name without the last dot: \"{bare}\""),
+        );
     }
     if !host.is_ascii() {
         return wrong(
             what,
-            "an international name in its ASCII form, which begins with \"xn--\"",
+            "write an international name in its ASCII form, which begins with \"xn--\"",
         );
     }
     if host.contains('*') {
         return wrong(
             what,
-            "a `*` may only stand alone or as the whole first part: \"*.example.org\"",
+            "a `*` must be the whole name or the whole first label: \"*.example.org\"",
         );
     }
     let label_is_right = |label: &str| {
@@ -227,10 +245,10 @@ pub(super) fn site_name(text: &str) -> Result<String, InvalidValue> {
     if host.is_empty() || host.len() > 253 || !host.split('.').all(label_is_right) {
         return wrong(
             what,
-            "letters, digits and hyphens between dots, such as \"www.example.org\"",
+            "a name has letters, digits and hyphens between dots, such as \"www.example.org\"",
         );
     }
-    Ok(name)
+    Ok(())
 }
 
 /// Returns true if a string is a field name (a token, RFC 9110 §5.6.2).
@@ -264,13 +282,13 @@ pub(super) fn reserved_field(name: &str) -> Option<&'static str> {
     ];
     let validators = ["etag", "last-modified"];
     if framing.iter().any(|field| name.eq_ignore_ascii_case(field)) {
-        return Some("it belongs to how the response is sent: leave it out");
+        return Some("remove the field: the server sets it to frame the response");
     }
     if validators
         .iter()
         .any(|field| name.eq_ignore_ascii_case(field))
     {
-        return Some("it is made from the file: leave it out");
+        return Some("remove the field: the server computes it from the file");
     }
     if name.eq_ignore_ascii_case("content-type") {
         return Some("use `mime = { \".ext\" = \"type/subtype\" }`");

@@ -56,7 +56,7 @@ impl Glob {
         if glob.is_empty() {
             return Err(GlobError {
                 at: 0,
-                what: "an empty glob matches nothing",
+                what: "the glob is empty and matches no path",
             });
         }
         let mut parser = Parser {
@@ -104,11 +104,11 @@ impl Parser<'_> {
         while let Some(&byte) = self.input.get(self.at) {
             match byte {
                 b',' | b'}' if depth > 0 => break,
-                b'}' => return Err(self.wrong("a closing brace without an opening one")),
+                b'}' => return Err(self.wrong("a closing brace without an opening brace")),
                 b'{' => {
                     let choices = self.braces(depth + 1)?;
                     if out.len() * choices.len() > GLOB_ALTERNATIVES_MAX {
-                        return Err(self.wrong("the braces multiply to too many alternatives"));
+                        return Err(self.wrong("the braces expand to too many alternatives"));
                     }
                     out = product(&out, &choices);
                 }
@@ -124,7 +124,7 @@ impl Parser<'_> {
     fn braces(&mut self, depth: usize) -> Result<Vec<Vec<Token>>, GlobError> {
         let open = self.at;
         if depth > 8 {
-            return Err(self.wrong("braces nested too deeply"));
+            return Err(self.wrong("the braces are nested too deeply"));
         }
         let mut choices = Vec::new();
         loop {
@@ -139,7 +139,7 @@ impl Parser<'_> {
                 None => {
                     return Err(GlobError {
                         at: open,
-                        what: "an opening brace without a closing one",
+                        what: "an opening brace without a closing brace",
                     });
                 }
             }
@@ -167,7 +167,7 @@ impl Parser<'_> {
                 }
                 None => {
                     self.at -= 1;
-                    return Err(self.wrong("a backslash with nothing behind it"));
+                    return Err(self.wrong("a backslash at the end of the glob"));
                 }
             },
             b'/' => {
@@ -182,7 +182,7 @@ impl Parser<'_> {
         let open = self.at - 1;
         let unclosed = GlobError {
             at: open,
-            what: "an opening bracket without a closing one",
+            what: "an opening bracket without a closing bracket",
         };
         let not = self.eat(b'!') || self.eat(b'^');
         let mut ranges = Vec::new();
@@ -193,7 +193,9 @@ impl Parser<'_> {
                 return Ok(Token::Class { not, ranges });
             }
             if !first.is_ascii() || first == b'/' {
-                return Err(self.wrong("a class holds ASCII characters other than the slash"));
+                return Err(
+                    self.wrong("a class may only contain ASCII characters other than the slash")
+                );
             }
             self.at += 1;
             let dash = self.input.get(self.at) == Some(&b'-');
@@ -201,7 +203,7 @@ impl Parser<'_> {
                 Some(&last) if dash && last != b']' => {
                     if last < first || !last.is_ascii() {
                         self.at -= 1;
-                        return Err(self.wrong("a range that runs backwards"));
+                        return Err(self.wrong("a range with its bounds in descending order"));
                     }
                     self.at += 2;
                     ranges.push((first, last));

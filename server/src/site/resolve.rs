@@ -123,7 +123,7 @@ impl Site {
         }
     }
 
-    /// Whether the file that answers for `path` is the file that `try` names for every missing path.
+    /// Returns true if the response for `path` is the file that `try` names for every missing path.
     pub fn is_fallback(&self, path: &[u8]) -> bool {
         matches!(self.resolve(path), Resource::File(_, place) if place.stands_in)
     }

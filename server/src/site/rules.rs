@@ -96,13 +96,15 @@ impl TryPath {
     pub fn parse(text: &str) -> Result<TryPath, &'static str> {
         let Some((before, after)) = text.split_once("$path") else {
             return match text.trim_matches('/') {
-                "" => Err("names nothing"),
-                fixed if fixed.contains('$') => Err("only `$path` is known"),
+                "" => Err("is empty"),
+                fixed if fixed.contains('$') => {
+                    Err("has an unknown variable; only `$path` is supported")
+                }
                 fixed => Ok(TryPath::Fixed(fixed.into())),
             };
         };
         if before.contains('$') || after.contains('$') {
-            return Err("only one `$path` is understood");
+            return Err("has more than one `$path`");
         }
         let before = before.trim_matches('/');
         Ok(match (before, after) {

@@ -315,15 +315,7 @@ impl<'a> Scanner<'a> {
             }
             let change = change.unwrap_or(&none);
             let known = Some(&entry.node);
-            let examined = self.examine(folder, name, known, change, false);
-            let examined = self.settled(folder, name, examined, known, change.report());
-            if let Some((link, node)) = examined {
-                found.push(ScannedEntry {
-                    name: Cow::Borrowed(name),
-                    link,
-                    node,
-                });
-            }
+            found.extend(self.examine_change(folder, Cow::Borrowed(name), known, change));
         }
         let known = found.len();
         let new = changes
@@ -331,21 +323,27 @@ impl<'a> Scanner<'a> {
             .iter()
             .filter(|(name, _)| old.find(name).is_none());
         for (name, change) in new {
-            let examined = self.examine(folder, name, None, change, false);
-            let examined = self.settled(folder, name, examined, None, change.report());
-            if let Some((link, node)) = examined {
-                found.push(ScannedEntry {
-                    name: Cow::Owned(name.to_vec()),
-                    link,
-                    node,
-                });
-            }
+            found.extend(self.examine_change(folder, Cow::Owned(name.to_vec()), None, change));
         }
         if found.len() > known {
             found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         }
         self.above.pop();
         Ok(self.assemble(meta, found, Some(old)))
+    }
+
+    /// Examines a changed name of a folder. `None` if the name no longer exists, or has no known content
+    /// yet.
+    fn examine_change<'n>(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        name: Cow<'n, [u8]>,
+        known: Option<&FolderNode>,
+        change: &ChangeTree<'_>,
+    ) -> Option<ScannedEntry<'n>> {
+        let examined = self.examine(folder, &name, known, change, false);
+        let (link, node) = self.settled(folder, &name, examined, known, change.report())?;
+        Some(ScannedEntry { name, link, node })
     }
 
     /// Returns the examined node, or the known node if the file changed recently and may still be written
@@ -492,7 +490,10 @@ impl<'a> Scanner<'a> {
                     return ScannedNode::Refused(FileError::LeftOut);
                 }
                 if self.linked_folders >= LINKED_FOLDERS_MAX {
-                    log::warn!("{}: too many folders behind links, left out", self.shown());
+                    log::warn!(
+                        "{}: folder left out, since too many folders lie behind links",
+                        self.shown()
+                    );
                     return ScannedNode::Refused(FileError::LeftOut);
                 }
                 self.linked_folders += 1;
@@ -514,7 +515,10 @@ impl<'a> Scanner<'a> {
         whole: bool,
     ) -> Option<ScannedNode> {
         if self.above.len() >= FOLDER_DEPTH_MAX {
-            log::warn!("{}: too deep, left out", self.shown());
+            log::warn!(
+                "{}: folder left out, since it is nested too deeply",
+                self.shown()
+            );
             return None;
         }
         let known = match known {

@@ -68,8 +68,8 @@ impl ResolvedSecrets {
         }
     }
 
-    /// Whether `name` in `folder` (absolute, without links) is a secret. A scan calls the function for
-    /// every name, so bytes are compared and no path is assembled.
+    /// Returns true if `name` in `folder` (absolute, without links) is a secret. A scan calls the function
+    /// for every name, so bytes are compared and no path is assembled.
     pub fn is_at(&self, folder: &Path, name: &[u8]) -> bool {
         let folder = folder.as_os_str().as_bytes();
         let folder = folder.strip_suffix(b"/").unwrap_or(folder);
@@ -79,13 +79,13 @@ impl ResolvedSecrets {
         })
     }
 
-    /// Whether `meta` belongs to a secret file or folder.
+    /// Returns true if `meta` belongs to a secret file or folder.
     pub fn is(&self, meta: &FileMeta) -> bool {
         self.files.contains(&(meta.dev, meta.ino))
     }
 
-    /// Whether a path is a secret or lies in a secret folder. A root inside a secret folder was named by
-    /// the operator to be served.
+    /// Returns true if a path is a secret or lies in a secret folder. A secret folder around `root` does
+    /// not count, since the operator has configured a folder inside as a root to serve.
     pub fn covers(&self, real: &Path, root: &Path) -> bool {
         let covers = |path: &&PathBuf| real.starts_with(path) && !root.starts_with(path);
         self.paths.iter().any(|path| covers(&path))

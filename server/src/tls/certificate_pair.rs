@@ -78,7 +78,7 @@ impl CertificatePair {
         }
         let mut error = TlsError::new(
             TlsPart::Key,
-            "the private key doesn't belong to the certificate",
+            "the private key does not belong to the certificate",
             "both must come from the same request; after a renewal, copy both files",
         );
         error.mismatch = true;
@@ -90,8 +90,8 @@ impl CertificatePair {
         let mut warnings = Vec::new();
         if self.reordered {
             warnings.push(
-                "the chain doesn't begin with the server's own certificate; the server \
-                 sends the chain in order"
+                "the chain does not begin with the server's own certificate; the server sends the \
+                 chain in order"
                     .to_owned(),
             );
         }
@@ -104,12 +104,12 @@ impl CertificatePair {
         } else if now < self.not_before {
             let days = (self.not_before - now).div_ceil(86_400);
             warnings.push(format!(
-                "the certificate isn't valid for another {days} days, or this machine's clock is \
+                "the certificate becomes valid in {days} days, unless the clock of the machine is \
                  wrong"
             ));
         }
         for name in self.missing(names) {
-            warnings.push(format!("the certificate doesn't name {name}"));
+            warnings.push(format!("the certificate does not name {name}"));
         }
         warnings
     }
@@ -149,8 +149,8 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     if file.certificates.is_empty() {
         return Err(TlsError::new(
             TlsPart::ClientCa,
-            format!("no certificate in this file, but {}", file.sections()),
-            "the certificate of the CA that signs your clients' certificates belongs here",
+            format!("the file has no certificate, but {}", file.sections()),
+            "name the file with the certificate of the CA that signs your clients' certificates",
         )
         .in_file(path));
     }
@@ -180,18 +180,18 @@ impl PemFile {
     pub(super) fn read(path: &Path, part: TlsPart) -> Result<PemFile, TlsError> {
         let fail = |what: String, hint: String| TlsError::new(part, what, hint).in_file(path);
         let unreadable =
-            |error: std::io::Error| fail(format!("can't read it: {error}"), String::new());
+            |error: std::io::Error| fail(format!("cannot read the file: {error}"), String::new());
         let metadata = fs::metadata(path).map_err(unreadable)?;
         if metadata.is_dir() {
             return Err(fail(
-                "this is a folder".to_owned(),
-                "a PEM file belongs here".to_owned(),
+                "the path is a folder".to_owned(),
+                "name a PEM file".to_owned(),
             ));
         }
         if metadata.len() > PEM_FILE_BYTES_MAX {
             return Err(fail(
-                format!("{} bytes are too much for PEM", metadata.len()),
-                format!("{PEM_FILE_BYTES_MAX} at most"),
+                format!("the file is too large for PEM ({} bytes)", metadata.len()),
+                format!("at most {PEM_FILE_BYTES_MAX} bytes"),
             ));
         }
         let bytes = fs::read(path).map_err(unreadable)?;
@@ -202,14 +202,7 @@ impl PemFile {
     /// Parses PEM. The error consists of the fault and the remedy, with FILE in place of the file's name.
     pub(super) fn parse(bytes: &[u8]) -> Result<PemFile, (String, String)> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-        let sections: Vec<String> = bytes
-            .split(|byte| *byte == b'\n' || *byte == b'\r')
-            .filter_map(|line| line.strip_prefix(b"-----BEGIN "))
-            .map(|label| {
-                let label = String::from_utf8_lossy(label);
-                label.trim_end_matches(['-', ' ']).to_owned()
-            })
-            .collect();
+        let sections = section_labels(bytes);
         if sections.is_empty() {
             return Err(not_pem(bytes));
         }
@@ -225,28 +218,22 @@ impl PemFile {
             || bytes.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED)
         {
             return Err((
-                "the private key is encrypted, and the server can't ask for the password"
+                "the private key is encrypted, and the server has no password for the key"
                     .to_owned(),
-                "`openssl pkey -in FILE -out plain.key` removes the password".to_owned(),
+                "to remove the password, run `openssl pkey -in FILE -out plain.key`".to_owned(),
             ));
         }
         for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(bytes) {
             let (kind, der) = section.map_err(|error| {
                 let what = match error {
                     pem::Error::MissingSectionEnd { .. } => {
-                        "the end is missing: was it copied whole?".to_owned()
+                        "the end is missing, so the file is incomplete".to_owned()
                     }
-                    other => format!("broken PEM: {other}"),
+                    other => format!("invalid PEM: {other}"),
                 };
                 (what, "copy the file again".to_owned())
             })?;
-            match kind {
-                SectionKind::Certificate => file.certificates.push(der.into()),
-                SectionKind::PrivateKey => file.keys.push(PrivateKeyDer::Pkcs8(der.into())),
-                SectionKind::EcPrivateKey => file.keys.push(PrivateKeyDer::Sec1(der.into())),
-                SectionKind::RsaPrivateKey => file.keys.push(PrivateKeyDer::Pkcs1(der.into())),
-                _ => {}
-            }
+            file.add(kind, der);
         }
         if let Some(bad) = file
             .certificates
@@ -255,7 +242,7 @@ impl PemFile {
         {
             return Err((
                 format!(
-                    "certificate {} of this file isn't an X.509 certificate",
+                    "certificate {} of the file is not an X.509 certificate",
                     bad + 1
                 ),
                 "copy the file again".to_owned(),
@@ -264,53 +251,77 @@ impl PemFile {
         Ok(file)
     }
 
+    /// Adds a section. Sections other than certificates and keys are ignored.
+    fn add(&mut self, kind: SectionKind, der: Vec<u8>) {
+        match kind {
+            SectionKind::Certificate => self.certificates.push(der.into()),
+            SectionKind::PrivateKey => self.keys.push(PrivateKeyDer::Pkcs8(der.into())),
+            SectionKind::EcPrivateKey => self.keys.push(PrivateKeyDer::Sec1(der.into())),
+            SectionKind::RsaPrivateKey => self.keys.push(PrivateKeyDer::Pkcs1(der.into())),
+            _ => {}
+        }
+    }
+
     /// Returns the labels of all sections, for an error message.
     fn sections(&self) -> String {
         self.sections.join(", ")
     }
 }
 
+/// Returns the labels of all sections in PEM text, in the order of the text.
+fn section_labels(bytes: &[u8]) -> Vec<String> {
+    bytes
+        .split(|byte| *byte == b'\n' || *byte == b'\r')
+        .filter_map(|line| line.strip_prefix(b"-----BEGIN "))
+        .map(|label| {
+            let label = String::from_utf8_lossy(label);
+            label.trim_end_matches(['-', ' ']).to_owned()
+        })
+        .collect()
+}
+
 fn not_pem(bytes: &[u8]) -> (String, String) {
     if bytes.is_empty() {
         return (
             "the file is empty".to_owned(),
-            "PEM begins with -----BEGIN".to_owned(),
+            "a PEM file begins with -----BEGIN".to_owned(),
         );
     }
     // A DER sequence with a length of two bytes. In PKCS #12 the first element is the version 3.
     if bytes.starts_with(&[0x30, 0x82]) {
         return if bytes.get(4..7) == Some(&[2, 1, 3]) {
             (
-                "this is PKCS #12, not PEM".to_owned(),
-                "`openssl pkcs12 -in FILE -nodes -out combined.pem` turns it into PEM".to_owned(),
+                "the file is PKCS #12, not PEM".to_owned(),
+                "to convert the file, run `openssl pkcs12 -in FILE -nodes -out combined.pem`"
+                    .to_owned(),
             )
         } else {
             (
-                "this is DER, not PEM".to_owned(),
-                "`openssl x509 -inform der -in FILE` turns a certificate into PEM, `openssl pkey \
-                 -inform der -in FILE` a key"
+                "the file is DER, not PEM".to_owned(),
+                "to convert a certificate, run `openssl x509 -inform der -in FILE`; to convert a \
+                 key, run `openssl pkey -inform der -in FILE`"
                     .to_owned(),
             )
         };
     }
     (
-        "this is not PEM".to_owned(),
-        "PEM begins with -----BEGIN".to_owned(),
+        "the file is not PEM".to_owned(),
+        "a PEM file begins with -----BEGIN".to_owned(),
     )
 }
 
 fn no_certificate(file: &PemFile, path: &Path) -> TlsError {
     let has = |word: &str| file.sections.iter().any(|label| label.ends_with(word));
     let hint = if has("REQUEST") {
-        "this is a request; the CA's answer to it belongs here"
+        "the file holds a request; name the file with the CA's answer"
     } else if has("PRIVATE KEY") {
-        "is it the key, and are the two exchanged?"
+        "the file holds a key; check whether `certificate` and `key` are exchanged"
     } else {
-        "the server's certificate belongs here, and its chain behind it"
+        "name the file with the server's certificate, followed by the chain"
     };
     TlsError::new(
         TlsPart::Certificate,
-        format!("no certificate in this file, but {}", file.sections()),
+        format!("the file has no certificate, but {}", file.sections()),
         hint,
     )
     .in_file(path)
@@ -320,26 +331,26 @@ fn no_key(sections: &[String], path: &Path, combined: bool) -> TlsError {
     let hint = if let Some(other) = sections.iter().find(|label| label.ends_with("PRIVATE KEY")) {
         return TlsError::new(
             TlsPart::Key,
-            format!("a key of the kind {other} can't be used"),
-            "RSA, ECDSA and Ed25519 keys can, as PKCS #8, PKCS #1 or SEC 1",
+            format!("the key type {other} is not supported"),
+            "use an RSA, ECDSA or Ed25519 key, as PKCS #8, PKCS #1 or SEC 1",
         )
         .in_file(path);
     } else if combined {
-        "append it to the file, or name its own file with `key`"
+        "append the key to the file, or name the key's file with `key`"
     } else if sections.iter().any(|label| label == "CERTIFICATE") {
-        "is it the certificate, and are the two exchanged?"
+        "the file holds a certificate; check whether `certificate` and `key` are exchanged"
     } else {
-        "a section BEGIN PRIVATE KEY belongs here"
+        "name a file with a section BEGIN PRIVATE KEY"
     };
-    TlsError::new(TlsPart::Key, "no private key in this file", hint).in_file(path)
+    TlsError::new(TlsPart::Key, "the file has no private key", hint).in_file(path)
 }
 
 fn signing_key(der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, TlsError> {
     any_supported_type(der).map_err(|error| {
         TlsError::new(
             TlsPart::Key,
-            format!("this private key can't be used: {error}"),
-            "RSA of 2048 bits and more, ECDSA on P-256, P-384 and P-521, and Ed25519 can",
+            format!("the private key cannot be used: {error}"),
+            "use RSA of at least 2048 bits, ECDSA on P-256, P-384 or P-521, or Ed25519",
         )
     })
 }

@@ -18,7 +18,7 @@ pub enum TlsConnection {
     Ready(Box<ServerConnection>),
     /// A connection that waits for the ClientHello.
     AwaitingHello(Box<HelloReader>),
-    /// A connection reduced to its record layer, after the end of rustls's part.
+    /// A connection reduced to its record layer, after rustls has completed the handshake.
     Sealed(Box<RecordLayer>),
     /// A connection without keys: the connection can neither read nor write.
     Lost,

@@ -34,7 +34,8 @@ impl CsrKey {
         key.ok().map(CsrKey)
     }
 
-    /// Converts the key to a key for signatures of fixed length, as used in JSON (RFC 7518 §3.4).
+    /// Converts the key to a key pair for signatures of fixed length, the format of JSON Web Signature (RFC
+    /// 7518 §3.4). Returns None if the key can't be encoded, which indicates a bug.
     pub fn into_fixed(self) -> Option<EcdsaKeyPair> {
         let der = self_signed::pkcs8(&self.0).ok()?;
         EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der).ok()
@@ -60,7 +61,7 @@ impl CsrKey {
     }
 }
 
-/// Properties of an issued certificate that was checked with its key.
+/// Issued certificate, after the check that certificate and key belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuedCertificate {
     /// First second of validity, Unix time.
@@ -83,7 +84,7 @@ impl IssuedCertificate {
     pub fn read(text: &[u8], names: &[String]) -> Result<IssuedCertificate, TlsError> {
         let wrong = |(what, hint)| TlsError::new(TlsPart::Certificate, what, hint);
         let file = PemFile::parse(text).map_err(wrong)?;
-        let no_key = || TlsError::new(TlsPart::Key, "no private key with it", "");
+        let no_key = || TlsError::new(TlsPart::Key, "the file has no private key", "");
         let pair = CertificatePair::match_up(file.certificates, file.keys, no_key)?;
         let leaf = pair.certified.cert.first();
         let leaf = leaf.and_then(|der| DerCertificate::parse(der));
@@ -109,8 +110,8 @@ pub fn authorities(
 ) -> Result<Vec<rustls::pki_types::CertificateDer<'static>>, TlsError> {
     let file = PemFile::read(path, TlsPart::Certificate)?;
     if file.certificates.is_empty() {
-        let hint = "the certificate of the authority belongs here";
-        let error = TlsError::new(TlsPart::Certificate, "no certificate in this file", hint);
+        let hint = "name the PEM file with the certificate of the authority";
+        let error = TlsError::new(TlsPart::Certificate, "the file has no certificate", hint);
         return Err(error.in_file(path));
     }
     Ok(file.certificates)

@@ -119,7 +119,7 @@ impl TlsSettings {
 pub struct PairFingerprint(pub u64);
 
 impl PairFingerprint {
-    /// Fingerprint of a name without a certificate, which is refused.
+    /// Fingerprint for a server name without a certificate. Handshakes with such a name are refused.
     pub const NONE: PairFingerprint = PairFingerprint(0);
 
     fn of(
@@ -295,13 +295,14 @@ impl Tls {
         self.shared.quic.as_ref()
     }
 
-    /// Returns the fingerprint of the pair for a server name. A site may answer on a connection if both
-    /// names have the same fingerprint. `name` is None for a client without server name.
+    /// Returns the fingerprint of the pair for a server name. A site may answer on a connection if the
+    /// site's name and the server name of the connection have the same fingerprint. `name` is None for a
+    /// client without server name.
     pub fn identity(&self, name: Option<&str>) -> PairFingerprint {
         match self.shared.names.choose(name) {
             NameMatch::Pair(index) => self.shared.entries[index].identity,
             NameMatch::SelfSigned => self.shared.self_signed,
-            NameMatch::Nobody => PairFingerprint::NONE,
+            NameMatch::Unknown => PairFingerprint::NONE,
         }
     }
 
@@ -311,7 +312,7 @@ impl Tls {
     pub fn identity_over_quic(&self, name: Option<&str>) -> Option<PairFingerprint> {
         let demands = match self.shared.names.choose(name) {
             NameMatch::Pair(index) => self.shared.entries[index].demanding.is_some(),
-            NameMatch::SelfSigned | NameMatch::Nobody => false,
+            NameMatch::SelfSigned | NameMatch::Unknown => false,
         };
         (!demands).then(|| self.identity(name))
     }
@@ -369,7 +370,7 @@ impl TlsShared {
         let name = hello.server_name();
         match self.names.choose(name) {
             NameMatch::Pair(index) => self.entries[index].demanding.as_ref().unwrap_or(&self.open),
-            NameMatch::SelfSigned | NameMatch::Nobody => &self.open,
+            NameMatch::SelfSigned | NameMatch::Unknown => &self.open,
         }
     }
 }
@@ -394,18 +395,18 @@ fn add_names(names: &mut ServerNames, spec: &PairSpec, index: usize) -> Result<(
         let fits = name == "*" || DnsName::try_from(plain).is_ok() || is_address(plain);
         if !fits {
             let hint = if name.is_ascii() {
-                "a host name, *.parent for one label in its place, or * for any"
+                "write a host name, `*.` before a host name, or `*` for every name"
             } else {
-                "certificates have such names in their ASCII form, xn--…"
+                "write the name in its ASCII form, which begins with xn--"
             };
-            let what = format!("\"{name}\" isn't a server name");
+            let what = format!("\"{name}\" is not a server name");
             return Err(TlsError::new(TlsPart::Names, what, hint));
         }
         if !names.add(name, index) {
             return Err(TlsError::new(
                 TlsPart::Names,
-                format!("\"{name}\" belongs to another site already"),
-                "each name belongs to one site",
+                format!("\"{name}\" belongs to two sites"),
+                "give the name to a single site",
             ));
         }
     }
@@ -480,7 +481,7 @@ impl<'a> RustlsConfigBuilder<'a> {
             return Err(TlsError::new(
                 TlsPart::Ciphers,
                 "min_version is 1.3, but no cipher in the list is for TLS 1.3",
-                "add TLS_AES_128_GCM_SHA256, for example",
+                "add a cipher such as TLS_AES_128_GCM_SHA256",
             ));
         }
         Ok(builder)
@@ -495,11 +496,11 @@ impl<'a> RustlsConfigBuilder<'a> {
         let list = matches!(settings.ciphers, Ciphers::List(_));
         let mut warnings = Vec::new();
         if list && !self.has(ProtocolVersion::TLSv1_3) {
-            warnings.push("no cipher in the list is for TLS 1.3, so it is off".to_owned());
+            warnings.push("no cipher in the list is for TLS 1.3, so TLS 1.3 is off".to_owned());
         }
         if list && settings.min_version == MinVersion::Tls12 && !self.has(ProtocolVersion::TLSv1_2)
         {
-            warnings.push("no cipher in the list is for TLS 1.2, so it is off".to_owned());
+            warnings.push("no cipher in the list is for TLS 1.2, so TLS 1.2 is off".to_owned());
         }
         warnings
     }
@@ -536,7 +537,7 @@ impl<'a> RustlsConfigBuilder<'a> {
         let unusable = |error: &dyn std::fmt::Display| {
             TlsError::new(
                 TlsPart::ClientCa,
-                format!("this CA can't check clients: {error}"),
+                format!("the CA cannot verify client certificates: {error}"),
                 "the file must contain an X.509 v3 certificate of a CA",
             )
             .in_file(client_ca)
@@ -652,7 +653,7 @@ impl ResolvesServerCert for CertificateByName {
         match self.names.choose(hello.server_name()) {
             NameMatch::Pair(index) => self.pairs.get(index)?.clone(),
             NameMatch::SelfSigned => Some(Arc::clone(&self.self_signed)),
-            NameMatch::Nobody => None,
+            NameMatch::Unknown => None,
         }
     }
 }

@@ -38,7 +38,7 @@ pub fn provider(ciphers: &Ciphers, aes_in_hardware: bool) -> Result<Arc<CryptoPr
         return Err(TlsError::new(
             TlsPart::Ciphers,
             "the list of ciphers is empty",
-            "\"auto\" means all ciphers, in the order that suits this hardware",
+            "write \"auto\" for all ciphers, in the best order for the hardware",
         ));
     }
     Ok(Arc::new(CryptoProvider {
@@ -94,7 +94,7 @@ fn by_name(name: &str) -> Result<SupportedCipherSuite, TlsError> {
         TlsError::new(
             TlsPart::Ciphers,
             format!("unknown cipher \"{name}\""),
-            format!("known are {}", all.join(", ")),
+            format!("the known ciphers are {}", all.join(", ")),
         )
     })
 }

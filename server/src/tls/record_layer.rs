@@ -59,16 +59,21 @@ pub struct RecordError {
 }
 
 impl RecordError {
-    const UNEXPECTED: RecordError = RecordError::new(10, "an unexpected record");
-    const BAD_MAC: RecordError =
-        RecordError::new(20, "a record that was not sealed with the connection's key");
-    const OVERFLOW: RecordError = RecordError::new(22, "a record that is too long");
-    const ILLEGAL: RecordError =
-        RecordError::new(47, "a KeyUpdate message with an unknown request");
-    const MALFORMED: RecordError = RecordError::new(50, "a message of wrong length");
+    const UNEXPECTED: RecordError = RecordError::new(10, "the peer sent an unexpected record");
+    const BAD_MAC: RecordError = RecordError::new(
+        20,
+        "the peer sent a record that the connection's key does not open",
+    );
+    const OVERFLOW: RecordError =
+        RecordError::new(22, "the peer sent a record above the maximum length");
+    const ILLEGAL: RecordError = RecordError::new(
+        47,
+        "the peer sent a KeyUpdate message with an unknown request",
+    );
+    const MALFORMED: RecordError = RecordError::new(50, "the peer sent a message of wrong length");
     /// The peer sent an error alert. The server sends no alert in return (§6.2).
-    const ALERT: RecordError = RecordError::new(0, "an alert");
-    const INTERNAL: RecordError = RecordError::new(80, "keys could not be renewed");
+    const ALERT: RecordError = RecordError::new(0, "the peer sent an alert");
+    const INTERNAL: RecordError = RecordError::new(80, "the keys could not be renewed");
 
     const fn new(alert: u8, what: &'static str) -> RecordError {
         RecordError { alert, what }
@@ -82,7 +87,7 @@ impl RecordError {
 
 impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TLS: the peer sent {}", self.what)
+        write!(f, "TLS: {}", self.what)
     }
 }
 
@@ -497,8 +502,9 @@ impl SuiteParameters {
         })
     }
 
-    /// Returns `first` if the keys with the initialization vector `iv` derive from `first`. A wrong secret
-    /// would lead to keys that were used before.
+    /// Returns the traffic secret `first` if the direction's current keys derive from `first`; the check
+    /// compares the initialization vectors. After a KeyUpdate inside rustls, `first` is outdated, and the
+    /// next keys derived from `first` would be keys that the connection has already used.
     fn secret_of(self, iv: [u8; NONCE_BYTES], first: &TrafficSecret) -> Option<TrafficSecret> {
         (self.iv(first)? == iv).then(|| first.clone())
     }

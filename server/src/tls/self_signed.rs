@@ -81,7 +81,7 @@ impl SelfSigned {
         text
     }
 
-    /// Returns the certificate's file, for clients that shall trust the certificate, or None if the
+    /// Returns the certificate's file, for clients configured to trust the certificate, or None if the
     /// certificate isn't stored.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
@@ -212,8 +212,8 @@ fn keep(path: &Path, label: &str, der: &[u8], mode: u32) -> Result<(), TlsError>
     atomic_file::write(path, pem.as_bytes(), mode).map_err(|error| {
         TlsError::new(
             TlsPart::SelfSigned,
-            format!("can't store the self-signed certificate: {error}"),
-            "the state folder must be writable",
+            format!("cannot store the self-signed certificate: {error}"),
+            "make the state folder writable",
         )
         .in_file(path)
     })
@@ -222,7 +222,7 @@ fn keep(path: &Path, label: &str, der: &[u8], mode: u32) -> Result<(), TlsError>
 pub(super) fn failed(error: impl std::fmt::Display) -> TlsError {
     TlsError::new(
         TlsPart::SelfSigned,
-        format!("can't make a self-signed certificate: {error}"),
+        format!("cannot make a self-signed certificate: {error}"),
         "",
     )
 }
@@ -238,7 +238,8 @@ const RENEWED_BEFORE_SECONDS: u64 = 30 * 86_400;
 /// 2026-01-01. An earlier time means a wrong clock, and a certificate with an earlier validity would be
 /// useless.
 const CLOCK_STARTS: u64 = 1_767_225_600;
-/// Names in one certificate. Every full handshake contains the certificate. Further names are left out.
+/// Maximum number of names in the certificate, since every full handshake contains the certificate. Further
+/// names are left out.
 const NAMES_MAX: usize = 64;
 
 #[cfg(test)]
@@ -355,7 +356,7 @@ mod tests {
             assert_eq!(made.fingerprint(), kept.fingerprint());
         }
         let error = SelfSigned::load_or_make(Path::new("/proc/nowhere"), &[], NOW).unwrap_err();
-        assert!(error.what.contains("can't store"), "{error}");
+        assert!(error.what.contains("cannot store"), "{error}");
         assert!(SelfSigned::in_memory(&[], NOW).unwrap().path().is_none());
     }
 }

@@ -20,7 +20,7 @@ pub(super) enum NameMatch {
     /// The client sent no name, and no pair is for any name.
     SelfSigned,
     /// No pair is for the name.
-    Nobody,
+    Unknown,
 }
 
 impl ServerNames {
@@ -44,7 +44,7 @@ impl ServerNames {
             return self.any.map_or(NameMatch::SelfSigned, NameMatch::Pair);
         };
         let pair = self.named(name).or(self.any);
-        pair.map_or(NameMatch::Nobody, NameMatch::Pair)
+        pair.map_or(NameMatch::Unknown, NameMatch::Pair)
     }
 
     fn named(&self, name: &str) -> Option<usize> {
@@ -79,16 +79,16 @@ mod tests {
             (Some("www.example.org"), NameMatch::Pair(0)),
             (Some("wWw.Example.ORG."), NameMatch::Pair(0)),
             (Some("other.example.org"), NameMatch::Pair(1)),
-            (Some("deep.other.example.org"), NameMatch::Nobody),
-            (Some("example.org"), NameMatch::Nobody),
-            (Some(".example.org"), NameMatch::Nobody),
-            (Some("*"), NameMatch::Nobody),
-            (Some(""), NameMatch::Nobody),
+            (Some("deep.other.example.org"), NameMatch::Unknown),
+            (Some("example.org"), NameMatch::Unknown),
+            (Some(".example.org"), NameMatch::Unknown),
+            (Some("*"), NameMatch::Unknown),
+            (Some(""), NameMatch::Unknown),
             (None, NameMatch::SelfSigned),
         ] {
             assert_eq!(names.choose(name), chosen, "{name:?}");
         }
-        assert_eq!(names.choose(Some(&"a".repeat(5000))), NameMatch::Nobody);
+        assert_eq!(names.choose(Some(&"a".repeat(5000))), NameMatch::Unknown);
         assert!(names.add("*", 3));
         assert!(!names.add("*", 4));
     }

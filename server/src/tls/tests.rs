@@ -120,7 +120,7 @@ impl Fixture {
         version: &'static SupportedProtocolVersion,
     ) -> ClientConfig {
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec!["somebody".to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec!["user".to_owned()]).unwrap();
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params.signed_by(&key, issuer).unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
@@ -473,17 +473,17 @@ fn a_client_certificate_is_demanded_by_its_site_alone() {
     let its = tls.identity(Some("open.test"));
     assert_eq!(tls.identity_over_quic(Some("open.test")), Some(its));
     for version in rustls::ALL_VERSIONS {
-        let nobody = fixture.client_of(version);
+        let anonymous = fixture.client_of(version);
         let known = fixture.certified_client(&clients, version);
         let stranger = fixture.certified_client(&strangers, version);
-        for client in [&nobody, &known, &stranger] {
+        for client in [&anonymous, &known, &stranger] {
             let ends = connect(&tls, client, "open.test").unwrap();
             assert_eq!(seen(&ends), certificate_in(&open));
             assert!(ends.1.peer_certificates().is_none());
             assert!(connect(&tls, client, "nowhere.test").is_err());
         }
         for name in ["closed.test", "x.closed.test"] {
-            assert!(connect(&tls, &nobody, name).is_err());
+            assert!(connect(&tls, &anonymous, name).is_err());
             assert!(connect(&tls, &stranger, name).is_err());
             let ends = connect(&tls, &known, name).unwrap();
             assert_eq!(seen(&ends), certificate_in(&closed));
@@ -510,9 +510,9 @@ fn a_ticket_does_not_cross_the_demand_for_a_client_certificate() {
         fixture.write("clients.pem", &clients.pem());
         let open = fixture.build(std::slice::from_ref(&open_spec), &settings);
         let closed = fixture.build(std::slice::from_ref(&closed_spec), &settings);
-        let nobody = fixture.client_of(version);
-        connect(&open, &nobody, "a.test").unwrap();
-        assert!(connect(&closed, &nobody, "a.test").is_err());
+        let anonymous = fixture.client_of(version);
+        connect(&open, &anonymous, "a.test").unwrap();
+        assert!(connect(&closed, &anonymous, "a.test").is_err());
 
         let known = fixture.certified_client(&clients, version);
         connect(&closed, &known, "a.test").unwrap();
@@ -706,20 +706,25 @@ fn errors_name_the_file_and_the_remedy() {
     let old_encrypted = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n\
                          -----END RSA PRIVATE KEY-----\n";
     let cases: [(&str, &str, &str, &str); 15] = [
-        (&certificate, "", "no private key", "append it"),
-        (&certificate, &other_key, "doesn't belong", "renewal"),
-        (&(authority.clone() + &other_key), "", "doesn't belong", ""),
+        (&certificate, "", "has no private key", "append the key"),
+        (&certificate, &other_key, "does not belong", "renewal"),
+        (&(authority.clone() + &other_key), "", "does not belong", ""),
         (&certificate, &encrypted, "encrypted", "openssl pkey -in"),
         (&certificate, old_encrypted, "encrypted", "openssl pkey"),
-        (&key_pem, "", "no certificate", "exchanged"),
-        (&certificate, &certificate, "no private key", "exchanged"),
-        (&key_pem, &certificate, "no certificate", "exchanged"),
+        (&key_pem, "", "has no certificate", "exchanged"),
+        (
+            &certificate,
+            &certificate,
+            "has no private key",
+            "exchanged",
+        ),
+        (&key_pem, &certificate, "has no certificate", "exchanged"),
         ("", "", "empty", "BEGIN"),
         ("hello", "", "not PEM", "BEGIN"),
         (
             &pem("CERTIFICATE REQUEST", b"x"),
             "",
-            "no certificate",
+            "has no certificate",
             "CA's answer",
         ),
         (&pem("CERTIFICATE", b"x"), &key_pem, "X.509", "again"),
@@ -727,7 +732,7 @@ fn errors_name_the_file_and_the_remedy() {
         (
             &certificate,
             &pem("PRIVATE KEY", b"x"),
-            "can't be used",
+            "cannot be used",
             "RSA",
         ),
         (
@@ -769,7 +774,7 @@ fn unusable_files_and_names_are_errors() {
     };
     assert!(certificate(&[0x30, 0x82, 1, 0, 0x30]).contains("openssl x509 -inform der"));
     assert!(certificate(&[0x30, 0x82, 1, 0, 2, 1, 3]).contains("openssl pkcs12 -in /"));
-    assert!(certificate(&vec![b'-'; 2 << 20]).contains("too much"));
+    assert!(certificate(&vec![b'-'; 2 << 20]).contains("too large"));
     let error = with(&|spec| spec.certificate = Some(fixture.path("")));
     assert!(error.what.contains("folder"), "{error}");
     let error = with(&|spec| spec.key = Some(fixture.path("nowhere")));
@@ -817,13 +822,13 @@ fn warnings_and_summary_describe_all_pairs() {
     };
     for (now, words) in [
         (from + 1, None),
-        (from - 86_400, Some("another 1 days")),
+        (from - 86_400, Some("becomes valid in 1 days")),
         (until - 3 * 86_400, Some("expires in 3 days")),
         (until + 2 * 86_400, Some("expired 2 days ago")),
     ] {
         let tls = at(now);
         let warnings = tls.warnings().join("\n");
-        assert!(warnings.contains("doesn't name www.a.test"), "{warnings}");
+        assert!(warnings.contains("does not name www.a.test"), "{warnings}");
         assert_eq!(tls.warnings().len(), 1 + words.iter().count(), "{warnings}");
         assert!(warnings.contains(words.unwrap_or("")), "{warnings}");
     }
@@ -853,7 +858,7 @@ fn the_old_pair_stays_until_certificate_and_key_are_replaced() {
     };
     let first = build(None).unwrap();
     fixture.write("cert.pem", &fixture.certificate(&["a.test"], &new));
-    assert!(build(None).unwrap_err().what.contains("doesn't belong"));
+    assert!(build(None).unwrap_err().what.contains("does not belong"));
     let half = build(Some(&first)).unwrap();
     assert!(
         half.warnings()[0].contains("previous pair stays"),
@@ -902,8 +907,8 @@ fn the_self_signed_certificate_replaces_a_missing_managed_certificate() {
     let before = build(None);
     assert!(before.summary()[0].stands_in);
     assert_eq!(before.warnings(), [""; 0]);
-    let mut anybody = fixture.client();
-    anybody.enable_sni = false;
+    let mut without_name = fixture.client();
+    without_name.enable_sni = false;
 
     // An unusable file counts as missing. Once loaded, the certificate stays in use after the removal of
     // its file.

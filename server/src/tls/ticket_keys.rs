@@ -42,7 +42,7 @@ enum KeyOrigin {
     State(PathBuf),
     /// The operator's file, shared with other nodes. The server reads the file and never writes the file.
     Shared(PathBuf),
-    /// Keys of the process alone, lost at its end.
+    /// Keys in memory, lost at the end of the process.
     Memory,
 }
 
@@ -424,17 +424,20 @@ impl TicketKey {
         let digits = words.next().unwrap_or("").as_bytes();
         let mut secret = [0; SECRET_BYTES];
         if digits.len() != 2 * SECRET_BYTES {
-            return Err(format!("{} characters instead of 64", digits.len()));
+            return Err(format!(
+                "the key has {} characters instead of 64",
+                digits.len()
+            ));
         }
         for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
             let digit = |digit: u8| char::from(digit).to_digit(16);
             let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
-                return Err("a character that is not a hex digit".to_owned());
+                return Err("the key has a character other than hex digits".to_owned());
             };
             *byte = (high << 4 | low) as u8;
         }
         if secret.iter().all(|byte| *byte == secret[0]) {
-            return Err("a key that is easy to guess".to_owned());
+            return Err("the key is easy to guess".to_owned());
         }
         let made_at = match words.next().map(str::parse) {
             None => 0,
@@ -443,7 +446,7 @@ impl TicketKey {
         };
         match words.next() {
             None => Ok(TicketKey { secret, made_at }),
-            Some(word) => Err(format!("\"{word}\" after the key and its time")),
+            Some(word) => Err(format!("\"{word}\" follows the key and its time")),
         }
     }
 }
@@ -463,7 +466,7 @@ impl KeyList {
             keys.push(TicketKey::parse(line).map_err(|what| (index + 1, what))?);
         }
         if keys.is_empty() {
-            return Err((1, "no key in this file".to_owned()));
+            return Err((1, "the file has no key".to_owned()));
         }
         Ok(KeyList(keys))
     }
@@ -483,7 +486,7 @@ impl KeyList {
     }
 }
 
-/// Reason for a file without keys.
+/// Reason why a file yields no keys.
 enum KeyFileError {
     Missing,
     Failed(TlsError),
@@ -498,14 +501,14 @@ fn read(path: &Path) -> Result<KeyList, KeyFileError> {
     };
     let parsed = match std::str::from_utf8(&bytes) {
         Ok(text) => KeyList::parse(text),
-        Err(_) => Err((1, "not text".to_owned())),
+        Err(_) => Err((1, "not UTF-8 text".to_owned())),
     };
     parsed.map_err(|(line, what)| {
         KeyFileError::Malformed(
             TlsError::new(
                 TlsPart::Tickets,
                 format!("line {line}: {what}"),
-                "one key a line, 64 hex digits, newest first: `openssl rand -hex 32` makes one",
+                "write one key of 64 hex digits in a line, newest first: `openssl rand -hex 32` prints a key",
             )
             .in_file(path),
         )
@@ -522,7 +525,7 @@ fn read_shared(path: &Path) -> Result<KeyList, TlsError> {
 fn unreadable(path: &Path, error: &io::Error) -> TlsError {
     TlsError::new(
         TlsPart::Tickets,
-        format!("can't read the ticket keys: {error}"),
+        format!("cannot read the ticket keys: {error}"),
         "",
     )
     .in_file(path)
@@ -539,8 +542,8 @@ fn store(path: &Path, text: &str) -> Result<(), TlsError> {
     atomic_file::write(path, text.as_bytes(), 0o600).map_err(|error| {
         TlsError::new(
             TlsPart::Tickets,
-            format!("can't store the ticket keys: {error}"),
-            "the state folder must be writable",
+            format!("cannot store the ticket keys: {error}"),
+            "make the state folder writable",
         )
         .in_file(path)
     })
@@ -559,11 +562,11 @@ const STATE_FILE: &str = "tickets.keys";
 const ROTATION_SECONDS: u64 = 12 * 3600;
 /// Lifetime of a ticket in seconds. A thief of a key can decrypt at most one day of resumed traffic.
 const LIFETIME_SECONDS: u32 = 24 * 3600;
-/// Keys in one file. A file with more keys contains keys that the operator forgot to remove, and is
-/// refused.
+/// Maximum number of keys in a file. A file with more keys contains keys that the operator forgot to
+/// remove, and is refused.
 const KEYS_MAX: usize = 16;
-/// Bytes of a session: a session may contain a client's certificate chain, and the ticket has to fit a
-/// 16-bit length. A larger session gets no ticket.
+/// Maximum length of a session in bytes: a session may contain a client's certificate chain, and the ticket
+/// has to fit a 16-bit length. A larger session gets no ticket.
 const SESSION_BYTES_MAX: usize = 16 * 1024;
 const SECRET_BYTES: usize = 32;
 const NAME_BYTES: usize = 16;

@@ -7,7 +7,7 @@ use crate::limits::{
     DATA_POINTS,
 };
 
-/// The peer has used up its points; the field names the last expense.
+/// Exhausted abuse budget, with the name of the last expense.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct AbuseBudgetExhausted(pub &'static str);
 

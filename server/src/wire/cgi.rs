@@ -192,18 +192,18 @@ impl Environment {
 
     /// Sets a variable and removes any other of the same name.
     pub fn set(&mut self, name: &str, value: &[u8]) {
-        let mut others = Vec::with_capacity(self.0.len() + name.len() + value.len() + 2);
+        let mut kept = Vec::with_capacity(self.0.len() + name.len() + value.len() + 2);
         for text in self.0.split_inclusive(|byte| *byte == 0) {
             let is_same = text.strip_prefix(name.as_bytes());
             if is_same.is_none_or(|rest| rest.first() != Some(&b'=')) {
-                others.extend_from_slice(text);
+                kept.extend_from_slice(text);
             }
         }
-        self.0 = others;
+        self.0 = kept;
         self.push(name, value);
     }
 
-    /// Bytes of all variables: `NAME=VALUE` and NUL, one after the other.
+    /// Returns the bytes of all variables: `NAME=VALUE` and NUL, in order.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -496,8 +496,9 @@ impl CgiHeadFields {
     }
 }
 
-/// Canonical names of the fields allowed once in a response.
+/// Canonical name of a field allowed once in a response.
 const CONTENT_TYPE: &str = "Content-Type";
+/// Canonical name of a field allowed once in a response.
 const LOCATION: &str = "Location";
 
 /// End-to-end fields, which Connection cannot remove: they describe the response and its audience.

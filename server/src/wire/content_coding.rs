@@ -32,7 +32,7 @@ impl ContentCoding {
         ContentCoding::Identity,
     ];
 
-    /// Name of the coding in Content-Encoding.
+    /// Returns the name of the coding in Content-Encoding.
     pub fn token(self) -> &'static str {
         match self {
             ContentCoding::Identity => "identity",
@@ -72,11 +72,11 @@ impl AcceptedCodings {
     /// sends the field. A malformed member is ignored; the last of two equal members counts.
     pub fn from_values(values: &FieldValues<'_>) -> AcceptedCodings {
         let mut named: [Option<u16>; 4] = [None; 4];
-        let mut others = None;
+        let mut unnamed = None;
         for line in values.lines() {
             for member in line.split(|&byte| byte == b',') {
                 match weighed(member) {
-                    Some((b"*", q)) => others = Some(q),
+                    Some((b"*", q)) => unnamed = Some(q),
                     Some((token, q)) => {
                         if let Some(coding) = ContentCoding::from_token(token) {
                             named[coding as usize] = Some(q);
@@ -86,15 +86,15 @@ impl AcceptedCodings {
                 }
             }
         }
-        let mut q = named.map(|q| q.or(others).unwrap_or(0));
+        let mut q = named.map(|q| q.or(unnamed).unwrap_or(0));
         let identity = ContentCoding::Identity as usize;
         q[identity] = named[identity]
-            .or(others)
+            .or(unnamed)
             .unwrap_or(AcceptedCodings::IDENTITY_UNSPOKEN);
         AcceptedCodings { q }
     }
 
-    /// Weight in thousandths; 0 = not acceptable.
+    /// Returns the weight of a coding in thousandths; 0 = not acceptable.
     pub fn q(&self, coding: ContentCoding) -> u16 {
         self.q[coding as usize]
     }

@@ -20,12 +20,12 @@ pub struct HttpDateTime {
 }
 
 impl HttpDateTime {
-    /// Abbreviated month, `Jan` to `Dec`.
+    /// Returns the abbreviated month, `Jan` to `Dec`.
     pub fn month_name(&self) -> &'static str {
         MONTHS[usize::from(self.month - 1) % 12]
     }
 
-    /// Abbreviated day of the week, `Sun` to `Sat`.
+    /// Returns the abbreviated day of the week, `Sun` to `Sat`.
     pub fn weekday_name(&self) -> &'static str {
         &WEEKDAYS[usize::from(self.weekday) % 7][..3]
     }

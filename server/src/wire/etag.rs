@@ -21,12 +21,13 @@ impl<'a> ETag<'a> {
         }
     }
 
-    /// Strong comparison (RFC 9110 §8.8.3.2), for If-Match and If-Range.
+    /// Returns true if two tags are equal by strong comparison (RFC 9110 §8.8.3.2), for If-Match and
+    /// If-Range.
     pub fn strong_eq(&self, other: &ETag<'_>) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// Weak comparison (RFC 9110 §8.8.3.2), for If-None-Match.
+    /// Returns true if two tags are equal by weak comparison (RFC 9110 §8.8.3.2), for If-None-Match.
     pub fn weak_eq(&self, other: &ETag<'_>) -> bool {
         self.opaque == other.opaque
     }

@@ -215,7 +215,7 @@ impl FieldSection {
         }
     }
 
-    /// First fault found in the fields.
+    /// Returns the first fault found in the fields.
     pub fn fault(&self) -> Option<Reject> {
         self.fault
     }
@@ -249,7 +249,7 @@ impl FieldSection {
         self.line = Some((start, self.text.len() as u32));
     }
 
-    /// Request line for the log, as far as known.
+    /// Returns the request line for the log, as far as known.
     pub fn line(&self) -> &[u8] {
         self.value(self.line).unwrap_or_default()
     }
@@ -259,12 +259,12 @@ impl FieldSection {
         self.ended = true;
     }
 
-    /// Bytes of memory that a copy of this section takes.
+    /// Returns the memory that a copy of the section takes, in bytes.
     pub fn held_bytes(&self) -> usize {
         size_of::<FieldSection>() + self.text.len() + size_of_val(&self.fields[..])
     }
 
-    /// Value of the Priority field.
+    /// Returns the parsed Priority field.
     pub fn priority(&self) -> Option<Priority> {
         self.priority
     }

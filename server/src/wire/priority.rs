@@ -12,8 +12,9 @@ pub struct Priority {
 }
 
 impl Default for Priority {
-    /// Priority of a request without a priority signal. RFC 9218 would send such responses one after the
-    /// other, which suits clients with knowledge of priorities; for any other client, interleaving is fair.
+    /// Returns the priority of a request without a priority signal. RFC 9218 would send such responses one
+    /// after the other, which suits clients with knowledge of priorities; for any other client,
+    /// interleaving is fair.
     fn default() -> Priority {
         Priority {
             urgency: 3,

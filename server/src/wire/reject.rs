@@ -19,7 +19,7 @@ pub struct Reject {
 }
 
 impl Reject {
-    /// Returns true if the refusal depends on the client alone, and other clients may get the same page.
+    /// Returns true if the refusal depends on the client alone, so that another client may get the page.
     pub fn is_of_one_client(self) -> bool {
         [
             Reject::ASKED_TOO_OFTEN,
@@ -129,7 +129,8 @@ rejects! {
     BACKEND_LEFT = 717 502 false "backend disconnected before its response began";
     BACKEND_MALFORMED = 718 502 false "malformed response of a backend";
     BACKEND_BUSY = 719 503 false "backend is busy";
-    // 720 refused a body without a length for a backend; such bodies are now buffered and counted.
+    // Number 720, no longer used, refused a body without a length for a backend; such bodies are now
+    // buffered and counted.
     SCRIPT_FAILED = 721 502 false "script failed in its response";
     BODIES_FULL = 722 503 false "no room for a body of unknown length";
     BODY_NOT_KEPT = 723 507 false "body can't be stored on disk";

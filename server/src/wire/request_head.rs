@@ -77,7 +77,7 @@ impl Method {
         }
     }
 
-    /// Name of the method in a request line.
+    /// Returns the name of the method in a request line.
     pub fn name(self) -> &'static str {
         match self {
             Method::Get => "GET",

@@ -27,7 +27,7 @@ impl ResponseFields {
         self.0.extend_from_slice(&more.0);
     }
 
-    /// All lines, as they are sent over HTTP/1.1.
+    /// Returns all field lines in the format of HTTP/1.1.
     pub fn lines(&self) -> &[u8] {
         &self.0
     }

@@ -2,7 +2,7 @@
 //!
 //! Submitting a buffer takes a lock for a moment and never waits for the destination. If the destination is
 //! slower than the workers, or fails (a full disk, a closed pipe), lines are dropped and counted. The error
-//! log reports the beginning of a loss, and the number of lost lines once the destination works again.
+//! log reports the beginning of a loss, and the number of lost lines once works again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -477,7 +477,7 @@ impl<'a> SinkWriter<'a> {
         }
     }
 
-    /// Returns the buffer to the spares, and reports lost lines once the destination works again.
+    /// Returns the buffer to the spares, and reports lost lines once works again.
     fn finish(&self, spare: Option<Vec<u8>>) {
         let mut state = self.shared.lock();
         if let Some(mut lines) = spare {
@@ -542,7 +542,7 @@ impl<'a> SinkWriter<'a> {
             }
             Err(error) => {
                 let text = format!(
-                    "log {destination}: can't be reopened, the old file stays in use: {error}"
+                    "log {destination}: cannot reopen the file, the old file stays in use: {error}"
                 );
                 (self.shared.report)(Level::Error, text);
             }
@@ -582,7 +582,7 @@ fn open_file(path: &Path) -> io::Result<File> {
             let file = File::from(way.open(flags, Mode::from_raw_mode(MODE))?);
             return match way.may_be_planted(&fstat(&file)?)? {
                 true => Err(io::Error::other(
-                    "a hard link that the folder's owner may have made to a file of root",
+                    "the file is a hard link, and the folder's owner may have linked a file of root",
                 )),
                 false => Ok(file),
             };

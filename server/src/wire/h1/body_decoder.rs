@@ -502,7 +502,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_framed_is_decoded(
+        fn framed_bodies_are_decoded_back(
             chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..8),
             cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6)
         ) {

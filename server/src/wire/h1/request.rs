@@ -87,7 +87,7 @@ fn without_new_line(
     scanned: usize,
     bounds: &RequestHeadLimits,
 ) -> Option<Result<(), Reject>> {
-    // The first bytes are checked one by one.
+    // The first bytes go through the full parse, which refuses an impossible first byte at once.
     if scanned <= EMPTY_LINE.len() || byte_search::find(buf, b'\n', scanned).is_some() {
         return None;
     }

@@ -51,7 +51,7 @@ pub enum H2Event<'i, T> {
         /// Driver's value for the stream.
         work: T,
     },
-    /// The peer acknowledged the PING behind the first GOAWAY, and has seen both.
+    /// The peer acknowledged the PING sent after the first GOAWAY, and has therefore received both frames.
     GoawayAcknowledged,
 }
 
@@ -801,7 +801,7 @@ impl<T> H2Connection<T> {
         matches!(self.expects, ExpectedInput::Data(_))
     }
 
-    /// All streams that await a response.
+    /// Returns all streams that await a response.
     pub fn streams(&mut self) -> &mut [H2Stream<T>] {
         &mut self.streams
     }
@@ -811,12 +811,12 @@ impl<T> H2Connection<T> {
         self.place(id).map(|at| &mut self.streams[at])
     }
 
-    /// Number of streams that await a response.
+    /// Returns the number of streams that await a response.
     pub fn open(&self) -> usize {
         self.streams.len()
     }
 
-    /// Bytes of heap memory.
+    /// Returns the heap memory of the connection in bytes.
     pub fn held_bytes(&self) -> usize {
         self.decoder.held_bytes()
             + self.block.capacity()
@@ -825,7 +825,7 @@ impl<T> H2Connection<T> {
             + self.reset.capacity() * size_of::<u32>()
     }
 
-    /// Bytes of an incomplete field block.
+    /// Returns the length of an incomplete field block in bytes.
     pub fn block_bytes(&self) -> usize {
         self.block.len()
     }

@@ -92,7 +92,7 @@ impl HpackDecoder {
         Ok(())
     }
 
-    /// Bytes of heap memory.
+    /// Returns the heap memory in bytes.
     pub fn held_bytes(&self) -> usize {
         self.text.capacity() + self.entries.capacity() * size_of::<DynamicTableEntry>()
     }

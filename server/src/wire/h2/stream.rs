@@ -68,7 +68,7 @@ impl<T> H2Stream<T> {
         self.ready && self.send_window <= 0
     }
 
-    /// Flow-control window granted to the peer.
+    /// Returns the flow-control window granted to the peer.
     pub fn receive_window(&self) -> u32 {
         self.receive_window
     }
@@ -99,7 +99,7 @@ impl<T> H2Stream<T> {
         Ok(())
     }
 
-    /// Ends the remote side. An error if the body differs from its announced length (RFC 9113 §8.1.1).
+    /// Ends the remote side. Fails if the body differs from its announced length (RFC 9113 §8.1.1).
     pub(super) fn end(&mut self) -> Result<(), H2ErrorCode> {
         match std::mem::replace(&mut self.remote, RemoteState::Ended) {
             RemoteState::Open {
@@ -110,9 +110,9 @@ impl<T> H2Stream<T> {
         }
     }
 
-    /// Sort key for sending; the stream with the smallest key is next (RFC 9218 §10). The key orders by
-    /// urgency, then by a nearly complete response, then non-incremental responses by stream identifier,
-    /// then the rest in turns.
+    /// Returns the sort key for sending: the stream with the smallest key sends next (RFC 9218 §10). The
+    /// key orders streams by urgency; within an urgency, nearly complete responses come first, then
+    /// non-incremental responses by stream identifier, then all other responses in round-robin order.
     pub(super) fn rank(&self) -> (u8, bool, u64) {
         let is_large = self.left > H2_SMALL_BODY_BYTES as u64;
         let goes_alone = !self.priority.incremental && self.sent < H2_NON_INCREMENTAL_BYTES_MAX;
@@ -125,7 +125,7 @@ impl<T> H2Stream<T> {
     }
 }
 
-/// Connection error STREAM_CLOSED, for a frame on a closed stream.
+/// Returns the connection error STREAM_CLOSED, for a frame on a closed stream.
 pub(super) fn closed(reason: &'static str) -> H2ConnectionError {
     H2ConnectionError::new(H2ErrorCode::STREAM_CLOSED, reason)
 }

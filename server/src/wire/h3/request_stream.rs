@@ -198,7 +198,7 @@ impl RequestStreamReceiver {
         event(is_trailer, section)
     }
 
-    /// Bytes of an incomplete field section.
+    /// Returns the length of an incomplete field section in bytes.
     pub fn section_bytes(&self) -> usize {
         self.section.len()
     }

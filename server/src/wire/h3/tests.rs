@@ -286,7 +286,7 @@ fn receive_in_parts(streams: &[&[u8]], part_bytes: usize) -> Result<(), H3Connec
     Ok(())
 }
 
-/// Control stream with SETTINGS followed by the given frames.
+/// Returns a control stream with SETTINGS followed by the given frames.
 fn control(frames: &[(u64, &[u8])]) -> Vec<u8> {
     let mut stream = vec![0];
     stream.extend(framed(

@@ -11,14 +11,14 @@ use crate::wire::h2::hpack::{HpackDecoder, HpackScratch, STATIC};
 use crate::wire::h2::settings::{FRAME_BYTES, TABLE_BYTES};
 use crate::wire::priority::Priority;
 
-/// Number of cases of an HTTP/2 property test: the environment variable H2_CASES, or 256.
+/// Returns the number of cases of an HTTP/2 property test: the environment variable H2_CASES, or 256.
 pub fn cases() -> u32 {
     let value = std::env::var("H2_CASES").ok();
     value.and_then(|cases| cases.parse().ok()).unwrap_or(256)
 }
 
-/// Sequence of field blocks, each behind a length byte: the dynamic table stays within its bounds, and the
-/// number of fields is limited by the input.
+/// Checks the HPACK decoder with a sequence of field blocks, each behind a length byte: the dynamic table
+/// stays within its bounds, and the length of the input bounds the number of fields.
 pub fn hpack(bytes: &[u8]) {
     let mut decoder = HpackDecoder::default();
     let mut strings = HpackScratch::default();

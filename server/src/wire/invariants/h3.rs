@@ -12,8 +12,8 @@ use crate::wire::h3::request_stream::{RequestStreamEvent, RequestStreamReceiver}
 use crate::wire::h3::unidirectional::{UnidirectionalState, UnidirectionalStream};
 use crate::wire::request_head::Version;
 
-/// Field section: the number of fields is limited by the input, and decoded fields are unchanged by
-/// encoding and decoding.
+/// Checks the QPACK decoder: the number of fields is at most the length of the input, and encoding and
+/// decoding the fields again changes nothing.
 pub fn section(bytes: &[u8]) {
     let mut fields = Vec::new();
     let mut strings = QpackScratch::default();
@@ -41,7 +41,7 @@ pub fn section(bytes: &[u8]) {
     assert_eq!(fields, again);
 }
 
-/// Request stream: the events are independent of the split.
+/// Checks the receiver of request streams: the events are independent of the split.
 pub fn message(bytes: &[u8]) {
     for input in [bytes.to_vec(), built_frames(bytes)] {
         let whole = transcript(&input, input.len().max(1));
@@ -50,7 +50,7 @@ pub fn message(bytes: &[u8]) {
     }
 }
 
-/// Unidirectional stream: the result is independent of the split.
+/// Checks the receiver of unidirectional streams: the result is independent of the split.
 pub fn one_way(bytes: &[u8]) {
     for input in [
         bytes.to_vec(),

@@ -18,8 +18,8 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_target::{encode_path, normalise, parse_target, valid_host};
 
-/// Response to a push: all bytes pass in order, and a message stands before a flush at the very end or
-/// nowhere.
+/// Checks the filter for responses to a push: all bytes pass in order, and a message is inserted before a
+/// final flush or not at all.
 pub fn push_answer(bytes: &[u8]) {
     let through = |parts: &[&[u8]], words: &[String]| {
         let (mut answer, mut out) = (pkt_line::PushResponse::default(), Vec::new());
@@ -39,7 +39,8 @@ pub fn push_answer(bytes: &[u8]) {
     assert!(!can_speak || passed.ends_with(b"0007\x02x\n0000"));
 }
 
-/// Request head: the result is independent of the split and satisfies the documentation of `RequestHead`.
+/// Checks the parser of request heads: the result is independent of the split and satisfies the
+/// documentation of `RequestHead`.
 pub fn head(bytes: &[u8]) {
     let small = Limits {
         request_line_bytes: 48,
@@ -141,7 +142,8 @@ fn normal_path(path: &[u8]) {
     }
 }
 
-/// Request body, with its framing chosen by the first byte: payload and end are independent of the split.
+/// Checks the decoder of request bodies, with the framing chosen by the first byte: payload and end are
+/// independent of the split.
 pub fn body(bytes: &[u8]) {
     let Some((&choice, input)) = bytes.split_first() else {
         return;
@@ -192,7 +194,8 @@ fn decode(
     }
 }
 
-/// Request target or path: an accepted path is normal, and is unchanged by encoding and normalising.
+/// Checks the parser of request targets: an accepted path is normalised, and encoding and normalising the
+/// path again changes nothing.
 pub fn target(bytes: &[u8]) {
     for method in Method::ALL {
         if let Ok(target) = parse_target(method, bytes) {
@@ -211,7 +214,8 @@ pub fn target(bytes: &[u8]) {
     }
 }
 
-/// Response head and JSON from another server. Parsed JSON text is unchanged by encoding and parsing.
+/// Checks the parsers of response heads and of JSON from other servers: encoding and parsing JSON text
+/// again changes nothing.
 pub fn answer(bytes: &[u8]) {
     if let Ok(Some((head, length))) = ResponseHead::parse(bytes) {
         assert!(length <= bytes.len() && head.status >= 100);
@@ -225,8 +229,9 @@ pub fn answer(bytes: &[u8]) {
     }
 }
 
-/// Response head of a script: independent of the split, and no field breaks the framing of a response. The
-/// bytes also serve as request fields, which must yield variables with safe names.
+/// Checks the parser of a script's response head: the result is independent of the split, and no field
+/// breaks the framing of a response. The bytes also serve as request fields, which must yield variables
+/// with safe names.
 pub fn script(bytes: &[u8]) {
     let whole = CgiResponse::parse(bytes, &mut 0);
     let mut scanned = 0;
@@ -344,7 +349,8 @@ fn decode_records(
     Ok(found)
 }
 
-/// Range value behind 8 bytes of size: the ranges lie inside the representation and do not overlap.
+/// Checks the parser of Range, with the size of the representation in the first 8 bytes: the ranges lie
+/// inside the representation and do not overlap.
 pub fn range(bytes: &[u8]) {
     let Some((size, value)) = bytes.split_first_chunk() else {
         return;

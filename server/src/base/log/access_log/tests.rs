@@ -179,7 +179,7 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes of hostile peers.
+/// Generates bytes as hostile peers send them.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..6),

@@ -151,7 +151,7 @@ fn reopening_after_a_rename_writes_to_the_new_file() {
     submit(&sink, "four\n");
     assert!(sink.flush(far()));
     assert_eq!(fs::read_to_string(&old).unwrap(), "three\nfour\n");
-    assert!(said.lock().unwrap()[0].contains("can't be reopened"));
+    assert!(said.lock().unwrap()[0].contains("cannot reopen the file"));
 }
 
 #[test]

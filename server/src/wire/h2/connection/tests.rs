@@ -11,7 +11,7 @@ use proptest::prelude::*;
 struct ClientBytes(Vec<u8>);
 
 impl ClientBytes {
-    /// The preface and SETTINGS with the given payload.
+    /// Returns the preface and SETTINGS with the given payload.
     fn hello(settings: &[u8]) -> ClientBytes {
         ClientBytes(PREFACE.to_vec()).frame(frame::SETTINGS, 0, 0, settings)
     }
@@ -27,7 +27,7 @@ impl ClientBytes {
     }
 }
 
-/// Field block of `GET /` with additional fields.
+/// Returns the field block of `GET /` with additional fields.
 fn block(more: &[(&str, &str)]) -> Vec<u8> {
     fields(
         &[
@@ -55,7 +55,7 @@ fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// Short form of the events, after a check for independence of the split.
+/// Returns a short form of the events, and checks that the events are independent of the split.
 fn events(client: &ClientBytes) -> Vec<String> {
     let input = &client.0;
     let whole = transcript(input, input.len());
