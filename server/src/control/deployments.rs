@@ -375,7 +375,7 @@ impl Deployments {
 /// Response to a push if a reload has removed the deployment meanwhile.
 const NO_MORE: &str = "not deployed: the server's configuration no longer says so";
 /// Time to end git and to remove an unfinished tree at a stop. Afterwards both are left behind.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(10);
 /// Maximum wait of the server's start for first deployments.
 pub(super) const FIRST_DEPLOY_WAIT_MAX: Duration = Duration::from_secs(DEPLOY_FIRST_SECONDS);
 /// Maximum number of attempts in the queue. Each site has at most one attempt, so the queue never fills up.
