@@ -328,15 +328,20 @@ fn check_beside_a_running_server_changes_nothing() {
     let before = ledgers(&server);
     // The name of a body's file just before the server unlinks the file.
     server.folder.write("state/.body.0123456789abcdef", "half");
-    // A site, a backend with another `keep` and logs that the running server does not have.
+    // A site, a backend, a backend with another `keep` and logs that the running server does not have.
     let logs = "access = \"access.log\"\nerrors = \"error.log\"";
     let other = config(logs).replace("keep = 2", "keep = 3")
-        + "[[site]]\nnames = [\"other.test\"]\nroot = \"public\"\nhits = true\n";
+        + "[[site]]\nnames = [\"other.test\"]\nroot = \"public\"\nhits = true\nlog = \"other.log\"\n\
+           [[site.route]]\npath = \"/app/\"\nscgi = \"unix:other.sock\"\n\
+           [[site.route]]\npath = \"/stats/\"\nhits = true\n";
     server.folder.write("anthill.toml", other);
     let files = snapshot(&server.folder.path("."));
     let checked = server.ask(&["check"]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
     assert!(files == snapshot(&server.folder.path(".")), "files differ");
+    for log in ["access.log", "error.log", "other.log"] {
+        assert!(!server.folder.path(log).exists(), "{log}");
+    }
     assert_eq!(before, ledgers(&server));
 }
 

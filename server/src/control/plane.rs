@@ -8,8 +8,8 @@ use super::publish::Publisher;
 use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
 use super::socket::{self, ControlRequest, ControlSocket};
 use super::startup::{
-    bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, load_hits,
-    load_pages, logins, memory_auto, pending_head_bytes, prepare_state, tls_supplies, user_ids,
+    bind, compress_in_background, drop_privileges, h3_port, https_port, load_hits, load_pages,
+    memory_auto, open_error_sinks, pending_head_bytes, prepare_state, tls_supplies, user_ids,
 };
 use super::watch::RESCAN;
 use super::{banner, deployment_events, status};
@@ -28,7 +28,7 @@ use crate::limits;
 use crate::site::ContentBudget;
 use crate::upstream::Backends;
 use crate::world::Host;
-use crate::world::build::SharedResources;
+use crate::world::build::{SharedResources, new_logins};
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -117,7 +117,8 @@ impl ControlPlane {
         let control = ControlSocket::bind(&config)?;
 
         let sinks = Arc::new(Sinks::default());
-        direct_errors(&config, &sinks, &error_log)?;
+        let (errors, fallback) = open_error_sinks(&config, &sinks)?;
+        error_log.direct_to(errors, fallback);
         let (tickets, self_signed) = tls_supplies(&config)?;
         let memory = config.server.memory_max.unwrap_or_else(memory_auto);
         deploy_missing_roots(&config, FIRST_DEPLOY_WAIT_MAX)?;
@@ -131,7 +132,7 @@ impl ControlPlane {
             hits: load_hits(&config),
             budget,
             sinks,
-            logins: logins(&refusals)?,
+            logins: new_logins(&refusals)?,
             tickets,
             self_signed,
             https_port: https_port(&config, &listeners),

@@ -2,8 +2,7 @@
 //! logs and the resources common to all Worlds.
 
 use crate::base::clock;
-use crate::base::fair_share::RefusalCounters;
-use crate::base::log::{ErrorLog, LogDestination, Sinks};
+use crate::base::log::{LogDestination, Sink, Sinks};
 use crate::base::sys;
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::cache::PageCache;
@@ -15,7 +14,6 @@ use crate::limits;
 use crate::site::ContentBudget;
 use crate::tls::{SelfSigned, TicketKeys};
 use crate::world::build;
-use crate::world::users::Logins;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -95,20 +93,20 @@ pub(super) fn drop_privileges(
     Ok(())
 }
 
-pub(super) fn direct_errors(
+/// Opens the destination of the error log, and standard error as the fallback.
+pub(super) fn open_error_sinks(
     config: &Config,
-    sinks: &Arc<Sinks>,
-    error_log: &ErrorLog,
-) -> Result<(), OperatorError> {
+    sinks: &Sinks,
+) -> Result<(Sink, Sink), OperatorError> {
     let to = &config.log.errors;
     // Standard error goes through a sink as well: a pipe without a reader must not block a thread that logs
     // an error.
-    let sink = build::open(config, to, &build::destination(to.get_ref()), sinks)?;
+    let sink = sinks.open(&build::destination(to.get_ref()));
+    let sink = sink.map_err(|error| build::cannot_open(config, to, &error))?;
     let fallback = sinks.open(&LogDestination::Stderr);
     let fallback =
         fallback.map_err(|error| OperatorError::failure(format!("standard error: {error}")))?;
-    error_log.direct_to(sink, fallback);
-    Ok(())
+    Ok((sink, fallback))
 }
 
 pub(super) type TlsResources = (Option<Arc<TicketKeys>>, Option<Arc<SelfSigned>>);
@@ -161,11 +159,6 @@ pub(super) fn load_hits(config: &Config) -> Arc<Hits> {
         log::warn!("the hit counts can't be read: {error}");
     }
     Arc::new(hits)
-}
-
-/// Returns a new ledger of logins.
-pub(super) fn logins(refusals: &Arc<RefusalCounters>) -> Result<Arc<Logins>, OperatorError> {
-    Logins::new(refusals).map_err(|error| OperatorError::failure(format!("logins: {error}")))
 }
 
 /// Returns the default of `memory_max`: an eighth of the memory of the machine or of the cgroup, at most

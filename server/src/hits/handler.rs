@@ -17,9 +17,9 @@ pub struct HitsHandler {
 }
 
 impl HitsHandler {
-    /// Creates the handler for a route at `prefix`, and excludes `prefix` from the counts of `site`.
+    /// Creates the handler for a route at `prefix`. [`SiteHits::exclude`] keeps requests below `prefix` out
+    /// of the counts.
     pub fn new(site: Arc<SiteHits>, prefix: &[u8]) -> HitsHandler {
-        site.table().leave_out(prefix);
         HitsHandler {
             site,
             prefix: prefix.into(),

@@ -38,18 +38,34 @@ pub struct SiteHits {
 }
 
 impl Hits {
-    /// Returns the counts of the site with the first name `name`, created if absent.
-    pub fn of(&self, name: &str) -> Arc<SiteHits> {
+    /// Returns the registered counts of the site with the first name `name`, else new counts. The ledger
+    /// stays as it is: [`Hits::register`] adds new counts.
+    pub fn find_or_new(&self, name: &str) -> Arc<SiteHits> {
+        let sites = lock(&self.sites);
+        let known = sites.iter().find(|site| *site.name == *name).cloned();
+        known.unwrap_or_else(|| {
+            Arc::new(SiteHits {
+                name: name.into(),
+                table: Mutex::default(),
+                is_changed: AtomicBool::new(false),
+            })
+        })
+    }
+
+    /// Adds counts of [`Hits::find_or_new`] unless registered. The caller registers the counts before the
+    /// next search for the site's name, so that the site never has two tables.
+    pub fn register(&self, site: &Arc<SiteHits>) {
         let mut sites = lock(&self.sites);
-        if let Some(site) = sites.iter().find(|site| *site.name == *name) {
-            return site.clone();
+        match sites.iter().find(|known| known.name == site.name) {
+            None => sites.push(site.clone()),
+            Some(known) => debug_assert!(Arc::ptr_eq(known, site)),
         }
-        let site = Arc::new(SiteHits {
-            name: name.into(),
-            table: Mutex::default(),
-            is_changed: AtomicBool::new(false),
-        });
-        sites.push(site.clone());
+    }
+
+    /// Returns the registered counts of the site with the first name `name`, created if absent.
+    fn of(&self, name: &str) -> Arc<SiteHits> {
+        let site = self.find_or_new(name);
+        self.register(&site);
         site
     }
 
@@ -87,7 +103,7 @@ impl Hits {
 
     /// Returns the counts of one site in the format of the state file; `None` if the table is empty.
     pub fn written(&self, site: &str) -> Option<Vec<u8>> {
-        let site = self.of(site);
+        let site = self.find_or_new(site);
         let is_empty = site.table().days.is_empty() && site.table().pages.is_empty();
         (!is_empty).then(|| state_file::text(&[site]))
     }
@@ -115,11 +131,21 @@ impl Hits {
     }
 
     fn named(&self, names: &[&str]) -> Vec<Arc<SiteHits>> {
-        names.iter().map(|name| self.of(name)).collect()
+        names.iter().map(|name| self.find_or_new(name)).collect()
     }
 }
 
 impl SiteHits {
+    /// Returns the first name of the site.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Excludes all paths below `prefix` from the counts.
+    pub fn exclude(&self, prefix: &[u8]) {
+        self.table().exclude(prefix);
+    }
+
     fn table(&self) -> MutexGuard<'_, HitTable> {
         lock(&self.table)
     }
@@ -146,4 +172,31 @@ fn path(state: &Path) -> PathBuf {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_counts_are_known_after_the_registration() {
+        let hits = Hits::default();
+        let site = hits.find_or_new("a");
+        assert!(!Arc::ptr_eq(&site, &hits.find_or_new("a")));
+        hits.register(&site);
+        hits.register(&site);
+        assert!(Arc::ptr_eq(&site, &hits.find_or_new("a")));
+        assert!(Arc::ptr_eq(&site, &hits.of("a")));
+        assert_eq!(lock(&hits.sites).len(), 1);
+    }
+
+    #[test]
+    fn a_handler_excludes_no_path_before_the_world_is_served() {
+        let site = Hits::default().find_or_new("a");
+        let _handler = HitsHandler::new(site.clone(), b"/stats");
+        site.add(b"/stats/x", 1, 0, 5);
+        site.exclude(b"/stats");
+        site.add(b"/stats/x", 1, 0, 5);
+        assert_eq!(site.table().pages[&b"/stats/x"[..]].views, 1);
+    }
 }

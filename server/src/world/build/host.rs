@@ -1,7 +1,7 @@
 //! One site of a World: the files, the names and the policies.
 
 use super::guards::guards;
-use super::logs::access;
+use super::ledger_entries::LedgerEntries;
 use super::resources::SharedResources;
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
@@ -21,6 +21,7 @@ pub(super) struct HostBuilder<'b> {
     pub(super) config: &'b Config,
     pub(super) site: &'b config::SiteConfig,
     pub(super) supplies: &'b SharedResources,
+    pub(super) entries: &'b LedgerEntries<'b>,
     pub(super) previous: Option<&'b World>,
     pub(super) h3_port: Option<u16>,
     /// Response fields set by the operator for the site.
@@ -57,7 +58,7 @@ impl HostBuilder<'_> {
             .map(|root| self.open_site(root, true))
             .transpose()?;
         let log = match &site.log {
-            Some(log) => access(self.config, log, self.supplies)?,
+            Some(log) => self.entries.access(log),
             None => server_access.clone(),
         };
         // The name selects the certificate of the fingerprint: the first name of the site, or no name for
@@ -161,7 +162,7 @@ impl HostBuilder<'_> {
     fn hits(&self) -> Option<Arc<SiteHits>> {
         let name = self.site.names.first().map(Spanned::get_ref);
         let name = name.filter(|_| self.site.hits)?;
-        Some(self.supplies.hits.of(name))
+        Some(self.entries.counts(name, None))
     }
 
     pub(super) fn users(&self, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {

@@ -1,28 +1,31 @@
 //! Construction of a World from a configuration, all or nothing.
 
-mod backends;
 mod guards;
 mod host;
+mod ledger_entries;
 mod logs;
 mod resources;
 mod route_key;
 mod route;
 mod tls;
+#[cfg(test)]
+mod tests;
 
-pub use logs::{destination, open};
-pub use resources::SharedResources;
+pub use logs::{cannot_open, destination, open_access_logs};
+pub use resources::{SharedResources, new_logins};
 
 use crate::base::change_tracker::SiteChangeTracker;
-use crate::config::{self, Config, LogTarget, OperatorError, Spanned};
+use crate::config::{self, Config, OperatorError};
 use crate::world::{Hosts, World};
-use backends::backends;
 use guards::guards_number;
 use host::{HostBuilder, headers};
-use logs::access;
+use ledger_entries::LedgerEntries;
 use std::sync::Arc;
 use tls::{challenges, tls};
 
-/// Builds a World. Sites of `previous` with the same rules are reused with all loaded files, since a watch
+/// Builds a World without side effects: no log is opened, and the ledgers in `supplies` stay as they are.
+/// Before the World is served, [`open_access_logs`] opens the logs and [`World::register`] registers the
+/// new entries. Sites of `previous` with the same rules are reused with all loaded files, since a watch
 /// keeps the files up to date. `now` is the Unix time in seconds.
 pub fn build(
     config: &Config,
@@ -30,7 +33,8 @@ pub fn build(
     previous: Option<&World>,
     now: u64,
 ) -> Result<World, OperatorError> {
-    let server_access = access(config, &config.log.access, supplies)?;
+    let entries = LedgerEntries::new(config, supplies);
+    let server_access = entries.access(&config.log.access);
     let tls = tls(config, supplies, previous, now)?;
     let quic = tls.as_ref().and_then(|tls| tls.quic());
     let h3_port = supplies.h3_port.filter(|_| quic.is_some());
@@ -41,6 +45,7 @@ pub fn build(
             config,
             site,
             supplies,
+            entries: &entries,
             previous,
             h3_port,
             headers: Arc::new(headers(config, site)?),
@@ -51,6 +56,7 @@ pub fn build(
         };
         hosts.push(Arc::new(builder.host(&server_access, tls.as_deref())?));
     }
+    let (backends, counts) = entries.finish();
     Ok(World {
         generation: previous.map_or(1, |world| world.generation + 1),
         guards: guards_number(config),
@@ -63,14 +69,14 @@ pub fn build(
         h2c: config.server.h2c,
         challenges: challenges(config, supplies),
         h3_port,
-        backends: backends(config, supplies)?,
+        backends,
+        counts,
     })
 }
 
-/// Returns the configuration for a check without side effects: every log is off, so the check opens no log
-/// file. A root to be created by the first deployment is left out, together with the rules that run files
-/// of the root, so the check creates no folder.
-pub fn without_side_effects(config: &Config) -> Config {
+/// Returns the configuration without the roots to be created by the first deployment, and without the rules
+/// that run files of such a root, so that a World can be built before the deployment.
+pub fn without_missing_roots(config: &Config) -> Config {
     let to_come = |site: &config::SiteConfig| {
         let deployment = config.deployment_to(site);
         deployment.is_some_and(|it| !it.root.get_ref().exists())
@@ -82,10 +88,6 @@ pub fn without_side_effects(config: &Config) -> Config {
         for route in &mut site.routes {
             route.scripts = None;
         }
-    }
-    config.log.access = Spanned::new(0..0, LogTarget::Off);
-    for site in &mut config.sites {
-        site.log = None;
     }
     config
 }

@@ -4,15 +4,17 @@ use crate::base::change_tracker::ChangeTracker;
 use crate::base::fair_share::RefusalCounters;
 use crate::base::log::Sinks;
 use crate::cache::PageCache;
+use crate::config::{Config, OperatorError};
 use crate::handler::call::process::ProcessRunner;
 use crate::handler::git::browse::limiter::BrowseLimiter;
 use crate::handler::git::post_receive::PushNotifier;
 use crate::hits::Hits;
 use crate::site::ContentBudget;
-use crate::tls::{PendingChallenges, SelfSigned, TicketKeys};
+use crate::tls::{PendingChallenges, SelfSigned, TicketKeys, TlsError};
 use crate::upstream::Backends;
 use crate::world::users::Logins;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Resources of the process that outlive a World, shared by all Worlds.
 #[derive(Clone)]
@@ -49,4 +51,39 @@ pub struct SharedResources {
     pub lag: Arc<ChangeTracker>,
     /// Counters of requests refused because a client's share of a limit was taken.
     pub refusals: Arc<RefusalCounters>,
+}
+
+impl SharedResources {
+    /// Returns resources for a World that is never served: empty ledgers, and keys in memory. No file is read
+    /// or written.
+    pub fn in_memory(config: &Config, now: u64) -> Result<SharedResources, OperatorError> {
+        let failed = |error: TlsError| OperatorError::failure(error.to_string());
+        let budget = Arc::new(ContentBudget::new(0));
+        let refusals = Arc::<RefusalCounters>::default();
+        let scripts = config.server.limits.scripts;
+        let state = config.server.state.get_ref();
+        Ok(SharedResources {
+            hits: Arc::default(),
+            cache: Arc::new(PageCache::new(Instant::now(), budget.clone())),
+            budget,
+            sinks: Arc::new(Sinks::default()),
+            logins: new_logins(&refusals)?,
+            tickets: Some(Arc::new(TicketKeys::in_memory(now).map_err(failed)?)),
+            self_signed: Some(Arc::new(SelfSigned::in_memory(&[], now).map_err(failed)?)),
+            https_port: config.https_port(),
+            challenges: Arc::default(),
+            h3_port: None,
+            programs: Arc::new(ProcessRunner::new(scripts, state, &refusals)),
+            readers: Arc::new(BrowseLimiter::new(scripts, &refusals)),
+            backends: Arc::new(Backends::new(&refusals)),
+            pushes: PushNotifier::new().0,
+            lag: Arc::default(),
+            refusals,
+        })
+    }
+}
+
+/// Returns a new ledger of logins.
+pub fn new_logins(refusals: &Arc<RefusalCounters>) -> Result<Arc<Logins>, OperatorError> {
+    Logins::new(refusals).map_err(|error| OperatorError::failure(format!("logins: {error}")))
 }

@@ -1,6 +1,5 @@
 //! Routes of a site and the handlers of the routes.
 
-use super::backends::address;
 use super::host::{HostBuilder, endings};
 use super::route_key::route_key;
 use crate::cache::{CacheLayer, PageCacheRule};
@@ -21,7 +20,6 @@ use crate::handler::test_handler::TestHandler;
 use crate::hits::HitsHandler;
 use crate::limits::{CACHE_PAGE_BYTES, GIT_COMMIT_PAGE_RECHECK_SECONDS};
 use crate::site::{SecretPaths, SiteRoot};
-use crate::upstream::ReusePolicy;
 use crate::world::query_pattern::QueryPattern;
 use crate::world::{Route, RouteTarget, SiteScripts};
 use std::os::unix::ffi::OsStringExt;
@@ -52,13 +50,15 @@ impl HostBuilder<'_> {
                 Some(self.live(scripts, route))
             }
             Some(config::TargetConfig::Backend(backend)) => {
-                Some(self.live(self.backend(backend, &prefix), route))
+                Some(self.live(self.backend(backend, &prefix)?, route))
             }
             Some(config::TargetConfig::Git(git)) => Some(self.git_target(git, route, &prefix)?),
             Some(config::TargetConfig::Hits(_)) => {
                 let prefix = route.path.get_ref().trim_end_matches('/');
                 let name = self.site.names.first().map_or("*", |name| name.get_ref());
-                let views = HitsHandler::new(self.supplies.hits.of(name), prefix.as_bytes());
+                let prefix = prefix.as_bytes();
+                let counts = self.entries.counts(name, Some(prefix));
+                let views = HitsHandler::new(counts, prefix);
                 Some(self.live(views, route))
             }
             #[cfg(feature = "test-handlers")]
@@ -121,7 +121,7 @@ impl HostBuilder<'_> {
                 interpreters,
                 variables,
             } => Arc::new(self.cgi(root, b"", interpreters, variables)?),
-            config::ScriptsConfig::Backend(backend) => Arc::new(self.backend(backend, b"")),
+            config::ScriptsConfig::Backend(backend) => Arc::new(self.backend(backend, b"")?),
         };
         let handler = RouteHandler::new(handler, &self.headers);
         let cache = route.cache.as_ref();
@@ -135,8 +135,11 @@ impl HostBuilder<'_> {
         })
     }
 
-    fn backend(&self, backend: &config::BackendConfig, prefix: &[u8]) -> FastCgiHandler {
-        let address = address(&backend.address);
+    fn backend(
+        &self,
+        backend: &config::BackendConfig,
+        prefix: &[u8],
+    ) -> Result<FastCgiHandler, OperatorError> {
         let root = match (&backend.script_root, &self.site.root) {
             (Some(root), _) => root.trim_end_matches('/').as_bytes().to_vec(),
             (None, Some(root)) => {
@@ -146,11 +149,8 @@ impl HostBuilder<'_> {
             }
             (None, None) => Vec::new(),
         };
-        FastCgiHandler::new(fastcgi::FastCgiSettings {
-            backend: self
-                .supplies
-                .backends
-                .at(&address, ReusePolicy::from_config(backend.keep)),
+        Ok(FastCgiHandler::new(fastcgi::FastCgiSettings {
+            backend: self.entries.backend(backend)?,
             protocol: match backend.is_scgi {
                 true => BackendProtocol::Scgi,
                 false => BackendProtocol::FastCgi,
@@ -159,7 +159,7 @@ impl HostBuilder<'_> {
             prefix: prefix.into(),
             root: root.into(),
             variables: backend.variables.clone(),
-        })
+        }))
     }
 
     fn cgi(

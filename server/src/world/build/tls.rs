@@ -54,12 +54,7 @@ pub(super) fn tls(
     let pairs: Vec<PairSpec> = sites.map(|site| pair(config, site)).collect();
     let before = previous.and_then(|world| world.tls.as_deref());
     match Tls::build(&pairs, &settings, self_signed, before, now) {
-        Ok(tls) => {
-            for warning in tls.warnings() {
-                log::warn!("{warning}");
-            }
-            Ok(Some(Arc::new(tls)))
-        }
+        Ok(tls) => Ok(Some(Arc::new(tls))),
         Err(error) => Err(point_tls(config, &error)),
     }
 }
