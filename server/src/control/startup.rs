@@ -2,6 +2,7 @@
 //! logs and the resources common to all Worlds.
 
 use crate::base::clock;
+use crate::base::fair_share::RefusalCounters;
 use crate::base::log::{LogDestination, Sink, Sinks};
 use crate::base::sys;
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
@@ -9,11 +10,15 @@ use crate::cache::PageCache;
 use crate::config::{self, Config, OperatorError};
 use crate::control::banner;
 use crate::control::listeners::Listeners;
+use crate::handler::call::process::ProcessRunner;
+use crate::handler::git::browse::limiter::BrowseLimiter;
+use crate::handler::git::post_receive::PushNotifier;
 use crate::hits::Hits;
 use crate::limits;
 use crate::site::ContentBudget;
 use crate::tls::{SelfSigned, TicketKeys};
-use crate::world::build;
+use crate::upstream::Backends;
+use crate::world::build::{self, SharedResources};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +35,17 @@ pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, Operato
     passed?;
     listeners.bind(config, workers)?;
     Ok(listeners)
+}
+
+/// Sets up the process: limits, inherited descriptors, capabilities, signals and processor features.
+pub(super) fn prepare_process() {
+    sys::raise_nofile_limit();
+    sys::set_cloexec_on_inherited();
+    if let Err(error) = sys::keep_capabilities() {
+        log::warn!("scripts may inherit capabilities: the capabilities can't be dropped: {error}");
+    }
+    sys::reset_signals();
+    sys::detect_cpu_features();
 }
 
 /// Makes the state folder before privileges drop, and gives a new folder to the account the server drops
@@ -137,6 +153,40 @@ pub(super) fn tls_supplies(config: &Config) -> Result<TlsResources, OperatorErro
     Ok((Some(Arc::new(tickets)), Some(Arc::new(self_signed))))
 }
 
+/// Returns the resources common to all Worlds. The ports in redirects and Alt-Svc are the ports of bound
+/// addresses.
+pub(super) fn shared_resources(
+    config: &Config,
+    listeners: &Listeners,
+    sinks: Arc<Sinks>,
+    (tickets, self_signed): TlsResources,
+    cache: Arc<PageCache>,
+    budget: Arc<ContentBudget>,
+    pushes: PushNotifier,
+) -> Result<SharedResources, OperatorError> {
+    let refusals = Arc::<RefusalCounters>::default();
+    let scripts = config.server.limits.scripts;
+    let state = config.server.state.get_ref();
+    Ok(SharedResources {
+        cache,
+        hits: load_hits(config),
+        budget,
+        sinks,
+        logins: build::new_logins(&refusals)?,
+        tickets,
+        self_signed,
+        https_port: https_port(config, listeners),
+        challenges: Arc::default(),
+        h3_port: h3_port(config, listeners),
+        programs: Arc::new(ProcessRunner::new(scripts, state, &refusals)),
+        readers: Arc::new(BrowseLimiter::new(scripts, &refusals)),
+        backends: Arc::new(Backends::new(&refusals)),
+        pushes,
+        lag: Arc::default(),
+        refusals,
+    })
+}
+
 /// Returns the page cache, filled with the pages that the previous server kept in the state folder.
 pub(super) fn load_pages(
     config: &Config,
@@ -153,7 +203,7 @@ pub(super) fn load_pages(
 }
 
 /// Returns the hit counts, as kept by the previous server in the state folder.
-pub(super) fn load_hits(config: &Config) -> Arc<Hits> {
+fn load_hits(config: &Config) -> Arc<Hits> {
     let hits = Hits::default();
     if let Err(error) = hits.load(config.server.state.get_ref()) {
         log::warn!("the hit counts can't be read: {error}");

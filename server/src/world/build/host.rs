@@ -41,12 +41,6 @@ impl HostBuilder<'_> {
             .iter()
             .map(|name| name.get_ref().clone())
             .collect();
-        let canonical = match names.first() {
-            Some(name) if !names.iter().any(|name| name.starts_with('*')) => {
-                Some(name.as_bytes().into())
-            }
-            _ => None,
-        };
         let routes = site
             .routes
             .iter()
@@ -61,15 +55,8 @@ impl HostBuilder<'_> {
             Some(log) => self.entries.access(log),
             None => server_access.clone(),
         };
-        // The name selects the certificate of the fingerprint: the first name of the site, or no name for
-        // `*`, as for a client without SNI.
-        let name = names
-            .first()
-            .map(String::as_str)
-            .filter(|name| *name != "*");
-        let name = name.map(|name| name.replacen('*', "x", 1));
         Ok(Host {
-            canonical,
+            canonical: canonical_name(&names),
             http_redirects: site.http == PlainHttp::Redirect,
             hsts: site.hsts.is_some(),
             secure_fields: Arc::new(SecureFields::new(
@@ -86,7 +73,7 @@ impl HostBuilder<'_> {
                 .any(|route| route.allow.is_some() || route.users.is_some()),
             scripted: routes.iter().any(|route| route.scripts.is_some()),
             routes,
-            identity: tls.map_or(PairFingerprint::NONE, |tls| tls.identity(name.as_deref())),
+            identity: tls.map_or(PairFingerprint::NONE, |tls| identity(&names, tls)),
             demands_certificate: site.client_ca.is_some(),
             access: log,
             hits: self.hits(),
@@ -248,6 +235,21 @@ impl HostBuilder<'_> {
         rules.secrets = SecretPaths::new(self.config.secret_paths());
         Ok(rules)
     }
+}
+
+/// Returns the name to which requests for other names are redirected; `None` for a site with a wildcard.
+fn canonical_name(names: &[String]) -> Option<Box<[u8]>> {
+    let name = names.first()?;
+    let has_wildcard = names.iter().any(|name| name.starts_with('*'));
+    (!has_wildcard).then(|| name.as_bytes().into())
+}
+
+/// Returns the fingerprint of the certificate that the first name of a site selects. `*` selects the
+/// certificate for a client without SNI.
+fn identity(names: &[String], tls: &Tls) -> PairFingerprint {
+    let name = names.first().filter(|name| *name != "*");
+    let name = name.map(|name| name.replacen('*', "x", 1));
+    tls.identity(name.as_deref())
 }
 
 /// Reads the response fields set by the operator for a site (`headers`).

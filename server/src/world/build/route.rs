@@ -32,45 +32,7 @@ impl HostBuilder<'_> {
         let prefix: Box<[u8]> = route.path.get_ref().trim_end_matches('/').as_bytes().into();
         let target = match &route.target {
             None => None,
-            Some(config::TargetConfig::Redirect(to)) => {
-                Some(RouteTarget::Redirect(to.get_ref().as_bytes().into()))
-            }
-            Some(config::TargetConfig::Rewrite(to)) => {
-                let (path, query) = QueryPattern::split(to.get_ref());
-                Some(RouteTarget::Rewrite {
-                    path: path.as_bytes().into(),
-                    query,
-                })
-            }
-            Some(config::TargetConfig::Root(root)) => {
-                Some(RouteTarget::Site(self.open_site(root, false)?))
-            }
-            Some(config::TargetConfig::Cgi(cgi)) => {
-                let scripts = self.cgi(&cgi.folder, &prefix, &cgi.interpreters, &cgi.variables)?;
-                Some(self.live(scripts, route))
-            }
-            Some(config::TargetConfig::Backend(backend)) => {
-                Some(self.live(self.backend(backend, &prefix)?, route))
-            }
-            Some(config::TargetConfig::Git(git)) => Some(self.git_target(git, route, &prefix)?),
-            Some(config::TargetConfig::Hits(_)) => {
-                let prefix = route.path.get_ref().trim_end_matches('/');
-                let name = self.site.names.first().map_or("*", |name| name.get_ref());
-                let prefix = prefix.as_bytes();
-                let counts = self.entries.counts(name, Some(prefix));
-                let views = HitsHandler::new(counts, prefix);
-                Some(self.live(views, route))
-            }
-            #[cfg(feature = "test-handlers")]
-            Some(config::TargetConfig::Test(test)) => {
-                let handler = match test {
-                    config::TestHandlerConfig::Echo => TestHandler::Echo,
-                    config::TestHandlerConfig::Slow => TestHandler::Slow,
-                    config::TestHandlerConfig::Endless => TestHandler::Endless,
-                    config::TestHandlerConfig::Page => TestHandler::Page(Arc::default()),
-                };
-                Some(self.live(handler, route))
-            }
+            Some(target) => Some(self.target(target, route, &prefix)?),
         };
         let allow = route
             .allow
@@ -90,6 +52,50 @@ impl HostBuilder<'_> {
             allow,
             users,
             scripts,
+        })
+    }
+
+    fn target(
+        &self,
+        target: &config::TargetConfig,
+        route: &config::RouteConfig,
+        prefix: &[u8],
+    ) -> Result<RouteTarget, OperatorError> {
+        Ok(match target {
+            config::TargetConfig::Redirect(to) => {
+                RouteTarget::Redirect(to.get_ref().as_bytes().into())
+            }
+            config::TargetConfig::Rewrite(to) => {
+                let (path, query) = QueryPattern::split(to.get_ref());
+                RouteTarget::Rewrite {
+                    path: path.as_bytes().into(),
+                    query,
+                }
+            }
+            config::TargetConfig::Root(root) => RouteTarget::Site(self.open_site(root, false)?),
+            config::TargetConfig::Cgi(cgi) => {
+                let scripts = self.cgi(&cgi.folder, prefix, &cgi.interpreters, &cgi.variables)?;
+                self.live(scripts, route)
+            }
+            config::TargetConfig::Backend(backend) => {
+                self.live(self.backend(backend, prefix)?, route)
+            }
+            config::TargetConfig::Git(git) => self.git_target(git, route, prefix)?,
+            config::TargetConfig::Hits(_) => {
+                let name = self.site.names.first().map_or("*", |name| name.get_ref());
+                let counts = self.entries.counts(name, Some(prefix));
+                self.live(HitsHandler::new(counts, prefix), route)
+            }
+            #[cfg(feature = "test-handlers")]
+            config::TargetConfig::Test(test) => {
+                let handler = match test {
+                    config::TestHandlerConfig::Echo => TestHandler::Echo,
+                    config::TestHandlerConfig::Slow => TestHandler::Slow,
+                    config::TestHandlerConfig::Endless => TestHandler::Endless,
+                    config::TestHandlerConfig::Page => TestHandler::Page(Arc::default()),
+                };
+                self.live(handler, route)
+            }
         })
     }
 
