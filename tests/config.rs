@@ -103,13 +103,13 @@ fn each_error_is_shown_at_its_position() {
         (site, "certificate = \"public\"", "is a folder, not a file", "\"public\"", "the certificate itself"),
         (site, "certificate = \"one.crt\"\nkey = \"two.key\"", "two.key: the private key doesn't belong to the certificate", "\"two.key\"", "same request"),
         (site, "certificate = \"one.pem\"\nclient_ca = \"two.key\"", "no certificate in this file", "\"two.key\"", "CA"),
-        (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "this pattern can't be understood", "\"*.{ico\"", "`{a,b}`"),
+        (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "the pattern is invalid", "\"*.{ico\"", "`{a,b}`"),
         (site, "cache = [ { files = \"*\", max_age = \"1 eon\" } ]", "is no duration", "\"1 eon\"", "\"30d\""),
         (site, "log = \"nowhere/a.log\"", "there is no folder", "\"nowhere/a.log\"", "relative paths start from"),
         (site, "release = \"x\"", "`release` is not yet supported", "release", "leave it out"),
         (&route, "allow = [\"10.0.0.1\", \"192.168.0.5/24\"]", "within a network", "\"192.168.0.5/24\"", "`192.168.0.0/24`"),
         (&route, "allow = [\"10.0.0.0/33\"]", "prefix", "\"10.0.0.0/33\"", "0 to 32"),
-        (&route, "users = \"users\"", "users:2: the hash of `ant` is no hash", "\"users\"", "anthill passwd"),
+        (&route, "users = \"users\"", "users:2: the hash of `ant` is not a hash", "\"users\"", "anthill passwd"),
         (&route, "users = \"people\"", "there is no user file", "\"people\"", "`anthill passwd"),
         (&route, "balance = \"srv\"", "`balance` is not yet supported", "balance", "leave it out"),
         (&route, "proxy = \"http://127.0.0.1:9000\"", "`proxy` is not yet supported", "proxy", "leave it out"),
@@ -385,7 +385,7 @@ fn a_refused_reload_changes_nothing() {
         ),
         (
             good.replace("\"people\"", "\"users\""),
-            "the hash of `ant` is no hash",
+            "the hash of `ant` is not a hash",
         ),
         (
             more_http("192.0.2.1:1"),
@@ -422,7 +422,7 @@ fn a_refused_reload_changes_nothing() {
         let expected = format!("{}: {}", message.place, message.what);
         assert!(said.contains(&expected), "{said}\n{expected}");
         assert!(
-            said.contains(" error reload refused, the old configuration goes on: "),
+            said.contains(" error reload refused, the old configuration stays in use: "),
             "{said}"
         );
         assert_eq!(ask(&server, "localhost", "/").status, 200, "{what}");
@@ -483,7 +483,7 @@ fn warnings_name_likely_mistakes() {
     } = anthill(&folder.path("."), &["check", "anthill.toml"]);
     assert_eq!(
         (code, &*stdout),
-        (Some(0), "anthill.toml is right: 1 site, for b.test\n")
+        (Some(0), "anthill.toml is valid: 1 site, for b.test\n")
     );
     assert!(stderr.contains("warning: "), "{stderr}");
     assert!(

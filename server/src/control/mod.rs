@@ -78,7 +78,7 @@ pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
         .collect();
     let sites = if names.len() == 1 { "site" } else { "sites" };
     let summary = format!(
-        "{} is right: {} {sites}, for {}",
+        "{} is valid: {} {sites}, for {}",
         config.shown,
         names.len(),
         names.join(", ")

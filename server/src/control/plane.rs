@@ -302,7 +302,7 @@ impl ControlPlane {
         let _ = sys::notify("READY=1");
         if let Err(error) = &reloaded {
             log::error!(
-                "reload refused, the old configuration goes on: {}",
+                "reload refused, the old configuration stays in use: {}",
                 error.in_one_line()
             );
         }
@@ -429,7 +429,7 @@ impl ControlPlane {
         let host = self.host(site)?;
         if !path.starts_with('/') {
             return Err(format!(
-                "error: `{path}` is no path of a site\nhelp: it begins with a slash: /news, or /news/* for all below it\n"
+                "error: `{path}` is not a path of a site\nhelp: a path begins with a slash: /news, or /news/* for all pages below /news\n"
             ));
         }
         let gone = self
@@ -467,7 +467,7 @@ impl ControlPlane {
                 _ = signals.interrupt.recv() => break,
                 _ = signals.terminate.recv() => break,
                 () = &mut patience => {
-                    log::error!("stopped with workers that don't end");
+                    log::error!("stopped although some workers have not ended in time");
                     break;
                 }
             }

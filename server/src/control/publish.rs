@@ -192,7 +192,7 @@ impl Publisher {
     /// Restarts an ended worker on the same sockets.
     pub(super) async fn restart(&mut self, index: usize) {
         self.join(index);
-        log::error!("worker {index} ended; it is started anew");
+        log::error!("worker {index} ended and is restarted");
         tokio::time::sleep(RESTART).await;
         match self.start_worker(index) {
             Ok(running) => self.workers[index] = running,
@@ -344,7 +344,7 @@ impl Publisher {
         if let Some(tickets) = &self.resources.tickets
             && let Err(error) = tickets.rotate_if_due(clock::unix_seconds_now())
         {
-            log::error!("ticket keys: {error}");
+            log::error!("the ticket keys can't be replaced: {error}");
         }
     }
 
@@ -364,7 +364,7 @@ impl Publisher {
                 true
             }
             Err(error) => {
-                log::error!("the self-signed certificate: {error}");
+                log::error!("the self-signed certificate can't be replaced: {error}");
                 false
             }
         }
@@ -382,7 +382,7 @@ impl Publisher {
     pub(super) fn save_pages(&self) {
         let state = self.config.server.state.get_ref();
         if let Err(error) = self.resources.cache.save(state) {
-            log::error!("the pages that were to be kept can't be written: {error}");
+            log::error!("the pages of the page cache can't be written: {error}");
         }
     }
 

@@ -258,7 +258,7 @@ impl Rebuilder {
             }
             Err(error) => {
                 log::warn!(
-                    "files can't be watched ({error}): changes are looked for every {} s",
+                    "files can't be watched ({error}): all folders are scanned for changes every {} s",
                     RESCAN.as_secs()
                 );
                 None
@@ -281,7 +281,7 @@ impl Rebuilder {
         let Some(watch) = &mut self.watch else { return };
         self.publisher.resources().lag.begin_read();
         if let Err(error) = watch.read(&mut self.changes) {
-            log::error!("watching files: {error}");
+            log::error!("changes of files can't be read from the watch: {error}");
         }
         self.note_lag();
         self.lag().finish_read();

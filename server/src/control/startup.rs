@@ -86,7 +86,7 @@ pub(super) fn user_ids(config: &Config) -> Result<Option<sys::UserIds>, Operator
         Ok(Some(ids)) => Ok(Some(ids)),
         Ok(None) => Err(config.point(
             user.span(),
-            format!("there is no user `{}`", user.get_ref()),
+            format!("the machine has no user `{}`", user.get_ref()),
             "",
         )),
         Err(error) => Err(OperatorError::failure(format!(
@@ -120,8 +120,11 @@ pub(super) fn open_error_sinks(
     let sink = sinks.open(&build::destination(to.get_ref()));
     let sink = sink.map_err(|error| build::cannot_open(config, to, &error))?;
     let fallback = sinks.open(&LogDestination::Stderr);
-    let fallback =
-        fallback.map_err(|error| OperatorError::failure(format!("standard error: {error}")))?;
+    let fallback = fallback.map_err(|error| {
+        OperatorError::failure(format!(
+            "standard error can't be opened for the log: {error}"
+        ))
+    })?;
     Ok((sink, fallback))
 }
 
@@ -196,8 +199,8 @@ pub(super) fn load_pages(
     let cache = PageCache::new(origin, budget.clone());
     match cache.load(config.server.state.get_ref()) {
         Ok(0) => {}
-        Ok(count) => log::info!("{count} pages were kept over the restart"),
-        Err(error) => log::warn!("the pages that were kept can't be read: {error}"),
+        Ok(count) => log::info!("{count} stored pages of the page cache were loaded"),
+        Err(error) => log::warn!("the stored pages of the page cache can't be read: {error}"),
     }
     Arc::new(cache)
 }
@@ -247,6 +250,6 @@ pub(super) fn compress_in_background(budget: Arc<ContentBudget>) {
             }
         });
     if let Err(error) = started {
-        log::warn!("text is not compressed: {error}");
+        log::warn!("text is not compressed, the thread can't be started: {error}");
     }
 }

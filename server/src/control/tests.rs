@@ -56,7 +56,7 @@ fn wait<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn a_worker_that_ends_is_started_anew_on_its_sockets() {
+fn an_ended_worker_is_restarted_on_the_same_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let (mut plane, address) = plane(&folder);
     assert!(get(&mut TcpStream::connect(address).unwrap(), "/").ends_with("hello"));
@@ -127,7 +127,7 @@ impl Handler for Panics {
 }
 
 #[test]
-fn a_panic_ends_its_connection_and_no_other() {
+fn a_panic_ends_only_the_connection_of_the_request() {
     let folder = tempfile::tempdir().unwrap();
     let (mut plane, address) = plane(&folder);
     let mut world = World::clone(plane.rebuilder.publisher.world());
@@ -164,5 +164,5 @@ fn a_panic_ends_its_connection_and_no_other() {
             () = std::future::ready(()) => false,
         }
     });
-    assert!(!is_ended, "the worker goes on");
+    assert!(!is_ended, "the worker is still running");
 }

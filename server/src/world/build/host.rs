@@ -266,7 +266,7 @@ pub(super) fn headers(
 fn glob(config: &Config, glob: &Spanned<String>) -> Result<Glob, OperatorError> {
     Glob::parse(glob.get_ref()).map_err(|error| {
         let help = "`*` stands for any part of a name, `?` for one character, `{a,b}` for a or b, `**` for folders";
-        config.point(glob.span(), format!("this pattern can't be understood: {error}"), help)
+        config.point(glob.span(), format!("the pattern is invalid: {error}"), help)
     })
 }
 

@@ -105,8 +105,8 @@ impl HostBuilder<'_> {
         route: &config::RouteConfig,
     ) -> Result<SiteScripts, OperatorError> {
         let Some(root) = &self.site.root else {
-            let help = "name the folder of its files as `root`";
-            let what = "a site whose files are to be run has none";
+            let help = "set `root` of the site to the folder with the scripts";
+            let what = "a site with `scripts` needs a `root`";
             return Err(self.config.point(self.site.span.clone(), what, help));
         };
         let endings: Arc<[String]> = endings(scripts).cloned().collect();
@@ -117,8 +117,8 @@ impl HostBuilder<'_> {
                 .iter()
                 .any(|ending| cgi::has_ending(name.as_bytes(), ending))
             {
-                let what = format!("`{name}` is a script, and an error page can't be one");
-                let help = "a page that is sent as it is";
+                let what = format!("`{name}` is a script, and a script can't be an error page");
+                let help = "name a page that is sent unprocessed";
                 return Err(self.config.point(page.span(), what, help));
             }
         }
