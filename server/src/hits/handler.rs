@@ -2,8 +2,9 @@
 //! `/some/page`.
 
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
+use crate::hits::report;
+use crate::hits::site_hits::{SiteHits, today};
 use crate::hits::table::PageHits;
-use crate::hits::{SiteHits, report, today};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::status::Status;
