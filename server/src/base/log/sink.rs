@@ -130,9 +130,11 @@ impl Sinks {
         })))
     }
 
-    /// Opens a sink of [`Sinks::find_or_new`] as [`Sinks::open`] does. An open sink stays as it is.
+    /// Opens a sink of [`Sinks::find_or_new`] as [`Sinks::open`] does. An open sink stays as it is; the
+    /// function fails if the folder of its file is gone.
     pub fn open_new(&self, sink: &Sink) -> io::Result<()> {
         let Some(handle) = &sink.0 else { return Ok(()) };
+        one_name(&handle.0.named)?;
         let mut known = self.lock();
         known.retain(|known| {
             let stays = known.handle.strong_count() > 0 || !known.shared.is_done();
@@ -145,7 +147,6 @@ impl Sinks {
         if known.iter().any(|it| Arc::ptr_eq(&it.shared, &handle.0)) {
             return Ok(());
         }
-        one_name(&handle.0.named)?;
         handle.0.lock().output = Some(SinkOutput::open(&handle.0.named)?);
         known.push(OpenSink {
             shared: Arc::clone(&handle.0),

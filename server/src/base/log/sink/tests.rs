@@ -272,4 +272,6 @@ fn a_new_sink_opens_its_file_with_open_new() {
     let absent = sinks.find_or_new(&absent, &[]);
     assert!(sinks.open_new(&absent).is_err());
     assert_eq!(sinks.all().len(), 1);
+    drop(folder);
+    assert!(sinks.open_new(&sink).is_err(), "the folder is gone");
 }
