@@ -45,7 +45,7 @@ fn read(folder: &TempDir, keep: &str, more: &str) -> Config {
     source.read(&Overrides::default()).unwrap()
 }
 
-/// Site whose backend has another number of connections than the route before.
+/// Second site, with the backend of the first site and another number of connections.
 const CONFLICT: &str = "[[site]]\nnames = [\"b.test\"]\nroot = \"public\"\nhits = true\n\
      [[site.route]]\npath = \"/\"\nfastcgi = \"unix:app.sock\"\nkeep = 7\n";
 
