@@ -415,7 +415,7 @@ fn a_changed_user_file_takes_effect() {
     server
         .errors
         .wait_for("an error about the broken user file", |line| {
-            line.contains("users:1:") && line.contains("no hash")
+            line.contains("users:1:") && line.contains("not a hash")
         });
     assert_eq!(status("bee:honey"), 200);
     let checked = anthill(&server.folder.path("."), &["check", "anthill.toml"]);

@@ -1413,7 +1413,7 @@ fn contradictory_configurations_are_refused() {
         (
             "interpreter = { \".php\" = \"/bin/sh\" }",
             "errors = { 404 = \"404.php\" }",
-            "an error page can't be one",
+            "a script can't be an error page",
         ),
     ] {
         let said = check(routes, site);

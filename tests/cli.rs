@@ -123,7 +123,7 @@ fn check_reports_valid_and_invalid_configurations() {
     );
     assert_eq!(
         right.stdout,
-        "anthill.toml is right: 1 site, for any name\n"
+        "anthill.toml is valid: 1 site, for any name\n"
     );
     // The check creates no file and binds no port.
     assert!(!folder.path("state").exists() && !folder.path("anthill.sock").exists());

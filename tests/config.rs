@@ -103,13 +103,13 @@ fn each_error_is_shown_at_its_position() {
         (site, "certificate = \"public\"", "is a folder, not a file", "\"public\"", "the path of the certificate"),
         (site, "certificate = \"one.crt\"\nkey = \"two.key\"", "two.key: the private key does not belong to the certificate", "\"two.key\"", "same request"),
         (site, "certificate = \"one.pem\"\nclient_ca = \"two.key\"", "the file has no certificate", "\"two.key\"", "CA"),
-        (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "this pattern can't be understood", "\"*.{ico\"", "`{a,b}`"),
+        (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "the pattern is invalid", "\"*.{ico\"", "`{a,b}`"),
         (site, "cache = [ { files = \"*\", max_age = \"1 eon\" } ]", "is not a duration", "\"1 eon\"", "\"30d\""),
         (site, "log = \"nowhere/a.log\"", "nowhere does not exist", "\"nowhere/a.log\"", "relative paths begin at"),
         (site, "release = \"x\"", "`release` is not yet supported", "release", "remove the key"),
         (&route, "allow = [\"10.0.0.1\", \"192.168.0.5/24\"]", "within a network", "\"192.168.0.5/24\"", "`192.168.0.0/24`"),
         (&route, "allow = [\"10.0.0.0/33\"]", "prefix", "\"10.0.0.0/33\"", "0 to 32"),
-        (&route, "users = \"users\"", "users:2: the hash of `ant` is no hash", "\"users\"", "anthill passwd"),
+        (&route, "users = \"users\"", "users:2: the hash of `ant` is not a hash", "\"users\"", "anthill passwd"),
         (&route, "users = \"people\"", "people does not exist", "\"people\"", "create the file: anthill passwd"),
         (&route, "balance = \"srv\"", "`balance` is not yet supported", "balance", "remove the key"),
         (&route, "proxy = \"http://127.0.0.1:9000\"", "`proxy` is not yet supported", "proxy", "remove the key"),
@@ -329,15 +329,20 @@ fn check_beside_a_running_server_changes_nothing() {
     let before = ledgers(&server);
     // The name of a body's file just before the server unlinks the file.
     server.folder.write("state/.body.0123456789abcdef", "half");
-    // A site, a backend with another `keep` and logs that the running server does not have.
+    // A site, a backend, a backend with another `keep` and logs that the running server does not have.
     let logs = "access = \"access.log\"\nerrors = \"error.log\"";
     let other = config(logs).replace("keep = 2", "keep = 3")
-        + "[[site]]\nnames = [\"other.test\"]\nroot = \"public\"\nhits = true\n";
+        + "[[site]]\nnames = [\"other.test\"]\nroot = \"public\"\nhits = true\nlog = \"other.log\"\n\
+           [[site.route]]\npath = \"/app/\"\nscgi = \"unix:other.sock\"\n\
+           [[site.route]]\npath = \"/stats/\"\nhits = true\n";
     server.folder.write("anthill.toml", other);
     let files = snapshot(&server.folder.path("."));
     let checked = server.ask(&["check"]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
     assert!(files == snapshot(&server.folder.path(".")), "files differ");
+    for log in ["access.log", "error.log", "other.log"] {
+        assert!(!server.folder.path(log).exists(), "{log}");
+    }
     assert_eq!(before, ledgers(&server));
 }
 
@@ -381,7 +386,7 @@ fn a_refused_reload_changes_nothing() {
         ),
         (
             good.replace("\"people\"", "\"users\""),
-            "the hash of `ant` is no hash",
+            "the hash of `ant` is not a hash",
         ),
         (
             more_http("192.0.2.1:1"),
@@ -418,7 +423,7 @@ fn a_refused_reload_changes_nothing() {
         let expected = format!("{}: {}", message.place, message.what);
         assert!(said.contains(&expected), "{said}\n{expected}");
         assert!(
-            said.contains(" error reload refused, the old configuration goes on: "),
+            said.contains(" error reload refused, the old configuration stays in use: "),
             "{said}"
         );
         assert_eq!(ask(&server, "localhost", "/").status, 200, "{what}");
@@ -479,7 +484,7 @@ fn warnings_name_likely_mistakes() {
     } = anthill(&folder.path("."), &["check", "anthill.toml"]);
     assert_eq!(
         (code, &*stdout),
-        (Some(0), "anthill.toml is right: 1 site, for b.test\n")
+        (Some(0), "anthill.toml is valid: 1 site, for b.test\n")
     );
     assert!(stderr.contains("warning: "), "{stderr}");
     assert!(

@@ -442,7 +442,7 @@ impl Unreadable {
     }
 }
 
-const UNREADABLE: &str = "its tree can't be read yet";
+const UNREADABLE: &str = "the deployed tree can't be read yet";
 
 fn wait_until_deployed(server: &Server, id: &str) {
     server.errors.wait_for("the deployed commit", |line| {
@@ -1309,7 +1309,7 @@ fn a_waiting_push_learns_when_a_reload_changes_or_ends_its_deployment() {
     server.reload(&config_with("", "push = true\n", "", ""));
     let told = push_output(push.expect("git"));
     assert!(
-        told.contains("remote: not deployed: the server's configuration"),
+        told.contains("remote: not deployed: the deployment was removed"),
         "{told}"
     );
     assert_served(&server, "/", "second");

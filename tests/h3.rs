@@ -366,7 +366,7 @@ fn a_udp_port_in_use() {
     );
     let server = Server::start_in(folder, &config(""));
     server.errors.wait_for("a warning", |line| {
-        line.contains("going on without HTTP/3 there")
+        line.contains("the address is served without HTTP/3")
     });
     let ran = server.curl(&["-D-", &server.https("/")]);
     assert!(ran.success && !ran.text().to_lowercase().contains("alt-svc"));

@@ -64,7 +64,10 @@ const UNSAFE_FILES: [&str; 6] = [
 
 /// Modules without an import cycle among their files, over any number of files. `mod` declarations and
 /// re-exports do not count as imports.
-const ROOMS_WITHOUT_CIRCLES: [&str; 5] = ["base", "upstream", "world", "admin", "control"];
+const ROOMS_WITHOUT_CIRCLES: [&str; 11] = [
+    "base", "tls", "upstream", "cache", "hits", "world", "admin", "acme", "backup", "deploy",
+    "control",
+];
 
 #[test]
 fn no_room_has_a_circle_of_files() {

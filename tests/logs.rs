@@ -502,7 +502,7 @@ fn the_error_log_is_a_file_with_a_line_for_each_error() {
     for line in said {
         assert!(
             line.contains(&format!(
-                " error reload refused, the old configuration goes on: {}:{at}:1: unknown key `rot`",
+                " error reload refused, the old configuration stays in use: {}:{at}:1: unknown key `rot`",
                 server.folder.path("anthill.toml").display()
             )),
             "{line}"

@@ -690,7 +690,7 @@ fn a_server_that_starts_as_root_creates_nothing_through_links_of_another_user() 
         (state("home/led/state"), "root must not use"),
         (control("home/led/x.sock"), "root must not use"),
         (control("home/led/new/x.sock"), "root must not use"),
-        (control("home/file"), "no socket"),
+        (control("home/file"), "not a socket"),
         (log("home/log"), "root must not use"),
         (log("home/hard"), "a hard link"),
         (log("home/led/new.log"), "root must not use"),

@@ -15,76 +15,24 @@ mod https_client;
 mod jws;
 mod order;
 mod renewer;
+mod renewer_state;
 mod schedule;
 mod session;
 mod store;
 
-use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+pub use renewer_state::{AcmeReport, CertificateReport};
 
-use crate::config::{self, Config, ManagedCertificate};
+use crate::config::Config;
 use crate::tls::PendingChallenges;
-
-use crate::acme::error::AcmeError;
-
-/// Waits for the given time within a step. An error means that the step must be abandoned.
-type PauseFn<'p> = dyn Fn(Duration) -> Result<(), AcmeError> + 'p;
+use renewer_state::{AcmePlan, RenewerShared};
+use std::sync::Arc;
+use std::thread;
 
 /// Handle of the control plane to the renewer's thread. Dropping the handle stops the renewer.
 pub struct AcmeHandle {
     shared: Arc<RenewerShared>,
     ledger: Arc<PendingChallenges>,
     runs: bool,
-}
-
-/// State of the renewer as shown to the operator.
-#[derive(Clone, Debug, Default)]
-pub struct AcmeReport {
-    /// Whether another server holds the lock of the state folder and renews the certificates.
-    pub elsewhere: bool,
-    /// State of each certificate.
-    pub sites: Vec<CertificateReport>,
-}
-
-/// State of one certificate. Times are Unix seconds.
-#[derive(Clone, Debug)]
-pub struct CertificateReport {
-    /// Path of the certificate file.
-    pub file: PathBuf,
-    /// Time of the renewal, or of the next attempt to obtain the certificate.
-    pub next: u64,
-    /// Time and text of the last failure, cleared by the next success.
-    pub failure: Option<(u64, String)>,
-}
-
-/// Certificates to obtain, with the directory and the state folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct AcmePlan {
-    settings: config::AcmeConfig,
-    sites: Vec<ManagedCertificate>,
-    state: PathBuf,
-    /// Whether a listener for plain HTTP exists, a precondition of http-01.
-    has_http: bool,
-}
-
-/// State shared by the control plane and the renewer's thread.
-#[derive(Default)]
-struct RenewerShared {
-    state: Mutex<RenewerState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct RenewerState {
-    plan: Option<Arc<AcmePlan>>,
-    /// Whether the plan was replaced since the renewer last read the plan.
-    is_new: bool,
-    /// Whether a reload asked to retry failed orders.
-    urged: bool,
-    stopping: bool,
-    report: AcmeReport,
 }
 
 impl AcmeHandle {
@@ -148,39 +96,3 @@ impl Drop for AcmeHandle {
 
 /// Stack size of the renewer's thread. The deepest calls are rustls handshakes.
 const STACK_BYTES: usize = 1 << 20;
-
-impl AcmePlan {
-    fn of(config: &Config) -> Option<AcmePlan> {
-        let settings = config.tls.acme.clone()?;
-        let sites = config.managed_certificates();
-        (!sites.is_empty()).then(|| AcmePlan {
-            settings,
-            sites,
-            state: config.server.state.get_ref().clone(),
-            has_http: !config.server.http.is_empty(),
-        })
-    }
-}
-
-impl RenewerShared {
-    fn lock(&self) -> MutexGuard<'_, RenewerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits within a step. Fails if the server stops or the plan is replaced.
-    fn pause(&self, pause: Duration) -> Result<(), AcmeError> {
-        let until = Instant::now() + pause;
-        let mut state = self.lock();
-        loop {
-            if state.stopping || state.is_new {
-                return Err(AcmeError::stopped());
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-}

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::PauseFn;
+use super::renewer_state::PauseFn;
 use super::session::{AcmeSession, is_base64url};
 use super::store::{CertificateStore, StoredOrder};
 use crate::acme::dns_hook::{DnsHook, TxtRecord};

@@ -10,11 +10,11 @@ use aws_lc_rs::rand;
 
 use crate::acme::error::AcmeError;
 use crate::acme::order::{IssueTask, can_resume};
+use crate::acme::renewer_state::{AcmePlan, AcmeReport, CertificateReport, RenewerShared};
 use crate::acme::schedule;
 use crate::acme::schedule::{RenewalAction, RenewalState};
 use crate::acme::session::{AcmeSession, RenewalInfo};
 use crate::acme::store::{AcmeStore, CertificateStore};
-use crate::acme::{AcmePlan, AcmeReport, CertificateReport, RenewerShared};
 use crate::base::clock::format_utc;
 use crate::base::clock::unix_seconds_now;
 use crate::config::{ChallengeType, ManagedCertificate};

@@ -10,8 +10,9 @@ pub use restore::{RestoreSummary, restore, unpack};
 pub use save::{SaveSummary, save};
 
 use crate::base::trusted_path::UntrustedPath;
-use crate::config::{OperatorError, SiteConfig, TargetConfig};
+use crate::config::{OperatorError, SiteConfig, TargetConfig, reason};
 use crate::wire::request_target::encode_path;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Name of the first entry, the manifest.
@@ -67,6 +68,11 @@ fn folders(site: &SiteConfig) -> Vec<BackupFolder> {
         });
     }
     folders
+}
+
+/// Returns the error for a failure at a file or folder.
+fn at(place: &Path, error: impl Into<io::Error>) -> OperatorError {
+    OperatorError::failure(format!("{}: {}", place.display(), reason(&error.into())))
 }
 
 /// Converts the refusal of an untrusted path to an error with advice for the operator.

@@ -1,7 +1,7 @@
 //! Restore of a backup. The archive is unpacked beside the destinations, into folders closed to all other
 //! users, and verified. Only then the folders are exchanged. An invalid archive changes nothing.
 
-use super::{ABOUT, BackupFolder, HITS, MAGIC, SUMS, folders, sum_line};
+use super::{ABOUT, BackupFolder, HITS, MAGIC, SUMS, at, folders, sum_line};
 use crate::backup::restore_draft::RestoreDraft;
 use crate::base::digest::Digest;
 use crate::base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
@@ -61,7 +61,7 @@ pub fn restore<'s>(
 
 /// Unpacks the archive's folders in `to`, which must not exist.
 pub fn unpack(archive: &Path, to: &Path, now: u64) -> Result<RestoreSummary, OperatorError> {
-    let failed = |error: io::Error| at(to, &error);
+    let failed = |error: io::Error| at(to, error);
     let destination =
         TrustedPath::resolve(to, LastLink::Keep, MissingFolder::Make).map_err(failed)?;
     if destination.stat().map_err(failed)?.is_some() {
@@ -94,10 +94,6 @@ pub fn unpack(archive: &Path, to: &Path, now: u64) -> Result<RestoreSummary, Ope
         let _ = unlinkat(destination.folder(), destination.name(), AtFlags::REMOVEDIR);
     }
     unpacked
-}
-
-pub(super) fn at(place: &Path, error: &io::Error) -> OperatorError {
-    OperatorError::failure(format!("{}: {}", place.display(), reason(error)))
 }
 
 /// Content of the manifest.
@@ -148,7 +144,7 @@ fn read(
     archive: &Path,
     place: impl FnOnce(&mut BackupManifest) -> Result<(), OperatorError>,
 ) -> Result<UnpackedBackup, OperatorError> {
-    let file = File::open(archive).map_err(|error| at(archive, &error))?;
+    let file = File::open(archive).map_err(|error| at(archive, error))?;
     let mut input = TarReader::new(GzDecoder::new(BufReader::new(file)));
     let (mut manifest, sum) =
         read_manifest(&mut input).map_err(|error| refused(archive, b"", &error))?;
@@ -172,7 +168,7 @@ fn read(
                 &invalid_data("data follows the end of the archive"),
             ));
         }
-        Err(error) => return Err(at(archive, &error)),
+        Err(error) => return Err(at(archive, error)),
     }
     unpacked.settle()?;
     Ok(unpacked)
@@ -327,7 +323,7 @@ impl UnpackedBackup {
         let (nth, name) = place.ok_or_else(|| invalid_data("an entry outside of the folders"))?;
         let draft = &mut self.drafts[nth];
         let shown = draft.shown(name);
-        let failed = |error: Errno| RestoreError::Here(at(&shown, &error.into()));
+        let failed = |error: Errno| RestoreError::Here(at(&shown, error));
         match entry.kind {
             TarEntryKind::Folder => draft.folder(name, entry).map_err(failed)?,
             TarEntryKind::Link => draft.link(name, &entry.link).map_err(failed)?,
@@ -352,7 +348,7 @@ impl UnpackedBackup {
         for draft in &self.drafts {
             let synced = draft.top.as_ref().map(rustix::fs::syncfs);
             if let Some(Err(error)) = synced {
-                return Err(at(&draft.shown(b""), &error.into()));
+                return Err(at(&draft.shown(b""), error));
             }
         }
         Ok(())
@@ -368,7 +364,7 @@ impl UnpackedBackup {
                     for (draft, kept) in self.drafts.iter_mut().zip(&done).rev() {
                         draft.undo(kept.as_deref());
                     }
-                    return Err(at(&self.drafts[nth].destination.path(), &error));
+                    return Err(at(&self.drafts[nth].destination.path(), error));
                 }
             }
         }
@@ -404,6 +400,6 @@ fn content(
         }
         digest.update(&buffer[..length]);
         let written = file.write_all(&buffer[..length]);
-        written.map_err(|error| RestoreError::Here(at(shown, &error)))?;
+        written.map_err(|error| RestoreError::Here(at(shown, error)))?;
     }
 }

@@ -6,8 +6,7 @@
 //! last: until the end, the draft is closed (mode 0700) to every other user, and no file in the draft can
 //! be exchanged for a link to a file of root's.
 
-use crate::backup::restore::at;
-use crate::backup::untrusted;
+use crate::backup::{at, untrusted};
 use crate::base::tar::TarEntry;
 use crate::base::trusted_path::{
     FOLDER, LastLink, MissingFolder, TrustedPath, must_be_new, remove_entries,
@@ -50,7 +49,7 @@ impl RestoreDraft {
             io::ErrorKind::InvalidInput => {
                 OperatorError::failure(format!("{} cannot be replaced", place.display()))
             }
-            _ => at(place, &error),
+            _ => at(place, error),
         };
         let destination =
             TrustedPath::resolve(place, LastLink::Follow, MissingFolder::Make).map_err(failed)?;
@@ -155,7 +154,7 @@ impl RestoreDraft {
                     .walk(&name)
                     .and_then(|open| self.settle(open, mode, modified)),
             };
-            settled.map_err(|error| at(&self.shown(&name), &error.into()))?;
+            settled.map_err(|error| at(&self.shown(&name), error))?;
         }
         Ok(())
     }

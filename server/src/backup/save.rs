@@ -1,7 +1,7 @@
 //! Backup of files that may change during the backup. A file that changed while being read is read again,
 //! so that no file in the archive mixes two versions. The archive appears complete or not at all.
 
-use super::{ABOUT, BackupFolder, HITS, MAGIC, SUMS, folders, real, sum_line, untrusted};
+use super::{ABOUT, BackupFolder, HITS, MAGIC, SUMS, at, folders, real, sum_line, untrusted};
 use crate::base::digest::Digest;
 use crate::base::tar;
 use crate::base::tar::{TarEntry, TarEntryKind};
@@ -181,10 +181,6 @@ const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::CLOEXEC);
-
-fn at(place: &Path, error: impl Into<io::Error>) -> OperatorError {
-    OperatorError::failure(format!("{}: {}", place.display(), reason(&error.into())))
-}
 
 /// Complete content of a file: in memory, or in the spool file if large.
 enum FileContent {

@@ -5,14 +5,13 @@
 //! the call becomes a page. Each reader reads the content at an individual pace, so that a slow client does
 //! not delay other clients.
 
-use super::PageCache;
 use super::key::{Audience, PresentedRequest, VaryFields};
 use super::page::{CachedPage, CachedPageId};
 use crate::wire::reject::Reject;
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::StatusLine;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -27,19 +26,49 @@ pub(super) struct CacheFill {
     grant: Mutex<Option<FillReservation>>,
 }
 
+/// Budget of memory for contents of calls under way.
+pub(super) struct FillBudget {
+    reserved: AtomicUsize,
+    bytes_max: usize,
+}
+
+impl FillBudget {
+    /// Returns a budget of `bytes_max` bytes.
+    pub(super) fn new(bytes_max: usize) -> FillBudget {
+        FillBudget {
+            reserved: AtomicUsize::new(0),
+            bytes_max,
+        }
+    }
+
+    /// Reserves memory; returns false if the bound is reached.
+    fn take(&self, bytes: usize) -> bool {
+        let before = self.reserved.fetch_add(bytes, Ordering::Relaxed);
+        let has_room = before + bytes <= self.bytes_max;
+        if !has_room {
+            self.give_back(bytes);
+        }
+        has_room
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
 /// Memory reserved for the content of a call, released on drop.
-pub(super) struct FillReservation {
-    cache: Arc<PageCache>,
+struct FillReservation {
+    budget: Arc<FillBudget>,
     bytes: usize,
 }
 
 impl FillReservation {
-    pub(super) fn new(cache: Arc<PageCache>) -> FillReservation {
-        FillReservation { cache, bytes: 0 }
+    fn new(budget: Arc<FillBudget>) -> FillReservation {
+        FillReservation { budget, bytes: 0 }
     }
 
     fn grow(&mut self, bytes: usize) -> bool {
-        let is_granted = self.cache.take(bytes);
+        let is_granted = self.budget.take(bytes);
         if is_granted {
             self.bytes += bytes;
         }
@@ -49,7 +78,7 @@ impl FillReservation {
 
 impl Drop for FillReservation {
     fn drop(&mut self) {
-        self.cache.give_back(self.bytes);
+        self.budget.give_back(self.bytes);
     }
 }
 
@@ -144,10 +173,10 @@ impl CacheFill {
     }
 
     /// Reserves memory for more content; returns false if the bound is reached.
-    pub(super) fn grow(&self, cache: &Arc<PageCache>, bytes: usize) -> bool {
+    pub(super) fn grow(&self, budget: &Arc<FillBudget>, bytes: usize) -> bool {
         let mut grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner);
         grant
-            .get_or_insert_with(|| FillReservation::new(cache.clone()))
+            .get_or_insert_with(|| FillReservation::new(budget.clone()))
             .grow(bytes)
     }
 

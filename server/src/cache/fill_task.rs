@@ -5,8 +5,8 @@
 use crate::base::clock;
 use crate::cache::PageCache;
 use crate::cache::fill::{CacheFill, FillHead, FillPhase};
-use crate::cache::handler::CachedHandler;
 use crate::cache::key::{PresentedRequest, VaryFields};
+use crate::cache::layer::CachedHandler;
 use crate::cache::page::CachedPage;
 use crate::cache::policy;
 use crate::cache::policy::{
@@ -370,7 +370,7 @@ impl FillTask {
             ResponseBody::Whole(bytes) => (bytes.len() as u64, true),
             ResponseBody::Stream { length, .. } => (length.unwrap_or(0), length.is_some()),
         };
-        if length > bytes_max as u64 || !self.fill.grow(self.cache(), length as usize) {
+        if length > bytes_max as u64 || !self.fill.grow(&self.cache().fills, length as usize) {
             return self.pass(Ok(response), giving);
         }
         let Response {
@@ -568,7 +568,7 @@ impl ContentCollector<'_> {
                 return CollectOutcome::Broken(None);
             }
             so_far = self.fill.push(&chunk);
-            let has_room = self.length.is_some() || self.fill.grow(self.cache, chunk.len());
+            let has_room = self.length.is_some() || self.fill.grow(&self.cache.fills, chunk.len());
             if so_far > self.bytes_max || !has_room {
                 return CollectOutcome::TooMuch(self.rest);
             }

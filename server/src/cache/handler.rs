@@ -2,14 +2,14 @@
 //! request into a call for one client or for all clients with equal requests.
 
 use crate::base::task::spawn_local;
+use crate::cache::JoinOutcome;
 use crate::cache::fill::{FillPhase, FillRead, FillReader, HeadWait};
 use crate::cache::fill_task::{FillTask, PrivateOutcome, PrivateReceiver};
 use crate::cache::key::{CacheKey, PresentedRequest, VaryFields};
+use crate::cache::layer::CachedHandler;
 use crate::cache::page::{CachedPage, CachedPageId, of_the_bytes};
-use crate::cache::policy::{Freshness, PageCacheRule};
-use crate::cache::{JoinOutcome, PageCache};
+use crate::cache::policy::Freshness;
 use crate::handler::pipe::{self, pipe};
-use crate::handler::route_handler::RouteHandler;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits::{CACHE_CHUNK_BYTES, PIPE_BYTES};
 use crate::site::{PreconditionResult, VariantResponse, evaluate_with};
@@ -21,49 +21,6 @@ use crate::wire::request_head::{KnownFields, Method, RequestHead};
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
 use std::sync::Arc;
-
-/// The cache configuration of a route.
-#[derive(Clone)]
-pub struct CacheLayer {
-    /// The cache of the process.
-    pub cache: Arc<PageCache>,
-    /// The rule for storage and lifetimes.
-    pub rule: PageCacheRule,
-    /// The first name of the site.
-    pub site: Arc<str>,
-    /// The number of the route in cache keys, distinct for each route and for each handler of a route.
-    pub route: u64,
-}
-
-impl CacheLayer {
-    /// Wraps `inner` in a caching handler.
-    pub fn wrap(&self, inner: RouteHandler) -> CachedHandler {
-        let CacheLayer {
-            cache,
-            rule,
-            site,
-            route,
-        } = self.clone();
-        CachedHandler {
-            cache,
-            rule,
-            inner,
-            site,
-            route,
-        }
-    }
-}
-
-/// A handler with stored responses.
-pub struct CachedHandler {
-    pub(super) cache: Arc<PageCache>,
-    pub(super) rule: PageCacheRule,
-    pub(super) inner: RouteHandler,
-    /// The first name of the site.
-    site: Arc<str>,
-    /// The number of the route in cache keys, distinct for each route and for each handler of a route.
-    route: u64,
-}
 
 /// The result of a cache lookup.
 pub enum CacheLookup {

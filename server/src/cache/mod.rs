@@ -8,6 +8,7 @@ mod handler;
 mod disk;
 mod fill;
 mod key;
+mod layer;
 mod page;
 pub mod policy;
 mod fill_task;
@@ -15,12 +16,13 @@ mod fill_task;
 #[cfg(test)]
 mod tests;
 
-pub use crate::cache::handler::{CacheLayer, CacheLookup, CachedHandler, LookupContext};
+pub use crate::cache::handler::{CacheLookup, LookupContext};
+pub use crate::cache::layer::{CacheLayer, CachedHandler};
 pub use policy::PageCacheRule;
 
 use crate::limits::{CACHE_HIT_FOR_PASS_SECONDS, CACHE_HIT_FOR_PASS_URIS_MAX, CACHE_VARIANTS_MAX};
 use crate::site::{ContentBudget, gzip};
-use fill::{CacheFill, FillPhase};
+use fill::{CacheFill, FillBudget, FillPhase};
 use key::{Audience, PresentedRequest};
 use page::{CachedPage, CachedPageId};
 use policy::Freshness;
@@ -39,8 +41,8 @@ pub struct PageCache {
     /// Bytes of all pages, including removed pages still being sent.
     bytes: Arc<AtomicUsize>,
     pages: AtomicUsize,
-    /// Bytes reserved for contents of calls under way.
-    coming: AtomicUsize,
+    /// Memory for contents of calls under way.
+    fills: Arc<FillBudget>,
     calls: AtomicU64,
     collapsed: AtomicU64,
 }
@@ -96,6 +98,8 @@ impl PageCache {
     /// Creates an empty cache that shares `budget` with the contents of sites. `origin` is the origin of
     /// the workers' clocks.
     pub fn new(origin: Instant, budget: Arc<ContentBudget>) -> PageCache {
+        // A quarter of the pool; the pages have three quarters.
+        let fills = Arc::new(FillBudget::new(budget.bytes_max() / 2 / 4));
         PageCache {
             origin,
             budget,
@@ -103,7 +107,7 @@ impl PageCache {
             hashes: RandomState::new(),
             bytes: Arc::default(),
             pages: AtomicUsize::new(0),
-            coming: AtomicUsize::new(0),
+            fills,
             calls: AtomicU64::new(0),
             collapsed: AtomicU64::new(0),
         }
@@ -394,20 +398,6 @@ impl PageCache {
         }
         let until = now_ms + CACHE_HIT_FOR_PASS_SECONDS * 1_000;
         shard.passes.insert(hash, until);
-    }
-
-    /// Reserves memory for content of a call under way; returns false if the bound is reached.
-    fn take(&self, bytes: usize) -> bool {
-        let before = self.coming.fetch_add(bytes, Ordering::Relaxed);
-        let has_room = before + bytes <= self.pool() / 4;
-        if !has_room {
-            self.coming.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        has_room
-    }
-
-    fn give_back(&self, bytes: usize) {
-        self.coming.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 

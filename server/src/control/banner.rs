@@ -62,7 +62,7 @@ fn nothing_at_the_top(config: &Config) -> Option<String> {
     }
     let name = site.index.first().map_or("index.html", String::as_str);
     Some(format!(
-        "note: there is no {name} in this folder, so its first page is \"not found\" until there is\n"
+        "note: there is no {name} in this folder, so clients get \"not found\" for its first page\n"
     ))
 }
 

@@ -57,7 +57,7 @@ async fn serve(rebuilder: &mut Rebuilder, plan: &DeployPlan, tree: DeployedTree)
         // The server may have run out of file descriptors. The control plane tries an unread tree again.
         let cause = DeployFailureCause::Commit(tree.commit.clone());
         rebuilder.deployments_mut().mark_unread(plan, tree);
-        let what = "its tree can't be read yet; the error log says why";
+        let what = "the deployed tree can't be read yet; see the error log";
         return PublishOutcome::Failed(cause, DeployError::new(what));
     }
     rebuilder.forget_pages(plan);

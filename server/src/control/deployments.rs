@@ -248,7 +248,7 @@ impl Deployments {
             let run = AssertUnwindSafe(|| plan.run(failed.as_deref(), &unwanted));
             // A panic ends the attempt as a failure.
             let outcome = catch_unwind(run).unwrap_or_else(|_| {
-                let why = DeployError::new("it panicked; see the error log");
+                let why = DeployError::new("the deployment panicked; see the error log");
                 DeployOutcome::Failed(DeployFailureCause::Ourselves, why)
             });
             let old = outcome.old();
@@ -296,7 +296,7 @@ impl Deployments {
                 }
                 // `self` holds the other end of the channel, so the deadline has passed.
                 Ok(None) | Err(_) => {
-                    log::error!("a deployment doesn't end");
+                    log::error!("a cancelled deployment has not ended in time");
                     turned.append(&mut self.under_way);
                 }
             }
@@ -373,7 +373,7 @@ impl Deployments {
 }
 
 /// Response to a push if a reload has removed the deployment meanwhile.
-const NO_MORE: &str = "not deployed: the server's configuration no longer says so";
+const NO_MORE: &str = "not deployed: the deployment was removed from the server's configuration";
 /// Time to end git and to remove an unfinished tree at a stop. Afterwards both are left behind.
 const GRACE: Duration = Duration::from_secs(10);
 /// Maximum wait of the server's start for first deployments.

@@ -248,8 +248,9 @@ impl Listeners {
         let port = listen.address.port();
         let ours = |address: &BoundAddress| address.bound.port() == port;
         if error.kind() == io::ErrorKind::AddrInUse && self.addresses.iter().any(ours) {
-            let what = format!("port {port} is in use by this very server, in another way");
-            let help = "stop it and start it again: one port can't change its kind in a reload";
+            let what =
+                format!("the running server uses port {port} for another kind of connection");
+            let help = "stop the server and start the server again: a reload can't change the kind of a port";
             return config.point(span, what, help);
         }
         explain(config, span, listen, error)
@@ -312,11 +313,12 @@ fn or_without(
     let what = format!("can't listen on {address} by UDP, which HTTP/3 needs: {error}");
     match &config.server.http3 {
         Some(wanted) => {
-            let help = "`http3 = false` does without, and so does leaving it out";
+            let help =
+                "set `http3 = false`, or remove the key to serve without HTTP/3 where UDP fails";
             Err(config.point(wanted.span(), what, help))
         }
         None => {
-            log::warn!("{what}; going on without HTTP/3 there");
+            log::warn!("{what}; the address is served without HTTP/3");
             Ok(None)
         }
     }
@@ -389,7 +391,7 @@ fn explain(
     let (what, help) = match error.kind() {
         io::ErrorKind::AddrInUse => (
             format!("{address} is in use by another program"),
-            format!("`ss -ltnp 'sport = :{port}'` shows which; stop it, or choose another port"),
+            format!("`ss -ltnp 'sport = :{port}'` shows the program; stop the program, or choose another port"),
         ),
         io::ErrorKind::PermissionDenied => (
             format!("this user may not listen on port {port}"),
@@ -398,7 +400,7 @@ fn explain(
         ),
         io::ErrorKind::AddrNotAvailable => (
             format!("this machine has no address {}", address.ip()),
-            "`ip addr` lists those that it has; [::] stands for all of them".to_owned(),
+            "`ip addr` lists the addresses of the machine; [::] stands for all addresses".to_owned(),
         ),
         _ => (format!("can't listen on {address}: {error}"), String::new()),
     };

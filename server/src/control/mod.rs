@@ -16,23 +16,12 @@ mod watch;
 mod tests;
 
 use crate::base::clock;
-use crate::base::fair_share::RefusalCounters;
-use crate::base::log::{ErrorLog, Sinks};
-use crate::cache::PageCache;
+use crate::base::log::ErrorLog;
 use crate::config::{self, Config, ConfigSource, OperatorError, Overrides};
-use crate::control::startup::logins;
-use crate::handler::call::process::ProcessRunner;
-use crate::handler::git::browse::limiter::BrowseLimiter;
-use crate::handler::git::post_receive::PushNotifier;
-use crate::site::ContentBudget;
-use crate::tls::{SelfSigned, TicketKeys};
-use crate::upstream::Backends;
 use crate::world::build::{self, SharedResources};
 use log::LevelFilter;
 use plane::ControlPlane;
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::time::Instant;
 
 /// Options of `anthill serve` and `anthill check`.
 #[derive(Clone, Debug)]
@@ -76,32 +65,8 @@ pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
     let config = options.chosen.read(&options.overrides)?;
     let mut warnings = config::check(&config)?;
     let now = clock::unix_seconds_now();
-    let made = |error: crate::tls::TlsError| OperatorError::failure(error.to_string());
-    let budget = Arc::new(ContentBudget::new(0));
-    let refusals = Arc::<RefusalCounters>::default();
-    let supplies = SharedResources {
-        hits: Arc::default(),
-        cache: Arc::new(PageCache::new(Instant::now(), budget.clone())),
-        budget,
-        sinks: Arc::new(Sinks::default()),
-        logins: logins(&refusals)?,
-        tickets: Some(Arc::new(TicketKeys::in_memory(now).map_err(made)?)),
-        self_signed: Some(Arc::new(SelfSigned::in_memory(&[], now).map_err(made)?)),
-        https_port: config.https_port(),
-        challenges: Arc::default(),
-        h3_port: None,
-        programs: Arc::new(ProcessRunner::new(
-            config.server.limits.scripts,
-            config.server.state.get_ref(),
-            &refusals,
-        )),
-        readers: Arc::new(BrowseLimiter::new(config.server.limits.scripts, &refusals)),
-        backends: Arc::new(Backends::new(&refusals)),
-        pushes: PushNotifier::new().0,
-        lag: Arc::default(),
-        refusals,
-    };
-    let world = build::build(&build::without_side_effects(&config), &supplies, None, now)?;
+    let supplies = SharedResources::in_memory(&config, now)?;
+    let world = build::build(&build::without_missing_roots(&config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
     let names: Vec<&str> = config
         .sites
@@ -113,7 +78,7 @@ pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
         .collect();
     let sites = if names.len() == 1 { "site" } else { "sites" };
     let summary = format!(
-        "{} is right: {} {sites}, for {}",
+        "{} is valid: {} {sites}, for {}",
         config.shown,
         names.len(),
         names.join(", ")

@@ -8,33 +8,29 @@ use super::publish::Publisher;
 use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
 use super::socket::{self, ControlRequest, ControlSocket};
 use super::startup::{
-    bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, load_hits,
-    load_pages, logins, memory_auto, pending_head_bytes, prepare_state, tls_supplies, user_ids,
+    bind, compress_in_background, drop_privileges, load_pages, memory_auto, open_error_sinks,
+    pending_head_bytes, prepare_process, prepare_state, shared_resources, tls_supplies, user_ids,
 };
 use super::watch::RESCAN;
 use super::{banner, deployment_events, status};
 use crate::acme::AcmeHandle;
 use crate::admin::command::{Command, HitsFormat, StatusFormat, UnknownCommand};
 use crate::admin::status::Status;
-use crate::base::fair_share::RefusalCounters;
 use crate::base::log::{ErrorLog, Sinks};
 use crate::base::sys;
 use crate::base::task;
 use crate::config::{self, ConfigSource, OperatorError, Overrides};
-use crate::handler::call::process::ProcessRunner;
-use crate::handler::git::browse::limiter::BrowseLimiter;
 use crate::handler::git::sandbox_repository;
 use crate::limits;
 use crate::site::ContentBudget;
-use crate::upstream::Backends;
 use crate::world::Host;
-use crate::world::build::SharedResources;
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Interval, interval};
 
 /// Time after which a start is complete, including loading in the background if the site is small.
 const SETTLED: Duration = Duration::from_secs(1);
@@ -103,13 +99,7 @@ impl ControlPlane {
             .as_ref()
             .map_or_else(sys::cpu_count, |workers| *workers.get_ref());
         let listeners = bind(&config, count)?;
-        sys::raise_nofile_limit();
-        sys::set_cloexec_on_inherited();
-        if let Err(error) = sys::keep_capabilities() {
-            log::warn!("scripts may inherit capabilities, which can't be kept from them: {error}");
-        }
-        sys::reset_signals();
-        sys::detect_cpu_features();
+        prepare_process();
         let user = user_ids(&config)?;
         prepare_state(&config, user.as_ref())?;
         drop_privileges(&config, user.as_ref())?;
@@ -117,37 +107,17 @@ impl ControlPlane {
         let control = ControlSocket::bind(&config)?;
 
         let sinks = Arc::new(Sinks::default());
-        direct_errors(&config, &sinks, &error_log)?;
-        let (tickets, self_signed) = tls_supplies(&config)?;
+        let (errors, fallback) = open_error_sinks(&config, &sinks)?;
+        error_log.direct_to(errors, fallback);
+        let tls = tls_supplies(&config)?;
         let memory = config.server.memory_max.unwrap_or_else(memory_auto);
         deploy_missing_roots(&config, FIRST_DEPLOY_WAIT_MAX)?;
         let (deployments, pushes) = Deployments::new();
         let origin = Instant::now();
         let pending_head_bytes = pending_head_bytes(memory);
         let budget = Arc::new(ContentBudget::new(memory - pending_head_bytes as u64));
-        let refusals = Arc::<RefusalCounters>::default();
-        let supplies = SharedResources {
-            cache: load_pages(&config, origin, &budget),
-            hits: load_hits(&config),
-            budget,
-            sinks,
-            logins: logins(&refusals)?,
-            tickets,
-            self_signed,
-            https_port: https_port(&config, &listeners),
-            challenges: Arc::default(),
-            h3_port: h3_port(&config, &listeners),
-            programs: Arc::new(ProcessRunner::new(
-                config.server.limits.scripts,
-                config.server.state.get_ref(),
-                &refusals,
-            )),
-            readers: Arc::new(BrowseLimiter::new(config.server.limits.scripts, &refusals)),
-            backends: Arc::new(Backends::new(&refusals)),
-            pushes,
-            lag: Arc::default(),
-            refusals,
-        };
+        let cache = load_pages(&config, origin, &budget);
+        let supplies = shared_resources(&config, &listeners, sinks, tls, cache, budget, pushes)?;
         supplies.programs.spools().remove_leftovers();
         let seen = stamp_config_files(&config);
         compress_in_background(supplies.budget.clone());
@@ -221,78 +191,63 @@ impl ControlPlane {
     }
 
     async fn serve(&mut self, signals: &mut Signals) {
-        let mut settle = Some(tokio::time::Instant::now());
-        // The first change after a quiet period is applied at once, later changes after a pause.
-        let mut rested = tokio::time::Instant::now();
-        let mut found = rested;
-        let mut keys = tokio::time::interval(KEYS);
-        let mut hits = tokio::time::interval(HITS);
-        let mut rescan = tokio::time::interval(RESCAN);
-        let mut stale = tokio::time::interval(STALE);
+        let mut timers = Timers::new();
         loop {
-            let next = self.next_event(signals, settle, &mut keys, &mut rescan, &mut stale, found);
-            let event = tokio::select! {
-                event = next => event,
-                _ = hits.tick() => ControlEvent::Hits,
-            };
-            match event {
-                ControlEvent::Stop => return,
-                ControlEvent::Hangup => {
-                    let _ = self.reload().await;
-                }
-                ControlEvent::Reopen => {
-                    self.publisher().flush_logs().await;
-                    self.publisher().resources().sinks.reopen();
-                }
-                ControlEvent::Asked(question) => {
-                    if self.answer(question).await {
-                        return;
-                    }
-                }
-                ControlEvent::Files => {
-                    self.rebuilder.hear_of_files();
-                    if self.rebuilder.is_up_to_date() {
-                        self.rebuilder.caught_up();
-                    } else if settle.is_none() {
-                        settle = Some(rested);
-                    }
-                }
-                ControlEvent::Settled => {
-                    settle = None;
-                    let begun = tokio::time::Instant::now();
-                    self.rebuilder.apply().await;
-                    rested = tokio::time::Instant::now() + pause_after(begun.elapsed());
-                }
-                ControlEvent::Quiet => {
-                    self.rebuilder.find_settled();
-                    self.rebuilder.apply().await;
-                }
-                ControlEvent::Rescan => self.rebuilder.rescan().await,
-                ControlEvent::LookAgain => self.rebuilder.deployments.look_again(),
-                ControlEvent::Found => {
-                    let begun = tokio::time::Instant::now();
-                    self.rebuilder.apply_stale_paths().await;
-                    found = tokio::time::Instant::now() + pause_after(begun.elapsed());
-                }
-                ControlEvent::Keys => self.renew_keys().await,
-                ControlEvent::Hits => self.publisher().save_hits(),
-                ControlEvent::WorkerEnded(index) => self.rebuilder.publisher.restart(index).await,
-                ControlEvent::Deployments(event) => {
-                    deployment_events::handle(&mut self.rebuilder, event).await;
-                }
+            let event = self.next_event(signals, &mut timers).await;
+            if self.handle(event, &mut timers).await {
+                return;
             }
         }
     }
 
-    async fn next_event(
-        &mut self,
-        signals: &mut Signals,
-        settle: Option<tokio::time::Instant>,
-        keys: &mut tokio::time::Interval,
-        rescan: &mut tokio::time::Interval,
-        stale: &mut tokio::time::Interval,
-        found: tokio::time::Instant,
-    ) -> ControlEvent {
+    /// Handles an event. Returns true if the server is to stop.
+    async fn handle(&mut self, event: ControlEvent, timers: &mut Timers) -> bool {
+        match event {
+            ControlEvent::Stop => return true,
+            ControlEvent::Hangup => {
+                let _ = self.reload().await;
+            }
+            ControlEvent::Reopen => {
+                self.publisher().flush_logs().await;
+                self.publisher().resources().sinks.reopen();
+            }
+            ControlEvent::Asked(question) => return self.answer(question).await,
+            ControlEvent::Files => {
+                self.rebuilder.hear_of_files();
+                if self.rebuilder.is_up_to_date() {
+                    self.rebuilder.caught_up();
+                } else if timers.apply_at.is_none() {
+                    timers.apply_at = Some(timers.rested_at);
+                }
+            }
+            ControlEvent::Settled => {
+                timers.apply_at = None;
+                let begun = Instant::now();
+                self.rebuilder.apply().await;
+                timers.rested_at = Instant::now() + pause_after(begun.elapsed());
+            }
+            ControlEvent::Quiet => {
+                self.rebuilder.find_settled();
+                self.rebuilder.apply().await;
+            }
+            ControlEvent::Rescan => self.rebuilder.rescan().await,
+            ControlEvent::LookAgain => self.rebuilder.deployments.look_again(),
+            ControlEvent::Found => {
+                let begun = Instant::now();
+                self.rebuilder.apply_stale_paths().await;
+                timers.recheck_at = Instant::now() + pause_after(begun.elapsed());
+            }
+            ControlEvent::Keys => self.renew_keys().await,
+            ControlEvent::Hits => self.publisher().save_hits(),
+            ControlEvent::WorkerEnded(index) => self.rebuilder.publisher.restart(index).await,
+            ControlEvent::Deployments(event) => {
+                deployment_events::handle(&mut self.rebuilder, event).await;
+            }
+        }
+        false
+    }
+
+    async fn next_event(&mut self, signals: &mut Signals, timers: &mut Timers) -> ControlEvent {
         let rescans = self.rebuilder.needs_rescans();
         let unsettled = self.rebuilder.has_unsettled();
         let again = self.rebuilder.deployments.looks_again_at();
@@ -306,34 +261,17 @@ impl ControlPlane {
                 None => std::future::pending().await,
             }
         };
-        let settled = async {
-            match settle {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
         let found = async {
-            tokio::time::sleep_until(found).await;
+            sleep_until(Some(timers.recheck_at)).await;
             lag.recheck_requested().await;
         };
-        let quiet = async {
-            match unsettled {
-                true => tokio::time::sleep(QUIET).await,
-                false => std::future::pending().await,
-            }
-        };
+        let quiet = sleep_until(unsettled.then(|| Instant::now() + QUIET));
         let rescan = async {
             if rescans {
-                rescan.tick().await;
-                rescan.reset();
+                timers.rescan.tick().await;
+                timers.rescan.reset();
             } else {
                 std::future::pending().await
-            }
-        };
-        let again = async {
-            match again {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
             }
         };
         tokio::select! {
@@ -343,13 +281,14 @@ impl ControlPlane {
             _ = signals.reopen.recv() => ControlEvent::Reopen,
             question = self.control.next_request() => ControlEvent::Asked(question),
             () = files => ControlEvent::Files,
-            () = settled => ControlEvent::Settled,
+            () = sleep_until(timers.apply_at) => ControlEvent::Settled,
             () = quiet => ControlEvent::Quiet,
             () = rescan => ControlEvent::Rescan,
-            () = again => ControlEvent::LookAgain,
-            _ = keys.tick() => ControlEvent::Keys,
+            () = sleep_until(again) => ControlEvent::LookAgain,
+            _ = timers.keys.tick() => ControlEvent::Keys,
+            _ = timers.hits.tick() => ControlEvent::Hits,
             () = found => ControlEvent::Found,
-            _ = stale.tick() => ControlEvent::Found,
+            _ = timers.stale.tick() => ControlEvent::Found,
             index = publisher.worker_ended() => ControlEvent::WorkerEnded(index),
             news = deployments.news() => ControlEvent::Deployments(news),
         }
@@ -363,7 +302,7 @@ impl ControlPlane {
         let _ = sys::notify("READY=1");
         if let Err(error) = &reloaded {
             log::error!(
-                "reload refused, the old configuration goes on: {}",
+                "reload refused, the old configuration stays in use: {}",
                 error.in_one_line()
             );
         }
@@ -490,7 +429,7 @@ impl ControlPlane {
         let host = self.host(site)?;
         if !path.starts_with('/') {
             return Err(format!(
-                "error: `{path}` is no path of a site\nhelp: it begins with a slash: /news, or /news/* for all below it\n"
+                "error: `{path}` is not a path of a site\nhelp: a path begins with a slash: /news, or /news/* for all pages below /news\n"
             ));
         }
         let gone = self
@@ -528,7 +467,7 @@ impl ControlPlane {
                 _ = signals.interrupt.recv() => break,
                 _ = signals.terminate.recv() => break,
                 () = &mut patience => {
-                    log::error!("stopped with workers that don't end");
+                    log::error!("stopped although some workers have not ended in time");
                     break;
                 }
             }
@@ -545,12 +484,51 @@ impl ControlPlane {
     }
 }
 
+/// Waits until `at`, or forever for `None`.
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Returns the period in which changes are gathered after a World, from the time spent on the World: a
 /// script that writes many files, or a deployment, does not cause a World for every step.
 fn pause_after(renewing: Duration) -> Duration {
     let least = Duration::from_millis(limits::WORLD_UPDATE_PAUSE_MILLISECONDS_MIN);
     let most = Duration::from_millis(limits::WORLD_UPDATE_PAUSE_MILLISECONDS_MAX);
     (renewing * (limits::WORLD_UPDATE_TIME_DIVISOR - 1)).clamp(least, most)
+}
+
+/// Timers of the control plane's loop.
+struct Timers {
+    /// Time at which known changes are applied; `None` if no change is known.
+    apply_at: Option<Instant>,
+    /// End of the pause after the last World. The first change after the pause is applied at once, an
+    /// earlier change at the end of the pause.
+    rested_at: Instant,
+    /// Earliest time of the next check of paths that requests found changed.
+    recheck_at: Instant,
+    keys: Interval,
+    hits: Interval,
+    rescan: Interval,
+    stale: Interval,
+}
+
+impl Timers {
+    /// Returns timers that apply the changes since the start at once.
+    fn new() -> Timers {
+        let now = Instant::now();
+        Timers {
+            apply_at: Some(now),
+            rested_at: now,
+            recheck_at: now,
+            keys: interval(KEYS),
+            hits: interval(HITS),
+            rescan: interval(RESCAN),
+            stale: interval(STALE),
+        }
+    }
 }
 
 struct Signals {

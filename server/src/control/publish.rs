@@ -2,7 +2,7 @@
 
 use super::banner;
 use super::listeners::{Listeners, RETIRE_DELAY};
-use super::startup::{direct_errors, h3_port, https_port, tls_supplies};
+use super::startup::{h3_port, https_port, open_error_sinks, tls_supplies};
 use crate::base::clock;
 use crate::base::log::ErrorLog;
 use crate::base::stats::Stats;
@@ -76,7 +76,7 @@ impl Publisher {
         pending_head_bytes: usize,
         origin: Instant,
     ) -> Result<Publisher, OperatorError> {
-        let world = build::build(&config, &resources, None, clock::unix_seconds_now())?;
+        let world = build_and_open(&config, &resources, None)?;
         let process = Arc::new(ProcessContext {
             open: AtomicUsize::new(0),
             ledger: Arc::default(),
@@ -98,6 +98,11 @@ impl Publisher {
             process,
             ended: mpsc::unbounded_channel(),
         };
+        let resources = &publisher.resources;
+        publisher
+            .world
+            .register(&resources.backends, &resources.hits);
+        log_warnings(&publisher.world, None);
         // The server has read and built everything, so little of the program's code is needed from here.
         sys::release_code_pages();
         for index in 0..count {
@@ -187,7 +192,7 @@ impl Publisher {
     /// Restarts an ended worker on the same sockets.
     pub(super) async fn restart(&mut self, index: usize) {
         self.join(index);
-        log::error!("worker {index} ended; it is started anew");
+        log::error!("worker {index} ended and is restarted");
         tokio::time::sleep(RESTART).await;
         match self.start_worker(index) {
             Ok(running) => self.workers[index] = running,
@@ -218,18 +223,19 @@ impl Publisher {
     }
 
     /// Builds a World of the served configuration from the present files, and takes over sites of
-    /// `previous`.
+    /// `previous`. The caller publishes the World.
     pub(super) fn rebuild(&self, previous: &World) -> Result<World, OperatorError> {
-        let now = clock::unix_seconds_now();
-        build::build(&self.config, &self.resources, Some(previous), now)
+        build_and_open(&self.config, &self.resources, Some(previous))
     }
 
-    /// Publishes a World to every worker and waits until all workers serve the World.
+    /// Publishes a World to every worker and waits until all workers serve the World. The ledgers get the
+    /// new entries of the World, and the error log gets the warnings about new certificates.
     pub(super) async fn publish(&mut self, world: World) {
         self.resources.programs.resize(world.limits.scripts);
-        world.settle();
+        world.register(&self.resources.backends, &self.resources.hits);
         self.resources.readers.resize(world.limits.scripts);
-        self.world = Arc::new(world);
+        let before = std::mem::replace(&mut self.world, Arc::new(world));
+        log_warnings(&self.world, Some(&before));
         let mut waiting = Vec::new();
         for running in &self.workers {
             let (done, serves) = oneshot::channel();
@@ -274,9 +280,9 @@ impl Publisher {
         }
         resources.https_port = https_port(config, &self.listeners);
         resources.h3_port = h3_port(config, &self.listeners);
-        let now = clock::unix_seconds_now();
-        let world = build::build(config, &resources, Some(&self.world), now)?;
-        direct_errors(config, &resources.sinks, error_log)?;
+        let world = build_and_open(config, &resources, Some(&self.world))?;
+        let (errors, fallback) = open_error_sinks(config, &resources.sinks)?;
+        error_log.direct_to(errors, fallback);
         Ok((resources, world))
     }
 
@@ -338,7 +344,7 @@ impl Publisher {
         if let Some(tickets) = &self.resources.tickets
             && let Err(error) = tickets.rotate_if_due(clock::unix_seconds_now())
         {
-            log::error!("ticket keys: {error}");
+            log::error!("the ticket keys can't be replaced: {error}");
         }
     }
 
@@ -358,7 +364,7 @@ impl Publisher {
                 true
             }
             Err(error) => {
-                log::error!("the self-signed certificate: {error}");
+                log::error!("the self-signed certificate can't be replaced: {error}");
                 false
             }
         }
@@ -376,7 +382,7 @@ impl Publisher {
     pub(super) fn save_pages(&self) {
         let state = self.config.server.state.get_ref();
         if let Err(error) = self.resources.cache.save(state) {
-            log::error!("the pages that were to be kept can't be written: {error}");
+            log::error!("the pages of the page cache can't be written: {error}");
         }
     }
 
@@ -387,6 +393,28 @@ impl Publisher {
         self.listeners = Listeners::default();
         for running in &self.workers {
             let _ = running.commands.send(WorkerCommand::Drain(deadline));
+        }
+    }
+}
+
+/// Builds a World and opens the access logs. The ledgers stay as they are until the World is published.
+fn build_and_open(
+    config: &Config,
+    resources: &SharedResources,
+    previous: Option<&World>,
+) -> Result<World, OperatorError> {
+    let world = build::build(config, resources, previous, clock::unix_seconds_now())?;
+    build::open_access_logs(&world, config, &resources.sinks)?;
+    Ok(world)
+}
+
+/// Logs the warnings about the certificates of a World, unless the World before had the same certificates.
+fn log_warnings(world: &World, before: Option<&World>) {
+    let Some(tls) = &world.tls else { return };
+    let before = before.and_then(|world| world.tls.as_ref());
+    if before.is_none_or(|before| !Arc::ptr_eq(before, tls)) {
+        for warning in tls.warnings() {
+            log::warn!("{warning}");
         }
     }
 }

@@ -258,7 +258,7 @@ impl Rebuilder {
             }
             Err(error) => {
                 log::warn!(
-                    "files can't be watched ({error}): changes are looked for every {} s",
+                    "files can't be watched ({error}): all folders are scanned for changes every {} s",
                     RESCAN.as_secs()
                 );
                 None
@@ -281,7 +281,7 @@ impl Rebuilder {
         let Some(watch) = &mut self.watch else { return };
         self.publisher.resources().lag.begin_read();
         if let Err(error) = watch.read(&mut self.changes) {
-            log::error!("watching files: {error}");
+            log::error!("changes of files can't be read from the watch: {error}");
         }
         self.note_lag();
         self.lag().finish_read();
@@ -354,84 +354,29 @@ impl Rebuilder {
 
     /// Publishes a World with the changes. Returns the scanned sites in their new state.
     async fn renew(&mut self, changes: Changes) -> Vec<(SiteId, Arc<Site>)> {
-        let mut world = World::clone(self.publisher.world());
-        let mut changed = false;
-        if changes.files {
-            self.publisher.rotate_tickets();
-            // A link on the path to a file may have another target now.
-            if let Some(watch) = &mut self.watch {
-                watch.files(self.file_stamps.iter().map(|(file, _)| file.as_path()));
-            }
-            self.file_stamps = stamp_config_files(self.publisher.config());
-            match self.publisher.rebuild(self.publisher.world()) {
-                Ok(built) => {
-                    world = built;
-                    changed = true;
-                }
-                Err(error) => {
-                    log::error!("a changed file is not taken over: {}", error.in_one_line());
-                }
-            }
-        }
+        let rebuilt = if changes.files {
+            self.rebuild_from_files()
+        } else {
+            None
+        };
+        let mut changed = rebuilt.is_some();
+        let mut world = rebuilt.unwrap_or_else(|| World::clone(self.publisher.world()));
         let mut hosts: Vec<Arc<Host>> = world.hosts.iter().cloned().collect();
         let mut looked_at = Vec::new();
         let mut has_moved = false;
         let places: Vec<_> = self.places().collect();
         for (place, site) in places {
-            let paths = changes.sites.get(&place);
-            let whole = changes.rescan.contains(&place);
-            if paths.is_none() && !whole {
+            let Some(renewed) = self.scan(place, &site, &changes).await else {
                 continue;
-            }
-            if let (Some(watch), true) = (&mut self.watch, whole) {
-                // The watch begins before the scan of the root, so a later change of the root is not
-                // missed.
-                watch.root(place, &site.rules().root);
-            }
-            let is_unsure = |path: &PathBuf| changes.is_unsure(&(place, path.clone()));
-            let paths = paths.into_iter().flatten().cloned();
-            let (unsure, paths): (Vec<_>, Vec<_>) = paths.partition(is_unsure);
-            let budget = self.publisher.resources().budget.clone();
-            let old = site.clone();
-            let renewed = match self
-                .scans
-                .run(move || renew(&old, whole, &paths, &unsure, budget))
-                .await
-            {
-                Ok(Ok((renewed, unsettled))) => {
-                    for path in unsettled {
-                        let at = (place, path);
-                        *self.unsettled.entry(at.clone()).or_default() |= changes.is_told(&at);
-                    }
-                    renewed
-                }
-                Ok(Err(error)) => {
-                    // The scan is repeated at intervals; the error is logged only once.
-                    if self.missed.insert(place) {
-                        log::error!("a changed folder is not taken over: {error}");
-                    }
-                    continue;
-                }
-                Err(error) => {
-                    if self.missed.insert(place) {
-                        log::error!("{}: not scanned: {error}", site.root().display());
-                    }
-                    continue;
-                }
             };
-            if whole {
-                self.missed.remove(&place);
-            }
             if !renewed.same_root(&site) {
                 has_moved = true;
                 if let Some(watch) = &mut self.watch {
                     watch.leave(place);
                 }
             }
-            let is_same = renewed.same_tree(&site);
-            let renewed = Arc::new(renewed);
             looked_at.push((place, renewed.clone()));
-            if is_same {
+            if renewed.same_tree(&site) {
                 continue;
             }
             changed = true;
@@ -449,7 +394,10 @@ impl Rebuilder {
                 match self.publisher.rebuild(&world) {
                     Ok(built) => world = built,
                     Err(error) => {
-                        log::error!("scripts are where they were: {}", error.in_one_line());
+                        log::error!(
+                            "the scripts of a moved folder still run in the old folder: {}",
+                            error.in_one_line()
+                        );
                     }
                 }
             }
@@ -457,6 +405,66 @@ impl Rebuilder {
             self.publisher.publish(world).await;
         }
         looked_at
+    }
+
+    /// Builds a World from the present state of the files named in the configuration. Returns `None` if the
+    /// files are refused.
+    fn rebuild_from_files(&mut self) -> Option<World> {
+        self.publisher.rotate_tickets();
+        // A link on the path to a file may have another target now.
+        if let Some(watch) = &mut self.watch {
+            watch.files(self.file_stamps.iter().map(|(file, _)| file.as_path()));
+        }
+        self.file_stamps = stamp_config_files(self.publisher.config());
+        let built = self.publisher.rebuild(self.publisher.world());
+        let refused = |error: &OperatorError| {
+            log::error!("a changed file is not taken over: {}", error.in_one_line());
+        };
+        built.inspect_err(refused).ok()
+    }
+
+    /// Reads the changed paths of a site, or the whole site. Returns the site in its new state, or `None`
+    /// for a site that has no changes or can't be read.
+    async fn scan(
+        &mut self,
+        place: SiteId,
+        site: &Arc<Site>,
+        changes: &Changes,
+    ) -> Option<Arc<Site>> {
+        let paths = changes.sites.get(&place);
+        let whole = changes.rescan.contains(&place);
+        if paths.is_none() && !whole {
+            return None;
+        }
+        if let (Some(watch), true) = (&mut self.watch, whole) {
+            // The watch begins before the scan of the root, so a later change of the root is not missed.
+            watch.root(place, &site.rules().root);
+        }
+        let is_unsure = |path: &PathBuf| changes.is_unsure(&(place, path.clone()));
+        let paths = paths.into_iter().flatten().cloned();
+        let (unsure, paths): (Vec<_>, Vec<_>) = paths.partition(is_unsure);
+        let budget = self.publisher.resources().budget.clone();
+        let old = site.clone();
+        let scan = move || renew(&old, whole, &paths, &unsure, budget);
+        let error = match self.scans.run(scan).await {
+            Ok(Ok((renewed, unsettled))) => {
+                for path in unsettled {
+                    let at = (place, path);
+                    *self.unsettled.entry(at.clone()).or_default() |= changes.is_told(&at);
+                }
+                if whole {
+                    self.missed.remove(&place);
+                }
+                return Some(Arc::new(renewed));
+            }
+            Ok(Err(error)) => format!("a changed folder is not taken over: {error}"),
+            Err(error) => format!("{}: not scanned: {error}", site.root().display()),
+        };
+        // The scan is repeated at intervals; the error is logged only once.
+        if self.missed.insert(place) {
+            log::error!("{error}");
+        }
+        None
     }
 
     /// Records the paths that requests found different from their site. Files with a writer, and files for

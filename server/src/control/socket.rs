@@ -50,11 +50,10 @@ pub(super) fn refuse_second(config: &Config) -> Result<(), OperatorError> {
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => {
             let what = format!(
-                "an anthill with this configuration is running already (it answers at {})",
+                "a server with this configuration is running already, with the control socket {}",
                 path.display()
             );
-            let help =
-                "`anthill reload` makes it read its configuration again, `anthill stop` ends it";
+            let help = "`anthill reload` loads a changed configuration, `anthill stop` stops the running server";
             Err(OperatorError::failure(what).help(help))
         }
         Err(_) => Ok(()),
@@ -138,7 +137,7 @@ fn bind(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, TrustedPat
     way.must_stay_with_its_folder()?.map_err(io::Error::other)?;
     if let Some(stale) = way.stat()? {
         if FileType::from_raw_mode(stale.st_mode) != FileType::Socket {
-            return Err(io::Error::other("there is a file which is no socket"));
+            return Err(io::Error::other("the path has a file that is not a socket"));
         }
         unlinkat(way.folder(), way.name(), AtFlags::empty())?;
     }

@@ -3,19 +3,22 @@
 
 use crate::base::clock;
 use crate::base::fair_share::RefusalCounters;
-use crate::base::log::{ErrorLog, LogDestination, Sinks};
+use crate::base::log::{LogDestination, Sink, Sinks};
 use crate::base::sys;
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::cache::PageCache;
 use crate::config::{self, Config, OperatorError};
 use crate::control::banner;
 use crate::control::listeners::Listeners;
+use crate::handler::call::process::ProcessRunner;
+use crate::handler::git::browse::limiter::BrowseLimiter;
+use crate::handler::git::post_receive::PushNotifier;
 use crate::hits::Hits;
 use crate::limits;
 use crate::site::ContentBudget;
 use crate::tls::{SelfSigned, TicketKeys};
-use crate::world::build;
-use crate::world::users::Logins;
+use crate::upstream::Backends;
+use crate::world::build::{self, SharedResources};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +35,17 @@ pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, Operato
     passed?;
     listeners.bind(config, workers)?;
     Ok(listeners)
+}
+
+/// Sets up the process: limits, inherited descriptors, capabilities, signals and processor features.
+pub(super) fn prepare_process() {
+    sys::raise_nofile_limit();
+    sys::set_cloexec_on_inherited();
+    if let Err(error) = sys::keep_capabilities() {
+        log::warn!("scripts may inherit capabilities: the capabilities can't be dropped: {error}");
+    }
+    sys::reset_signals();
+    sys::detect_cpu_features();
 }
 
 /// Makes the state folder before privileges drop, and gives a new folder to the account the server drops
@@ -72,7 +86,7 @@ pub(super) fn user_ids(config: &Config) -> Result<Option<sys::UserIds>, Operator
         Ok(Some(ids)) => Ok(Some(ids)),
         Ok(None) => Err(config.point(
             user.span(),
-            format!("there is no user `{}`", user.get_ref()),
+            format!("the machine has no user `{}`", user.get_ref()),
             "",
         )),
         Err(error) => Err(OperatorError::failure(format!(
@@ -95,20 +109,23 @@ pub(super) fn drop_privileges(
     Ok(())
 }
 
-pub(super) fn direct_errors(
+/// Opens the destination of the error log, and standard error as the fallback.
+pub(super) fn open_error_sinks(
     config: &Config,
-    sinks: &Arc<Sinks>,
-    error_log: &ErrorLog,
-) -> Result<(), OperatorError> {
+    sinks: &Sinks,
+) -> Result<(Sink, Sink), OperatorError> {
     let to = &config.log.errors;
     // Standard error goes through a sink as well: a pipe without a reader must not block a thread that logs
     // an error.
-    let sink = build::open(config, to, &build::destination(to.get_ref()), sinks)?;
+    let sink = sinks.open(&build::destination(to.get_ref()));
+    let sink = sink.map_err(|error| build::cannot_open(config, to, &error))?;
     let fallback = sinks.open(&LogDestination::Stderr);
-    let fallback =
-        fallback.map_err(|error| OperatorError::failure(format!("standard error: {error}")))?;
-    error_log.direct_to(sink, fallback);
-    Ok(())
+    let fallback = fallback.map_err(|error| {
+        OperatorError::failure(format!(
+            "standard error can't be opened for the log: {error}"
+        ))
+    })?;
+    Ok((sink, fallback))
 }
 
 pub(super) type TlsResources = (Option<Arc<TicketKeys>>, Option<Arc<SelfSigned>>);
@@ -139,6 +156,40 @@ pub(super) fn tls_supplies(config: &Config) -> Result<TlsResources, OperatorErro
     Ok((Some(Arc::new(tickets)), Some(Arc::new(self_signed))))
 }
 
+/// Returns the resources common to all Worlds. The ports in redirects and Alt-Svc are the ports of bound
+/// addresses.
+pub(super) fn shared_resources(
+    config: &Config,
+    listeners: &Listeners,
+    sinks: Arc<Sinks>,
+    (tickets, self_signed): TlsResources,
+    cache: Arc<PageCache>,
+    budget: Arc<ContentBudget>,
+    pushes: PushNotifier,
+) -> Result<SharedResources, OperatorError> {
+    let refusals = Arc::<RefusalCounters>::default();
+    let scripts = config.server.limits.scripts;
+    let state = config.server.state.get_ref();
+    Ok(SharedResources {
+        cache,
+        hits: load_hits(config),
+        budget,
+        sinks,
+        logins: build::new_logins(&refusals)?,
+        tickets,
+        self_signed,
+        https_port: https_port(config, listeners),
+        challenges: Arc::default(),
+        h3_port: h3_port(config, listeners),
+        programs: Arc::new(ProcessRunner::new(scripts, state, &refusals)),
+        readers: Arc::new(BrowseLimiter::new(scripts, &refusals)),
+        backends: Arc::new(Backends::new(&refusals)),
+        pushes,
+        lag: Arc::default(),
+        refusals,
+    })
+}
+
 /// Returns the page cache, filled with the pages that the previous server kept in the state folder.
 pub(super) fn load_pages(
     config: &Config,
@@ -148,24 +199,19 @@ pub(super) fn load_pages(
     let cache = PageCache::new(origin, budget.clone());
     match cache.load(config.server.state.get_ref()) {
         Ok(0) => {}
-        Ok(count) => log::info!("{count} pages were kept over the restart"),
-        Err(error) => log::warn!("the pages that were kept can't be read: {error}"),
+        Ok(count) => log::info!("{count} stored pages of the page cache were loaded"),
+        Err(error) => log::warn!("the stored pages of the page cache can't be read: {error}"),
     }
     Arc::new(cache)
 }
 
 /// Returns the hit counts, as kept by the previous server in the state folder.
-pub(super) fn load_hits(config: &Config) -> Arc<Hits> {
+fn load_hits(config: &Config) -> Arc<Hits> {
     let hits = Hits::default();
     if let Err(error) = hits.load(config.server.state.get_ref()) {
         log::warn!("the hit counts can't be read: {error}");
     }
     Arc::new(hits)
-}
-
-/// Returns a new ledger of logins.
-pub(super) fn logins(refusals: &Arc<RefusalCounters>) -> Result<Arc<Logins>, OperatorError> {
-    Logins::new(refusals).map_err(|error| OperatorError::failure(format!("logins: {error}")))
 }
 
 /// Returns the default of `memory_max`: an eighth of the memory of the machine or of the cgroup, at most
@@ -204,6 +250,6 @@ pub(super) fn compress_in_background(budget: Arc<ContentBudget>) {
             }
         });
     if let Err(error) = started {
-        log::warn!("text is not compressed: {error}");
+        log::warn!("text is not compressed, the thread can't be started: {error}");
     }
 }

@@ -2,11 +2,12 @@
 //! the rest, with the real program.
 
 use super::plane::ControlPlane;
-use crate::base::log::ErrorLog;
+use crate::base::log::{ErrorLog, LogDestination};
 use crate::config::{ConfigSource, Overrides};
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
 use crate::serve::worker::WorkerCommand;
+use crate::upstream::{BackendAddress, ReusePolicy};
 use crate::world::{Host, Hosts, Route, RouteTarget, World};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -55,7 +56,7 @@ fn wait<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn a_worker_that_ends_is_started_anew_on_its_sockets() {
+fn an_ended_worker_is_restarted_on_the_same_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let (mut plane, address) = plane(&folder);
     assert!(get(&mut TcpStream::connect(address).unwrap(), "/").ends_with("hello"));
@@ -69,6 +70,54 @@ fn a_worker_that_ends_is_started_anew_on_its_sockets() {
     assert!(get(&mut TcpStream::connect(address).unwrap(), "/").ends_with("hello"));
 }
 
+#[test]
+fn a_refused_reload_registers_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut plane, _) = plane(&folder);
+    let publisher = plane.rebuilder.publisher();
+    let file = folder.path().join("anthill.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let read = |errors: &str| {
+        let text = text.replace("access = \"off\"", &format!("errors = \"{errors}\""))
+            + "[[site]]\nnames = [\"a.test\"]\nhttp = \"serve\"\nhits = true\nlog = \"site.log\"\n[[site.route]]\npath = \"/app/\"\n\
+               fastcgi = \"unix:app.sock\"\n";
+        std::fs::write(&file, text).unwrap();
+        let config = ConfigSource::File(file.clone()).read(&Overrides::default());
+        config.unwrap()
+    };
+    let address = BackendAddress::Unix(folder.path().join("app.sock"));
+    let registered = || {
+        let resources = publisher.resources();
+        let backend = || resources.backends.find_or_new(&address, ReusePolicy::Never);
+        let counts = || resources.hits.find_or_new("a.test");
+        let sink = || {
+            let log = LogDestination::File(folder.path().join("site.log"));
+            resources.sinks.find_or_new(&log, &[])
+        };
+        (
+            Arc::ptr_eq(&backend(), &backend()),
+            Arc::ptr_eq(&counts(), &counts()),
+            sink().is_same(&sink()),
+        )
+    };
+    // The error log can't be opened after everything is built.
+    let refused = publisher.prepare(&read("/dev/null/x"), &ErrorLog::new());
+    assert!(refused.is_err());
+    assert_eq!(registered(), (false, false, false));
+    let (_, world) = publisher
+        .prepare(&read("errors.log"), &ErrorLog::new())
+        .unwrap();
+    assert_eq!(
+        registered(),
+        (false, false, true),
+        "the World is not served yet"
+    );
+    wait(plane.rebuilder.publisher.publish(world));
+    let resources = plane.rebuilder.publisher.resources();
+    let counts = || resources.hits.find_or_new("a.test");
+    assert!(Arc::ptr_eq(&counts(), &counts()));
+}
+
 struct Panics;
 
 impl Handler for Panics {
@@ -78,7 +127,7 @@ impl Handler for Panics {
 }
 
 #[test]
-fn a_panic_ends_its_connection_and_no_other() {
+fn a_panic_ends_only_the_connection_of_the_request() {
     let folder = tempfile::tempdir().unwrap();
     let (mut plane, address) = plane(&folder);
     let mut world = World::clone(plane.rebuilder.publisher.world());
@@ -115,5 +164,5 @@ fn a_panic_ends_its_connection_and_no_other() {
             () = std::future::ready(()) => false,
         }
     });
-    assert!(!is_ended, "the worker goes on");
+    assert!(!is_ended, "the worker is still running");
 }

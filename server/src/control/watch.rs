@@ -276,8 +276,8 @@ impl Watch {
     fn exhaust(&mut self, folder: &Path, error: &io::Error) {
         if !std::mem::replace(&mut self.exhausted, true) {
             log::warn!(
-                "{}: can't be watched ({error}); changes are looked for every {} seconds instead. \
-                 `sysctl fs.inotify.max_user_watches` is how many folders may be watched",
+                "{}: can't be watched ({error}); all folders are scanned for changes every {} s instead. \
+                 `sysctl fs.inotify.max_user_watches` sets the maximum number of watched folders",
                 folder.display(),
                 RESCAN.as_secs()
             );

@@ -4,7 +4,7 @@
 use crate::base::heap_sort::sort;
 use crate::base::trusted_path::{FOLDER, LastLink, MissingFolder, TrustedPath};
 use crate::config::{RootState, deployed_folder, inspect_root};
-use crate::deploy::DeployError;
+use crate::deploy::error::DeployError;
 use crate::limits::DEPLOYED_TREES_KEPT;
 use rustix::fs::{Mode, fchmod, mkdirat};
 use rustix::io::Errno;

@@ -4,7 +4,7 @@
 //! repository that borrows the objects of the deployed repository, so that no filter or program configured
 //! in the deployed repository runs. A silent or no longer wanted process is killed.
 
-use crate::deploy::{CancelFlag, DeployError};
+use crate::deploy::error::DeployError;
 use crate::handler::call::process::{bound_memory, search_path};
 use crate::handler::git::sandbox_repository;
 use crate::limits::{
@@ -22,8 +22,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{ChildStderr, ChildStdout, Command, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// Flag that cancels a deployment.
+pub type CancelFlag = Arc<AtomicBool>;
 
 /// Repository to read, and the program to read with.
 pub(super) struct GitRepository {

@@ -11,16 +11,17 @@ mod deployed_root;
 mod unpack;
 
 pub use crate::deploy::error::DeployError;
+pub use crate::deploy::git::CancelFlag;
 
 use crate::config::{Deployment, ServerConfig};
 use crate::deploy::deployed_root::DeployedRoot;
 use crate::deploy::git::{GitProcess, GitRepository};
+use crate::deploy::unpack::TreeLimits;
 use crate::handler::git::post_receive::git_folder;
 use crate::handler::git::sandbox_repository;
 use crate::limits::DEPLOY_CLEANUP_SECONDS_MAX;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -41,13 +42,6 @@ pub struct DeployPlan {
     /// Folder of the sandbox repositories, in which foreign objects are read.
     bare: PathBuf,
     bounds: TreeLimits,
-}
-
-/// Largest deployable tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TreeLimits {
-    entries: u64,
-    bytes: u64,
 }
 
 /// Outcome of an attempt.
@@ -123,9 +117,6 @@ impl DeployOutcome {
         }
     }
 }
-
-/// Flag that cancels a deployment.
-pub type CancelFlag = Arc<AtomicBool>;
 
 impl DeployPlan {
     /// Builds the plan from the configuration.

@@ -1,8 +1,8 @@
 //! Unpacking of a commit's tree from git's tar archive into a private folder. No file is written through a
 //! symbolic link, no link leads out of the tree, and the tree is synced before the root leads to the tree.
 
-use super::{DeployError, TreeLimits};
 use crate::base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
+use crate::deploy::error::DeployError;
 use crate::limits::{DEPLOY_FSYNC_FILES_MAX, DEPLOY_LINKS_MAX, FOLDER_DEPTH_MAX};
 use crate::site::{FileError, SiteRoot, Symlinks};
 use std::ffi::OsStr;
@@ -55,6 +55,13 @@ pub(super) fn unpack(
 /// Returns the error for a malformed or truncated archive.
 fn broken(error: &io::Error) -> DeployError {
     DeployError::new(format!("git's archive: {error}"))
+}
+
+/// Largest deployable tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TreeLimits {
+    pub(super) entries: u64,
+    pub(super) bytes: u64,
 }
 
 /// Name of the tree's folder in messages to the client of the push.

@@ -2,8 +2,9 @@
 //! `/some/page`.
 
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
+use crate::hits::report;
+use crate::hits::site_hits::{SiteHits, today};
 use crate::hits::table::PageHits;
-use crate::hits::{SiteHits, report, today};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::status::Status;
@@ -17,9 +18,9 @@ pub struct HitsHandler {
 }
 
 impl HitsHandler {
-    /// Creates the handler for a route at `prefix`, and excludes `prefix` from the counts of `site`.
+    /// Creates the handler for a route at `prefix`. [`SiteHits::exclude`] keeps requests below `prefix` out
+    /// of the counts.
     pub fn new(site: Arc<SiteHits>, prefix: &[u8]) -> HitsHandler {
-        site.table().leave_out(prefix);
         HitsHandler {
             site,
             prefix: prefix.into(),

@@ -5,6 +5,7 @@
 //! [`Hits`]: one table for each site, written to a small file in the state folder.
 
 mod user_agent;
+mod site_hits;
 mod state_file;
 mod handler;
 mod report;
@@ -12,15 +13,15 @@ mod table;
 mod tally;
 
 pub use crate::hits::handler::HitsHandler;
+pub use crate::hits::site_hits::SiteHits;
 pub use crate::hits::user_agent::UserAgentCache;
 pub use tally::Tally;
 
-use crate::base::{atomic_file, clock};
+use crate::base::atomic_file;
+use crate::hits::site_hits::{lock, today};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use table::HitTable;
+use std::sync::{Arc, Mutex};
 
 /// Hit counts of all sites, one instance for the process.
 #[derive(Default)]
@@ -28,28 +29,29 @@ pub struct Hits {
     sites: Mutex<Vec<Arc<SiteHits>>>,
 }
 
-/// Hit counts of one site.
-pub struct SiteHits {
-    /// First name of the site in the configuration.
-    name: Box<str>,
-    table: Mutex<HitTable>,
-    /// Whether the table holds counts missing from the file.
-    is_changed: AtomicBool,
-}
-
 impl Hits {
-    /// Returns the counts of the site with the first name `name`, created if absent.
-    pub fn of(&self, name: &str) -> Arc<SiteHits> {
+    /// Returns the registered counts of the site with the first name `name`, else new counts. The ledger
+    /// stays as it is: [`Hits::register`] adds new counts.
+    pub fn find_or_new(&self, name: &str) -> Arc<SiteHits> {
+        let sites = lock(&self.sites);
+        let known = sites.iter().find(|site| site.name() == name).cloned();
+        known.unwrap_or_else(|| Arc::new(SiteHits::new(name)))
+    }
+
+    /// Adds counts of [`Hits::find_or_new`] unless registered. The caller registers the counts before the
+    /// next search for the site's name, so that the site never has two tables.
+    pub fn register(&self, site: &Arc<SiteHits>) {
         let mut sites = lock(&self.sites);
-        if let Some(site) = sites.iter().find(|site| *site.name == *name) {
-            return site.clone();
+        match sites.iter().find(|known| known.name() == site.name()) {
+            None => sites.push(site.clone()),
+            Some(known) => debug_assert!(Arc::ptr_eq(known, site)),
         }
-        let site = Arc::new(SiteHits {
-            name: name.into(),
-            table: Mutex::default(),
-            is_changed: AtomicBool::new(false),
-        });
-        sites.push(site.clone());
+    }
+
+    /// Returns the registered counts of the site with the first name `name`, created if absent.
+    fn of(&self, name: &str) -> Arc<SiteHits> {
+        let site = self.find_or_new(name);
+        self.register(&site);
         site
     }
 
@@ -59,7 +61,7 @@ impl Hits {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             read => read?,
         };
-        state_file::read(self, &text);
+        state_file::read(&text, &mut |name| self.of(name));
         Ok(())
     }
 
@@ -71,7 +73,7 @@ impl Hits {
     /// Writes the counts as [`Hits::save`] does, into a file owned by the given user and group.
     pub fn save_for(&self, state: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
         let sites = lock(&self.sites).clone();
-        let changed = |site: &&Arc<SiteHits>| site.is_changed.swap(false, Ordering::Relaxed);
+        let changed = |site: &&Arc<SiteHits>| site.take_changed();
         // `count` visits every site, because the filter also clears each site's mark.
         if sites.iter().filter(changed).count() == 0 {
             return Ok(());
@@ -80,14 +82,14 @@ impl Hits {
         let written = atomic_file::write_for(&path(state), &text, 0o600, owner);
         if written.is_err() {
             let first = sites.first();
-            first.inspect(|site| site.is_changed.store(true, Ordering::Relaxed));
+            first.inspect(|site| site.mark_changed());
         }
         written
     }
 
     /// Returns the counts of one site in the format of the state file; `None` if the table is empty.
     pub fn written(&self, site: &str) -> Option<Vec<u8>> {
-        let site = self.of(site);
+        let site = self.find_or_new(site);
         let is_empty = site.table().days.is_empty() && site.table().pages.is_empty();
         (!is_empty).then(|| state_file::text(&[site]))
     }
@@ -95,13 +97,13 @@ impl Hits {
     /// Replaces the counts of `site` with the counts in `text`, which has the format of the state file.
     pub fn replace(&self, site: &str, text: &[u8]) {
         let read = Hits::default();
-        state_file::read(&read, text);
+        state_file::read(text, &mut |name| read.of(name));
         let Some(theirs) = lock(&read.sites).first().cloned() else {
             return;
         };
         let site = self.of(site);
         std::mem::swap(&mut *site.table(), &mut *theirs.table());
-        site.is_changed.store(true, Ordering::Relaxed);
+        site.mark_changed();
     }
 
     /// Returns the report for the terminal on the given sites, by first name.
@@ -115,35 +117,37 @@ impl Hits {
     }
 
     fn named(&self, names: &[&str]) -> Vec<Arc<SiteHits>> {
-        names.iter().map(|name| self.of(name)).collect()
+        names.iter().map(|name| self.find_or_new(name)).collect()
     }
-}
-
-impl SiteHits {
-    fn table(&self) -> MutexGuard<'_, HitTable> {
-        lock(&self.table)
-    }
-
-    /// Adds views to the counts of a page on a day.
-    fn add(&self, path: &[u8], views: u32, bots: u32, day: u32) {
-        self.table().add(path, views, bots, day);
-        self.is_changed.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Returns the number of the current day, counted from 1970-01-01 UTC.
-fn today() -> u32 {
-    day_of(clock::unix_seconds_now())
-}
-
-fn day_of(unix_seconds: u64) -> u32 {
-    (unix_seconds / 86_400) as u32
 }
 
 fn path(state: &Path) -> PathBuf {
     state.join("hits")
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_counts_are_known_after_the_registration() {
+        let hits = Hits::default();
+        let site = hits.find_or_new("a");
+        assert!(!Arc::ptr_eq(&site, &hits.find_or_new("a")));
+        hits.register(&site);
+        hits.register(&site);
+        assert!(Arc::ptr_eq(&site, &hits.find_or_new("a")));
+        assert!(Arc::ptr_eq(&site, &hits.of("a")));
+        assert_eq!(lock(&hits.sites).len(), 1);
+    }
+
+    #[test]
+    fn a_handler_excludes_no_path_before_the_world_is_served() {
+        let site = Hits::default().find_or_new("a");
+        let _handler = HitsHandler::new(site.clone(), b"/stats");
+        site.add(b"/stats/x", 1, 0, 5);
+        site.exclude(b"/stats");
+        site.add(b"/stats/x", 1, 0, 5);
+        assert_eq!(site.table().pages[&b"/stats/x"[..]].views, 1);
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::clock::civil;
 use crate::base::heap_sort::sort_by;
-use crate::hits::SiteHits;
+use crate::hits::site_hits::SiteHits;
 use crate::hits::table::{HitTable, PageHits};
 use crate::wire::json::quoted;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ pub(super) fn text(sites: &[Arc<SiteHits>], today: u32) -> String {
     let mut out = String::new();
     for site in sites {
         let table = site.table();
-        let _ = writeln!(out, "{}", site.name);
+        let _ = writeln!(out, "{}", site.name());
         let _ = writeln!(
             out,
             "  {:<12}{:>10}{:>10}{:>10}",
@@ -67,7 +67,7 @@ fn site_json(site: &SiteHits, today: u32) -> String {
         .collect();
     format!(
         "{{\"site\":{},\"days\":[{}],\"pages\":[{}]}}",
-        quoted(&site.name),
+        quoted(site.name()),
         days.join(","),
         pages.join(",")
     )

@@ -60,7 +60,7 @@ impl HitTable {
     }
 
     /// Excludes all paths below `prefix` from the counts.
-    pub(super) fn leave_out(&mut self, prefix: &[u8]) {
+    pub(super) fn exclude(&mut self, prefix: &[u8]) {
         // An empty prefix covers every path: no page is left to count, so the prefix need not be recorded.
         if !prefix.is_empty() && !self.excluded.iter().any(|excluded| **excluded == *prefix) {
             self.excluded.push(prefix.into());

@@ -1,7 +1,7 @@
 //! Counts of one worker since its last flush. Each worker has a tally of its own, so counting takes no
 //! lock, and a page that is already in the tally costs no allocation.
 
-use super::{SiteHits, day_of};
+use super::site_hits::{SiteHits, day_of};
 use crate::base::hash::FastBuildHasher;
 use crate::limits::HITS_TALLY_PATHS_MAX;
 use std::collections::HashMap;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustls::server::{AcceptedAlert, Acceptor};
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::tls::{RecordLayer, TlsShared};
+use crate::tls::{RecordLayer, Tls, TlsShared};
 
 /// TLS connection in one of its stages.
 #[derive(Debug)]
@@ -47,8 +47,22 @@ pub enum HelloResult {
     },
 }
 
+impl Tls {
+    /// Makes the server side of a new connection.
+    ///
+    /// # Errors
+    /// Fails if rustls rejects the configuration, which indicates a bug.
+    pub fn accept(&self) -> Result<TlsConnection, rustls::Error> {
+        if self.shared.choosing {
+            let choosing = HelloReader::new(Arc::clone(&self.shared));
+            return Ok(TlsConnection::AwaitingHello(Box::new(choosing)));
+        }
+        connect(&self.shared.open).map(TlsConnection::Ready)
+    }
+}
+
 impl HelloReader {
-    pub(super) fn new(shared: Arc<TlsShared>) -> HelloReader {
+    fn new(shared: Arc<TlsShared>) -> HelloReader {
         HelloReader {
             acceptor: Acceptor::default(),
             shared,
@@ -85,7 +99,7 @@ impl fmt::Debug for HelloReader {
 }
 
 /// Makes a connection with one configuration for all names.
-pub(super) fn connect(config: &Arc<ServerConfig>) -> Result<Box<ServerConnection>, rustls::Error> {
+fn connect(config: &Arc<ServerConfig>) -> Result<Box<ServerConnection>, rustls::Error> {
     ServerConnection::new(Arc::clone(config)).map(unlimited)
 }
 

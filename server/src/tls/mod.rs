@@ -278,18 +278,6 @@ impl Tls {
         })
     }
 
-    /// Makes the server side of a new connection.
-    ///
-    /// # Errors
-    /// Fails if rustls rejects the configuration, which indicates a bug.
-    pub fn accept(&self) -> Result<TlsConnection, rustls::Error> {
-        if self.shared.choosing {
-            let choosing = HelloReader::new(Arc::clone(&self.shared));
-            return Ok(TlsConnection::AwaitingHello(Box::new(choosing)));
-        }
-        connection::connect(&self.shared.open).map(TlsConnection::Ready)
-    }
-
     /// Returns the configuration for QUIC, or None in a build without HTTP/3 or without TLS 1.3.
     pub fn quic(&self) -> Option<&QuicTls> {
         self.shared.quic.as_ref()

@@ -73,11 +73,11 @@ impl Backends {
         }
     }
 
-    /// Returns the backend at `address`, and creates a missing backend with the policy `keep`. An existing
-    /// backend keeps its policy until [`Backend::set_reuse_policy`] is called.
-    pub fn at(&self, address: &BackendAddress, keep: ReusePolicy) -> Arc<Backend> {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(_, backend)| backend.strong_count() > 0);
+    /// Returns the registered backend at `address`, else a new backend with the policy `keep`. A registered
+    /// backend keeps its policy until [`Backend::set_reuse_policy`] is called. The registry stays as it is:
+    /// [`Backends::register`] adds a new backend.
+    pub fn find_or_new(&self, address: &BackendAddress, keep: ReusePolicy) -> Arc<Backend> {
+        let all = self.lock();
         let known = all.iter().find(|(its, _)| its == address);
         if let Some(backend) = known.and_then(|(_, backend)| backend.upgrade()) {
             return backend;
@@ -89,7 +89,7 @@ impl Backends {
             SharedLimit::Calls,
             &self.refusals,
         );
-        let backend = Arc::new(Backend {
+        Arc::new(Backend {
             address: address.clone(),
             slots: Arc::new(slots),
             connections: Mutex::new(ConnPool {
@@ -98,9 +98,22 @@ impl Backends {
                 backlog: HandoverState::new(),
                 is_swept: false,
             }),
-        });
-        all.push((address.clone(), Arc::downgrade(&backend)));
-        backend
+        })
+    }
+
+    /// Adds a backend of [`Backends::find_or_new`] unless registered. The caller registers a backend before
+    /// the next search for its address, so that the address never has two backends.
+    pub fn register(&self, backend: &Arc<Backend>) {
+        let mut all = self.lock();
+        all.retain(|(_, known)| known.strong_count() > 0);
+        match all.iter().find(|(its, _)| *its == backend.address) {
+            None => all.push((backend.address.clone(), Arc::downgrade(backend))),
+            Some((_, known)) => debug_assert!(std::ptr::eq(known.as_ptr(), &raw const **backend)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(BackendAddress, Weak<Backend>)>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

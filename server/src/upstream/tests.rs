@@ -30,7 +30,8 @@ fn play<F: Future<Output = ()>>(scene: impl FnOnce(Play) -> F) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
     let listener = UnixListener::bind(&path).expect("a socket");
-    let backend = Backends::default().at(&BackendAddress::Unix(path), ReusePolicy::Handover);
+    let backend =
+        Backends::default().find_or_new(&BackendAddress::Unix(path), ReusePolicy::Handover);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -246,4 +247,22 @@ fn a_backend_that_closes_is_not_asked_to_stay() {
         play.backend.lost();
         assert_eq!(play.backend.reuse_policy_for(true), ReusePolicy::Never);
     });
+}
+
+#[test]
+fn a_new_backend_is_found_after_the_registration() {
+    let backends = Backends::default();
+    let address = BackendAddress::Unix("app.sock".into());
+    let find = || backends.find_or_new(&address, ReusePolicy::Never);
+    let first = find();
+    assert!(!Arc::ptr_eq(&first, &find()));
+    backends.register(&first);
+    backends.register(&first);
+    assert!(Arc::ptr_eq(&first, &find()));
+    // The registry holds no backend without a World.
+    drop(first);
+    let second = find();
+    backends.register(&second);
+    assert!(Arc::ptr_eq(&second, &find()));
+    assert_eq!(backends.lock().len(), 1);
 }

@@ -38,7 +38,9 @@ impl AllowList {
         if network != address {
             return Err(AllowListError {
                 what: format!("`{entry}` is an address within a network, not a network"),
-                help: format!("`{network}/{prefix}` is the network, `{address}` the one address"),
+                help: format!(
+                    "`{network}/{prefix}` is the network, `{address}` is the single address"
+                ),
             });
         }
         match network {
@@ -97,7 +99,7 @@ fn parse(entry: &str) -> Result<(IpAddr, u32), AllowListError> {
     };
     let address: IpAddr = address_text
         .parse()
-        .map_err(|_| error("is no IP address or network", EXAMPLES.to_owned()))?;
+        .map_err(|_| error("is not an IP address or network", EXAMPLES.to_owned()))?;
     let bits = if address.is_ipv4() { 32 } else { 128 };
     let prefix = match prefix_text {
         None => bits,
@@ -106,7 +108,7 @@ fn parse(entry: &str) -> Result<(IpAddr, u32), AllowListError> {
                 prefix
             }
             _ => {
-                let what = "has a prefix that is no number of bits";
+                let what = "has a prefix length that is not a number of bits";
                 let netmask = text.parse::<Ipv4Addr>().ok().and_then(prefix_of_netmask);
                 return Err(match netmask.filter(|_| address.is_ipv4()) {
                     Some(prefix) => error(
@@ -124,7 +126,8 @@ fn parse(entry: &str) -> Result<(IpAddr, u32), AllowListError> {
             Some(prefix) => Ok((mapped, prefix)),
             None => Err(error(
                 "reaches beyond the IPv4 addresses in IPv6",
-                "IPv4 addresses are written as such, like `192.0.2.0/24`".to_owned(),
+                "write IPv4 networks in the notation of IPv4, for example `192.0.2.0/24`"
+                    .to_owned(),
             )),
         },
         same => Ok((same, prefix)),
@@ -151,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_let_in() {
+    fn addresses_of_the_listed_networks_have_access() {
         #[rustfmt::skip]
         let table: &[(&str, &[&str], &[&str])] = &[
             ("192.168.0.0/24", &["192.168.0.0", "192.168.0.255", "::ffff:192.168.0.9"], &["192.168.1.0", "::", "::c0a8:1"]),
@@ -193,10 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_and_what_would_be() {
+    fn invalid_entries_are_refused_with_a_valid_example() {
         #[rustfmt::skip]
         let table = [
-            ("192.168.0.5/24", "within a network", "`192.168.0.0/24` is the network, `192.168.0.5` the one address"),
+            ("192.168.0.5/24", "within a network", "`192.168.0.0/24` is the network, `192.168.0.5` is the single address"),
             ("2001:db8::1/32", "within a network", "`2001:db8::/32` is the network"),
             ("::ffff:192.168.0.5/120", "within a network", "`192.168.0.0/24`"),
             ("1.2.3.4/0", "within a network", "`0.0.0.0/0`"),
@@ -207,13 +210,13 @@ mod tests {
             ("192.168.0.0/255.255.255.0", "netmask", "`192.168.0.0/24`"),
             ("192.168.0.0/255.0.255.0", "prefix", "0 to 32"),
             ("::ffff:0.0.0.0/64", "beyond", "192.0.2.0/24"),
-            ("192.168.0", "no IP address", "192.0.2.7"),
-            ("192.168.0.*", "no IP address", "192.0.2.7"),
-            ("192.168.00.1", "no IP address", "192.0.2.7"),
-            ("localhost", "no IP address", "192.0.2.7"),
-            ("fe80::1%eth0", "no IP address", "192.0.2.7"),
-            (" 10.0.0.1", "no IP address", "192.0.2.7"),
-            ("", "no IP address", "192.0.2.7"),
+            ("192.168.0", "not an IP address", "192.0.2.7"),
+            ("192.168.0.*", "not an IP address", "192.0.2.7"),
+            ("192.168.00.1", "not an IP address", "192.0.2.7"),
+            ("localhost", "not an IP address", "192.0.2.7"),
+            ("fe80::1%eth0", "not an IP address", "192.0.2.7"),
+            (" 10.0.0.1", "not an IP address", "192.0.2.7"),
+            ("", "not an IP address", "192.0.2.7"),
         ];
         for (entry, what, help) in table {
             let mut allow = AllowList::default();

@@ -14,11 +14,11 @@ use crate::base::log::{AccessLogFormat, Sink};
 use crate::cache::CachedHandler;
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::cgi::has_ending;
-use crate::hits::SiteHits;
+use crate::hits::{Hits, SiteHits};
 use crate::limits::Limits;
 use crate::site::Site;
 use crate::tls::{PairFingerprint, PendingChallenges, Tls};
-use crate::upstream::{Backend, ReusePolicy};
+use crate::upstream::{Backend, Backends, ReusePolicy};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::world::allow_list::AllowList;
@@ -51,19 +51,32 @@ pub struct World {
     pub challenges: Option<Arc<PendingChallenges>>,
     /// Port of HTTP/3 in Alt-Svc; `None` without HTTP/3.
     pub h3_port: Option<u16>,
-    /// Backends, each backend once. See [`World::settle`].
+    /// Backends, each backend once.
     pub backends: Vec<BackendReuse>,
+    /// Hit counts of all sites with counts.
+    pub counts: Vec<SiteCounts>,
 }
 
 /// Backend, and the policy for its connections after the end of a call.
 pub type BackendReuse = (Arc<Backend>, ReusePolicy);
 
+/// Hit counts of a site, and the prefixes of routes excluded from the counts.
+pub type SiteCounts = (Arc<SiteHits>, Vec<Box<[u8]>>);
+
 impl World {
-    /// Applies the reuse policies of the configuration to the backends. The caller waits until the World is
-    /// about to be served, since all Worlds share the backends.
-    pub fn settle(&self) {
+    /// Registers the backends and the hit counts in the ledgers of the process, and applies the policies of
+    /// the configuration to the entries. All Worlds share the entries, so the caller waits until the World
+    /// is about to be served.
+    pub fn register(&self, backends: &Backends, hits: &Hits) {
         for (backend, keep) in &self.backends {
+            backends.register(backend);
             backend.set_reuse_policy(*keep);
+        }
+        for (site, excluded) in &self.counts {
+            hits.register(site);
+            for prefix in excluded {
+                site.exclude(prefix);
+            }
         }
     }
 }

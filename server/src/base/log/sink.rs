@@ -94,12 +94,48 @@ impl Sinks {
     /// if missing. The writer thread starts with the first line, so the process may drop privileges in
     /// between.
     pub fn open(&self, destination: &LogDestination) -> io::Result<Sink> {
+        let sink = self.find_or_new(destination, &[]);
+        self.open_new(&sink)?;
+        Ok(sink)
+    }
+
+    /// Returns the open sink of `destination`, else the sink of `destination` among `new`, else a new sink
+    /// that takes no lines until [`Sinks::open_new`]. Opens no file and leaves the set as it is.
+    pub fn find_or_new(&self, destination: &LogDestination, new: &[Sink]) -> Sink {
         if *destination == LogDestination::Off {
-            return Ok(Sink(None));
+            return Sink(None);
         }
         let named = destination;
-        let destination = one_name(named)?;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // If the folder can't be read, `open_new` returns the error.
+        let destination = one_name(named).unwrap_or_else(|_| named.clone());
+        let open = self
+            .lock()
+            .iter()
+            .filter(|known| known.shared.destination == destination)
+            .find_map(|known| known.handle.upgrade());
+        let mut new = new.iter().filter_map(|sink| sink.0.as_ref());
+        let found = open.or_else(|| new.find(|it| it.0.destination == destination).cloned());
+        Sink(Some(found.unwrap_or_else(|| {
+            Arc::new(SinkHandle(Arc::new(SinkShared {
+                destination,
+                named: named.clone(),
+                queue_bytes_max: self.queue_bytes_max,
+                report: Arc::clone(&self.report),
+                state: Mutex::default(),
+                work: Condvar::new(),
+                done: Condvar::new(),
+                lost: AtomicU64::new(0),
+                failing: AtomicBool::new(false),
+            })))
+        })))
+    }
+
+    /// Opens a sink of [`Sinks::find_or_new`] as [`Sinks::open`] does. An open sink stays as it is; the
+    /// function fails if the folder of its file is gone.
+    pub fn open_new(&self, sink: &Sink) -> io::Result<()> {
+        let Some(handle) = &sink.0 else { return Ok(()) };
+        one_name(&handle.0.named)?;
+        let mut known = self.lock();
         known.retain(|known| {
             let stays = known.handle.strong_count() > 0 || !known.shared.is_done();
             if !stays {
@@ -108,34 +144,15 @@ impl Sinks {
             }
             stays
         });
-        let same = known
-            .iter()
-            .filter(|known| known.shared.destination == destination)
-            .find_map(|known| known.handle.upgrade());
-        if let Some(handle) = same {
-            return Ok(Sink(Some(handle)));
+        if known.iter().any(|it| Arc::ptr_eq(&it.shared, &handle.0)) {
+            return Ok(());
         }
-        let output = SinkOutput::open(named)?;
-        let shared = Arc::new(SinkShared {
-            destination,
-            named: named.clone(),
-            queue_bytes_max: self.queue_bytes_max,
-            report: Arc::clone(&self.report),
-            state: Mutex::new(SinkState {
-                output: Some(output),
-                ..SinkState::default()
-            }),
-            work: Condvar::new(),
-            done: Condvar::new(),
-            lost: AtomicU64::new(0),
-            failing: AtomicBool::new(false),
-        });
-        let handle = Arc::new(SinkHandle(Arc::clone(&shared)));
+        handle.0.lock().output = Some(SinkOutput::open(&handle.0.named)?);
         known.push(OpenSink {
-            shared,
-            handle: Arc::downgrade(&handle),
+            shared: Arc::clone(&handle.0),
+            handle: Arc::downgrade(handle),
         });
-        Ok(Sink(Some(handle)))
+        Ok(())
     }
 
     /// Reopens all files after a log rotation has renamed the files. Lines submitted earlier go to the old
@@ -163,14 +180,20 @@ impl Sinks {
     /// Returns the lines lost so far by all destinations.
     pub fn lines_lost(&self) -> u64 {
         // The sum is taken under the lock, so that a destination removed meanwhile is counted once.
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.lock();
         let lost = known.iter().map(|known| known.shared.lost.load(Relaxed));
         lost.sum::<u64>() + self.lost_before.load(Relaxed)
     }
 
+    fn lock(&self) -> MutexGuard<'_, Vec<OpenSink>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn all(&self) -> Vec<Arc<SinkShared>> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().map(|known| known.shared.clone()).collect()
+        self.lock()
+            .iter()
+            .map(|known| known.shared.clone())
+            .collect()
     }
 }
 
@@ -328,7 +351,7 @@ struct SinkState {
     unreported_lines: u64,
     /// True while the queue is full and the overflow is reported.
     overflowing: bool,
-    /// The open output, until the writer thread takes the output.
+    /// The open output, from the opening until the writer thread takes the output.
     output: Option<SinkOutput>,
     /// True while the writer runs a job.
     busy: bool,

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_take_turns() {
+    fn clients_are_served_in_turn() {
         let mut queue = HashQueue::new(64);
         for job in 10..14 {
             push(&mut queue, 1, false, job);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn no_client_waits_for_ever_for_clients_that_come_later() {
+    fn clients_that_arrive_later_do_not_starve_a_waiting_client() {
         let mut queue = HashQueue::new(64);
         for job in 0..3 {
             push(&mut queue, 1, false, job);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn no_client_fills_the_queue_and_trusted_ones_displace_strangers() {
+    fn no_client_fills_the_queue_and_trusted_clients_displace_untrusted_clients() {
         let mut queue = HashQueue::new(16);
         for job in 0..12 {
             push(&mut queue, 1, false, job);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_can_be_taken_back() {
+    fn a_waiting_login_can_be_removed() {
         let mut queue = HashQueue::new(2);
         let PushOutcome::In(number) = queue.push(client(1), false, 1) else {
             panic!("no room");

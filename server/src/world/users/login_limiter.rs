@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_limited_for_each_client_and_come_back_by_and_by() {
+    fn each_client_has_a_failure_budget_that_refills_over_time() {
         let mut limiter = LoginLimiter::default();
         assert_eq!(tries(&mut limiter, client(1), 5), LOGIN_FAILURES_MAX);
         assert!(!limiter.may_try(client(1), 5));
@@ -132,11 +132,11 @@ mod tests {
         assert_eq!(tries(&mut limiter, client(1), 5 + TOKEN_MS), 1);
         assert_eq!(tries(&mut limiter, client(1), 5 + 4 * TOKEN_MS), 3);
         let all = tries(&mut limiter, client(1), 1_000 * TOKEN_MS);
-        assert_eq!(all, LOGIN_FAILURES_MAX, "no more can be saved up");
+        assert_eq!(all, LOGIN_FAILURES_MAX, "the budget has a maximum");
     }
 
     #[test]
-    fn what_was_right_or_not_tried_is_no_failure() {
+    fn right_logins_and_unchecked_logins_are_no_failures() {
         let mut limiter = LoginLimiter::default();
         for _ in 0..100 {
             assert!(limiter.tries(client(1), 0));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn trust_lasts_for_a_while_and_is_no_licence_to_guess() {
+    fn trust_expires_and_does_not_lift_the_limit_of_failures() {
         let mut limiter = LoginLimiter::default();
         assert!(!limiter.trusts(client(1), 0));
         limiter.record_success(client(1), 7);

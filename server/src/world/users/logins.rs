@@ -91,7 +91,8 @@ impl Logins {
     /// Fails if the system has no random numbers.
     pub fn new(refusals: &Arc<RefusalCounters>) -> std::io::Result<Arc<Logins>> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
-        let key = key.map_err(|_| std::io::Error::other("no random numbers to be had"))?;
+        let key =
+            key.map_err(|_| std::io::Error::other("the system returned no random numbers"))?;
         Ok(Arc::new(Logins {
             key,
             pool: ThreadPool::low_priority("login", LOGIN_THREADS, LOGIN_QUEUE_MAX),

@@ -63,24 +63,25 @@ impl Users {
 
     fn add_line(&mut self, line: &[u8]) -> Result<(), (String, String)> {
         let error = |what: &str, help: &str| (what.to_owned(), help.to_owned());
-        let line = std::str::from_utf8(line).map_err(|_| error("this is no UTF-8", "UTF-8"))?;
+        let line = std::str::from_utf8(line)
+            .map_err(|_| error("the line is not UTF-8", "convert the file to UTF-8"))?;
         let line = line.trim_ascii_end();
         if line.is_empty() || line.starts_with('#') {
             return Ok(());
         }
         let (name, rest) = line
             .split_once(':')
-            .ok_or_else(|| error("there is no `:` in this line", "NAME:HASH"))?;
+            .ok_or_else(|| error("the line has no `:`", "NAME:HASH"))?;
         if !is_name(name) {
             let help = "1 to 255 bytes without control characters";
-            return Err(error("this is no user's name", help));
+            return Err(error("the name is not a valid user name", help));
         }
         let text = rest.split(':').next().unwrap_or_default();
         let hash = PasswordHash::parse(text)
             .map_err(|what| (format!("the hash of `{name}` {what}"), help_for(name)))?;
         let index = self.hashes.len();
         if self.names.insert(name.into(), index).is_some() {
-            let what = format!("`{name}` stands here a second time");
+            let what = format!("the file has a second line for `{name}`");
             return Err((what, "one line for each user".to_owned()));
         }
         self.hashes.push(hash);
@@ -123,7 +124,9 @@ pub fn is_name(name: &str) -> bool {
 }
 
 fn help_for(name: &str) -> String {
-    format!("`anthill passwd FILE {name}` sets a new password; $2y$, $6$, $apr1$ and $1$ are known")
+    format!(
+        "`anthill passwd FILE {name}` sets a new password; $2y$, $6$, $apr1$ and $1$ are supported"
+    )
 }
 
 #[cfg(test)]

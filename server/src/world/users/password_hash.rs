@@ -134,28 +134,28 @@ fn is_sum(text: &str, len: usize) -> bool {
 }
 
 fn broken(scheme: &str) -> String {
-    format!("begins like one of {scheme}, but isn't")
+    format!("begins like a hash of {scheme}, but is malformed")
 }
 
 fn name_of_unknown(text: &str) -> &'static str {
     const NAMES: [(&str, &str); 9] = [
-        ("{SHA}", "an unsalted SHA-1, which is no protection"),
+        ("{SHA}", "an unsalted SHA-1, which is too weak"),
         (
             "$2x$",
-            "of bcrypt's old, faulty kind ($2x$), which isn't known here",
+            "of bcrypt's faulty variant ($2x$), which is not supported",
         ),
-        ("$5$", "of SHA-256-crypt ($5$), which isn't known here"),
-        ("$7$", "of scrypt ($7$), which isn't known here"),
-        ("$y$", "of yescrypt ($y$), which isn't known here"),
-        ("$gy$", "of gost-yescrypt ($gy$), which isn't known here"),
-        ("$argon2", "of Argon2, which isn't known here"),
-        ("$sha1$", "of SHA-1-crypt ($sha1$), which isn't known here"),
-        ("$", "of a kind that isn't known here"),
+        ("$5$", "of SHA-256-crypt ($5$), which is not supported"),
+        ("$7$", "of scrypt ($7$), which is not supported"),
+        ("$y$", "of yescrypt ($y$), which is not supported"),
+        ("$gy$", "of gost-yescrypt ($gy$), which is not supported"),
+        ("$argon2", "of Argon2, which is not supported"),
+        ("$sha1$", "of SHA-1-crypt ($sha1$), which is not supported"),
+        ("$", "of an unknown scheme"),
     ];
     match NAMES.iter().find(|(id, _)| text.starts_with(id)) {
         Some((_, name)) => name,
-        None if is_sum(text, 13) => "of the old DES kind, which is no protection",
-        None => "no hash: a password in plain text is not accepted",
+        None if is_sum(text, 13) => "of DES-crypt, which is too weak",
+        None => "not a hash: a password in plain text is not accepted",
     }
 }
 

@@ -6,7 +6,7 @@ const MD5_SECRET: &str = "$1$K5F2asA3$TBWAhsdkL0PKWVjbGaqaQ.";
 const APR1_A: &str = "$apr1$xD56u09m$pcUkCqkZYHjCOWYYGRf.L0";
 
 #[test]
-fn a_file_with_all_that_files_have() {
+fn comments_blank_lines_and_further_fields_are_accepted() {
     let text = format!(
         "# staff\n\nant:{MD5_SECRET}\r\nb\u{e9}e:{APR1_A}:Bee Ltd:x\nempty user:{APR1_A}  \n"
     );
@@ -33,24 +33,28 @@ fn a_file_with_all_that_files_have() {
 fn errors_name_the_line() {
     let table = [
         ("# fine\nno colon here\n".to_owned(), 2, "no `:`"),
-        (":x\n".to_owned(), 1, "no user's name"),
-        (format!("a\tb:{MD5_SECRET}"), 1, "no user's name"),
+        (":x\n".to_owned(), 1, "not a valid user name"),
+        (format!("a\tb:{MD5_SECRET}"), 1, "not a valid user name"),
         (
             format!("{}:{MD5_SECRET}", "x".repeat(256)),
             1,
-            "no user's name",
+            "not a valid user name",
         ),
         (
             format!("ant:{MD5_SECRET}\nbee:{APR1_A}\nant:{APR1_A}\n"),
             3,
-            "second time",
+            "a second line",
         ),
         (
             "\n\nant:{SHA}EfatjsUqKYSrqv18O1FlA3hcIHI=\n".to_owned(),
             3,
             "SHA-1",
         ),
-        ("ant:secret\n".to_owned(), 1, "the hash of `ant` is no hash"),
+        (
+            "ant:secret\n".to_owned(),
+            1,
+            "the hash of `ant` is not a hash",
+        ),
     ];
     for (text, line, what) in table {
         let error = Users::parse(text.as_bytes()).unwrap_err();
@@ -62,7 +66,7 @@ fn errors_name_the_line() {
 }
 
 #[test]
-fn the_generation_is_the_content() {
+fn equal_files_have_equal_generations() {
     let of = |text: &str| Users::parse(text.as_bytes()).unwrap().generation;
     let text = format!("ant:{MD5_SECRET}\n");
     assert_eq!(of(&text), of(&text));
@@ -70,7 +74,7 @@ fn the_generation_is_the_content() {
 }
 
 #[test]
-fn names_are_told_from_what_is_none() {
+fn invalid_names_are_refused() {
     assert!(
         is_name("An ant")
             && !is_name("a:b")

@@ -249,3 +249,29 @@ fn full_batches_are_submitted() {
         pushed + 1
     );
 }
+
+#[test]
+fn a_new_sink_opens_its_file_with_open_new() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let destination = LogDestination::File(path.clone());
+    let (sinks, _) = sinks(1 << 20);
+    let sink = sinks.find_or_new(&destination, &[]);
+    assert!(sink.is_same(&sinks.find_or_new(&destination, std::slice::from_ref(&sink))));
+    assert!(!sink.is_same(&sinks.find_or_new(&destination, &[])));
+    assert!(!path.exists() && sinks.all().is_empty());
+    submit(&sink, "early\n");
+    sinks.open_new(&sink).unwrap();
+    sinks.open_new(&sink).unwrap();
+    assert_eq!(sinks.all().len(), 1);
+    assert!(sink.is_same(&sinks.open(&destination).unwrap()));
+    submit(&sink, "late\n");
+    assert!(sinks.flush(far()));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "early\nlate\n");
+    let absent = LogDestination::File(folder.path().join("absent/log"));
+    let absent = sinks.find_or_new(&absent, &[]);
+    assert!(sinks.open_new(&absent).is_err());
+    assert_eq!(sinks.all().len(), 1);
+    drop(folder);
+    assert!(sinks.open_new(&sink).is_err(), "the folder is gone");
+}

@@ -56,7 +56,7 @@ fn ask_as(
 }
 
 #[test]
-fn answers_are_remembered_for_a_while() {
+fn results_are_remembered_until_they_expire() {
     let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     let right = wait(ask(&logins, &users, RIGHT, 1_000).answer());
     assert_eq!(right, Ok(Some("ant".to_owned())));
@@ -83,7 +83,7 @@ fn answers_are_remembered_for_a_while() {
 }
 
 #[test]
-fn what_is_no_login_is_wrong_at_once() {
+fn malformed_credentials_are_wrong_without_hashing() {
     let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     for value in [
         &b""[..],
@@ -146,7 +146,7 @@ fn occupy(logins: &Arc<Logins>) -> mpsc::Sender<()> {
 }
 
 #[test]
-fn too_many_are_told_to_come_back() {
+fn logins_beyond_the_queue_are_refused_for_now() {
     let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     let release = occupy(&logins);
     for _ in 0..LOGIN_QUEUE_MAX {
@@ -156,12 +156,15 @@ fn too_many_are_told_to_come_back() {
         wait(ask(&logins, &users, RIGHT, 0).answer()),
         Err(ThreadPoolError::Busy)
     );
-    assert!(lock(&logins.ledger).asked.is_empty(), "and may ask again");
+    assert!(
+        lock(&logins.ledger).asked.is_empty(),
+        "the client may try again"
+    );
     drop(release);
 }
 
 #[test]
-fn a_question_without_an_answer_is_a_failure() {
+fn a_login_without_a_result_is_a_failure() {
     let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     let release = occupy(&logins);
     let ask = ask(&logins, &users, RIGHT, 0);
@@ -174,7 +177,7 @@ fn a_question_without_an_answer_is_a_failure() {
 }
 
 #[test]
-fn the_ledger_is_bounded_and_forgets_the_wrong_first() {
+fn the_ledger_is_bounded_and_removes_wrong_logins_first() {
     let mut ledger = LoginLedger::default();
     let login = |n: usize| {
         let mut login = [0; 32];
@@ -226,7 +229,7 @@ fn guess(nth: usize) -> Vec<u8> {
 }
 
 #[test]
-fn guesses_at_the_same_time_count_before_they_are_hashed() {
+fn simultaneous_guesses_count_before_hashing() {
     let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     let release = occupy(&logins);
     let most = LOGIN_FAILURES_MAX as usize;
@@ -257,14 +260,14 @@ fn guesses_at_the_same_time_count_before_they_are_hashed() {
     let right = check(&logins, &users, RIGHT, 1, 0);
     assert!(
         matches!(right, LoginLookup::TooManyFailed),
-        "a guess like any other"
+        "the right login is refused beyond the limit"
     );
     let refused: u64 = logins.refusals.each().map(|(_, count)| count).sum();
     assert_eq!(refused, 2);
 }
 
 #[test]
-fn a_login_that_was_right_is_no_guess_whatever_else_its_client_tries() {
+fn a_remembered_right_login_is_accepted_beyond_the_limit_of_failures() {
     let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     let hashed = |value: &[u8], now_ms| wait(ask(&logins, &users, value, now_ms).answer());
     assert_eq!(hashed(RIGHT, 0), Ok(Some("ant".to_owned())));
@@ -292,7 +295,7 @@ fn a_login_that_was_right_is_no_guess_whatever_else_its_client_tries() {
 
 /// A client over its limit could otherwise find a password without a hash, from answers to other clients.
 #[test]
-fn a_right_login_tells_another_client_nothing() {
+fn a_right_login_reveals_nothing_to_another_client() {
     let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     let right = wait(ask_as(&logins, &users, RIGHT, 1, 0).answer());
     assert_eq!(right, Ok(Some("ant".to_owned())));
@@ -311,7 +314,7 @@ fn a_right_login_tells_another_client_nothing() {
 }
 
 #[test]
-fn a_client_whose_login_was_right_gets_in_front_of_guesses() {
+fn a_client_with_a_right_login_goes_before_guesses() {
     let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     lock(&logins.ledger).limiter.record_success(client(2), 0);
     let release = occupy(&logins);
@@ -336,7 +339,7 @@ fn a_client_whose_login_was_right_gets_in_front_of_guesses() {
 }
 
 #[test]
-fn a_guess_that_is_not_hashed_is_none() {
+fn a_guess_without_hashing_is_no_failure() {
     let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     let release = occupy(&logins);
     for _ in 0..LOGIN_QUEUE_MAX {

@@ -37,7 +37,7 @@ const MADE_BY_OTHERS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn hashes_made_by_others() {
+fn hashes_of_other_programs_are_verified() {
     for (password, text) in MADE_BY_OTHERS {
         let hash = PasswordHash::parse(text).unwrap();
         assert!(hash.verify(password.as_bytes()), "{password} {text}");
@@ -64,7 +64,7 @@ const SPECIFIED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn hashes_of_the_specification() {
+fn the_test_vectors_of_sha_crypt_are_verified() {
     for (password, text) in SPECIFIED {
         let hash = PasswordHash::parse(text).unwrap();
         assert!(hash.verify(password.as_bytes()), "{password} {text}");
@@ -80,7 +80,7 @@ fn line_of(program: &str, arguments: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn fresh_hashes_of_openssl_and_htpasswd() {
+fn new_hashes_of_openssl_and_htpasswd_are_verified() {
     for password in [
         "secret",
         "p\u{e4}ss w\u{f6}rd",
@@ -106,7 +106,7 @@ fn fresh_hashes_of_openssl_and_htpasswd() {
 
 /// The lengths are around multiples of the digest and block sizes, up to the maximum of openssl.
 #[test]
-fn openssl_and_long_passwords() {
+fn long_passwords_match_openssl() {
     for length in [1, 63, 64, 65, 127, 128, 129, 256] {
         let password: String = ('!'..='~').cycle().take(length).collect();
         for scheme in ["-6", "-1"] {
@@ -121,7 +121,7 @@ fn openssl_and_long_passwords() {
 }
 
 #[test]
-fn own_hashes() {
+fn hashes_of_hash_password_are_verified() {
     let text = hash_password(b"secret").unwrap();
     assert!(text.starts_with("$2y$10$"));
     assert!(PasswordHash::parse(&text).unwrap().verify(b"secret"));
@@ -133,7 +133,7 @@ fn own_hashes() {
 }
 
 #[test]
-fn what_is_no_hash_is_named() {
+fn unsupported_and_malformed_hashes_are_refused_by_name() {
     #[rustfmt::skip]
     let table = [
         ("{SHA}EfatjsUqKYSrqv18O1FlA3hcIHI=", "SHA-1"),
@@ -142,18 +142,18 @@ fn what_is_no_hash_is_named() {
         ("$y$j9T$abc$def", "yescrypt"),
         ("$argon2id$v=19$m=65536", "Argon2"),
         ("$2x$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW", "$2x$"),
-        ("$9$x", "a kind"),
+        ("$9$x", "unknown scheme"),
         ("secret", "plain text"),
         ("", "plain text"),
-        ("$2y$04$short", "bcrypt, but isn't"),
-        ("$2y$03$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW", "bcrypt, but isn't"),
+        ("$2y$04$short", "bcrypt, but is malformed"),
+        ("$2y$03$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW", "bcrypt, but is malformed"),
         ("$2y$31$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW", "cost 31"),
-        ("$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WI:W", "bcrypt, but isn't"),
-        ("$1$salt", "MD5-crypt, but isn't"),
-        ("$1$saltsalts$K5F2asA3TBWAhsdkL0PKWV", "MD5-crypt, but isn't"),
-        ("$apr1$salt$TBWAhsdkL0PKWVjbGaqa", "MD5-crypt, but isn't"),
-        ("$6$salt$tooshort", "SHA-512-crypt, but isn't"),
-        ("$6$rounds=10$saltstring$jEjbdVgI3DJ2.2esJ0sGPhhOCjuOMC3NT4lLq17ZGmWxZHhdBv5MlVgCU2CU8OvKOT9He.hkrN.SUx28Eu6OE0", "SHA-512-crypt, but isn't"),
+        ("$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WI:W", "bcrypt, but is malformed"),
+        ("$1$salt", "MD5-crypt, but is malformed"),
+        ("$1$saltsalts$K5F2asA3TBWAhsdkL0PKWV", "MD5-crypt, but is malformed"),
+        ("$apr1$salt$TBWAhsdkL0PKWVjbGaqa", "MD5-crypt, but is malformed"),
+        ("$6$salt$tooshort", "SHA-512-crypt, but is malformed"),
+        ("$6$rounds=10$saltstring$jEjbdVgI3DJ2.2esJ0sGPhhOCjuOMC3NT4lLq17ZGmWxZHhdBv5MlVgCU2CU8OvKOT9He.hkrN.SUx28Eu6OE0", "SHA-512-crypt, but is malformed"),
     ];
     for (text, name) in table {
         let error = PasswordHash::parse(text).unwrap_err();

@@ -1,0 +1,72 @@
+//! Hit counts of one site, shared by all workers.
+
+use crate::base::clock;
+use crate::hits::table::HitTable;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Hit counts of one site.
+pub struct SiteHits {
+    /// First name of the site in the configuration.
+    name: Box<str>,
+    table: Mutex<HitTable>,
+    /// Whether the table holds counts missing from the file.
+    is_changed: AtomicBool,
+}
+
+impl SiteHits {
+    /// Returns counts of zero for the site with the first name `name`.
+    pub(super) fn new(name: &str) -> SiteHits {
+        SiteHits {
+            name: name.into(),
+            table: Mutex::default(),
+            is_changed: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the first name of the site.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Excludes all paths below `prefix` from the counts.
+    pub fn exclude(&self, prefix: &[u8]) {
+        self.table().exclude(prefix);
+    }
+
+    /// Locks the table.
+    pub(super) fn table(&self) -> MutexGuard<'_, HitTable> {
+        lock(&self.table)
+    }
+
+    /// Adds views to the counts of a page on a day.
+    pub(super) fn add(&self, path: &[u8], views: u32, bots: u32, day: u32) {
+        self.table().add(path, views, bots, day);
+        self.mark_changed();
+    }
+
+    /// Records that the table holds counts missing from the file.
+    pub(super) fn mark_changed(&self) {
+        self.is_changed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the table held counts missing from the file, and clears the mark.
+    pub(super) fn take_changed(&self) -> bool {
+        self.is_changed.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// Returns the number of the current day, counted from 1970-01-01 UTC.
+pub(super) fn today() -> u32 {
+    day_of(clock::unix_seconds_now())
+}
+
+/// Returns the number of the day of a Unix time, counted from 1970-01-01 UTC.
+pub(super) fn day_of(unix_seconds: u64) -> u32 {
+    (unix_seconds / 86_400) as u32
+}
+
+/// Locks a mutex; no code under the locks of this module can panic halfway.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,106 @@
+//! Entries of the process-wide ledgers for a World under construction.
+
+use super::logs::destination;
+use super::resources::SharedResources;
+use crate::base::log::{AccessLogFormat, Sink};
+use crate::config::{self, Config, LogFormat, LogTarget, OperatorError, Spanned};
+use crate::hits::SiteHits;
+use crate::upstream::{Backend, BackendAddress, ReusePolicy};
+use crate::world::{AccessLog, BackendReuse, SiteCounts};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// Log sinks, backends and hit counts for a World under construction, each once. Registered entries are
+/// reused. New entries stay out of the ledgers until the World is served, so a refused configuration leaves
+/// no entry behind.
+pub(super) struct LedgerEntries<'b> {
+    config: &'b Config,
+    resources: &'b SharedResources,
+    sinks: RefCell<Vec<Sink>>,
+    backends: RefCell<Vec<BackendReuse>>,
+    counts: RefCell<Vec<SiteCounts>>,
+}
+
+impl<'b> LedgerEntries<'b> {
+    /// Returns no entries.
+    pub(super) fn new(config: &'b Config, resources: &'b SharedResources) -> LedgerEntries<'b> {
+        LedgerEntries {
+            config,
+            resources,
+            sinks: RefCell::default(),
+            backends: RefCell::default(),
+            counts: RefCell::default(),
+        }
+    }
+
+    /// Returns the access log with the configured destination; `None` for no log.
+    pub(super) fn access(&self, to: &Spanned<LogTarget>) -> Option<AccessLog> {
+        let mut sinks = self.sinks.borrow_mut();
+        let destination = destination(to.get_ref());
+        let sink = self.resources.sinks.find_or_new(&destination, &sinks);
+        sinks.push(sink.clone());
+        let format = match self.config.log.format {
+            LogFormat::Combined => AccessLogFormat::Combined,
+            LogFormat::Json => AccessLogFormat::Json,
+        };
+        (!sink.is_off()).then_some(AccessLog { sink, format })
+    }
+
+    /// Returns the backend of a route. All routes to a backend share its connections, so routes with
+    /// different values of `keep` are refused.
+    pub(super) fn backend(
+        &self,
+        backend: &config::BackendConfig,
+    ) -> Result<Arc<Backend>, OperatorError> {
+        let mut all = self.backends.borrow_mut();
+        let keep = ReusePolicy::from_config(backend.keep);
+        let address = address(&backend.address);
+        let Some((known, other)) = all.iter().find(|(known, _)| known.address == address) else {
+            let found = self.resources.backends.find_or_new(&address, keep);
+            all.push((Arc::clone(&found), keep));
+            return Ok(found);
+        };
+        if *other == keep {
+            return Ok(Arc::clone(known));
+        }
+        let shown = |keep| match keep {
+            ReusePolicy::Handover => "no `keep`".to_owned(),
+            ReusePolicy::Never => "`keep = 0`".to_owned(),
+            ReusePolicy::UpTo(max) => format!("`keep = {max}`"),
+        };
+        let what = format!(
+            "{address} has {} here, and {} on another route",
+            shown(keep),
+            shown(*other)
+        );
+        let help =
+            "all routes to a backend share its connections: give them the same `keep`, or none";
+        Err(self.config.point(backend.address.span(), what, help))
+    }
+
+    /// Returns the hit counts of the site with the first name `name`. The World excludes the paths below
+    /// `excluded` from the counts.
+    pub(super) fn counts(&self, name: &str, excluded: Option<&[u8]>) -> Arc<SiteHits> {
+        let mut all = self.counts.borrow_mut();
+        let at = all.iter().position(|(known, _)| known.name() == name);
+        let at = at.unwrap_or_else(|| {
+            all.push((self.resources.hits.find_or_new(name), Vec::new()));
+            all.len() - 1
+        });
+        let (counts, prefixes) = &mut all[at];
+        prefixes.extend(excluded.map(Box::from));
+        Arc::clone(counts)
+    }
+
+    /// Returns the backends and the hit counts.
+    pub(super) fn finish(self) -> (Vec<BackendReuse>, Vec<SiteCounts>) {
+        (self.backends.into_inner(), self.counts.into_inner())
+    }
+}
+
+fn address(address: &Spanned<config::BackendAddressConfig>) -> BackendAddress {
+    match address.get_ref() {
+        config::BackendAddressConfig::Unix(path) => BackendAddress::Unix(path.clone()),
+        config::BackendAddressConfig::Tcp(address) => BackendAddress::Tcp(*address),
+    }
+}

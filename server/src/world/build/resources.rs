@@ -1,0 +1,89 @@
+//! Resources shared by all Worlds of a process.
+
+use crate::base::change_tracker::ChangeTracker;
+use crate::base::fair_share::RefusalCounters;
+use crate::base::log::Sinks;
+use crate::cache::PageCache;
+use crate::config::{Config, OperatorError};
+use crate::handler::call::process::ProcessRunner;
+use crate::handler::git::browse::limiter::BrowseLimiter;
+use crate::handler::git::post_receive::PushNotifier;
+use crate::hits::Hits;
+use crate::site::ContentBudget;
+use crate::tls::{PendingChallenges, SelfSigned, TicketKeys, TlsError};
+use crate::upstream::Backends;
+use crate::world::users::Logins;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Resources of the process that outlive a World, shared by all Worlds.
+#[derive(Clone)]
+pub struct SharedResources {
+    /// Budget for the contents of all sites.
+    pub budget: Arc<ContentBudget>,
+    /// Open log destinations, each destination once.
+    pub sinks: Arc<Sinks>,
+    /// Page cache for responses of handlers.
+    pub cache: Arc<PageCache>,
+    /// Counters of page views.
+    pub hits: Arc<Hits>,
+    /// Ledger of recent logins.
+    pub logins: Arc<Logins>,
+    /// Session ticket keys; `None` when no address uses TLS.
+    pub tickets: Option<Arc<TicketKeys>>,
+    /// Certificate for sites without a certificate; `None` when no address uses TLS.
+    pub self_signed: Option<Arc<SelfSigned>>,
+    /// HTTPS port in the URLs of redirects.
+    pub https_port: Option<u16>,
+    /// Ledger of pending ACME challenges.
+    pub challenges: Arc<PendingChallenges>,
+    /// Port of HTTP/3 in Alt-Svc; `None` without HTTP/3.
+    pub h3_port: Option<u16>,
+    /// Starter of programs for requests.
+    pub programs: Arc<ProcessRunner>,
+    /// Limiter of repository browsing.
+    pub readers: Arc<BrowseLimiter>,
+    /// FastCGI and SCGI backends.
+    pub backends: Arc<Backends>,
+    /// Sender of push notices.
+    pub pushes: PushNotifier,
+    /// Tracker of changes on disk not served yet.
+    pub lag: Arc<ChangeTracker>,
+    /// Counters of requests refused because a client's share of a limit was taken.
+    pub refusals: Arc<RefusalCounters>,
+}
+
+impl SharedResources {
+    /// Returns resources for a World that is never served: empty ledgers, and keys in memory. No file is read
+    /// or written.
+    pub fn in_memory(config: &Config, now: u64) -> Result<SharedResources, OperatorError> {
+        let failed = |error: TlsError| OperatorError::failure(error.to_string());
+        let budget = Arc::new(ContentBudget::new(0));
+        let refusals = Arc::<RefusalCounters>::default();
+        let scripts = config.server.limits.scripts;
+        let state = config.server.state.get_ref();
+        Ok(SharedResources {
+            hits: Arc::default(),
+            cache: Arc::new(PageCache::new(Instant::now(), budget.clone())),
+            budget,
+            sinks: Arc::new(Sinks::default()),
+            logins: new_logins(&refusals)?,
+            tickets: Some(Arc::new(TicketKeys::in_memory(now).map_err(failed)?)),
+            self_signed: Some(Arc::new(SelfSigned::in_memory(&[], now).map_err(failed)?)),
+            https_port: config.https_port(),
+            challenges: Arc::default(),
+            h3_port: None,
+            programs: Arc::new(ProcessRunner::new(scripts, state, &refusals)),
+            readers: Arc::new(BrowseLimiter::new(scripts, &refusals)),
+            backends: Arc::new(Backends::new(&refusals)),
+            pushes: PushNotifier::new().0,
+            lag: Arc::default(),
+            refusals,
+        })
+    }
+}
+
+/// Returns a new ledger of logins.
+pub fn new_logins(refusals: &Arc<RefusalCounters>) -> Result<Arc<Logins>, OperatorError> {
+    Logins::new(refusals).map_err(|error| OperatorError::failure(format!("logins: {error}")))
+}

@@ -1,0 +1,92 @@
+//! TLS of a World: certificates, protocol versions and ciphers.
+
+use super::resources::SharedResources;
+use crate::config::{self, Config, OperatorError, Spanned};
+use crate::tls::{Ciphers, MinVersion, PairSpec, PendingChallenges, Tls, TlsSettings};
+use crate::world::World;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Returns the ledger of pending challenges if the configuration has ACME.
+pub(super) fn challenges(
+    config: &Config,
+    supplies: &SharedResources,
+) -> Option<Arc<PendingChallenges>> {
+    let acme = config.tls.acme.as_ref();
+    acme.map(|_| Arc::clone(&supplies.challenges))
+}
+
+fn pair(config: &Config, site: &config::SiteConfig) -> PairSpec {
+    let path = |path: &Option<Spanned<PathBuf>>| path.as_ref().map(|path| path.get_ref().clone());
+    PairSpec {
+        names: site
+            .names
+            .iter()
+            .map(|name| name.get_ref().clone())
+            .collect(),
+        certificate: path(&site.certificate).or_else(|| config.acme_file(site)),
+        key: path(&site.key),
+        client_ca: path(&site.client_ca),
+        is_managed: site.certificate.is_none(),
+    }
+}
+
+pub(super) fn tls(
+    config: &Config,
+    supplies: &SharedResources,
+    previous: Option<&World>,
+    now: u64,
+) -> Result<Option<Arc<Tls>>, OperatorError> {
+    let (Some(tickets), Some(self_signed)) = (&supplies.tickets, &supplies.self_signed) else {
+        return Ok(None);
+    };
+    let mut settings = TlsSettings::new(tickets.clone());
+    settings.min_version = match config.tls.min_version {
+        config::TlsVersion::Tls12 => MinVersion::Tls12,
+        config::TlsVersion::Tls13 => MinVersion::Tls13,
+    };
+    if let Some(names) = &config.tls.ciphers {
+        let names = names.iter().map(|name| name.get_ref().clone()).collect();
+        settings.ciphers = Ciphers::List(names);
+    }
+    settings.challenges = challenges(config, supplies);
+    let sites = config.sites.iter();
+    let pairs: Vec<PairSpec> = sites.map(|site| pair(config, site)).collect();
+    let before = previous.and_then(|world| world.tls.as_deref());
+    match Tls::build(&pairs, &settings, self_signed, before, now) {
+        Ok(tls) => Ok(Some(Arc::new(tls))),
+        Err(error) => Err(point_tls(config, &error)),
+    }
+}
+
+/// Converts a TLS error to an error that points at the refused value.
+fn point_tls(config: &Config, error: &crate::tls::TlsError) -> OperatorError {
+    use crate::tls::TlsPart;
+    let site = error.pair.and_then(|index| config.sites.get(index));
+    let span = match (error.part, site) {
+        (TlsPart::Certificate, Some(site)) => site.certificate.as_ref().map(Spanned::span),
+        (TlsPart::Key, Some(site)) => site
+            .key
+            .as_ref()
+            .or(site.certificate.as_ref())
+            .map(Spanned::span),
+        (TlsPart::ClientCa, Some(site)) => site.client_ca.as_ref().map(Spanned::span),
+        (TlsPart::Ciphers, _) => config
+            .tls
+            .ciphers
+            .as_ref()
+            .and_then(|ciphers| {
+                ciphers
+                    .iter()
+                    .find(|name| error.what.contains(name.get_ref().as_str()))
+            })
+            .map(Spanned::span),
+        (TlsPart::Tickets, _) => config.tls.tickets.as_ref().map(Spanned::span),
+        _ => None,
+    };
+    let what = match &error.file {
+        Some(file) => format!("{}: {}", file.display(), error.what),
+        None => error.what.clone(),
+    };
+    config.point(span.unwrap_or(0..0), what, error.hint.clone())
+}
