@@ -1,4 +1,6 @@
 //! Scripts: CGI programs, and FastCGI and SCGI backends.
 
+pub mod backend;
 pub mod cgi;
-pub mod fastcgi;
+mod fastcgi;
+mod scgi;

@@ -18,10 +18,9 @@ use crate::handler::git::http;
 use crate::handler::git::http::GitHttpHandler;
 use crate::handler::git::post_receive::PushNotifier;
 use crate::handler::route_handler::RouteHandler;
+use crate::handler::script::backend::{BackendHandler, BackendProtocol, BackendSettings};
 use crate::handler::script::cgi;
 use crate::handler::script::cgi::CgiHandler;
-use crate::handler::script::fastcgi;
-use crate::handler::script::fastcgi::{BackendProtocol, FastCgiHandler};
 #[cfg(feature = "test-handlers")]
 use crate::handler::test_handler::TestHandler;
 use crate::hits::{Hits, HitsHandler, SiteHits};
@@ -542,7 +541,7 @@ impl HostBuilder<'_> {
         })
     }
 
-    fn backend(&self, backend: &config::BackendConfig, prefix: &[u8]) -> FastCgiHandler {
+    fn backend(&self, backend: &config::BackendConfig, prefix: &[u8]) -> BackendHandler {
         let address = address(&backend.address);
         let root = match (&backend.script_root, &self.site.root) {
             (Some(root), _) => root.trim_end_matches('/').as_bytes().to_vec(),
@@ -553,7 +552,7 @@ impl HostBuilder<'_> {
             }
             (None, None) => Vec::new(),
         };
-        FastCgiHandler::new(fastcgi::FastCgiSettings {
+        BackendHandler::new(BackendSettings {
             backend: self
                 .supplies
                 .backends
