@@ -10,10 +10,10 @@ use crate::base::sys;
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::handler::call::body::budget;
 use crate::handler::call::body::budget::BodyBudget;
-use crate::handler::call::body::rate::RatedBody;
+use crate::handler::call::body::request_body::{BodyReader, RequestBody};
 use crate::handler::call::body::spool::BodySpool;
 use crate::handler::call::reaper::{Reaper, reap};
-use crate::handler::call::request::{LocalRequestParts, RequestBody, ScriptRequest};
+use crate::handler::call::request::{LocalRequestParts, ScriptRequest};
 use crate::handler::call::script_call::{
     BODY_LOST, CallLimits, ScriptCall, Transport, TransportEnd,
 };
@@ -105,7 +105,7 @@ impl ProcessRunner {
     }
 
     /// Runs the program found by `find` and returns the program's response. `find` may block.
-    pub async fn run(
+    pub(crate) async fn run(
         &self,
         asked: Arc<ScriptRequest>,
         here: LocalRequestParts,
@@ -113,7 +113,7 @@ impl ProcessRunner {
         find: FindProcessFn,
     ) -> Result<Response, HandlerError> {
         let exchange = self.start(&asked, here.body, bounds, find).await?;
-        exchange.answer(here.inside).await
+        exchange.answer(here.subrequests).await
     }
 
     /// Runs `look`, which may block, on the thread pool. No program is started.
@@ -125,7 +125,7 @@ impl ProcessRunner {
     }
 
     /// Starts the program found by `find`, which may block, after a wait for a place.
-    pub async fn start(
+    pub(crate) async fn start(
         &self,
         asked: &Arc<ScriptRequest>,
         mut body: Option<RequestBody>,
@@ -495,14 +495,14 @@ impl Transport for ProcessTransport {
         self.input
             .reader
             .as_ref()
-            .is_some_and(RatedBody::is_awaited)
+            .is_some_and(BodyReader::is_awaited)
     }
 
     fn is_stalled_by_client(&mut self) -> bool {
         self.input
             .reader
             .as_ref()
-            .is_some_and(RatedBody::is_dripping)
+            .is_some_and(BodyReader::is_too_slow)
             && self.group.slot.as_mut().is_some_and(CallSlot::give_way)
     }
 
@@ -591,11 +591,11 @@ fn poll_read(from: &mut Receiver, cx: &mut Context<'_>, into: &mut [u8]) -> Poll
 /// Writer of the request body to standard input.
 struct StdinWriter {
     stdin: Option<Sender>,
-    reader: Option<RatedBody>,
+    reader: Option<BodyReader>,
     chunk: Vec<u8>,
     /// Reservation in the body budget for the beginning of the body, held while the beginning is in
     /// `chunk`.
-    share: Option<budget::BodyReservation>,
+    reservation: Option<budget::BodyReservation>,
     at: usize,
     /// The spooled body can't be read back.
     is_lost: bool,
@@ -607,15 +607,15 @@ impl StdinWriter {
         body: Option<RequestBody>,
         patience: Duration,
     ) -> io::Result<StdinWriter> {
-        let (ahead, share, rest) = match body {
-            Some(body) => (body.ahead, body.share, body.rest),
+        let (chunk, reservation, rest) = match body {
+            Some(body) => (body.first_part, body.reservation, body.rest),
             None => (Vec::new(), None, None),
         };
         Ok(StdinWriter {
             stdin: stdin.map(Sender::from_owned_fd_unchecked).transpose()?,
-            reader: rest.map(|rest| RatedBody::new(rest, patience)),
-            chunk: ahead,
-            share,
+            reader: rest.map(|rest| BodyReader::new(rest, patience)),
+            chunk,
+            reservation,
             at: 0,
             is_lost: false,
         })
@@ -629,7 +629,7 @@ impl StdinWriter {
         }
         while let Some(stdin) = &mut self.stdin {
             if self.at == self.chunk.len() {
-                match self.share.take() {
+                match self.reservation.take() {
                     Some(_) => self.chunk = Vec::new(),
                     None => self.chunk.clear(),
                 }
@@ -641,7 +641,7 @@ impl StdinWriter {
                 match reader.poll_take(cx, &mut self.chunk, limits::PROGRAM_CHUNK_BYTES) {
                     Poll::Pending => break,
                     Poll::Ready(Ok(PipeRead::Bytes(_))) => {}
-                    Poll::Ready(Err(_)) if reader.is_kept() => {
+                    Poll::Ready(Err(_)) if reader.is_spooled() => {
                         self.is_lost = true;
                         break;
                     }

@@ -6,7 +6,8 @@ use crate::base::admission::{CallSlot, ClientPace};
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::handler::call::body::budget::BodyBudget;
 use crate::handler::call::body::rate::DownloadRate;
-use crate::handler::call::request::{LocalRequestParts, ScriptRequest, SpoolLimit, line};
+use crate::handler::call::body::request_body::SpoolLimit;
+use crate::handler::call::request::{LocalRequestParts, ScriptRequest, line};
 use crate::handler::pipe::{PipeBroken, PipeWriter, pipe};
 use crate::handler::{HandlerError, Response, ResponseBody, Subrequests};
 use crate::limits;
@@ -689,7 +690,7 @@ async fn internal_redirect(
 }
 
 /// Prepares a request for a handler: splits the request in two parts, or returns the error.
-pub async fn split_request(
+pub(crate) async fn split_request(
     request: crate::handler::Request,
     bounds: &CallLimits,
 ) -> Result<(ScriptRequest, LocalRequestParts), HandlerError> {

@@ -5,23 +5,21 @@
 //! stranger may have pushed the content of an inner repository. `git http-backend` runs with a separate
 //! environment, so neither a user's configuration nor a client's fields reach git or its hooks.
 
-use crate::handler::call::process::{FindProcessFn, ProcessRunner, ProcessSpec, search_path};
+use crate::handler::call::process::{FindProcessFn, ProcessSpec, search_path};
 use crate::handler::call::request::ScriptRequest;
-use crate::handler::call::script_call::{CallLimits, split_request};
-use crate::handler::git::post_receive::{ActivePush, PushNotifier};
+use crate::handler::call::script_call::split_request;
+use crate::handler::git::post_receive::ActivePush;
+use crate::handler::git::repository::{ExportedRepository, GitSettings};
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, check_access};
 use crate::limits;
-use crate::site::{FileError, SecretPaths, SiteRoot};
 use crate::wire::cgi::Environment;
 use crate::wire::fields::Fields;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::status::Status;
-use rustix::fs::{FileType, fstat};
 use std::ffi::{CString, OsStr};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,64 +28,10 @@ pub struct GitHttpHandler {
     settings: Arc<GitSettings>,
 }
 
-/// Settings of all repositories of a folder.
-pub struct GitSettings {
-    /// Runner of the git processes.
-    pub programs: Arc<ProcessRunner>,
-    /// Limits of a call.
-    pub bounds: CallLimits,
-    /// Folder of the repositories.
-    pub root: SiteRoot,
-    /// Path of the folder on the site, without a slash at its end.
-    pub prefix: Box<[u8]>,
-    /// The program `git-http-backend`.
-    pub program: PathBuf,
-    /// True if repositories without the file `git-daemon-export-ok` are exported too.
-    pub exports_all: bool,
-    /// True if authenticated users may push.
-    pub push: bool,
-    /// Variables for hooks, in addition to the variables of the request.
-    pub variables: Vec<(String, String)>,
-    /// Notifier of pushes; None if no push triggers a deployment.
-    pub pushes: Option<PushNotifier>,
-    /// Secret files of the server, served as part of no repository.
-    pub secrets: SecretPaths,
-    /// True if some repositories have guards apart from the folder's guards. A link to a guarded
-    /// repository, or its name without `.git`, does not bypass the guards.
-    pub is_guarded: bool,
-}
-
-/// A located and exported repository.
-pub(super) struct ExportedRepository {
-    /// Folder with the repository's git files: absolute, without links.
-    pub(super) folder: PathBuf,
-    /// Names of the repository below the folder, including alternative names. The guards of each name
-    /// protect the repository. Empty if no repository is guarded.
-    pub(super) names: Vec<Vec<u8>>,
-}
-
-impl ExportedRepository {
-    /// Returns the paths of `names` on the site, each followed by `rest`.
-    pub(super) fn guarded_paths(names: &[Vec<u8>], prefix: &[u8], rest: &[u8]) -> Vec<Vec<u8>> {
-        let on_site = |name: &Vec<u8>| [prefix, b"/", name.as_slice(), rest].concat();
-        names.iter().map(on_site).collect()
-    }
-}
-
 impl GitHttpHandler {
     /// Creates the handler with `settings`.
-    pub fn new(settings: GitSettings) -> GitHttpHandler {
-        GitHttpHandler {
-            settings: Arc::new(settings),
-        }
-    }
-
-    /// Returns a handler with web pages of the repositories.
-    pub fn pages(
-        &self,
-        own: crate::handler::git::browse::handler::BrowseSettings,
-    ) -> crate::handler::git::browse::handler::BrowseHandler {
-        crate::handler::git::browse::handler::BrowseHandler::new(Arc::clone(&self.settings), own)
+    pub fn new(settings: Arc<GitSettings>) -> GitHttpHandler {
+        GitHttpHandler { settings }
     }
 }
 
@@ -256,104 +200,6 @@ impl GitSettings {
         })
     }
 
-    /// Returns the exported repository with the name `name`.
-    fn locate(&self, name: &[u8]) -> Result<ExportedRepository, HandlerError> {
-        let found = self.find(name);
-        let found = found.map_err(|reject| HandlerError::new("git", reject))?;
-        self.exported(&found)
-    }
-
-    /// Returns the repository with the folder `found`, if the repository is exported.
-    pub(super) fn exported(&self, found: &[u8]) -> Result<ExportedRepository, HandlerError> {
-        if !self.exports_all && !self.is_marked(found) {
-            let folder = self.root.path().join(OsStr::from_bytes(found));
-            // The client gets the error of a missing repository.
-            let why = format!(
-                "{} isn't exported: make the file git-daemon-export-ok in it, or say export = \"all\"",
-                folder.display()
-            );
-            return Err(HandlerError::because("git", Reject::NOT_FOUND, why));
-        }
-        let folder = self.secrets.check(&self.root, found);
-        let folder = folder.map_err(|why| HandlerError::new("git", why.reject()))?;
-        Ok(ExportedRepository {
-            names: self.guarded_names(found, &folder),
-            folder,
-        })
-    }
-
-    /// Returns all names of a repository to check against guards. `found` is the repository's folder as
-    /// found, and `real` is the folder without links. Empty if no repository is guarded.
-    pub(super) fn guarded_names(&self, found: &[u8], real: &Path) -> Vec<Vec<u8>> {
-        let mut names: Vec<Vec<u8>> = Vec::new();
-        if !self.is_guarded {
-            return names;
-        }
-        for folder in [Some(found), self.root.below(real)].into_iter().flatten() {
-            let name = folder.strip_suffix(b"/.git").unwrap_or(folder);
-            // The name without `.git` also leads to the repository, unless a folder has the shorter name.
-            let short = name.strip_suffix(b".git");
-            let is_other = |short: &&[u8]| self.is(FileType::Directory, short) != Ok(false);
-            let short = short.filter(|short| !is_other(short));
-            for name in [Some(name), short].into_iter().flatten() {
-                if !names.iter().any(|known| known == name) {
-                    names.push(name.to_vec());
-                }
-            }
-        }
-        names
-    }
-
-    /// Returns the folder with the git files of a repository: the repository itself if bare, or else its
-    /// `.git` folder. A client may omit the extension `.git` of the name, as everywhere in git.
-    fn find(&self, name: &[u8]) -> Result<Vec<u8>, Reject> {
-        for (at, part) in parts(name) {
-            if part.is_empty() {
-                return Err(Reject::NOT_FOUND);
-            }
-            if part[0] == b'.' {
-                return Err(Reject::DOTFILE);
-            }
-            // A repository's files are its content, even if the files look like another repository.
-            if at > 0 {
-                let above = &name[..at - 1];
-                if !self.is(FileType::Directory, above)? || self.git_folder(above)?.is_some() {
-                    return Err(Reject::NOT_FOUND);
-                }
-            }
-        }
-        self.repository_at(name)?.ok_or(Reject::NOT_FOUND)
-    }
-
-    pub(super) fn git_folder(&self, name: &[u8]) -> Result<Option<Vec<u8>>, Reject> {
-        for folder in [[name, b"/.git"].concat(), name.to_vec()] {
-            let within = |part: &[u8]| [&folder, part].concat();
-            if self.is(FileType::RegularFile, &within(b"/HEAD"))?
-                && self.is(FileType::Directory, &within(b"/objects"))?
-                && self.is(FileType::Directory, &within(b"/refs"))?
-            {
-                return Ok(Some(folder));
-            }
-        }
-        Ok(None)
-    }
-
-    pub(super) fn is_marked(&self, folder: &[u8]) -> bool {
-        let mark = [folder, b"/git-daemon-export-ok"].concat();
-        self.root.open_handle(&mark).is_ok()
-    }
-
-    /// Returns true if `path` exists and has the file type `kind`.
-    pub(super) fn is(&self, kind: FileType, path: &[u8]) -> Result<bool, Reject> {
-        let seen = match self.root.open_handle(path) {
-            Ok(seen) => seen,
-            Err(FileError::NotFound) => return Ok(false),
-            Err(why) => return Err(why.reject()),
-        };
-        let status = fstat(&seen).map_err(|_| Reject::UNREADABLE)?;
-        Ok(FileType::from_raw_mode(status.st_mode) == kind)
-    }
-
     /// Returns the environment of the git process.
     fn variables(
         &self,
@@ -453,62 +299,6 @@ fn is_protocol(value: &[u8]) -> bool {
     value.len() <= limits::GIT_PROTOCOL_BYTES_MAX && value.iter().all(is_plain)
 }
 
-/// Returns the components of a path, each with its start offset.
-pub(super) fn parts(name: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    let mut at = 0;
-    name.split(|byte| *byte == b'/').map(move |part| {
-        let start = at;
-        at += part.len() + 1;
-        (start, part)
-    })
-}
-
-/// Returns true if `folder` looks like a repository, bare or not.
-pub fn is_repository(folder: &Path) -> bool {
-    [folder.join(".git"), folder.to_owned()]
-        .iter()
-        .any(|it| it.join("HEAD").is_file() && it.join("objects").is_dir())
-}
-
-/// Returns the path of git, or the problem and advice to fix the problem.
-pub fn find_git() -> Result<PathBuf, (String, &'static str)> {
-    let path = search_path();
-    let mut programs = std::env::split_paths(&path).map(|folder| folder.join("git"));
-    programs.find(|file| file.is_file()).ok_or_else(|| {
-        let what = format!("there is no program `git` in {}", path.to_string_lossy());
-        (what, "install it: apt-get install git")
-    })
-}
-
-/// Returns the path of `git-http-backend`, or the problem and advice to fix the problem. Runs git, which
-/// takes a moment.
-pub fn find_http_backend() -> Result<PathBuf, (String, &'static str)> {
-    let path = search_path();
-    let git = find_git()?;
-    let said = Command::new(&git)
-        .arg("--exec-path")
-        .env_clear()
-        .env("PATH", &path)
-        .output();
-    let said = said.map_err(|error| {
-        let what = format!("{} can't be run: {error}", git.display());
-        (what, "install it anew: apt-get install --reinstall git")
-    })?;
-    let folder = said.stdout.trim_ascii().to_vec();
-    let folder = PathBuf::from(std::ffi::OsString::from_vec(folder));
-    let backend = folder.join("git-http-backend");
-    match backend.is_absolute() && backend.is_file() {
-        true => Ok(backend),
-        false => {
-            let what = format!("git has no http-backend: {}", backend.display());
-            Err((
-                what,
-                "install it: git, or git-daemon where that is a package of its own",
-            ))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -552,13 +342,6 @@ mod tests {
         ] {
             assert_eq!(read(method, path, query), Err(reject), "{path} {query:?}");
         }
-    }
-
-    #[test]
-    fn parts_and_where_they_begin() {
-        let all: Vec<_> = parts(b"a/bc//d").collect();
-        assert_eq!(all, [(0, &b"a"[..]), (2, b"bc"), (5, b""), (6, b"d")]);
-        assert_eq!(parts(b"").collect::<Vec<_>>(), [(0, &b""[..])]);
     }
 
     #[test]

@@ -4,3 +4,5 @@ pub mod sandbox_repository;
 pub mod browse;
 pub mod http;
 pub mod post_receive;
+pub mod program;
+pub mod repository;

@@ -4,8 +4,8 @@
 use crate::base::admission::CallSlot;
 use crate::base::task::spawn_local_with_timeout;
 use crate::handler::call::body::budget::BodyReservation;
-use crate::handler::call::body::rate::RatedBody;
-use crate::handler::call::request::{RequestBody, ScriptLocation, ScriptRequest};
+use crate::handler::call::body::request_body::{BodyReader, RequestBody};
+use crate::handler::call::request::{ScriptLocation, ScriptRequest};
 use crate::handler::call::script_call::{
     BODY_LOST, CallLimits, ScriptCall, Transport, TransportEnd, split_request,
 };
@@ -105,7 +105,7 @@ async fn run(
             transaction.conn = Some(settings.connect(&request).await?);
         }
         let call = ScriptCall::new(transaction, &request, settings.bounds.clone());
-        match call.answer(local.inside.clone()).await {
+        match call.answer(local.subrequests.clone()).await {
             // The backend closed the connection, perhaps before the request was sent.
             Err(error) if error.retry && may_retry => settings.backend.record_lost(),
             other => return other,
@@ -182,7 +182,7 @@ struct BackendTransaction {
     out: Vec<u8>,
     out_at: usize,
     /// Rest of the request's body.
-    reader: Option<RatedBody>,
+    reader: Option<BodyReader>,
     chunk: Vec<u8>,
     /// Reservation of the body's first part, while `out` holds the part.
     reservation: Option<BodyReservation>,
@@ -209,8 +209,8 @@ impl BackendTransaction {
         keep: ReusePolicy,
     ) -> BackendTransaction {
         let has_no_body = body.is_none();
-        let (ahead, reservation, rest) = match body {
-            Some(body) => (body.ahead, body.share, body.rest),
+        let (chunk, reservation, rest) = match body {
+            Some(body) => (body.first_part, body.reservation, body.rest),
             None => (Vec::new(), None, None),
         };
         let mut transaction = BackendTransaction {
@@ -230,8 +230,8 @@ impl BackendTransaction {
             may_be_unread: false,
             out: head,
             out_at: 0,
-            reader: rest.map(|rest| RatedBody::new(rest, settings.bounds.patience)),
-            chunk: ahead,
+            reader: rest.map(|rest| BodyReader::new(rest, settings.bounds.patience)),
+            chunk,
             reservation,
             is_input_complete: false,
             input: vec![0; limits::PROGRAM_BUFFER_BYTES_INITIAL],
@@ -430,7 +430,7 @@ impl Transport for BackendTransaction {
                 // The connection is closed, so that the backend never takes a partial body for a complete
                 // body.
                 Poll::Ready(Err(_)) => {
-                    self.is_body_lost = reader.is_kept();
+                    self.is_body_lost = reader.is_spooled();
                     self.conn = None;
                     self.stop_sending();
                 }
@@ -440,11 +440,11 @@ impl Transport for BackendTransaction {
     }
 
     fn waits_for_client(&self) -> bool {
-        self.reader.as_ref().is_some_and(RatedBody::is_awaited)
+        self.reader.as_ref().is_some_and(BodyReader::is_awaited)
     }
 
     fn is_stalled_by_client(&mut self) -> bool {
-        self.reader.as_ref().is_some_and(RatedBody::is_dripping)
+        self.reader.as_ref().is_some_and(BodyReader::is_too_slow)
             && self.slot.as_mut().is_some_and(CallSlot::give_way)
     }
 

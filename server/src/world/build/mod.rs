@@ -9,14 +9,16 @@ use crate::base::log::{AccessLogFormat, LogDestination, Sink, Sinks};
 use crate::cache::{CacheLayer, PageCache, PageCacheRule};
 use crate::config::{self, Config, LogFormat, LogTarget, OperatorError, PlainHttp, Spanned};
 use crate::handler::Handler;
+use crate::handler::call::body::request_body::SpoolLimit;
 use crate::handler::call::process::ProcessRunner;
-use crate::handler::call::request::SpoolLimit;
 use crate::handler::call::script_call::CallLimits;
-use crate::handler::git::browse::handler::BrowseSettings;
+use crate::handler::git::browse::handler::BrowseHandler;
 use crate::handler::git::browse::limiter::BrowseLimiter;
-use crate::handler::git::http;
+use crate::handler::git::browse::settings::BrowseSettings;
 use crate::handler::git::http::GitHttpHandler;
 use crate::handler::git::post_receive::PushNotifier;
+use crate::handler::git::program::{find_git, find_http_backend};
+use crate::handler::git::repository::GitSettings;
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::backend::{BackendHandler, BackendProtocol, BackendSettings};
 use crate::handler::script::cgi;
@@ -600,16 +602,21 @@ impl HostBuilder<'_> {
         }))
     }
 
-    fn git(&self, git: &config::GitConfig, prefix: &[u8]) -> Result<GitHttpHandler, OperatorError> {
+    /// Returns the settings of a git route.
+    fn git(
+        &self,
+        git: &config::GitConfig,
+        prefix: &[u8],
+    ) -> Result<Arc<GitSettings>, OperatorError> {
         let folder = &git.folder;
         let point = |what: String, help| self.config.point(folder.span(), what, help);
         let root = SiteRoot::open(folder.get_ref(), self.symlinks(), None).map_err(|error| {
             let what = format!("{}: {error}", folder.get_ref().display());
             point(what, "a folder that the server may enter")
         })?;
-        let program = http::find_http_backend().map_err(|(what, help)| point(what, help))?;
+        let program = find_http_backend().map_err(|(what, help)| point(what, help))?;
         let seconds = self.config.server.limits.git_seconds;
-        Ok(GitHttpHandler::new(http::GitSettings {
+        Ok(Arc::new(GitSettings {
             programs: Arc::clone(&self.supplies.programs),
             // A pack can be as large as its repository, and the transfer takes as long as the client's line
             // needs.
@@ -642,22 +649,24 @@ impl HostBuilder<'_> {
         route: &config::RouteConfig,
         prefix: &[u8],
     ) -> Result<RouteTarget, OperatorError> {
-        let exchanges = self.git(git, prefix)?;
+        let settings = self.git(git, prefix)?;
+        let exchanges = GitHttpHandler::new(Arc::clone(&settings));
         if !git.pages {
             return Ok(self.live(exchanges, route));
         }
-        let program = http::find_git();
+        let program = find_git();
         let program =
             program.map_err(|(what, help)| self.config.point(git.folder.span(), what, help))?;
         let server = &self.config.server;
-        let pages = exchanges.pages(BrowseSettings {
-            readers: Arc::clone(&self.supplies.readers),
+        let browse = BrowseSettings {
+            limiter: Arc::clone(&self.supplies.readers),
             git: program,
-            bare: crate::handler::git::sandbox_repository::home(server.state.get_ref()),
+            sandbox: crate::handler::git::sandbox_repository::home(server.state.get_ref()),
             is_private: self.is_guarded(prefix),
             heavy_per_minute: server.limits.git_heavy_per_minute,
             pages_per_minute: server.limits.git_pages_per_minute,
-        });
+        };
+        let pages = BrowseHandler::new(settings, browse);
         let pages = RouteHandler::new(Arc::new(pages), &self.headers);
         let cached = self.stage(route, PAGES_RULE).wrap(pages);
         Ok(RouteTarget::Git {
@@ -693,7 +702,7 @@ impl HostBuilder<'_> {
             patience: Duration::ZERO,
             gathered: Arc::clone(self.supplies.programs.gathered()),
             room: Some(SpoolLimit {
-                spools: Arc::clone(self.supplies.programs.spools()),
+                spool: Arc::clone(self.supplies.programs.spools()),
                 bytes_max: limits.spooled_bytes,
             }),
             lag: self.lag.clone(),

@@ -18,7 +18,7 @@ pub struct BodyReservation {
 
 impl BodyBudget {
     /// Makes an empty reservation.
-    pub fn share(self: &Arc<Self>) -> BodyReservation {
+    pub fn reservation(self: &Arc<Self>) -> BodyReservation {
         BodyReservation {
             all: Arc::clone(self),
             bytes: 0,
@@ -56,9 +56,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_for_so_much_and_it_is_given_back() {
+    fn reservations_are_limited_and_freed() {
         let all = Arc::new(BodyBudget::default());
-        let (mut one, mut other) = (all.share(), all.share());
+        let (mut one, mut other) = (all.reservation(), all.reservation());
         assert!(one.grow(BODY_BUDGET_BYTES_MAX - 1));
         assert!(!other.grow(2));
         assert!(other.grow(1));

@@ -11,8 +11,8 @@
 use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
 use crate::base::sys;
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
-use crate::handler::call::body::rate::RatedBody;
-use crate::handler::call::request::{BodyError, BodyRest};
+use crate::handler::call::body::error::BodyError;
+use crate::handler::call::body::rate::RatedPipe;
 use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader};
 use crate::limits::{
     BODY_BUFFER_BYTES, SPOOL_PEER_PARTS, SPOOL_QUEUE_MAX, SPOOL_THREADS, SPOOLS_MAX,
@@ -85,7 +85,7 @@ impl BodySpool {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten();
         for entry in entries.filter_map(Result::ok) {
             let name = entry.file_name();
-            if name.as_encoded_bytes().starts_with(NAMED.as_bytes()) {
+            if name.as_encoded_bytes().starts_with(NAME_PREFIX.as_bytes()) {
                 // Without the permission, the first body fails too and reports the reason.
                 let _ = std::fs::remove_file(entry.path());
             }
@@ -99,7 +99,7 @@ impl BodySpool {
 
     /// Spools a body of the client `peer` to its end. The bytes of `ahead` have arrived already. All bodies
     /// together may have `bytes_max` bytes.
-    pub async fn keep(
+    pub(crate) async fn store(
         self: &Arc<Self>,
         peer: IpAddr,
         body: PipeReader,
@@ -109,11 +109,11 @@ impl BodySpool {
         let mut place = SpoolSlot::enter(self, peer).ok_or(BodyError::SpoolFull)?;
         let spools = Arc::clone(self);
         let open = move |file: &mut Option<File>| {
-            *file = Some(unnamed(&spools.folder)?);
+            *file = Some(open_unnamed(&spools.folder)?);
             Ok(())
         };
         place.run(open).await?;
-        let mut body = RatedBody::new(BodyRest::Coming(body), Duration::ZERO);
+        let mut body = RatedPipe::new(body, Duration::ZERO);
         let (mut part, mut length) = (ahead, 0);
         let mut is_all = false;
         loop {
@@ -179,7 +179,7 @@ impl BodySpool {
 /// Fills `part` with as many bytes as are written at once. Returns true with the last bytes of the body.
 /// When the spool is full, a client that sends next to nothing is refused to make room.
 fn fill(
-    body: &mut RatedBody,
+    body: &mut RatedPipe,
     part: &mut Vec<u8>,
     place: &SpoolSlot,
     bytes_max: u64,
@@ -189,7 +189,7 @@ fn fill(
         let left = BODY_BUFFER_BYTES - part.len();
         let taken = body.poll_take(cx, part, left);
         if taken.is_pending()
-            && body.is_dripping()
+            && body.is_too_slow()
             && place.held.spools.is_full(place.held.peer, bytes_max)
         {
             return Poll::Ready(Err(BodyError::TooSlow));
@@ -204,24 +204,24 @@ fn fill(
 }
 
 /// Opens a file without a name in `folder`.
-fn unnamed(folder: &Path) -> io::Result<File> {
+fn open_unnamed(folder: &Path) -> io::Result<File> {
     let own = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::openat(CWD, folder, flags | OFlags::TMPFILE, own) {
         // Some network and stacked file systems lack O_TMPFILE, and older kernels treat the call as an
         // attempt to open a directory for writing.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => named(folder),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => open_named(folder),
         made => Ok(made?.into()),
     }
 }
 
 /// Creates a named file and removes the name at once, for file systems without O_TMPFILE. The name is
 /// random, since another server may use the folder.
-fn named(folder: &Path) -> io::Result<File> {
+fn open_named(folder: &Path) -> io::Result<File> {
     let own = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
     let random = RandomState::new().build_hasher().finish();
-    let name = folder.join(format!("{NAMED}{random:016x}"));
+    let name = folder.join(format!("{NAME_PREFIX}{random:016x}"));
     let made = rustix::fs::openat(CWD, &name, flags, own)?;
     match std::fs::remove_file(&name) {
         // NotFound: another starting server has removed the file in its sweep.
@@ -230,7 +230,7 @@ fn named(folder: &Path) -> io::Result<File> {
     }
 }
 
-const NAMED: &str = ".body.";
+const NAME_PREFIX: &str = ".body.";
 
 impl SpooledBody {
     /// Returns the length of the body in bytes.
@@ -459,12 +459,12 @@ mod tests {
     }
 
     #[test]
-    fn a_body_comes_back_as_it_was_and_leaves_nothing() {
+    fn a_body_is_read_back_unchanged_and_its_space_is_freed() {
         let (folder, spools) = spools();
         let bytes: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
         for ahead in [0, 1, 70_000, bytes.len()] {
             let rest = body(&bytes[ahead..]);
-            let kept = spools.keep(ONE, rest, bytes[..ahead].to_vec(), u64::MAX);
+            let kept = spools.store(ONE, rest, bytes[..ahead].to_vec(), u64::MAX);
             let spooled = wait(kept).ok().unwrap();
             assert_eq!(spooled.length(), bytes.len() as u64);
             assert_eq!(spools.bytes(), bytes.len() as u64);
@@ -477,16 +477,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_by_the_pool_is_the_same() {
+    fn a_body_is_read_back_by_the_thread_pool() {
         let (_folder, spools) = spools();
-        let kept = spools.keep(ONE, body(b"lo"), b"hel".to_vec(), 20);
+        let kept = spools.store(ONE, body(b"lo"), b"hel".to_vec(), 20);
         let mut spooled = wait(kept).ok().unwrap();
         spooled.reading = Some(spooled.read_later(4));
         assert_eq!(read(spooled), b"hello");
     }
 
     #[test]
-    fn there_is_room_for_so_much_and_for_so_many() {
+    fn bytes_and_bodies_are_limited_in_total_and_for_each_client() {
         let (_folder, spools) = spools();
         let peers = [
             "127.0.0.1",
@@ -496,7 +496,7 @@ mod tests {
             "127.0.0.5",
         ];
         let peers = peers.map(|peer| peer.parse().unwrap());
-        let kept = |peer, bytes: &[u8]| wait(spools.keep(peer, body(bytes), Vec::new(), 400));
+        let kept = |peer, bytes: &[u8]| wait(spools.store(peer, body(bytes), Vec::new(), 400));
         let first = kept(peers[0], &[b'x'; 60]).ok().unwrap();
         assert_eq!(
             kept(peers[0], &[b'x'; 41]).err(),
@@ -527,16 +527,16 @@ mod tests {
     }
 
     #[test]
-    fn half_a_body_is_none_and_a_folder_that_is_missing_is_told() {
+    fn a_broken_body_and_a_missing_folder_are_errors() {
         let (folder, spools) = spools();
         let (writer, reader) = pipe(10);
         drop(writer);
-        let kept = wait(spools.keep(ONE, reader, b"ab".to_vec(), 100));
+        let kept = wait(spools.store(ONE, reader, b"ab".to_vec(), 100));
         assert_eq!(kept.err(), Some(BodyError::Broken));
         let spools = Arc::new(BodySpool::new(&folder.path().join("gone"), &Arc::default()));
-        let kept = wait(spools.keep(ONE, body(b"a"), Vec::new(), 100));
+        let kept = wait(spools.store(ONE, body(b"a"), Vec::new(), 100));
         let Some(BodyError::DiskFailed(why)) = kept.err() else {
-            panic!("no word of the disk");
+            panic!("expected an error of the disk");
         };
         assert!(
             why.contains("gone until it is whole: No such file"),
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn who_drips_makes_room_once_there_is_none() {
+    fn a_slow_client_is_refused_when_the_spool_is_full() {
         let (_folder, spools) = spools();
         let (_one, slow) = pipe(10);
         let (_two, other) = pipe(10);
@@ -557,8 +557,8 @@ mod tests {
         let all: Vec<_> = (1..most).map(|_| SpoolSlot::enter(&spools, ONE)).collect();
         let two = [127, 0, 0, 2].into();
         wait(async {
-            let mut other = Box::pin(spools.keep(two, other, b"ab".to_vec(), 1 << 20));
-            let mut slow = Box::pin(spools.keep(ONE, slow, b"ab".to_vec(), 1 << 20));
+            let mut other = Box::pin(spools.store(two, other, b"ab".to_vec(), 1 << 20));
+            let mut slow = Box::pin(spools.store(ONE, slow, b"ab".to_vec(), 1 << 20));
             let ended = poll_fn(|cx| {
                 assert!(other.as_mut().poll(cx).is_pending());
                 slow.as_mut().poll(cx)
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn where_files_have_names_none_is_left() {
+    fn named_files_leave_no_name() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join(".body.0123456789abcdef");
         std::fs::write(&name, "left behind").unwrap();
@@ -580,7 +580,7 @@ mod tests {
         assert_eq!(names(), 2);
         spools.remove_leftovers();
         assert_eq!(names(), 1);
-        let files: Vec<File> = (0..3).map(|_| named(folder.path()).unwrap()).collect();
+        let files: Vec<File> = (0..3).map(|_| open_named(folder.path()).unwrap()).collect();
         assert_eq!(names(), 1);
         for mut file in files {
             file.write_all(b"whole").unwrap();

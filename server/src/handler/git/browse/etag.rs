@@ -1,8 +1,8 @@
 //! Validation of pages: ETag and Cache-Control fields, and responses to conditional requests.
 
 use crate::base::digest::{Digest, hex};
-use crate::handler::git::browse::handler::BrowseSettings;
 use crate::handler::git::browse::render::html::STYLE;
+use crate::handler::git::browse::settings::BrowseSettings;
 use crate::handler::{Request, Response, ResponseBody};
 use crate::wire::fields::{Fields, items};
 use crate::wire::response_fields::ResponseFields;

@@ -18,7 +18,7 @@ pub fn pages(bytes: &[u8]) {
     let Some(id) = ObjectId::parse(b"0123456789abcdef0123456789abcdef01234567") else {
         return;
     };
-    let place = PageLocation {
+    let location = PageLocation {
         prefix: bytes[..cut].to_vec(),
         name: bytes.to_vec(),
         head: Some(bytes.to_vec()),
@@ -32,16 +32,16 @@ pub fn pages(bytes: &[u8]) {
     let entries = said::entries(bytes);
     said::parse_batch_check(bytes);
     said::contents(bytes);
-    let text = readme::rendered(&place, &id, "README", bytes);
-    let markdown = readme::rendered(&place, &id, "README.md", bytes);
+    let text = readme::rendered(&location, &id, "README", bytes);
+    let markdown = readme::rendered(&location, &id, "README.md", bytes);
     let log = LogPage {
-        place: &place,
+        location: &location,
         path: bytes,
         offset: 50,
         commits: &commits,
     };
     let summary = SummaryPage {
-        place: &place,
+        location: &location,
         refs: &all_refs,
         commits: &commits,
         readme: Some(markdown),
@@ -54,18 +54,18 @@ pub fn pages(bytes: &[u8]) {
     };
     let mut made = vec![
         summary.page(),
-        about(&place, Some(text)),
-        refs(&place, &all_refs, false),
+        about(&location, Some(text)),
+        refs(&location, &all_refs, false),
         log.page(),
-        atom(&place, bytes, &commits),
-        tree::folder(&place, &bytes[..cut], &entries, true),
-        diff::between(&place, &id, &id, bytes, &difference),
+        atom(&location, bytes, &commits),
+        tree::folder(&location, &bytes[..cut], &entries, true),
+        diff::between(&location, &id, &id, bytes, &difference),
     ];
     for entry in &entries {
-        made.push(tree::file(&place, entry, bytes, false));
+        made.push(tree::file(&location, entry, bytes, false));
     }
     if let Some(commit) = said::commit(bytes) {
-        made.push(diff::commit(&place, &commit, &difference));
+        made.push(diff::commit(&location, &commit, &difference));
     }
     for page in &made {
         is_harmless(page);

@@ -4,7 +4,7 @@
 use crate::base::heap_sort::sort_by;
 use crate::handler::HandlerError;
 use crate::handler::git::browse::url::{ObjectId, is_ref_name};
-use crate::handler::git::http::{GitSettings, parts};
+use crate::handler::git::repository::{GitSettings, parts};
 use crate::limits::{
     GIT_CONFIG_BYTES_MAX, GIT_DESCRIPTION_BYTES_MAX, GIT_LIST_DEPTH_MAX, GIT_LIST_NAMES_MAX,
     GIT_LIST_REPOSITORIES_MAX, GIT_REF_BYTES_MAX,
@@ -131,21 +131,6 @@ impl GitSettings {
             }
         }
         Ok(PathLookup::SlashOf(path.to_vec()))
-    }
-
-    /// Returns git's own directory of the repository with the given name.
-    pub(in crate::handler::git) fn repository_at(
-        &self,
-        name: &[u8],
-    ) -> Result<Option<Vec<u8>>, Reject> {
-        if let Some(folder) = self.git_folder(name)? {
-            return Ok(Some(folder));
-        }
-        // A folder of repositories takes precedence over a repository with the same name plus `.git`.
-        match self.is(FileType::Directory, name)? {
-            true => Ok(None),
-            false => self.git_folder(&[name, b".git"].concat()),
-        }
     }
 
     /// Reads at most `bytes_max` bytes from the beginning of a file.

@@ -13,3 +13,4 @@ pub(in crate::handler::git) mod parse;
 pub(in crate::handler::git) mod response;
 pub(in crate::handler::git) mod etag;
 pub(in crate::handler::git) mod url;
+pub mod settings;

@@ -1,9 +1,10 @@
 //! Pages of changes: a commit, and the difference of two commits.
 
-use crate::handler::git::browse::page_location::{PageLocation, Tab};
+use crate::handler::git::browse::page_location::PageLocation;
 use crate::handler::git::browse::parse::{
     CommitDetails, FileDiff, NumstatEntry, diff, parse_numstat,
 };
+use crate::handler::git::browse::render::frame::Tab;
 use crate::handler::git::browse::render::history::framed;
 use crate::handler::git::browse::render::html::Html;
 use crate::handler::git::browse::url::ObjectId;
@@ -24,7 +25,7 @@ pub struct DiffOutput<'d> {
 
 /// Renders a commit with its changes.
 pub fn commit(
-    place: &PageLocation,
+    location: &PageLocation,
     commit: &CommitDetails<'_>,
     difference: &DiffOutput<'_>,
 ) -> String {
@@ -38,18 +39,18 @@ pub fn commit(
             .text(rest.trim_ascii())
             .markup("</pre>\n");
     }
-    push_facts(place, commit, &mut page);
+    push_facts(location, commit, &mut page);
     push_patch(
-        place,
+        location,
         &commit.id,
         commit.parents.first(),
         difference,
         &mut page,
     );
-    framed(place, Tab::Commit, subject, true, &page)
+    framed(location, Tab::Commit, subject, true, &page)
 }
 
-fn push_facts(place: &PageLocation, commit: &CommitDetails<'_>, page: &mut Html) {
+fn push_facts(location: &PageLocation, commit: &CommitDetails<'_>, page: &mut Html) {
     let id = commit.id.digits();
     page.markup("<dl class=facts>");
     let mut who = |role: &str, [name, address, date]: [&[u8]; 3]| {
@@ -70,38 +71,38 @@ fn push_facts(place: &PageLocation, commit: &CommitDetails<'_>, page: &mut Html)
         .text(id)
         .markup("</dd>");
     for parent in &commit.parents {
-        let url = place.url("commit", b"", &[("id", parent.digits())]);
+        let url = location.url("commit", b"", &[("id", parent.digits())]);
         page.markup("<dt>Parent</dt><dd><span class=id>")
             .heavy_link(&url, parent.digits());
         page.markup("</span>");
         // The diff against a single parent is part of the page.
         if commit.parents.len() > 1 {
             let between = [("id", id), ("id2", parent.digits())];
-            let url = place.plain_url("diff", b"", &between);
+            let url = location.plain_url("diff", b"", &between);
             page.markup(" <span class=soft>· ")
                 .heavy_link(&url, "diff")
                 .markup("</span>");
         }
         page.markup("</dd>");
     }
-    let archive = [place.short_name(), b"-", id.as_bytes(), b".tar.gz"].concat();
+    let archive = [location.short_name(), b"-", id.as_bytes(), b".tar.gz"].concat();
     page.markup("<dt>Files</dt><dd>")
-        .link(&place.url("tree", b"", &[("id", id)]), "all files");
+        .link(&location.url("tree", b"", &[("id", id)]), "all files");
     page.markup(" · ")
-        .heavy_link(&place.plain_url("snapshot", &archive, &[]), "tar.gz");
+        .heavy_link(&location.plain_url("snapshot", &archive, &[]), "tar.gz");
     page.markup("</dd></dl>\n");
 }
 
 /// Renders the difference between two commits.
 pub fn between(
-    place: &PageLocation,
+    location: &PageLocation,
     from: &ObjectId,
     to: &ObjectId,
     path: &[u8],
     difference: &DiffOutput<'_>,
 ) -> String {
     let mut page = Html::default();
-    let url = |id: &ObjectId| place.plain_url("commit", b"", &[("id", id.digits())]);
+    let url = |id: &ObjectId| location.plain_url("commit", b"", &[("id", id.digits())]);
     page.markup("<h1>Difference</h1>\n<dl class=facts><dt>From</dt><dd class=id>");
     page.heavy_link(&url(from), from.digits())
         .markup("</dd><dt>To</dt><dd class=id>");
@@ -112,12 +113,12 @@ pub fn between(
             .markup("</code></dd>");
     }
     page.markup("</dl>\n");
-    push_patch(place, to, Some(from), difference, &mut page);
-    framed(place, Tab::Commit, b"difference", true, &page)
+    push_patch(location, to, Some(from), difference, &mut page);
+    framed(location, Tab::Commit, b"difference", true, &page)
 }
 
 fn push_patch(
-    place: &PageLocation,
+    location: &PageLocation,
     after: &ObjectId,
     before: Option<&ObjectId>,
     difference: &DiffOutput<'_>,
@@ -152,7 +153,7 @@ fn push_patch(
             .markup("><h3><code>");
         match name.contains(&b'\\') {
             true => sections.text(name),
-            false => sections.link(&place.url("tree", name, &[("id", id.digits())]), name),
+            false => sections.link(&location.url("tree", name, &[("id", id.digits())]), name),
         };
         sections.markup("</code>");
         push_stat(all.rows[nth].lines, &mut sections);
