@@ -5,14 +5,14 @@
 //! future, or either end of a pipe, ends the work of the call. Handlers are independent of one another and
 //! of the HTTP version of the connection.
 
-pub mod pipe;
+pub(crate) mod pipe;
 mod operator_fields;
-pub mod route_handler;
+pub(crate) mod route_handler;
 #[cfg(feature = "test-handlers")]
-pub mod test_handler;
+pub(crate) mod test_handler;
 pub mod git;
 pub mod call;
-pub mod script;
+pub(crate) mod script;
 
 use crate::base::admission::AdmissionRefused;
 use crate::wire::fields::Fields;
@@ -29,7 +29,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 /// A future that stays on its worker.
-pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+pub(crate) type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Handler of live requests. All workers share a handler, while each call runs on one worker.
 pub trait Handler: Send + Sync {
@@ -128,7 +128,7 @@ impl AccessCheck {
 
 /// Checks paths against the guards of the site. All guards must allow the access. Returns the authenticated
 /// user. A request without access to the server is refused for every path.
-pub async fn check_access(
+pub(crate) async fn check_access(
     request: &Request,
     paths: Vec<Vec<u8>>,
 ) -> Result<Option<String>, HandlerError> {

@@ -27,7 +27,7 @@ pub enum PipeRead {
 }
 
 /// Makes a pipe that holds at most `capacity` bytes.
-pub fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
+pub(crate) fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
     let shared = Rc::new(RefCell::new(PipeState {
         bytes: VecDeque::new(),
         capacity,
@@ -50,7 +50,7 @@ pub fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
 }
 
 /// Writing end of a pipe.
-pub struct PipeWriter {
+pub(crate) struct PipeWriter {
     shared: Rc<RefCell<PipeState>>,
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Kind of test handler.
 #[derive(Clone, Debug)]
-pub enum TestHandler {
+pub(crate) enum TestHandler {
     /// Returns the request's body as the body arrives.
     Echo,
     /// Sends `?lines=N` lines with pauses of `pause_ms=M` milliseconds. The defaults are 10 lines and 100
@@ -47,7 +47,7 @@ pub enum TestHandler {
 /// - `open` leaves the length unspecified.
 /// - `revalidates` answers 304 to a client with the response's ETag.
 #[derive(Default, Debug)]
-pub struct TestPages {
+pub(crate) struct TestPages {
     calls: Mutex<HashMap<Vec<u8>, u64>>,
     gates: Mutex<HashSet<String>>,
 }

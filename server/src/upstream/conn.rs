@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// A connection without a call in progress.
-pub struct IdleConn {
+pub(crate) struct IdleConn {
     binding: RuntimeBinding,
     pub(crate) history: ConnHistory,
 }
@@ -34,7 +34,7 @@ pub(crate) struct ConnHistory {
 }
 
 /// A connection with a call in progress.
-pub struct Conn {
+pub(crate) struct Conn {
     fd: AsyncFd<Arc<OwnedFd>>,
     /// The request has been sent in full and only reading remains, so the kernel watches for a single
     /// event.

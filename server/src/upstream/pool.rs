@@ -37,7 +37,7 @@ impl Backends {
 
     /// Returns the backend at `address`, and creates a missing backend with the policy `keep`. An existing
     /// backend keeps its policy until [`Backend::set_reuse_policy`] is called.
-    pub fn at(&self, address: &BackendAddress, keep: ReusePolicy) -> Arc<Backend> {
+    pub(crate) fn at(&self, address: &BackendAddress, keep: ReusePolicy) -> Arc<Backend> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(_, backend)| backend.strong_count() > 0);
         let known = all
@@ -82,7 +82,7 @@ pub enum ReusePolicy {
 impl ReusePolicy {
     /// Converts the configured number of connections: 0 means [`ReusePolicy::Never`], and no number means
     /// [`ReusePolicy::Handover`].
-    pub fn from_config(max: Option<usize>) -> ReusePolicy {
+    pub(crate) fn from_config(max: Option<usize>) -> ReusePolicy {
         match max {
             None => ReusePolicy::Handover,
             Some(0) => ReusePolicy::Never,
@@ -135,7 +135,7 @@ struct PooledConn {
 impl Backend {
     /// Changes the policy for connections. Calls in progress are not affected. Excess idle connections are
     /// closed.
-    pub fn set_reuse_policy(&self, keep: ReusePolicy) {
+    pub(crate) fn set_reuse_policy(&self, keep: ReusePolicy) {
         let mut pool = self.lock();
         if std::mem::replace(&mut pool.keep, keep) == keep {
             return;
@@ -152,7 +152,7 @@ impl Backend {
 
     /// Waits for a connection slot for a call of `client`, in a queue of at most `queue_max` calls. While
     /// the number of slots is temporarily reduced, the queue is longer by the number of missing slots.
-    pub fn enter(
+    pub(crate) fn enter(
         &self,
         client: ClientNetwork,
         queue_max: usize,
@@ -163,7 +163,7 @@ impl Backend {
 
     /// Returns the policy for the connection of a new request. `may_retry` means that the request may be
     /// sent twice.
-    pub fn reuse_policy_for(&self, may_retry: bool) -> ReusePolicy {
+    pub(crate) fn reuse_policy_for(&self, may_retry: bool) -> ReusePolicy {
         let pool = self.lock();
         // For TCP the kernel cannot report whether the peer has read the request.
         let can_hand_over = may_retry && matches!(self.address, BackendAddress::Unix(_));
@@ -181,7 +181,7 @@ impl Backend {
     /// Takes an idle connection for a request with the policy `keep`, as returned by
     /// [`Backend::reuse_policy_for`]. A kept connection is first checked for being open. A closed
     /// handed-over connection shows only when the request is sent; the request may then be sent again.
-    pub fn take_idle(&self, keep: ReusePolicy) -> Option<IdleConn> {
+    pub(crate) fn take_idle(&self, keep: ReusePolicy) -> Option<IdleConn> {
         let mut pool = self.lock();
         let mut last = pool.idle.pop()?;
         if !keep.is_compatible_with(pool.keep) {
@@ -207,7 +207,7 @@ impl Backend {
 
     /// Opens a connection without waiting, if possible. Connecting to a Unix socket mostly succeeds at
     /// once.
-    pub fn connect_now(&self) -> Option<IdleConn> {
+    pub(crate) fn connect_now(&self) -> Option<IdleConn> {
         if !matches!(self.address, BackendAddress::Unix(_)) {
             return None;
         }
@@ -216,7 +216,7 @@ impl Backend {
     }
 
     /// Records a request sent on a connection that may be handed over later.
-    pub fn record_sent(self: &Arc<Self>, conn: &Conn) {
+    pub(crate) fn record_sent(self: &Arc<Self>, conn: &Conn) {
         let mut pool = self.lock();
         let is_reused = conn.has_answered();
         pool.handover
@@ -225,14 +225,14 @@ impl Backend {
     }
 
     /// Returns true if the backend may not have read the request on the ended connection.
-    pub fn may_be_unread(&self, conn: &Conn) -> bool {
+    pub(crate) fn may_be_unread(&self, conn: &Conn) -> bool {
         self.lock().handover.may_be_unread(conn.fd())
     }
 
     /// Returns a connection without a call in progress to the pool, if the current policy and the policy
     /// `keep` at the arrival of the request allow reuse. After a change of policy, other calls may wait for
     /// the connection's process in the queue of the backend.
-    pub fn put_idle(self: &Arc<Self>, conn: Conn, keep: ReusePolicy) {
+    pub(crate) fn put_idle(self: &Arc<Self>, conn: Conn, keep: ReusePolicy) {
         let conn = conn.into_idle();
         let now = Instant::now();
         let mut pool = self.lock();
@@ -272,13 +272,13 @@ impl Backend {
 
     /// Excludes the backend from reuse for a long pause, after the backend answered a request other than
     /// the last request on a connection.
-    pub fn mark_unfit_for_reuse(&self) {
+    pub(crate) fn mark_unfit_for_reuse(&self) {
         self.lock().handover.pause_for_long(Instant::now());
         self.slots.widen();
     }
 
     /// Records that the backend closed a connection meant for reuse.
-    pub fn record_lost(&self) {
+    pub(crate) fn record_lost(&self) {
         let mut pool = self.lock();
         let is_handover = pool.keep == ReusePolicy::Handover;
         if is_handover && pool.handover.record_lost(Instant::now()) {
@@ -294,7 +294,7 @@ impl Backend {
 
     /// Opens a connection. While the backend is restarting, the call waits briefly and tries again. Errors:
     /// `WouldBlock` means that the backend's queue is full.
-    pub async fn connect(&self) -> io::Result<Conn> {
+    pub(crate) async fn connect(&self) -> io::Result<Conn> {
         let timeout = Duration::from_secs(BACKEND_CONNECT_SECONDS);
         let mut attempts = 0;
         loop {

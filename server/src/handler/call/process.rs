@@ -52,7 +52,7 @@ pub struct ProcessRunner {
 }
 
 /// File, arguments, environment and limits of a program.
-pub struct ProcessSpec {
+pub(crate) struct ProcessSpec {
     /// Absolute path of the executable.
     pub file: CString,
     /// Program name and arguments, each followed by a NUL.
@@ -85,22 +85,22 @@ impl ProcessRunner {
     }
 
     /// Sets the number of places to `max`.
-    pub fn resize(&self, max: usize) {
+    pub(crate) fn resize(&self, max: usize) {
         self.slots.resize(max);
     }
 
     /// Returns the budget for buffered beginnings of bodies, which backends use too.
-    pub fn gathered(&self) -> &Arc<BodyBudget> {
+    pub(crate) fn gathered(&self) -> &Arc<BodyBudget> {
         &self.gathered
     }
 
     /// Returns the spool for bodies of unknown length, which backends use too.
-    pub fn spools(&self) -> &Arc<BodySpool> {
+    pub(crate) fn spools(&self) -> &Arc<BodySpool> {
         &self.spools
     }
 
     /// Ends all programs and waits for their exit. Blocks, for a few seconds at most.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.reaper.finish();
     }
 
@@ -117,7 +117,7 @@ impl ProcessRunner {
     }
 
     /// Runs `look`, which may block, on the thread pool. No program is started.
-    pub async fn look<T: Send + 'static>(
+    pub(crate) async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce() -> Result<T, HandlerError> + Send + 'static,
     ) -> Result<T, HandlerError> {
@@ -156,12 +156,12 @@ impl ProcessRunner {
 
 /// A function that finds the program for a request. The function is boxed so that all callers share one
 /// copy of the code that starts programs.
-pub type FindProcessFn =
+pub(crate) type FindProcessFn =
     Box<dyn FnOnce(&ScriptRequest) -> Result<ProcessSpec, HandlerError> + Send>;
 
 /// Returns the search path for programs: `PATH` of the server's environment, or the usual folders if `PATH`
 /// is not set.
-pub fn search_path() -> OsString {
+pub(crate) fn search_path() -> OsString {
     std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())
 }
 
@@ -285,7 +285,7 @@ fn spawn(program: &sys::SpawnOptions<'_>) -> io::Result<Pid> {
 
 /// Limits the memory of a program that has just started, and of all processes started by the program later,
 /// to `most` bytes.
-pub fn bound_memory(leader: Pid, most: u64) -> io::Result<()> {
+pub(crate) fn bound_memory(leader: Pid, most: u64) -> io::Result<()> {
     bound(leader, Resource::Data, most)
 }
 
@@ -375,7 +375,7 @@ impl Drop for ProcessGroup {
 }
 
 /// Connection of a call to a running program.
-pub struct ProcessTransport {
+pub(crate) struct ProcessTransport {
     // Declared before the pipes, so that a dropped call sends SIGTERM before the pipes are closed.
     group: ProcessGroup,
     input: StdinWriter,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Process groups that run or are ending.
 #[derive(Default)]
-pub struct Reaper {
+pub(crate) struct Reaper {
     state: Mutex<ReaperState>,
     /// Notified when a group is added, removed or started.
     changed: Condvar,
@@ -269,7 +269,7 @@ impl EndingGroup {
 }
 
 /// Reaps a child and returns the exit status. Returns None while the child runs.
-pub fn reap(child: Pid) -> io::Result<Option<WaitStatus>> {
+pub(crate) fn reap(child: Pid) -> io::Result<Option<WaitStatus>> {
     let reaped = waitpid(Some(child), WaitOptions::NOHANG)?;
     Ok(reaped.map(|(_, status)| status))
 }

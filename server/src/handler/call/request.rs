@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Parts of a request that can be sent to another thread.
-pub struct ScriptRequest {
+pub(crate) struct ScriptRequest {
     /// The request method.
     pub method: Method,
     /// HTTP version of the client's request.
@@ -55,7 +55,7 @@ pub(crate) struct LocalRequestParts {
 }
 
 /// Location of a script for the meta-variables. Paths are decoded.
-pub struct ScriptLocation<'p> {
+pub(crate) struct ScriptLocation<'p> {
     /// Path of the script on the site.
     pub name: &'p [u8],
     /// Rest of the request's path after the script.
@@ -175,7 +175,7 @@ impl ScriptRequest {
 }
 
 /// Formats a request as `GET /path?query` for the log.
-pub fn line(method: Method, raw_path: &[u8], query: Option<&[u8]>) -> String {
+pub(crate) fn line(method: Method, raw_path: &[u8], query: Option<&[u8]>) -> String {
     let mut line = format!("{} {}", method.name(), String::from_utf8_lossy(raw_path));
     if let Some(query) = query {
         line.push('?');

@@ -25,7 +25,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Connection to the peer that answers a call: a program started by the server, or a backend. Dropping the
 /// transport ends the peer's work for the call.
-pub trait Transport: 'static {
+pub(crate) trait Transport: 'static {
     /// Name of the peer in the log.
     const NAME: &'static str;
 
@@ -71,7 +71,7 @@ pub trait Transport: 'static {
 }
 
 /// Result of a call at the end of the output.
-pub enum TransportEnd {
+pub(crate) enum TransportEnd {
     /// The peer ended successfully.
     Well,
     /// The output is complete, but the peer reported a failure. The text is for the log.
@@ -81,11 +81,11 @@ pub enum TransportEnd {
 }
 
 /// Log message for a spooled body that cannot be read back from the disk.
-pub const BODY_LOST: &str = "the rest of its request's body is lost";
+pub(crate) const BODY_LOST: &str = "the rest of its request's body is lost";
 
 /// Limits of one call.
 #[derive(Clone)]
-pub struct CallLimits {
+pub(crate) struct CallLimits {
     /// Maximum number of calls waiting for a place.
     pub queue: usize,
     /// Longest time without progress. Time spent waiting for the client to take the response does not count.
@@ -111,7 +111,7 @@ pub struct CallLimits {
 }
 
 /// Output of a call, read for the server's own use.
-pub struct CollectedOutput {
+pub(crate) struct CollectedOutput {
     /// The output from its beginning.
     pub bytes: Vec<u8>,
     /// True if the peer wrote more than the limit.
@@ -119,7 +119,7 @@ pub struct CollectedOutput {
 }
 
 /// A call in progress.
-pub struct ScriptCall<P> {
+pub(crate) struct ScriptCall<P> {
     peer: P,
     asked: Arc<ScriptRequest>,
     scratch: Vec<u8>,

@@ -6,7 +6,7 @@ use crate::limits;
 use std::sync::Arc;
 
 /// Standard error of one call.
-pub struct StderrLog {
+pub(crate) struct StderrLog {
     about: Arc<ScriptRequest>,
     line: Vec<u8>,
     left: usize,

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Handler of the repositories of a folder.
-pub struct GitHttpHandler {
+pub(crate) struct GitHttpHandler {
     settings: Arc<GitSettings>,
 }
 
@@ -37,7 +37,7 @@ impl GitHttpHandler {
 
 /// Returns true if a request for `path`, below the route, comes from a git client. All other requests come
 /// from browsers.
-pub fn is_smart_http(method: Method, path: &[u8], query: Option<&[u8]>) -> bool {
+pub(crate) fn is_smart_http(method: Method, path: &[u8], query: Option<&[u8]>) -> bool {
     let of_service = || query.is_some_and(|query| query.starts_with(b"service="));
     let is_any = |of: &[&str]| of.iter().any(|it| path.ends_with(it.as_bytes()));
     match method {

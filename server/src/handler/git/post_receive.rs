@@ -38,7 +38,7 @@ impl PushNotifier {
 
     /// Records the start of a push to a repository. A notice follows at the end of the push, even if the
     /// client has disconnected.
-    pub fn begin(&self, repository: PathBuf) -> ActivePush {
+    pub(crate) fn begin(&self, repository: PathBuf) -> ActivePush {
         ActivePush {
             pushes: self.clone(),
             repository,
@@ -49,7 +49,7 @@ impl PushNotifier {
 }
 
 /// Message to the client for a push during shutdown, since deployments have stopped.
-pub const STOPPING: &str =
+pub(crate) const STOPPING: &str =
     "not deployed yet: the server is stopping, and will do so when it starts";
 
 /// Time limits for a held response.
@@ -66,7 +66,7 @@ const PATIENCE: HoldTimes = HoldTimes {
 };
 
 /// A push in progress.
-pub struct ActivePush {
+pub(crate) struct ActivePush {
     pushes: PushNotifier,
     repository: PathBuf,
     began: Instant,
@@ -75,7 +75,7 @@ pub struct ActivePush {
 
 impl ActivePush {
     /// Returns the response with its end delayed until the push is deployed.
-    pub fn hold(self, response: Response) -> Response {
+    pub(crate) fn hold(self, response: Response) -> Response {
         let ResponseBody::Stream {
             length,
             reader,
@@ -202,7 +202,7 @@ async fn beside(work: LocalBoxFuture<()>, other: impl Future<Output = ()>) {
 
 /// Returns the directory with git's own files of a repository, bare or not. The ending `.git` of a name may
 /// be omitted, as elsewhere in git.
-pub fn git_folder(named: &Path) -> Option<PathBuf> {
+pub(crate) fn git_folder(named: &Path) -> Option<PathBuf> {
     let mut longer = named.as_os_str().to_owned();
     longer.push(".git");
     [named.to_owned(), PathBuf::from(longer)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Returns the path of git, or the problem and advice to fix the problem.
-pub fn find_git() -> Result<PathBuf, (String, &'static str)> {
+pub(crate) fn find_git() -> Result<PathBuf, (String, &'static str)> {
     let path = search_path();
     let mut programs = std::env::split_paths(&path).map(|folder| folder.join("git"));
     programs.find(|file| file.is_file()).ok_or_else(|| {
@@ -17,7 +17,7 @@ pub fn find_git() -> Result<PathBuf, (String, &'static str)> {
 
 /// Returns the path of `git-http-backend`, or the problem and advice to fix the problem. Runs git, which
 /// takes a moment.
-pub fn find_http_backend() -> Result<PathBuf, (String, &'static str)> {
+pub(crate) fn find_http_backend() -> Result<PathBuf, (String, &'static str)> {
     let path = search_path();
     let git = find_git()?;
     let said = Command::new(&git)

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Settings of all repositories of a folder.
-pub struct GitSettings {
+pub(crate) struct GitSettings {
     /// Runner of the git processes.
     pub programs: Arc<ProcessRunner>,
     /// Limits of a call.
@@ -182,7 +182,7 @@ pub(super) fn parts(name: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 }
 
 /// Returns true if `folder` looks like a repository, bare or not.
-pub fn is_repository(folder: &Path) -> bool {
+pub(crate) fn is_repository(folder: &Path) -> bool {
     [folder.join(".git"), folder.to_owned()]
         .iter()
         .any(|it| it.join("HEAD").is_file() && it.join("objects").is_dir())

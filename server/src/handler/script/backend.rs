@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// Protocol of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BackendProtocol {
+pub(crate) enum BackendProtocol {
     /// FastCGI, with records.
     FastCgi,
     /// SCGI: a netstring with the variables, then the input and output of CGI.
@@ -34,12 +34,12 @@ pub enum BackendProtocol {
 }
 
 /// Handler of a route with a backend.
-pub struct BackendHandler {
+pub(crate) struct BackendHandler {
     settings: Arc<BackendSettings>,
 }
 
 /// Settings of a backend's route.
-pub struct BackendSettings {
+pub(crate) struct BackendSettings {
     /// The backend.
     pub backend: Arc<Backend>,
     /// Protocol of the backend.

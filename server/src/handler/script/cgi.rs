@@ -23,12 +23,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Handler of the scripts of a folder.
-pub struct CgiHandler {
+pub(crate) struct CgiHandler {
     settings: Arc<CgiSettings>,
 }
 
 /// Settings of all scripts of a folder.
-pub struct CgiSettings {
+pub(crate) struct CgiSettings {
     /// Runner of the script processes.
     pub programs: Arc<ProcessRunner>,
     /// Limits of a call.
@@ -242,7 +242,7 @@ impl CgiSettings {
 
 /// Returns true if `name` ends with `ending`, ignoring case. Case is ignored because the source of `A.PHP`
 /// must not be sent where `.php` is executed.
-pub fn has_ending(name: &[u8], ending: &str) -> bool {
+pub(crate) fn has_ending(name: &[u8], ending: &str) -> bool {
     let start = name.len().checked_sub(ending.len());
     start.is_some_and(|start| name[start..].eq_ignore_ascii_case(ending.as_bytes()))
 }

@@ -1,6 +1,6 @@
 //! Scripts: CGI programs, and FastCGI and SCGI backends.
 
-pub mod backend;
-pub mod cgi;
+pub(crate) mod backend;
+pub(crate) mod cgi;
 mod fastcgi;
 mod scgi;

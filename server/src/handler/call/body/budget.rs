@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Number of buffered bytes of all bodies.
 #[derive(Default, Debug)]
-pub struct BodyBudget(AtomicUsize);
+pub(crate) struct BodyBudget(AtomicUsize);
 
 /// Part of the budget reserved for a body. Dropping the reservation frees the bytes.
 #[derive(Debug)]
-pub struct BodyReservation {
+pub(crate) struct BodyReservation {
     all: Arc<BodyBudget>,
     bytes: usize,
 }
@@ -26,6 +26,7 @@ impl BodyBudget {
     }
 
     /// Returns the number of reserved bytes.
+    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Pipe with the rest of a request body, and the measured rate of the client.
-pub struct RatedPipe {
+pub(crate) struct RatedPipe {
     reader: PipeReader,
     bucket: TokenBucket,
     waits: WaitClock,
@@ -74,7 +74,7 @@ impl RatedPipe {
 }
 
 /// Rate at which a client takes a response. Only the time in which the call waits for the client counts.
-pub struct DownloadRate {
+pub(crate) struct DownloadRate {
     /// Minimum rate of any client.
     bucket: TokenBucket,
     /// Minimum rate of a client over its share of the places.

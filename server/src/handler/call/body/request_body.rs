@@ -32,7 +32,7 @@ pub(crate) enum BodyRest {
 
 /// Limit for bodies of unknown length that are spooled until their length is known.
 #[derive(Clone)]
-pub struct SpoolLimit {
+pub(crate) struct SpoolLimit {
     /// Spool on the disk.
     pub spool: Arc<BodySpool>,
     /// Maximum size of all spooled bodies together.

@@ -35,7 +35,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// Spool of request bodies, with the limits on their number and bytes.
-pub struct BodySpool {
+pub(crate) struct BodySpool {
     folder: PathBuf,
     pool: ThreadPool,
     ledger: Mutex<SpoolLedger>,
@@ -57,7 +57,7 @@ struct SpoolUsage {
 }
 
 /// A complete request body in a spool file.
-pub struct SpooledBody {
+pub(crate) struct SpooledBody {
     place: SpoolSlot,
     length: u64,
     at: u64,
@@ -93,6 +93,7 @@ impl BodySpool {
     }
 
     /// Returns the number of bytes in spool files, of all bodies.
+    #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.ledger().all.bytes
     }

@@ -9,7 +9,7 @@ use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 
 /// Digest of a page's state, for the ETag.
-pub struct EtagBuilder {
+pub(crate) struct EtagBuilder {
     digest: Digest,
     is_private: bool,
 }
@@ -56,7 +56,7 @@ impl EtagBuilder {
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// ETag of a page, with the conditions for caching the page.
-pub struct PageValidator {
+pub(crate) struct PageValidator {
     tag: String,
     is_private: bool,
     is_immutable: bool,

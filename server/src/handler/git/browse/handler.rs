@@ -28,7 +28,7 @@ use crate::wire::request_head::Method;
 use std::sync::Arc;
 
 /// Handler of the web pages for the repositories of a folder.
-pub struct BrowseHandler {
+pub(crate) struct BrowseHandler {
     settings: Arc<GitSettings>,
     browse: Arc<BrowseSettings>,
 }

@@ -58,7 +58,7 @@ struct PageBytesLedger {
 }
 
 /// Reserved memory for a page being sent; released on drop.
-pub struct PageBytesReservation {
+pub(crate) struct PageBytesReservation {
     all: Arc<Mutex<PageBytesLedger>>,
     peer: ClientNetwork,
     bytes: usize,
@@ -96,7 +96,7 @@ impl Drop for PageBytesReservation {
 
 /// Slots held by git's work for one request: for a download a slot of the client, and in any case a slot of
 /// all clients. Released on drop.
-pub struct BrowseSlots {
+pub(crate) struct BrowseSlots {
     own: Option<CallSlot>,
     shared: CallSlot,
 }
@@ -150,7 +150,7 @@ impl DownloadSlots {
 
 /// Cost class of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PageCost {
+pub(crate) enum PageCost {
     /// A page generated quickly by git.
     Light,
     /// A page with more work for git.
@@ -159,7 +159,7 @@ pub enum PageCost {
 
 /// Kind of git's work for a request, with slots of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BrowseWork {
+pub(crate) enum BrowseWork {
     /// A page.
     Page(PageCost),
     /// A file, sent at the speed of the client.
@@ -170,7 +170,7 @@ pub enum BrowseWork {
 
 /// Error: an address exceeds its request rate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct RateExceeded {
+pub(crate) struct RateExceeded {
     /// Seconds until the next request is allowed, provided the address sends no other request; at least 1,
     /// at most 60.
     pub after_seconds: u64,
@@ -199,7 +199,7 @@ impl BrowseLimiter {
     }
 
     /// Adapts the number of slots to `scripts` script slots.
-    pub fn resize(&self, scripts: usize) {
+    pub(crate) fn resize(&self, scripts: usize) {
         self.light.resize((scripts / 4).min(GIT_PAGES_AT_ONCE_MAX));
         self.heavy
             .resize((scripts / 8).min(GIT_HEAVY_PAGES_AT_ONCE_MAX));
@@ -209,7 +209,7 @@ impl BrowseLimiter {
     }
 
     /// Waits for the slots of `work` for a bounded time.
-    pub async fn enter(
+    pub(crate) async fn enter(
         &self,
         work: BrowseWork,
         peer: IpAddr,
@@ -240,7 +240,11 @@ impl BrowseLimiter {
     }
 
     /// Reserves memory for a page of `bytes` bytes until the page has been sent to `peer`.
-    pub fn hold(&self, peer: IpAddr, bytes: usize) -> Result<PageBytesReservation, HandlerError> {
+    pub(crate) fn hold(
+        &self,
+        peer: IpAddr,
+        bytes: usize,
+    ) -> Result<PageBytesReservation, HandlerError> {
         let client = peer.into();
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         match held.take(client, bytes) {
@@ -259,7 +263,7 @@ impl BrowseLimiter {
     }
 
     /// Runs a short job with blocking disk access in the lookup thread pool.
-    pub async fn look<T: Send + 'static>(
+    pub(crate) async fn look<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> Result<T, HandlerError> + Send + 'static,
     ) -> Result<T, HandlerError> {
@@ -267,7 +271,7 @@ impl BrowseLimiter {
     }
 
     /// Runs a longer blocking job in the thread pool for directory walks.
-    pub async fn work<T: Send + 'static>(
+    pub(crate) async fn work<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> Result<T, HandlerError> + Send + 'static,
     ) -> Result<T, HandlerError> {
@@ -335,7 +339,7 @@ impl BrowseLimiter {
 
     /// Counts a page request of the address. An address may send `per_minute` requests in a minute, also in
     /// one burst.
-    pub fn count_request(
+    pub(crate) fn count_request(
         &self,
         peer: IpAddr,
         work: PageCost,
@@ -347,7 +351,7 @@ impl BrowseLimiter {
     }
 
     /// Returns the error response for an exceeded request rate, and counts the refusal.
-    pub fn refused(&self, why: RateExceeded) -> HandlerError {
+    pub(crate) fn refused(&self, why: RateExceeded) -> HandlerError {
         self.refusals.increment(SharedLimit::GitPages);
         HandlerError {
             after_seconds: Some(why.after_seconds),
@@ -356,7 +360,7 @@ impl BrowseLimiter {
     }
 
     /// Checks the request rate of the address without counting a request.
-    pub fn check_rate(
+    pub(crate) fn check_rate(
         &self,
         peer: IpAddr,
         work: PageCost,

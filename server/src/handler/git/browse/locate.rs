@@ -16,7 +16,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 /// Result of a path lookup.
-pub enum PathLookup {
+pub(crate) enum PathLookup {
     /// A page of a repository.
     Repository(Box<Repository>),
     /// A list of the repositories below a folder.
@@ -32,7 +32,7 @@ pub enum PathLookup {
 }
 
 /// A repository.
-pub struct Repository {
+pub(crate) struct Repository {
     /// Directory with git's own files.
     pub folder: PathBuf,
     /// Requested name, relative to the route.
@@ -53,7 +53,7 @@ pub struct Repository {
 
 /// Content of a repository's HEAD.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RepositoryHead {
+pub(crate) enum RepositoryHead {
     /// HEAD names a branch; the branch may not exist.
     Branch(Vec<u8>),
     /// HEAD holds a commit.
@@ -63,7 +63,7 @@ pub enum RepositoryHead {
 }
 
 /// Repositories of a folder.
-pub struct RepositoryList {
+pub(crate) struct RepositoryList {
     /// Name of the folder, relative to the route.
     pub name: Vec<u8>,
     /// Repositories sorted by name.
@@ -78,7 +78,7 @@ pub struct RepositoryList {
 
 /// A repository of a list.
 #[derive(Clone)]
-pub struct RepositoryEntry {
+pub(crate) struct RepositoryEntry {
     /// Name relative to the route.
     pub name: Vec<u8>,
     /// Names relative to the route under which guards may protect the repository.

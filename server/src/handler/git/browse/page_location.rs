@@ -7,7 +7,7 @@ use crate::wire::request_target::encode_path;
 
 /// Location of a page.
 #[derive(Clone, Debug)]
-pub struct PageLocation {
+pub(crate) struct PageLocation {
     /// Path of the route, without a final slash.
     pub prefix: Vec<u8>,
     /// Requested repository below the route, without surrounding slashes; for a list, the folder, or empty.

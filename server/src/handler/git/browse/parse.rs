@@ -5,17 +5,18 @@ use crate::handler::git::browse::url::ObjectId;
 use crate::limits::GIT_LINES_MAX;
 
 /// Format of [`refs`], for `for-each-ref`.
-pub const REF_FORMAT: &str = "--format=%(refname)%00%(objectname)%00%(objecttype)%00\
+pub(crate) const REF_FORMAT: &str = "--format=%(refname)%00%(objectname)%00%(objecttype)%00\
     %(*objectname)%00%(*objecttype)%00%(HEAD)%00%(creatordate:iso)%00%(subject)%00";
 /// Format of [`commits`], for `log`.
-pub const COMMIT_FORMAT: &str = "--format=tformat:%H%x00%P%x00%an%x00%ae%x00%ai%x00%aI%x00%s%x00";
+pub(crate) const COMMIT_FORMAT: &str =
+    "--format=tformat:%H%x00%P%x00%an%x00%ae%x00%ai%x00%aI%x00%s%x00";
 /// Format of [`commit`].
-pub const WHOLE_COMMIT_FORMAT: &str =
+pub(crate) const WHOLE_COMMIT_FORMAT: &str =
     "--format=tformat:%H%x00%P%x00%an%x00%ae%x00%ai%x00%cn%x00%ce%x00%ci%x00%B%x00";
 
 /// A branch or tag.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ref<'s> {
+pub(crate) struct Ref<'s> {
     /// Full name, for example `refs/heads/main`.
     pub name: &'s [u8],
     /// Object named by the ref.
@@ -46,7 +47,7 @@ impl<'s> Ref<'s> {
 }
 
 /// Parses the output of `for-each-ref` with [`REF_FORMAT`].
-pub fn refs(said: &[u8]) -> Vec<Ref<'_>> {
+pub(crate) fn refs(said: &[u8]) -> Vec<Ref<'_>> {
     let mut parts = NulFields(said);
     let mut all = Vec::new();
     while let Some([name, id, kind, inner, inner_kind, head, date, subject]) = parts.take() {
@@ -73,7 +74,7 @@ pub fn refs(said: &[u8]) -> Vec<Ref<'_>> {
 
 /// Rules for the refs that a repository hides from fetches (`transfer.hideRefs`, `uploadpack.hideRefs`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HiddenRefs(Vec<Vec<u8>>);
+pub(crate) struct HiddenRefs(Vec<Vec<u8>>);
 
 impl HiddenRefs {
     /// Parses the rules from the output of `config --list --null`.
@@ -107,7 +108,7 @@ impl HiddenRefs {
 
 /// Returns true if a repository refuses fetches (`http.uploadpack`), according to the output of `config
 /// --list --null`.
-pub fn refuses_fetches(said: &[u8]) -> bool {
+pub(crate) fn refuses_fetches(said: &[u8]) -> bool {
     let settings = said.split(|byte| *byte == 0);
     let mut last = settings.rev().filter_map(|setting| {
         let rest = setting.strip_prefix(b"http.uploadpack")?;
@@ -126,7 +127,7 @@ pub fn refuses_fetches(said: &[u8]) -> bool {
 
 /// A commit of a list.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Commit<'s> {
+pub(crate) struct Commit<'s> {
     /// Object name of the commit.
     pub id: ObjectId,
     /// Parent commits.
@@ -144,7 +145,7 @@ pub struct Commit<'s> {
 }
 
 /// Parses the output of `log` with [`COMMIT_FORMAT`].
-pub fn commits(said: &[u8]) -> Vec<Commit<'_>> {
+pub(crate) fn commits(said: &[u8]) -> Vec<Commit<'_>> {
     let mut parts = NulFields(said);
     let mut all = Vec::new();
     while let Some([id, parents, author, email, date, strict_date, subject]) = parts.take() {
@@ -166,7 +167,7 @@ pub fn commits(said: &[u8]) -> Vec<Commit<'_>> {
 
 /// A commit with the full message and the patch.
 #[derive(Debug, PartialEq, Eq)]
-pub struct CommitDetails<'s> {
+pub(crate) struct CommitDetails<'s> {
     /// Object name of the commit.
     pub id: ObjectId,
     /// Parent commits.
@@ -182,7 +183,7 @@ pub struct CommitDetails<'s> {
 }
 
 /// Parses the output of `log -p` for one commit, with [`WHOLE_COMMIT_FORMAT`].
-pub fn commit(said: &[u8]) -> Option<CommitDetails<'_>> {
+pub(crate) fn commit(said: &[u8]) -> Option<CommitDetails<'_>> {
     let mut parts = NulFields(said);
     let [
         id,
@@ -230,7 +231,7 @@ impl<'s> NulFields<'s> {
 
 /// Type of a tree entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryKind {
+pub(crate) enum EntryKind {
     /// A directory.
     Tree,
     /// A regular file.
@@ -246,7 +247,7 @@ pub enum EntryKind {
 
 /// An entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TreeEntry<'s> {
+pub(crate) struct TreeEntry<'s> {
     /// Type of the entry.
     pub kind: EntryKind,
     /// Object of the entry.
@@ -258,7 +259,7 @@ pub struct TreeEntry<'s> {
 }
 
 /// Parses the output of `ls-tree -l -z`.
-pub fn entries(said: &[u8]) -> Vec<TreeEntry<'_>> {
+pub(crate) fn entries(said: &[u8]) -> Vec<TreeEntry<'_>> {
     let whole = said.iter().rposition(|byte| *byte == 0).unwrap_or(0);
     said[..whole]
         .split(|byte| *byte == 0)
@@ -294,7 +295,7 @@ fn number(text: &[u8]) -> Option<u64> {
 
 /// Parses the output of `cat-file --batch-check`: for each queried name the commit, or None if the name
 /// leads to no commit.
-pub fn parse_batch_check(said: &[u8]) -> Vec<Option<ObjectId>> {
+pub(crate) fn parse_batch_check(said: &[u8]) -> Vec<Option<ObjectId>> {
     let lines = said.split(|byte| *byte == b'\n');
     let lines = lines.filter(|line| !line.is_empty());
     let commit = |line: &[u8]| {
@@ -307,7 +308,7 @@ pub fn parse_batch_check(said: &[u8]) -> Vec<Option<ObjectId>> {
 
 /// Parses the output of `cat-file --batch`. Returns the content of each file, possibly cut short, with the
 /// index of the queried name. Objects other than files are left out.
-pub fn contents(said: &[u8]) -> Vec<(usize, &[u8])> {
+pub(crate) fn contents(said: &[u8]) -> Vec<(usize, &[u8])> {
     let mut all = Vec::new();
     let mut rest = said;
     let mut nth = 0;
@@ -334,7 +335,7 @@ pub fn contents(said: &[u8]) -> Vec<(usize, &[u8])> {
 
 /// Changes of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct FileDiff<'s> {
+pub(crate) struct FileDiff<'s> {
     /// Former name; None for a new file.
     pub before: Option<Vec<u8>>,
     /// New name; None for a deleted file.
@@ -349,7 +350,7 @@ pub struct FileDiff<'s> {
 
 /// A changed part of a file.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Hunk<'s> {
+pub(crate) struct Hunk<'s> {
     /// Head line, for example `@@ -1,2 +1,3 @@ fn main()`.
     pub head: &'s [u8],
     /// Lines of the hunk; each starts with `+`, `-`, a space or a backslash.
@@ -372,7 +373,7 @@ impl FileDiff<'_> {
 }
 
 /// Parses a patch; the flag is true if all lines were read.
-pub fn diff(said: &[u8]) -> (Vec<FileDiff<'_>>, bool) {
+pub(crate) fn diff(said: &[u8]) -> (Vec<FileDiff<'_>>, bool) {
     let mut reading = PatchParser::default();
     let mut lines = said.split(|byte| *byte == b'\n');
     let mut taken = 0;
@@ -389,13 +390,13 @@ pub fn diff(said: &[u8]) -> (Vec<FileDiff<'_>>, bool) {
 }
 
 /// Returns true if a patch has more lines than [`diff`] reads.
-pub fn is_too_long(patch: &[u8]) -> bool {
+pub(crate) fn is_too_long(patch: &[u8]) -> bool {
     patch.iter().filter(|byte| **byte == b'\n').count() >= GIT_LINES_MAX
 }
 
 /// The number of changed lines of one file.
 #[derive(Debug, PartialEq, Eq)]
-pub struct NumstatEntry<'s> {
+pub(crate) struct NumstatEntry<'s> {
     /// The former name of a file that was renamed or copied.
     pub before: Option<&'s [u8]>,
     /// The name of the file; for a deleted file, its last name.
@@ -405,7 +406,7 @@ pub struct NumstatEntry<'s> {
 }
 
 /// Parses the output of `diff-tree --numstat -z`. An entry that was cut off is left out.
-pub fn parse_numstat(said: &[u8]) -> Vec<NumstatEntry<'_>> {
+pub(crate) fn parse_numstat(said: &[u8]) -> Vec<NumstatEntry<'_>> {
     let mut parts = NulFields(said);
     let mut all = Vec::new();
     while let Some([entry]) = parts.take() {

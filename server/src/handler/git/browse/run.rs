@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Arguments of git, each terminated by NUL.
-pub struct GitCommand(Vec<u8>);
+pub(crate) struct GitCommand(Vec<u8>);
 
 impl GitCommand {
     /// Creates a git command with the arguments.
@@ -45,7 +45,7 @@ impl GitCommand {
 
 /// Part of the repository that git reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GitSource {
+pub(crate) enum GitSource {
     /// The repository with its refs.
     Refs,
     /// The objects, with names of the given hash.
@@ -66,7 +66,7 @@ impl GitSource {
 
 /// Use of git's output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OutputUse {
+pub(crate) enum OutputUse {
     /// A page or a part of a page, of at most the given number of bytes.
     Page(usize),
     /// A file sent to the client.
@@ -76,7 +76,7 @@ pub enum OutputUse {
 }
 
 /// Runner of git for one request.
-pub struct GitRunner {
+pub(crate) struct GitRunner {
     /// Settings of the route.
     pub settings: Arc<GitSettings>,
     /// The client's request.
@@ -225,7 +225,7 @@ const CONFIG: [(&str, &str); 12] = [
 ];
 
 /// Creates the server's own repositories if missing.
-pub fn prepare(sandbox: &Path) -> Result<(), HandlerError> {
+pub(crate) fn prepare(sandbox: &Path) -> Result<(), HandlerError> {
     sandbox_repository::prepare(sandbox).map_err(|error| {
         let why = format!(
             "{}: {error}: the server has to write there",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Settings of the web pages.
-pub struct BrowseSettings {
+pub(crate) struct BrowseSettings {
     /// Limiter of git reads, per client and in total.
     pub limiter: Arc<BrowseLimiter>,
     /// The program `git`.

@@ -12,7 +12,7 @@ use crate::limits::GIT_HTML_BYTES_MAX;
 
 /// The difference of two commits, as git printed it.
 #[derive(Default)]
-pub struct DiffOutput<'d> {
+pub(crate) struct DiffOutput<'d> {
     /// The patch, or its beginning if `is_cut` is set.
     pub patch: &'d [u8],
     /// True if the patch is longer than `patch`.
@@ -24,7 +24,7 @@ pub struct DiffOutput<'d> {
 }
 
 /// Renders a commit with its changes.
-pub fn commit(
+pub(crate) fn commit(
     location: &PageLocation,
     commit: &CommitDetails<'_>,
     difference: &DiffOutput<'_>,
@@ -94,7 +94,7 @@ fn push_facts(location: &PageLocation, commit: &CommitDetails<'_>, page: &mut Ht
 }
 
 /// Renders the difference between two commits.
-pub fn between(
+pub(crate) fn between(
     location: &PageLocation,
     from: &ObjectId,
     to: &ObjectId,

@@ -6,7 +6,7 @@ use crate::handler::git::browse::url::ObjectId;
 
 /// Sections of a repository, shown as tabs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tab {
+pub(crate) enum Tab {
     /// The first page.
     Summary,
     /// Files.
@@ -20,7 +20,7 @@ pub enum Tab {
 }
 
 /// Elements of a page around the content.
-pub struct PageFrame<'p> {
+pub(crate) struct PageFrame<'p> {
     /// Location of the page.
     pub location: &'p PageLocation,
     /// Window title.

@@ -8,7 +8,7 @@ use crate::handler::git::browse::url::ObjectId;
 use crate::limits::{GIT_FEED_ENTRIES, GIT_LOG_COMMITS, GIT_PATH_LINKS_MAX, GIT_SUMMARY_LINES};
 
 /// Summary page of a repository.
-pub struct SummaryPage<'s> {
+pub(crate) struct SummaryPage<'s> {
     /// Location of the page.
     pub location: &'s PageLocation,
     /// Refs, newest first.
@@ -65,7 +65,7 @@ impl SummaryPage<'_> {
 }
 
 /// Renders a page with the README alone.
-pub fn about(location: &PageLocation, readme: Option<Html>) -> String {
+pub(crate) fn about(location: &PageLocation, readme: Option<Html>) -> String {
     let mut page = Html::default();
     match readme {
         Some(readme) => page.markup(&readme.into_string()),
@@ -75,7 +75,7 @@ pub fn about(location: &PageLocation, readme: Option<Html>) -> String {
 }
 
 /// Renders the page of all branches and tags.
-pub fn refs(location: &PageLocation, refs: &[Ref<'_>], is_cut: bool) -> String {
+pub(crate) fn refs(location: &PageLocation, refs: &[Ref<'_>], is_cut: bool) -> String {
     let mut page = Html::default();
     let branches: Vec<_> = refs.iter().filter(|it| it.branch().is_some()).collect();
     let tags: Vec<_> = refs.iter().filter(|it| it.tag().is_some()).collect();
@@ -95,7 +95,7 @@ pub fn refs(location: &PageLocation, refs: &[Ref<'_>], is_cut: bool) -> String {
 }
 
 /// A page of a log.
-pub struct LogPage<'l> {
+pub(crate) struct LogPage<'l> {
     /// Location of the page.
     pub location: &'l PageLocation,
     /// File or folder of the log; empty for the whole repository.
@@ -275,7 +275,7 @@ pub(in crate::handler::git) fn push_path_links(
 }
 
 /// Renders a feed of commits (RFC 4287).
-pub fn atom(location: &PageLocation, branch: &[u8], commits: &[Commit<'_>]) -> String {
+pub(crate) fn atom(location: &PageLocation, branch: &[u8], commits: &[Commit<'_>]) -> String {
     let mut feed = Html::default();
     let page = |view: &str, more: &[(&str, &str)]| {
         let url = match more.is_empty() {

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 /// A fragment of a page.
 #[derive(Default)]
-pub struct Html(String);
+pub(crate) struct Html(String);
 
 impl Html {
     /// Creates an empty fragment with room for `bytes` bytes.
@@ -102,11 +102,11 @@ fn push_escaped(text: &[u8], out: &mut String) {
 }
 
 /// The style sheet of all pages.
-pub const STYLE: &str = include_str!("style.css");
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// Returns the file name of the style sheet, which changes with the content. No repository can have the
 /// name.
-pub fn style_name() -> String {
+pub(crate) fn style_name() -> String {
     let digest = sha256(STYLE.as_bytes());
     format!(".style-{}.css", &hex(&digest)[..12])
 }

@@ -11,7 +11,12 @@ use std::fmt::{self, Write};
 
 /// Appends `content` as HTML, or as plain text if rendering would take too long or the result would be too
 /// large.
-pub fn push_markdown(location: &PageLocation, commit: &ObjectId, content: &[u8], page: &mut Html) {
+pub(crate) fn push_markdown(
+    location: &PageLocation,
+    commit: &ObjectId,
+    content: &[u8],
+    page: &mut Html,
+) {
     if is_deep(content) {
         page.preformatted(content);
         return;

@@ -7,7 +7,7 @@ use crate::handler::git::browse::url::ObjectId;
 use crate::limits::GIT_README_BYTES_MAX;
 
 /// File names of a README, in order of preference.
-pub const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 10] = [
     "README.md",
     "readme.md",
     "Readme.md",
@@ -21,7 +21,12 @@ pub const NAMES: [&str; 10] = [
 ];
 
 /// Renders a README with the given name and content.
-pub fn rendered(location: &PageLocation, commit: &ObjectId, name: &str, content: &[u8]) -> Html {
+pub(crate) fn rendered(
+    location: &PageLocation,
+    commit: &ObjectId,
+    name: &str,
+    content: &[u8],
+) -> Html {
     let is_cut = content.len() >= GIT_README_BYTES_MAX;
     let content = &content[..content.len().min(GIT_README_BYTES_MAX)];
     let mut html = Html::default();

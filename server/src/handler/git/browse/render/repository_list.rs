@@ -7,7 +7,7 @@ use crate::handler::git::browse::render::html::Html;
 use crate::wire::date::civil;
 
 /// The page.
-pub fn list(location: &PageLocation, list: &RepositoryList) -> String {
+pub(crate) fn list(location: &PageLocation, list: &RepositoryList) -> String {
     let mut page = Html::default();
     if list.all.is_empty() {
         page.markup("<p class=note>There are no repositories here.</p>\n");

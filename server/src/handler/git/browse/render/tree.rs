@@ -8,7 +8,7 @@ use crate::handler::git::browse::render::html::Html;
 use crate::limits::{GIT_FILE_BYTES_MAX, GIT_HTML_BYTES_MAX, GIT_LINES_MAX};
 
 /// Renders a folder; the paths of the entries start at the root.
-pub fn folder(
+pub(crate) fn folder(
     location: &PageLocation,
     path: &[u8],
     entries: &[TreeEntry<'_>],
@@ -122,7 +122,7 @@ fn push_bar(location: &PageLocation, path: &[u8], file: Option<&TreeEntry<'_>>, 
 }
 
 /// Renders a file; `content` is the whole file or its beginning.
-pub fn file(
+pub(crate) fn file(
     location: &PageLocation,
     entry: &TreeEntry<'_>,
     content: &[u8],
