@@ -247,17 +247,9 @@ impl FastCgiDecoder {
                 }
                 FastCgiDecoderState::Content(record) => {
                     let part = at..bytes.len().min(at + record.left);
-                    let left = record.left - part.len();
-                    self.state = FastCgiDecoderState::Content(Record { left, ..record });
-                    let consumed = part.end;
-                    match record.kind {
-                        STDOUT if record.is_ours => {
-                            return Ok(FastCgiStep::Stdout { consumed, part });
-                        }
-                        STDERR if record.is_ours => {
-                            return Ok(FastCgiStep::Stderr { consumed, part });
-                        }
-                        _ => at = consumed,
+                    at = part.end;
+                    if let Some(step) = self.content(record, part) {
+                        return Ok(step);
                     }
                 }
                 FastCgiDecoderState::Padding { left, ends } => {
@@ -276,6 +268,18 @@ impl FastCgiDecoder {
                     }
                 }
             }
+        }
+    }
+
+    /// Returns the step for a part of a record's content; None if the content is skipped.
+    fn content(&mut self, record: Record, part: Range<usize>) -> Option<FastCgiStep> {
+        let left = record.left - part.len();
+        self.state = FastCgiDecoderState::Content(Record { left, ..record });
+        let consumed = part.end;
+        match record.kind {
+            STDOUT if record.is_ours => Some(FastCgiStep::Stdout { consumed, part }),
+            STDERR if record.is_ours => Some(FastCgiStep::Stderr { consumed, part }),
+            _ => None,
         }
     }
 
