@@ -57,7 +57,7 @@ fn told(waiting: &mut QueueGuard) -> Option<Result<(), AdmissionRefused>> {
 }
 
 #[test]
-fn places_are_given_on_in_order_and_the_queue_is_short() {
+fn slots_are_passed_on_in_order_and_the_queue_is_bounded() {
     wait(async {
         let slots = slots(1);
         let first = slots.enter(client(1), 1, NONE).await.unwrap();
@@ -74,7 +74,7 @@ fn places_are_given_on_in_order_and_the_queue_is_short() {
 }
 
 #[test]
-fn as_many_give_way_as_wait() {
+fn as_many_calls_yield_as_calls_wait() {
     let slots = slots(2);
     let [mut first, mut other] = [place(&slots, 1), place(&slots, 1)];
     assert!(!first.give_way());
@@ -91,7 +91,7 @@ fn as_many_give_way_as_wait() {
 }
 
 #[test]
-fn more_and_fewer_places() {
+fn resized_slots() {
     let slots = slots(3);
     let mut held: Vec<_> = (0..3).map(|_| place(&slots, 1)).collect();
     slots.resize(1);
@@ -113,7 +113,7 @@ fn more_and_fewer_places() {
 }
 
 #[test]
-fn one_client_has_all_places_while_no_other_comes() {
+fn a_single_client_may_use_all_slots() {
     let slots = slots(16);
     let held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
     let waits: Vec<_> = (0..128).map(|_| queued(&slots, 1, 128)).collect();
@@ -126,7 +126,7 @@ fn one_client_has_all_places_while_no_other_comes() {
 }
 
 #[test]
-fn a_free_place_goes_to_the_client_with_the_fewest() {
+fn a_free_slot_goes_to_the_client_with_the_fewest_slots() {
     let slots = slots(3);
     let mut held = [1, 1, 2].map(|nth| Some(place(&slots, nth)));
     let mut own = [1, 1].map(|nth| queued(&slots, nth, 9));
@@ -151,7 +151,7 @@ fn a_free_place_goes_to_the_client_with_the_fewest() {
 }
 
 #[test]
-fn a_call_that_left_before_it_heard_of_its_place_gives_it_back() {
+fn a_call_cancelled_after_the_grant_frees_its_slot() {
     let slots = slots(1);
     let first = place(&slots, 1);
     let [second, mut third] = [1, 1].map(|nth| queued(&slots, nth, 2));
@@ -194,7 +194,7 @@ fn a_full_queue_makes_room_for_clients_with_fewer_calls_in_it() {
 }
 
 #[test]
-fn slow_calls_of_a_client_over_its_share_give_way_to_others() {
+fn slow_calls_of_a_client_over_its_share_yield() {
     let slots = slots(3);
     let mut held = [1, 1, 1].map(|nth| Some(place(&slots, nth)));
     let mut gives_way = |nth: usize, pace| {
@@ -243,7 +243,7 @@ fn slow_calls_of_a_client_over_its_share_give_way_to_others() {
 }
 
 #[test]
-fn one_place_is_given_up_for_one_call_that_waits() {
+fn one_slot_is_yielded_for_each_waiting_call() {
     let slots = slots(4);
     let mut held = [1; 4].map(|nth| place(&slots, nth));
     let _waits = queued(&slots, 2, 9);
@@ -256,7 +256,7 @@ fn one_place_is_given_up_for_one_call_that_waits() {
 }
 
 #[test]
-fn the_client_with_the_most_places_gives_way_first() {
+fn the_client_with_the_most_slots_yields_first() {
     let slots = slots(5);
     let mut most: Vec<_> = (0..3).map(|_| place(&slots, 1)).collect();
     let mut some: Vec<_> = (0..2).map(|_| place(&slots, 2)).collect();
@@ -268,7 +268,7 @@ fn the_client_with_the_most_places_gives_way_first() {
 }
 
 #[test]
-fn a_waiting_client_with_more_places_takes_none_from_a_slow_one() {
+fn a_waiting_client_with_more_slots_takes_no_slot_of_a_slow_client() {
     let slots = slots(16);
     let mut slow = place(&slots, 1);
     let held: Vec<_> = (0..15).map(|_| place(&slots, 2)).collect();
@@ -283,7 +283,7 @@ fn a_waiting_client_with_more_places_takes_none_from_a_slow_one() {
 }
 
 #[test]
-fn a_client_gives_way_while_it_still_has_more_afterwards() {
+fn a_client_yields_only_while_the_client_keeps_more_slots() {
     // (places of the slow client, places of the waiting client, gives way)
     let table = [
         (1, 0, true),
@@ -304,7 +304,7 @@ fn a_client_gives_way_while_it_still_has_more_afterwards() {
 }
 
 #[test]
-fn many_addresses_with_one_slow_response_each_give_way_to_a_new_client() {
+fn slow_clients_with_one_call_each_yield_to_a_new_client() {
     let slots = slots(4);
     let mut slow: Vec<_> = (1..5).map(|nth| place(&slots, nth)).collect();
     let again = queued(&slots, 1, 9);
@@ -320,7 +320,7 @@ fn many_addresses_with_one_slow_response_each_give_way_to_a_new_client() {
 }
 
 #[test]
-fn after_a_client_had_to_wait_the_last_places_are_kept_for_a_while() {
+fn the_last_slots_stay_reserved_after_a_client_had_to_wait() {
     let slots = slots(16);
     let mut held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
     let other = queued(&slots, 2, 9);
@@ -339,7 +339,7 @@ fn after_a_client_had_to_wait_the_last_places_are_kept_for_a_while() {
 }
 
 #[test]
-fn calls_that_a_backend_has_not_answered_wait_in_its_queue() {
+fn calls_without_an_answer_count_as_queued_in_the_backend() {
     let slots = begun(128, WorkStart::WithAnswer);
     let mut slow: Vec<_> = (0..4).map(|_| place(&slots, 1)).collect();
     slow.iter_mut().for_each(CallSlot::begins);

@@ -184,16 +184,16 @@ fn not_started(asked: &ScriptRequest, order: &ProcessSpec, error: &io::Error) ->
         Some(libc::EACCES) => (
             Reject::SCRIPT_NOT_EXECUTABLE,
             format!(
-                "{program} can't be executed: chmod +x it, and let the server enter its folder"
+                "{program} can't be executed: run chmod +x on the file, and let the server enter the folder"
             ),
         ),
         Some(libc::ENOENT | libc::ENOTDIR) => (
             Reject::SCRIPT_NOT_STARTED,
-            format!("{program}: the program in its first line (#!) is not there"),
+            format!("{program}: the interpreter named in the first line (#!) is missing"),
         ),
         Some(libc::ENOEXEC) => (
             Reject::SCRIPT_NOT_STARTED,
-            format!("{program} is no program: does its first line begin with #!?"),
+            format!("{program} is not a program: the first line of a script begins with #!"),
         ),
         Some(libc::ETXTBSY) => (Reject::CHANGING, format!("{program} is being written")),
         Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
@@ -528,7 +528,7 @@ impl Transport for ProcessTransport {
             return Poll::Ready(read);
         }
         log::warn!(
-            "{}: script: it has ended, but a child kept its output open; it is no longer waited for",
+            "{}: script: the script has ended, but a child process keeps the output open; the server stops reading the output",
             self.said.about()
         );
         self.left.is_given_up = true;
@@ -555,7 +555,7 @@ impl Transport for ProcessTransport {
             // Another waiter has reaped the process, and the status is lost.
             Some(Err(error)) => TransportEnd::Broken(
                 Reject::SCRIPT_ENDED_EARLY,
-                format!("how it ended can't be known: {error}"),
+                format!("the exit status is unknown: {error}"),
             ),
             // The program has closed its output but keeps running.
             None => TransportEnd::Well,
@@ -573,9 +573,9 @@ impl Transport for ProcessTransport {
 
 fn how(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => format!("it ended with {code}"),
-        (_, Some(signal)) => format!("it was ended by signal {signal}"),
-        _ => "it ended".to_owned(),
+        (Some(code), _) => format!("exit status {code}"),
+        (_, Some(signal)) => format!("ended by signal {signal}"),
+        _ => "ended without an exit status".to_owned(),
     }
 }
 
@@ -677,7 +677,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn what_a_program_has_started_before_it_was_bounded_is_bounded_too() {
+    fn children_started_before_the_limit_are_limited() {
         // Two nested shells: the inner shell prints its limit after both have received the limit.
         let mut program = Command::new("/bin/sh")
             .args(["-c", "sh -c 'echo begun; read go; ulimit -t'; :"])

@@ -137,7 +137,9 @@ impl Reaper {
             match thread.spawn(move || reaper.work()) {
                 Ok(_) => state.has_thread = true,
                 // The next group tries to start the thread again.
-                Err(error) => log::error!("no thread to wait for programs: {error}"),
+                Err(error) => {
+                    log::error!("the thread that waits for programs can't be started: {error}")
+                }
             }
         }
         self.changed.notify_all();
@@ -170,7 +172,7 @@ impl Reaper {
         while !state.leaving.is_empty() {
             let now = Instant::now();
             if now >= give_up {
-                return log::error!("{} programs don't end", state.leaving.len());
+                return log::error!("{} programs are still running", state.leaving.len());
             }
             let mut until = give_up;
             if !state.has_thread {
@@ -260,7 +262,7 @@ impl EndingGroup {
             // doesn't reap. The place is freed all the same.
             if self.is_leader_reaped && self.kill_at + GRACE <= now {
                 let group = self.leader.as_raw_nonzero();
-                log::warn!("processes of the group {group}, of a script, don't end");
+                log::warn!("the process group {group} of a script is still there after SIGKILL");
                 return true;
             }
         }
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_leaves_nobody_behind() {
+    fn finish_ends_all_groups() {
         let reaper = Arc::new(Reaper::default());
         let working = reaper.start(sleeper).unwrap();
         let left = reaper.start(sleeper).unwrap();
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_being_started_when_the_server_stops_is_ended() {
+    fn a_program_started_during_finish_is_ended() {
         let reaper = Arc::new(Reaper::default());
         let stopping = Arc::clone(&reaper);
         let mut started = None;

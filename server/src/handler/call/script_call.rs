@@ -81,7 +81,7 @@ pub(crate) enum TransportEnd {
 }
 
 /// Log message for a spooled body that cannot be read back from the disk.
-pub(crate) const BODY_LOST: &str = "the rest of its request's body is lost";
+pub(crate) const BODY_LOST: &str = "the rest of the spooled request body can't be read";
 
 /// Limits of one call.
 #[derive(Clone)]
@@ -232,12 +232,13 @@ impl<P: Transport> ScriptCall<P> {
                 return internal_redirect(&asked, inside, path).await;
             }
             HeadOutcome::Wrong(CgiHeadError::Malformed(why)) => {
-                let why = format!("{why}; it began with {}", self.beginning());
+                let why = format!("{why}; the output begins with {}", self.beginning());
                 (Reject::SCRIPT_HEAD_MALFORMED, why)
             }
-            HeadOutcome::Wrong(CgiHeadError::TooLarge) => {
-                (Reject::SCRIPT_HEAD_TOO_LARGE, "it has no end".to_owned())
-            }
+            HeadOutcome::Wrong(CgiHeadError::TooLarge) => (
+                Reject::SCRIPT_HEAD_TOO_LARGE,
+                "the head is too large".to_owned(),
+            ),
             HeadOutcome::Late(CallTimeout::Dripping) => {
                 return Err(HandlerError::new(P::NAME, Reject::BODY_SLOW));
             }
@@ -267,20 +268,24 @@ impl<P: Transport> ScriptCall<P> {
         let ended = self.peer.ended().await;
         if self.read.is_empty() {
             return match ended {
-                TransportEnd::Well => (Reject::SCRIPT_ENDED_EARLY, "it said nothing".to_owned()),
+                TransportEnd::Well => (Reject::SCRIPT_ENDED_EARLY, "no output".to_owned()),
                 TransportEnd::Complaining(how) => (Reject::SCRIPT_ENDED_EARLY, how),
                 TransportEnd::Broken(reject, how) => (reject, how),
             };
         }
         let (reject, how) = match ended {
             TransportEnd::Well => {
-                let what = "a head is missing, or the empty line after it".to_owned();
+                let what =
+                    "the head is missing, or the empty line at the end of the head".to_owned();
                 (Reject::SCRIPT_HEAD_MALFORMED, what)
             }
             TransportEnd::Complaining(how) => (Reject::SCRIPT_ENDED_EARLY, how),
             TransportEnd::Broken(reject, how) => (reject, how),
         };
-        (reject, format!("{how}; it began with {}", self.beginning()))
+        (
+            reject,
+            format!("{how}; the output begins with {}", self.beginning()),
+        )
     }
 
     /// Returns the first bytes of the output, escaped for the log.
@@ -296,7 +301,10 @@ impl<P: Transport> ScriptCall<P> {
     }
 
     fn overtime(&self) -> String {
-        format!("it ran longer than {} s", self.bounds.whole.as_secs())
+        format!(
+            "the call lasted longer than {} s",
+            self.bounds.whole.as_secs()
+        )
     }
 
     /// Reads the output for the server's own use, up to `bytes_max` bytes. A call that fails returns no
@@ -306,7 +314,7 @@ impl<P: Transport> ScriptCall<P> {
         if !poll_fn(|cx| self.poll_held(cx)).await {
             if self.read.len() < bytes_max {
                 let seconds = self.started.elapsed().as_secs();
-                let why = format!("{}: not done after {seconds} s", self.line());
+                let why = format!("{}: not finished after {seconds} s", self.line());
                 return Err(HandlerError::because(P::NAME, Reject::HANDLER_SLOW, why));
             }
             self.read.truncate(bytes_max);
@@ -404,7 +412,7 @@ impl<P: Transport> ScriptCall<P> {
         let how = match self.peer.ended().await {
             TransportEnd::Complaining(how) | TransportEnd::Broken(_, how) => how,
             TransportEnd::Well if document.status.0 >= 500 => {
-                format!("it answered {}", document.status.0)
+                format!("the script responded with status {}", document.status.0)
             }
             TransportEnd::Well if document.length.is_none_or(is_whole) => {
                 self.peer.finish_detached(self.bounds.silent);
@@ -414,7 +422,9 @@ impl<P: Transport> ScriptCall<P> {
                     ResponseBody::Whole(self.read),
                 ));
             }
-            TransportEnd::Well => "it sent more or less than it said".to_owned(),
+            TransportEnd::Well => {
+                "the length of the content differs from Content-Length".to_owned()
+            }
         };
         let why = format!("{}: {how}", self.line());
         Err(HandlerError::because(P::NAME, Reject::SCRIPT_FAILED, why))
@@ -451,25 +461,25 @@ impl<P: Transport> ScriptCall<P> {
         let (reject, what) = match done {
             BodyOutcome::Unwanted => return,
             BodyOutcome::Late(CallTimeout::Dripping) => {
-                let what = "others wait, and its client sends next to nothing";
+                let what = "the client sends almost nothing, and another call waits for the slot";
                 (Reject::BODY_SLOW, what.to_owned())
             }
             BodyOutcome::Late(CallTimeout::Outpaced) => {
                 let what =
-                    "another client waits for its place, and its own takes the response slowly";
+                    "the client takes the response slowly, and another client waits for the slot";
                 (Reject::CALL_SHARE_TAKEN, what.to_owned())
             }
             BodyOutcome::Late(CallTimeout::Silence) => {
-                let what = format!("{} in its response", self.silence());
+                let what = format!("{} in the response", self.silence());
                 (Reject::HANDLER_SLOW, what)
             }
             BodyOutcome::Late(CallTimeout::All) => (Reject::HANDLER_SLOW, self.overtime()),
             BodyOutcome::TooLong => {
-                let what = "more output than it may send".to_owned();
+                let what = "more output than script_output_bytes allows".to_owned();
                 (Reject::SCRIPT_FAILED, what)
             }
             BodyOutcome::MoreThanSaid => {
-                let what = "it sent more than its Content-Length says".to_owned();
+                let what = "the content is longer than Content-Length".to_owned();
                 (Reject::SCRIPT_FAILED, what)
             }
             BodyOutcome::Ended => match self.peer.ended().await {
@@ -490,7 +500,7 @@ impl<P: Transport> ScriptCall<P> {
         };
         log::log!(
             level,
-            "{}: {}: {what}; its response was broken off (rule R{})",
+            "{}: {}: {what}; the response was broken off (rule R{})",
             self.line(),
             P::NAME,
             reject.rule
@@ -500,9 +510,9 @@ impl<P: Transport> ScriptCall<P> {
 
     fn too_little(&self, ended: TransportEnd) -> String {
         let owed = self.owed.unwrap_or(0);
-        let what = format!("it sent {owed} bytes less than its Content-Length says");
+        let what = format!("the content is {owed} bytes shorter than Content-Length");
         match ended {
-            TransportEnd::Complaining(how) => format!("{what}, and {how}"),
+            TransportEnd::Complaining(how) => format!("{what}; {how}"),
             _ => what,
         }
     }
@@ -670,7 +680,11 @@ async fn internal_redirect(
     path: Vec<u8>,
 ) -> Result<Response, HandlerError> {
     let Some(inside) = inside.filter(|_| asked.hops < limits::INTERNAL_REDIRECTS_MAX) else {
-        let why = format!("{} leads to itself", asked.line());
+        let why = format!(
+            "{}: more than {} internal redirects",
+            asked.line(),
+            limits::INTERNAL_REDIRECTS_MAX
+        );
         return Err(HandlerError::because(
             "script",
             Reject::REDIRECTED_TOO_OFTEN,

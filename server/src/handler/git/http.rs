@@ -102,7 +102,10 @@ async fn run(settings: Arc<GitSettings>, mut request: Request) -> Result<Respons
     // The repository was found, and git got a well-formed request. A 404 from git therefore means a damaged
     // repository.
     if *response.status == Status::NOT_FOUND {
-        let why = format!("{}: git takes it for no repository", asked.line());
+        let why = format!(
+            "{}: git does not accept the folder as a repository",
+            asked.line()
+        );
         return Err(HandlerError::because("git", Reject::SCRIPT_FAILED, why));
     }
     Ok(match push {
@@ -304,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_smart_protocol_is_known() {
+    fn only_the_smart_protocol_is_accepted() {
         let read = |method, path: &str, query: Option<&str>| {
             let wanted = ServiceRequest::read(method, path.as_bytes(), query.map(str::as_bytes));
             wanted.map(|it| (String::from_utf8(it.name).unwrap(), it.is_push))
@@ -345,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_to_be_a_protocol() {
+    fn git_protocol_fields_are_restricted() {
         assert!(is_protocol(b"version=2"));
         assert!(is_protocol(b"version=2:key=a.b"));
         assert!(!is_protocol(b"version=2\n"));

@@ -50,7 +50,7 @@ impl PushNotifier {
 
 /// Message to the client for a push during shutdown, since deployments have stopped.
 pub(crate) const STOPPING: &str =
-    "not deployed yet: the server is stopping, and will do so when it starts";
+    "not deployed yet: the server is stopping and deploys the branch at the next start";
 
 /// Time limits for a held response.
 #[derive(Clone, Copy)]
@@ -135,7 +135,7 @@ impl ActivePush {
                 // The server is stopping.
                 Ok(Err(_)) => vec![STOPPING.to_owned()],
                 Err(_) if Instant::now() >= until => {
-                    vec!["it takes longer than this to deploy, and goes on".to_owned()]
+                    vec!["the deployment takes longer than a push waits, and continues".to_owned()]
                 }
                 Err(_) if can_speak => {
                     to.write_all(KEEP_ALIVE).await?;
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn words_come_with_the_end() {
+    fn messages_are_inserted_before_the_end() {
         let (pushes, mut listener) = PushNotifier::new();
         let answer = async {
             let pushed = listener.recv().await.unwrap();
@@ -274,19 +274,19 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_and_until_then_the_client_hears_of_us() {
+    fn a_long_deployment_sends_keep_alive_packets_and_a_message() {
         let (pushes, mut listener) = PushNotifier::new();
         // The limits allow at least one keep-alive packet, even on a slow machine.
         let patience = with(Duration::from_millis(100), Duration::from_secs(2));
         let (all, is_whole) = wait(held(pushes.begin("/a".into()), true, patience));
         let text = String::from_utf8_lossy(&all).into_owned();
         assert!(is_whole && text.contains("0005\x01"), "{text}");
-        assert!(text.contains("\x02it takes longer"), "{text}");
+        assert!(text.contains("\x02the deployment takes longer"), "{text}");
         assert!(listener.try_recv().is_ok());
     }
 
     #[test]
-    fn an_answer_without_anything_in_it_is_of_no_push() {
+    fn an_empty_response_reports_no_push() {
         let (pushes, mut listener) = PushNotifier::new();
         let push = pushes.begin("/a".into());
         wait(async {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_listens_or_nobody_waits() {
+    fn a_push_without_a_client_or_without_a_listener() {
         let (pushes, mut listener) = PushNotifier::new();
         // The client disconnects; the pushed content may have arrived.
         drop(pushes.begin("/a".into()));

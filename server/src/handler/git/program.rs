@@ -11,7 +11,7 @@ pub(crate) fn find_git() -> Result<PathBuf, (String, &'static str)> {
     let mut programs = std::env::split_paths(&path).map(|folder| folder.join("git"));
     programs.find(|file| file.is_file()).ok_or_else(|| {
         let what = format!("there is no program `git` in {}", path.to_string_lossy());
-        (what, "install it: apt-get install git")
+        (what, "install git: apt-get install git")
     })
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn find_http_backend() -> Result<PathBuf, (String, &'static str)> {
         .output();
     let said = said.map_err(|error| {
         let what = format!("{} can't be run: {error}", git.display());
-        (what, "install it anew: apt-get install --reinstall git")
+        (what, "reinstall git: apt-get install --reinstall git")
     })?;
     let folder = said.stdout.trim_ascii().to_vec();
     let folder = PathBuf::from(std::ffi::OsString::from_vec(folder));
@@ -38,7 +38,7 @@ pub(crate) fn find_http_backend() -> Result<PathBuf, (String, &'static str)> {
             let what = format!("git has no http-backend: {}", backend.display());
             Err((
                 what,
-                "install it: git, or git-daemon where that is a package of its own",
+                "install git, or the package git-daemon where the system has one",
             ))
         }
     }

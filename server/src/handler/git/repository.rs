@@ -70,7 +70,7 @@ impl GitSettings {
             let folder = self.root.path().join(OsStr::from_bytes(found));
             // The client gets the error of a missing repository.
             let why = format!(
-                "{} isn't exported: make the file git-daemon-export-ok in it, or say export = \"all\"",
+                "{} isn't exported: create the file git-daemon-export-ok in the folder, or set export = \"all\"",
                 folder.display()
             );
             return Err(HandlerError::because("git", Reject::NOT_FOUND, why));

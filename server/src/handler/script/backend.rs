@@ -290,7 +290,7 @@ impl BackendTransaction {
             // The backend has received the request and may execute the request.
             Err(error) => {
                 log::error!(
-                    "{}: its answer can't be waited for: {error}",
+                    "{}: the connection can't be registered for reading the response: {error}",
                     self.backend.address
                 );
                 self.stop_sending();
@@ -504,26 +504,31 @@ impl Transport for BackendTransaction {
         match self.end {
             Some(FastCgiEnd::Complete(0)) => TransportEnd::Well,
             Some(FastCgiEnd::Complete(status)) => {
-                TransportEnd::Complaining(format!("it ended with {status}"))
+                TransportEnd::Complaining(format!("exit status {status}"))
             }
-            Some(FastCgiEnd::Overloaded) => {
-                TransportEnd::Broken(Reject::BACKEND_BUSY, "it has too much to do".to_owned())
-            }
+            Some(FastCgiEnd::Overloaded) => TransportEnd::Broken(
+                Reject::BACKEND_BUSY,
+                "the backend reports that it is overloaded (FCGI_OVERLOADED)".to_owned(),
+            ),
             // A backend that ignores request numbers may have answered the present request, but the server
             // cannot tell.
             Some(FastCgiEnd::OtherRequest) => {
                 let how = format!(
-                    "{} ended another request than it was asked: `keep = 0` asks it once a connection",
+                    "{} answered a request other than the last one on the connection: set keep = 0",
                     self.backend.address
                 );
                 TransportEnd::Broken(Reject::BACKEND_LEFT, how)
             }
             Some(FastCgiEnd::Unable) => {
-                let how = "it can't do what it was asked".to_owned();
+                let how = "the backend refused the request (protocol status of FCGI_END_REQUEST)"
+                    .to_owned();
                 TransportEnd::Broken(Reject::BACKEND_MALFORMED, how)
             }
             None if self.is_malformed => {
-                let how = format!("{}: what it sent is no FastCGI", self.backend.address);
+                let how = format!(
+                    "{}: the response is not valid FastCGI",
+                    self.backend.address
+                );
                 TransportEnd::Broken(Reject::BACKEND_MALFORMED, how)
             }
             None => {

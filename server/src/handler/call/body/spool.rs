@@ -165,9 +165,8 @@ impl BodySpool {
     /// lack of descriptors is temporary and refuses only the body.
     fn failed(&self, why: &io::Error) -> BodyError {
         let folder = self.folder.display();
-        let what = |rule| {
-            format!("its body can't be kept in {folder} until it is whole: {why} (rule R{rule})")
-        };
+        let what =
+            |rule| format!("the request body can't be spooled in {folder}: {why} (rule R{rule})");
         match why.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => {
                 BodyError::NoDescriptor(what(Reject::BODIES_FULL.rule))
@@ -275,7 +274,7 @@ impl SpooledBody {
             }
             other => {
                 let why = other.err().unwrap_or(io::ErrorKind::UnexpectedEof.into());
-                log::error!("a request's body can't be read back from the disk: {why}");
+                log::error!("a spooled request body can't be read from the disk: {why}");
                 Poll::Ready(Err(PipeBroken))
             }
         }
@@ -539,10 +538,7 @@ mod tests {
         let Some(BodyError::DiskFailed(why)) = kept.err() else {
             panic!("expected an error of the disk");
         };
-        assert!(
-            why.contains("gone until it is whole: No such file"),
-            "{why}"
-        );
+        assert!(why.contains("gone: No such file"), "{why}");
         settled(&spools, 0);
         assert_eq!(spools.bytes(), 0);
         let why = io::Error::from_raw_os_error(libc::EMFILE);

@@ -103,12 +103,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_git_says(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fn arbitrary_output_of_git(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             pages(&bytes);
         }
 
         #[test]
-        fn whatever_it_says_of_words(words in proptest::collection::vec(0..WORDS.len(), 0..80)) {
+        fn output_of_git_made_of_known_words(words in proptest::collection::vec(0..WORDS.len(), 0..80)) {
             let bytes: Vec<u8> = words.iter().flat_map(|nth| WORDS[*nth].iter().copied()).collect();
             pages(&bytes);
         }

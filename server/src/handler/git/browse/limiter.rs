@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minutes_worth_at_once_and_then_by_and_by() {
+    fn requests_of_a_minute_may_come_in_one_burst() {
         let mut askers = HashMap::new();
         let peer = address(1).into();
         // Seconds to wait for each request; 0 for an allowed request.
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_second_are_waited_for_whole() {
+    fn waits_are_rounded_up_to_seconds() {
         let mut askers = HashMap::new();
         let wait = |askers: &mut _, per_minute, now| {
             let asked = ask(askers, address(1).into(), per_minute, now);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ledger_is_bounded_and_forgets_those_who_asked_least() {
+    fn a_full_ledger_removes_the_address_with_the_fewest_requests() {
         let mut askers = HashMap::new();
         let greedy = address(usize::MAX & 0xff_ffff).into();
         for _ in 0..10 {
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_half_of_the_downloads() {
+    fn one_address_gets_half_of_the_download_slots() {
         wait(async {
             let readers = BrowseLimiter::new(16, &Arc::default());
             let take = |nth| readers.enter(BrowseWork::File, address(nth), 0);
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_under_way_have_so_much_memory() {
+    fn memory_of_pages_being_sent_is_limited() {
         let readers = BrowseLimiter::new(16, &Arc::default());
         let each = GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX;
         let all: Vec<_> = (0..GIT_PAGES_SENDING_BYTES_MAX / each)
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_a_share_of_that_memory() {
+    fn memory_of_pages_being_sent_is_limited_for_each_address() {
         let readers = BrowseLimiter::new(16, &Arc::default());
         let one = readers
             .hold(address(1), GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX - 1)

@@ -395,7 +395,7 @@ mod tests {
     use super::refuses_fetches;
 
     #[test]
-    fn configurations_that_refuse_fetches() {
+    fn configurations_that_refuse_fetches_are_found() {
         for (config, refuses) in [
             ("[http]\n\tuploadpack = false\n", true),
             ("[HTTP] uploadPack=\"no\" # x", true),

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn addresses_are_encoded() {
         const ID: &str = "0123456789abcdef0123456789abcdef01234567";
         let place = PageLocation {
             prefix: b"/git".to_vec(),

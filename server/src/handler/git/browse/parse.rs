@@ -631,7 +631,7 @@ mod tests {
     const TWO: &str = "2222222222222222222222222222222222222222";
 
     #[test]
-    fn refs_and_what_they_lead_to() {
+    fn refs_with_their_objects_are_parsed() {
         let line = |name: &str, rest: &str| format!("{name}\0{ONE}\0{rest}\0words, \u{e9}\0\n");
         let said = [
             line(
@@ -662,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn refs_that_are_hidden() {
+    fn hidden_refs_are_recognised() {
         let said = b"core.bare\ntrue\0transfer.hiderefs\nrefs/heads/x\0uploadpack.hiderefs\n!refs/heads/x/y\0\
             transfer.hiderefs\n^refs/tags/\0receive.hiderefs\nrefs/heads/z\0core.flag\0";
         let hidden = HiddenRefs::read(said);
@@ -681,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_and_one_with_its_patch() {
+    fn commits_and_a_commit_with_a_patch_are_parsed() {
         let said =
             format!("{ONE}\0{TWO} {ONE}\0A B\0a@b\0date\0strict\0subject\0\n{TWO}\0\0\0\0\0\0\0\n");
         let all = commits(said.as_bytes());
@@ -699,7 +699,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_a_tree() {
+    fn entries_of_a_tree_are_parsed() {
         let said = format!(
             "040000 tree {ONE}       -\tdir\0100644 blob {TWO}       2\tdir/a\tb\nc\0\
              100755 blob {TWO} 123456789\tdir/run\0120000 blob {TWO}       7\tdir/link\0\
@@ -727,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cat_file_says() {
+    fn output_of_cat_file_is_parsed() {
         let said = format!("{ONE} commit 200\nabcd missing\n{TWO} tree 5\n");
         let one = ObjectId::parse(ONE.as_bytes());
         assert_eq!(parse_batch_check(said.as_bytes()), [one, None, None]);
@@ -741,7 +741,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_lines() {
+    fn line_counts_are_parsed() {
         let said = b"3\t0\ta\tb\nc\0-\t-\tpicture\x001\t20\t\x00old\x00new\x00400\t5\tlast\0";
         let all = parse_numstat(said);
         let entry = |before, name, lines| NumstatEntry {
@@ -767,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn patches() {
+    fn patches_are_parsed() {
         let said = b"diff --git a/x y b/x y\nindex 1..2 100644\n--- a/x y\t\n+++ b/x y\t\n\
             @@ -1,2 +1,2 @@ fn\n--- gone\n same\n+++ come\n\\ No newline at end of file\n\
             diff --git a/old b/new\nsimilarity index 90%\nrename from old\nrename to new\n\

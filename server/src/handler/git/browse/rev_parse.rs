@@ -197,7 +197,8 @@ pub(in crate::handler::git) async fn hidden_refs(
     let output = output.await?;
     // A configuration cut at the limit may hide further refs.
     if output.is_cut || parse::refuses_fetches(&output.bytes) {
-        let why = "http.uploadpack is false in its configuration, or that is too long";
+        let why =
+            "the configuration of the repository sets http.uploadpack to false or is too long";
         return Err(HandlerError::because("git page", Reject::NOT_FOUND, why));
     }
     Ok(HiddenRefs::read(&output.bytes))

@@ -228,7 +228,7 @@ const CONFIG: [(&str, &str); 12] = [
 pub(crate) fn prepare(sandbox: &Path) -> Result<(), HandlerError> {
     sandbox_repository::prepare(sandbox).map_err(|error| {
         let why = format!(
-            "{}: {error}: the server has to write there",
+            "{}: {error}: the server needs write access to the folder",
             sandbox.display()
         );
         HandlerError::because("git page", Reject::HANDLER_FAILED, why)

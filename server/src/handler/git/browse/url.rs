@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_pages_as_cgit() {
+    fn addresses_of_cgit_are_parsed() {
         for (rest, expected) in [
             ("/", Some(PageKind::Summary)),
             ("/summary/", Some(PageKind::Summary)),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn queries() {
+    fn queries_are_parsed() {
         let page = read("/log/", &format!("h=a%2Fb&id={FULL}&ofs=50&x=y&z")).expect("a page");
         assert_eq!(page.head.as_deref(), Some(&b"a/b"[..]));
         assert_eq!(
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_changes() {
+    fn pages_of_full_object_names_are_immutable() {
         let is = |rest: &str, query: String| read(rest, &query).expect("a page").is_immutable();
         assert!(is("/commit/", format!("id={FULL}")));
         assert!(is("/tree/a", format!("h=main&id={FULL}")));

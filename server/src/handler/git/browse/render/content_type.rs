@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_browser_would_run() {
+    fn no_type_lets_a_browser_run_a_file() {
         for name in [
             "a.html",
             "a.htm",

@@ -237,7 +237,7 @@ fn push_list(files: &DiffStat<'_>, is_cut: bool, page: &mut Html) {
     );
     page.markup(&said);
     if is_cut {
-        page.markup("<p class=note>More changed than a page can show. The diff below is cut; git diff shows all of it.</p>\n");
+        page.markup("<p class=note>More changed than a page can show. The diff below is cut; git diff shows the rest.</p>\n");
     }
     page.markup("<ul class=rows>\n");
     for (nth, row) in rows.iter().enumerate() {
@@ -279,7 +279,7 @@ fn what_happened(file: &FileDiff<'_>) -> Vec<u8> {
 /// Appends the hunks of a file. Returns false if the page became too long.
 fn push_hunks(file: &FileDiff<'_>, page: &mut Html) -> bool {
     if file.is_binary {
-        page.markup("<p class=soft>No text.</p>\n");
+        page.markup("<p class=soft>Not a text.</p>\n");
     }
     if file.hunks.is_empty() {
         return true;

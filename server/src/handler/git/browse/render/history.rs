@@ -30,11 +30,11 @@ impl SummaryPage<'_> {
             .text(location.clone_url())
             .markup("</code></div>\n");
         if self.at.is_none() {
-            page.markup("<p class=note>There is nothing in it yet.</p>\n");
+            page.markup("<p class=note>The repository has no commits yet.</p>\n");
         }
         if !self.commits.is_empty() {
             let more = location.url("log", b"", &[]);
-            heading("Newest commits", Some((&more, "all of them")), &mut page);
+            heading("Newest commits", Some((&more, "all")), &mut page);
             push_commits(
                 location,
                 self.commits.iter().take(GIT_SUMMARY_LINES),
@@ -52,7 +52,7 @@ impl SummaryPage<'_> {
                 continue;
             }
             let refs = location.url_of_branch("refs", b"", &[]);
-            let more = (all.len() > GIT_SUMMARY_LINES).then_some((refs.as_str(), "all of them"));
+            let more = (all.len() > GIT_SUMMARY_LINES).then_some((refs.as_str(), "all"));
             heading(name, more, &mut page);
             push_refs(location, all.into_iter().take(GIT_SUMMARY_LINES), &mut page);
         }
@@ -89,7 +89,7 @@ pub(crate) fn refs(location: &PageLocation, refs: &[Ref<'_>], is_cut: bool) -> S
         }
     }
     if is_cut {
-        page.markup("<p class=note>There are more: the newest are shown.</p>\n");
+        page.markup("<p class=note>The list has only the newest branches and tags.</p>\n");
     }
     framed(location, Tab::Refs, b"branches and tags", false, &page)
 }

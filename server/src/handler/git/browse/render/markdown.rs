@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_a_text() {
+    fn markdown_is_rendered() {
         let page = shown("# A *b* `c`!\n\n# A b c\n\n|x|\n|-|\n|y|\n\n~~z~~ <ant@example.org>\n");
         assert!(page.contains("<h1 id=\"a-b-c\">"), "{page}");
         assert!(page.contains("<h1 id=\"a-b-c-1\">"), "{page}");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn markup_is_text() {
+    fn embedded_html_is_text() {
         for text in [
             "<script>alert(1)</script>",
             "a <img src=x onerror=alert(1)> b",
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_too_long_is_text() {
+    fn expensive_markdown_is_shown_as_text() {
         let quotes = ">".repeat(128_000) + "a\n" + &"a\n".repeat(64_000);
         let tabs: String = (0..400)
             .map(|nth| "\t".repeat(nth) + &"- ".repeat(60) + "\n")
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn how_deep_a_line_leads() {
+    fn nesting_depth_of_a_line() {
         for (line, depth) in [
             ("", 0),
             ("text > - *", 0),

@@ -32,7 +32,7 @@ pub(crate) fn rendered(
     let mut html = Html::default();
     html.markup("<article class=readme>");
     if crate::handler::git::browse::render::content_type::is_binary(content) {
-        html.markup("<p class=soft>It is no text.</p>");
+        html.markup("<p class=soft>The README is not a text.</p>");
     } else if name.to_ascii_lowercase().ends_with(".md") || name.ends_with(".markdown") {
         push_markdown(location, commit, content, &mut html);
     } else {
@@ -40,8 +40,8 @@ pub(crate) fn rendered(
     }
     if is_cut {
         let url = location.url("plain", name.as_bytes(), &[("id", commit.digits())]);
-        html.markup("<p class=note>It is longer than this page: ");
-        html.link(&url, "all of it").markup("</p>");
+        html.markup("<p class=note>The README is longer than this page: ");
+        html.link(&url, "whole file").markup("</p>");
     }
     html.markup("</article>\n");
     html

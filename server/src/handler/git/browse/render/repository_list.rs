@@ -35,7 +35,7 @@ pub(crate) fn list(location: &PageLocation, list: &RepositoryList) -> String {
         page.markup("</ul>\n");
     }
     if list.is_cut {
-        page.markup("<p class=note>There are more than this page can show.</p>\n");
+        page.markup("<p class=note>The list has more repositories than a page can show.</p>\n");
     }
     let frame = PageFrame {
         location,

@@ -133,7 +133,7 @@ pub(crate) fn file(
     push_bar(location, path, Some(entry), &mut page);
     let plain = location.url("plain", path, &[]);
     if entry.kind == EntryKind::Submodule {
-        page.markup("<p class=note>Another repository, at its commit <span class=id>")
+        page.markup("<p class=note>Another repository, at the commit <span class=id>")
             .text(entry.id.digits())
             .markup("</span></p>\n");
     } else if entry.kind == EntryKind::Link {
@@ -145,8 +145,8 @@ pub(crate) fn file(
             .text(&plain)
             .markup("\"></p>\n");
     } else if crate::handler::git::browse::render::content_type::is_binary(content) {
-        page.markup("<p class=note>This is no text: ");
-        page.link(&plain, "the file itself").markup("</p>\n");
+        page.markup("<p class=note>The file is not a text: ");
+        page.link(&plain, "raw file").markup("</p>\n");
     } else if content.is_empty() {
         page.markup("<p class=note>The file is empty.</p>\n");
     } else {
@@ -192,7 +192,7 @@ fn push_lines(content: &[u8], plain: &str, is_cut: bool, page: &mut Html) {
 
 fn push_cut(plain: &str, page: &mut Html) {
     page.markup("</pre></div>\n<p class=note>The file is longer than this page: ");
-    page.link(plain, "all of it").markup("</p>\n");
+    page.link(plain, "whole file").markup("</p>\n");
 }
 
 #[cfg(test)]
@@ -200,7 +200,7 @@ mod tests {
     use super::size_of;
 
     #[test]
-    fn sizes() {
+    fn sizes_are_rounded() {
         for (bytes, expected) in [
             (0, "0 B"),
             (999, "999 B"),
