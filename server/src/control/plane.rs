@@ -148,7 +148,7 @@ impl ControlPlane {
             lag: Arc::default(),
             refusals,
         };
-        supplies.programs.spools().remove_leftovers();
+        supplies.programs.spool().remove_leftovers();
         let seen = stamp_config_files(&config);
         compress_in_background(supplies.budget.clone());
         let acme = AcmeHandle::new(supplies.challenges.clone());

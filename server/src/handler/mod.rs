@@ -89,14 +89,12 @@ pub struct Endpoints {
 pub trait Subrequests {
     /// Returns the response to a GET or HEAD request of the client for another path (percent-encoded, with
     /// an optional query). The same guards and the same World apply; the request has no body.
-    fn fetch(&self, question: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>>;
+    fn fetch(&self, subrequest: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>>;
 
     /// Checks if the guards of the site allow the client to access a path. Returns the user authenticated
     /// for the path.
-    fn authorize(
-        &self,
-        admission: AccessCheck,
-    ) -> LocalBoxFuture<Result<Option<String>, HandlerError>>;
+    fn authorize(&self, check: AccessCheck)
+    -> LocalBoxFuture<Result<Option<String>, HandlerError>>;
 
     /// Returns a handle that sets `guarded` to true when a response comes from a guarded path. A page with
     /// a guarded response must not be sent to every client with access to the page's own path.
@@ -134,11 +132,11 @@ pub(crate) async fn check_access(
 ) -> Result<Option<String>, HandlerError> {
     let mut user = None;
     for path in paths {
-        let Some(inside) = &request.subrequests else {
+        let Some(subrequests) = &request.subrequests else {
             return Err(HandlerError::new("guard", Reject::ADDRESS_DENIED));
         };
-        let admission = AccessCheck::new(path, request);
-        user = inside.authorize(admission).await?.or(user);
+        let check = AccessCheck::new(path, request);
+        user = subrequests.authorize(check).await?.or(user);
     }
     Ok(user)
 }

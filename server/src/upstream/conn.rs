@@ -79,8 +79,8 @@ impl IdleConn {
         }
     }
 
-    /// Registers the connection with the current worker, for reading only if `is_fully_sent` is true, otherwise
-    /// for reading and writing.
+    /// Registers the connection with the current worker, for reading only if `is_fully_sent` is true,
+    /// otherwise for reading and writing.
     pub(crate) fn register(self, is_fully_sent: bool) -> io::Result<Conn> {
         let fd = match self.binding {
             RuntimeBinding::With(owner, fd) if is_fully_sent && owner == thread::current().id() => {

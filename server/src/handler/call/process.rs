@@ -45,8 +45,8 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 /// Starter of programs for requests. Bounds the number of running programs and waits for their end.
 pub struct ProcessRunner {
     slots: Arc<AdmissionControl>,
-    gathered: Arc<BodyBudget>,
-    spools: Arc<BodySpool>,
+    body_budget: Arc<BodyBudget>,
+    spool: Arc<BodySpool>,
     reaper: Arc<Reaper>,
     pool: ThreadPool,
 }
@@ -77,8 +77,8 @@ impl ProcessRunner {
         let slots = AdmissionControl::new(max, WorkStart::AtOnce, SharedLimit::Calls, refusals);
         ProcessRunner {
             slots: Arc::new(slots),
-            gathered: Arc::default(),
-            spools: Arc::new(BodySpool::new(folder, refusals)),
+            body_budget: Arc::default(),
+            spool: Arc::new(BodySpool::new(folder, refusals)),
             reaper: Arc::default(),
             pool: ThreadPool::new("anthill-spawn", limits::PROGRAM_THREADS, SPAWN_QUEUE_MAX),
         }
@@ -90,13 +90,13 @@ impl ProcessRunner {
     }
 
     /// Returns the budget for buffered beginnings of bodies, which backends use too.
-    pub(crate) fn gathered(&self) -> &Arc<BodyBudget> {
-        &self.gathered
+    pub(crate) fn body_budget(&self) -> &Arc<BodyBudget> {
+        &self.body_budget
     }
 
     /// Returns the spool for bodies of unknown length, which backends use too.
-    pub(crate) fn spools(&self) -> &Arc<BodySpool> {
-        &self.spools
+    pub(crate) fn spool(&self) -> &Arc<BodySpool> {
+        &self.spool
     }
 
     /// Ends all programs and waits for their exit. Blocks, for a few seconds at most.
@@ -107,13 +107,13 @@ impl ProcessRunner {
     /// Runs the program found by `find` and returns the program's response. `find` may block.
     pub(crate) async fn run(
         &self,
-        asked: Arc<ScriptRequest>,
-        here: LocalRequestParts,
+        request: Arc<ScriptRequest>,
+        local: LocalRequestParts,
         bounds: CallLimits,
         find: FindProcessFn,
     ) -> Result<Response, HandlerError> {
-        let exchange = self.start(&asked, here.body, bounds, find).await?;
-        exchange.answer(here.subrequests).await
+        let call = self.start(&request, local.body, bounds, find).await?;
+        call.answer(local.subrequests).await
     }
 
     /// Runs `look`, which may block, on the thread pool. No program is started.
@@ -121,36 +121,38 @@ impl ProcessRunner {
         &self,
         look: impl FnOnce() -> Result<T, HandlerError> + Send + 'static,
     ) -> Result<T, HandlerError> {
-        self.pool.run(look).await.map_err(not_run)?
+        self.pool.run(look).await.map_err(pool_error)?
     }
 
     /// Starts the program found by `find`, which may block, after a wait for a place.
     pub(crate) async fn start(
         &self,
-        asked: &Arc<ScriptRequest>,
+        request: &Arc<ScriptRequest>,
         mut body: Option<RequestBody>,
         bounds: CallLimits,
         find: FindProcessFn,
     ) -> Result<ScriptCall<ProcessTransport>, HandlerError> {
         let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
-        let slot = self.slots.enter(asked.peer.into(), bounds.queue, patience);
+        let slot = self
+            .slots
+            .enter(request.peer.into(), bounds.queue, patience);
         let slot = RequestBody::queued(&mut body, slot).await;
-        let slot = slot.map_err(|busy| HandlerError::new("script", busy.into()))?;
-        let (reaper, for_job) = (Arc::clone(&self.reaper), Arc::clone(asked));
+        let slot = slot.map_err(|refused| HandlerError::new("script", refused.into()))?;
+        let (reaper, for_job) = (Arc::clone(&self.reaper), Arc::clone(request));
         let has_body = body.is_some();
         let started = self.pool.run(move || {
-            let order = find(&for_job)?;
-            SpawnedProcess::new(&order, has_body, reaper, slot)
-                .map_err(|error| not_started(&for_job, &order, &error))
+            let spec = find(&for_job)?;
+            SpawnedProcess::new(&spec, has_body, reaper, slot)
+                .map_err(|error| start_error(&for_job, &spec, &error))
         });
-        let started = started.await.map_err(not_run)??;
+        let started = started.await.map_err(pool_error)??;
         let failed = |error: io::Error| {
-            let why = format!("{}: {error}", asked.line());
+            let why = format!("{}: {error}", request.line());
             HandlerError::because("script", Reject::SCRIPT_NOT_STARTED, why)
         };
         let running =
-            ProcessTransport::new(started, body, bounds.patience, asked).map_err(failed)?;
-        Ok(ScriptCall::new(running, asked, bounds))
+            ProcessTransport::new(started, body, bounds.patience, request).map_err(failed)?;
+        Ok(ScriptCall::new(running, request, bounds))
     }
 }
 
@@ -169,8 +171,8 @@ pub(crate) fn search_path() -> OsString {
 const SPAWN_QUEUE_MAX: usize = 4_096;
 
 /// Converts an error of the thread pool into an error response.
-fn not_run(gone: ThreadPoolError) -> HandlerError {
-    let reject = match gone {
+fn pool_error(error: ThreadPoolError) -> HandlerError {
+    let reject = match error {
         ThreadPoolError::Busy => Reject::CALLS_BUSY,
         ThreadPoolError::Failed => Reject::HANDLER_FAILED,
     };
@@ -178,8 +180,8 @@ fn not_run(gone: ThreadPoolError) -> HandlerError {
 }
 
 /// Converts a failed start into an error response with a reason for the log.
-fn not_started(asked: &ScriptRequest, order: &ProcessSpec, error: &io::Error) -> HandlerError {
-    let program = order.file.to_string_lossy();
+fn start_error(request: &ScriptRequest, spec: &ProcessSpec, error: &io::Error) -> HandlerError {
+    let program = spec.file.to_string_lossy();
     let (reject, what) = match error.raw_os_error() {
         Some(libc::EACCES) => (
             Reject::SCRIPT_NOT_EXECUTABLE,
@@ -201,7 +203,7 @@ fn not_started(asked: &ScriptRequest, order: &ProcessSpec, error: &io::Error) ->
         }
         _ => (Reject::SCRIPT_NOT_STARTED, format!("{program}: {error}")),
     };
-    HandlerError::because("script", reject, format!("{}: {what}", asked.line()))
+    HandlerError::because("script", reject, format!("{}: {what}", request.line()))
 }
 
 /// A started program, with the server's ends of the three pipes.
@@ -214,7 +216,7 @@ struct SpawnedProcess {
 
 impl SpawnedProcess {
     fn new(
-        order: &ProcessSpec,
+        spec: &ProcessSpec,
         has_body: bool,
         reaper: Arc<Reaper>,
         slot: CallSlot,
@@ -241,10 +243,10 @@ impl SpawnedProcess {
             rustix::io::ioctl_fionbio(ours, true)?;
         }
         let program = sys::SpawnOptions {
-            file: &order.file,
-            arguments: &order.arguments,
-            variables: order.variables.as_bytes(),
-            folder: &order.folder,
+            file: &spec.file,
+            arguments: &spec.arguments,
+            variables: spec.variables.as_bytes(),
+            folder: &spec.folder,
             standard: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
         };
         let leader = reaper.start(|| spawn(&program))?;
@@ -253,12 +255,12 @@ impl SpawnedProcess {
             reaper,
             slot: Some(slot),
             is_left: false,
-            grace: order.grace,
+            grace: spec.grace,
         };
-        if let Some(bytes) = order.memory_bytes {
+        if let Some(bytes) = spec.memory_bytes {
             bound_memory(leader, bytes)?;
         }
-        if let Some(seconds) = order.processor_seconds {
+        if let Some(seconds) = spec.processor_seconds {
             bound(leader, Resource::Cpu, seconds)?;
         }
         Ok(SpawnedProcess {
@@ -272,10 +274,10 @@ impl SpawnedProcess {
 
 /// Starts a program. Tries again after ETXTBSY, since the writer of the file may close the file soon.
 fn spawn(program: &sys::SpawnOptions<'_>) -> io::Result<Pid> {
-    for _ in 0..BEING_WRITTEN_LOOKS {
+    for _ in 0..TEXT_BUSY_ATTEMPTS {
         match sys::spawn(program) {
             Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => {
-                std::thread::sleep(BEING_WRITTEN_PAUSE);
+                std::thread::sleep(TEXT_BUSY_PAUSE);
             }
             other => return other,
         }
@@ -320,8 +322,8 @@ fn children(of: Pid) -> Vec<Pid> {
         .collect()
 }
 
-const BEING_WRITTEN_LOOKS: u32 = 5;
-const BEING_WRITTEN_PAUSE: Duration = Duration::from_millis(10);
+const TEXT_BUSY_ATTEMPTS: u32 = 5;
+const TEXT_BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Process group of a program. Dropping the value before the program's exit ends the group.
 struct ProcessGroup {
@@ -381,7 +383,7 @@ pub(crate) struct ProcessTransport {
     input: StdinWriter,
     stdout: Option<Receiver>,
     stderr: Option<Receiver>,
-    said: StderrLog,
+    stderr_log: StderrLog,
     left: OrphanWatch,
     /// Exit status, if known before the end of the output.
     status: Option<io::Result<WaitStatus>>,
@@ -441,26 +443,26 @@ impl ProcessTransport {
         started: SpawnedProcess,
         body: Option<RequestBody>,
         patience: Duration,
-        asked: &Arc<ScriptRequest>,
+        request: &Arc<ScriptRequest>,
     ) -> io::Result<ProcessTransport> {
         Ok(ProcessTransport {
             input: StdinWriter::new(started.stdin, body, patience)?,
             stdout: Some(Receiver::from_owned_fd_unchecked(started.stdout)?),
             stderr: Some(Receiver::from_owned_fd_unchecked(started.stderr)?),
             group: started.group,
-            said: StderrLog::new(asked),
+            stderr_log: StderrLog::new(request),
             left: OrphanWatch::default(),
             status: None,
         })
     }
 
-    fn poll_said(&mut self, cx: &mut Context<'_>) {
+    fn poll_stderr(&mut self, cx: &mut Context<'_>) {
         let mut buffer = [0; 1_024];
         while let Some(stderr) = &mut self.stderr {
             match poll_read(stderr, cx, &mut buffer) {
                 Poll::Pending => return,
                 Poll::Ready(0) => self.stderr = None,
-                Poll::Ready(read) => self.said.take(&buffer[..read]),
+                Poll::Ready(read) => self.stderr_log.take(&buffer[..read]),
             }
         }
     }
@@ -487,7 +489,7 @@ impl Transport for ProcessTransport {
     const NAME: &'static str = "script";
 
     fn poll_side_io(&mut self, cx: &mut Context<'_>) -> bool {
-        self.poll_said(cx);
+        self.poll_stderr(cx);
         self.input.poll(cx)
     }
 
@@ -511,7 +513,7 @@ impl Transport for ProcessTransport {
     }
 
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
-        if self.input.is_lost {
+        if self.input.is_body_lost {
             return Poll::Ready(0);
         }
         let Some(stdout) = &mut self.stdout else {
@@ -529,7 +531,7 @@ impl Transport for ProcessTransport {
         }
         log::warn!(
             "{}: script: the script has ended, but a child process keeps the output open; the server stops reading the output",
-            self.said.about()
+            self.stderr_log.about()
         );
         self.left.is_given_up = true;
         self.stdout = None;
@@ -538,27 +540,27 @@ impl Transport for ProcessTransport {
     }
 
     async fn ended(&mut self) -> TransportEnd {
-        if self.input.is_lost {
-            return TransportEnd::Broken(Reject::BODY_NOT_KEPT, BODY_LOST.to_owned());
+        if self.input.is_body_lost {
+            return TransportEnd::Aborted(Reject::BODY_NOT_KEPT, BODY_LOST.to_owned());
         }
         let status = self.exit().await;
         // The program has ended, so its last message has arrived in the pipe.
-        self.poll_said(&mut Context::from_waker(Waker::noop()));
-        self.said.flush();
+        self.poll_stderr(&mut Context::from_waker(Waker::noop()));
+        self.stderr_log.flush();
         match status {
-            Some(Ok(status)) if status.exit_status() == Some(0) => TransportEnd::Well,
+            Some(Ok(status)) if status.exit_status() == Some(0) => TransportEnd::Success,
             // After a fatal signal, the response may be incomplete.
             Some(Ok(status)) if status.signaled() => {
-                TransportEnd::Broken(Reject::SCRIPT_ENDED_EARLY, how(status))
+                TransportEnd::Aborted(Reject::SCRIPT_ENDED_EARLY, describe_exit(status))
             }
-            Some(Ok(status)) => TransportEnd::Complaining(how(status)),
+            Some(Ok(status)) => TransportEnd::Failure(describe_exit(status)),
             // Another waiter has reaped the process, and the status is lost.
-            Some(Err(error)) => TransportEnd::Broken(
+            Some(Err(error)) => TransportEnd::Aborted(
                 Reject::SCRIPT_ENDED_EARLY,
                 format!("the exit status is unknown: {error}"),
             ),
             // The program has closed its output but keeps running.
-            None => TransportEnd::Well,
+            None => TransportEnd::Success,
         }
     }
 
@@ -571,7 +573,7 @@ impl Transport for ProcessTransport {
     }
 }
 
-fn how(status: WaitStatus) -> String {
+fn describe_exit(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (_, Some(signal)) => format!("ended by signal {signal}"),
@@ -598,7 +600,7 @@ struct StdinWriter {
     reservation: Option<budget::BodyReservation>,
     at: usize,
     /// The spooled body can't be read back.
-    is_lost: bool,
+    is_body_lost: bool,
 }
 
 impl StdinWriter {
@@ -617,14 +619,14 @@ impl StdinWriter {
             chunk,
             reservation,
             at: 0,
-            is_lost: false,
+            is_body_lost: false,
         })
     }
 
     /// Moves bytes of the body as far as possible. Returns true if any bytes were written.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let mut has_moved = false;
-        if self.is_lost {
+        if self.is_body_lost {
             return has_moved;
         }
         while let Some(stdin) = &mut self.stdin {
@@ -642,7 +644,7 @@ impl StdinWriter {
                     Poll::Pending => break,
                     Poll::Ready(Ok(PipeRead::Bytes(_))) => {}
                     Poll::Ready(Err(_)) if reader.is_spooled() => {
-                        self.is_lost = true;
+                        self.is_body_lost = true;
                         break;
                     }
                     // The body is complete or aborted. The connection's driver compares the length
@@ -685,11 +687,11 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(program.stdout.take().unwrap()).lines();
-        assert_eq!(said.next().unwrap().unwrap(), "begun");
+        let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "begun");
         bound(Pid::from_child(&program), Resource::Cpu, 1_234).unwrap();
         program.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        assert_eq!(said.next().unwrap().unwrap(), "1234");
+        assert_eq!(lines.next().unwrap().unwrap(), "1234");
         assert!(program.wait().unwrap().success());
     }
 }

@@ -105,11 +105,11 @@ impl ScriptRequest {
         line(self.method, &self.raw_path, self.query.as_deref())
     }
 
-    /// Calls `use_it` with the meta-variables of the request for the script at `place`.
+    /// Calls `use_meta` with the meta-variables of the request for the script at `location`.
     pub fn with_meta<T>(
         &self,
-        place: &ScriptLocation<'_>,
-        use_it: impl FnOnce(&MetaVariables<'_>) -> T,
+        location: &ScriptLocation<'_>,
+        use_meta: impl FnOnce(&MetaVariables<'_>) -> T,
     ) -> T {
         // Numbers and addresses as text, in one buffer.
         let mut text = Vec::with_capacity(128);
@@ -131,7 +131,7 @@ impl ScriptRequest {
         let length = peer_port.end..text.len();
         let text = |part: Range<usize>| std::str::from_utf8(&text[part]).unwrap_or_default();
         let known = |part: Range<usize>| Some(text(part)).filter(|text| !text.is_empty());
-        use_it(&MetaVariables {
+        use_meta(&MetaVariables {
             method: self.method.name(),
             version: self.version,
             host: &self.host,
@@ -146,10 +146,10 @@ impl ScriptRequest {
             secure: self.secure,
             user: self.user.as_deref(),
             length: known(length),
-            script_name: place.name,
-            path_info: place.path_info,
-            script_file: place.file,
-            root: place.root,
+            script_name: location.name,
+            path_info: location.path_info,
+            script_file: location.file,
+            root: location.root,
         })
     }
 
@@ -162,7 +162,7 @@ impl ScriptRequest {
     }
 
     /// Returns a subrequest of the client for another page of the server.
-    pub fn question(&self, path: Vec<u8>) -> Subrequest {
+    pub fn subrequest(&self, path: Vec<u8>) -> Subrequest {
         Subrequest {
             is_head: self.method == Method::Head,
             version: self.version,

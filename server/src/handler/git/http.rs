@@ -59,52 +59,53 @@ async fn run(settings: Arc<GitSettings>, mut request: Request) -> Result<Respons
     let path = request.target_path().strip_prefix(&*settings.prefix);
     let path = path.unwrap_or_default();
     let query = request.query.as_deref();
-    let wanted = ServiceRequest::read(request.method, path, query).map_err(refused)?;
-    if wanted.is_push && !settings.push {
+    let service = ServiceRequest::read(request.method, path, query).map_err(refused)?;
+    if service.is_push && !settings.push {
         return Err(refused(Reject::PUSH_DENIED));
     }
-    let mut located = None;
+    let mut repository = None;
     if settings.is_guarded {
-        let (looking, name) = (Arc::clone(&settings), wanted.name.clone());
-        let found = settings.programs.look(move || looking.locate(&name)).await;
+        let (lookup, name) = (Arc::clone(&settings), service.name.clone());
+        let found = settings.programs.look(move || lookup.locate(&name)).await;
         let found = match found {
             // Without a login, the response must not reveal the existence of a repository.
-            Err(_) if wanted.is_push && request.user.is_none() => {
+            Err(_) if service.is_push && request.user.is_none() => {
                 return Err(refused(Reject::PUSH_DENIED));
             }
             found => found?,
         };
-        let rest = wanted.service_path.as_bytes();
+        let rest = service.service_path.as_bytes();
         let paths = ExportedRepository::guarded_paths(&found.names, &settings.prefix, rest);
         let user = check_access(&request, paths).await?;
         request.user = request.user.or(user);
-        located = Some(found);
+        repository = Some(found);
     }
-    if wanted.is_push && request.user.is_none() {
+    if service.is_push && request.user.is_none() {
         return Err(refused(Reject::PUSH_DENIED));
     }
     let mut bounds = settings.bounds.clone();
     // git reads its input to the end, and should get a large push while the push arrives.
-    bounds.room = None;
-    if wanted.is_first {
+    bounds.spool_limit = None;
+    if service.is_first {
         bounds.held_bytes = limits::GIT_REFS_BUFFER_BYTES;
     }
-    if wanted.is_push {
+    if service.is_push {
         bounds.patience = Duration::from_secs(limits::PUSH_PAUSE_SECONDS);
         request.body.be_patient(bounds.patience);
     }
-    let (asked, here) = split_request(request, &bounds).await?;
-    let (asked, programs) = (Arc::new(asked), Arc::clone(&settings.programs));
-    let push = settings.push_begins(&wanted);
-    let find: FindProcessFn = Box::new(move |asked| settings.order(asked, &wanted, located));
-    let running = programs.run(Arc::clone(&asked), here, bounds, find);
-    let response = running.await?;
+    let (request, local) = split_request(request, &bounds).await?;
+    let (request, programs) = (Arc::new(request), Arc::clone(&settings.programs));
+    let push = settings.push_begins(&service);
+    let find: FindProcessFn =
+        Box::new(move |request| settings.process_spec(request, &service, repository));
+    let call = programs.run(Arc::clone(&request), local, bounds, find);
+    let response = call.await?;
     // The repository was found, and git got a well-formed request. A 404 from git therefore means a damaged
     // repository.
     if *response.status == Status::NOT_FOUND {
         let why = format!(
             "{}: git does not accept the folder as a repository",
-            asked.line()
+            request.line()
         );
         return Err(HandlerError::because("git", Reject::SCRIPT_FAILED, why));
     }
@@ -138,14 +139,14 @@ impl ServiceRequest {
         // A file of the repository, requested by a client of the dumb protocol, or an unrelated path.
         let (name, service_path) = found.ok_or(Reject::NOT_FOUND)?;
         let is_first = service_path == FIRST;
-        let (right, query) = match (is_first, query) {
+        let (allowed, query) = match (is_first, query) {
             (true, Some(UPLOAD)) => (Method::Get, "service=git-upload-pack"),
             (true, Some(RECEIVE)) => (Method::Get, "service=git-receive-pack"),
             (true, _) => return Err(Reject::GIT_DUMB),
             (false, None | Some(b"")) => (Method::Post, ""),
             (false, Some(_)) => return Err(Reject::NOT_FOUND),
         };
-        if method != right {
+        if method != allowed {
             return Err(Reject::METHOD_NOT_ALLOWED);
         }
         Ok(ServiceRequest {
@@ -165,24 +166,24 @@ const RECEIVE: &[u8] = b"service=git-receive-pack";
 
 impl GitSettings {
     /// Starts the tracking of a push, if the request is a push and pushes trigger deployments.
-    fn push_begins(&self, wanted: &ServiceRequest) -> Option<ActivePush> {
+    fn push_begins(&self, service: &ServiceRequest) -> Option<ActivePush> {
         let pushes = self.pushes.as_ref();
-        let pushes = pushes.filter(|_| wanted.is_push && !wanted.is_first)?;
-        let repository = self.root.path().join(OsStr::from_bytes(&wanted.name));
+        let pushes = pushes.filter(|_| service.is_push && !service.is_first)?;
+        let repository = self.root.path().join(OsStr::from_bytes(&service.name));
         Some(pushes.begin(repository))
     }
 
     /// Returns the git process for the request. Blocks on disk access.
-    fn order(
+    fn process_spec(
         &self,
-        asked: &ScriptRequest,
-        wanted: &ServiceRequest,
-        located: Option<ExportedRepository>,
+        request: &ScriptRequest,
+        service: &ServiceRequest,
+        repository: Option<ExportedRepository>,
     ) -> Result<ProcessSpec, HandlerError> {
         let refused = |reject| HandlerError::new("git", reject);
-        let folder = match located {
-            Some(located) => located.folder,
-            None => self.locate(&wanted.name)?.folder,
+        let folder = match repository {
+            Some(repository) => repository.folder,
+            None => self.locate(&service.name)?.folder,
         };
         let c_string = |path: &Path| {
             let string = CString::new(path.as_os_str().as_bytes());
@@ -191,9 +192,9 @@ impl GitSettings {
         Ok(ProcessSpec {
             file: c_string(&self.program)?,
             arguments: b"git-http-backend\0".to_vec(),
-            variables: self.variables(asked, wanted, &folder),
+            variables: self.variables(request, service, &folder),
             folder: c_string(&folder)?,
-            grace: match wanted.is_push {
+            grace: match service.is_push {
                 // On a signal, git leaves the data received so far on the disk.
                 true => Duration::from_secs(limits::GIT_END_SECONDS),
                 false => Duration::ZERO,
@@ -206,31 +207,31 @@ impl GitSettings {
     /// Returns the environment of the git process.
     fn variables(
         &self,
-        asked: &ScriptRequest,
-        wanted: &ServiceRequest,
+        request: &ScriptRequest,
+        service: &ServiceRequest,
         folder: &Path,
     ) -> Environment {
         let mut all = Environment::default();
         all.push("GATEWAY_INTERFACE", b"CGI/1.1");
         all.push("SERVER_SOFTWARE", b"anthill");
         all.push("PATH", search_path().as_bytes());
-        all.push("REQUEST_METHOD", asked.method.name().as_bytes());
+        all.push("REQUEST_METHOD", request.method.name().as_bytes());
         all.push("GIT_PROJECT_ROOT", folder.as_os_str().as_bytes());
-        all.push("PATH_INFO", wanted.service_path.as_bytes());
-        all.push("QUERY_STRING", wanted.query.as_bytes());
+        all.push("PATH_INFO", service.service_path.as_bytes());
+        all.push("QUERY_STRING", service.query.as_bytes());
         // The server has already checked the export.
         all.push("GIT_HTTP_EXPORT_ALL", b"1");
-        all.push("REMOTE_ADDR", asked.peer.to_string().as_bytes());
-        if let Some(user) = &asked.user {
+        all.push("REMOTE_ADDR", request.peer.to_string().as_bytes());
+        if let Some(user) = &request.user {
             all.push("AUTH_TYPE", b"Basic");
             all.push("REMOTE_USER", user.as_bytes());
         }
         // A push has no CONTENT_LENGTH, so that http-backend reads to the end of its input. With a length,
         // http-backend would loop for ever without sleeping after a client's early disconnect.
-        if let Some(length) = asked.length.filter(|_| !wanted.is_push) {
+        if let Some(length) = request.length.filter(|_| !service.is_push) {
             all.push("CONTENT_LENGTH", length.to_string().as_bytes());
         }
-        let fields = Fields(&asked.fields);
+        let fields = Fields(&request.fields);
         for (field, name) in FIELDS {
             if let Some(value) = fields.first(field) {
                 all.push(name, value);
@@ -240,7 +241,7 @@ impl GitSettings {
             all.push("GIT_PROTOCOL", version);
         }
         all.push("GIT_CONFIG_NOSYSTEM", b"1");
-        self.push_config(&mut all, folder, asked.user.is_some());
+        self.push_config(&mut all, folder, request.user.is_some());
         for (name, value) in &self.variables {
             all.set(name, value.as_bytes());
         }
@@ -309,8 +310,8 @@ mod tests {
     #[test]
     fn only_the_smart_protocol_is_accepted() {
         let read = |method, path: &str, query: Option<&str>| {
-            let wanted = ServiceRequest::read(method, path.as_bytes(), query.map(str::as_bytes));
-            wanted.map(|it| (String::from_utf8(it.name).unwrap(), it.is_push))
+            let service = ServiceRequest::read(method, path.as_bytes(), query.map(str::as_bytes));
+            service.map(|it| (String::from_utf8(it.name).unwrap(), it.is_push))
         };
         let (get, post) = (Method::Get, Method::Post);
         let name = |push| Ok(("a/b.git".to_owned(), push));

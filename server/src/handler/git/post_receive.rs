@@ -110,7 +110,9 @@ impl ActivePush {
             self.is_told = true;
             return to.finish();
         }
-        if let Ok(last) = self.last_words(answer, &mut to, can_grow, patience).await
+        if let Ok(last) = self
+            .closing_messages(answer, &mut to, can_grow, patience)
+            .await
             && to.write_all(&last).await.is_ok()
         {
             to.finish();
@@ -118,7 +120,7 @@ impl ActivePush {
     }
 
     /// Waits for the deployments and returns the end of the response.
-    async fn last_words(
+    async fn closing_messages(
         &mut self,
         answer: PushResponse,
         to: &mut PipeWriter,
@@ -127,24 +129,24 @@ impl ActivePush {
     ) -> Result<Vec<u8>, PipeBroken> {
         let mut done = pin!(self.tell());
         let until = Instant::now() + patience.whole;
-        let can_speak = answer.can_insert_message() && can_grow;
+        let can_insert = answer.can_insert_message() && can_grow;
         loop {
             let next = (Instant::now() + patience.keep_alive).min(until);
-            let words = match timeout_at(next.into(), done.as_mut()).await {
-                Ok(Ok(words)) => words,
+            let messages = match timeout_at(next.into(), done.as_mut()).await {
+                Ok(Ok(messages)) => messages,
                 // The server is stopping.
                 Ok(Err(_)) => vec![STOPPING.to_owned()],
                 Err(_) if Instant::now() >= until => {
                     vec!["the deployment takes longer than a push waits, and continues".to_owned()]
                 }
-                Err(_) if can_speak => {
+                Err(_) if can_insert => {
                     to.write_all(KEEP_ALIVE).await?;
                     continue;
                 }
                 Err(_) => continue,
             };
-            let words = if can_speak { &words[..] } else { &[] };
-            return Ok(answer.end(words));
+            let messages = if can_insert { &messages[..] } else { &[] };
+            return Ok(answer.end(messages));
         }
     }
 

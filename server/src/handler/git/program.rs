@@ -20,16 +20,16 @@ pub(crate) fn find_git() -> Result<PathBuf, (String, &'static str)> {
 pub(crate) fn find_http_backend() -> Result<PathBuf, (String, &'static str)> {
     let path = search_path();
     let git = find_git()?;
-    let said = Command::new(&git)
+    let output = Command::new(&git)
         .arg("--exec-path")
         .env_clear()
         .env("PATH", &path)
         .output();
-    let said = said.map_err(|error| {
+    let output = output.map_err(|error| {
         let what = format!("{} can't be run: {error}", git.display());
         (what, "reinstall git: apt-get install --reinstall git")
     })?;
-    let folder = said.stdout.trim_ascii().to_vec();
+    let folder = output.stdout.trim_ascii().to_vec();
     let folder = PathBuf::from(std::ffi::OsString::from_vec(folder));
     let backend = folder.join("git-http-backend");
     match backend.is_absolute() && backend.is_file() {

@@ -255,8 +255,8 @@ impl BackendTransaction {
     /// Sends the beginning of the request on a kept connection. Returns false if no connection is
     /// available. A closed connection has received nothing, so any request may go to the next connection.
     fn begin_kept(&mut self) -> bool {
-        while let Some(kept) = self.backend.take_idle(self.keep) {
-            if self.begin(kept) {
+        while let Some(idle) = self.backend.take_idle(self.keep) {
+            if self.begin(idle) {
                 return true;
             }
             self.backend.record_lost();
@@ -270,9 +270,9 @@ impl BackendTransaction {
         new.is_some_and(|new| self.begin(new))
     }
 
-    fn begin(&mut self, kept: IdleConn) -> bool {
-        self.set_request_id(kept.answers());
-        let Ok((conn, sent)) = kept.begin(&self.out, self.separate_bytes, self.is_input_complete)
+    fn begin(&mut self, idle: IdleConn) -> bool {
+        self.set_request_id(idle.answers());
+        let Ok((conn, sent)) = idle.begin(&self.out, self.separate_bytes, self.is_input_complete)
         else {
             return false;
         };
@@ -499,14 +499,14 @@ impl Transport for BackendTransaction {
     async fn ended(&mut self) -> TransportEnd {
         self.stderr.flush();
         if self.is_body_lost {
-            return TransportEnd::Broken(Reject::BODY_NOT_KEPT, BODY_LOST.to_owned());
+            return TransportEnd::Aborted(Reject::BODY_NOT_KEPT, BODY_LOST.to_owned());
         }
         match self.end {
-            Some(FastCgiEnd::Complete(0)) => TransportEnd::Well,
+            Some(FastCgiEnd::Complete(0)) => TransportEnd::Success,
             Some(FastCgiEnd::Complete(status)) => {
-                TransportEnd::Complaining(format!("exit status {status}"))
+                TransportEnd::Failure(format!("exit status {status}"))
             }
-            Some(FastCgiEnd::Overloaded) => TransportEnd::Broken(
+            Some(FastCgiEnd::Overloaded) => TransportEnd::Aborted(
                 Reject::BACKEND_BUSY,
                 "the backend reports that it is overloaded (FCGI_OVERLOADED)".to_owned(),
             ),
@@ -517,23 +517,23 @@ impl Transport for BackendTransaction {
                     "{} answered a request other than the last one on the connection: set keep = 0",
                     self.backend.address
                 );
-                TransportEnd::Broken(Reject::BACKEND_LEFT, how)
+                TransportEnd::Aborted(Reject::BACKEND_LEFT, how)
             }
             Some(FastCgiEnd::Unable) => {
                 let how = "the backend refused the request (protocol status of FCGI_END_REQUEST)"
                     .to_owned();
-                TransportEnd::Broken(Reject::BACKEND_MALFORMED, how)
+                TransportEnd::Aborted(Reject::BACKEND_MALFORMED, how)
             }
             None if self.is_malformed => {
                 let how = format!(
                     "{}: the response is not valid FastCGI",
                     self.backend.address
                 );
-                TransportEnd::Broken(Reject::BACKEND_MALFORMED, how)
+                TransportEnd::Aborted(Reject::BACKEND_MALFORMED, how)
             }
             None => {
                 let how = format!("{} closed the connection", self.backend.address);
-                TransportEnd::Broken(Reject::BACKEND_LEFT, how)
+                TransportEnd::Aborted(Reject::BACKEND_LEFT, how)
             }
         }
     }

@@ -621,7 +621,7 @@ impl HostBuilder<'_> {
             // A pack can be as large as its repository, and the transfer takes as long as the client's line
             // needs.
             bounds: CallLimits {
-                whole: Duration::from_secs(seconds.into()),
+                total: Duration::from_secs(seconds.into()),
                 output_bytes: u64::MAX,
                 ..self.bounds()
             },
@@ -700,13 +700,13 @@ impl HostBuilder<'_> {
             queue: limits.script_queue,
             silent: Duration::from_secs(limits.script_silent_seconds.into()),
             patience: Duration::ZERO,
-            gathered: Arc::clone(self.supplies.programs.gathered()),
-            room: Some(SpoolLimit {
-                spool: Arc::clone(self.supplies.programs.spools()),
+            body_budget: Arc::clone(self.supplies.programs.body_budget()),
+            spool_limit: Some(SpoolLimit {
+                spool: Arc::clone(self.supplies.programs.spool()),
                 bytes_max: limits.spooled_bytes,
             }),
-            lag: self.lag.clone(),
-            whole: Duration::from_secs(limits.script_seconds.into()),
+            change_tracker: self.lag.clone(),
+            total: Duration::from_secs(limits.script_seconds.into()),
             output_bytes: limits.script_output_bytes,
             held_bytes: 0,
         }

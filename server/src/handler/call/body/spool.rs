@@ -58,7 +58,7 @@ struct SpoolUsage {
 
 /// A complete request body in a spool file.
 pub(crate) struct SpooledBody {
-    place: SpoolSlot,
+    slot: SpoolSlot,
     length: u64,
     at: u64,
     reading: Option<PendingRead>,
@@ -107,38 +107,38 @@ impl BodySpool {
         ahead: Vec<u8>,
         bytes_max: u64,
     ) -> Result<SpooledBody, BodyError> {
-        let mut place = SpoolSlot::enter(self, peer).ok_or(BodyError::SpoolFull)?;
-        let spools = Arc::clone(self);
+        let mut slot = SpoolSlot::enter(self, peer).ok_or(BodyError::SpoolFull)?;
+        let spool = Arc::clone(self);
         let open = move |file: &mut Option<File>| {
-            *file = Some(open_unnamed(&spools.folder)?);
+            *file = Some(open_unnamed(&spool.folder)?);
             Ok(())
         };
-        place.run(open).await?;
+        slot.run(open).await?;
         let mut body = RatedPipe::new(body, Duration::ZERO);
         let (mut part, mut length) = (ahead, 0);
-        let mut is_all = false;
+        let mut is_last = false;
         loop {
-            if !place.grow(part.len() as u64, bytes_max) {
+            if !slot.grow(part.len() as u64, bytes_max) {
                 return Err(BodyError::SpoolFull);
             }
             length += part.len() as u64;
             let write = move |file: &mut Option<File>| {
-                there(file)?.write_all(&part)?;
+                opened(file)?.write_all(&part)?;
                 Ok(part)
             };
-            part = place.run(write).await?;
+            part = slot.run(write).await?;
             part.clear();
-            if is_all {
+            if is_last {
                 break;
             }
-            let filled = poll_fn(|cx| fill(&mut body, &mut part, &place, bytes_max, cx));
-            is_all = filled.await?;
-            if is_all && part.is_empty() {
+            let filled = poll_fn(|cx| fill(&mut body, &mut part, &slot, bytes_max, cx));
+            is_last = filled.await?;
+            if is_last && part.is_empty() {
                 break;
             }
         }
         Ok(SpooledBody {
-            place,
+            slot,
             length,
             at: 0,
             reading: None,
@@ -181,7 +181,7 @@ impl BodySpool {
 fn fill(
     body: &mut RatedPipe,
     part: &mut Vec<u8>,
-    place: &SpoolSlot,
+    slot: &SpoolSlot,
     bytes_max: u64,
     cx: &mut Context<'_>,
 ) -> Poll<Result<bool, BodyError>> {
@@ -190,7 +190,7 @@ fn fill(
         let taken = body.poll_take(cx, part, left);
         if taken.is_pending()
             && body.is_too_slow()
-            && place.held.spools.is_full(place.held.peer, bytes_max)
+            && slot.held.spool.is_full(slot.held.peer, bytes_max)
         {
             return Poll::Ready(Err(BodyError::TooSlow));
         }
@@ -283,8 +283,8 @@ impl SpooledBody {
     /// Reads bytes from the page cache. Returns None if the bytes have to come from the disk.
     fn read_now(&self, max: usize) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; max];
-        let file = self.place.held.file();
-        let read = sys::pread_nowait(there(&file)?.as_fd(), &mut bytes, self.at)?;
+        let file = self.slot.held.file();
+        let read = sys::pread_nowait(opened(&file)?.as_fd(), &mut bytes, self.at)?;
         Ok(read.map(|read| {
             bytes.truncate(read);
             bytes
@@ -292,10 +292,10 @@ impl SpooledBody {
     }
 
     fn read_later(&self, max: usize) -> PendingRead {
-        let (held, at) = (Arc::clone(&self.place.held), self.at);
-        Box::pin(self.place.held.spools.pool.run(move || {
+        let (held, at) = (Arc::clone(&self.slot.held), self.at);
+        Box::pin(self.slot.held.spool.pool.run(move || {
             let mut bytes = vec![0; max];
-            let read = sys::pread(there(&held.file())?.as_fd(), &mut bytes, at)?;
+            let read = sys::pread(opened(&held.file())?.as_fd(), &mut bytes, at)?;
             bytes.truncate(read);
             Ok(bytes)
         }))
@@ -309,12 +309,12 @@ struct SpoolSlot {
 }
 
 impl SpoolSlot {
-    fn enter(spools: &Arc<BodySpool>, peer: IpAddr) -> Option<SpoolSlot> {
+    fn enter(spool: &Arc<BodySpool>, peer: IpAddr) -> Option<SpoolSlot> {
         let peer = peer.into();
-        let mut ledger = spools.ledger();
+        let mut ledger = spool.ledger();
         let own = ledger.peers.get(&peer).map_or(0, |own| own.count);
         if own >= SPOOLS_MAX / SPOOL_PEER_PARTS as usize {
-            spools.refusals.increment(SharedLimit::SpooledBytes);
+            spool.refusals.increment(SharedLimit::SpooledBytes);
             return None;
         }
         if ledger.all.count >= SPOOLS_MAX {
@@ -323,12 +323,12 @@ impl SpoolSlot {
         ledger.all.count += 1;
         ledger.peers.entry(peer).or_default().count += 1;
         drop(ledger);
-        let spools = Arc::clone(spools);
+        let spool = Arc::clone(spool);
         let held = SpoolFile {
             file: Mutex::default(),
             bytes: AtomicU64::new(0),
             peer,
-            spools,
+            spool,
         };
         Some(SpoolSlot {
             held: Arc::new(held),
@@ -340,15 +340,15 @@ impl SpoolSlot {
         &self,
         job: impl FnOnce(&mut Option<File>) -> io::Result<T> + Send + 'static,
     ) -> Result<T, BodyError> {
-        let (held, spools) = (Arc::clone(&self.held), &self.held.spools);
-        let done = spools.pool.run(move || job(&mut held.file())).await;
+        let (held, spool) = (Arc::clone(&self.held), &self.held.spool);
+        let done = spool.pool.run(move || job(&mut held.file())).await;
         let done = done.map_err(|_| BodyError::SpoolFull)?;
-        done.map_err(|why| spools.failed(&why))
+        done.map_err(|why| spool.failed(&why))
     }
 
     /// Reserves `bytes` more bytes. Returns false if the spool or the client's share has no room.
     fn grow(&mut self, bytes: u64, bytes_max: u64) -> bool {
-        let mut ledger = self.held.spools.ledger();
+        let mut ledger = self.held.spool.ledger();
         let SpoolLedger { all, peers } = &mut *ledger;
         let own = peers.entry(self.held.peer).or_default();
         let fits =
@@ -356,7 +356,7 @@ impl SpoolSlot {
         let fits_share = fits(own, bytes_max / SPOOL_PEER_PARTS);
         if !fits_share {
             self.held
-                .spools
+                .spool
                 .refusals
                 .increment(SharedLimit::SpooledBytes);
         }
@@ -372,10 +372,10 @@ impl SpoolSlot {
 
 impl Drop for SpoolSlot {
     fn drop(&mut self) {
-        let leaving = SpoolRelease(Arc::clone(&self.held));
+        let release = SpoolRelease(Arc::clone(&self.held));
         // The pool's queue has room for one release of each slot. If the pool refuses the job, the file is
         // freed on the current thread.
-        let _ = self.held.spools.pool.spawn(move || drop(leaving));
+        let _ = self.held.spool.pool.spawn(move || drop(release));
     }
 }
 
@@ -385,7 +385,7 @@ struct SpoolFile {
     file: Mutex<Option<File>>,
     bytes: AtomicU64,
     peer: ClientNetwork,
-    spools: Arc<BodySpool>,
+    spool: Arc<BodySpool>,
 }
 
 impl SpoolFile {
@@ -395,7 +395,7 @@ impl SpoolFile {
     }
 }
 
-fn there(file: &Option<File>) -> io::Result<&File> {
+fn opened(file: &Option<File>) -> io::Result<&File> {
     file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
@@ -406,7 +406,7 @@ impl Drop for SpoolRelease {
     fn drop(&mut self) {
         drop(self.0.file().take());
         let bytes = self.0.bytes.load(Ordering::Relaxed);
-        let mut ledger = self.0.spools.ledger();
+        let mut ledger = self.0.spool.ledger();
         ledger.all.count -= 1;
         ledger.all.bytes -= bytes;
         if let Some(own) = ledger.peers.get_mut(&self.0.peer) {
@@ -439,10 +439,10 @@ mod tests {
         reader
     }
 
-    fn spools() -> (tempfile::TempDir, Arc<BodySpool>) {
+    fn spool() -> (tempfile::TempDir, Arc<BodySpool>) {
         let folder = tempfile::tempdir().unwrap();
-        let spools = Arc::new(BodySpool::new(folder.path(), &Arc::default()));
-        (folder, spools)
+        let spool = Arc::new(BodySpool::new(folder.path(), &Arc::default()));
+        (folder, spool)
     }
 
     fn read(mut spooled: SpooledBody) -> Vec<u8> {
@@ -452,42 +452,42 @@ mod tests {
     }
 
     /// Waits until the pool has freed the dropped bodies.
-    fn settled(spools: &BodySpool, count: usize) {
-        while spools.ledger().all.count > count {
+    fn settled(spool: &BodySpool, count: usize) {
+        while spool.ledger().all.count > count {
             std::thread::yield_now();
         }
     }
 
     #[test]
     fn a_body_is_read_back_unchanged_and_its_space_is_freed() {
-        let (folder, spools) = spools();
+        let (folder, spool) = spool();
         let bytes: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
         for ahead in [0, 1, 70_000, bytes.len()] {
             let rest = body(&bytes[ahead..]);
-            let kept = spools.store(ONE, rest, bytes[..ahead].to_vec(), u64::MAX);
-            let spooled = wait(kept).ok().unwrap();
+            let spooled = spool.store(ONE, rest, bytes[..ahead].to_vec(), u64::MAX);
+            let spooled = wait(spooled).ok().unwrap();
             assert_eq!(spooled.length(), bytes.len() as u64);
-            assert_eq!(spools.bytes(), bytes.len() as u64);
+            assert_eq!(spool.bytes(), bytes.len() as u64);
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
             assert!(read(spooled) == bytes);
-            settled(&spools, 0);
-            assert_eq!(spools.bytes(), 0);
-            assert!(spools.ledger().peers.is_empty());
+            settled(&spool, 0);
+            assert_eq!(spool.bytes(), 0);
+            assert!(spool.ledger().peers.is_empty());
         }
     }
 
     #[test]
     fn a_body_is_read_back_by_the_thread_pool() {
-        let (_folder, spools) = spools();
-        let kept = spools.store(ONE, body(b"lo"), b"hel".to_vec(), 20);
-        let mut spooled = wait(kept).ok().unwrap();
+        let (_folder, spool) = spool();
+        let spooled = spool.store(ONE, body(b"lo"), b"hel".to_vec(), 20);
+        let mut spooled = wait(spooled).ok().unwrap();
         spooled.reading = Some(spooled.read_later(4));
         assert_eq!(read(spooled), b"hello");
     }
 
     #[test]
     fn bytes_and_bodies_are_limited_in_total_and_for_each_client() {
-        let (_folder, spools) = spools();
+        let (_folder, spool) = spool();
         let peers = [
             "127.0.0.1",
             "127.0.0.2",
@@ -496,66 +496,66 @@ mod tests {
             "127.0.0.5",
         ];
         let peers = peers.map(|peer| peer.parse().unwrap());
-        let kept = |peer, bytes: &[u8]| wait(spools.store(peer, body(bytes), Vec::new(), 400));
-        let first = kept(peers[0], &[b'x'; 60]).ok().unwrap();
+        let spooled = |peer, bytes: &[u8]| wait(spool.store(peer, body(bytes), Vec::new(), 400));
+        let first = spooled(peers[0], &[b'x'; 60]).ok().unwrap();
         assert_eq!(
-            kept(peers[0], &[b'x'; 41]).err(),
+            spooled(peers[0], &[b'x'; 41]).err(),
             Some(BodyError::SpoolFull)
         );
-        settled(&spools, 1);
-        assert_eq!(spools.bytes(), 60);
-        let others = peers[1..4].iter().map(|peer| kept(*peer, &[b'x'; 100]));
+        settled(&spool, 1);
+        assert_eq!(spool.bytes(), 60);
+        let others = peers[1..4].iter().map(|peer| spooled(*peer, &[b'x'; 100]));
         let others: Vec<_> = others.map(Result::ok).map(Option::unwrap).collect();
         assert_eq!(
-            kept(peers[4], &[b'x'; 41]).err(),
+            spooled(peers[4], &[b'x'; 41]).err(),
             Some(BodyError::SpoolFull)
         );
         drop((first, others));
-        settled(&spools, 0);
+        settled(&spool, 0);
         let mut all = Vec::new();
         for peer in &peers[..4] {
-            all.extend((0..SPOOLS_MAX / 4).map(|_| kept(*peer, b"").ok().unwrap()));
+            all.extend((0..SPOOLS_MAX / 4).map(|_| spooled(*peer, b"").ok().unwrap()));
             if peers[2] == *peer {
                 let neighbour = "2001:db8::2".parse().unwrap();
-                assert_eq!(kept(neighbour, b"").err(), Some(BodyError::SpoolFull));
+                assert_eq!(spooled(neighbour, b"").err(), Some(BodyError::SpoolFull));
             }
         }
-        assert_eq!(kept(peers[4], b"").err(), Some(BodyError::SpoolFull));
+        assert_eq!(spooled(peers[4], b"").err(), Some(BodyError::SpoolFull));
         drop(all);
-        settled(&spools, 0);
-        assert!(kept(peers[0], &[b'x'; 100]).is_ok());
+        settled(&spool, 0);
+        assert!(spooled(peers[0], &[b'x'; 100]).is_ok());
     }
 
     #[test]
     fn a_broken_body_and_a_missing_folder_are_errors() {
-        let (folder, spools) = spools();
+        let (folder, spool) = spool();
         let (writer, reader) = pipe(10);
         drop(writer);
-        let kept = wait(spools.store(ONE, reader, b"ab".to_vec(), 100));
-        assert_eq!(kept.err(), Some(BodyError::Broken));
-        let spools = Arc::new(BodySpool::new(&folder.path().join("gone"), &Arc::default()));
-        let kept = wait(spools.store(ONE, body(b"a"), Vec::new(), 100));
-        let Some(BodyError::DiskFailed(why)) = kept.err() else {
+        let spooled = wait(spool.store(ONE, reader, b"ab".to_vec(), 100));
+        assert_eq!(spooled.err(), Some(BodyError::Broken));
+        let spool = Arc::new(BodySpool::new(&folder.path().join("gone"), &Arc::default()));
+        let spooled = wait(spool.store(ONE, body(b"a"), Vec::new(), 100));
+        let Some(BodyError::DiskFailed(why)) = spooled.err() else {
             panic!("expected an error of the disk");
         };
         assert!(why.contains("gone: No such file"), "{why}");
-        settled(&spools, 0);
-        assert_eq!(spools.bytes(), 0);
+        settled(&spool, 0);
+        assert_eq!(spool.bytes(), 0);
         let why = io::Error::from_raw_os_error(libc::EMFILE);
-        assert_eq!(spools.failed(&why).reject(), Reject::BODIES_FULL);
+        assert_eq!(spool.failed(&why).reject(), Reject::BODIES_FULL);
     }
 
     #[test]
     fn a_slow_client_is_refused_when_the_spool_is_full() {
-        let (_folder, spools) = spools();
+        let (_folder, spool) = spool();
         let (_one, slow) = pipe(10);
         let (_two, other) = pipe(10);
         let most = SPOOLS_MAX / SPOOL_PEER_PARTS as usize;
-        let all: Vec<_> = (1..most).map(|_| SpoolSlot::enter(&spools, ONE)).collect();
+        let all: Vec<_> = (1..most).map(|_| SpoolSlot::enter(&spool, ONE)).collect();
         let two = [127, 0, 0, 2].into();
         wait(async {
-            let mut other = Box::pin(spools.store(two, other, b"ab".to_vec(), 1 << 20));
-            let mut slow = Box::pin(spools.store(ONE, slow, b"ab".to_vec(), 1 << 20));
+            let mut other = Box::pin(spool.store(two, other, b"ab".to_vec(), 1 << 20));
+            let mut slow = Box::pin(spool.store(ONE, slow, b"ab".to_vec(), 1 << 20));
             let ended = poll_fn(|cx| {
                 assert!(other.as_mut().poll(cx).is_pending());
                 slow.as_mut().poll(cx)
@@ -573,9 +573,9 @@ mod tests {
         std::fs::write(folder.path().join("other"), "").unwrap();
         let names = || std::fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(names(), 2);
-        let spools = BodySpool::new(folder.path(), &Arc::default());
+        let spool = BodySpool::new(folder.path(), &Arc::default());
         assert_eq!(names(), 2);
-        spools.remove_leftovers();
+        spool.remove_leftovers();
         assert_eq!(names(), 1);
         let files: Vec<File> = (0..3).map(|_| open_named(folder.path()).unwrap()).collect();
         assert_eq!(names(), 1);

@@ -2,7 +2,7 @@
 //! without a panic, and the resulting page contains nothing executable by a browser.
 
 use crate::handler::git::browse::page_location::PageLocation;
-use crate::handler::git::browse::parse as said;
+use crate::handler::git::browse::parse;
 use crate::handler::git::browse::render::diff::DiffOutput;
 use crate::handler::git::browse::render::history::{LogPage, SummaryPage, about, atom, refs};
 use crate::handler::git::browse::render::{diff, readme, tree};
@@ -12,8 +12,8 @@ use crate::limits::GIT_HTML_BYTES_MAX;
 /// Checks all pages with `bytes` as the output of git and as a request address.
 pub fn pages(bytes: &[u8]) {
     let cut = bytes.len() / 2;
-    if let Some(wanted) = PageUrl::read(bytes, Some(&bytes[cut..])) {
-        assert!(wanted.head.is_none_or(|name| !name.starts_with(b"-")));
+    if let Some(url) = PageUrl::read(bytes, Some(&bytes[cut..])) {
+        assert!(url.head.is_none_or(|name| !name.starts_with(b"-")));
     }
     let Some(id) = ObjectId::parse(b"0123456789abcdef0123456789abcdef01234567") else {
         return;
@@ -27,11 +27,11 @@ pub fn pages(bytes: &[u8]) {
         description: bytes.to_vec(),
         is_repository: true,
     };
-    let all_refs = said::refs(bytes);
-    let commits = said::commits(bytes);
-    let entries = said::entries(bytes);
-    said::parse_batch_check(bytes);
-    said::contents(bytes);
+    let all_refs = parse::refs(bytes);
+    let commits = parse::commits(bytes);
+    let entries = parse::entries(bytes);
+    parse::parse_batch_check(bytes);
+    parse::contents(bytes);
     let text = readme::rendered(&location, &id, "README", bytes);
     let markdown = readme::rendered(&location, &id, "README.md", bytes);
     let log = LogPage {
@@ -64,7 +64,7 @@ pub fn pages(bytes: &[u8]) {
     for entry in &entries {
         made.push(tree::file(&location, entry, bytes, false));
     }
-    if let Some(commit) = said::commit(bytes) {
+    if let Some(commit) = parse::commit(bytes) {
         made.push(diff::commit(&location, &commit, &difference));
     }
     for page in &made {

@@ -29,17 +29,22 @@ pub struct BrowseLimiter {
     files: DownloadSlots,
     snapshots: DownloadSlots,
     held: Arc<Mutex<PageBytesLedger>>,
-    looks: ThreadPool,
-    walks: ThreadPool,
+    lookup_pool: ThreadPool,
+    walk_pool: ThreadPool,
     lists: Mutex<HashMap<ListKey, (Instant, Arc<RepositoryList>)>>,
     origin: Instant,
-    heavy_askers: Mutex<HashMap<ClientNetwork, u64>>,
-    askers: Mutex<HashMap<ClientNetwork, u64>>,
+    heavy_requests: Mutex<HashMap<ClientNetwork, u64>>,
+    requests: Mutex<HashMap<ClientNetwork, u64>>,
 }
 
 /// Key of a cached list: the route's folder, two flags (all repositories are exported; guards need the
 /// repositories' names), and the listed subfolder.
 type ListKey = (PathBuf, [bool; 2], Vec<u8>);
+
+fn list_key(settings: &GitSettings, folder: Vec<u8>) -> ListKey {
+    let flags = [settings.exports_all, settings.is_guarded];
+    (settings.root.path().to_owned(), flags, folder)
+}
 
 /// Slots for downloads, each held until the client has received the response. One address uses at most half
 /// of the slots.
@@ -133,7 +138,7 @@ impl DownloadSlots {
 
     /// Returns the slots of the client. The slots exist as long as a call holds or awaits a slot of the
     /// client.
-    fn of(&self, client: ClientNetwork) -> Arc<AdmissionControl> {
+    fn slots_of(&self, client: ClientNetwork) -> Arc<AdmissionControl> {
         let mut all = self
             .by_address
             .lock()
@@ -180,22 +185,22 @@ impl BrowseLimiter {
     /// Creates a limiter for a server with `scripts` script slots. Requests refused because a client
     /// exceeds its share are counted in `refusals`.
     pub fn new(scripts: usize, refusals: &Arc<RefusalCounters>) -> BrowseLimiter {
-        let readers = BrowseLimiter {
+        let limiter = BrowseLimiter {
             refusals: Arc::clone(refusals),
             light: slots(1, refusals),
             heavy: slots(1, refusals),
             files: DownloadSlots::new(refusals),
             snapshots: DownloadSlots::new(refusals),
             held: Arc::default(),
-            looks: ThreadPool::new("anthill-git", GIT_LOOKUP_THREADS, GIT_LOOKUP_QUEUE_MAX),
-            walks: ThreadPool::new("anthill-git-walk", GIT_WALK_THREADS, GIT_LOOKUP_QUEUE_MAX),
+            lookup_pool: ThreadPool::new("anthill-git", GIT_LOOKUP_THREADS, GIT_LOOKUP_QUEUE_MAX),
+            walk_pool: ThreadPool::new("anthill-git-walk", GIT_WALK_THREADS, GIT_LOOKUP_QUEUE_MAX),
             lists: Mutex::default(),
             origin: Instant::now(),
-            heavy_askers: Mutex::default(),
-            askers: Mutex::default(),
+            heavy_requests: Mutex::default(),
+            requests: Mutex::default(),
         };
-        readers.resize(scripts);
-        readers
+        limiter.resize(scripts);
+        limiter
     }
 
     /// Adapts the number of slots to `scripts` script slots.
@@ -226,7 +231,7 @@ impl BrowseLimiter {
         let mut own = None;
         if let Some(downloads) = downloads {
             let slot = downloads
-                .of(client)
+                .slots_of(client)
                 .enter(client, queue_max, patience)
                 .await;
             own = Some(slot.map_err(|_| {
@@ -267,7 +272,7 @@ impl BrowseLimiter {
         &self,
         job: impl FnOnce() -> Result<T, HandlerError> + Send + 'static,
     ) -> Result<T, HandlerError> {
-        done(self.looks.run(job).await)
+        done(self.lookup_pool.run(job).await)
     }
 
     /// Runs a longer blocking job in the thread pool for directory walks.
@@ -275,7 +280,7 @@ impl BrowseLimiter {
         &self,
         job: impl FnOnce() -> Result<T, HandlerError> + Send + 'static,
     ) -> Result<T, HandlerError> {
-        done(self.walks.run(job).await)
+        done(self.walk_pool.run(job).await)
     }
 
     /// Returns the repositories below a folder, possibly from a list cached shortly before.
@@ -284,22 +289,18 @@ impl BrowseLimiter {
         settings: &Arc<GitSettings>,
         folder: Vec<u8>,
     ) -> Result<Arc<RepositoryList>, HandlerError> {
-        let of = (
-            settings.root.path().to_owned(),
-            [settings.exports_all, settings.is_guarded],
-            folder,
-        );
-        if let Some(list) = self.kept_list(&of) {
+        let key = list_key(settings, folder);
+        if let Some(list) = self.cached_list(&key) {
             return Ok(list);
         }
-        let (readers, settings) = (Arc::clone(self), Arc::clone(settings));
+        let (limiter, settings) = (Arc::clone(self), Arc::clone(settings));
         let walk = move || {
             // An earlier job of the queue may have walked the folder already.
-            if let Some(list) = readers.kept_list(&of) {
+            if let Some(list) = limiter.cached_list(&key) {
                 return Ok(list);
             }
-            let list = Arc::new(settings.list(&of.2));
-            readers.keep_list(of, Arc::clone(&list));
+            let list = Arc::new(settings.list(&key.2));
+            limiter.cache_list(key, Arc::clone(&list));
             Ok(list)
         };
         self.work(walk).await
@@ -311,29 +312,25 @@ impl BrowseLimiter {
         settings: &Arc<GitSettings>,
         folder: Vec<u8>,
     ) -> Result<bool, HandlerError> {
-        let of = (
-            settings.root.path().to_owned(),
-            [settings.exports_all, settings.is_guarded],
-            folder,
-        );
-        if let Some(list) = self.kept_list(&of) {
+        let key = list_key(settings, folder);
+        if let Some(list) = self.cached_list(&key) {
             return Ok(!list.all.is_empty());
         }
         let settings = Arc::clone(settings);
-        self.work(move || Ok(settings.has_any(&of.2))).await
+        self.work(move || Ok(settings.has_any(&key.2))).await
     }
 
-    fn kept_list(&self, of: &ListKey) -> Option<Arc<RepositoryList>> {
+    fn cached_list(&self, key: &ListKey) -> Option<Arc<RepositoryList>> {
         let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, list) = lists.get(of)?;
+        let (at, list) = lists.get(key)?;
         (at.elapsed() < LIST_KEPT).then(|| Arc::clone(list))
     }
 
-    fn keep_list(&self, of: ListKey, list: Arc<RepositoryList>) {
+    fn cache_list(&self, key: ListKey, list: Arc<RepositoryList>) {
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
         lists.retain(|_, (at, _)| at.elapsed() < LIST_KEPT);
         if lists.len() < GIT_LISTS_CACHED_MAX {
-            lists.insert(of, (Instant::now(), list));
+            lists.insert(key, (Instant::now(), list));
         }
     }
 
@@ -346,8 +343,8 @@ impl BrowseLimiter {
         per_minute: u32,
     ) -> Result<(), RateExceeded> {
         let now = self.origin.elapsed().as_micros() as u64;
-        let mut askers = self.askers_of(work);
-        ask(&mut askers, peer.into(), per_minute, now)
+        let mut requests = self.requests_of(work);
+        count(&mut requests, peer.into(), per_minute, now)
     }
 
     /// Returns the error response for an exceeded request rate, and counts the refusal.
@@ -367,16 +364,16 @@ impl BrowseLimiter {
         per_minute: u32,
     ) -> Result<(), RateExceeded> {
         let now = self.origin.elapsed().as_micros() as u64;
-        let askers = self.askers_of(work);
-        after(&askers, peer.into(), per_minute, now).map(drop)
+        let requests = self.requests_of(work);
+        after(&requests, peer.into(), per_minute, now).map(drop)
     }
 
-    fn askers_of(&self, work: PageCost) -> MutexGuard<'_, HashMap<ClientNetwork, u64>> {
-        let askers = match work {
-            PageCost::Light => &self.askers,
-            PageCost::Heavy => &self.heavy_askers,
+    fn requests_of(&self, work: PageCost) -> MutexGuard<'_, HashMap<ClientNetwork, u64>> {
+        let requests = match work {
+            PageCost::Light => &self.requests,
+            PageCost::Heavy => &self.heavy_requests,
         };
-        askers.lock().unwrap_or_else(PoisonError::into_inner)
+        requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -393,35 +390,35 @@ const LIST_KEPT: Duration = Duration::from_millis(GIT_LIST_CACHE_MILLISECONDS);
 /// Counts a request of `peer`. The value per address is the time in microseconds at which all counted
 /// requests would be complete at the permitted rate. An address may use the requests of one minute in
 /// advance.
-fn ask(
-    askers: &mut HashMap<ClientNetwork, u64>,
+fn count(
+    requests: &mut HashMap<ClientNetwork, u64>,
     peer: ClientNetwork,
     per_minute: u32,
     now: u64,
 ) -> Result<(), RateExceeded> {
-    let after = after(askers, peer, per_minute, now)?;
-    if askers.len() >= GIT_RATED_ADDRESSES_MAX && !askers.contains_key(&peer) {
-        askers.retain(|_, until| *until > now);
-        let least = askers.iter().min_by_key(|(_, until)| **until);
+    let after = after(requests, peer, per_minute, now)?;
+    if requests.len() >= GIT_RATED_ADDRESSES_MAX && !requests.contains_key(&peer) {
+        requests.retain(|_, until| *until > now);
+        let least = requests.iter().min_by_key(|(_, until)| **until);
         if let (true, Some(least)) = (
-            askers.len() >= GIT_RATED_ADDRESSES_MAX,
+            requests.len() >= GIT_RATED_ADDRESSES_MAX,
             least.map(|(it, _)| *it),
         ) {
-            askers.remove(&least);
+            requests.remove(&least);
         }
     }
-    askers.insert(peer, after);
+    requests.insert(peer, after);
     Ok(())
 }
 
-/// Returns the value of [`ask`] for `peer` after a further request.
+/// Returns the value of [`count`] for `peer` after a further request.
 fn after(
-    askers: &HashMap<ClientNetwork, u64>,
+    requests: &HashMap<ClientNetwork, u64>,
     peer: ClientNetwork,
     per_minute: u32,
     now: u64,
 ) -> Result<u64, RateExceeded> {
-    let before = askers.get(&peer).copied().unwrap_or(0).max(now);
+    let before = requests.get(&peer).copied().unwrap_or(0).max(now);
     let after = before + MINUTE_US / u64::from(per_minute.max(1));
     match (after - now).saturating_sub(MINUTE_US) {
         0 => Ok(after),
@@ -444,13 +441,13 @@ mod tests {
 
     #[test]
     fn requests_of_a_minute_may_come_in_one_burst() {
-        let mut askers = HashMap::new();
+        let mut requests = HashMap::new();
         let peer = address(1).into();
         // Seconds to wait for each request; 0 for an allowed request.
         let mut waits = |at: [u64; 4]| {
             at.map(|second| {
-                let asked = ask(&mut askers, peer, 3, second * 1_000_000 + 5);
-                asked.map_or_else(|why| why.after_seconds, |()| 0)
+                let counted = count(&mut requests, peer, 3, second * 1_000_000 + 5);
+                counted.map_or_else(|why| why.after_seconds, |()| 0)
             })
         };
         assert_eq!(waits([0, 0, 0, 0]), [0, 0, 0, 20]);
@@ -461,35 +458,35 @@ mod tests {
 
     #[test]
     fn waits_are_rounded_up_to_seconds() {
-        let mut askers = HashMap::new();
-        let wait = |askers: &mut _, per_minute, now| {
-            let asked = ask(askers, address(1).into(), per_minute, now);
-            asked.map_or_else(|why| why.after_seconds, |()| 0)
+        let mut requests = HashMap::new();
+        let wait = |requests: &mut _, per_minute, now| {
+            let counted = count(requests, address(1).into(), per_minute, now);
+            counted.map_or_else(|why| why.after_seconds, |()| 0)
         };
-        assert_eq!(wait(&mut askers, 1, 0), 0);
-        assert_eq!(wait(&mut askers, 1, 0), 60);
-        assert_eq!(wait(&mut askers, 1, 1), 60);
-        assert_eq!(wait(&mut askers, 1, 1_000_000), 59);
-        assert_eq!(wait(&mut askers, 1, 59_999_999), 1);
+        assert_eq!(wait(&mut requests, 1, 0), 0);
+        assert_eq!(wait(&mut requests, 1, 0), 60);
+        assert_eq!(wait(&mut requests, 1, 1), 60);
+        assert_eq!(wait(&mut requests, 1, 1_000_000), 59);
+        assert_eq!(wait(&mut requests, 1, 59_999_999), 1);
         // At a rate of many requests a second, 1 is the shortest possible wait.
-        assert_eq!(wait(&mut askers, 60_000, 0), 1);
-        assert_eq!(wait(&mut askers, 1, 60_000_000), 0);
+        assert_eq!(wait(&mut requests, 60_000, 0), 1);
+        assert_eq!(wait(&mut requests, 1, 60_000_000), 0);
     }
 
     #[test]
     fn a_full_ledger_removes_the_address_with_the_fewest_requests() {
-        let mut askers = HashMap::new();
+        let mut requests = HashMap::new();
         let greedy = address(usize::MAX & 0xff_ffff).into();
         for _ in 0..10 {
-            assert!(ask(&mut askers, greedy, 10, 0).is_ok());
+            assert!(count(&mut requests, greedy, 10, 0).is_ok());
         }
         for nth in 0..3 * GIT_RATED_ADDRESSES_MAX {
-            assert!(ask(&mut askers, address(nth).into(), 10, 0).is_ok());
-            assert!(askers.len() <= GIT_RATED_ADDRESSES_MAX);
+            assert!(count(&mut requests, address(nth).into(), 10, 0).is_ok());
+            assert!(requests.len() <= GIT_RATED_ADDRESSES_MAX);
         }
-        assert!(ask(&mut askers, greedy, 10, 0).is_err());
-        assert!(ask(&mut askers, address(0x50_0000).into(), 10, MINUTE_US).is_ok());
-        assert_eq!(askers.len(), 1);
+        assert!(count(&mut requests, greedy, 10, 0).is_err());
+        assert!(count(&mut requests, address(0x50_0000).into(), 10, MINUTE_US).is_ok());
+        assert_eq!(requests.len(), 1);
     }
 
     fn wait<F: Future>(future: F) -> F::Output {
@@ -502,8 +499,8 @@ mod tests {
     #[test]
     fn one_address_gets_half_of_the_download_slots() {
         wait(async {
-            let readers = BrowseLimiter::new(16, &Arc::default());
-            let take = |nth| readers.enter(BrowseWork::File, address(nth), 0);
+            let limiter = BrowseLimiter::new(16, &Arc::default());
+            let take = |nth| limiter.enter(BrowseWork::File, address(nth), 0);
             let mut one = vec![take(1).await.unwrap(), take(1).await.unwrap()];
             assert!(take(1).await.is_err());
             let _other = [take(2).await.unwrap(), take(2).await.unwrap()];
@@ -513,49 +510,49 @@ mod tests {
             drop((third, one));
             take(1).await.unwrap();
             // Archives have separate slots.
-            let take = |nth| readers.enter(BrowseWork::Snapshot, address(nth), 0);
+            let take = |nth| limiter.enter(BrowseWork::Snapshot, address(nth), 0);
             let _one = take(1).await.unwrap();
             assert!(take(1).await.is_err());
             let _two = take(2).await.unwrap();
-            assert!(readers.files.by_address.lock().unwrap().len() <= 3);
+            assert!(limiter.files.by_address.lock().unwrap().len() <= 3);
         });
     }
 
     #[test]
     fn memory_of_pages_being_sent_is_limited() {
-        let readers = BrowseLimiter::new(16, &Arc::default());
+        let limiter = BrowseLimiter::new(16, &Arc::default());
         let each = GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX;
         let all: Vec<_> = (0..GIT_PAGES_SENDING_BYTES_MAX / each)
-            .map(|nth| readers.hold(address(nth), each).unwrap())
+            .map(|nth| limiter.hold(address(nth), each).unwrap())
             .collect();
-        let refused = readers.hold(address(100), 1).err();
+        let refused = limiter.hold(address(100), 1).err();
         assert_eq!(refused.map(|fault| fault.reject), Some(Reject::CALLS_BUSY));
         drop(all);
-        drop(readers.hold(address(100), 1).unwrap());
-        assert!(readers.held.lock().unwrap().by_address.is_empty());
+        drop(limiter.hold(address(100), 1).unwrap());
+        assert!(limiter.held.lock().unwrap().by_address.is_empty());
     }
 
     #[test]
     fn memory_of_pages_being_sent_is_limited_for_each_address() {
-        let readers = BrowseLimiter::new(16, &Arc::default());
-        let one = readers
+        let limiter = BrowseLimiter::new(16, &Arc::default());
+        let one = limiter
             .hold(address(1), GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX - 1)
             .unwrap();
-        let refused = readers.hold(address(1), 2).err();
+        let refused = limiter.hold(address(1), 2).err();
         assert_eq!(refused.map(|fault| fault.reject), Some(Reject::SHARE_TAKEN));
-        let last = readers.hold(address(1), 1).unwrap();
-        let _other = readers
+        let last = limiter.hold(address(1), 1).unwrap();
+        let _other = limiter
             .hold(address(2), GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX)
             .unwrap();
         drop(one);
         assert!(
-            readers
+            limiter
                 .hold(address(1), GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX)
                 .is_err()
         );
         drop(last);
         assert!(
-            readers
+            limiter
                 .hold(address(1), GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX)
                 .is_ok()
         );

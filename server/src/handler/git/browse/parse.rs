@@ -47,8 +47,8 @@ impl<'s> Ref<'s> {
 }
 
 /// Parses the output of `for-each-ref` with [`REF_FORMAT`].
-pub(crate) fn refs(said: &[u8]) -> Vec<Ref<'_>> {
-    let mut parts = NulFields(said);
+pub(crate) fn refs(output: &[u8]) -> Vec<Ref<'_>> {
+    let mut parts = NulFields(output);
     let mut all = Vec::new();
     while let Some([name, id, kind, inner, inner_kind, head, date, subject]) = parts.take() {
         let Some(id) = ObjectId::parse(id) else {
@@ -78,8 +78,8 @@ pub(crate) struct HiddenRefs(Vec<Vec<u8>>);
 
 impl HiddenRefs {
     /// Parses the rules from the output of `config --list --null`.
-    pub fn read(said: &[u8]) -> HiddenRefs {
-        let rules = said.split(|byte| *byte == 0).filter_map(|setting| {
+    pub fn read(output: &[u8]) -> HiddenRefs {
+        let rules = output.split(|byte| *byte == 0).filter_map(|setting| {
             let end = setting.iter().position(|byte| *byte == b'\n')?;
             let is_it = [&b"transfer.hiderefs"[..], b"uploadpack.hiderefs"];
             let rule = setting[end + 1..].strip_suffix(b"/");
@@ -108,8 +108,8 @@ impl HiddenRefs {
 
 /// Returns true if a repository refuses fetches (`http.uploadpack`), according to the output of `config
 /// --list --null`.
-pub(crate) fn refuses_fetches(said: &[u8]) -> bool {
-    let settings = said.split(|byte| *byte == 0);
+pub(crate) fn refuses_fetches(output: &[u8]) -> bool {
+    let settings = output.split(|byte| *byte == 0);
     let mut last = settings.rev().filter_map(|setting| {
         let rest = setting.strip_prefix(b"http.uploadpack")?;
         match rest.split_first() {
@@ -145,8 +145,8 @@ pub(crate) struct Commit<'s> {
 }
 
 /// Parses the output of `log` with [`COMMIT_FORMAT`].
-pub(crate) fn commits(said: &[u8]) -> Vec<Commit<'_>> {
-    let mut parts = NulFields(said);
+pub(crate) fn commits(output: &[u8]) -> Vec<Commit<'_>> {
+    let mut parts = NulFields(output);
     let mut all = Vec::new();
     while let Some([id, parents, author, email, date, strict_date, subject]) = parts.take() {
         let Some(id) = ObjectId::parse(id) else {
@@ -183,8 +183,8 @@ pub(crate) struct CommitDetails<'s> {
 }
 
 /// Parses the output of `log -p` for one commit, with [`WHOLE_COMMIT_FORMAT`].
-pub(crate) fn commit(said: &[u8]) -> Option<CommitDetails<'_>> {
-    let mut parts = NulFields(said);
+pub(crate) fn commit(output: &[u8]) -> Option<CommitDetails<'_>> {
+    let mut parts = NulFields(output);
     let [
         id,
         parents,
@@ -259,9 +259,9 @@ pub(crate) struct TreeEntry<'s> {
 }
 
 /// Parses the output of `ls-tree -l -z`.
-pub(crate) fn entries(said: &[u8]) -> Vec<TreeEntry<'_>> {
-    let whole = said.iter().rposition(|byte| *byte == 0).unwrap_or(0);
-    said[..whole]
+pub(crate) fn entries(output: &[u8]) -> Vec<TreeEntry<'_>> {
+    let whole = output.iter().rposition(|byte| *byte == 0).unwrap_or(0);
+    output[..whole]
         .split(|byte| *byte == 0)
         .filter_map(entry)
         .collect()
@@ -295,8 +295,8 @@ fn number(text: &[u8]) -> Option<u64> {
 
 /// Parses the output of `cat-file --batch-check`: for each queried name the commit, or None if the name
 /// leads to no commit.
-pub(crate) fn parse_batch_check(said: &[u8]) -> Vec<Option<ObjectId>> {
-    let lines = said.split(|byte| *byte == b'\n');
+pub(crate) fn parse_batch_check(output: &[u8]) -> Vec<Option<ObjectId>> {
+    let lines = output.split(|byte| *byte == b'\n');
     let lines = lines.filter(|line| !line.is_empty());
     let commit = |line: &[u8]| {
         let mut words = line.split(|byte| *byte == b' ');
@@ -308,9 +308,9 @@ pub(crate) fn parse_batch_check(said: &[u8]) -> Vec<Option<ObjectId>> {
 
 /// Parses the output of `cat-file --batch`. Returns the content of each file, possibly cut short, with the
 /// index of the queried name. Objects other than files are left out.
-pub(crate) fn contents(said: &[u8]) -> Vec<(usize, &[u8])> {
+pub(crate) fn contents(output: &[u8]) -> Vec<(usize, &[u8])> {
     let mut all = Vec::new();
-    let mut rest = said;
+    let mut rest = output;
     let mut nth = 0;
     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
         let (line, after) = (&rest[..end], &rest[end + 1..]);
@@ -373,9 +373,9 @@ impl FileDiff<'_> {
 }
 
 /// Parses a patch; the flag is true if all lines were read.
-pub(crate) fn diff(said: &[u8]) -> (Vec<FileDiff<'_>>, bool) {
+pub(crate) fn diff(output: &[u8]) -> (Vec<FileDiff<'_>>, bool) {
     let mut reading = PatchParser::default();
-    let mut lines = said.split(|byte| *byte == b'\n');
+    let mut lines = output.split(|byte| *byte == b'\n');
     let mut taken = 0;
     for line in lines.by_ref() {
         taken += 1;
@@ -406,8 +406,8 @@ pub(crate) struct NumstatEntry<'s> {
 }
 
 /// Parses the output of `diff-tree --numstat -z`. An entry that was cut off is left out.
-pub(crate) fn parse_numstat(said: &[u8]) -> Vec<NumstatEntry<'_>> {
-    let mut parts = NulFields(said);
+pub(crate) fn parse_numstat(output: &[u8]) -> Vec<NumstatEntry<'_>> {
+    let mut parts = NulFields(output);
     let mut all = Vec::new();
     while let Some([entry]) = parts.take() {
         // An entry is `1<TAB>2<TAB>name`. The name of a renamed file is empty there, and the former and
@@ -633,7 +633,7 @@ mod tests {
     #[test]
     fn refs_with_their_objects_are_parsed() {
         let line = |name: &str, rest: &str| format!("{name}\0{ONE}\0{rest}\0words, \u{e9}\0\n");
-        let said = [
+        let output = [
             line(
                 "refs/heads/a/b",
                 "commit\0\0\0*\x002026-11-21 06:53:15 +0100",
@@ -643,7 +643,7 @@ mod tests {
             line("refs/tags/tree", "tree\0\0\0 \0"),
         ]
         .concat();
-        let all = refs(said.as_bytes());
+        let all = refs(output.as_bytes());
         assert_eq!(all.len(), 4);
         assert_eq!(all[0].branch(), Some(&b"a/b"[..]));
         assert!(all[0].is_head && !all[1].is_head);
@@ -656,16 +656,16 @@ mod tests {
         assert_eq!(may, [true, true, true, false]);
         assert_eq!(all[3].tag(), Some(&b"tree"[..]));
         assert_eq!(all[3].subject, "words, \u{e9}".as_bytes());
-        for cut in 0..said.len() {
-            refs(&said.as_bytes()[..cut]);
+        for cut in 0..output.len() {
+            refs(&output.as_bytes()[..cut]);
         }
     }
 
     #[test]
     fn hidden_refs_are_recognised() {
-        let said = b"core.bare\ntrue\0transfer.hiderefs\nrefs/heads/x\0uploadpack.hiderefs\n!refs/heads/x/y\0\
+        let output = b"core.bare\ntrue\0transfer.hiderefs\nrefs/heads/x\0uploadpack.hiderefs\n!refs/heads/x/y\0\
             transfer.hiderefs\n^refs/tags/\0receive.hiderefs\nrefs/heads/z\0core.flag\0";
-        let hidden = HiddenRefs::read(said);
+        let hidden = HiddenRefs::read(output);
         for (name, is) in [
             ("refs/heads/x", true),
             ("refs/heads/x/z", true),
@@ -682,30 +682,30 @@ mod tests {
 
     #[test]
     fn commits_and_a_commit_with_a_patch_are_parsed() {
-        let said =
+        let output =
             format!("{ONE}\0{TWO} {ONE}\0A B\0a@b\0date\0strict\0subject\0\n{TWO}\0\0\0\0\0\0\0\n");
-        let all = commits(said.as_bytes());
+        let all = commits(output.as_bytes());
         assert_eq!(all.len(), 2);
         assert_eq!(all[0].parents.len(), 2);
         assert_eq!(all[0].subject, b"subject");
         assert_eq!(all[1].parents, []);
-        let said = format!(
+        let output = format!(
             "{ONE}\0{TWO}\0A\0a@b\0d\0C\0c@d\0e\0first\n\nmore\n\0\n\ndiff --git a/x b/x\n"
         );
-        let whole = commit(said.as_bytes()).expect("a commit");
+        let whole = commit(output.as_bytes()).expect("a commit");
         assert_eq!(whole.message, b"first\n\nmore\n");
         assert_eq!(whole.patch, b"diff --git a/x b/x\n");
-        assert_eq!(commit(&said.as_bytes()[..50]), None);
+        assert_eq!(commit(&output.as_bytes()[..50]), None);
     }
 
     #[test]
     fn entries_of_a_tree_are_parsed() {
-        let said = format!(
+        let output = format!(
             "040000 tree {ONE}       -\tdir\0100644 blob {TWO}       2\tdir/a\tb\nc\0\
              100755 blob {TWO} 123456789\tdir/run\0120000 blob {TWO}       7\tdir/link\0\
              160000 commit {ONE}       -\tdir/sub\0100644 blob {TWO}      12\tcut"
         );
-        let all = entries(said.as_bytes());
+        let all = entries(output.as_bytes());
         let kinds: Vec<_> = all.iter().map(|it| it.kind).collect();
         assert_eq!(
             kinds,
@@ -728,12 +728,12 @@ mod tests {
 
     #[test]
     fn output_of_cat_file_is_parsed() {
-        let said = format!("{ONE} commit 200\nabcd missing\n{TWO} tree 5\n");
+        let output = format!("{ONE} commit 200\nabcd missing\n{TWO} tree 5\n");
         let one = ObjectId::parse(ONE.as_bytes());
-        assert_eq!(parse_batch_check(said.as_bytes()), [one, None, None]);
-        let said =
+        assert_eq!(parse_batch_check(output.as_bytes()), [one, None, None]);
+        let output =
             format!("x y missing\n{ONE} blob 5\na\nb\nc\n{ONE} tree 3\nabc\n{TWO} blob 9\ncut");
-        let all = contents(said.as_bytes());
+        let all = contents(output.as_bytes());
         assert_eq!(all, [(1, &b"a\nb\nc"[..]), (3, b"cut")]);
         assert_eq!(contents(b"a b missing\nb missing\n"), []);
         let huge = format!("{ONE} blob 18446744073709551615\nabc");
@@ -742,8 +742,8 @@ mod tests {
 
     #[test]
     fn line_counts_are_parsed() {
-        let said = b"3\t0\ta\tb\nc\0-\t-\tpicture\x001\t20\t\x00old\x00new\x00400\t5\tlast\0";
-        let all = parse_numstat(said);
+        let output = b"3\t0\ta\tb\nc\0-\t-\tpicture\x001\t20\t\x00old\x00new\x00400\t5\tlast\0";
+        let all = parse_numstat(output);
         let entry = |before, name, lines| NumstatEntry {
             before,
             name,
@@ -758,24 +758,24 @@ mod tests {
                 entry(None, b"last", (400, 5)),
             ]
         );
-        for cut in 0..said.len() {
-            let whole = said[..cut].split(|byte| *byte == 0).count() - 1;
+        for cut in 0..output.len() {
+            let whole = output[..cut].split(|byte| *byte == 0).count() - 1;
             // A renamed file's entry consists of three fields.
             let expected = whole.min(2) + usize::from(whole > 4);
-            assert_eq!(parse_numstat(&said[..cut]).len(), expected, "{cut}");
+            assert_eq!(parse_numstat(&output[..cut]).len(), expected, "{cut}");
         }
     }
 
     #[test]
     fn patches_are_parsed() {
-        let said = b"diff --git a/x y b/x y\nindex 1..2 100644\n--- a/x y\t\n+++ b/x y\t\n\
+        let output = b"diff --git a/x y b/x y\nindex 1..2 100644\n--- a/x y\t\n+++ b/x y\t\n\
             @@ -1,2 +1,2 @@ fn\n--- gone\n same\n+++ come\n\\ No newline at end of file\n\
             diff --git a/old b/new\nsimilarity index 90%\nrename from old\nrename to new\n\
             diff --git \"a/\\303\\251\\n\\\"\" \"b/\\303\\251\\n\\\"\"\nnew file mode 100644\nindex 0..1\n\
             Binary files /dev/null and \"b/\\303\\251\\n\\\"\" differ\n\
             diff --git a/mode b/mode\nold mode 100644\nnew mode 100755\n\
             diff --git a/gone b/gone\ndeleted file mode 100644\n--- a/gone\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n";
-        let (all, is_whole) = diff(said);
+        let (all, is_whole) = diff(output);
         assert!(is_whole);
         let names: Vec<_> = all
             .iter()
@@ -797,8 +797,8 @@ mod tests {
         assert!(all[2].is_binary);
         assert_eq!(all[3].modes, Some([&b"100644"[..], b"100755"]));
         assert_eq!(all[4].counts(), (0, 1));
-        for cut in 0..said.len() {
-            diff(&said[..cut]);
+        for cut in 0..output.len() {
+            diff(&output[..cut]);
         }
         let long = b"diff --git a/x b/x\n".repeat(GIT_LINES_MAX - 1);
         assert!(!is_too_long(&long) && diff(&long).1);

@@ -111,17 +111,17 @@ impl GitRunner {
         input: Vec<u8>,
         output_use: OutputUse,
     ) -> Result<ScriptCall<ProcessTransport>, HandlerError> {
-        let (whole, held_bytes) = match output_use {
+        let (total, held_bytes) = match output_use {
             OutputUse::Page(bytes) => (Duration::from_secs(limits::GIT_PAGE_SECONDS), bytes),
             // The time limit allows for a slow client.
-            OutputUse::File => (self.settings.bounds.whole, limits::GIT_STREAM_BUFFER_BYTES),
+            OutputUse::File => (self.settings.bounds.total, limits::GIT_STREAM_BUFFER_BYTES),
             OutputUse::Snapshot => (
                 Duration::from_secs(limits::GIT_SNAPSHOT_SECONDS),
                 limits::GIT_STREAM_BUFFER_BYTES,
             ),
         };
         let bounds = CallLimits {
-            whole,
+            total,
             held_bytes,
             ..self.settings.bounds.clone()
         };

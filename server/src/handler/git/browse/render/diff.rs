@@ -231,11 +231,11 @@ fn push_list(files: &DiffStat<'_>, is_cut: bool, page: &mut Html) {
     let (plus, minus) = rows.iter().fold((0, 0), sum);
     let least = if files.is_least { "At least " } else { "" };
     let word = if rows.len() == 1 { "file" } else { "files" };
-    let said = format!(
+    let output = format!(
         "<h2>{least}{} {word} changed <span class=stat><b>+{plus}</b> <i>−{minus}</i></span></h2>\n",
         rows.len()
     );
-    page.markup(&said);
+    page.markup(&output);
     if is_cut {
         page.markup("<p class=note>More changed than a page can show. The diff below is cut; git diff shows the rest.</p>\n");
     }
@@ -261,8 +261,8 @@ fn push_list(files: &DiffStat<'_>, is_cut: bool, page: &mut Html) {
 
 fn push_stat((plus, minus): (u64, u64), page: &mut Html) {
     if (plus, minus) != (0, 0) {
-        let said = format!("<span class=stat><b>+{plus}</b> <i>−{minus}</i></span>");
-        page.markup(&said);
+        let output = format!("<span class=stat><b>+{plus}</b> <i>−{minus}</i></span>");
+        page.markup(&output);
     }
 }
 
