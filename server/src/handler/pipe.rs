@@ -63,7 +63,7 @@ struct PipeState {
     bytes: VecDeque<u8>,
     capacity: usize,
     finished: bool,
-    /// The reader waits for a place and takes no bytes until a place is free.
+    /// The reader waits for a slot and takes no bytes until a slot is free.
     is_queued: bool,
     /// Time for which the writer's peer may pause.
     patience: Duration,
@@ -132,7 +132,7 @@ impl PipeWriter {
         Ok(shared.bytes.len())
     }
 
-    /// Returns true if the reader waits for a place and so takes no bytes.
+    /// Returns true if the reader waits for a slot and so takes no bytes.
     pub fn is_queued(&self) -> bool {
         self.shared.borrow().is_queued
     }
@@ -238,7 +238,7 @@ impl PipeReader {
         self.shared.borrow().is_doubtful
     }
 
-    /// Sets whether the reader waits for a place. Unread bytes of a waiting reader must not block other
+    /// Sets whether the reader waits for a slot. Unread bytes of a waiting reader must not block other
     /// bodies of the same peer.
     pub fn queue(&mut self, is_queued: bool) {
         let mut shared = self.shared.borrow_mut();

@@ -186,9 +186,9 @@ impl HandoverState {
         if now.duration_since(self.checked_at) >= CHECK_INTERVAL {
             self.check_queue(now, slots);
         }
-        let is_reduced = slots.missing() > 0;
+        let is_reduced = slots.withheld() > 0;
         if is_reduced && slots.taken() <= 1 && !slots.has_queued() {
-            slots.widen();
+            slots.lift_limit();
         }
         if self.queued > 0 {
             // The freed process takes up a waiting request.
@@ -220,7 +220,7 @@ impl HandoverState {
         if queued == 0 || !self.is_allowed(now) {
             return;
         }
-        slots.set_for_now(slots.taken().saturating_sub(queued.saturating_sub(freed)));
+        slots.limit_temporarily(slots.taken().saturating_sub(queued.saturating_sub(freed)));
         if !had_queued {
             let has_failed = std::mem::take(&mut self.probe.is_running);
             let longer = (self.probe.pause * 2).min(PROBE_PAUSE_MAX);
@@ -261,7 +261,7 @@ impl HandoverState {
             self.probe.pause = PROBE_PAUSE;
         }
         self.probe.next = now + self.probe.pause;
-        slots.add(1);
+        slots.raise_limit(1);
     }
 
     /// Records that the backend closed a connection meant for reuse. Returns true if a pause without reuse
@@ -321,7 +321,7 @@ impl HandoverState {
         let are_slow = slow >= SLOW_MAX && slow * BACKEND_QUEUED_DIVISOR > all;
         if has_overdue || are_slow {
             self.pause_for_slow_reading(now);
-            slots.widen();
+            slots.lift_limit();
         } else if all >= STATS_REQUESTS_MAX {
             self.stats = HandoverStats::default();
         }
@@ -352,7 +352,7 @@ impl HandoverCheck {
             self.answered_at = now;
         }
         if now.duration_since(self.answered_at) >= STALLED {
-            slots.widen();
+            slots.lift_limit();
         }
         has_unread
     }

@@ -250,7 +250,7 @@ impl Backend {
             false => Some(conn),
         };
         let is_needed = match pool.keep {
-            ReusePolicy::Handover => is_reusable || self.slots.missing() > 0,
+            ReusePolicy::Handover => is_reusable || self.slots.withheld() > 0,
             ReusePolicy::Never | ReusePolicy::UpTo(_) => false,
         };
         self.ensure_sweeper(pool, is_needed);
@@ -274,7 +274,7 @@ impl Backend {
     /// the last request on a connection.
     pub(crate) fn mark_unfit_for_reuse(&self) {
         self.lock().handover.pause_for_long(Instant::now());
-        self.slots.widen();
+        self.slots.lift_limit();
     }
 
     /// Records that the backend closed a connection meant for reuse.
@@ -282,7 +282,7 @@ impl Backend {
         let mut pool = self.lock();
         let is_handover = pool.keep == ReusePolicy::Handover;
         if is_handover && pool.handover.record_lost(Instant::now()) {
-            self.slots.widen();
+            self.slots.lift_limit();
         }
     }
 
@@ -343,7 +343,7 @@ impl HandoverSweeper {
                 ReusePolicy::Never | ReusePolicy::UpTo(_) => Vec::new(),
             };
             let has_unread = check.run(&mut pool.handover, now, &backend.slots);
-            let is_empty = pool.idle.is_empty() && backend.slots.missing() == 0;
+            let is_empty = pool.idle.is_empty() && backend.slots.withheld() == 0;
             let is_finished = !has_unread && (is_empty || pool.keep != ReusePolicy::Handover);
             // Set under the lock: the next request starts a new sweeper.
             pool.is_swept = !is_finished;
@@ -370,7 +370,7 @@ impl Drop for HandoverSweeper {
             ReusePolicy::Handover => std::mem::take(&mut pool.idle),
             ReusePolicy::Never | ReusePolicy::UpTo(_) => Vec::new(),
         };
-        self.backend.slots.widen();
+        self.backend.slots.lift_limit();
         drop(pool);
         drop(closed);
     }

@@ -21,10 +21,10 @@ fn slots(max: usize) -> Arc<AdmissionControl> {
     begun(max, WorkStart::AtOnce)
 }
 
-fn begun(max: usize, begins: WorkStart) -> Arc<AdmissionControl> {
+fn begun(max: usize, work_start: WorkStart) -> Arc<AdmissionControl> {
     Arc::new(AdmissionControl::new(
         max,
-        begins,
+        work_start,
         SharedLimit::Calls,
         &Arc::default(),
     ))
@@ -34,26 +34,26 @@ fn refused(slots: &AdmissionControl) -> u64 {
     slots.refusals.each().map(|(_, count)| count).sum()
 }
 
-/// Takes a place for a call, and panics if no place is free.
+/// Takes a slot for a call, and panics if no slot is free.
 fn place(slots: &Arc<AdmissionControl>, nth: u8) -> CallSlot {
     match slots.begin(client(nth), 0) {
-        Ok(SlotOrQueue::Place(slot)) => slot,
+        Ok(SlotOrQueue::Slot(slot)) => slot,
         _ => panic!("no place for {nth}"),
     }
 }
 
-/// Queues a call, and panics if the call gets a place or is refused.
+/// Queues a call, and panics if the call gets a slot or is refused.
 fn queued(slots: &Arc<AdmissionControl>, nth: u8, queue_max: usize) -> QueueGuard {
     match slots.begin(client(nth), queue_max) {
         Ok(SlotOrQueue::Queue(waiting)) => waiting,
-        Ok(SlotOrQueue::Place(_)) => panic!("a place for {nth}"),
-        Err(busy) => panic!("{busy:?} for {nth}"),
+        Ok(SlotOrQueue::Slot(_)) => panic!("a place for {nth}"),
+        Err(refused) => panic!("{refused:?} for {nth}"),
     }
 }
 
 /// Returns the message that a waiting call has received.
-fn told(waiting: &mut QueueGuard) -> Option<Result<(), AdmissionRefused>> {
-    waiting.told.try_recv().ok()
+fn outcome(waiting: &mut QueueGuard) -> Option<Result<(), AdmissionRefused>> {
+    waiting.outcome.try_recv().ok()
 }
 
 #[test]
@@ -77,16 +77,19 @@ fn slots_are_passed_on_in_order_and_the_queue_is_bounded() {
 fn as_many_calls_yield_as_calls_wait() {
     let slots = slots(2);
     let [mut first, mut other] = [place(&slots, 1), place(&slots, 1)];
-    assert!(!first.give_way());
+    assert!(!first.yield_to_any_client());
     let third = queued(&slots, 1, 1);
-    assert!(first.give_way());
-    assert!(!other.give_way(), "one waits, and one goes already");
-    assert!(first.give_way());
+    assert!(first.yield_to_any_client());
+    assert!(
+        !other.yield_to_any_client(),
+        "one waits, and one goes already"
+    );
+    assert!(first.yield_to_any_client());
     drop(first);
     let third = third.into_slot();
-    assert!(!other.give_way(), "no call waits any more");
+    assert!(!other.yield_to_any_client(), "no call waits any more");
     let _fourth = queued(&slots, 1, 1);
-    assert!(other.give_way());
+    assert!(other.yield_to_any_client());
     drop((third, other));
 }
 
@@ -103,9 +106,9 @@ fn resized_slots() {
     held.pop();
     held.push(place(&slots, 1));
     let mut waits = queued(&slots, 1, 1);
-    assert_eq!(told(&mut waits), None);
+    assert_eq!(outcome(&mut waits), None);
     slots.resize(2);
-    assert_eq!(told(&mut waits), Some(Ok(())));
+    assert_eq!(outcome(&mut waits), Some(Ok(())));
     drop(waits.into_slot());
     drop(held);
     assert_eq!(slots.taken(), 0);
@@ -132,20 +135,20 @@ fn a_free_slot_goes_to_the_client_with_the_fewest_slots() {
     let mut own = [1, 1].map(|nth| queued(&slots, nth, 9));
     let [mut one, mut two, mut new] = [2, 2, 3].map(|nth| queued(&slots, nth, 9));
     held[0] = None;
-    assert_eq!((told(&mut own[0]), told(&mut one)), (None, None));
-    assert_eq!(told(&mut new), Some(Ok(())));
-    // Client 1 has no place now, and the client's oldest call comes first.
+    assert_eq!((outcome(&mut own[0]), outcome(&mut one)), (None, None));
+    assert_eq!(outcome(&mut new), Some(Ok(())));
+    // Client 1 has no slot now, and the client's oldest call comes first.
     held[1] = None;
-    assert_eq!((told(&mut own[1]), told(&mut one)), (None, None));
-    assert_eq!(told(&mut own[0]), Some(Ok(())));
+    assert_eq!((outcome(&mut own[1]), outcome(&mut one)), (None, None));
+    assert_eq!(outcome(&mut own[0]), Some(Ok(())));
     held[2] = None;
-    assert_eq!((told(&mut one), told(&mut two)), (Some(Ok(())), None));
+    assert_eq!((outcome(&mut one), outcome(&mut two)), (Some(Ok(())), None));
     let [own, other] = own;
     drop(other);
     for got in [one, new, own] {
         drop(got.into_slot());
     }
-    assert_eq!(told(&mut two), Some(Ok(())));
+    assert_eq!(outcome(&mut two), Some(Ok(())));
     drop(two.into_slot());
     assert_eq!(slots.taken(), 0);
 }
@@ -157,7 +160,7 @@ fn a_call_cancelled_after_the_grant_frees_its_slot() {
     let [second, mut third] = [1, 1].map(|nth| queued(&slots, nth, 2));
     drop(first);
     drop(second);
-    assert_eq!(told(&mut third), Some(Ok(())));
+    assert_eq!(outcome(&mut third), Some(Ok(())));
     drop(third.into_slot());
     assert_eq!(slots.taken(), 0);
 }
@@ -169,13 +172,13 @@ fn a_full_queue_makes_room_for_clients_with_fewer_calls_in_it() {
     let mut greedy: Vec<_> = (0..4).map(|_| queued(&slots, 1, 4)).collect();
     let mut others = vec![queued(&slots, 2, 4)];
     assert_eq!(
-        told(&mut greedy[3]),
+        outcome(&mut greedy[3]),
         Some(Err(AdmissionRefused::ShareTaken)),
         "newest"
     );
     others.push(queued(&slots, 2, 4));
     assert_eq!(
-        told(&mut greedy[2]),
+        outcome(&mut greedy[2]),
         Some(Err(AdmissionRefused::ShareTaken))
     );
     // Now both clients have 2 calls in the queue.
@@ -190,7 +193,7 @@ fn a_full_queue_makes_room_for_clients_with_fewer_calls_in_it() {
         Some(AdmissionRefused::Full)
     );
     assert_eq!(refused(&slots), 6);
-    assert_eq!(told(&mut greedy[0]), None, "the oldest");
+    assert_eq!(outcome(&mut greedy[0]), None, "the oldest");
 }
 
 #[test]
@@ -214,7 +217,7 @@ fn slow_calls_of_a_client_over_its_share_yield() {
     let mut other = queued(&slots, 2, 9);
     assert!(!gives_way(1, ClientPace::Fast));
     assert!(gives_way(1, ClientPace::SlowForMany));
-    assert_eq!(told(&mut other), Some(Ok(())));
+    assert_eq!(outcome(&mut other), Some(Ok(())));
     assert!(
         !gives_way(0, ClientPace::Slow),
         "no other client's call waits any more"
@@ -227,19 +230,19 @@ fn slow_calls_of_a_client_over_its_share_yield() {
     );
     let mut new = queued(&slots, 3, 9);
     assert!(gives_way(2, ClientPace::SlowForMany), "client 3 has none");
-    assert_eq!(told(&mut new), Some(Ok(())));
+    assert_eq!(outcome(&mut new), Some(Ok(())));
     let mut last = queued(&slots, 4, 9);
     assert!(
         !gives_way(0, ClientPace::SlowForMany),
         "client 1 has its share"
     );
     assert!(gives_way(0, ClientPace::Slow), "too slow for any client");
-    assert_eq!(told(&mut last), Some(Ok(())));
+    assert_eq!(outcome(&mut last), Some(Ok(())));
     assert_eq!(refused(&slots), 3);
     drop(next);
     drop([other, new, last].map(QueueGuard::into_slot));
     assert!(slots.lock().clients.is_empty());
-    assert_eq!(slots.lock().leaving, 0);
+    assert_eq!(slots.lock().promised, 0);
 }
 
 #[test]
@@ -284,7 +287,7 @@ fn a_waiting_client_with_more_slots_takes_no_slot_of_a_slow_client() {
 
 #[test]
 fn a_client_yields_only_while_the_client_keeps_more_slots() {
-    // (places of the slow client, places of the waiting client, gives way)
+    // (slots of the slow client, slots of the waiting client, gives way)
     let table = [
         (1, 0, true),
         (1, 1, false),
@@ -315,7 +318,7 @@ fn slow_clients_with_one_call_each_yield_to_a_new_client() {
     let mut new = queued(&slots, 5, 9);
     assert!(slow[3].yield_to_other_clients(ClientPace::Slow));
     slow.pop();
-    assert_eq!(told(&mut new), Some(Ok(())));
+    assert_eq!(outcome(&mut new), Some(Ok(())));
     drop((again, new.into_slot()));
 }
 
@@ -328,44 +331,44 @@ fn the_last_slots_stay_reserved_after_a_client_had_to_wait() {
     let mut own = queued(&slots, 1, 9);
     drop(other.into_slot());
     assert_eq!(slots.taken(), 12);
-    assert_eq!(told(&mut own), None);
+    assert_eq!(outcome(&mut own), None);
     let _others = [place(&slots, 2), place(&slots, 3)];
     let until = slots.lock().contended_until.unwrap();
-    slots.hand_out(&mut slots.lock(), until - NONE);
-    assert_eq!(told(&mut own), None);
-    slots.hand_out(&mut slots.lock(), until);
-    assert_eq!(told(&mut own), Some(Ok(())));
-    own.is_over = true;
+    slots.grant_free_slots(&mut slots.lock(), until - NONE);
+    assert_eq!(outcome(&mut own), None);
+    slots.grant_free_slots(&mut slots.lock(), until);
+    assert_eq!(outcome(&mut own), Some(Ok(())));
+    own.is_granted = true;
 }
 
 #[test]
 fn calls_without_an_answer_count_as_queued_in_the_backend() {
     let slots = begun(128, WorkStart::WithAnswer);
     let mut slow: Vec<_> = (0..4).map(|_| place(&slots, 1)).collect();
-    slow.iter_mut().for_each(CallSlot::begins);
+    slow.iter_mut().for_each(CallSlot::mark_begun);
     let mut other = place(&slots, 2);
     assert!(
         !slow[0].yield_to_other_clients(ClientPace::Slow),
         "it has just begun"
     );
-    let is_to_leave = |slots: &AdmissionControl, after| {
+    let must_yield = |slots: &AdmissionControl, after| {
         let state = slots.lock();
         let then = Instant::now() + after;
-        state.is_to_leave(client(1), ClientPace::SlowForMany, then)
+        state.must_yield(client(1), ClientPace::SlowForMany, then)
     };
-    assert!(is_to_leave(&slots, UNANSWERED));
+    assert!(must_yield(&slots, UNANSWERED));
     let mut served: Vec<_> = (0..3).map(|_| place(&slots, 2)).collect();
-    served.iter_mut().for_each(CallSlot::begins);
+    served.iter_mut().for_each(CallSlot::mark_begun);
     assert!(
-        !is_to_leave(&slots, UNANSWERED),
+        !must_yield(&slots, UNANSWERED),
         "client 2 has 3 at work, and 1 waits"
     );
     drop(served);
     slots.lock().ended_at = Some(Instant::now() + UNANSWERED);
-    assert!(!is_to_leave(&slots, UNANSWERED), "one has just ended");
-    assert!(is_to_leave(&slots, UNANSWERED + END_PAUSE));
-    other.begins();
-    assert!(!is_to_leave(&slots, UNANSWERED + END_PAUSE));
+    assert!(!must_yield(&slots, UNANSWERED), "one has just ended");
+    assert!(must_yield(&slots, UNANSWERED + END_PAUSE));
+    other.mark_begun();
+    assert!(!must_yield(&slots, UNANSWERED + END_PAUSE));
     drop((slow, other));
-    assert!(slots.lock().silent.is_empty() && slots.lock().clients.is_empty());
+    assert!(slots.lock().unanswered.is_empty() && slots.lock().clients.is_empty());
 }

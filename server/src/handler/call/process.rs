@@ -71,7 +71,7 @@ pub(crate) struct ProcessSpec {
 }
 
 impl ProcessRunner {
-    /// Makes a runner with `max` places, which spools request bodies in `folder`. Refusals for a client's
+    /// Makes a runner with `max` slots, which spools request bodies in `folder`. Refusals for a client's
     /// share are counted in `refusals`.
     pub fn new(max: usize, folder: &Path, refusals: &Arc<RefusalCounters>) -> ProcessRunner {
         let slots = AdmissionControl::new(max, WorkStart::AtOnce, SharedLimit::Calls, refusals);
@@ -84,7 +84,7 @@ impl ProcessRunner {
         }
     }
 
-    /// Sets the number of places to `max`.
+    /// Sets the number of slots to `max`.
     pub(crate) fn resize(&self, max: usize) {
         self.slots.resize(max);
     }
@@ -124,7 +124,7 @@ impl ProcessRunner {
         self.pool.run(look).await.map_err(pool_error)?
     }
 
-    /// Starts the program found by `find`, which may block, after a wait for a place.
+    /// Starts the program found by `find`, which may block, after a wait for a slot.
     pub(crate) async fn start(
         &self,
         request: &Arc<ScriptRequest>,
@@ -505,7 +505,11 @@ impl Transport for ProcessTransport {
             .reader
             .as_ref()
             .is_some_and(BodyReader::is_too_slow)
-            && self.group.slot.as_mut().is_some_and(CallSlot::give_way)
+            && self
+                .group
+                .slot
+                .as_mut()
+                .is_some_and(CallSlot::yield_to_any_client)
     }
 
     fn slot(&mut self) -> Option<&mut CallSlot> {

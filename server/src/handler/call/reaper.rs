@@ -45,7 +45,7 @@ struct EndingGroup {
     /// Pipes kept open for the group's output. A group with pipes is given time to clean up, even by a
     /// stopping server.
     pipes: Vec<OwnedFd>,
-    /// Place of the call, held until the group has ended.
+    /// Slot of the call, held until the group has ended.
     _slot: Option<CallSlot>,
 }
 
@@ -259,7 +259,7 @@ impl EndingGroup {
         if self.until.is_none() && self.kill_at <= now {
             let _ = kill_process_group(self.leader, Signal::KILL);
             // A process that survives SIGKILL is blocked in the kernel, or is a zombie that its parent
-            // doesn't reap. The place is freed all the same.
+            // doesn't reap. The slot is freed all the same.
             if self.is_leader_reaped && self.kill_at + GRACE <= now {
                 let group = self.leader.as_raw_nonzero();
                 log::warn!("the process group {group} of a script is still there after SIGKILL");

@@ -37,10 +37,10 @@ pub(crate) trait Transport: 'static {
     fn waits_for_client(&self) -> bool;
 
     /// Returns true if a client that sends almost nothing keeps the peer waiting for input while other
-    /// calls wait for the peer's place. From then on the place is promised to a waiting call.
+    /// calls wait for the peer's slot. From then on the slot is promised to a waiting call.
     fn is_stalled_by_client(&mut self) -> bool;
 
-    /// Returns the place of the call, or None once the place is given back.
+    /// Returns the slot of the call, or None once the slot is given back.
     fn slot(&mut self) -> Option<&mut CallSlot>;
 
     /// Reads output; 0 bytes mark the end of the output.
@@ -86,7 +86,7 @@ pub(crate) const BODY_LOST: &str = "the rest of the spooled request body can't b
 /// Limits of one call.
 #[derive(Clone)]
 pub(crate) struct CallLimits {
-    /// Maximum number of calls waiting for a place.
+    /// Maximum number of calls waiting for a slot.
     pub queue: usize,
     /// Longest time without progress. Time spent waiting for the client to take the response does not count.
     /// While the peer waits for the client's input, the longer of `silent` and `patience` applies.
@@ -130,7 +130,7 @@ pub(crate) struct ScriptCall<P> {
     bounds: CallLimits,
     /// Rate at which the client takes the response.
     download: DownloadRate,
-    /// Places of the call in addition to the peer's place.
+    /// Slots of the call in addition to the peer's slot.
     more_slots: Vec<CallSlot>,
     started: Instant,
     /// Time of the last progress.
@@ -154,7 +154,7 @@ enum CallTimeout {
     Total,
     /// The client sent the request's body too slowly.
     SlowUpload,
-    /// The client took the response too slowly while a call of another client waited for the place.
+    /// The client took the response too slowly while a call of another client waited for the slot.
     SlowDownload,
 }
 
@@ -189,8 +189,8 @@ impl<P: Transport> ScriptCall<P> {
         }
     }
 
-    /// Adds places that the call holds to its end. The call yields the added places under the same rules as
-    /// the peer's place.
+    /// Adds slots that the call holds to its end. The call yields the added slots under the same rules as
+    /// the peer's slot.
     pub fn with_slots(mut self, slots: impl IntoIterator<Item = CallSlot>) -> ScriptCall<P> {
         self.more_slots.extend(slots);
         self
@@ -547,7 +547,7 @@ impl<P: Transport> ScriptCall<P> {
                 Poll::Ready(read) => read,
             };
             self.last_progress = Instant::now();
-            self.begins();
+            self.mark_begun();
             self.read.extend_from_slice(&self.scratch[..read]);
             match CgiResponse::parse(&self.read, scanned) {
                 Ok(None) => {}
@@ -617,13 +617,13 @@ impl<P: Transport> ScriptCall<P> {
     }
 
     /// Returns true if the client takes the response so slowly that a call of another client gets the
-    /// place.
+    /// slot.
     fn is_too_slow(&mut self, cx: &mut Context<'_>) -> bool {
         let pace = self.download.wait(cx);
         self.yields(pace)
     }
 
-    /// Reports to all places of the call how fast the client takes the response. Returns true if a place
+    /// Reports to all slots of the call how fast the client takes the response. Returns true if a slot
     /// was promised to a call of another client.
     fn yields(&mut self, pace: ClientPace) -> bool {
         let slots = self
@@ -631,16 +631,16 @@ impl<P: Transport> ScriptCall<P> {
             .slot()
             .into_iter()
             .chain(&mut self.more_slots);
-        // Every place gets the report, so the fold does not stop at the first promise.
+        // Every slot gets the report, so the fold does not stop at the first promise.
         slots.fold(false, |yields, slot| {
             slot.yield_to_other_clients(pace) | yields
         })
     }
 
     /// Records the beginning of the peer's response.
-    fn begins(&mut self) {
+    fn mark_begun(&mut self) {
         if let Some(slot) = self.transport.slot() {
-            slot.begins();
+            slot.mark_begun();
         }
     }
 

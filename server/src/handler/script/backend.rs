@@ -392,7 +392,7 @@ impl BackendTransaction {
         {
             self.backend.put_idle(conn, self.keep);
         }
-        // The place is freed last, so that a waiting call finds the connection.
+        // The slot is freed last, so that a waiting call finds the connection.
         self.slot = None;
     }
 }
@@ -445,7 +445,10 @@ impl Transport for BackendTransaction {
 
     fn is_stalled_by_client(&mut self) -> bool {
         self.reader.as_ref().is_some_and(BodyReader::is_too_slow)
-            && self.slot.as_mut().is_some_and(CallSlot::give_way)
+            && self
+                .slot
+                .as_mut()
+                .is_some_and(CallSlot::yield_to_any_client)
     }
 
     fn slot(&mut self) -> Option<&mut CallSlot> {

@@ -175,13 +175,13 @@ fn slots_are_reduced_to_the_calls_in_progress() {
                 read_request(&mut next);
                 streams.push(next);
                 // One slot remains, or two while the backend may be about to take up the next request.
-                let is_reduced = test.backend.slots.missing() >= BACKEND_CONNECTIONS_MAX - 2;
+                let is_reduced = test.backend.slots.withheld() >= BACKEND_CONNECTIONS_MAX - 2;
                 assert!(is_reduced);
                 pause(2).await;
             }
         }
         // With no call left, the estimate is reset.
-        until("all slots", || test.backend.slots.missing() == 0).await;
+        until("all slots", || test.backend.slots.withheld() == 0).await;
     });
 }
 
@@ -196,7 +196,7 @@ fn all_slots_are_restored_for_a_stalled_backend() {
         pause(2 * BACKEND_UNREAD_QUEUED_MILLISECONDS).await;
         test.backend.put_idle(first, ReusePolicy::Handover);
         drop(first_slot);
-        assert_eq!(test.backend.slots.missing(), BACKEND_CONNECTIONS_MAX - 1);
+        assert_eq!(test.backend.slots.withheld(), BACKEND_CONNECTIONS_MAX - 1);
         assert_eq!(test.backend.slots.taken(), 1);
         // The backend still works at the other call.
         let third = test.backend.enter(client(), 0);

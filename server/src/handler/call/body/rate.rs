@@ -1,10 +1,10 @@
 //! Minimum rates of clients. A client that sends its request body or takes its response too slowly loses
-//! the call's place to a waiting call.
+//! the call's slot to a waiting call.
 //!
 //! A call starts once a short body, or the beginning of a long body, has arrived; the rest is streamed. A
-//! client that drips the rest would keep a script waiting while other calls wait for the place. The client
-//! therefore loses the place, but only if a call is waiting. A client that takes a response too slowly
-//! loses the place too, but only to a call of another client.
+//! client that drips the rest would keep a script waiting while other calls wait for the slot. The client
+//! therefore loses the slot, but only if a call is waiting. A client that takes a response too slowly
+//! loses the slot too, but only to a call of another client.
 
 use crate::base::admission::ClientPace;
 use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader};
@@ -77,7 +77,7 @@ impl RatedPipe {
 pub(crate) struct DownloadRate {
     /// Minimum rate of any client.
     bucket: TokenBucket,
-    /// Minimum rate of a client over its share of the places.
+    /// Minimum rate of a client over its share of the slots.
     bucket_over_share: TokenBucket,
     waits: WaitClock,
 }

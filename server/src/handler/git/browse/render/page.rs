@@ -74,7 +74,7 @@ impl PageBuilder {
         Ok(validator.on(self.page_of_revisions(revisions, slot).await?))
     }
 
-    /// Checks the rate limits, waits for a place, and reads the rules for hidden refs. Called before the
+    /// Checks the rate limits, waits for a slot, and reads the rules for hidden refs. Called before the
     /// page queries git.
     async fn begin(&mut self) -> Result<BrowseSlots, HandlerError> {
         let peer = self.git.request.peer;
@@ -186,7 +186,7 @@ impl PageBuilder {
         self.render(commit, revisions.other.as_ref()).await
     }
 
-    /// Returns the page once the page has a place.
+    /// Returns the page once the page has a slot.
     async fn render(
         &self,
         commit: &ObjectId,
