@@ -603,7 +603,7 @@ impl HostBuilder<'_> {
     }
 
     /// Returns the settings of a git route.
-    fn git(
+    fn git_settings(
         &self,
         git: &config::GitConfig,
         prefix: &[u8],
@@ -649,7 +649,7 @@ impl HostBuilder<'_> {
         route: &config::RouteConfig,
         prefix: &[u8],
     ) -> Result<RouteTarget, OperatorError> {
-        let settings = self.git(git, prefix)?;
+        let settings = self.git_settings(git, prefix)?;
         let exchanges = GitHttpHandler::new(Arc::clone(&settings));
         if !git.pages {
             return Ok(self.live(exchanges, route));
