@@ -318,8 +318,8 @@ fn a_path_without_a_script_is_refused_with_its_rule() {
     let said = |what: &str| server.errors.wait_for(what, |line| line.contains(what));
     said("GET /run/plain.cgi: ");
     said("chmod +x");
-    said("the program in its first line (#!) is not there");
-    said("is no program");
+    said("the interpreter named in the first line (#!) is missing");
+    said("is not a program");
 }
 
 #[test]
@@ -376,9 +376,9 @@ fn a_script_that_fails_before_its_response_gives_a_502() {
         assert_eq!(rule(&server, &format!("{path} ")), rule_number, "{name}");
     }
     let said = |what: &str| server.errors.wait_for(what, |line| line.contains(what));
-    said("GET /run/nothing: script said: oh no");
-    said("GET /run/nothing: it ended with 1");
-    said("GET /run/killed: it was ended by signal 9");
+    said("GET /run/nothing: script stderr: oh no");
+    said("GET /run/nothing: exit status 1");
+    said("GET /run/killed: ended by signal 9");
     no_zombies(&server);
 }
 
@@ -404,7 +404,7 @@ fn a_script_that_dies_during_its_response_breaks_the_response_off() {
     let response = Wire::plain(&server).get("/run/b", "");
     assert!(response.whole && response.text() == "all\n", "{response:?}");
     server.errors.wait_for("the message", |line| {
-        line.contains("GET /run/b: script: it ended with 5")
+        line.contains("GET /run/b: script: exit status 5")
     });
 }
 
@@ -463,10 +463,13 @@ fn failures_are_logged_with_text_and_rule() {
     for (name, words) in [
         (
             "page",
-            "the empty line after it; it began with \"<html>\\x1b[1m\"",
+            "the empty line at the end of the head; the output begins with \"<html>\\x1b[1m\"",
         ),
         ("long", "000…\""),
-        ("bare", "a line without colon; it began with \"<html>\\n"),
+        (
+            "bare",
+            "a line without colon; the output begins with \"<html>\\n",
+        ),
         ("place", "malformed percent-encoding in the path"),
     ] {
         for ran in ask(name) {
@@ -475,12 +478,16 @@ fn failures_are_logged_with_text_and_rule() {
         logged(name, "712", words);
     }
     for (name, number, words) in [
-        ("less", "721", "4 bytes less than its Content-Length says"),
-        ("more", "721", "more than its Content-Length says"),
+        ("less", "721", "4 bytes shorter than Content-Length"),
+        ("more", "721", "longer than Content-Length"),
         ("killed", "721", "signal 9"),
-        ("endless", "721", "more output than it may send"),
-        ("silent", "702", "s in its response"),
-        ("talks", "702", "it ran longer than 5 s"),
+        (
+            "endless",
+            "721",
+            "more output than script_output_bytes allows",
+        ),
+        ("silent", "702", "s in the response"),
+        ("talks", "702", "the call lasted longer than 5 s"),
     ] {
         for ran in ask(name) {
             assert!(!ran.success, "{name}: taken for whole");
@@ -820,7 +827,7 @@ fn bodies_that_cannot_be_spooled_are_refused() {
     assert_eq!(send("gone", Over::Plain, 100_000).status, 507);
     assert_eq!(rule(&server, "gone "), "723");
     server.errors.wait_for("the reason in the log", |line| {
-        line.contains("POST /run/count?gone: its body can't be kept in")
+        line.contains("POST /run/count?gone: the request body can't be spooled in")
             && line.contains("No such file")
             && line.contains("(rule R723)")
     });
@@ -887,11 +894,11 @@ fn a_lost_spooled_body_is_logged() {
     server.folder.write("scripts/go", "");
     assert_eq!(wire.response("POST").status, 507);
     assert_eq!(rule(&server, "/run/waits "), "723");
-    let is_said = |line: &str| line.contains("can't be read back from the disk");
+    let is_said = |line: &str| line.contains("can't be read from the disk");
     server.errors.wait_for("the reason in the log", is_said);
     server.errors.wait_for("the reason in the log", |line| {
         line.contains("POST /run/waits: ")
-            && line.contains("the rest of its request's body is lost")
+            && line.contains("the rest of the spooled request body can't be read")
     });
     no_zombies(&server);
     let said = server.errors.all();
@@ -1132,7 +1139,7 @@ fn script_output_is_bounded() {
         response.body.len()
     );
     server.errors.wait_for("the reason in the log", |line| {
-        line.contains("more output than it may send")
+        line.contains("more output than script_output_bytes allows")
     });
     no_zombies(&server);
 }
@@ -1195,7 +1202,7 @@ fn a_child_that_holds_the_output_open_is_ended() {
     for name in ["said", "length", "headless", "speaks"] {
         server.errors.wait_for("the reason in the log", |line| {
             line.contains(&format!("GET /run/{name}: script: "))
-                && line.contains("a child kept its output open")
+                && line.contains("a child process keeps the output open")
         });
     }
     wait_until_ended(&wait_for_pids(&server, "pids", 4));
@@ -1914,7 +1921,7 @@ fn scripts_do_not_inherit_ignored_signals() {
     // The exit status is known.
     assert_eq!(wire.get("/run/fails", "").status, 502);
     server.errors.wait_for("the reason in the log", |line| {
-        line.contains("it ended with 3")
+        line.contains("exit status 3")
     });
     no_zombies(&server);
     server.signal("TERM");

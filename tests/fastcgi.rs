@@ -188,7 +188,7 @@ fn php_applications() {
         let failed = wire.get("/fails.php?why", "");
         assert_eq!((failed.status, failed.text().as_str()), (500, "failed"));
         server.errors.wait_for("the output of the script", |line| {
-            line.contains("GET /fails.php?why: script said: ") && line.contains("oh no")
+            line.contains("GET /fails.php?why: script stderr: ") && line.contains("oh no")
         });
         let guarded = wire.get("/guarded/a.php", "");
         assert!(guarded.status == 403 && !guarded.text().contains("SECRET"));
@@ -558,7 +558,7 @@ fn records_in_single_bytes_truncated_and_invalid() {
         played.recv_timeout(PATIENCE).expect("played");
     }
     server.errors.wait_for("the message", |line| {
-        line.contains("GET /app/0/: script said: a word")
+        line.contains("GET /app/0/: script stderr: a word")
     });
     server.errors.wait_for("the reason in the log", |line| {
         line.contains("GET /app/5/: backend: ") && line.contains("closed the connection")
@@ -567,7 +567,7 @@ fn records_in_single_bytes_truncated_and_invalid() {
         line.contains("GET /app/6/: backend: ") && line.contains("(rule R718)")
     });
     server.errors.wait_for("the exit status", |line| {
-        line.contains("GET /app/7/: backend: it ended with 7")
+        line.contains("GET /app/7/: backend: exit status 7")
     });
 }
 
@@ -1154,7 +1154,8 @@ fn a_lost_spooled_body_is_logged() {
         .wait_for("the request", |line| line.contains("/app/lost"));
     assert!(line.contains("rule=R723"), "{line}");
     server.errors.wait_for("the reason in the log", |line| {
-        line.contains("POST /app/lost: ") && line.contains("the rest of its request's body is lost")
+        line.contains("POST /app/lost: ")
+            && line.contains("the rest of the spooled request body can't be read")
     });
 }
 

@@ -424,7 +424,7 @@ fn only_exported_repositories_are_served() {
     let missing = ("404".to_owned(), "501".to_owned());
     assert_eq!(refused(&server, "GET", path), missing);
     server.errors.wait_for("the advice", |line| {
-        line.contains("b.git isn't exported: make the file git-daemon-export-ok")
+        line.contains("b.git isn't exported: create the file git-daemon-export-ok")
     });
     folder.write("repos/deep/er/b.git/git-daemon-export-ok", "");
     assert!(list("/git/deep/er/b.git"));
@@ -530,7 +530,8 @@ fn a_corrupt_repository_is_an_error_and_the_worker_continues() {
     let seen = refused(&server, "GET", refs);
     assert_eq!(seen, ("502".to_owned(), "721".to_owned()));
     server.errors.wait_for("the reason in the log", |line| {
-        line.contains("damaged.git") && line.contains("git takes it for no repository")
+        line.contains("damaged.git")
+            && line.contains("git does not accept the folder as a repository")
     });
     // The list of refs can be produced, and the pack cannot.
     for object in run(

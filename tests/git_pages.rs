@@ -320,7 +320,7 @@ fn every_kind_of_page() {
         "+# Hammer",
         "&lt;script&gt;",
         "new\nline.txt",
-        "No text.",
+        "Not a text.",
     ]);
     get(&server, &format!("/git/a/diff/?id={main}&id2={first}")).has(&[
         "+Subproject commit",
@@ -430,7 +430,7 @@ fn every_link_resolves() {
 fn unusual_files() {
     let server = start();
     get(&server, "/git/a/tree/latin1.txt").has(&["caf\u{fffd}"]);
-    get(&server, "/git/a/tree/binary").has(&["This is no text", "/git/a/plain/binary"]);
+    get(&server, "/git/a/tree/binary").has(&["The file is not a text", "/git/a/plain/binary"]);
     get(&server, "/git/a/tree/empty").has(&["The file is empty"]);
     get(&server, "/git/a/tree/link").has(&["A link to <code>README.md</code>"]);
     get(&server, "/git/a/tree/dot.png")
@@ -770,7 +770,7 @@ fn repositories_of_every_state() {
     git(folder, &["init", "-q", "--bare", "repos/none.git"]);
     git(folder, &["init", "-q", "repos/tree"]);
     for name in ["none", "tree"] {
-        get(&server, &format!("/all/{name}/")).has(&["There is nothing in it yet"]);
+        get(&server, &format!("/all/{name}/")).has(&["The repository has no commits yet"]);
         for view in ["log/", "tree/", "refs/", "about/", "atom/"] {
             get(&server, &format!("/all/{name}/{view}"));
         }

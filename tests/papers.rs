@@ -31,7 +31,7 @@ fn every_refusal_is_in_the_guide() {
 #[test]
 fn every_limit_is_in_the_guide() {
     let guide = paper("docs/src/limits.md");
-    let source = paper("server/src/limits.rs");
+    let source = paper("server/src/limits/mod.rs");
     let fields = source
         .split_once("pub struct Limits {")
         .and_then(|(_, rest)| rest.split_once('}'));

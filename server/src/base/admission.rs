@@ -1,17 +1,17 @@
 //! Admission control for calls: limits the number of concurrent calls, so that a flood of requests doesn't
-//! become a flood of processes or backend connections. A short queue holds calls that wait for a place. All
+//! become a flood of processes or backend connections. A short queue holds calls that wait for a slot. All
 //! workers share the state.
 //!
-//! Clients share the places and the queue fairly. A client alone may use all places and the whole queue.
+//! Clients share the slots and the queue fairly. A client alone may use all slots and the whole queue.
 //! When another client has to wait:
-//! - a free place goes to the waiting client with the fewest places. Between clients with equally many, the
+//! - a free slot goes to the waiting client with the fewest slots. Between clients with equally many, the
 //!   client served longest ago goes first, with its oldest call;
 //! - a full queue makes room by refusing the newest call of the client with the most calls in the queue;
 //! - a call ends if its client takes the response too slowly, beginning with the client that holds the most
-//!   places. The waiting client must hold no place, or at least 2 places fewer than the slow client
+//!   slots. The waiting client must hold no slot, or at least 2 slots fewer than the slow client
 //!   ([`CallSlot::yield_to_other_clients`]);
-//! - for a minute after a client had to wait, the last quarter of the places is reserved for clients with
-//!   few places ([`may_take`]).
+//! - for a minute after a client had to wait, the last quarter of the slots is reserved for clients with
+//!   few slots ([`may_take`]).
 
 use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit, may_take};
 use crate::limits::{
@@ -24,28 +24,28 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Place of a running call. Dropping the slot frees the place.
+/// Admission of a running call. Dropping the value frees the slot.
 pub struct CallSlot {
     slots: Arc<AdmissionControl>,
     client: ClientNetwork,
-    /// Number that identifies the place.
+    /// Number that identifies the slot.
     id: u64,
     has_begun: bool,
     is_slow: bool,
-    /// The place is promised to a waiting call.
-    is_leaving: bool,
+    /// The slot is promised to a waiting call.
+    is_promised: bool,
 }
 
-/// Reason why a call gets no place.
+/// Reason why a call gets no slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdmissionRefused {
-    /// No place is free, and the queue is full or the wait took too long.
+    /// No slot is free, and the queue is full or the wait took too long.
     Full,
-    /// The client has used up its share, and the remaining places are reserved for other clients.
+    /// The client has used up its share, and the remaining slots are reserved for other clients.
     ShareTaken,
 }
 
-/// Moment from which a call with a place counts as served.
+/// Moment from which a call with a slot counts as served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkStart {
     /// Immediately, for calls that start a program.
@@ -60,15 +60,15 @@ pub enum WorkStart {
 pub enum ClientPace {
     /// Fast enough, or the call doesn't wait for the client.
     Fast,
-    /// Too slow for a client over its share of the places.
+    /// Too slow for a client over its share of the slots.
     SlowForMany,
     /// Too slow for any client.
     Slow,
 }
 
-/// Places for calls, with the queue of waiting calls.
+/// Slots for calls, with the queue of waiting calls.
 pub struct AdmissionControl {
-    begins: WorkStart,
+    work_start: WorkStart,
     /// Kind of limit under which refusals are counted.
     share: SharedLimit,
     refusals: Arc<RefusalCounters>,
@@ -76,40 +76,40 @@ pub struct AdmissionControl {
 }
 
 impl AdmissionControl {
-    /// Makes `max` places, at least one. Refusals are counted as `share` in `refusals`.
+    /// Makes `max` slots, at least one. Refusals are counted as `share` in `refusals`.
     pub fn new(
         max: usize,
-        begins: WorkStart,
+        work_start: WorkStart,
         share: SharedLimit,
         refusals: &Arc<RefusalCounters>,
     ) -> AdmissionControl {
         AdmissionControl {
-            begins,
+            work_start,
             share,
             refusals: Arc::clone(refusals),
             state: Mutex::new(AdmissionState::new(max.max(1))),
         }
     }
 
-    /// Sets the full number of places to `max`. Running calls keep their places.
+    /// Sets the full number of slots to `max`. Running calls keep their slots.
     pub fn resize(&self, max: usize) {
         let mut state = self.lock();
         state.full = max.max(1);
         self.set(&mut state, max);
     }
 
-    /// Limits the number of places temporarily to `max`, at least one and at most the full number.
-    pub fn set_for_now(&self, max: usize) {
+    /// Limits the number of slots temporarily to `max`, at least one and at most the full number.
+    pub fn limit_temporarily(&self, max: usize) {
         self.set(&mut self.lock(), max);
     }
 
     /// Ends a temporary limit.
-    pub fn widen(&self) {
+    pub fn lift_limit(&self) {
         self.set(&mut self.lock(), usize::MAX);
     }
 
-    /// Raises a temporary limit by `more` places, up to the full number.
-    pub fn add(&self, more: usize) {
+    /// Raises a temporary limit by `more` slots, up to the full number.
+    pub fn raise_limit(&self, more: usize) {
         let mut state = self.lock();
         let max = state.max.saturating_add(more);
         self.set(&mut state, max);
@@ -117,21 +117,21 @@ impl AdmissionControl {
 
     fn set(&self, state: &mut AdmissionState, max: usize) {
         state.max = max.clamp(1, state.full);
-        self.hand_out(state, Instant::now());
+        self.grant_free_slots(state, Instant::now());
     }
 
-    /// Returns the number of places withheld by a temporary limit.
-    pub fn missing(&self) -> usize {
+    /// Returns the number of slots withheld by a temporary limit.
+    pub fn withheld(&self) -> usize {
         let state = self.lock();
         state.full - state.max
     }
 
-    /// Returns the number of places in use.
+    /// Returns the number of slots in use.
     pub fn taken(&self) -> usize {
         self.lock().all.taken
     }
 
-    /// Returns true if a call waits for a place.
+    /// Returns true if a call waits for a slot.
     pub fn has_queued(&self) -> bool {
         self.lock().all.waiting > 0
     }
@@ -140,8 +140,8 @@ impl AdmissionControl {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a call of `client`. Waits for at most `patience` in a queue of at most `queue_max`
-    /// calls. Places withheld by a temporary limit extend the queue.
+    /// Takes a slot for a call of `client`. Waits for at most `patience` in a queue of at most `queue_max`
+    /// calls. Slots withheld by a temporary limit extend the queue.
     pub fn enter(
         self: &Arc<Self>,
         client: ClientNetwork,
@@ -151,19 +151,19 @@ impl AdmissionControl {
         let slots = Arc::clone(self);
         async move {
             let mut waiting = match slots.begin(client, queue_max)? {
-                SlotOrQueue::Place(slot) => return Ok(slot),
+                SlotOrQueue::Slot(slot) => return Ok(slot),
                 SlotOrQueue::Queue(waiting) => waiting,
             };
             let until = Instant::now() + patience;
             loop {
                 let left = until.saturating_duration_since(Instant::now());
-                match timeout(left.min(LOOK), &mut waiting.told).await {
+                match timeout(left.min(CHECK_INTERVAL), &mut waiting.outcome).await {
                     Ok(Ok(Ok(()))) => return Ok(waiting.into_slot()),
-                    Ok(Ok(Err(busy))) => return Err(busy),
+                    Ok(Ok(Err(refused))) => return Err(refused),
                     Ok(Err(_)) => return Err(AdmissionRefused::Full),
-                    Err(_) if left <= LOOK => return Err(waiting.late()),
-                    // The reservation of the last places may have expired.
-                    Err(_) => slots.hand_out(&mut slots.lock(), Instant::now()),
+                    Err(_) if left <= CHECK_INTERVAL => return Err(waiting.timeout_reason()),
+                    // The reservation of the last slots may have expired.
+                    Err(_) => slots.grant_free_slots(&mut slots.lock(), Instant::now()),
                 }
             }
         }
@@ -176,32 +176,32 @@ impl AdmissionControl {
     ) -> Result<SlotOrQueue, AdmissionRefused> {
         let now = Instant::now();
         let mut state = self.lock();
-        self.hand_out(&mut state, now);
+        self.grant_free_slots(&mut state, now);
         state.note_contention(client, now);
         let id = state.number();
         if state.all.taken < state.max && state.may_take(client, now) {
-            state.take(client, id, self.begins, now);
-            return Ok(SlotOrQueue::Place(self.slot(client, id)));
+            state.take(client, id, self.work_start, now);
+            return Ok(SlotOrQueue::Slot(self.slot(client, id)));
         }
         match state.make_room(client, queue_max) {
             QueueRoom::Free => {}
-            QueueRoom::Given => self.refusals.increment(self.share),
-            QueueRoom::None(busy) => {
-                if busy == AdmissionRefused::ShareTaken {
+            QueueRoom::Evicted => self.refusals.increment(self.share),
+            QueueRoom::None(refused) => {
+                if refused == AdmissionRefused::ShareTaken {
                     self.refusals.increment(self.share);
                 }
-                return Err(busy);
+                return Err(refused);
             }
         }
-        let (tell, told) = oneshot::channel();
-        state.queue.push_back(QueueEntry { id, client, tell });
+        let (sender, outcome) = oneshot::channel();
+        state.queue.push_back(QueueEntry { id, client, sender });
         state.count(client, |counts| counts.waiting += 1);
         Ok(SlotOrQueue::Queue(QueueGuard {
             slots: Arc::clone(self),
             client,
             id,
-            told,
-            is_over: false,
+            outcome,
+            is_granted: false,
         }))
     }
 
@@ -210,30 +210,30 @@ impl AdmissionControl {
             slots: Arc::clone(self),
             client,
             id,
-            has_begun: self.begins == WorkStart::AtOnce,
+            has_begun: self.work_start == WorkStart::AtOnce,
             is_slow: false,
-            is_leaving: false,
+            is_promised: false,
         }
     }
 
-    /// Gives free places to waiting calls.
-    fn hand_out(&self, state: &mut AdmissionState, now: Instant) {
+    /// Gives free slots to waiting calls.
+    fn grant_free_slots(&self, state: &mut AdmissionState, now: Instant) {
         while state.all.taken < state.max
             && let Some(waiter) = state.next(now)
         {
-            state.take(waiter.client, waiter.id, self.begins, now);
-            // If the receiver is gone, the call's queue guard frees the place.
-            let _ = waiter.tell.send(Ok(()));
+            state.take(waiter.client, waiter.id, self.work_start, now);
+            // If the receiver is gone, the call's queue guard frees the slot.
+            let _ = waiter.sender.send(Ok(()));
         }
     }
 }
 
-/// Interval at which a waiting call checks for places with an expired reservation.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval at which a waiting call checks for slots with an expired reservation.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A place, or a position in the queue.
+/// A slot, or a position in the queue.
 enum SlotOrQueue {
-    Place(CallSlot),
+    Slot(CallSlot),
     Queue(QueueGuard),
 }
 
@@ -242,24 +242,24 @@ struct QueueGuard {
     slots: Arc<AdmissionControl>,
     client: ClientNetwork,
     id: u64,
-    told: oneshot::Receiver<Result<(), AdmissionRefused>>,
-    is_over: bool,
+    outcome: oneshot::Receiver<Result<(), AdmissionRefused>>,
+    is_granted: bool,
 }
 
 impl QueueGuard {
-    /// Converts the guard into the slot, once the call has received a place.
+    /// Converts the guard into the slot, once the call has received a slot.
     fn into_slot(mut self) -> CallSlot {
-        self.is_over = true;
+        self.is_granted = true;
         self.slots.slot(self.client, self.id)
     }
 
-    /// Returns the reason after `patience` has passed. A place still free at the timeout is reserved for
+    /// Returns the reason after `patience` has passed. A slot still free at the timeout is reserved for
     /// other clients.
-    fn late(self) -> AdmissionRefused {
+    fn timeout_reason(self) -> AdmissionRefused {
         let state = self.slots.lock();
-        let is_kept = state.all.taken < state.max;
+        let has_reserved_slot = state.all.taken < state.max;
         drop(state);
-        if !is_kept {
+        if !has_reserved_slot {
             return AdmissionRefused::Full;
         }
         self.slots.refusals.increment(self.slots.share);
@@ -269,51 +269,51 @@ impl QueueGuard {
 
 impl Drop for QueueGuard {
     fn drop(&mut self) {
-        if self.is_over {
+        if self.is_granted {
             return;
         }
         let mut state = self.slots.lock();
         if let Some(at) = state.queue.iter().position(|it| it.id == self.id) {
             state.queue.remove(at);
             state.count(self.client, |counts| counts.waiting -= 1);
-        } else if self.told.try_recv() == Ok(Ok(())) {
-            // The call received a place but was dropped before reading the message.
-            let has_begun = self.slots.begins == WorkStart::AtOnce;
-            state.give_back(self.client, self.id, has_begun);
-            self.slots.hand_out(&mut state, Instant::now());
+        } else if self.outcome.try_recv() == Ok(Ok(())) {
+            // The call received a slot but was dropped before reading the message.
+            let has_begun = self.slots.work_start == WorkStart::AtOnce;
+            state.free(self.client, self.id, has_begun);
+            self.slots.grant_free_slots(&mut state, Instant::now());
         }
     }
 }
 
 impl CallSlot {
     /// Records the beginning of the backend's response.
-    pub fn begins(&mut self) {
+    pub fn mark_begun(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
-            self.slots.lock().begins(self.client, self.id);
+            self.slots.lock().mark_begun(self.client, self.id);
         }
     }
 
-    /// Promises the place to a waiting call of any client, unless enough places are promised already.
-    /// Returns true if the place is promised. No place is promised while ending the temporary limit would
+    /// Promises the slot to a waiting call of any client, unless enough slots are promised already.
+    /// Returns true if the slot is promised. No slot is promised while ending the temporary limit would
     /// serve all waiting calls.
-    pub fn give_way(&mut self) -> bool {
-        if !self.is_leaving {
+    pub fn yield_to_any_client(&mut self) -> bool {
+        if !self.is_promised {
             let mut state = self.slots.lock();
-            self.is_leaving = !state.would_do() && state.leaving < state.all.waiting;
-            state.leaving += usize::from(self.is_leaving);
+            self.is_promised = !state.is_full_limit_enough() && state.promised < state.all.waiting;
+            state.promised += usize::from(self.is_promised);
         }
-        self.is_leaving
+        self.is_promised
     }
 
-    /// Promises the place to a call of another client if the slot's client takes the response at a slow
-    /// `pace`. Returns true if the place is promised.
+    /// Promises the slot to a call of another client if the slot's client takes the response at a slow
+    /// `pace`. Returns true if the slot is promised.
     ///
-    /// A client over its share of the places has to take responses faster than a client within the share,
-    /// and the client with the most places loses a place first.
+    /// A client over its share of the slots has to take responses faster than a client within the share,
+    /// and the client with the most slots loses a slot first.
     pub fn yield_to_other_clients(&mut self, pace: ClientPace) -> bool {
         let is_slow = pace > ClientPace::Fast;
-        if self.is_leaving || !(is_slow || self.is_slow) {
-            return self.is_leaving;
+        if self.is_promised || !(is_slow || self.is_slow) {
+            return self.is_promised;
         }
         let mut state = self.slots.lock();
         if std::mem::replace(&mut self.is_slow, is_slow) != is_slow {
@@ -323,13 +323,13 @@ impl CallSlot {
             });
         }
         let now = Instant::now();
-        if state.is_to_leave(self.client, pace, now) {
-            self.is_leaving = true;
-            state.leaving += 1;
+        if state.must_yield(self.client, pace, now) {
+            self.is_promised = true;
+            state.promised += 1;
             state.ended_at = Some(now);
             self.slots.refusals.increment(self.slots.share);
         }
-        self.is_leaving
+        self.is_promised
     }
 }
 
@@ -339,51 +339,51 @@ impl Drop for CallSlot {
         if self.is_slow {
             state.count(self.client, |counts| counts.slow -= 1);
         }
-        state.give_back(self.client, self.id, self.has_begun);
-        // The waiting call receives the place before the promise is cleared, so no second place is promised
+        state.free(self.client, self.id, self.has_begun);
+        // The waiting call receives the slot before the promise is cleared, so no second slot is promised
         // to the call.
-        self.slots.hand_out(&mut state, Instant::now());
-        state.leaving -= usize::from(self.is_leaving);
+        self.slots.grant_free_slots(&mut state, Instant::now());
+        state.promised -= usize::from(self.is_promised);
     }
 }
 
-/// State of the places and the queue.
+/// State of the slots and the queue.
 struct AdmissionState {
-    /// Full number of places.
+    /// Full number of slots.
     full: usize,
-    /// Number of places under the temporary limit. More calls may be running: a surplus place disappears
+    /// Number of slots under the temporary limit. More calls may be running: a surplus slot disappears
     /// when freed.
     max: usize,
     /// Counts of all clients together.
     all: CallCounts,
-    /// Counts of each client that has a place or waits for a place.
+    /// Counts of each client that has a slot or waits for a slot.
     clients: HashMap<ClientNetwork, CallCounts>,
     /// Waiting calls in order of arrival.
     queue: VecDeque<QueueEntry>,
     /// Calls sent to a backend that hasn't begun to respond.
-    silent: Vec<UnansweredCall>,
-    /// Number of promised places not yet freed.
-    leaving: usize,
-    /// End of the period in which the last places are reserved for clients with few places.
+    unanswered: Vec<UnansweredCall>,
+    /// Number of promised slots not yet freed.
+    promised: usize,
+    /// End of the period in which the last slots are reserved for clients with few slots.
     contended_until: Option<Instant>,
     /// Time at which a slow call was last told to end.
     ended_at: Option<Instant>,
-    numbers: u64,
+    last_number: u64,
 }
 
 /// Numbers of calls, of one client or of all clients.
 #[derive(Clone, Copy, Default)]
 struct CallCounts {
-    /// Calls with a place.
+    /// Calls with a slot.
     taken: usize,
-    /// Calls waiting for a place.
+    /// Calls waiting for a slot.
     waiting: usize,
-    /// Calls with a place that count as served ([`WorkStart`]).
+    /// Calls with a slot that count as served ([`WorkStart`]).
     begun: usize,
     /// Calls with a client that takes the response too slowly.
     slow: usize,
-    /// Sequence number of the client's latest place. Numbers grow with each place given to any client.
-    last_place: u64,
+    /// Sequence number of the client's latest slot. Numbers grow with each slot given to any client.
+    last_grant: u64,
 }
 
 impl CallCounts {
@@ -392,11 +392,11 @@ impl CallCounts {
     }
 }
 
-/// A call waiting for a place.
+/// A call waiting for a slot.
 struct QueueEntry {
     id: u64,
     client: ClientNetwork,
-    tell: oneshot::Sender<Result<(), AdmissionRefused>>,
+    sender: oneshot::Sender<Result<(), AdmissionRefused>>,
 }
 
 /// A call sent to a backend that hasn't begun to respond.
@@ -411,7 +411,7 @@ struct UnansweredCall {
 enum QueueRoom {
     Free,
     /// A call of another client was refused to make room.
-    Given,
+    Evicted,
     None(AdmissionRefused),
 }
 
@@ -423,17 +423,17 @@ impl AdmissionState {
             all: CallCounts::default(),
             clients: HashMap::new(),
             queue: VecDeque::new(),
-            silent: Vec::new(),
-            leaving: 0,
+            unanswered: Vec::new(),
+            promised: 0,
             contended_until: None,
             ended_at: None,
-            numbers: 0,
+            last_number: 0,
         }
     }
 
     fn number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
+        self.last_number += 1;
+        self.last_number
     }
 
     fn of(&self, client: ClientNetwork) -> CallCounts {
@@ -450,27 +450,27 @@ impl AdmissionState {
         }
     }
 
-    fn take(&mut self, client: ClientNetwork, id: u64, begins: WorkStart, since: Instant) {
-        let has_begun = begins == WorkStart::AtOnce;
-        let turn = self.number();
+    fn take(&mut self, client: ClientNetwork, id: u64, work_start: WorkStart, since: Instant) {
+        let has_begun = work_start == WorkStart::AtOnce;
+        let grant = self.number();
         self.count(client, |counts| {
             counts.taken += 1;
             counts.begun += usize::from(has_begun);
-            counts.last_place = turn;
+            counts.last_grant = grant;
         });
         if !has_begun {
-            self.silent.push(UnansweredCall { id, client, since });
+            self.unanswered.push(UnansweredCall { id, client, since });
         }
     }
 
-    fn begins(&mut self, client: ClientNetwork, id: u64) {
-        self.silent.retain(|it| it.id != id);
+    fn mark_begun(&mut self, client: ClientNetwork, id: u64) {
+        self.unanswered.retain(|it| it.id != id);
         self.count(client, |counts| counts.begun += 1);
     }
 
-    fn give_back(&mut self, client: ClientNetwork, id: u64, has_begun: bool) {
+    fn free(&mut self, client: ClientNetwork, id: u64, has_begun: bool) {
         if !has_begun {
-            self.silent.retain(|it| it.id != id);
+            self.unanswered.retain(|it| it.id != id);
         }
         self.count(client, |counts| {
             counts.taken -= 1;
@@ -479,7 +479,7 @@ impl AdmissionState {
     }
 
     /// Removes the call to be served next from the queue: the oldest call of the client with the fewest
-    /// places. Between clients with equally many, the client served longest ago goes first.
+    /// slots. Between clients with equally many, the client served longest ago goes first.
     fn next(&mut self, now: Instant) -> Option<QueueEntry> {
         let mut best = None;
         let mut last = None;
@@ -489,7 +489,7 @@ impl AdmissionState {
                 continue;
             }
             let counts = self.of(waiter.client);
-            let rank = (counts.taken, counts.last_place);
+            let rank = (counts.taken, counts.last_grant);
             let is_better = best.is_none_or(|(_, least)| rank < least);
             if is_better && self.may_take(waiter.client, now) {
                 best = Some((at, rank));
@@ -503,14 +503,14 @@ impl AdmissionState {
         Some(waiter)
     }
 
-    /// Returns true if `client` may take a free place.
+    /// Returns true if `client` may take a free slot.
     fn may_take(&self, client: ClientNetwork, now: Instant) -> bool {
         let is_contended = self.contended_until.is_some_and(|until| now < until);
         !is_contended || may_take(self.of(client).taken, self.all.taken, self.full)
     }
 
     /// Records contention at the arrival of a call of `client`, if another client holds more than a fair
-    /// share and `client` has to wait, or would have to wait without reserved places.
+    /// share and `client` has to wait, or would have to wait without reserved slots.
     fn note_contention(&mut self, client: ClientNetwork, now: Instant) {
         let is_scarce = self.all.taken >= self.full - self.full / 4;
         let is_contended = self.contended_until.is_some_and(|until| now < until);
@@ -519,9 +519,9 @@ impl AdmissionState {
         }
         let is_new = !self.clients.contains_key(&client);
         let share = self.all.taken / (self.clients.len() + usize::from(is_new));
-        let has_much = |counts: &CallCounts| counts.taken > share.max(1);
+        let has_more_than_share = |counts: &CallCounts| counts.taken > share.max(1);
         let mut others = self.clients.iter().filter(|(other, _)| **other != client);
-        if others.any(|(_, counts)| has_much(counts)) {
+        if others.any(|(_, counts)| has_more_than_share(counts)) {
             self.contended_until = Some(now + Duration::from_secs(CALL_SHARE_SECONDS));
         }
     }
@@ -543,14 +543,17 @@ impl AdmissionState {
             .clients
             .iter()
             .map(|(it, counts)| (counts.waiting, *it));
-        if let Some((largest, its)) = waiting.max()
+        if let Some((largest, largest_client)) = waiting.max()
             && largest > own + 1
-            && let Some(at) = self.queue.iter().rposition(|it| it.client == its)
+            && let Some(at) = self
+                .queue
+                .iter()
+                .rposition(|it| it.client == largest_client)
             && let Some(newest) = self.queue.remove(at)
         {
-            self.count(its, |counts| counts.waiting -= 1);
-            let _ = newest.tell.send(Err(AdmissionRefused::ShareTaken));
-            return QueueRoom::Given;
+            self.count(largest_client, |counts| counts.waiting -= 1);
+            let _ = newest.sender.send(Err(AdmissionRefused::ShareTaken));
+            return QueueRoom::Evicted;
         }
         match own > 0 && own < self.all.waiting {
             true => QueueRoom::None(AdmissionRefused::ShareTaken),
@@ -559,13 +562,13 @@ impl AdmissionState {
     }
 
     /// Returns true if ending the temporary limit would serve all waiting calls.
-    fn would_do(&self) -> bool {
+    fn is_full_limit_enough(&self) -> bool {
         let inside = self.all.taken + self.all.waiting;
         self.full > self.max && inside <= self.full.max(self.all.taken)
     }
 
     /// Returns true if a call of `client` has to end because the client takes the response at `pace`.
-    fn is_to_leave(&self, client: ClientNetwork, pace: ClientPace, now: Instant) -> bool {
+    fn must_yield(&self, client: ClientNetwork, pace: ClientPace, now: Instant) -> bool {
         let own = self.of(client);
         let is_enough = match self.is_over_share(own.begun, self.all.begun) {
             true => ClientPace::SlowForMany,
@@ -578,15 +581,15 @@ impl AdmissionState {
     }
 
     /// Returns true if a call of another client waits, here or in the backend's queue, and the other client
-    /// holds far fewer places than `client`. A waiting client with more places than `client` has its share
+    /// holds far fewer slots than `client`. A waiting client with more slots than `client` has its share
     /// already.
     fn is_wanted_by_others(&self, client: ClientNetwork, own: CallCounts, now: Instant) -> bool {
         let entitled = |(other, it): &(&ClientNetwork, &CallCounts)| {
-            **other != client && is_far_below(it.taken, own.taken)
+            **other != client && is_entitled_against(it.taken, own.taken)
         };
         let waiting = self.clients.iter().filter(entitled);
         let waiting: usize = waiting.map(|(_, counts)| counts.waiting).sum();
-        if !self.would_do() && self.leaving < waiting {
+        if !self.is_full_limit_enough() && self.promised < waiting {
             return true;
         }
         // The length of the backend's queue is unknown, so slow calls are ended one at a time, with a pause
@@ -595,17 +598,17 @@ impl AdmissionState {
         let is_entitled = |it: &UnansweredCall| {
             it.client != client
                 && after(it.since, UNANSWERED)
-                && is_far_below(self.of(it.client).begun, own.begun)
+                && is_entitled_against(self.of(it.client).begun, own.begun)
         };
         self.ended_at.is_none_or(|then| after(then, END_PAUSE))
-            && self.silent.iter().any(is_entitled)
+            && self.unanswered.iter().any(is_entitled)
     }
 }
 
-/// Returns true if a client with `less` places would still have fewer than a client with `more` after
-/// receiving one of the other client's places. A client without places is always far below: many addresses
+/// Returns true if a client with `less` slots would still have fewer than a client with `more` after
+/// receiving one of the other client's slots. A client without slots is always far below: many addresses
 /// with a slow response each must not keep a new client out.
-fn is_far_below(less: usize, more: usize) -> bool {
+fn is_entitled_against(less: usize, more: usize) -> bool {
     less == 0 || less + 1 < more
 }
 
@@ -613,374 +616,4 @@ const UNANSWERED: Duration = Duration::from_millis(CALL_UNANSWERED_MILLISECONDS)
 const END_PAUSE: Duration = Duration::from_millis(CALL_END_PAUSE_MILLISECONDS);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::IpAddr;
-
-    fn wait<F: Future>(future: F) -> F::Output {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build();
-        runtime.unwrap().block_on(future)
-    }
-
-    const NONE: Duration = Duration::from_millis(1);
-    const LONG: Duration = Duration::from_secs(60);
-
-    fn client(nth: u8) -> ClientNetwork {
-        IpAddr::from([192, 0, 2, nth]).into()
-    }
-
-    fn slots(max: usize) -> Arc<AdmissionControl> {
-        begun(max, WorkStart::AtOnce)
-    }
-
-    fn begun(max: usize, begins: WorkStart) -> Arc<AdmissionControl> {
-        Arc::new(AdmissionControl::new(
-            max,
-            begins,
-            SharedLimit::Calls,
-            &Arc::default(),
-        ))
-    }
-
-    fn refused(slots: &AdmissionControl) -> u64 {
-        slots.refusals.each().map(|(_, count)| count).sum()
-    }
-
-    /// Takes a place for a call, and panics if no place is free.
-    fn place(slots: &Arc<AdmissionControl>, nth: u8) -> CallSlot {
-        match slots.begin(client(nth), 0) {
-            Ok(SlotOrQueue::Place(slot)) => slot,
-            _ => panic!("no place for {nth}"),
-        }
-    }
-
-    /// Queues a call, and panics if the call gets a place or is refused.
-    fn queued(slots: &Arc<AdmissionControl>, nth: u8, queue_max: usize) -> QueueGuard {
-        match slots.begin(client(nth), queue_max) {
-            Ok(SlotOrQueue::Queue(waiting)) => waiting,
-            Ok(SlotOrQueue::Place(_)) => panic!("a place for {nth}"),
-            Err(busy) => panic!("{busy:?} for {nth}"),
-        }
-    }
-
-    /// Returns the message that a waiting call has received.
-    fn told(waiting: &mut QueueGuard) -> Option<Result<(), AdmissionRefused>> {
-        waiting.told.try_recv().ok()
-    }
-
-    #[test]
-    fn places_are_given_on_in_order_and_the_queue_is_short() {
-        wait(async {
-            let slots = slots(1);
-            let first = slots.enter(client(1), 1, NONE).await.unwrap();
-            let none = slots.enter(client(1), 0, NONE).await;
-            assert_eq!(none.err(), Some(AdmissionRefused::Full));
-            // The call enters the queue and waits only 1 ms.
-            let none = slots.enter(client(1), 1, NONE).await;
-            assert_eq!(none.err(), Some(AdmissionRefused::Full));
-            let second = slots.enter(client(1), 1, LONG);
-            let (second, ()) = tokio::join!(second, async { drop(first) });
-            assert!(second.is_ok());
-            assert_eq!(refused(&slots), 0);
-        });
-    }
-
-    #[test]
-    fn as_many_give_way_as_wait() {
-        let slots = slots(2);
-        let [mut first, mut other] = [place(&slots, 1), place(&slots, 1)];
-        assert!(!first.give_way());
-        let third = queued(&slots, 1, 1);
-        assert!(first.give_way());
-        assert!(!other.give_way(), "one waits, and one goes already");
-        assert!(first.give_way());
-        drop(first);
-        let third = third.into_slot();
-        assert!(!other.give_way(), "no call waits any more");
-        let _fourth = queued(&slots, 1, 1);
-        assert!(other.give_way());
-        drop((third, other));
-    }
-
-    #[test]
-    fn more_and_fewer_places() {
-        let slots = slots(3);
-        let mut held: Vec<_> = (0..3).map(|_| place(&slots, 1)).collect();
-        slots.resize(1);
-        for _ in 0..2 {
-            assert!(slots.begin(client(1), 0).is_err());
-            held.pop();
-        }
-        assert!(slots.begin(client(1), 0).is_err());
-        held.pop();
-        held.push(place(&slots, 1));
-        let mut waits = queued(&slots, 1, 1);
-        assert_eq!(told(&mut waits), None);
-        slots.resize(2);
-        assert_eq!(told(&mut waits), Some(Ok(())));
-        drop(waits.into_slot());
-        drop(held);
-        assert_eq!(slots.taken(), 0);
-        assert!(slots.lock().clients.is_empty());
-    }
-
-    #[test]
-    fn one_client_has_all_places_while_no_other_comes() {
-        let slots = slots(16);
-        let held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
-        let waits: Vec<_> = (0..128).map(|_| queued(&slots, 1, 128)).collect();
-        assert_eq!(
-            slots.begin(client(1), 128).err(),
-            Some(AdmissionRefused::Full)
-        );
-        drop((held, waits));
-        assert_eq!(refused(&slots), 0);
-    }
-
-    #[test]
-    fn a_free_place_goes_to_the_client_with_the_fewest() {
-        let slots = slots(3);
-        let mut held = [1, 1, 2].map(|nth| Some(place(&slots, nth)));
-        let mut own = [1, 1].map(|nth| queued(&slots, nth, 9));
-        let [mut one, mut two, mut new] = [2, 2, 3].map(|nth| queued(&slots, nth, 9));
-        held[0] = None;
-        assert_eq!((told(&mut own[0]), told(&mut one)), (None, None));
-        assert_eq!(told(&mut new), Some(Ok(())));
-        // Client 1 has no place now, and the client's oldest call comes first.
-        held[1] = None;
-        assert_eq!((told(&mut own[1]), told(&mut one)), (None, None));
-        assert_eq!(told(&mut own[0]), Some(Ok(())));
-        held[2] = None;
-        assert_eq!((told(&mut one), told(&mut two)), (Some(Ok(())), None));
-        let [own, other] = own;
-        drop(other);
-        for got in [one, new, own] {
-            drop(got.into_slot());
-        }
-        assert_eq!(told(&mut two), Some(Ok(())));
-        drop(two.into_slot());
-        assert_eq!(slots.taken(), 0);
-    }
-
-    #[test]
-    fn a_call_that_left_before_it_heard_of_its_place_gives_it_back() {
-        let slots = slots(1);
-        let first = place(&slots, 1);
-        let [second, mut third] = [1, 1].map(|nth| queued(&slots, nth, 2));
-        drop(first);
-        drop(second);
-        assert_eq!(told(&mut third), Some(Ok(())));
-        drop(third.into_slot());
-        assert_eq!(slots.taken(), 0);
-    }
-
-    #[test]
-    fn a_full_queue_makes_room_for_clients_with_fewer_calls_in_it() {
-        let slots = slots(1);
-        let _held = place(&slots, 1);
-        let mut greedy: Vec<_> = (0..4).map(|_| queued(&slots, 1, 4)).collect();
-        let mut others = vec![queued(&slots, 2, 4)];
-        assert_eq!(
-            told(&mut greedy[3]),
-            Some(Err(AdmissionRefused::ShareTaken)),
-            "newest"
-        );
-        others.push(queued(&slots, 2, 4));
-        assert_eq!(
-            told(&mut greedy[2]),
-            Some(Err(AdmissionRefused::ShareTaken))
-        );
-        // Now both clients have 2 calls in the queue.
-        for nth in [1, 2] {
-            let none = slots.begin(client(nth), 4).err();
-            assert_eq!(none, Some(AdmissionRefused::ShareTaken));
-        }
-        others.push(queued(&slots, 3, 4));
-        others.push(queued(&slots, 4, 4));
-        assert_eq!(
-            slots.begin(client(5), 4).err(),
-            Some(AdmissionRefused::Full)
-        );
-        assert_eq!(refused(&slots), 6);
-        assert_eq!(told(&mut greedy[0]), None, "the oldest");
-    }
-
-    #[test]
-    fn slow_calls_of_a_client_over_its_share_give_way_to_others() {
-        let slots = slots(3);
-        let mut held = [1, 1, 1].map(|nth| Some(place(&slots, nth)));
-        let mut gives_way = |nth: usize, pace| {
-            let slot: &mut CallSlot = held[nth].as_mut().unwrap();
-            let gives_way = slot.yield_to_other_clients(pace);
-            if gives_way {
-                held[nth] = None;
-            }
-            gives_way
-        };
-        assert!(!gives_way(0, ClientPace::Slow), "no call waits");
-        let own = queued(&slots, 1, 9);
-        assert!(
-            !gives_way(0, ClientPace::Slow),
-            "no other client's call waits"
-        );
-        let mut other = queued(&slots, 2, 9);
-        assert!(!gives_way(1, ClientPace::Fast));
-        assert!(gives_way(1, ClientPace::SlowForMany));
-        assert_eq!(told(&mut other), Some(Ok(())));
-        assert!(
-            !gives_way(0, ClientPace::Slow),
-            "no other client's call waits any more"
-        );
-        drop(own);
-        let next = queued(&slots, 2, 9);
-        assert!(
-            !gives_way(2, ClientPace::Slow),
-            "client 2 would have more then"
-        );
-        let mut new = queued(&slots, 3, 9);
-        assert!(gives_way(2, ClientPace::SlowForMany), "client 3 has none");
-        assert_eq!(told(&mut new), Some(Ok(())));
-        let mut last = queued(&slots, 4, 9);
-        assert!(
-            !gives_way(0, ClientPace::SlowForMany),
-            "client 1 has its share"
-        );
-        assert!(gives_way(0, ClientPace::Slow), "too slow for any client");
-        assert_eq!(told(&mut last), Some(Ok(())));
-        assert_eq!(refused(&slots), 3);
-        drop(next);
-        drop([other, new, last].map(QueueGuard::into_slot));
-        assert!(slots.lock().clients.is_empty());
-        assert_eq!(slots.lock().leaving, 0);
-    }
-
-    #[test]
-    fn one_place_is_given_up_for_one_call_that_waits() {
-        let slots = slots(4);
-        let mut held = [1; 4].map(|nth| place(&slots, nth));
-        let _waits = queued(&slots, 2, 9);
-        assert!(held[0].yield_to_other_clients(ClientPace::Slow));
-        assert!(!held[1].yield_to_other_clients(ClientPace::Slow));
-        assert!(
-            held[0].yield_to_other_clients(ClientPace::Fast),
-            "it was promised"
-        );
-    }
-
-    #[test]
-    fn the_client_with_the_most_places_gives_way_first() {
-        let slots = slots(5);
-        let mut most: Vec<_> = (0..3).map(|_| place(&slots, 1)).collect();
-        let mut some: Vec<_> = (0..2).map(|_| place(&slots, 2)).collect();
-        assert!(!most[0].yield_to_other_clients(ClientPace::SlowForMany));
-        let _waits = queued(&slots, 3, 9);
-        assert!(!some[0].yield_to_other_clients(ClientPace::Slow));
-        assert!(most[0].yield_to_other_clients(ClientPace::SlowForMany));
-        drop(most);
-    }
-
-    #[test]
-    fn a_waiting_client_with_more_places_takes_none_from_a_slow_one() {
-        let slots = slots(16);
-        let mut slow = place(&slots, 1);
-        let held: Vec<_> = (0..15).map(|_| place(&slots, 2)).collect();
-        let waits = queued(&slots, 2, 9);
-        assert!(!slow.yield_to_other_clients(ClientPace::Slow));
-        let _new = queued(&slots, 3, 9);
-        assert!(
-            slow.yield_to_other_clients(ClientPace::Slow),
-            "client 3 has none"
-        );
-        drop((waits, held));
-    }
-
-    #[test]
-    fn a_client_gives_way_while_it_still_has_more_afterwards() {
-        // (places of the slow client, places of the waiting client, gives way)
-        let table = [
-            (1, 0, true),
-            (1, 1, false),
-            (2, 1, false),
-            (3, 1, true),
-            (3, 2, false),
-            (4, 2, true),
-        ];
-        for (own, waiting, expected) in table {
-            let slots = slots(own + waiting);
-            let mut slow: Vec<_> = (0..own).map(|_| place(&slots, 1)).collect();
-            let _held: Vec<_> = (0..waiting).map(|_| place(&slots, 2)).collect();
-            let _waits = queued(&slots, 2, 9);
-            let gives_way = slow[0].yield_to_other_clients(ClientPace::Slow);
-            assert_eq!(gives_way, expected, "{own} {waiting}");
-        }
-    }
-
-    #[test]
-    fn many_addresses_with_one_slow_response_each_give_way_to_a_new_client() {
-        let slots = slots(4);
-        let mut slow: Vec<_> = (1..5).map(|nth| place(&slots, nth)).collect();
-        let again = queued(&slots, 1, 9);
-        assert!(
-            !slow[3].yield_to_other_clients(ClientPace::Slow),
-            "client 1 has one"
-        );
-        let mut new = queued(&slots, 5, 9);
-        assert!(slow[3].yield_to_other_clients(ClientPace::Slow));
-        slow.pop();
-        assert_eq!(told(&mut new), Some(Ok(())));
-        drop((again, new.into_slot()));
-    }
-
-    #[test]
-    fn after_a_client_had_to_wait_the_last_places_are_kept_for_a_while() {
-        let slots = slots(16);
-        let mut held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
-        let other = queued(&slots, 2, 9);
-        held.truncate(12);
-        let mut own = queued(&slots, 1, 9);
-        drop(other.into_slot());
-        assert_eq!(slots.taken(), 12);
-        assert_eq!(told(&mut own), None);
-        let _others = [place(&slots, 2), place(&slots, 3)];
-        let until = slots.lock().contended_until.unwrap();
-        slots.hand_out(&mut slots.lock(), until - NONE);
-        assert_eq!(told(&mut own), None);
-        slots.hand_out(&mut slots.lock(), until);
-        assert_eq!(told(&mut own), Some(Ok(())));
-        own.is_over = true;
-    }
-
-    #[test]
-    fn calls_that_a_backend_has_not_answered_wait_in_its_queue() {
-        let slots = begun(128, WorkStart::WithAnswer);
-        let mut slow: Vec<_> = (0..4).map(|_| place(&slots, 1)).collect();
-        slow.iter_mut().for_each(CallSlot::begins);
-        let mut other = place(&slots, 2);
-        assert!(
-            !slow[0].yield_to_other_clients(ClientPace::Slow),
-            "it has just begun"
-        );
-        let is_to_leave = |slots: &AdmissionControl, after| {
-            let state = slots.lock();
-            let then = Instant::now() + after;
-            state.is_to_leave(client(1), ClientPace::SlowForMany, then)
-        };
-        assert!(is_to_leave(&slots, UNANSWERED));
-        let mut served: Vec<_> = (0..3).map(|_| place(&slots, 2)).collect();
-        served.iter_mut().for_each(CallSlot::begins);
-        assert!(
-            !is_to_leave(&slots, UNANSWERED),
-            "client 2 has 3 at work, and 1 waits"
-        );
-        drop(served);
-        slots.lock().ended_at = Some(Instant::now() + UNANSWERED);
-        assert!(!is_to_leave(&slots, UNANSWERED), "one has just ended");
-        assert!(is_to_leave(&slots, UNANSWERED + END_PAUSE));
-        other.begins();
-        assert!(!is_to_leave(&slots, UNANSWERED + END_PAUSE));
-        drop((slow, other));
-        assert!(slots.lock().silent.is_empty() && slots.lock().clients.is_empty());
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 /// Runs `future` on this thread from the runtime's next turn on. The caller must be within a `LocalSet`.
 ///
@@ -21,4 +22,11 @@ pub fn spawn_boxed(future: Pin<Box<dyn Future<Output = ()>>>) {
 pub fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     let future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
     drop(tokio::spawn(future));
+}
+
+/// Runs `work` on this thread for at most `timeout`. The caller must be within a `LocalSet`.
+pub fn spawn_local_with_timeout(work: impl Future<Output = ()> + 'static, timeout: Duration) {
+    spawn_local(async move {
+        let _ = tokio::time::timeout(timeout, work).await;
+    });
 }

@@ -161,16 +161,8 @@ fn take_page(
     }
     let [fresh, while_revalidate, if_error, age, born_unix_ms, status] = numbers;
     let status = StatusLine::new(Status(status as u16), take(rest)?);
-    let mut varied = Vec::new();
-    for _ in 0..take_count(rest)? {
-        let name = text(take(rest)?)?.into();
-        varied.push((name, take_option(rest)?.map(Into::into)));
-    }
-    let mut fields = ResponseFields::new();
-    for _ in 0..take_count(rest)? {
-        let name = text(take(rest)?)?.as_bytes();
-        fields.push(name, take(rest)?);
-    }
+    let varied = take_varied(rest)?;
+    let fields = take_fields(rest)?;
     let content = take(rest)?.into();
     let place = CachedPageId {
         site: site.into(),
@@ -196,7 +188,7 @@ fn take_page(
     let mut page = CachedPage::new(
         Arc::new(place),
         kind,
-        VaryFields::from_parts(varied),
+        varied,
         terms,
         &status,
         &fields,
@@ -208,6 +200,24 @@ fn take_page(
     );
     page.born_ms = now_ms as i64 - (unix_ms as i64 - born_unix_ms as i64);
     Some(page)
+}
+
+fn take_varied(rest: &mut &[u8]) -> Option<VaryFields> {
+    let mut parts = Vec::new();
+    for _ in 0..take_count(rest)? {
+        let name = text(take(rest)?)?.into();
+        parts.push((name, take_option(rest)?.map(Into::into)));
+    }
+    Some(VaryFields::from_parts(parts))
+}
+
+fn take_fields(rest: &mut &[u8]) -> Option<ResponseFields> {
+    let mut fields = ResponseFields::new();
+    for _ in 0..take_count(rest)? {
+        let name = text(take(rest)?)?.as_bytes();
+        fields.push(name, take(rest)?);
+    }
+    Some(fields)
 }
 
 fn push_count(out: &mut Vec<u8>, count: usize) {

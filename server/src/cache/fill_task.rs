@@ -388,20 +388,8 @@ impl FillTask {
             }
             ResponseBody::Stream { reader, work, .. } => (reader, work),
         };
-        let said = known.then_some(length as usize);
-        let is_added = terms.is_some()
-            && crate::cache::page::adds_vary(*status, &self.fill.kind, &fields, said);
-        let mut all_fields = fields.clone();
-        if is_added {
-            crate::cache::page::push_our_vary(&mut all_fields);
-        }
-        self.fill.begin(FillHead {
-            status: status.clone(),
-            fields: all_fields,
-            length: known.then_some(length),
-            varied: VaryFields::of(&fields, Fields(asked)),
-            is_kept: terms.is_some(),
-        });
+        let length = known.then_some(length);
+        self.begin_fill(&status, &fields, length, asked, terms.is_some());
         let rest = ContentRest {
             reader,
             work: Some(work),
@@ -410,12 +398,12 @@ impl FillTask {
             fill: &self.fill,
             rest,
             cache: self.cache(),
-            length: known.then_some(length),
+            length,
             bytes_max,
             since: Instant::now(),
         };
-        let half = known.then_some(length / 2);
-        let is_nearly_there = || half.is_some_and(|half| self.fill.length() as u64 > half);
+        let is_nearly_there =
+            || length.is_some_and(|length| self.fill.length() as u64 > length / 2);
         let gathered = self.while_wanted(gathering.run(), is_nearly_there).await;
         match gathered {
             None => {}
@@ -430,6 +418,30 @@ impl FillTask {
                 self.settle_passed();
             }
         }
+    }
+
+    /// Passes the head of the response to the fill, so that waiting clients get the content as the content
+    /// arrives.
+    fn begin_fill(
+        &self,
+        status: &StatusLine,
+        fields: &ResponseFields,
+        length: Option<u64>,
+        asked: &[u8],
+        is_kept: bool,
+    ) {
+        let mut all_fields = fields.clone();
+        let bytes = length.map(|length| length as usize);
+        if is_kept && crate::cache::page::adds_vary(**status, &self.fill.kind, fields, bytes) {
+            crate::cache::page::push_our_vary(&mut all_fields);
+        }
+        self.fill.begin(FillHead {
+            status: status.clone(),
+            fields: all_fields,
+            length,
+            varied: VaryFields::of(fields, Fields(asked)),
+            is_kept,
+        });
     }
 
     fn bytes_max(&self) -> usize {

@@ -91,19 +91,7 @@ impl CachedHandler {
             _ => why,
         };
         drop(shard);
-        // The handler alone can judge conditions and ranges of a request with Authorization: its response
-        // is mostly for that client alone. So the handler gets such a request unchanged, unless the client
-        // asks for a whole page.
-        let asks = &head.known_fields;
-        let is_whole = head.method == Method::Get
-            && asks.if_none_match.is_none()
-            && asks.if_modified_since.is_none()
-            && asks.range.is_none();
-        let is_own = (asker.authorized && !is_whole)
-            || why == "request"
-            || !asks.if_match.is_none()
-            || asks.if_unmodified_since.is_some();
-        if is_own {
+        if why == "request" || needs_own_call(head, asker.authorized) {
             return self.pass_by("request");
         }
         let cached = self.clone();
@@ -270,6 +258,20 @@ impl CachedHandler {
             self.cache.invalidate(key.bytes());
         }
     }
+}
+
+/// Returns true if the handler has to answer the request itself, because of its conditions or range. The
+/// handler alone can judge conditions and ranges of a request with Authorization: the response is mostly for
+/// the one client. The handler gets such a request unchanged, unless the client asks for a whole page.
+fn needs_own_call(head: &RequestHead<'_>, is_authorized: bool) -> bool {
+    let fields = &head.known_fields;
+    let is_whole = head.method == Method::Get
+        && fields.if_none_match.is_none()
+        && fields.if_modified_since.is_none()
+        && fields.range.is_none();
+    (is_authorized && !is_whole)
+        || !fields.if_match.is_none()
+        || fields.if_unmodified_since.is_some()
 }
 
 /// Converts a page to a live response. Without `age`, for a page made by the present call, the response has

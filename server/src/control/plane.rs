@@ -118,7 +118,7 @@ impl ControlPlane {
         let budget = Arc::new(ContentBudget::new(memory - pending_head_bytes as u64));
         let cache = load_pages(&config, origin, &budget);
         let supplies = shared_resources(&config, &listeners, sinks, tls, cache, budget, pushes)?;
-        supplies.programs.spools().remove_leftovers();
+        supplies.programs.spool().remove_leftovers();
         let seen = stamp_config_files(&config);
         compress_in_background(supplies.budget.clone());
         let acme = AcmeHandle::new(supplies.challenges.clone());

@@ -5,14 +5,14 @@
 //! future, or either end of a pipe, ends the work of the call. Handlers are independent of one another and
 //! of the HTTP version of the connection.
 
-pub mod pipe;
+pub(crate) mod pipe;
 mod operator_fields;
-pub mod route_handler;
+pub(crate) mod route_handler;
 #[cfg(feature = "test-handlers")]
-pub mod test_handler;
+pub(crate) mod test_handler;
 pub mod git;
 pub mod call;
-pub mod script;
+pub(crate) mod script;
 
 use crate::base::admission::AdmissionRefused;
 use crate::wire::fields::Fields;
@@ -29,7 +29,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 /// A future that stays on its worker.
-pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+pub(crate) type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Handler of live requests. All workers share a handler, while each call runs on one worker.
 pub trait Handler: Send + Sync {
@@ -89,14 +89,12 @@ pub struct Endpoints {
 pub trait Subrequests {
     /// Returns the response to a GET or HEAD request of the client for another path (percent-encoded, with
     /// an optional query). The same guards and the same World apply; the request has no body.
-    fn fetch(&self, question: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>>;
+    fn fetch(&self, subrequest: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>>;
 
     /// Checks if the guards of the site allow the client to access a path. Returns the user authenticated
     /// for the path.
-    fn authorize(
-        &self,
-        admission: AccessCheck,
-    ) -> LocalBoxFuture<Result<Option<String>, HandlerError>>;
+    fn authorize(&self, check: AccessCheck)
+    -> LocalBoxFuture<Result<Option<String>, HandlerError>>;
 
     /// Returns a handle that sets `guarded` to true when a response comes from a guarded path. A page with
     /// a guarded response must not be sent to every client with access to the page's own path.
@@ -128,17 +126,17 @@ impl AccessCheck {
 
 /// Checks paths against the guards of the site. All guards must allow the access. Returns the authenticated
 /// user. A request without access to the server is refused for every path.
-pub async fn check_access(
+pub(crate) async fn check_access(
     request: &Request,
     paths: Vec<Vec<u8>>,
 ) -> Result<Option<String>, HandlerError> {
     let mut user = None;
     for path in paths {
-        let Some(inside) = &request.subrequests else {
+        let Some(subrequests) = &request.subrequests else {
             return Err(HandlerError::new("guard", Reject::ADDRESS_DENIED));
         };
-        let admission = AccessCheck::new(path, request);
-        user = inside.authorize(admission).await?.or(user);
+        let check = AccessCheck::new(path, request);
+        user = subrequests.authorize(check).await?.or(user);
     }
     Ok(user)
 }

@@ -27,7 +27,7 @@ pub enum PipeRead {
 }
 
 /// Makes a pipe that holds at most `capacity` bytes.
-pub fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
+pub(crate) fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
     let shared = Rc::new(RefCell::new(PipeState {
         bytes: VecDeque::new(),
         capacity,
@@ -50,7 +50,7 @@ pub fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
 }
 
 /// Writing end of a pipe.
-pub struct PipeWriter {
+pub(crate) struct PipeWriter {
     shared: Rc<RefCell<PipeState>>,
 }
 
@@ -63,7 +63,7 @@ struct PipeState {
     bytes: VecDeque<u8>,
     capacity: usize,
     finished: bool,
-    /// The reader waits for a place and takes no bytes until a place is free.
+    /// The reader waits for a slot and takes no bytes until a slot is free.
     is_queued: bool,
     /// Time for which the writer's peer may pause.
     patience: Duration,
@@ -132,7 +132,7 @@ impl PipeWriter {
         Ok(shared.bytes.len())
     }
 
-    /// Returns true if the reader waits for a place and so takes no bytes.
+    /// Returns true if the reader waits for a slot and so takes no bytes.
     pub fn is_queued(&self) -> bool {
         self.shared.borrow().is_queued
     }
@@ -238,7 +238,7 @@ impl PipeReader {
         self.shared.borrow().is_doubtful
     }
 
-    /// Sets whether the reader waits for a place. Unread bytes of a waiting reader must not block other
+    /// Sets whether the reader waits for a slot. Unread bytes of a waiting reader must not block other
     /// bodies of the same peer.
     pub fn queue(&mut self, is_queued: bool) {
         let mut shared = self.shared.borrow_mut();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pipe_takes_no_more_until_it_is_read() {
+    fn a_full_pipe_accepts_bytes_only_after_a_read() {
         let (mut writer, mut reader) = pipe(4);
         assert_eq!(writer.write_some(b"abcdef"), Ok(4));
         assert!(writer.poll_room(&mut cx()).is_pending());
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_an_end_only_when_said() {
+    fn a_dropped_writer_breaks_the_pipe_without_finish() {
         let (mut writer, mut reader) = pipe(4);
         writer.write_some(b"ab").unwrap();
         writer.finish();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubt_outlives_the_end() {
+    fn the_mark_of_truncation_is_kept_after_the_end() {
         let (mut writer, mut reader) = pipe(4);
         assert!(!reader.may_be_truncated());
         writer.mark_maybe_truncated();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_says_how_it_waits() {
+    fn the_writer_sees_how_the_reader_waits() {
         let (writer, mut reader) = pipe(4);
         assert_eq!(writer.patience(), Duration::from_secs(BODY_GRACE_SECONDS));
         reader.be_patient(Duration::from_secs(300));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_leaves_is_told() {
+    fn the_writer_sees_a_dropped_reader() {
         let (mut writer, reader) = pipe(4);
         drop(reader);
         assert_eq!(writer.write_some(b"a"), Err(PipeBroken));

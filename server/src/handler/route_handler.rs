@@ -18,7 +18,7 @@ pub struct RouteHandler {
 
 impl RouteHandler {
     /// Creates the handler of a route, for a site with the setting `headers`.
-    pub fn new(handler: Arc<dyn Handler>, headers: &Arc<HeaderRules>) -> RouteHandler {
+    pub(crate) fn new(handler: Arc<dyn Handler>, headers: &Arc<HeaderRules>) -> RouteHandler {
         let headers = (!headers.is_empty()).then(|| Arc::clone(headers));
         RouteHandler { handler, headers }
     }
@@ -26,7 +26,7 @@ impl RouteHandler {
     /// Calls the handler and applies the operator's fields to the response. The path of the script's file,
     /// or else the path requested by the client, selects the fields. The target of an internal redirect
     /// keeps the target's own fields.
-    pub fn call(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
+    pub(crate) fn call(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         let Some(headers) = self.headers.clone() else {
             return self.handler.handle(request);
         };
@@ -68,7 +68,7 @@ pub struct HandlerCall {
 
 impl HandlerCall {
     /// Starts the call with the client's request.
-    pub fn start(self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
+    pub(crate) fn start(self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         self.handler.call(Request {
             script: self.script,
             rewrite: self.rewrite,

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Kind of test handler.
 #[derive(Clone, Debug)]
-pub enum TestHandler {
+pub(crate) enum TestHandler {
     /// Returns the request's body as the body arrives.
     Echo,
     /// Sends `?lines=N` lines with pauses of `pause_ms=M` milliseconds. The defaults are 10 lines and 100
@@ -47,7 +47,7 @@ pub enum TestHandler {
 /// - `open` leaves the length unspecified.
 /// - `revalidates` answers 304 to a client with the response's ETag.
 #[derive(Default, Debug)]
-pub struct TestPages {
+pub(crate) struct TestPages {
     calls: Mutex<HashMap<Vec<u8>, u64>>,
     gates: Mutex<HashSet<String>>,
 }
@@ -151,9 +151,7 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
         pages.wait(&gate).await;
     }
     let statuses = value("status").unwrap_or_else(|| "200".into());
-    let mut statuses = statuses.split(',');
-    let status = statuses.clone().nth(call as usize - 1);
-    let status = status.or_else(|| statuses.next_back()).unwrap_or("200");
+    let status = status_of_call(&statuses, call as usize);
     if status == "fault" {
         return Err(HandlerError::new("the test's page", Reject::HANDLER_FAILED));
     }
@@ -186,6 +184,14 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
         }
     };
     Ok(Response::new(status, fields, body))
+}
+
+/// Returns the status of the call with the number `call`, from a list such as `200,500`. The last entry
+/// holds for all further calls.
+fn status_of_call(statuses: &str, call: usize) -> &str {
+    let mut statuses = statuses.split(',');
+    let status = statuses.clone().nth(call - 1);
+    status.or_else(|| statuses.next_back()).unwrap_or("200")
 }
 
 /// Sends the content in two halves, with a gate after each half.

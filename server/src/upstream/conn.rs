@@ -13,9 +13,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// A connection without a call in progress.
-pub struct IdleConn {
-    place: RuntimeBinding,
-    pub(crate) past: ConnHistory,
+pub(crate) struct IdleConn {
+    binding: RuntimeBinding,
+    pub(crate) history: ConnHistory,
 }
 
 enum RuntimeBinding {
@@ -28,27 +28,27 @@ enum RuntimeBinding {
 /// Usage history of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct ConnHistory {
-    pub born: Instant,
+    pub created_at: Instant,
     /// Number of calls answered on the connection.
     pub answers: u32,
 }
 
 /// A connection with a call in progress.
-pub struct Conn {
+pub(crate) struct Conn {
     fd: AsyncFd<Arc<OwnedFd>>,
     /// The request has been sent in full and only reading remains, so the kernel watches for a single
     /// event.
-    is_told: bool,
-    past: ConnHistory,
+    is_fully_sent: bool,
+    history: ConnHistory,
 }
 
 impl IdleConn {
     /// Creates an idle connection from a new socket.
     pub(crate) fn new(socket: OwnedFd, now: Instant) -> IdleConn {
         IdleConn {
-            place: RuntimeBinding::Free(Arc::new(socket)),
-            past: ConnHistory {
-                born: now,
+            binding: RuntimeBinding::Free(Arc::new(socket)),
+            history: ConnHistory {
+                created_at: now,
                 answers: 0,
             },
         }
@@ -65,50 +65,52 @@ impl IdleConn {
         is_all: bool,
     ) -> io::Result<(io::Result<Conn>, usize)> {
         let (first, last) = bytes.split_at(bytes.len() - apart);
-        let mut said = match send(self.fd(), first, SendFlags::NOSIGNAL) {
+        let mut sent = match send(self.fd(), first, SendFlags::NOSIGNAL) {
             Err(Errno::AGAIN | Errno::INTR) => 0,
-            said => said?,
+            sent => sent?,
         };
-        if said == first.len() && !last.is_empty() {
+        if sent == first.len() && !last.is_empty() {
             // The cause of a failure appears when the rest is sent or the response is missing.
-            said += send(self.fd(), last, SendFlags::NOSIGNAL).unwrap_or(0);
+            sent += send(self.fd(), last, SendFlags::NOSIGNAL).unwrap_or(0);
         }
-        match self.given(is_all && said == bytes.len()) {
-            Err(error) if said == 0 => Err(error),
-            link => Ok((link, said)),
+        match self.register(is_all && sent == bytes.len()) {
+            Err(error) if sent == 0 => Err(error),
+            conn => Ok((conn, sent)),
         }
     }
 
-    /// Registers the connection with the current worker, for reading only if `is_told` is true, otherwise
-    /// for reading and writing.
-    pub(crate) fn given(self, is_told: bool) -> io::Result<Conn> {
-        let fd = match self.place {
-            RuntimeBinding::With(owner, fd) if is_told && owner == thread::current().id() => fd,
-            RuntimeBinding::With(_, fd) => registered(fd.into_inner(), is_told)?,
-            RuntimeBinding::Free(fd) => registered(fd, is_told)?,
+    /// Registers the connection with the current worker, for reading only if `is_fully_sent` is true,
+    /// otherwise for reading and writing.
+    pub(crate) fn register(self, is_fully_sent: bool) -> io::Result<Conn> {
+        let fd = match self.binding {
+            RuntimeBinding::With(owner, fd) if is_fully_sent && owner == thread::current().id() => {
+                fd
+            }
+            RuntimeBinding::With(_, fd) => register_fd(fd.into_inner(), is_fully_sent)?,
+            RuntimeBinding::Free(fd) => register_fd(fd, is_fully_sent)?,
         };
         Ok(Conn {
             fd,
-            is_told,
-            past: self.past,
+            is_fully_sent,
+            history: self.history,
         })
     }
 
     /// Returns the number of calls answered on the connection.
     pub fn answers(&self) -> u32 {
-        self.past.answers
+        self.history.answers
     }
 
     /// Returns true if the peer has neither closed the connection nor sent unexpected bytes.
     pub(crate) fn is_open(&self) -> bool {
         let mut byte = [0];
-        let seen = recv(self.fd(), &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        seen.is_err_and(|error| error == Errno::AGAIN)
+        let peeked = recv(self.fd(), &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        peeked.is_err_and(|error| error == Errno::AGAIN)
     }
 
     /// Returns the descriptor, shared by all users of the connection.
     pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
-        match &self.place {
+        match &self.binding {
             RuntimeBinding::With(_, fd) => fd.get_ref(),
             RuntimeBinding::Free(fd) => fd,
         }
@@ -121,8 +123,8 @@ impl AsFd for IdleConn {
     }
 }
 
-fn registered(fd: Arc<OwnedFd>, is_told: bool) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
-    let interest = match is_told {
+fn register_fd(fd: Arc<OwnedFd>, is_fully_sent: bool) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    let interest = match is_fully_sent {
         true => Interest::READABLE,
         false => Interest::READABLE | Interest::WRITABLE,
     };
@@ -131,16 +133,16 @@ fn registered(fd: Arc<OwnedFd>, is_told: bool) -> io::Result<AsyncFd<Arc<OwnedFd
 
 impl Conn {
     /// Converts the connection to an idle connection after a response, with no call in progress.
-    pub(crate) fn answered(self) -> IdleConn {
-        let place = match self.is_told {
+    pub(crate) fn into_idle(self) -> IdleConn {
+        let binding = match self.is_fully_sent {
             true => RuntimeBinding::With(thread::current().id(), self.fd),
             false => RuntimeBinding::Free(self.fd.into_inner()),
         };
-        let past = ConnHistory {
-            answers: self.past.answers.saturating_add(1),
-            ..self.past
+        let history = ConnHistory {
+            answers: self.history.answers.saturating_add(1),
+            ..self.history
         };
-        IdleConn { place, past }
+        IdleConn { binding, history }
     }
 
     /// Returns the descriptor, shared by all users of the connection.
@@ -150,11 +152,11 @@ impl Conn {
 
     /// Returns true if the connection has answered a call before.
     pub(crate) fn has_answered(&self) -> bool {
-        self.past.answers > 0
+        self.history.answers > 0
     }
 
     /// Waits until the connection is established.
-    pub(crate) async fn made(self) -> io::Result<Conn> {
+    pub(crate) async fn established(self) -> io::Result<Conn> {
         let _ = self.fd.writable().await?;
         rustix::net::sockopt::socket_error(self.fd.get_ref())??;
         Ok(self)
@@ -179,7 +181,7 @@ impl Conn {
 
     /// Writes bytes and returns their number. Fails on a connection that started with the whole request.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.is_told {
+        if self.is_fully_sent {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         loop {

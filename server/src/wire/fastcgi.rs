@@ -1,5 +1,4 @@
-//! FastCGI 1.0: encoding a request into records and decoding a backend's records split at any byte. SCGI,
-//! with the same variables in one netstring, is encoded here as well.
+//! FastCGI 1.0: encoding a request into records and decoding a backend's records split at any byte.
 //!
 //! A connection carries one request at a time, since hardly any backend implements multiplexing. The first
 //! request is number 1, and each later request on a connection has another number: php-fpm may send output
@@ -118,42 +117,6 @@ fn push_length(length: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Encoder of an SCGI request up to its body; a sink for variables.
-pub struct ScgiRequestEncoder {
-    text: Vec<u8>,
-}
-
-impl ScgiRequestEncoder {
-    /// Begins a request with a body of `length` bytes, given in digits.
-    pub fn begin(length: &str) -> ScgiRequestEncoder {
-        let mut text = Vec::with_capacity(1_024);
-        text.extend_from_slice(format!("CONTENT_LENGTH\0{length}\0SCGI\x001\0").as_bytes());
-        ScgiRequestEncoder { text }
-    }
-
-    /// Ends the variables and appends the request to `out`.
-    pub fn end(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(format!("{}:", self.text.len()).as_bytes());
-        out.extend_from_slice(&self.text);
-        out.push(b',');
-    }
-}
-
-impl VariableSink for ScgiRequestEncoder {
-    fn add(&mut self, name: &[u8], value: &[&[u8]]) {
-        // `begin` wrote CONTENT_LENGTH, which must come first.
-        if name == b"CONTENT_LENGTH" {
-            return;
-        }
-        self.text.extend_from_slice(name);
-        self.text.push(0);
-        value
-            .iter()
-            .for_each(|part| self.text.extend_from_slice(part));
-        self.text.push(0);
-    }
-}
-
 /// Result of one decoding step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FastCgiStep {
@@ -195,12 +158,6 @@ pub enum FastCgiEnd {
     OtherRequest,
 }
 
-/// Reads appStatus from the content of END_REQUEST.
-fn app_status(content: &[u8; HEADER_BYTES]) -> u32 {
-    let [a, b, c, d, ..] = *content;
-    u32::from_be_bytes([a, b, c, d])
-}
-
 /// Malformed record, or a record type not expected from a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MalformedRecord;
@@ -220,16 +177,23 @@ pub struct FastCgiDecoder {
 #[derive(Clone, Copy)]
 enum FastCgiDecoderState {
     Header,
-    Content {
-        kind: u8,
-        is_ours: bool,
-        left: usize,
-        padding: usize,
-    },
+    Content(Record),
     Padding {
         left: usize,
         ends: Option<FastCgiEnd>,
     },
+}
+
+/// A record with unread content.
+#[derive(Clone, Copy)]
+struct Record {
+    kind: u8,
+    /// The record belongs to the awaited request.
+    is_ours: bool,
+    /// Bytes of the content not read yet.
+    left: usize,
+    /// Bytes after the content.
+    padding: usize,
 }
 
 impl Default for FastCgiDecoder {
@@ -262,66 +226,30 @@ impl FastCgiDecoder {
                     }
                     self.begin()?;
                 }
-                FastCgiDecoderState::Content {
-                    left: 0, padding, ..
-                } => {
+                FastCgiDecoderState::Content(record) if record.left == 0 => {
                     self.state = FastCgiDecoderState::Padding {
-                        left: padding,
+                        left: record.padding,
                         ends: None,
                     }
                 }
-                FastCgiDecoderState::Content { .. } if at == bytes.len() => {
+                FastCgiDecoderState::Content(_) if at == bytes.len() => {
                     return Ok(FastCgiStep::More);
                 }
-                FastCgiDecoderState::Content {
-                    kind: END_REQUEST,
-                    is_ours,
-                    left,
-                    padding,
-                } => {
+                FastCgiDecoderState::Content(record) if record.kind == END_REQUEST => {
                     if !self.keep(bytes, &mut at) {
                         return Ok(FastCgiStep::More);
                     }
-                    let ends = Some(match self.kept[4] {
-                        _ if !is_ours => FastCgiEnd::OtherRequest,
-                        0 => FastCgiEnd::Complete(app_status(&self.kept)),
-                        2 => FastCgiEnd::Overloaded,
-                        _ => FastCgiEnd::Unable,
-                    });
-                    // Content beyond the expected length is skipped like padding.
-                    let left = left - HEADER_BYTES + padding;
-                    self.state = FastCgiDecoderState::Padding { left, ends };
-                }
-                FastCgiDecoderState::Content {
-                    kind,
-                    is_ours,
-                    left,
-                    padding,
-                } => {
-                    let end = bytes.len().min(at + left);
-                    let part = at..end;
-                    let left = left - part.len();
-                    self.state = FastCgiDecoderState::Content {
-                        kind,
-                        is_ours,
-                        left,
-                        padding,
+                    self.state = FastCgiDecoderState::Padding {
+                        // Content beyond the expected length is skipped like padding.
+                        left: record.left - HEADER_BYTES + record.padding,
+                        ends: Some(self.request_end(record.is_ours)),
                     };
-                    match kind {
-                        _ if !is_ours => at = end,
-                        STDOUT => {
-                            return Ok(FastCgiStep::Stdout {
-                                consumed: end,
-                                part,
-                            });
-                        }
-                        STDERR => {
-                            return Ok(FastCgiStep::Stderr {
-                                consumed: end,
-                                part,
-                            });
-                        }
-                        _ => at = end,
+                }
+                FastCgiDecoderState::Content(record) => {
+                    let part = at..bytes.len().min(at + record.left);
+                    at = part.end;
+                    if let Some(step) = self.content(record, part) {
+                        return Ok(step);
                     }
                 }
                 FastCgiDecoderState::Padding { left, ends } => {
@@ -343,6 +271,18 @@ impl FastCgiDecoder {
         }
     }
 
+    /// Returns the step for a part of a record's content; None if the content is skipped.
+    fn content(&mut self, record: Record, part: Range<usize>) -> Option<FastCgiStep> {
+        let left = record.left - part.len();
+        self.state = FastCgiDecoderState::Content(Record { left, ..record });
+        let consumed = part.end;
+        match record.kind {
+            STDOUT if record.is_ours => Some(FastCgiStep::Stdout { consumed, part }),
+            STDERR if record.is_ours => Some(FastCgiStep::Stderr { consumed, part }),
+            _ => None,
+        }
+    }
+
     /// Collects up to 8 bytes in `kept`. Returns true once all 8 are present.
     fn keep(&mut self, bytes: &[u8], at: &mut usize) -> bool {
         let taken = (HEADER_BYTES - self.kept_bytes).min(bytes.len() - *at);
@@ -356,6 +296,18 @@ impl FastCgiDecoder {
         is_whole
     }
 
+    /// Returns the result in the content of END_REQUEST (`kept`).
+    fn request_end(&self, is_ours: bool) -> FastCgiEnd {
+        let [a, b, c, d, protocol_status, ..] = self.kept;
+        match protocol_status {
+            _ if !is_ours => FastCgiEnd::OtherRequest,
+            0 => FastCgiEnd::Complete(u32::from_be_bytes([a, b, c, d])),
+            2 => FastCgiEnd::Overloaded,
+            _ => FastCgiEnd::Unable,
+        }
+    }
+
+    /// Begins the content of a record, by the header in `kept`.
     fn begin(&mut self) -> Result<(), MalformedRecord> {
         let [version, kind, id_high, id_low, high, low, padding, _] = self.kept;
         let id = u16::from_be_bytes([id_high, id_low]);
@@ -372,12 +324,12 @@ impl FastCgiDecoder {
         if version != VERSION || !is_known {
             return Err(MalformedRecord);
         }
-        self.state = FastCgiDecoderState::Content {
+        self.state = FastCgiDecoderState::Content(Record {
             kind,
             is_ours,
             left,
             padding: usize::from(padding),
-        };
+        });
         Ok(())
     }
 }
@@ -612,19 +564,6 @@ mod tests {
         assert_eq!(lengths, [CONTENT_BYTES_MAX, 1 + 4 + 1, 0]);
         assert_eq!(pairs[..6], [1, 0x80, 0, 0xff, 0xff, b'A']);
         assert!(pairs[6..].iter().all(|byte| *byte == b'x'));
-    }
-
-    #[test]
-    fn a_request_is_encoded_as_scgi() {
-        let mut request = ScgiRequestEncoder::begin("27");
-        request.add(b"CONTENT_LENGTH", &[b"27"]);
-        request.add(b"REQUEST_METHOD", &[b"PO", b"ST"]);
-        let mut out = Vec::new();
-        request.end(&mut out);
-        assert_eq!(
-            out,
-            b"45:CONTENT_LENGTH\x0027\0SCGI\x001\0REQUEST_METHOD\0POST\0,"
-        );
     }
 
     proptest! {

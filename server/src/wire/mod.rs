@@ -25,6 +25,7 @@ pub mod priority;
 pub mod range;
 pub mod reject;
 pub mod response_fields;
+pub mod scgi;
 pub mod field_section;
 mod byte_search;
 pub mod status;

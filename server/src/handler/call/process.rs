@@ -10,10 +10,10 @@ use crate::base::sys;
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::handler::call::body::budget;
 use crate::handler::call::body::budget::BodyBudget;
-use crate::handler::call::body::rate::RatedBody;
+use crate::handler::call::body::request_body::{BodyReader, RequestBody};
 use crate::handler::call::body::spool::BodySpool;
 use crate::handler::call::reaper::{Reaper, reap};
-use crate::handler::call::request::{LocalRequestParts, RequestBody, ScriptRequest};
+use crate::handler::call::request::{LocalRequestParts, ScriptRequest};
 use crate::handler::call::script_call::{
     BODY_LOST, CallLimits, ScriptCall, Transport, TransportEnd,
 };
@@ -45,14 +45,14 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 /// Starter of programs for requests. Bounds the number of running programs and waits for their end.
 pub struct ProcessRunner {
     slots: Arc<AdmissionControl>,
-    gathered: Arc<BodyBudget>,
-    spools: Arc<BodySpool>,
+    body_budget: Arc<BodyBudget>,
+    spool: Arc<BodySpool>,
     reaper: Arc<Reaper>,
     pool: ThreadPool,
 }
 
 /// File, arguments, environment and limits of a program.
-pub struct ProcessSpec {
+pub(crate) struct ProcessSpec {
     /// Absolute path of the executable.
     pub file: CString,
     /// Program name and arguments, each followed by a NUL.
@@ -71,97 +71,99 @@ pub struct ProcessSpec {
 }
 
 impl ProcessRunner {
-    /// Makes a runner with `max` places, which spools request bodies in `folder`. Refusals for a client's
+    /// Makes a runner with `max` slots, which spools request bodies in `folder`. Refusals for a client's
     /// share are counted in `refusals`.
     pub fn new(max: usize, folder: &Path, refusals: &Arc<RefusalCounters>) -> ProcessRunner {
         let slots = AdmissionControl::new(max, WorkStart::AtOnce, SharedLimit::Calls, refusals);
         ProcessRunner {
             slots: Arc::new(slots),
-            gathered: Arc::default(),
-            spools: Arc::new(BodySpool::new(folder, refusals)),
+            body_budget: Arc::default(),
+            spool: Arc::new(BodySpool::new(folder, refusals)),
             reaper: Arc::default(),
             pool: ThreadPool::new("anthill-spawn", limits::PROGRAM_THREADS, SPAWN_QUEUE_MAX),
         }
     }
 
-    /// Sets the number of places to `max`.
-    pub fn resize(&self, max: usize) {
+    /// Sets the number of slots to `max`.
+    pub(crate) fn resize(&self, max: usize) {
         self.slots.resize(max);
     }
 
     /// Returns the budget for buffered beginnings of bodies, which backends use too.
-    pub fn gathered(&self) -> &Arc<BodyBudget> {
-        &self.gathered
+    pub(crate) fn body_budget(&self) -> &Arc<BodyBudget> {
+        &self.body_budget
     }
 
     /// Returns the spool for bodies of unknown length, which backends use too.
-    pub fn spools(&self) -> &Arc<BodySpool> {
-        &self.spools
+    pub(crate) fn spool(&self) -> &Arc<BodySpool> {
+        &self.spool
     }
 
     /// Ends all programs and waits for their exit. Blocks, for a few seconds at most.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.reaper.finish();
     }
 
     /// Runs the program found by `find` and returns the program's response. `find` may block.
-    pub async fn run(
+    pub(crate) async fn run(
         &self,
-        asked: Arc<ScriptRequest>,
-        here: LocalRequestParts,
+        request: Arc<ScriptRequest>,
+        local: LocalRequestParts,
         bounds: CallLimits,
         find: FindProcessFn,
     ) -> Result<Response, HandlerError> {
-        let exchange = self.start(&asked, here.body, bounds, find).await?;
-        exchange.answer(here.inside).await
+        let call = self.start(&request, local.body, bounds, find).await?;
+        call.answer(local.subrequests).await
     }
 
     /// Runs `look`, which may block, on the thread pool. No program is started.
-    pub async fn look<T: Send + 'static>(
+    pub(crate) async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce() -> Result<T, HandlerError> + Send + 'static,
     ) -> Result<T, HandlerError> {
-        self.pool.run(look).await.map_err(not_run)?
+        self.pool.run(look).await.map_err(pool_error)?
     }
 
-    /// Starts the program found by `find`, which may block, after a wait for a place.
-    pub async fn start(
+    /// Starts the program found by `find`, which may block, after a wait for a slot.
+    pub(crate) async fn start(
         &self,
-        asked: &Arc<ScriptRequest>,
+        request: &Arc<ScriptRequest>,
         mut body: Option<RequestBody>,
         bounds: CallLimits,
         find: FindProcessFn,
     ) -> Result<ScriptCall<ProcessTransport>, HandlerError> {
         let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
-        let slot = self.slots.enter(asked.peer.into(), bounds.queue, patience);
+        let slot = self
+            .slots
+            .enter(request.peer.into(), bounds.queue, patience);
         let slot = RequestBody::queued(&mut body, slot).await;
-        let slot = slot.map_err(|busy| HandlerError::new("script", busy.into()))?;
-        let (reaper, for_job) = (Arc::clone(&self.reaper), Arc::clone(asked));
+        let slot = slot.map_err(|refused| HandlerError::new("script", refused.into()))?;
+        let (reaper, for_job) = (Arc::clone(&self.reaper), Arc::clone(request));
         let has_body = body.is_some();
         let started = self.pool.run(move || {
-            let order = find(&for_job)?;
-            SpawnedProcess::new(&order, has_body, reaper, slot)
-                .map_err(|error| not_started(&for_job, &order, &error))
+            let spec = find(&for_job)?;
+            SpawnedProcess::new(&spec, has_body, reaper, slot)
+                .map_err(|error| start_error(&for_job, &spec, &error))
         });
-        let started = started.await.map_err(not_run)??;
+        let started = started.await.map_err(pool_error)??;
         let failed = |error: io::Error| {
-            let why = format!("{}: {error}", asked.line());
+            let why = format!("{}: {error}", request.line());
             HandlerError::because("script", Reject::SCRIPT_NOT_STARTED, why)
         };
         let running =
-            ProcessTransport::new(started, body, bounds.patience, asked).map_err(failed)?;
-        Ok(ScriptCall::new(running, asked, bounds))
+            ProcessTransport::new(started, body, bounds.patience, request).map_err(failed)?;
+        Ok(ScriptCall::new(running, request, bounds))
     }
 }
 
 /// A function that finds the program for a request. The function is boxed so that all callers share one
 /// copy of the code that starts programs.
-pub type FindProcessFn =
+pub(crate) type FindProcessFn =
     Box<dyn FnOnce(&ScriptRequest) -> Result<ProcessSpec, HandlerError> + Send>;
 
 /// Returns the search path for programs: `PATH` of the server's environment, or the usual folders if `PATH`
 /// is not set.
-pub fn search_path() -> OsString {
+pub(crate) fn search_path() -> OsString {
     std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())
 }
 
@@ -169,8 +171,8 @@ pub fn search_path() -> OsString {
 const SPAWN_QUEUE_MAX: usize = 4_096;
 
 /// Converts an error of the thread pool into an error response.
-fn not_run(gone: ThreadPoolError) -> HandlerError {
-    let reject = match gone {
+fn pool_error(error: ThreadPoolError) -> HandlerError {
+    let reject = match error {
         ThreadPoolError::Busy => Reject::CALLS_BUSY,
         ThreadPoolError::Failed => Reject::HANDLER_FAILED,
     };
@@ -178,22 +180,22 @@ fn not_run(gone: ThreadPoolError) -> HandlerError {
 }
 
 /// Converts a failed start into an error response with a reason for the log.
-fn not_started(asked: &ScriptRequest, order: &ProcessSpec, error: &io::Error) -> HandlerError {
-    let program = order.file.to_string_lossy();
+fn start_error(request: &ScriptRequest, spec: &ProcessSpec, error: &io::Error) -> HandlerError {
+    let program = spec.file.to_string_lossy();
     let (reject, what) = match error.raw_os_error() {
         Some(libc::EACCES) => (
             Reject::SCRIPT_NOT_EXECUTABLE,
             format!(
-                "{program} can't be executed: chmod +x it, and let the server enter its folder"
+                "{program} can't be executed: run chmod +x on the file, and let the server enter the folder"
             ),
         ),
         Some(libc::ENOENT | libc::ENOTDIR) => (
             Reject::SCRIPT_NOT_STARTED,
-            format!("{program}: the program in its first line (#!) is not there"),
+            format!("{program}: the interpreter named in the first line (#!) is missing"),
         ),
         Some(libc::ENOEXEC) => (
             Reject::SCRIPT_NOT_STARTED,
-            format!("{program} is no program: does its first line begin with #!?"),
+            format!("{program} is not a program: the first line of a script begins with #!"),
         ),
         Some(libc::ETXTBSY) => (Reject::CHANGING, format!("{program} is being written")),
         Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
@@ -201,7 +203,7 @@ fn not_started(asked: &ScriptRequest, order: &ProcessSpec, error: &io::Error) ->
         }
         _ => (Reject::SCRIPT_NOT_STARTED, format!("{program}: {error}")),
     };
-    HandlerError::because("script", reject, format!("{}: {what}", asked.line()))
+    HandlerError::because("script", reject, format!("{}: {what}", request.line()))
 }
 
 /// A started program, with the server's ends of the three pipes.
@@ -214,7 +216,7 @@ struct SpawnedProcess {
 
 impl SpawnedProcess {
     fn new(
-        order: &ProcessSpec,
+        spec: &ProcessSpec,
         has_body: bool,
         reaper: Arc<Reaper>,
         slot: CallSlot,
@@ -241,10 +243,10 @@ impl SpawnedProcess {
             rustix::io::ioctl_fionbio(ours, true)?;
         }
         let program = sys::SpawnOptions {
-            file: &order.file,
-            arguments: &order.arguments,
-            variables: order.variables.as_bytes(),
-            folder: &order.folder,
+            file: &spec.file,
+            arguments: &spec.arguments,
+            variables: spec.variables.as_bytes(),
+            folder: &spec.folder,
             standard: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
         };
         let leader = reaper.start(|| spawn(&program))?;
@@ -253,12 +255,12 @@ impl SpawnedProcess {
             reaper,
             slot: Some(slot),
             is_left: false,
-            grace: order.grace,
+            grace: spec.grace,
         };
-        if let Some(bytes) = order.memory_bytes {
+        if let Some(bytes) = spec.memory_bytes {
             bound_memory(leader, bytes)?;
         }
-        if let Some(seconds) = order.processor_seconds {
+        if let Some(seconds) = spec.processor_seconds {
             bound(leader, Resource::Cpu, seconds)?;
         }
         Ok(SpawnedProcess {
@@ -272,10 +274,10 @@ impl SpawnedProcess {
 
 /// Starts a program. Tries again after ETXTBSY, since the writer of the file may close the file soon.
 fn spawn(program: &sys::SpawnOptions<'_>) -> io::Result<Pid> {
-    for _ in 0..BEING_WRITTEN_LOOKS {
+    for _ in 0..TEXT_BUSY_ATTEMPTS {
         match sys::spawn(program) {
             Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => {
-                std::thread::sleep(BEING_WRITTEN_PAUSE);
+                std::thread::sleep(TEXT_BUSY_PAUSE);
             }
             other => return other,
         }
@@ -285,7 +287,7 @@ fn spawn(program: &sys::SpawnOptions<'_>) -> io::Result<Pid> {
 
 /// Limits the memory of a program that has just started, and of all processes started by the program later,
 /// to `most` bytes.
-pub fn bound_memory(leader: Pid, most: u64) -> io::Result<()> {
+pub(crate) fn bound_memory(leader: Pid, most: u64) -> io::Result<()> {
     bound(leader, Resource::Data, most)
 }
 
@@ -320,8 +322,8 @@ fn children(of: Pid) -> Vec<Pid> {
         .collect()
 }
 
-const BEING_WRITTEN_LOOKS: u32 = 5;
-const BEING_WRITTEN_PAUSE: Duration = Duration::from_millis(10);
+const TEXT_BUSY_ATTEMPTS: u32 = 5;
+const TEXT_BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Process group of a program. Dropping the value before the program's exit ends the group.
 struct ProcessGroup {
@@ -375,13 +377,13 @@ impl Drop for ProcessGroup {
 }
 
 /// Connection of a call to a running program.
-pub struct ProcessTransport {
+pub(crate) struct ProcessTransport {
     // Declared before the pipes, so that a dropped call sends SIGTERM before the pipes are closed.
     group: ProcessGroup,
     input: StdinWriter,
     stdout: Option<Receiver>,
     stderr: Option<Receiver>,
-    said: StderrLog,
+    stderr_log: StderrLog,
     left: OrphanWatch,
     /// Exit status, if known before the end of the output.
     status: Option<io::Result<WaitStatus>>,
@@ -441,26 +443,26 @@ impl ProcessTransport {
         started: SpawnedProcess,
         body: Option<RequestBody>,
         patience: Duration,
-        asked: &Arc<ScriptRequest>,
+        request: &Arc<ScriptRequest>,
     ) -> io::Result<ProcessTransport> {
         Ok(ProcessTransport {
             input: StdinWriter::new(started.stdin, body, patience)?,
             stdout: Some(Receiver::from_owned_fd_unchecked(started.stdout)?),
             stderr: Some(Receiver::from_owned_fd_unchecked(started.stderr)?),
             group: started.group,
-            said: StderrLog::new(asked),
+            stderr_log: StderrLog::new(request),
             left: OrphanWatch::default(),
             status: None,
         })
     }
 
-    fn poll_said(&mut self, cx: &mut Context<'_>) {
+    fn poll_stderr(&mut self, cx: &mut Context<'_>) {
         let mut buffer = [0; 1_024];
         while let Some(stderr) = &mut self.stderr {
             match poll_read(stderr, cx, &mut buffer) {
                 Poll::Pending => return,
                 Poll::Ready(0) => self.stderr = None,
-                Poll::Ready(read) => self.said.take(&buffer[..read]),
+                Poll::Ready(read) => self.stderr_log.take(&buffer[..read]),
             }
         }
     }
@@ -487,7 +489,7 @@ impl Transport for ProcessTransport {
     const NAME: &'static str = "script";
 
     fn poll_side_io(&mut self, cx: &mut Context<'_>) -> bool {
-        self.poll_said(cx);
+        self.poll_stderr(cx);
         self.input.poll(cx)
     }
 
@@ -495,15 +497,19 @@ impl Transport for ProcessTransport {
         self.input
             .reader
             .as_ref()
-            .is_some_and(RatedBody::is_awaited)
+            .is_some_and(BodyReader::is_awaited)
     }
 
     fn is_stalled_by_client(&mut self) -> bool {
         self.input
             .reader
             .as_ref()
-            .is_some_and(RatedBody::is_dripping)
-            && self.group.slot.as_mut().is_some_and(CallSlot::give_way)
+            .is_some_and(BodyReader::is_too_slow)
+            && self
+                .group
+                .slot
+                .as_mut()
+                .is_some_and(CallSlot::yield_to_any_client)
     }
 
     fn slot(&mut self) -> Option<&mut CallSlot> {
@@ -511,7 +517,7 @@ impl Transport for ProcessTransport {
     }
 
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
-        if self.input.is_lost {
+        if self.input.is_body_lost {
             return Poll::Ready(0);
         }
         let Some(stdout) = &mut self.stdout else {
@@ -528,8 +534,8 @@ impl Transport for ProcessTransport {
             return Poll::Ready(read);
         }
         log::warn!(
-            "{}: script: it has ended, but a child kept its output open; it is no longer waited for",
-            self.said.about()
+            "{}: script: the script has ended, but a child process keeps the output open; the server stops reading the output",
+            self.stderr_log.about()
         );
         self.left.is_given_up = true;
         self.stdout = None;
@@ -538,27 +544,27 @@ impl Transport for ProcessTransport {
     }
 
     async fn ended(&mut self) -> TransportEnd {
-        if self.input.is_lost {
-            return TransportEnd::Broken(Reject::BODY_NOT_KEPT, BODY_LOST.to_owned());
+        if self.input.is_body_lost {
+            return TransportEnd::Aborted(Reject::BODY_NOT_KEPT, BODY_LOST.to_owned());
         }
         let status = self.exit().await;
         // The program has ended, so its last message has arrived in the pipe.
-        self.poll_said(&mut Context::from_waker(Waker::noop()));
-        self.said.flush();
+        self.poll_stderr(&mut Context::from_waker(Waker::noop()));
+        self.stderr_log.flush();
         match status {
-            Some(Ok(status)) if status.exit_status() == Some(0) => TransportEnd::Well,
+            Some(Ok(status)) if status.exit_status() == Some(0) => TransportEnd::Success,
             // After a fatal signal, the response may be incomplete.
             Some(Ok(status)) if status.signaled() => {
-                TransportEnd::Broken(Reject::SCRIPT_ENDED_EARLY, how(status))
+                TransportEnd::Aborted(Reject::SCRIPT_ENDED_EARLY, describe_exit(status))
             }
-            Some(Ok(status)) => TransportEnd::Complaining(how(status)),
+            Some(Ok(status)) => TransportEnd::Failure(describe_exit(status)),
             // Another waiter has reaped the process, and the status is lost.
-            Some(Err(error)) => TransportEnd::Broken(
+            Some(Err(error)) => TransportEnd::Aborted(
                 Reject::SCRIPT_ENDED_EARLY,
-                format!("how it ended can't be known: {error}"),
+                format!("the exit status is unknown: {error}"),
             ),
             // The program has closed its output but keeps running.
-            None => TransportEnd::Well,
+            None => TransportEnd::Success,
         }
     }
 
@@ -571,11 +577,11 @@ impl Transport for ProcessTransport {
     }
 }
 
-fn how(status: WaitStatus) -> String {
+fn describe_exit(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => format!("it ended with {code}"),
-        (_, Some(signal)) => format!("it was ended by signal {signal}"),
-        _ => "it ended".to_owned(),
+        (Some(code), _) => format!("exit status {code}"),
+        (_, Some(signal)) => format!("ended by signal {signal}"),
+        _ => "ended without an exit status".to_owned(),
     }
 }
 
@@ -591,14 +597,14 @@ fn poll_read(from: &mut Receiver, cx: &mut Context<'_>, into: &mut [u8]) -> Poll
 /// Writer of the request body to standard input.
 struct StdinWriter {
     stdin: Option<Sender>,
-    reader: Option<RatedBody>,
+    reader: Option<BodyReader>,
     chunk: Vec<u8>,
     /// Reservation in the body budget for the beginning of the body, held while the beginning is in
     /// `chunk`.
-    share: Option<budget::BodyReservation>,
+    reservation: Option<budget::BodyReservation>,
     at: usize,
     /// The spooled body can't be read back.
-    is_lost: bool,
+    is_body_lost: bool,
 }
 
 impl StdinWriter {
@@ -607,29 +613,29 @@ impl StdinWriter {
         body: Option<RequestBody>,
         patience: Duration,
     ) -> io::Result<StdinWriter> {
-        let (ahead, share, rest) = match body {
-            Some(body) => (body.ahead, body.share, body.rest),
+        let (chunk, reservation, rest) = match body {
+            Some(body) => (body.first_part, body.reservation, body.rest),
             None => (Vec::new(), None, None),
         };
         Ok(StdinWriter {
             stdin: stdin.map(Sender::from_owned_fd_unchecked).transpose()?,
-            reader: rest.map(|rest| RatedBody::new(rest, patience)),
-            chunk: ahead,
-            share,
+            reader: rest.map(|rest| BodyReader::new(rest, patience)),
+            chunk,
+            reservation,
             at: 0,
-            is_lost: false,
+            is_body_lost: false,
         })
     }
 
     /// Moves bytes of the body as far as possible. Returns true if any bytes were written.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let mut has_moved = false;
-        if self.is_lost {
+        if self.is_body_lost {
             return has_moved;
         }
         while let Some(stdin) = &mut self.stdin {
             if self.at == self.chunk.len() {
-                match self.share.take() {
+                match self.reservation.take() {
                     Some(_) => self.chunk = Vec::new(),
                     None => self.chunk.clear(),
                 }
@@ -641,8 +647,8 @@ impl StdinWriter {
                 match reader.poll_take(cx, &mut self.chunk, limits::PROGRAM_CHUNK_BYTES) {
                     Poll::Pending => break,
                     Poll::Ready(Ok(PipeRead::Bytes(_))) => {}
-                    Poll::Ready(Err(_)) if reader.is_kept() => {
-                        self.is_lost = true;
+                    Poll::Ready(Err(_)) if reader.is_spooled() => {
+                        self.is_body_lost = true;
                         break;
                     }
                     // The body is complete or aborted. The connection's driver compares the length
@@ -677,7 +683,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn what_a_program_has_started_before_it_was_bounded_is_bounded_too() {
+    fn children_started_before_the_limit_are_limited() {
         // Two nested shells: the inner shell prints its limit after both have received the limit.
         let mut program = Command::new("/bin/sh")
             .args(["-c", "sh -c 'echo begun; read go; ulimit -t'; :"])
@@ -685,11 +691,11 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(program.stdout.take().unwrap()).lines();
-        assert_eq!(said.next().unwrap().unwrap(), "begun");
+        let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "begun");
         bound(Pid::from_child(&program), Resource::Cpu, 1_234).unwrap();
         program.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        assert_eq!(said.next().unwrap().unwrap(), "1234");
+        assert_eq!(lines.next().unwrap().unwrap(), "1234");
         assert!(program.wait().unwrap().success());
     }
 }

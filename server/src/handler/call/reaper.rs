@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Process groups that run or are ending.
 #[derive(Default)]
-pub struct Reaper {
+pub(crate) struct Reaper {
     state: Mutex<ReaperState>,
     /// Notified when a group is added, removed or started.
     changed: Condvar,
@@ -45,7 +45,7 @@ struct EndingGroup {
     /// Pipes kept open for the group's output. A group with pipes is given time to clean up, even by a
     /// stopping server.
     pipes: Vec<OwnedFd>,
-    /// Place of the call, held until the group has ended.
+    /// Slot of the call, held until the group has ended.
     _slot: Option<CallSlot>,
 }
 
@@ -137,7 +137,9 @@ impl Reaper {
             match thread.spawn(move || reaper.work()) {
                 Ok(_) => state.has_thread = true,
                 // The next group tries to start the thread again.
-                Err(error) => log::error!("no thread to wait for programs: {error}"),
+                Err(error) => {
+                    log::error!("the thread that waits for programs can't be started: {error}")
+                }
             }
         }
         self.changed.notify_all();
@@ -170,7 +172,7 @@ impl Reaper {
         while !state.leaving.is_empty() {
             let now = Instant::now();
             if now >= give_up {
-                return log::error!("{} programs don't end", state.leaving.len());
+                return log::error!("{} programs are still running", state.leaving.len());
             }
             let mut until = give_up;
             if !state.has_thread {
@@ -257,10 +259,10 @@ impl EndingGroup {
         if self.until.is_none() && self.kill_at <= now {
             let _ = kill_process_group(self.leader, Signal::KILL);
             // A process that survives SIGKILL is blocked in the kernel, or is a zombie that its parent
-            // doesn't reap. The place is freed all the same.
+            // doesn't reap. The slot is freed all the same.
             if self.is_leader_reaped && self.kill_at + GRACE <= now {
                 let group = self.leader.as_raw_nonzero();
-                log::warn!("processes of the group {group}, of a script, don't end");
+                log::warn!("the process group {group} of a script is still there after SIGKILL");
                 return true;
             }
         }
@@ -269,7 +271,7 @@ impl EndingGroup {
 }
 
 /// Reaps a child and returns the exit status. Returns None while the child runs.
-pub fn reap(child: Pid) -> io::Result<Option<WaitStatus>> {
+pub(crate) fn reap(child: Pid) -> io::Result<Option<WaitStatus>> {
     let reaped = waitpid(Some(child), WaitOptions::NOHANG)?;
     Ok(reaped.map(|(_, status)| status))
 }
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_leaves_nobody_behind() {
+    fn finish_ends_all_groups() {
         let reaper = Arc::new(Reaper::default());
         let working = reaper.start(sleeper).unwrap();
         let left = reaper.start(sleeper).unwrap();
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_being_started_when_the_server_stops_is_ended() {
+    fn a_program_started_during_finish_is_ended() {
         let reaper = Arc::new(Reaper::default());
         let stopping = Arc::clone(&reaper);
         let mut started = None;

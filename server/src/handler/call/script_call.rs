@@ -6,7 +6,8 @@ use crate::base::admission::{CallSlot, ClientPace};
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::handler::call::body::budget::BodyBudget;
 use crate::handler::call::body::rate::DownloadRate;
-use crate::handler::call::request::{LocalRequestParts, ScriptRequest, SpoolLimit, line};
+use crate::handler::call::body::request_body::SpoolLimit;
+use crate::handler::call::request::{LocalRequestParts, ScriptRequest, line};
 use crate::handler::pipe::{PipeBroken, PipeWriter, pipe};
 use crate::handler::{HandlerError, Response, ResponseBody, Subrequests};
 use crate::limits;
@@ -24,7 +25,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Connection to the peer that answers a call: a program started by the server, or a backend. Dropping the
 /// transport ends the peer's work for the call.
-pub trait Transport: 'static {
+pub(crate) trait Transport: 'static {
     /// Name of the peer in the log.
     const NAME: &'static str;
 
@@ -36,10 +37,10 @@ pub trait Transport: 'static {
     fn waits_for_client(&self) -> bool;
 
     /// Returns true if a client that sends almost nothing keeps the peer waiting for input while other
-    /// calls wait for the peer's place. From then on the place is promised to a waiting call.
+    /// calls wait for the peer's slot. From then on the slot is promised to a waiting call.
     fn is_stalled_by_client(&mut self) -> bool;
 
-    /// Returns the place of the call, or None once the place is given back.
+    /// Returns the slot of the call, or None once the slot is given back.
     fn slot(&mut self) -> Option<&mut CallSlot>;
 
     /// Reads output; 0 bytes mark the end of the output.
@@ -70,22 +71,22 @@ pub trait Transport: 'static {
 }
 
 /// Result of a call at the end of the output.
-pub enum TransportEnd {
+pub(crate) enum TransportEnd {
     /// The peer ended successfully.
-    Well,
+    Success,
     /// The output is complete, but the peer reported a failure. The text is for the log.
-    Complaining(String),
+    Failure(String),
     /// The output may be incomplete. The text is for the log.
-    Broken(Reject, String),
+    Aborted(Reject, String),
 }
 
 /// Log message for a spooled body that cannot be read back from the disk.
-pub const BODY_LOST: &str = "the rest of its request's body is lost";
+pub(crate) const BODY_LOST: &str = "the rest of the spooled request body can't be read";
 
 /// Limits of one call.
 #[derive(Clone)]
-pub struct CallLimits {
-    /// Maximum number of calls waiting for a place.
+pub(crate) struct CallLimits {
+    /// Maximum number of calls waiting for a slot.
     pub queue: usize,
     /// Longest time without progress. Time spent waiting for the client to take the response does not count.
     /// While the peer waits for the client's input, the longer of `silent` and `patience` applies.
@@ -94,14 +95,14 @@ pub struct CallLimits {
     /// such as a push.
     pub patience: Duration,
     /// Memory budget of the buffered first parts of bodies.
-    pub gathered: Arc<BodyBudget>,
+    pub body_budget: Arc<BodyBudget>,
     /// Spool for a body without a known length, kept there until the length is known; None if the peer
     /// needs no length.
-    pub room: Option<SpoolLimit>,
+    pub spool_limit: Option<SpoolLimit>,
     /// Tracker of site changes. Files written by the script may not be served yet.
-    pub lag: SiteChangeTracker,
+    pub change_tracker: SiteChangeTracker,
     /// Longest duration of the call.
-    pub whole: Duration,
+    pub total: Duration,
     /// Maximum size of the response's content.
     pub output_bytes: u64,
     /// Bytes of the content that are read before any content is sent, so that an early failure is answered
@@ -110,7 +111,7 @@ pub struct CallLimits {
 }
 
 /// Output of a call, read for the server's own use.
-pub struct CollectedOutput {
+pub(crate) struct CollectedOutput {
     /// The output from its beginning.
     pub bytes: Vec<u8>,
     /// True if the peer wrote more than the limit.
@@ -118,31 +119,31 @@ pub struct CollectedOutput {
 }
 
 /// A call in progress.
-pub struct ScriptCall<P> {
-    peer: P,
-    asked: Arc<ScriptRequest>,
+pub(crate) struct ScriptCall<P> {
+    transport: P,
+    request: Arc<ScriptRequest>,
     scratch: Vec<u8>,
     /// Output not known to be part of the head.
     read: Vec<u8>,
     /// Bytes of the content still missing, if the script sent a Content-Length.
-    owed: Option<u64>,
+    content_left: Option<u64>,
     bounds: CallLimits,
     /// Rate at which the client takes the response.
     download: DownloadRate,
-    /// Places of the call in addition to the peer's place.
+    /// Slots of the call in addition to the peer's slot.
     more_slots: Vec<CallSlot>,
     started: Instant,
     /// Time of the last progress.
-    moved: Instant,
+    last_progress: Instant,
     timer: Pin<Box<Sleep>>,
 }
 
 /// Result of waiting for the head.
 enum HeadOutcome {
     Answer(CgiResponse),
-    Wrong(CgiHeadError),
+    Malformed(CgiHeadError),
     Ended,
-    Late(CallTimeout),
+    TimedOut(CallTimeout),
 }
 
 /// Timeout that ended a call.
@@ -150,46 +151,46 @@ enum CallTimeout {
     /// The peer made no progress.
     Silence,
     /// The call lasted too long.
-    All,
+    Total,
     /// The client sent the request's body too slowly.
-    Dripping,
-    /// The client took the response too slowly while a call of another client waited for the place.
-    Outpaced,
+    SlowUpload,
+    /// The client took the response too slowly while a call of another client waited for the slot.
+    SlowDownload,
 }
 
 /// Result of moving the content.
 enum BodyOutcome {
     Ended,
     /// The client needs no more of the content.
-    Unwanted,
-    Late(CallTimeout),
-    TooLong,
+    ClientGone,
+    TimedOut(CallTimeout),
+    OutputLimit,
     /// The peer sent more than its Content-Length.
-    MoreThanSaid,
+    TooMuchContent,
 }
 
 impl<P: Transport> ScriptCall<P> {
-    /// Creates a call with `peer`.
-    pub fn new(peer: P, asked: &Arc<ScriptRequest>, bounds: CallLimits) -> ScriptCall<P> {
+    /// Creates a call over `transport`.
+    pub fn new(transport: P, request: &Arc<ScriptRequest>, bounds: CallLimits) -> ScriptCall<P> {
         let now = Instant::now();
-        let due = now + bounds.silent.min(bounds.whole);
+        let due = now + bounds.silent.min(bounds.total);
         ScriptCall {
-            peer,
-            asked: Arc::clone(asked),
+            transport,
+            request: Arc::clone(request),
             scratch: vec![0; limits::PROGRAM_BUFFER_BYTES_INITIAL],
             read: Vec::new(),
-            owed: None,
+            content_left: None,
             bounds,
             download: DownloadRate::new(),
             more_slots: Vec::new(),
             started: now,
-            moved: now,
+            last_progress: now,
             timer: Box::pin(sleep_until(due)),
         }
     }
 
-    /// Adds places that the call holds to its end. The call yields the added places under the same rules as
-    /// the peer's place.
+    /// Adds slots that the call holds to its end. The call yields the added slots under the same rules as
+    /// the peer's slot.
     pub fn with_slots(mut self, slots: impl IntoIterator<Item = CallSlot>) -> ScriptCall<P> {
         self.more_slots.extend(slots);
         self
@@ -198,58 +199,60 @@ impl<P: Transport> ScriptCall<P> {
     /// Waits for the head of the script's response and returns the response.
     pub async fn answer(
         mut self,
-        inside: Option<Rc<dyn Subrequests>>,
+        subrequests: Option<Rc<dyn Subrequests>>,
     ) -> Result<Response, HandlerError> {
         let mut scanned = 0;
-        let begun = poll_fn(|cx| self.poll_head(cx, &mut scanned)).await;
-        let (reject, why) = match begun {
+        let outcome = poll_fn(|cx| self.poll_head(cx, &mut scanned)).await;
+        let (reject, why) = match outcome {
             HeadOutcome::Answer(CgiResponse::Document(document)) => {
                 // Only changes made before the head are waited for; changes made along with the content are
                 // not.
-                let behind = match client_will_refetch(self.asked.method, document.status.0) {
-                    true => self.bounds.lag.pending_catch_up(),
+                let catch_up = match client_will_refetch(self.request.method, document.status.0) {
+                    true => self.bounds.change_tracker.pending_catch_up(),
                     false => None,
                 };
-                let response = if poll_fn(|cx| self.poll_held(cx)).await {
-                    self.whole(document).await
-                } else if poll_fn(|cx| Poll::Ready(self.is_all_here(&document, cx))).await {
-                    Ok(self.at_once(document).await)
+                let response = if poll_fn(|cx| self.poll_buffered(cx)).await {
+                    self.buffered(document).await
+                } else if poll_fn(|cx| Poll::Ready(self.has_short_content(&document, cx))).await {
+                    Ok(self.whole_content(document).await)
                 } else {
-                    Ok(self.document(document))
+                    Ok(self.stream(document))
                 };
-                if let Some(behind) = behind {
-                    behind.wait().await;
+                if let Some(catch_up) = catch_up {
+                    catch_up.wait().await;
                 }
                 return response;
             }
             HeadOutcome::Answer(CgiResponse::LocalRedirect(path)) => {
-                let (asked, behind) = (self.asked, self.bounds.lag.pending_catch_up());
-                self.peer.finish_detached(self.bounds.silent);
-                if let Some(behind) = behind {
-                    behind.wait().await;
+                let (request, catch_up) =
+                    (self.request, self.bounds.change_tracker.pending_catch_up());
+                self.transport.finish_detached(self.bounds.silent);
+                if let Some(catch_up) = catch_up {
+                    catch_up.wait().await;
                 }
-                return internal_redirect(&asked, inside, path).await;
+                return internal_redirect(&request, subrequests, path).await;
             }
-            HeadOutcome::Wrong(CgiHeadError::Malformed(why)) => {
-                let why = format!("{why}; it began with {}", self.beginning());
+            HeadOutcome::Malformed(CgiHeadError::Malformed(why)) => {
+                let why = format!("{why}; the output begins with {}", self.beginning());
                 (Reject::SCRIPT_HEAD_MALFORMED, why)
             }
-            HeadOutcome::Wrong(CgiHeadError::TooLarge) => {
-                (Reject::SCRIPT_HEAD_TOO_LARGE, "it has no end".to_owned())
-            }
-            HeadOutcome::Late(CallTimeout::Dripping) => {
+            HeadOutcome::Malformed(CgiHeadError::TooLarge) => (
+                Reject::SCRIPT_HEAD_TOO_LARGE,
+                "the head is too large".to_owned(),
+            ),
+            HeadOutcome::TimedOut(CallTimeout::SlowUpload) => {
                 return Err(HandlerError::new(P::NAME, Reject::BODY_SLOW));
             }
-            HeadOutcome::Late(CallTimeout::Outpaced) => {
+            HeadOutcome::TimedOut(CallTimeout::SlowDownload) => {
                 return Err(HandlerError::new(P::NAME, Reject::CALL_SHARE_TAKEN));
             }
-            HeadOutcome::Late(CallTimeout::Silence) => (Reject::HANDLER_SLOW, self.silence()),
-            HeadOutcome::Late(CallTimeout::All) => (Reject::HANDLER_SLOW, self.overtime()),
+            HeadOutcome::TimedOut(CallTimeout::Silence) => (Reject::HANDLER_SLOW, self.silence()),
+            HeadOutcome::TimedOut(CallTimeout::Total) => (Reject::HANDLER_SLOW, self.overtime()),
             HeadOutcome::Ended => self.no_head().await,
         };
         let why = format!("{}: {why}", self.line());
         let is_silent = reject == Reject::BACKEND_LEFT && self.read.is_empty();
-        let retry = is_silent && self.peer.is_retriable();
+        let retry = is_silent && self.transport.is_retriable();
         Err(HandlerError {
             retry,
             ..HandlerError::because(P::NAME, reject, why)
@@ -258,28 +261,32 @@ impl<P: Transport> ScriptCall<P> {
 
     /// Returns the request line for the log.
     fn line(&self) -> String {
-        self.asked.line()
+        self.request.line()
     }
 
     /// Returns the reason for a missing head after the end of the output.
     async fn no_head(&mut self) -> (Reject, String) {
-        let ended = self.peer.ended().await;
+        let ended = self.transport.ended().await;
         if self.read.is_empty() {
             return match ended {
-                TransportEnd::Well => (Reject::SCRIPT_ENDED_EARLY, "it said nothing".to_owned()),
-                TransportEnd::Complaining(how) => (Reject::SCRIPT_ENDED_EARLY, how),
-                TransportEnd::Broken(reject, how) => (reject, how),
+                TransportEnd::Success => (Reject::SCRIPT_ENDED_EARLY, "no output".to_owned()),
+                TransportEnd::Failure(how) => (Reject::SCRIPT_ENDED_EARLY, how),
+                TransportEnd::Aborted(reject, how) => (reject, how),
             };
         }
         let (reject, how) = match ended {
-            TransportEnd::Well => {
-                let what = "a head is missing, or the empty line after it".to_owned();
+            TransportEnd::Success => {
+                let what =
+                    "the head is missing, or the empty line at the end of the head".to_owned();
                 (Reject::SCRIPT_HEAD_MALFORMED, what)
             }
-            TransportEnd::Complaining(how) => (Reject::SCRIPT_ENDED_EARLY, how),
-            TransportEnd::Broken(reject, how) => (reject, how),
+            TransportEnd::Failure(how) => (Reject::SCRIPT_ENDED_EARLY, how),
+            TransportEnd::Aborted(reject, how) => (reject, how),
         };
-        (reject, format!("{how}; it began with {}", self.beginning()))
+        (
+            reject,
+            format!("{how}; the output begins with {}", self.beginning()),
+        )
     }
 
     /// Returns the first bytes of the output, escaped for the log.
@@ -291,21 +298,24 @@ impl<P: Transport> ScriptCall<P> {
     }
 
     fn silence(&self) -> String {
-        format!("silent for {} s", self.moved.elapsed().as_secs())
+        format!("silent for {} s", self.last_progress.elapsed().as_secs())
     }
 
     fn overtime(&self) -> String {
-        format!("it ran longer than {} s", self.bounds.whole.as_secs())
+        format!(
+            "the call lasted longer than {} s",
+            self.bounds.total.as_secs()
+        )
     }
 
     /// Reads the output for the server's own use, up to `bytes_max` bytes. A call that fails returns no
     /// output.
     pub async fn collect(mut self, bytes_max: usize) -> Result<CollectedOutput, HandlerError> {
         self.bounds.held_bytes = bytes_max;
-        if !poll_fn(|cx| self.poll_held(cx)).await {
+        if !poll_fn(|cx| self.poll_buffered(cx)).await {
             if self.read.len() < bytes_max {
                 let seconds = self.started.elapsed().as_secs();
-                let why = format!("{}: not done after {seconds} s", self.line());
+                let why = format!("{}: not finished after {seconds} s", self.line());
                 return Err(HandlerError::because(P::NAME, Reject::HANDLER_SLOW, why));
             }
             self.read.truncate(bytes_max);
@@ -314,15 +324,15 @@ impl<P: Transport> ScriptCall<P> {
                 is_cut: true,
             });
         }
-        match self.peer.ended().await {
-            TransportEnd::Well => {
-                self.peer.finish_detached(self.bounds.silent);
+        match self.transport.ended().await {
+            TransportEnd::Success => {
+                self.transport.finish_detached(self.bounds.silent);
                 Ok(CollectedOutput {
                     bytes: self.read,
                     is_cut: false,
                 })
             }
-            TransportEnd::Complaining(how) | TransportEnd::Broken(_, how) => {
+            TransportEnd::Failure(how) | TransportEnd::Aborted(_, how) => {
                 let why = format!("{}: {how}", self.line());
                 Err(HandlerError::because(P::NAME, Reject::SCRIPT_FAILED, why))
             }
@@ -335,48 +345,48 @@ impl<P: Transport> ScriptCall<P> {
         mut self,
         head: impl FnOnce(&[u8]) -> CgiDocument,
     ) -> Result<Response, HandlerError> {
-        let is_whole = poll_fn(|cx| self.poll_held(cx)).await;
+        let is_whole = poll_fn(|cx| self.poll_buffered(cx)).await;
         let document = head(&self.read);
         match is_whole {
-            true => self.whole(document).await,
-            false => Ok(self.document(document)),
+            true => self.buffered(document).await,
+            false => Ok(self.stream(document)),
         }
     }
 
     /// Reads the content up to the number of bytes held back. Returns true at the end of the content.
-    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+    fn poll_buffered(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         while self.read.len() < self.bounds.held_bytes {
-            self.poll_aside(cx);
-            let read = match self.peer.poll_output(cx, &mut self.scratch) {
+            self.progress_side_io(cx);
+            let read = match self.transport.poll_output(cx, &mut self.scratch) {
                 // A timeout here is in the middle of a response.
-                Poll::Pending => return self.poll_late(cx, true).map(|_| false),
+                Poll::Pending => return self.poll_timeout(cx, true).map(|_| false),
                 Poll::Ready(0) => return Poll::Ready(true),
                 Poll::Ready(read) => read,
             };
-            self.moved = Instant::now();
+            self.last_progress = Instant::now();
             self.read.extend_from_slice(&self.scratch[..read]);
         }
         Poll::Ready(false)
     }
 
     /// Returns true if a short content is already complete and the peer ended successfully.
-    fn is_all_here(&mut self, document: &CgiDocument, cx: &mut Context<'_>) -> bool {
-        if self.asked.method == Method::Head {
+    fn has_short_content(&mut self, document: &CgiDocument, cx: &mut Context<'_>) -> bool {
+        if self.request.method == Method::Head {
             // The output does not show the length of the content: many scripts send no content for HEAD.
             return false;
         }
         while self.read.len() < limits::PROGRAM_BUFFER_BYTES_INITIAL {
-            self.poll_aside(cx);
-            match self.peer.poll_output(cx, &mut self.scratch) {
+            self.progress_side_io(cx);
+            match self.transport.poll_output(cx, &mut self.scratch) {
                 Poll::Pending => return false,
                 Poll::Ready(0) => {
                     let length = self.read.len() as u64;
-                    return self.peer.has_ended_well()
+                    return self.transport.has_ended_well()
                         && length <= self.bounds.output_bytes
                         && document.length.is_none_or(|said| said == length);
                 }
                 Poll::Ready(read) => {
-                    self.moved = Instant::now();
+                    self.last_progress = Instant::now();
                     self.read.extend_from_slice(&self.scratch[..read]);
                 }
             }
@@ -386,10 +396,10 @@ impl<P: Transport> ScriptCall<P> {
 
     /// Returns a response with the content already read, so that the length is known and no data remains to
     /// be moved.
-    async fn at_once(mut self, document: CgiDocument) -> Response {
-        let ended = self.peer.ended().await;
-        self.complain(ended);
-        self.peer.finish_detached(self.bounds.silent);
+    async fn whole_content(mut self, document: CgiDocument) -> Response {
+        let ended = self.transport.ended().await;
+        self.log_failure(ended);
+        self.transport.finish_detached(self.bounds.silent);
         Response::new(
             document.status,
             document.fields,
@@ -398,39 +408,41 @@ impl<P: Transport> ScriptCall<P> {
     }
 
     /// Returns a response after reading the content to its end.
-    async fn whole(mut self, document: CgiDocument) -> Result<Response, HandlerError> {
+    async fn buffered(mut self, document: CgiDocument) -> Result<Response, HandlerError> {
         let is_whole = |length| length == self.read.len() as u64;
-        let how = match self.peer.ended().await {
-            TransportEnd::Complaining(how) | TransportEnd::Broken(_, how) => how,
-            TransportEnd::Well if document.status.0 >= 500 => {
-                format!("it answered {}", document.status.0)
+        let how = match self.transport.ended().await {
+            TransportEnd::Failure(how) | TransportEnd::Aborted(_, how) => how,
+            TransportEnd::Success if document.status.0 >= 500 => {
+                format!("the script responded with status {}", document.status.0)
             }
-            TransportEnd::Well if document.length.is_none_or(is_whole) => {
-                self.peer.finish_detached(self.bounds.silent);
+            TransportEnd::Success if document.length.is_none_or(is_whole) => {
+                self.transport.finish_detached(self.bounds.silent);
                 return Ok(Response::new(
                     document.status,
                     document.fields,
                     ResponseBody::Whole(self.read),
                 ));
             }
-            TransportEnd::Well => "it sent more or less than it said".to_owned(),
+            TransportEnd::Success => {
+                "the length of the content differs from Content-Length".to_owned()
+            }
         };
         let why = format!("{}: {how}", self.line());
         Err(HandlerError::because(P::NAME, Reject::SCRIPT_FAILED, why))
     }
 
-    fn document(mut self, document: CgiDocument) -> Response {
+    fn stream(mut self, document: CgiDocument) -> Response {
         let status = document.status;
         let fields = document.fields;
         let has_none = matches!(status.0, 204 | 304);
-        let is_bodiless = has_none || self.asked.method == Method::Head;
+        let is_bodiless = has_none || self.request.method == Method::Head;
         let (writer, reader) = pipe(limits::PIPE_BYTES);
         let length = document.length;
-        self.owed = length;
+        self.content_left = length;
         let work: crate::handler::LocalBoxFuture<()> = match is_bodiless {
             // The client needs no content, but the script may finish its work.
             true => {
-                self.peer.finish_detached(self.bounds.silent);
+                self.transport.finish_detached(self.bounds.silent);
                 writer.finish();
                 Box::pin(async {})
             }
@@ -448,36 +460,36 @@ impl<P: Transport> ScriptCall<P> {
     async fn send(mut self, mut writer: PipeWriter) {
         let done = poll_fn(|cx| self.poll_body(cx, &mut writer)).await;
         let (reject, what) = match done {
-            BodyOutcome::Unwanted => return,
-            BodyOutcome::Late(CallTimeout::Dripping) => {
-                let what = "others wait, and its client sends next to nothing";
+            BodyOutcome::ClientGone => return,
+            BodyOutcome::TimedOut(CallTimeout::SlowUpload) => {
+                let what = "the client sends almost nothing, and another call waits for the slot";
                 (Reject::BODY_SLOW, what.to_owned())
             }
-            BodyOutcome::Late(CallTimeout::Outpaced) => {
+            BodyOutcome::TimedOut(CallTimeout::SlowDownload) => {
                 let what =
-                    "another client waits for its place, and its own takes the response slowly";
+                    "the client takes the response slowly, and another client waits for the slot";
                 (Reject::CALL_SHARE_TAKEN, what.to_owned())
             }
-            BodyOutcome::Late(CallTimeout::Silence) => {
-                let what = format!("{} in its response", self.silence());
+            BodyOutcome::TimedOut(CallTimeout::Silence) => {
+                let what = format!("{} in the response", self.silence());
                 (Reject::HANDLER_SLOW, what)
             }
-            BodyOutcome::Late(CallTimeout::All) => (Reject::HANDLER_SLOW, self.overtime()),
-            BodyOutcome::TooLong => {
-                let what = "more output than it may send".to_owned();
+            BodyOutcome::TimedOut(CallTimeout::Total) => (Reject::HANDLER_SLOW, self.overtime()),
+            BodyOutcome::OutputLimit => {
+                let what = "more output than script_output_bytes allows".to_owned();
                 (Reject::SCRIPT_FAILED, what)
             }
-            BodyOutcome::MoreThanSaid => {
-                let what = "it sent more than its Content-Length says".to_owned();
+            BodyOutcome::TooMuchContent => {
+                let what = "the content is longer than Content-Length".to_owned();
                 (Reject::SCRIPT_FAILED, what)
             }
-            BodyOutcome::Ended => match self.peer.ended().await {
-                TransportEnd::Broken(Reject::SCRIPT_ENDED_EARLY, how) => {
+            BodyOutcome::Ended => match self.transport.ended().await {
+                TransportEnd::Aborted(Reject::SCRIPT_ENDED_EARLY, how) => {
                     (Reject::SCRIPT_FAILED, how)
                 }
-                TransportEnd::Broken(reject, how) => (reject, how),
-                ended => match self.owed {
-                    Some(1..) => (Reject::SCRIPT_FAILED, self.too_little(ended)),
+                TransportEnd::Aborted(reject, how) => (reject, how),
+                ended => match self.content_left {
+                    Some(1..) => (Reject::SCRIPT_FAILED, self.missing_content(ended)),
                     _ => return self.finish(writer, ended),
                 },
             },
@@ -489,7 +501,7 @@ impl<P: Transport> ScriptCall<P> {
         };
         log::log!(
             level,
-            "{}: {}: {what}; its response was broken off (rule R{})",
+            "{}: {}: {what}; the response was broken off (rule R{})",
             self.line(),
             P::NAME,
             reject.rule
@@ -497,11 +509,11 @@ impl<P: Transport> ScriptCall<P> {
         writer.break_off(Some(reject));
     }
 
-    fn too_little(&self, ended: TransportEnd) -> String {
-        let owed = self.owed.unwrap_or(0);
-        let what = format!("it sent {owed} bytes less than its Content-Length says");
+    fn missing_content(&self, ended: TransportEnd) -> String {
+        let left = self.content_left.unwrap_or(0);
+        let what = format!("the content is {left} bytes shorter than Content-Length");
         match ended {
-            TransportEnd::Complaining(how) => format!("{what}, and {how}"),
+            TransportEnd::Failure(how) => format!("{what}; {how}"),
             _ => what,
         }
     }
@@ -509,17 +521,17 @@ impl<P: Transport> ScriptCall<P> {
     /// Completes the response.
     fn finish(self, mut writer: PipeWriter, ended: TransportEnd) {
         // Content of the announced length is complete.
-        if self.owed.is_none() && self.peer.may_be_truncated() {
+        if self.content_left.is_none() && self.transport.may_be_truncated() {
             writer.mark_maybe_truncated();
         }
         writer.finish();
-        self.complain(ended);
-        self.peer.finish_detached(self.bounds.silent);
+        self.log_failure(ended);
+        self.transport.finish_detached(self.bounds.silent);
     }
 
     /// Logs a failure that the peer reported after complete output.
-    fn complain(&self, ended: TransportEnd) {
-        if let TransportEnd::Complaining(how) = ended {
+    fn log_failure(&self, ended: TransportEnd) {
+        if let TransportEnd::Failure(how) = ended {
             let rule = Reject::SCRIPT_FAILED.rule;
             log::warn!("{}: {}: {how} (rule R{rule})", self.line(), P::NAME);
         }
@@ -528,14 +540,14 @@ impl<P: Transport> ScriptCall<P> {
     /// Reads output until the head is complete.
     fn poll_head(&mut self, cx: &mut Context<'_>, scanned: &mut usize) -> Poll<HeadOutcome> {
         loop {
-            self.poll_aside(cx);
-            let read = match self.peer.poll_output(cx, &mut self.scratch) {
-                Poll::Pending => return self.poll_late(cx, true).map(HeadOutcome::Late),
+            self.progress_side_io(cx);
+            let read = match self.transport.poll_output(cx, &mut self.scratch) {
+                Poll::Pending => return self.poll_timeout(cx, true).map(HeadOutcome::TimedOut),
                 Poll::Ready(0) => return Poll::Ready(HeadOutcome::Ended),
                 Poll::Ready(read) => read,
             };
-            self.moved = Instant::now();
-            self.begins();
+            self.last_progress = Instant::now();
+            self.mark_begun();
             self.read.extend_from_slice(&self.scratch[..read]);
             match CgiResponse::parse(&self.read, scanned) {
                 Ok(None) => {}
@@ -543,7 +555,7 @@ impl<P: Transport> ScriptCall<P> {
                     self.read.drain(..end);
                     return Poll::Ready(HeadOutcome::Answer(answer));
                 }
-                Err(wrong) => return Poll::Ready(HeadOutcome::Wrong(wrong)),
+                Err(error) => return Poll::Ready(HeadOutcome::Malformed(error)),
             }
         }
     }
@@ -551,24 +563,26 @@ impl<P: Transport> ScriptCall<P> {
     /// Moves output to the response's pipe.
     fn poll_body(&mut self, cx: &mut Context<'_>, writer: &mut PipeWriter) -> Poll<BodyOutcome> {
         loop {
-            self.poll_aside(cx);
+            self.progress_side_io(cx);
             let room = match writer.poll_room(cx) {
                 Poll::Ready(Ok(room)) => room,
-                Poll::Ready(Err(PipeBroken)) => return Poll::Ready(BodyOutcome::Unwanted),
+                Poll::Ready(Err(PipeBroken)) => return Poll::Ready(BodyOutcome::ClientGone),
                 // The wait is for the client, and the client's connection has a separate deadline.
-                Poll::Pending if self.is_outpaced(cx) => {
-                    return Poll::Ready(BodyOutcome::Late(CallTimeout::Outpaced));
+                Poll::Pending if self.is_too_slow(cx) => {
+                    return Poll::Ready(BodyOutcome::TimedOut(CallTimeout::SlowDownload));
                 }
-                Poll::Pending => return self.poll_late(cx, false).map(BodyOutcome::Late),
+                Poll::Pending => return self.poll_timeout(cx, false).map(BodyOutcome::TimedOut),
             };
             let moved = if self.read.is_empty() {
                 let part = room.min(self.scratch.len());
                 let part = &mut self.scratch[..part];
-                match self.peer.poll_output(cx, part) {
-                    Poll::Pending => return self.poll_late(cx, true).map(BodyOutcome::Late),
+                match self.transport.poll_output(cx, part) {
+                    Poll::Pending => return self.poll_timeout(cx, true).map(BodyOutcome::TimedOut),
                     Poll::Ready(0) => return Poll::Ready(BodyOutcome::Ended),
-                    Poll::Ready(read) if self.owed.is_some_and(|owed| owed < read as u64) => {
-                        return Poll::Ready(BodyOutcome::MoreThanSaid);
+                    Poll::Ready(read)
+                        if self.content_left.is_some_and(|left| left < read as u64) =>
+                    {
+                        return Poll::Ready(BodyOutcome::TooMuchContent);
                     }
                     Poll::Ready(read) => {
                         // The pipe has room for the whole part.
@@ -579,72 +593,85 @@ impl<P: Transport> ScriptCall<P> {
                         read
                     }
                 }
-            } else if self.owed.is_some_and(|owed| owed < self.read.len() as u64) {
-                return Poll::Ready(BodyOutcome::MoreThanSaid);
+            } else if self
+                .content_left
+                .is_some_and(|left| left < self.read.len() as u64)
+            {
+                return Poll::Ready(BodyOutcome::TooMuchContent);
             } else {
                 let taken = writer.write_some(&self.read).unwrap_or(room);
                 self.read.drain(..taken.min(self.read.len()));
                 taken
             };
             let pace = self.download.take(moved);
-            self.gives_way(pace);
-            self.moved = Instant::now();
-            self.owed = self.owed.map(|owed| owed.saturating_sub(moved as u64));
+            self.yields(pace);
+            self.last_progress = Instant::now();
+            self.content_left = self
+                .content_left
+                .map(|left| left.saturating_sub(moved as u64));
             match self.bounds.output_bytes.checked_sub(moved as u64) {
                 Some(left) => self.bounds.output_bytes = left,
-                None => return Poll::Ready(BodyOutcome::TooLong),
+                None => return Poll::Ready(BodyOutcome::OutputLimit),
             }
         }
     }
 
     /// Returns true if the client takes the response so slowly that a call of another client gets the
-    /// place.
-    fn is_outpaced(&mut self, cx: &mut Context<'_>) -> bool {
+    /// slot.
+    fn is_too_slow(&mut self, cx: &mut Context<'_>) -> bool {
         let pace = self.download.wait(cx);
-        self.gives_way(pace)
+        self.yields(pace)
     }
 
-    /// Reports to all places of the call how fast the client takes the response. Returns true if a place
+    /// Reports to all slots of the call how fast the client takes the response. Returns true if a slot
     /// was promised to a call of another client.
-    fn gives_way(&mut self, pace: ClientPace) -> bool {
-        let slots = self.peer.slot().into_iter().chain(&mut self.more_slots);
-        // Every place gets the report, so the fold does not stop at the first promise.
-        slots.fold(false, |gives_way, slot| {
-            slot.yield_to_other_clients(pace) | gives_way
+    fn yields(&mut self, pace: ClientPace) -> bool {
+        let slots = self
+            .transport
+            .slot()
+            .into_iter()
+            .chain(&mut self.more_slots);
+        // Every slot gets the report, so the fold does not stop at the first promise.
+        slots.fold(false, |yields, slot| {
+            slot.yield_to_other_clients(pace) | yields
         })
     }
 
     /// Records the beginning of the peer's response.
-    fn begins(&mut self) {
-        if let Some(slot) = self.peer.slot() {
-            slot.begins();
+    fn mark_begun(&mut self) {
+        if let Some(slot) = self.transport.slot() {
+            slot.mark_begun();
         }
     }
 
-    fn poll_aside(&mut self, cx: &mut Context<'_>) {
-        if self.peer.poll_side_io(cx) {
-            self.moved = Instant::now();
+    fn progress_side_io(&mut self, cx: &mut Context<'_>) {
+        if self.transport.poll_side_io(cx) {
+            self.last_progress = Instant::now();
         }
     }
 
-    /// Returns Ready after a timeout. `is_its_turn` is true while the call waits for the peer, and false
-    /// while the call waits for the client to take the response.
-    fn poll_late(&mut self, cx: &mut Context<'_>, is_its_turn: bool) -> Poll<CallTimeout> {
-        if self.peer.is_stalled_by_client() {
-            return Poll::Ready(CallTimeout::Dripping);
+    /// Returns Ready after a timeout. `waits_for_transport` is true while the call waits for the peer, and
+    /// false while the call waits for the client to take the response.
+    fn poll_timeout(
+        &mut self,
+        cx: &mut Context<'_>,
+        waits_for_transport: bool,
+    ) -> Poll<CallTimeout> {
+        if self.transport.is_stalled_by_client() {
+            return Poll::Ready(CallTimeout::SlowUpload);
         }
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            if !is_its_turn {
-                self.moved = now;
+            if !waits_for_transport {
+                self.last_progress = now;
             }
-            let silent = match self.peer.waits_for_client() {
+            let silent = match self.transport.waits_for_client() {
                 true => self.bounds.silent.max(self.bounds.patience),
                 false => self.bounds.silent,
             };
-            let due = (self.moved + silent).min(self.started + self.bounds.whole);
-            if self.started + self.bounds.whole <= now {
-                return Poll::Ready(CallTimeout::All);
+            let due = (self.last_progress + silent).min(self.started + self.bounds.total);
+            if self.started + self.bounds.total <= now {
+                return Poll::Ready(CallTimeout::Total);
             }
             if due <= now {
                 return Poll::Ready(CallTimeout::Silence);
@@ -664,21 +691,26 @@ fn client_will_refetch(method: Method, status: u16) -> bool {
 
 /// Returns the response of another page of the server, for a local redirect of the script.
 async fn internal_redirect(
-    asked: &ScriptRequest,
-    inside: Option<Rc<dyn Subrequests>>,
+    request: &ScriptRequest,
+    subrequests: Option<Rc<dyn Subrequests>>,
     path: Vec<u8>,
 ) -> Result<Response, HandlerError> {
-    let Some(inside) = inside.filter(|_| asked.hops < limits::INTERNAL_REDIRECTS_MAX) else {
-        let why = format!("{} leads to itself", asked.line());
+    let Some(subrequests) = subrequests.filter(|_| request.hops < limits::INTERNAL_REDIRECTS_MAX)
+    else {
+        let why = format!(
+            "{}: more than {} internal redirects",
+            request.line(),
+            limits::INTERNAL_REDIRECTS_MAX
+        );
         return Err(HandlerError::because(
             "script",
             Reject::REDIRECTED_TOO_OFTEN,
             why,
         ));
     };
-    let fetched = inside.fetch(asked.question(path)).await;
+    let fetched = subrequests.fetch(request.subrequest(path)).await;
     let mut response = fetched.map_err(|fault| {
-        let why = fault.source.map(|why| format!("{}: {why}", asked.line()));
+        let why = fault.source.map(|why| format!("{}: {why}", request.line()));
         HandlerError {
             source: why.map(std::io::Error::other),
             ..fault
@@ -689,7 +721,7 @@ async fn internal_redirect(
 }
 
 /// Prepares a request for a handler: splits the request in two parts, or returns the error.
-pub async fn split_request(
+pub(crate) async fn split_request(
     request: crate::handler::Request,
     bounds: &CallLimits,
 ) -> Result<(ScriptRequest, LocalRequestParts), HandlerError> {
@@ -701,6 +733,8 @@ pub async fn split_request(
     let is_unknown = request.length == BodyLength::Chunked;
     let line =
         is_unknown.then(|| line(request.method, &request.raw_path, request.query.as_deref()));
-    let asked = ScriptRequest::from_request(request, &bounds.gathered, bounds.room.as_ref()).await;
-    asked.map_err(|why| why.fault(&line.unwrap_or_default()))
+    let request =
+        ScriptRequest::from_request(request, &bounds.body_budget, bounds.spool_limit.as_ref())
+            .await;
+    request.map_err(|why| why.fault(&line.unwrap_or_default()))
 }

@@ -6,7 +6,7 @@ use crate::limits;
 use std::sync::Arc;
 
 /// Standard error of one call.
-pub struct StderrLog {
+pub(crate) struct StderrLog {
     about: Arc<ScriptRequest>,
     line: Vec<u8>,
     left: usize,
@@ -42,7 +42,10 @@ impl StderrLog {
             }
             if self.left == 0 {
                 self.flush();
-                log::warn!("{}: script said more than is logged", self.about());
+                log::warn!(
+                    "{}: script: further standard error is not logged",
+                    self.about()
+                );
             }
         }
     }
@@ -53,7 +56,7 @@ impl StderrLog {
         let text = line.trim_ascii_end();
         if !text.is_empty() {
             let text = String::from_utf8_lossy(text);
-            log::warn!("{}: script said: {text}", self.about());
+            log::warn!("{}: script stderr: {text}", self.about());
         }
     }
 }

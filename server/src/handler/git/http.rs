@@ -5,95 +5,39 @@
 //! stranger may have pushed the content of an inner repository. `git http-backend` runs with a separate
 //! environment, so neither a user's configuration nor a client's fields reach git or its hooks.
 
-use crate::handler::call::process::{FindProcessFn, ProcessRunner, ProcessSpec, search_path};
+use crate::handler::call::process::{FindProcessFn, ProcessSpec, search_path};
 use crate::handler::call::request::ScriptRequest;
-use crate::handler::call::script_call::{CallLimits, split_request};
-use crate::handler::git::post_receive::{ActivePush, PushNotifier};
+use crate::handler::call::script_call::split_request;
+use crate::handler::git::post_receive::ActivePush;
+use crate::handler::git::repository::{ExportedRepository, GitSettings};
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, check_access};
 use crate::limits;
-use crate::site::{FileError, SecretPaths, SiteRoot};
 use crate::wire::cgi::Environment;
 use crate::wire::fields::Fields;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::status::Status;
-use rustix::fs::{FileType, fstat};
 use std::ffi::{CString, OsStr};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Handler of the repositories of a folder.
-pub struct GitHttpHandler {
+pub(crate) struct GitHttpHandler {
     settings: Arc<GitSettings>,
-}
-
-/// Settings of all repositories of a folder.
-pub struct GitSettings {
-    /// Runner of the git processes.
-    pub programs: Arc<ProcessRunner>,
-    /// Limits of a call.
-    pub bounds: CallLimits,
-    /// Folder of the repositories.
-    pub root: SiteRoot,
-    /// Path of the folder on the site, without a slash at its end.
-    pub prefix: Box<[u8]>,
-    /// The program `git-http-backend`.
-    pub program: PathBuf,
-    /// True if repositories without the file `git-daemon-export-ok` are exported too.
-    pub exports_all: bool,
-    /// True if authenticated users may push.
-    pub push: bool,
-    /// Variables for hooks, in addition to the variables of the request.
-    pub variables: Vec<(String, String)>,
-    /// Notifier of pushes; None if no push triggers a deployment.
-    pub pushes: Option<PushNotifier>,
-    /// Secret files of the server, served as part of no repository.
-    pub secrets: SecretPaths,
-    /// True if some repositories have guards apart from the folder's guards. A link to a guarded
-    /// repository, or its name without `.git`, does not bypass the guards.
-    pub is_guarded: bool,
-}
-
-/// A located and exported repository.
-pub(super) struct ExportedRepository {
-    /// Folder with the repository's git files: absolute, without links.
-    pub(super) folder: PathBuf,
-    /// Names of the repository below the folder, including alternative names. The guards of each name
-    /// protect the repository. Empty if no repository is guarded.
-    pub(super) names: Vec<Vec<u8>>,
-}
-
-impl ExportedRepository {
-    /// Returns the paths of `names` on the site, each followed by `rest`.
-    pub(super) fn guarded_paths(names: &[Vec<u8>], prefix: &[u8], rest: &[u8]) -> Vec<Vec<u8>> {
-        let on_site = |name: &Vec<u8>| [prefix, b"/", name.as_slice(), rest].concat();
-        names.iter().map(on_site).collect()
-    }
 }
 
 impl GitHttpHandler {
     /// Creates the handler with `settings`.
-    pub fn new(settings: GitSettings) -> GitHttpHandler {
-        GitHttpHandler {
-            settings: Arc::new(settings),
-        }
-    }
-
-    /// Returns a handler with web pages of the repositories.
-    pub fn pages(
-        &self,
-        own: crate::handler::git::browse::handler::BrowseSettings,
-    ) -> crate::handler::git::browse::handler::BrowseHandler {
-        crate::handler::git::browse::handler::BrowseHandler::new(Arc::clone(&self.settings), own)
+    pub fn new(settings: Arc<GitSettings>) -> GitHttpHandler {
+        GitHttpHandler { settings }
     }
 }
 
 /// Returns true if a request for `path`, below the route, comes from a git client. All other requests come
 /// from browsers.
-pub fn is_smart_http(method: Method, path: &[u8], query: Option<&[u8]>) -> bool {
+pub(crate) fn is_smart_http(method: Method, path: &[u8], query: Option<&[u8]>) -> bool {
     let of_service = || query.is_some_and(|query| query.starts_with(b"service="));
     let is_any = |of: &[&str]| of.iter().any(|it| path.ends_with(it.as_bytes()));
     match method {
@@ -115,50 +59,54 @@ async fn run(settings: Arc<GitSettings>, mut request: Request) -> Result<Respons
     let path = request.target_path().strip_prefix(&*settings.prefix);
     let path = path.unwrap_or_default();
     let query = request.query.as_deref();
-    let wanted = ServiceRequest::read(request.method, path, query).map_err(refused)?;
-    if wanted.is_push && !settings.push {
+    let service = ServiceRequest::read(request.method, path, query).map_err(refused)?;
+    if service.is_push && !settings.push {
         return Err(refused(Reject::PUSH_DENIED));
     }
-    let mut located = None;
+    let mut repository = None;
     if settings.is_guarded {
-        let (looking, name) = (Arc::clone(&settings), wanted.name.clone());
-        let found = settings.programs.look(move || looking.locate(&name)).await;
+        let (lookup, name) = (Arc::clone(&settings), service.name.clone());
+        let found = settings.programs.look(move || lookup.locate(&name)).await;
         let found = match found {
             // Without a login, the response must not reveal the existence of a repository.
-            Err(_) if wanted.is_push && request.user.is_none() => {
+            Err(_) if service.is_push && request.user.is_none() => {
                 return Err(refused(Reject::PUSH_DENIED));
             }
             found => found?,
         };
-        let rest = wanted.service_path.as_bytes();
+        let rest = service.service_path.as_bytes();
         let paths = ExportedRepository::guarded_paths(&found.names, &settings.prefix, rest);
         let user = check_access(&request, paths).await?;
         request.user = request.user.or(user);
-        located = Some(found);
+        repository = Some(found);
     }
-    if wanted.is_push && request.user.is_none() {
+    if service.is_push && request.user.is_none() {
         return Err(refused(Reject::PUSH_DENIED));
     }
     let mut bounds = settings.bounds.clone();
     // git reads its input to the end, and should get a large push while the push arrives.
-    bounds.room = None;
-    if wanted.is_first {
+    bounds.spool_limit = None;
+    if service.is_first {
         bounds.held_bytes = limits::GIT_REFS_BUFFER_BYTES;
     }
-    if wanted.is_push {
+    if service.is_push {
         bounds.patience = Duration::from_secs(limits::PUSH_PAUSE_SECONDS);
         request.body.be_patient(bounds.patience);
     }
-    let (asked, here) = split_request(request, &bounds).await?;
-    let (asked, programs) = (Arc::new(asked), Arc::clone(&settings.programs));
-    let push = settings.push_begins(&wanted);
-    let find: FindProcessFn = Box::new(move |asked| settings.order(asked, &wanted, located));
-    let running = programs.run(Arc::clone(&asked), here, bounds, find);
-    let response = running.await?;
+    let (request, local) = split_request(request, &bounds).await?;
+    let (request, programs) = (Arc::new(request), Arc::clone(&settings.programs));
+    let push = settings.push_begins(&service);
+    let find: FindProcessFn =
+        Box::new(move |request| settings.process_spec(request, &service, repository));
+    let call = programs.run(Arc::clone(&request), local, bounds, find);
+    let response = call.await?;
     // The repository was found, and git got a well-formed request. A 404 from git therefore means a damaged
     // repository.
     if *response.status == Status::NOT_FOUND {
-        let why = format!("{}: git takes it for no repository", asked.line());
+        let why = format!(
+            "{}: git does not accept the folder as a repository",
+            request.line()
+        );
         return Err(HandlerError::because("git", Reject::SCRIPT_FAILED, why));
     }
     Ok(match push {
@@ -191,14 +139,14 @@ impl ServiceRequest {
         // A file of the repository, requested by a client of the dumb protocol, or an unrelated path.
         let (name, service_path) = found.ok_or(Reject::NOT_FOUND)?;
         let is_first = service_path == FIRST;
-        let (right, query) = match (is_first, query) {
+        let (allowed, query) = match (is_first, query) {
             (true, Some(UPLOAD)) => (Method::Get, "service=git-upload-pack"),
             (true, Some(RECEIVE)) => (Method::Get, "service=git-receive-pack"),
             (true, _) => return Err(Reject::GIT_DUMB),
             (false, None | Some(b"")) => (Method::Post, ""),
             (false, Some(_)) => return Err(Reject::NOT_FOUND),
         };
-        if method != right {
+        if method != allowed {
             return Err(Reject::METHOD_NOT_ALLOWED);
         }
         Ok(ServiceRequest {
@@ -218,24 +166,24 @@ const RECEIVE: &[u8] = b"service=git-receive-pack";
 
 impl GitSettings {
     /// Starts the tracking of a push, if the request is a push and pushes trigger deployments.
-    fn push_begins(&self, wanted: &ServiceRequest) -> Option<ActivePush> {
+    fn push_begins(&self, service: &ServiceRequest) -> Option<ActivePush> {
         let pushes = self.pushes.as_ref();
-        let pushes = pushes.filter(|_| wanted.is_push && !wanted.is_first)?;
-        let repository = self.root.path().join(OsStr::from_bytes(&wanted.name));
+        let pushes = pushes.filter(|_| service.is_push && !service.is_first)?;
+        let repository = self.root.path().join(OsStr::from_bytes(&service.name));
         Some(pushes.begin(repository))
     }
 
     /// Returns the git process for the request. Blocks on disk access.
-    fn order(
+    fn process_spec(
         &self,
-        asked: &ScriptRequest,
-        wanted: &ServiceRequest,
-        located: Option<ExportedRepository>,
+        request: &ScriptRequest,
+        service: &ServiceRequest,
+        repository: Option<ExportedRepository>,
     ) -> Result<ProcessSpec, HandlerError> {
         let refused = |reject| HandlerError::new("git", reject);
-        let folder = match located {
-            Some(located) => located.folder,
-            None => self.locate(&wanted.name)?.folder,
+        let folder = match repository {
+            Some(repository) => repository.folder,
+            None => self.locate(&service.name)?.folder,
         };
         let c_string = |path: &Path| {
             let string = CString::new(path.as_os_str().as_bytes());
@@ -244,9 +192,9 @@ impl GitSettings {
         Ok(ProcessSpec {
             file: c_string(&self.program)?,
             arguments: b"git-http-backend\0".to_vec(),
-            variables: self.variables(asked, wanted, &folder),
+            variables: self.variables(request, service, &folder),
             folder: c_string(&folder)?,
-            grace: match wanted.is_push {
+            grace: match service.is_push {
                 // On a signal, git leaves the data received so far on the disk.
                 true => Duration::from_secs(limits::GIT_END_SECONDS),
                 false => Duration::ZERO,
@@ -256,132 +204,34 @@ impl GitSettings {
         })
     }
 
-    /// Returns the exported repository with the name `name`.
-    fn locate(&self, name: &[u8]) -> Result<ExportedRepository, HandlerError> {
-        let found = self.find(name);
-        let found = found.map_err(|reject| HandlerError::new("git", reject))?;
-        self.exported(&found)
-    }
-
-    /// Returns the repository with the folder `found`, if the repository is exported.
-    pub(super) fn exported(&self, found: &[u8]) -> Result<ExportedRepository, HandlerError> {
-        if !self.exports_all && !self.is_marked(found) {
-            let folder = self.root.path().join(OsStr::from_bytes(found));
-            // The client gets the error of a missing repository.
-            let why = format!(
-                "{} isn't exported: make the file git-daemon-export-ok in it, or say export = \"all\"",
-                folder.display()
-            );
-            return Err(HandlerError::because("git", Reject::NOT_FOUND, why));
-        }
-        let folder = self.secrets.check(&self.root, found);
-        let folder = folder.map_err(|why| HandlerError::new("git", why.reject()))?;
-        Ok(ExportedRepository {
-            names: self.guarded_names(found, &folder),
-            folder,
-        })
-    }
-
-    /// Returns all names of a repository to check against guards. `found` is the repository's folder as
-    /// found, and `real` is the folder without links. Empty if no repository is guarded.
-    pub(super) fn guarded_names(&self, found: &[u8], real: &Path) -> Vec<Vec<u8>> {
-        let mut names: Vec<Vec<u8>> = Vec::new();
-        if !self.is_guarded {
-            return names;
-        }
-        for folder in [Some(found), self.root.below(real)].into_iter().flatten() {
-            let name = folder.strip_suffix(b"/.git").unwrap_or(folder);
-            // The name without `.git` also leads to the repository, unless a folder has the shorter name.
-            let short = name.strip_suffix(b".git");
-            let is_other = |short: &&[u8]| self.is(FileType::Directory, short) != Ok(false);
-            let short = short.filter(|short| !is_other(short));
-            for name in [Some(name), short].into_iter().flatten() {
-                if !names.iter().any(|known| known == name) {
-                    names.push(name.to_vec());
-                }
-            }
-        }
-        names
-    }
-
-    /// Returns the folder with the git files of a repository: the repository itself if bare, or else its
-    /// `.git` folder. A client may omit the extension `.git` of the name, as everywhere in git.
-    fn find(&self, name: &[u8]) -> Result<Vec<u8>, Reject> {
-        for (at, part) in parts(name) {
-            if part.is_empty() {
-                return Err(Reject::NOT_FOUND);
-            }
-            if part[0] == b'.' {
-                return Err(Reject::DOTFILE);
-            }
-            // A repository's files are its content, even if the files look like another repository.
-            if at > 0 {
-                let above = &name[..at - 1];
-                if !self.is(FileType::Directory, above)? || self.git_folder(above)?.is_some() {
-                    return Err(Reject::NOT_FOUND);
-                }
-            }
-        }
-        self.repository_at(name)?.ok_or(Reject::NOT_FOUND)
-    }
-
-    pub(super) fn git_folder(&self, name: &[u8]) -> Result<Option<Vec<u8>>, Reject> {
-        for folder in [[name, b"/.git"].concat(), name.to_vec()] {
-            let within = |part: &[u8]| [&folder, part].concat();
-            if self.is(FileType::RegularFile, &within(b"/HEAD"))?
-                && self.is(FileType::Directory, &within(b"/objects"))?
-                && self.is(FileType::Directory, &within(b"/refs"))?
-            {
-                return Ok(Some(folder));
-            }
-        }
-        Ok(None)
-    }
-
-    pub(super) fn is_marked(&self, folder: &[u8]) -> bool {
-        let mark = [folder, b"/git-daemon-export-ok"].concat();
-        self.root.open_handle(&mark).is_ok()
-    }
-
-    /// Returns true if `path` exists and has the file type `kind`.
-    pub(super) fn is(&self, kind: FileType, path: &[u8]) -> Result<bool, Reject> {
-        let seen = match self.root.open_handle(path) {
-            Ok(seen) => seen,
-            Err(FileError::NotFound) => return Ok(false),
-            Err(why) => return Err(why.reject()),
-        };
-        let status = fstat(&seen).map_err(|_| Reject::UNREADABLE)?;
-        Ok(FileType::from_raw_mode(status.st_mode) == kind)
-    }
-
     /// Returns the environment of the git process.
     fn variables(
         &self,
-        asked: &ScriptRequest,
-        wanted: &ServiceRequest,
+        request: &ScriptRequest,
+        service: &ServiceRequest,
         folder: &Path,
     ) -> Environment {
         let mut all = Environment::default();
         all.push("GATEWAY_INTERFACE", b"CGI/1.1");
         all.push("SERVER_SOFTWARE", b"anthill");
         all.push("PATH", search_path().as_bytes());
-        all.push("REQUEST_METHOD", asked.method.name().as_bytes());
+        all.push("REQUEST_METHOD", request.method.name().as_bytes());
         all.push("GIT_PROJECT_ROOT", folder.as_os_str().as_bytes());
-        all.push("PATH_INFO", wanted.service_path.as_bytes());
-        all.push("QUERY_STRING", wanted.query.as_bytes());
+        all.push("PATH_INFO", service.service_path.as_bytes());
+        all.push("QUERY_STRING", service.query.as_bytes());
         // The server has already checked the export.
         all.push("GIT_HTTP_EXPORT_ALL", b"1");
-        all.push("REMOTE_ADDR", asked.peer.to_string().as_bytes());
-        if let Some(user) = &asked.user {
+        all.push("REMOTE_ADDR", request.peer.to_string().as_bytes());
+        if let Some(user) = &request.user {
             all.push("AUTH_TYPE", b"Basic");
             all.push("REMOTE_USER", user.as_bytes());
         }
         // A push has no CONTENT_LENGTH, so that http-backend reads to the end of its input. With a length,
         // http-backend would loop for ever without sleeping after a client's early disconnect.
-        if let Some(length) = asked.length.filter(|_| !wanted.is_push) {
+        if let Some(length) = request.length.filter(|_| !service.is_push) {
             all.push("CONTENT_LENGTH", length.to_string().as_bytes());
         }
-        let fields = Fields(&asked.fields);
+        let fields = Fields(&request.fields);
         for (field, name) in FIELDS {
             if let Some(value) = fields.first(field) {
                 all.push(name, value);
@@ -391,7 +241,7 @@ impl GitSettings {
             all.push("GIT_PROTOCOL", version);
         }
         all.push("GIT_CONFIG_NOSYSTEM", b"1");
-        self.push_config(&mut all, folder, asked.user.is_some());
+        self.push_config(&mut all, folder, request.user.is_some());
         for (name, value) in &self.variables {
             all.set(name, value.as_bytes());
         }
@@ -453,71 +303,15 @@ fn is_protocol(value: &[u8]) -> bool {
     value.len() <= limits::GIT_PROTOCOL_BYTES_MAX && value.iter().all(is_plain)
 }
 
-/// Returns the components of a path, each with its start offset.
-pub(super) fn parts(name: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    let mut at = 0;
-    name.split(|byte| *byte == b'/').map(move |part| {
-        let start = at;
-        at += part.len() + 1;
-        (start, part)
-    })
-}
-
-/// Returns true if `folder` looks like a repository, bare or not.
-pub fn is_repository(folder: &Path) -> bool {
-    [folder.join(".git"), folder.to_owned()]
-        .iter()
-        .any(|it| it.join("HEAD").is_file() && it.join("objects").is_dir())
-}
-
-/// Returns the path of git, or the problem and advice to fix the problem.
-pub fn find_git() -> Result<PathBuf, (String, &'static str)> {
-    let path = search_path();
-    let mut programs = std::env::split_paths(&path).map(|folder| folder.join("git"));
-    programs.find(|file| file.is_file()).ok_or_else(|| {
-        let what = format!("there is no program `git` in {}", path.to_string_lossy());
-        (what, "install it: apt-get install git")
-    })
-}
-
-/// Returns the path of `git-http-backend`, or the problem and advice to fix the problem. Runs git, which
-/// takes a moment.
-pub fn find_http_backend() -> Result<PathBuf, (String, &'static str)> {
-    let path = search_path();
-    let git = find_git()?;
-    let said = Command::new(&git)
-        .arg("--exec-path")
-        .env_clear()
-        .env("PATH", &path)
-        .output();
-    let said = said.map_err(|error| {
-        let what = format!("{} can't be run: {error}", git.display());
-        (what, "install it anew: apt-get install --reinstall git")
-    })?;
-    let folder = said.stdout.trim_ascii().to_vec();
-    let folder = PathBuf::from(std::ffi::OsString::from_vec(folder));
-    let backend = folder.join("git-http-backend");
-    match backend.is_absolute() && backend.is_file() {
-        true => Ok(backend),
-        false => {
-            let what = format!("git has no http-backend: {}", backend.display());
-            Err((
-                what,
-                "install it: git, or git-daemon where that is a package of its own",
-            ))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_the_smart_protocol_is_known() {
+    fn only_the_smart_protocol_is_accepted() {
         let read = |method, path: &str, query: Option<&str>| {
-            let wanted = ServiceRequest::read(method, path.as_bytes(), query.map(str::as_bytes));
-            wanted.map(|it| (String::from_utf8(it.name).unwrap(), it.is_push))
+            let service = ServiceRequest::read(method, path.as_bytes(), query.map(str::as_bytes));
+            service.map(|it| (String::from_utf8(it.name).unwrap(), it.is_push))
         };
         let (get, post) = (Method::Get, Method::Post);
         let name = |push| Ok(("a/b.git".to_owned(), push));
@@ -555,14 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_and_where_they_begin() {
-        let all: Vec<_> = parts(b"a/bc//d").collect();
-        assert_eq!(all, [(0, &b"a"[..]), (2, b"bc"), (5, b""), (6, b"d")]);
-        assert_eq!(parts(b"").collect::<Vec<_>>(), [(0, &b""[..])]);
-    }
-
-    #[test]
-    fn what_is_told_to_be_a_protocol() {
+    fn git_protocol_fields_are_restricted() {
         assert!(is_protocol(b"version=2"));
         assert!(is_protocol(b"version=2:key=a.b"));
         assert!(!is_protocol(b"version=2\n"));

@@ -1,6 +1,8 @@
 //! Git repositories: clone, fetch and push by the smart HTTP protocol, and pages for browsers.
 
-pub mod sandbox_repository;
+pub(crate) mod sandbox_repository;
 pub mod browse;
-pub mod http;
+pub(crate) mod http;
 pub mod post_receive;
+pub(crate) mod program;
+pub(crate) mod repository;

@@ -38,7 +38,7 @@ impl PushNotifier {
 
     /// Records the start of a push to a repository. A notice follows at the end of the push, even if the
     /// client has disconnected.
-    pub fn begin(&self, repository: PathBuf) -> ActivePush {
+    pub(crate) fn begin(&self, repository: PathBuf) -> ActivePush {
         ActivePush {
             pushes: self.clone(),
             repository,
@@ -49,8 +49,8 @@ impl PushNotifier {
 }
 
 /// Message to the client for a push during shutdown, since deployments have stopped.
-pub const STOPPING: &str =
-    "not deployed yet: the server is stopping, and will do so when it starts";
+pub(crate) const STOPPING: &str =
+    "not deployed yet: the server is stopping and deploys the branch at the next start";
 
 /// Time limits for a held response.
 #[derive(Clone, Copy)]
@@ -66,7 +66,7 @@ const PATIENCE: HoldTimes = HoldTimes {
 };
 
 /// A push in progress.
-pub struct ActivePush {
+pub(crate) struct ActivePush {
     pushes: PushNotifier,
     repository: PathBuf,
     began: Instant,
@@ -75,7 +75,7 @@ pub struct ActivePush {
 
 impl ActivePush {
     /// Returns the response with its end delayed until the push is deployed.
-    pub fn hold(self, response: Response) -> Response {
+    pub(crate) fn hold(self, response: Response) -> Response {
         let ResponseBody::Stream {
             length,
             reader,
@@ -110,7 +110,9 @@ impl ActivePush {
             self.is_told = true;
             return to.finish();
         }
-        if let Ok(last) = self.last_words(answer, &mut to, can_grow, patience).await
+        if let Ok(last) = self
+            .closing_messages(answer, &mut to, can_grow, patience)
+            .await
             && to.write_all(&last).await.is_ok()
         {
             to.finish();
@@ -118,7 +120,7 @@ impl ActivePush {
     }
 
     /// Waits for the deployments and returns the end of the response.
-    async fn last_words(
+    async fn closing_messages(
         &mut self,
         answer: PushResponse,
         to: &mut PipeWriter,
@@ -127,24 +129,24 @@ impl ActivePush {
     ) -> Result<Vec<u8>, PipeBroken> {
         let mut done = pin!(self.tell());
         let until = Instant::now() + patience.whole;
-        let can_speak = answer.can_insert_message() && can_grow;
+        let can_insert = answer.can_insert_message() && can_grow;
         loop {
             let next = (Instant::now() + patience.keep_alive).min(until);
-            let words = match timeout_at(next.into(), done.as_mut()).await {
-                Ok(Ok(words)) => words,
+            let messages = match timeout_at(next.into(), done.as_mut()).await {
+                Ok(Ok(messages)) => messages,
                 // The server is stopping.
                 Ok(Err(_)) => vec![STOPPING.to_owned()],
                 Err(_) if Instant::now() >= until => {
-                    vec!["it takes longer than this to deploy, and goes on".to_owned()]
+                    vec!["the deployment takes longer than a push waits, and continues".to_owned()]
                 }
-                Err(_) if can_speak => {
+                Err(_) if can_insert => {
                     to.write_all(KEEP_ALIVE).await?;
                     continue;
                 }
                 Err(_) => continue,
             };
-            let words = if can_speak { &words[..] } else { &[] };
-            return Ok(answer.end(words));
+            let messages = if can_insert { &messages[..] } else { &[] };
+            return Ok(answer.end(messages));
         }
     }
 
@@ -202,7 +204,7 @@ async fn beside(work: LocalBoxFuture<()>, other: impl Future<Output = ()>) {
 
 /// Returns the directory with git's own files of a repository, bare or not. The ending `.git` of a name may
 /// be omitted, as elsewhere in git.
-pub fn git_folder(named: &Path) -> Option<PathBuf> {
+pub(crate) fn git_folder(named: &Path) -> Option<PathBuf> {
     let mut longer = named.as_os_str().to_owned();
     longer.push(".git");
     [named.to_owned(), PathBuf::from(longer)]
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn words_come_with_the_end() {
+    fn messages_are_inserted_before_the_end() {
         let (pushes, mut listener) = PushNotifier::new();
         let answer = async {
             let pushed = listener.recv().await.unwrap();
@@ -274,19 +276,19 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_and_until_then_the_client_hears_of_us() {
+    fn a_long_deployment_sends_keep_alive_packets_and_a_message() {
         let (pushes, mut listener) = PushNotifier::new();
         // The limits allow at least one keep-alive packet, even on a slow machine.
         let patience = with(Duration::from_millis(100), Duration::from_secs(2));
         let (all, is_whole) = wait(held(pushes.begin("/a".into()), true, patience));
         let text = String::from_utf8_lossy(&all).into_owned();
         assert!(is_whole && text.contains("0005\x01"), "{text}");
-        assert!(text.contains("\x02it takes longer"), "{text}");
+        assert!(text.contains("\x02the deployment takes longer"), "{text}");
         assert!(listener.try_recv().is_ok());
     }
 
     #[test]
-    fn an_answer_without_anything_in_it_is_of_no_push() {
+    fn an_empty_response_reports_no_push() {
         let (pushes, mut listener) = PushNotifier::new();
         let push = pushes.begin("/a".into());
         wait(async {
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_listens_or_nobody_waits() {
+    fn a_push_without_a_client_or_without_a_listener() {
         let (pushes, mut listener) = PushNotifier::new();
         // The client disconnects; the pushed content may have arrived.
         drop(pushes.begin("/a".into()));

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 /// Returns the directory of the sandbox repositories in the state directory. Pages and deployments share
 /// the directory.
-pub fn home(state: &Path) -> PathBuf {
+pub(crate) fn home(state: &Path) -> PathBuf {
     state.join("git")
 }
 
 /// Returns the sandbox repository for an object format, in the directory `all`.
-pub fn folder(all: &Path, sha256: bool) -> PathBuf {
+pub(crate) fn folder(all: &Path, sha256: bool) -> PathBuf {
     all.join(FORMATS[usize::from(sha256)].0)
 }
 
@@ -37,7 +37,7 @@ const FORMATS: [(&str, &str); 2] = [
 const ATTRIBUTES: &[u8] = b"* -export-subst\n";
 
 /// Removes the sandbox repositories that former versions kept for deployments.
-pub fn remove_former(state: &Path) {
+pub(crate) fn remove_former(state: &Path) {
     let former = state.join("deploy");
     for (name, _) in FORMATS {
         let _ = fs::remove_dir_all(former.join(name)); // mostly there is none
@@ -46,7 +46,7 @@ pub fn remove_former(state: &Path) {
 }
 
 /// Creates missing sandbox repositories. Several threads may call the function at the same time.
-pub fn prepare(all: &Path) -> io::Result<()> {
+pub(crate) fn prepare(all: &Path) -> io::Result<()> {
     FORMATS.iter().try_for_each(|(name, config)| {
         let folder = all.join(name);
         let last = folder.join("info/attributes");

@@ -23,12 +23,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Handler of the scripts of a folder.
-pub struct CgiHandler {
+pub(crate) struct CgiHandler {
     settings: Arc<CgiSettings>,
 }
 
 /// Settings of all scripts of a folder.
-pub struct CgiSettings {
+pub(crate) struct CgiSettings {
     /// Runner of the script processes.
     pub programs: Arc<ProcessRunner>,
     /// Limits of a call.
@@ -100,28 +100,29 @@ async fn run(settings: Arc<CgiSettings>, mut request: Request) -> Result<Respons
         let look = move || settings.found(&path, script).map(drop);
         programs.look(look).await?;
     }
-    let (asked, here) = split_request(request, &settings.bounds).await?;
-    let find: FindProcessFn = Box::new(move |asked| settings.order(asked, script, admitted));
-    programs.run(Arc::new(asked), here, bounds, find).await
+    let (request, local) = split_request(request, &settings.bounds).await?;
+    let find: FindProcessFn =
+        Box::new(move |request| settings.process_spec(request, script, admitted));
+    programs.run(Arc::new(request), local, bounds, find).await
 }
 
 impl CgiSettings {
     /// Returns the process for a request. Blocks on disk access. If guards were checked for the file
     /// `admitted`, the script must still be the file `admitted`.
-    fn order(
+    fn process_spec(
         &self,
-        asked: &ScriptRequest,
+        request: &ScriptRequest,
         script: Option<Script>,
         admitted: Option<PathBuf>,
     ) -> Result<ProcessSpec, HandlerError> {
         let refused = |reject| HandlerError::new("script", reject);
-        let found = self.found(&asked.path, script)?;
+        let found = self.found(&request.path, script)?;
         let real = self.real(&found)?;
         if admitted.is_some_and(|admitted| admitted != real) {
             return Err(refused(Reject::CHANGING));
         }
         let file = self.root.path().join(OsStr::from_bytes(&found.file));
-        let variables = self.variables(asked, &found, &file);
+        let variables = self.variables(request, &found, &file);
         let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
         let c_string = |path: PathBuf| {
             let string = CString::new(path.into_os_string().into_vec());
@@ -178,15 +179,15 @@ impl CgiSettings {
         Some(program)
     }
 
-    fn variables(&self, asked: &ScriptRequest, found: &ScriptMatch, file: &Path) -> Environment {
+    fn variables(&self, request: &ScriptRequest, found: &ScriptMatch, file: &Path) -> Environment {
         let name = [&*self.prefix, b"/", &found.file].concat();
-        let place = ScriptLocation {
+        let location = ScriptLocation {
             name: &name,
             path_info: &found.path_info,
             file: file.as_os_str().as_bytes(),
             root: self.document_root.as_os_str().as_bytes(),
         };
-        let mut variables = asked.with_meta(&place, Environment::of);
+        let mut variables = request.with_meta(&location, Environment::of);
         variables.push("PATH", search_path().as_bytes());
         for (name, value) in &self.variables {
             variables.set(name, value.as_bytes());
@@ -242,7 +243,7 @@ impl CgiSettings {
 
 /// Returns true if `name` ends with `ending`, ignoring case. Case is ignored because the source of `A.PHP`
 /// must not be sent where `.php` is executed.
-pub fn has_ending(name: &[u8], ending: &str) -> bool {
+pub(crate) fn has_ending(name: &[u8], ending: &str) -> bool {
     let start = name.len().checked_sub(ending.len());
     start.is_some_and(|start| name[start..].eq_ignore_ascii_case(ending.as_bytes()))
 }

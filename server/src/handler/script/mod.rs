@@ -1,4 +1,6 @@
 //! Scripts: CGI programs, and FastCGI and SCGI backends.
 
-pub mod cgi;
-pub mod fastcgi;
+pub(crate) mod backend;
+pub(crate) mod cgi;
+mod fastcgi;
+mod scgi;

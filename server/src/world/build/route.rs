@@ -5,16 +5,17 @@ use super::route_key::route_key;
 use crate::cache::{CacheLayer, PageCacheRule};
 use crate::config::{self, OperatorError, Spanned};
 use crate::handler::Handler;
-use crate::handler::call::request::SpoolLimit;
+use crate::handler::call::body::request_body::SpoolLimit;
 use crate::handler::call::script_call::CallLimits;
-use crate::handler::git::browse::handler::BrowseSettings;
-use crate::handler::git::http;
+use crate::handler::git::browse::handler::BrowseHandler;
+use crate::handler::git::browse::settings::BrowseSettings;
 use crate::handler::git::http::GitHttpHandler;
+use crate::handler::git::program::{find_git, find_http_backend};
+use crate::handler::git::repository::GitSettings;
 use crate::handler::route_handler::RouteHandler;
+use crate::handler::script::backend::{BackendHandler, BackendProtocol, BackendSettings};
 use crate::handler::script::cgi;
 use crate::handler::script::cgi::CgiHandler;
-use crate::handler::script::fastcgi;
-use crate::handler::script::fastcgi::{BackendProtocol, FastCgiHandler};
 #[cfg(feature = "test-handlers")]
 use crate::handler::test_handler::TestHandler;
 use crate::hits::HitsHandler;
@@ -145,7 +146,7 @@ impl HostBuilder<'_> {
         &self,
         backend: &config::BackendConfig,
         prefix: &[u8],
-    ) -> Result<FastCgiHandler, OperatorError> {
+    ) -> Result<BackendHandler, OperatorError> {
         let root = match (&backend.script_root, &self.site.root) {
             (Some(root), _) => root.trim_end_matches('/').as_bytes().to_vec(),
             (None, Some(root)) => {
@@ -155,7 +156,7 @@ impl HostBuilder<'_> {
             }
             (None, None) => Vec::new(),
         };
-        Ok(FastCgiHandler::new(fastcgi::FastCgiSettings {
+        Ok(BackendHandler::new(BackendSettings {
             backend: self.entries.backend(backend)?,
             protocol: match backend.is_scgi {
                 true => BackendProtocol::Scgi,
@@ -200,21 +201,26 @@ impl HostBuilder<'_> {
         }))
     }
 
-    fn git(&self, git: &config::GitConfig, prefix: &[u8]) -> Result<GitHttpHandler, OperatorError> {
+    /// Returns the settings of a git route.
+    fn git_settings(
+        &self,
+        git: &config::GitConfig,
+        prefix: &[u8],
+    ) -> Result<Arc<GitSettings>, OperatorError> {
         let folder = &git.folder;
         let point = |what: String, help| self.config.point(folder.span(), what, help);
         let root = SiteRoot::open(folder.get_ref(), self.symlinks(), None).map_err(|error| {
             let what = format!("{}: {error}", folder.get_ref().display());
             point(what, "a folder that the server may enter")
         })?;
-        let program = http::find_http_backend().map_err(|(what, help)| point(what, help))?;
+        let program = find_http_backend().map_err(|(what, help)| point(what, help))?;
         let seconds = self.config.server.limits.git_seconds;
-        Ok(GitHttpHandler::new(http::GitSettings {
+        Ok(Arc::new(GitSettings {
             programs: Arc::clone(&self.supplies.programs),
             // A pack can be as large as its repository, and the transfer takes as long as the client's line
             // needs.
             bounds: CallLimits {
-                whole: Duration::from_secs(seconds.into()),
+                total: Duration::from_secs(seconds.into()),
                 output_bytes: u64::MAX,
                 ..self.bounds()
             },
@@ -242,22 +248,24 @@ impl HostBuilder<'_> {
         route: &config::RouteConfig,
         prefix: &[u8],
     ) -> Result<RouteTarget, OperatorError> {
-        let exchanges = self.git(git, prefix)?;
+        let settings = self.git_settings(git, prefix)?;
+        let exchanges = GitHttpHandler::new(Arc::clone(&settings));
         if !git.pages {
             return Ok(self.live(exchanges, route));
         }
-        let program = http::find_git();
+        let program = find_git();
         let program =
             program.map_err(|(what, help)| self.config.point(git.folder.span(), what, help))?;
         let server = &self.config.server;
-        let pages = exchanges.pages(BrowseSettings {
-            readers: Arc::clone(&self.supplies.readers),
+        let browse = BrowseSettings {
+            limiter: Arc::clone(&self.supplies.readers),
             git: program,
-            bare: crate::handler::git::sandbox_repository::home(server.state.get_ref()),
+            sandbox: crate::handler::git::sandbox_repository::home(server.state.get_ref()),
             is_private: self.is_guarded(prefix),
             heavy_per_minute: server.limits.git_heavy_per_minute,
             pages_per_minute: server.limits.git_pages_per_minute,
-        });
+        };
+        let pages = BrowseHandler::new(settings, browse);
         let pages = RouteHandler::new(Arc::new(pages), &self.headers);
         let cached = self.stage(route, PAGES_RULE).wrap(pages);
         Ok(RouteTarget::Git {
@@ -273,13 +281,13 @@ impl HostBuilder<'_> {
             queue: limits.script_queue,
             silent: Duration::from_secs(limits.script_silent_seconds.into()),
             patience: Duration::ZERO,
-            gathered: Arc::clone(self.supplies.programs.gathered()),
-            room: Some(SpoolLimit {
-                spools: Arc::clone(self.supplies.programs.spools()),
+            body_budget: Arc::clone(self.supplies.programs.body_budget()),
+            spool_limit: Some(SpoolLimit {
+                spool: Arc::clone(self.supplies.programs.spool()),
                 bytes_max: limits.spooled_bytes,
             }),
-            lag: self.lag.clone(),
-            whole: Duration::from_secs(limits.script_seconds.into()),
+            change_tracker: self.lag.clone(),
+            total: Duration::from_secs(limits.script_seconds.into()),
             output_bytes: limits.script_output_bytes,
             held_bytes: 0,
         }

@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Number of buffered bytes of all bodies.
 #[derive(Default, Debug)]
-pub struct BodyBudget(AtomicUsize);
+pub(crate) struct BodyBudget(AtomicUsize);
 
 /// Part of the budget reserved for a body. Dropping the reservation frees the bytes.
 #[derive(Debug)]
-pub struct BodyReservation {
+pub(crate) struct BodyReservation {
     all: Arc<BodyBudget>,
     bytes: usize,
 }
 
 impl BodyBudget {
     /// Makes an empty reservation.
-    pub fn share(self: &Arc<Self>) -> BodyReservation {
+    pub fn reservation(self: &Arc<Self>) -> BodyReservation {
         BodyReservation {
             all: Arc::clone(self),
             bytes: 0,
@@ -26,6 +26,7 @@ impl BodyBudget {
     }
 
     /// Returns the number of reserved bytes.
+    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -56,9 +57,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_for_so_much_and_it_is_given_back() {
+    fn reservations_are_limited_and_freed() {
         let all = Arc::new(BodyBudget::default());
-        let (mut one, mut other) = (all.share(), all.share());
+        let (mut one, mut other) = (all.reservation(), all.reservation());
         assert!(one.grow(BODY_BUDGET_BYTES_MAX - 1));
         assert!(!other.grow(2));
         assert!(other.grow(1));

@@ -1,5 +1,8 @@
-//! Request bodies for scripts: the memory budget, the spool on disk and the minimum rates.
+//! Request bodies for scripts: the first part in memory, the memory budget, the spool on disk and the minimum
+//! rates.
 
-pub mod budget;
+pub(crate) mod budget;
+pub(crate) mod error;
 pub(in crate::handler) mod rate;
-pub mod spool;
+pub(crate) mod request_body;
+pub(crate) mod spool;

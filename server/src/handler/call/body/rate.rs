@@ -1,14 +1,13 @@
 //! Minimum rates of clients. A client that sends its request body or takes its response too slowly loses
-//! the call's place to a waiting call.
+//! the call's slot to a waiting call.
 //!
 //! A call starts once a short body, or the beginning of a long body, has arrived; the rest is streamed. A
-//! client that drips the rest would keep a script waiting while other calls wait for the place. The client
-//! therefore loses the place, but only if a call is waiting. A client that takes a response too slowly
-//! loses the place too, but only to a call of another client.
+//! client that drips the rest would keep a script waiting while other calls wait for the slot. The client
+//! therefore loses the slot, but only if a call is waiting. A client that takes a response too slowly
+//! loses the slot too, but only to a call of another client.
 
-use crate::base::admission;
-use crate::handler::call::request::BodyRest;
-use crate::handler::pipe::{PipeBroken, PipeRead};
+use crate::base::admission::ClientPace;
+use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader};
 use crate::limits::{
     DOWNLOAD_BYTES_PER_SECOND, DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE, DOWNLOAD_GRACE_SECONDS,
     DOWNLOAD_GRACE_SECONDS_OVER_SHARE, DOWNLOAD_RATE_CHECK_MILLISECONDS, UPLOAD_BYTES_PER_SECOND,
@@ -20,57 +19,47 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The rest of a request body, with the measured rate of the client.
-pub struct RatedBody {
-    rest: BodyRest,
-    pace: TokenBucket,
+/// Pipe with the rest of a request body, and the measured rate of the client.
+pub(crate) struct RatedPipe {
+    reader: PipeReader,
+    bucket: TokenBucket,
     waits: WaitClock,
 }
 
-impl RatedBody {
+impl RatedPipe {
     /// Makes the reader for a client that may pause for `patience`, or for the general grace period if
     /// longer.
-    pub fn new(rest: BodyRest, patience: Duration) -> RatedBody {
+    pub fn new(reader: PipeReader, patience: Duration) -> RatedPipe {
         let grace_seconds = patience.as_secs().max(UPLOAD_GRACE_SECONDS);
-        RatedBody {
-            rest,
-            pace: TokenBucket::new(UPLOAD_BYTES_PER_SECOND, grace_seconds),
+        RatedPipe {
+            reader,
+            bucket: TokenBucket::new(UPLOAD_BYTES_PER_SECOND, grace_seconds),
             waits: WaitClock::default(),
         }
     }
 
-    /// Takes bytes of the body, as `PipeReader::poll_take` does.
+    /// Takes bytes of the body, as [`PipeReader::poll_take`] does.
     pub fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
         max: usize,
     ) -> Poll<Result<PipeRead, PipeBroken>> {
-        let reader = match &mut self.rest {
-            BodyRest::Coming(reader) => reader,
-            // A spooled body is read from the disk, so the client's rate doesn't matter.
-            BodyRest::Kept(kept) => return kept.poll_take(cx, out, max),
-        };
-        let taken = reader.poll_take(cx, out, max);
+        let taken = self.reader.poll_take(cx, out, max);
         match &taken {
             Poll::Pending => {
                 for _ in 0..self.waits.poll(cx, SECOND) {
-                    self.pace.wait();
+                    self.bucket.wait();
                 }
             }
             Poll::Ready(taken) => {
                 self.waits.end();
                 if let Ok(PipeRead::Bytes(count)) = taken {
-                    self.pace.bring(*count as u64);
+                    self.bucket.add(*count as u64);
                 }
             }
         }
         taken
-    }
-
-    /// Returns true if the whole body was spooled before the call began.
-    pub fn is_kept(&self) -> bool {
-        matches!(self.rest, BodyRest::Kept(_))
     }
 
     /// Returns true if the call is waiting for the client.
@@ -79,30 +68,33 @@ impl RatedBody {
     }
 
     /// Returns true if the call is waiting for a client below the minimum rate.
-    pub fn is_dripping(&self) -> bool {
-        self.is_awaited() && self.pace.is_drip
+    pub fn is_too_slow(&self) -> bool {
+        self.is_awaited() && self.bucket.is_too_slow
     }
 }
 
 /// Rate at which a client takes a response. Only the time in which the call waits for the client counts.
-pub struct DownloadRate {
+pub(crate) struct DownloadRate {
     /// Minimum rate of any client.
-    pace: TokenBucket,
-    /// Minimum rate of a client over its share of the places.
-    pace_over_share: TokenBucket,
+    bucket: TokenBucket,
+    /// Minimum rate of a client over its share of the slots.
+    bucket_over_share: TokenBucket,
     waits: WaitClock,
 }
 
 impl DownloadRate {
     /// Makes the state for a new response.
     pub fn new() -> DownloadRate {
-        const LOOKS: u64 = 1_000 / DOWNLOAD_RATE_CHECK_MILLISECONDS;
-        let pace = |bytes_per_second, grace_seconds| {
-            TokenBucket::new(bytes_per_second / LOOKS, grace_seconds * LOOKS)
+        const CHECKS_PER_SECOND: u64 = 1_000 / DOWNLOAD_RATE_CHECK_MILLISECONDS;
+        let bucket = |bytes_per_second, grace_seconds| {
+            TokenBucket::new(
+                bytes_per_second / CHECKS_PER_SECOND,
+                grace_seconds * CHECKS_PER_SECOND,
+            )
         };
         DownloadRate {
-            pace: pace(DOWNLOAD_BYTES_PER_SECOND, DOWNLOAD_GRACE_SECONDS),
-            pace_over_share: pace(
+            bucket: bucket(DOWNLOAD_BYTES_PER_SECOND, DOWNLOAD_GRACE_SECONDS),
+            bucket_over_share: bucket(
                 DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE,
                 DOWNLOAD_GRACE_SECONDS_OVER_SHARE,
             ),
@@ -112,27 +104,27 @@ impl DownloadRate {
 
     /// Counts the time of waiting for the client and returns the client's pace. Wakes the task for the next
     /// check.
-    pub fn wait(&mut self, cx: &mut Context<'_>) -> admission::ClientPace {
-        for _ in 0..self.waits.poll(cx, DOWNLOAD_LOOK) {
-            self.pace.wait();
-            self.pace_over_share.wait();
+    pub fn wait(&mut self, cx: &mut Context<'_>) -> ClientPace {
+        for _ in 0..self.waits.poll(cx, CHECK_INTERVAL) {
+            self.bucket.wait();
+            self.bucket_over_share.wait();
         }
         self.pace()
     }
 
-    fn pace(&self) -> admission::ClientPace {
-        match (self.pace.is_drip, self.pace_over_share.is_drip) {
-            (true, _) => admission::ClientPace::Slow,
-            (false, true) => admission::ClientPace::SlowForMany,
-            (false, false) => admission::ClientPace::Fast,
+    fn pace(&self) -> ClientPace {
+        match (self.bucket.is_too_slow, self.bucket_over_share.is_too_slow) {
+            (true, _) => ClientPace::Slow,
+            (false, true) => ClientPace::SlowForMany,
+            (false, false) => ClientPace::Fast,
         }
     }
 
     /// Counts `bytes` taken by the client and returns the client's pace.
-    pub fn take(&mut self, bytes: usize) -> admission::ClientPace {
+    pub fn take(&mut self, bytes: usize) -> ClientPace {
         self.waits.end();
-        self.pace.bring(bytes as u64);
-        self.pace_over_share.bring(bytes as u64);
+        self.bucket.add(bytes as u64);
+        self.bucket_over_share.add(bytes as u64);
         self.pace()
     }
 }
@@ -184,8 +176,8 @@ struct TokenBucket {
     credit: u64,
     credit_max: u64,
     /// Bytes transferred since the end of the last period.
-    brought: u64,
-    is_drip: bool,
+    transferred: u64,
+    is_too_slow: bool,
 }
 
 impl TokenBucket {
@@ -196,32 +188,32 @@ impl TokenBucket {
             cost,
             credit,
             credit_max: credit,
-            brought: 0,
-            is_drip: false,
+            transferred: 0,
+            is_too_slow: false,
         }
     }
 
-    fn bring(&mut self, bytes: u64) {
-        self.brought = self.brought.saturating_add(bytes);
-        self.is_drip &= self.had() < self.cost;
+    fn add(&mut self, bytes: u64) {
+        self.transferred = self.transferred.saturating_add(bytes);
+        self.is_too_slow &= self.tokens() < self.cost;
     }
 
     /// Charges the cost of a period of waiting.
     fn wait(&mut self) {
-        let left = self.had().checked_sub(self.cost);
-        self.is_drip = left.is_none();
+        let left = self.tokens().checked_sub(self.cost);
+        self.is_too_slow = left.is_none();
         self.credit = left.unwrap_or(0);
-        self.brought = 0;
+        self.transferred = 0;
     }
 
-    fn had(&self) -> u64 {
+    fn tokens(&self) -> u64 {
         self.credit
-            .saturating_add(self.brought)
+            .saturating_add(self.transferred)
             .min(self.credit_max)
     }
 }
 
-const DOWNLOAD_LOOK: Duration = Duration::from_millis(DOWNLOAD_RATE_CHECK_MILLISECONDS);
+const CHECK_INTERVAL: Duration = Duration::from_millis(DOWNLOAD_RATE_CHECK_MILLISECONDS);
 const SECOND: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -232,13 +224,13 @@ mod tests {
 
     /// Returns the seconds in which a client is below the minimum rate, given the bytes transferred in each
     /// second.
-    fn drips(grace_seconds: u64, brought: &[u64]) -> Vec<usize> {
-        let mut pace = TokenBucket::new(RATE, grace_seconds);
+    fn slow_seconds(grace_seconds: u64, transferred: &[u64]) -> Vec<usize> {
+        let mut bucket = TokenBucket::new(RATE, grace_seconds);
         let mut all = Vec::new();
-        for (second, bytes) in brought.iter().enumerate() {
-            pace.bring(*bytes);
-            pace.wait();
-            if pace.is_drip {
+        for (second, bytes) in transferred.iter().enumerate() {
+            bucket.add(*bytes);
+            bucket.wait();
+            if bucket.is_too_slow {
                 all.push(second);
             }
         }
@@ -246,30 +238,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_drip() {
-        assert_eq!(drips(3, &[0, 0, 0]), []);
-        assert_eq!(drips(3, &[0, 0, 0, 0, 0]), [3, 4]);
-        assert_eq!(drips(3, &[RATE; 9]), []);
-        assert_eq!(drips(3, &[RATE - 1, RATE - 1, 0, 0, 0]), [3, 4]);
+    fn a_client_below_the_minimum_rate_is_too_slow_after_its_grace() {
+        assert_eq!(slow_seconds(3, &[0, 0, 0]), []);
+        assert_eq!(slow_seconds(3, &[0, 0, 0, 0, 0]), [3, 4]);
+        assert_eq!(slow_seconds(3, &[RATE; 9]), []);
+        assert_eq!(slow_seconds(3, &[RATE - 1, RATE - 1, 0, 0, 0]), [3, 4]);
         // A burst earns no more than the grace.
-        assert_eq!(drips(3, &[1 << 30, 0, 0, 0]), [3]);
+        assert_eq!(slow_seconds(3, &[1 << 30, 0, 0, 0]), [3]);
         // A slow beginning is forgiven.
-        assert_eq!(drips(3, &[0, 0, 0, 0, 0, RATE, RATE]), [3, 4]);
-        assert_eq!(drips(300, &[0; 302]), [300, 301]);
+        assert_eq!(slow_seconds(3, &[0, 0, 0, 0, 0, RATE, RATE]), [3, 4]);
+        assert_eq!(slow_seconds(300, &[0; 302]), [300, 301]);
     }
 
     #[test]
-    fn what_comes_ends_a_drip() {
-        let mut pace = TokenBucket::new(RATE, 0);
-        pace.wait();
-        assert!(pace.is_drip);
-        pace.bring(RATE - 1);
-        assert!(pace.is_drip, "not enough");
-        let mut pace = TokenBucket::new(RATE, 1);
-        pace.wait();
-        pace.wait();
-        assert!(pace.is_drip);
-        pace.bring(RATE);
-        assert!(!pace.is_drip);
+    fn a_sufficient_transfer_ends_the_slowness() {
+        let mut bucket = TokenBucket::new(RATE, 0);
+        bucket.wait();
+        assert!(bucket.is_too_slow);
+        bucket.add(RATE - 1);
+        assert!(bucket.is_too_slow, "not enough");
+        let mut bucket = TokenBucket::new(RATE, 1);
+        bucket.wait();
+        bucket.wait();
+        assert!(bucket.is_too_slow);
+        bucket.add(RATE);
+        assert!(!bucket.is_too_slow);
     }
 }

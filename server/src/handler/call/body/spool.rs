@@ -11,8 +11,8 @@
 use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
 use crate::base::sys;
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
-use crate::handler::call::body::rate::RatedBody;
-use crate::handler::call::request::{BodyError, BodyRest};
+use crate::handler::call::body::error::BodyError;
+use crate::handler::call::body::rate::RatedPipe;
 use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader};
 use crate::limits::{
     BODY_BUFFER_BYTES, SPOOL_PEER_PARTS, SPOOL_QUEUE_MAX, SPOOL_THREADS, SPOOLS_MAX,
@@ -35,7 +35,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// Spool of request bodies, with the limits on their number and bytes.
-pub struct BodySpool {
+pub(crate) struct BodySpool {
     folder: PathBuf,
     pool: ThreadPool,
     ledger: Mutex<SpoolLedger>,
@@ -57,8 +57,8 @@ struct SpoolUsage {
 }
 
 /// A complete request body in a spool file.
-pub struct SpooledBody {
-    place: SpoolSlot,
+pub(crate) struct SpooledBody {
+    slot: SpoolSlot,
     length: u64,
     at: u64,
     reading: Option<PendingRead>,
@@ -85,7 +85,7 @@ impl BodySpool {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten();
         for entry in entries.filter_map(Result::ok) {
             let name = entry.file_name();
-            if name.as_encoded_bytes().starts_with(NAMED.as_bytes()) {
+            if name.as_encoded_bytes().starts_with(NAME_PREFIX.as_bytes()) {
                 // Without the permission, the first body fails too and reports the reason.
                 let _ = std::fs::remove_file(entry.path());
             }
@@ -93,51 +93,52 @@ impl BodySpool {
     }
 
     /// Returns the number of bytes in spool files, of all bodies.
+    #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.ledger().all.bytes
     }
 
     /// Spools a body of the client `peer` to its end. The bytes of `ahead` have arrived already. All bodies
     /// together may have `bytes_max` bytes.
-    pub async fn keep(
+    pub(crate) async fn store(
         self: &Arc<Self>,
         peer: IpAddr,
         body: PipeReader,
         ahead: Vec<u8>,
         bytes_max: u64,
     ) -> Result<SpooledBody, BodyError> {
-        let mut place = SpoolSlot::enter(self, peer).ok_or(BodyError::SpoolFull)?;
-        let spools = Arc::clone(self);
+        let mut slot = SpoolSlot::enter(self, peer).ok_or(BodyError::SpoolFull)?;
+        let spool = Arc::clone(self);
         let open = move |file: &mut Option<File>| {
-            *file = Some(unnamed(&spools.folder)?);
+            *file = Some(open_unnamed(&spool.folder)?);
             Ok(())
         };
-        place.run(open).await?;
-        let mut body = RatedBody::new(BodyRest::Coming(body), Duration::ZERO);
+        slot.run(open).await?;
+        let mut body = RatedPipe::new(body, Duration::ZERO);
         let (mut part, mut length) = (ahead, 0);
-        let mut is_all = false;
+        let mut is_last = false;
         loop {
-            if !place.grow(part.len() as u64, bytes_max) {
+            if !slot.grow(part.len() as u64, bytes_max) {
                 return Err(BodyError::SpoolFull);
             }
             length += part.len() as u64;
             let write = move |file: &mut Option<File>| {
-                there(file)?.write_all(&part)?;
+                opened(file)?.write_all(&part)?;
                 Ok(part)
             };
-            part = place.run(write).await?;
+            part = slot.run(write).await?;
             part.clear();
-            if is_all {
+            if is_last {
                 break;
             }
-            let filled = poll_fn(|cx| fill(&mut body, &mut part, &place, bytes_max, cx));
-            is_all = filled.await?;
-            if is_all && part.is_empty() {
+            let filled = poll_fn(|cx| fill(&mut body, &mut part, &slot, bytes_max, cx));
+            is_last = filled.await?;
+            if is_last && part.is_empty() {
                 break;
             }
         }
         Ok(SpooledBody {
-            place,
+            slot,
             length,
             at: 0,
             reading: None,
@@ -164,9 +165,8 @@ impl BodySpool {
     /// lack of descriptors is temporary and refuses only the body.
     fn failed(&self, why: &io::Error) -> BodyError {
         let folder = self.folder.display();
-        let what = |rule| {
-            format!("its body can't be kept in {folder} until it is whole: {why} (rule R{rule})")
-        };
+        let what =
+            |rule| format!("the request body can't be spooled in {folder}: {why} (rule R{rule})");
         match why.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => {
                 BodyError::NoDescriptor(what(Reject::BODIES_FULL.rule))
@@ -179,9 +179,9 @@ impl BodySpool {
 /// Fills `part` with as many bytes as are written at once. Returns true with the last bytes of the body.
 /// When the spool is full, a client that sends next to nothing is refused to make room.
 fn fill(
-    body: &mut RatedBody,
+    body: &mut RatedPipe,
     part: &mut Vec<u8>,
-    place: &SpoolSlot,
+    slot: &SpoolSlot,
     bytes_max: u64,
     cx: &mut Context<'_>,
 ) -> Poll<Result<bool, BodyError>> {
@@ -189,8 +189,8 @@ fn fill(
         let left = BODY_BUFFER_BYTES - part.len();
         let taken = body.poll_take(cx, part, left);
         if taken.is_pending()
-            && body.is_dripping()
-            && place.held.spools.is_full(place.held.peer, bytes_max)
+            && body.is_too_slow()
+            && slot.held.spool.is_full(slot.held.peer, bytes_max)
         {
             return Poll::Ready(Err(BodyError::TooSlow));
         }
@@ -204,24 +204,24 @@ fn fill(
 }
 
 /// Opens a file without a name in `folder`.
-fn unnamed(folder: &Path) -> io::Result<File> {
+fn open_unnamed(folder: &Path) -> io::Result<File> {
     let own = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::openat(CWD, folder, flags | OFlags::TMPFILE, own) {
         // Some network and stacked file systems lack O_TMPFILE, and older kernels treat the call as an
         // attempt to open a directory for writing.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => named(folder),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => open_named(folder),
         made => Ok(made?.into()),
     }
 }
 
 /// Creates a named file and removes the name at once, for file systems without O_TMPFILE. The name is
 /// random, since another server may use the folder.
-fn named(folder: &Path) -> io::Result<File> {
+fn open_named(folder: &Path) -> io::Result<File> {
     let own = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
     let random = RandomState::new().build_hasher().finish();
-    let name = folder.join(format!("{NAMED}{random:016x}"));
+    let name = folder.join(format!("{NAME_PREFIX}{random:016x}"));
     let made = rustix::fs::openat(CWD, &name, flags, own)?;
     match std::fs::remove_file(&name) {
         // NotFound: another starting server has removed the file in its sweep.
@@ -230,7 +230,7 @@ fn named(folder: &Path) -> io::Result<File> {
     }
 }
 
-const NAMED: &str = ".body.";
+const NAME_PREFIX: &str = ".body.";
 
 impl SpooledBody {
     /// Returns the length of the body in bytes.
@@ -274,7 +274,7 @@ impl SpooledBody {
             }
             other => {
                 let why = other.err().unwrap_or(io::ErrorKind::UnexpectedEof.into());
-                log::error!("a request's body can't be read back from the disk: {why}");
+                log::error!("a spooled request body can't be read from the disk: {why}");
                 Poll::Ready(Err(PipeBroken))
             }
         }
@@ -283,8 +283,8 @@ impl SpooledBody {
     /// Reads bytes from the page cache. Returns None if the bytes have to come from the disk.
     fn read_now(&self, max: usize) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; max];
-        let file = self.place.held.file();
-        let read = sys::pread_nowait(there(&file)?.as_fd(), &mut bytes, self.at)?;
+        let file = self.slot.held.file();
+        let read = sys::pread_nowait(opened(&file)?.as_fd(), &mut bytes, self.at)?;
         Ok(read.map(|read| {
             bytes.truncate(read);
             bytes
@@ -292,10 +292,10 @@ impl SpooledBody {
     }
 
     fn read_later(&self, max: usize) -> PendingRead {
-        let (held, at) = (Arc::clone(&self.place.held), self.at);
-        Box::pin(self.place.held.spools.pool.run(move || {
+        let (held, at) = (Arc::clone(&self.slot.held), self.at);
+        Box::pin(self.slot.held.spool.pool.run(move || {
             let mut bytes = vec![0; max];
-            let read = sys::pread(there(&held.file())?.as_fd(), &mut bytes, at)?;
+            let read = sys::pread(opened(&held.file())?.as_fd(), &mut bytes, at)?;
             bytes.truncate(read);
             Ok(bytes)
         }))
@@ -309,12 +309,12 @@ struct SpoolSlot {
 }
 
 impl SpoolSlot {
-    fn enter(spools: &Arc<BodySpool>, peer: IpAddr) -> Option<SpoolSlot> {
+    fn enter(spool: &Arc<BodySpool>, peer: IpAddr) -> Option<SpoolSlot> {
         let peer = peer.into();
-        let mut ledger = spools.ledger();
+        let mut ledger = spool.ledger();
         let own = ledger.peers.get(&peer).map_or(0, |own| own.count);
         if own >= SPOOLS_MAX / SPOOL_PEER_PARTS as usize {
-            spools.refusals.increment(SharedLimit::SpooledBytes);
+            spool.refusals.increment(SharedLimit::SpooledBytes);
             return None;
         }
         if ledger.all.count >= SPOOLS_MAX {
@@ -323,12 +323,12 @@ impl SpoolSlot {
         ledger.all.count += 1;
         ledger.peers.entry(peer).or_default().count += 1;
         drop(ledger);
-        let spools = Arc::clone(spools);
+        let spool = Arc::clone(spool);
         let held = SpoolFile {
             file: Mutex::default(),
             bytes: AtomicU64::new(0),
             peer,
-            spools,
+            spool,
         };
         Some(SpoolSlot {
             held: Arc::new(held),
@@ -340,15 +340,15 @@ impl SpoolSlot {
         &self,
         job: impl FnOnce(&mut Option<File>) -> io::Result<T> + Send + 'static,
     ) -> Result<T, BodyError> {
-        let (held, spools) = (Arc::clone(&self.held), &self.held.spools);
-        let done = spools.pool.run(move || job(&mut held.file())).await;
+        let (held, spool) = (Arc::clone(&self.held), &self.held.spool);
+        let done = spool.pool.run(move || job(&mut held.file())).await;
         let done = done.map_err(|_| BodyError::SpoolFull)?;
-        done.map_err(|why| spools.failed(&why))
+        done.map_err(|why| spool.failed(&why))
     }
 
     /// Reserves `bytes` more bytes. Returns false if the spool or the client's share has no room.
     fn grow(&mut self, bytes: u64, bytes_max: u64) -> bool {
-        let mut ledger = self.held.spools.ledger();
+        let mut ledger = self.held.spool.ledger();
         let SpoolLedger { all, peers } = &mut *ledger;
         let own = peers.entry(self.held.peer).or_default();
         let fits =
@@ -356,7 +356,7 @@ impl SpoolSlot {
         let fits_share = fits(own, bytes_max / SPOOL_PEER_PARTS);
         if !fits_share {
             self.held
-                .spools
+                .spool
                 .refusals
                 .increment(SharedLimit::SpooledBytes);
         }
@@ -372,10 +372,10 @@ impl SpoolSlot {
 
 impl Drop for SpoolSlot {
     fn drop(&mut self) {
-        let leaving = SpoolRelease(Arc::clone(&self.held));
+        let release = SpoolRelease(Arc::clone(&self.held));
         // The pool's queue has room for one release of each slot. If the pool refuses the job, the file is
         // freed on the current thread.
-        let _ = self.held.spools.pool.spawn(move || drop(leaving));
+        let _ = self.held.spool.pool.spawn(move || drop(release));
     }
 }
 
@@ -385,7 +385,7 @@ struct SpoolFile {
     file: Mutex<Option<File>>,
     bytes: AtomicU64,
     peer: ClientNetwork,
-    spools: Arc<BodySpool>,
+    spool: Arc<BodySpool>,
 }
 
 impl SpoolFile {
@@ -395,7 +395,7 @@ impl SpoolFile {
     }
 }
 
-fn there(file: &Option<File>) -> io::Result<&File> {
+fn opened(file: &Option<File>) -> io::Result<&File> {
     file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
@@ -406,7 +406,7 @@ impl Drop for SpoolRelease {
     fn drop(&mut self) {
         drop(self.0.file().take());
         let bytes = self.0.bytes.load(Ordering::Relaxed);
-        let mut ledger = self.0.spools.ledger();
+        let mut ledger = self.0.spool.ledger();
         ledger.all.count -= 1;
         ledger.all.bytes -= bytes;
         if let Some(own) = ledger.peers.get_mut(&self.0.peer) {
@@ -439,10 +439,10 @@ mod tests {
         reader
     }
 
-    fn spools() -> (tempfile::TempDir, Arc<BodySpool>) {
+    fn spool() -> (tempfile::TempDir, Arc<BodySpool>) {
         let folder = tempfile::tempdir().unwrap();
-        let spools = Arc::new(BodySpool::new(folder.path(), &Arc::default()));
-        (folder, spools)
+        let spool = Arc::new(BodySpool::new(folder.path(), &Arc::default()));
+        (folder, spool)
     }
 
     fn read(mut spooled: SpooledBody) -> Vec<u8> {
@@ -452,42 +452,42 @@ mod tests {
     }
 
     /// Waits until the pool has freed the dropped bodies.
-    fn settled(spools: &BodySpool, count: usize) {
-        while spools.ledger().all.count > count {
+    fn settled(spool: &BodySpool, count: usize) {
+        while spool.ledger().all.count > count {
             std::thread::yield_now();
         }
     }
 
     #[test]
-    fn a_body_comes_back_as_it_was_and_leaves_nothing() {
-        let (folder, spools) = spools();
+    fn a_body_is_read_back_unchanged_and_its_space_is_freed() {
+        let (folder, spool) = spool();
         let bytes: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
         for ahead in [0, 1, 70_000, bytes.len()] {
             let rest = body(&bytes[ahead..]);
-            let kept = spools.keep(ONE, rest, bytes[..ahead].to_vec(), u64::MAX);
-            let spooled = wait(kept).ok().unwrap();
+            let spooled = spool.store(ONE, rest, bytes[..ahead].to_vec(), u64::MAX);
+            let spooled = wait(spooled).ok().unwrap();
             assert_eq!(spooled.length(), bytes.len() as u64);
-            assert_eq!(spools.bytes(), bytes.len() as u64);
+            assert_eq!(spool.bytes(), bytes.len() as u64);
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
             assert!(read(spooled) == bytes);
-            settled(&spools, 0);
-            assert_eq!(spools.bytes(), 0);
-            assert!(spools.ledger().peers.is_empty());
+            settled(&spool, 0);
+            assert_eq!(spool.bytes(), 0);
+            assert!(spool.ledger().peers.is_empty());
         }
     }
 
     #[test]
-    fn what_is_read_by_the_pool_is_the_same() {
-        let (_folder, spools) = spools();
-        let kept = spools.keep(ONE, body(b"lo"), b"hel".to_vec(), 20);
-        let mut spooled = wait(kept).ok().unwrap();
+    fn a_body_is_read_back_by_the_thread_pool() {
+        let (_folder, spool) = spool();
+        let spooled = spool.store(ONE, body(b"lo"), b"hel".to_vec(), 20);
+        let mut spooled = wait(spooled).ok().unwrap();
         spooled.reading = Some(spooled.read_later(4));
         assert_eq!(read(spooled), b"hello");
     }
 
     #[test]
-    fn there_is_room_for_so_much_and_for_so_many() {
-        let (_folder, spools) = spools();
+    fn bytes_and_bodies_are_limited_in_total_and_for_each_client() {
+        let (_folder, spool) = spool();
         let peers = [
             "127.0.0.1",
             "127.0.0.2",
@@ -496,69 +496,66 @@ mod tests {
             "127.0.0.5",
         ];
         let peers = peers.map(|peer| peer.parse().unwrap());
-        let kept = |peer, bytes: &[u8]| wait(spools.keep(peer, body(bytes), Vec::new(), 400));
-        let first = kept(peers[0], &[b'x'; 60]).ok().unwrap();
+        let spooled = |peer, bytes: &[u8]| wait(spool.store(peer, body(bytes), Vec::new(), 400));
+        let first = spooled(peers[0], &[b'x'; 60]).ok().unwrap();
         assert_eq!(
-            kept(peers[0], &[b'x'; 41]).err(),
+            spooled(peers[0], &[b'x'; 41]).err(),
             Some(BodyError::SpoolFull)
         );
-        settled(&spools, 1);
-        assert_eq!(spools.bytes(), 60);
-        let others = peers[1..4].iter().map(|peer| kept(*peer, &[b'x'; 100]));
+        settled(&spool, 1);
+        assert_eq!(spool.bytes(), 60);
+        let others = peers[1..4].iter().map(|peer| spooled(*peer, &[b'x'; 100]));
         let others: Vec<_> = others.map(Result::ok).map(Option::unwrap).collect();
         assert_eq!(
-            kept(peers[4], &[b'x'; 41]).err(),
+            spooled(peers[4], &[b'x'; 41]).err(),
             Some(BodyError::SpoolFull)
         );
         drop((first, others));
-        settled(&spools, 0);
+        settled(&spool, 0);
         let mut all = Vec::new();
         for peer in &peers[..4] {
-            all.extend((0..SPOOLS_MAX / 4).map(|_| kept(*peer, b"").ok().unwrap()));
+            all.extend((0..SPOOLS_MAX / 4).map(|_| spooled(*peer, b"").ok().unwrap()));
             if peers[2] == *peer {
                 let neighbour = "2001:db8::2".parse().unwrap();
-                assert_eq!(kept(neighbour, b"").err(), Some(BodyError::SpoolFull));
+                assert_eq!(spooled(neighbour, b"").err(), Some(BodyError::SpoolFull));
             }
         }
-        assert_eq!(kept(peers[4], b"").err(), Some(BodyError::SpoolFull));
+        assert_eq!(spooled(peers[4], b"").err(), Some(BodyError::SpoolFull));
         drop(all);
-        settled(&spools, 0);
-        assert!(kept(peers[0], &[b'x'; 100]).is_ok());
+        settled(&spool, 0);
+        assert!(spooled(peers[0], &[b'x'; 100]).is_ok());
     }
 
     #[test]
-    fn half_a_body_is_none_and_a_folder_that_is_missing_is_told() {
-        let (folder, spools) = spools();
+    fn a_broken_body_and_a_missing_folder_are_errors() {
+        let (folder, spool) = spool();
         let (writer, reader) = pipe(10);
         drop(writer);
-        let kept = wait(spools.keep(ONE, reader, b"ab".to_vec(), 100));
-        assert_eq!(kept.err(), Some(BodyError::Broken));
-        let spools = Arc::new(BodySpool::new(&folder.path().join("gone"), &Arc::default()));
-        let kept = wait(spools.keep(ONE, body(b"a"), Vec::new(), 100));
-        let Some(BodyError::DiskFailed(why)) = kept.err() else {
-            panic!("no word of the disk");
+        let spooled = wait(spool.store(ONE, reader, b"ab".to_vec(), 100));
+        assert_eq!(spooled.err(), Some(BodyError::Broken));
+        let spool = Arc::new(BodySpool::new(&folder.path().join("gone"), &Arc::default()));
+        let spooled = wait(spool.store(ONE, body(b"a"), Vec::new(), 100));
+        let Some(BodyError::DiskFailed(why)) = spooled.err() else {
+            panic!("expected an error of the disk");
         };
-        assert!(
-            why.contains("gone until it is whole: No such file"),
-            "{why}"
-        );
-        settled(&spools, 0);
-        assert_eq!(spools.bytes(), 0);
+        assert!(why.contains("gone: No such file"), "{why}");
+        settled(&spool, 0);
+        assert_eq!(spool.bytes(), 0);
         let why = io::Error::from_raw_os_error(libc::EMFILE);
-        assert_eq!(spools.failed(&why).reject(), Reject::BODIES_FULL);
+        assert_eq!(spool.failed(&why).reject(), Reject::BODIES_FULL);
     }
 
     #[test]
-    fn who_drips_makes_room_once_there_is_none() {
-        let (_folder, spools) = spools();
+    fn a_slow_client_is_refused_when_the_spool_is_full() {
+        let (_folder, spool) = spool();
         let (_one, slow) = pipe(10);
         let (_two, other) = pipe(10);
         let most = SPOOLS_MAX / SPOOL_PEER_PARTS as usize;
-        let all: Vec<_> = (1..most).map(|_| SpoolSlot::enter(&spools, ONE)).collect();
+        let all: Vec<_> = (1..most).map(|_| SpoolSlot::enter(&spool, ONE)).collect();
         let two = [127, 0, 0, 2].into();
         wait(async {
-            let mut other = Box::pin(spools.keep(two, other, b"ab".to_vec(), 1 << 20));
-            let mut slow = Box::pin(spools.keep(ONE, slow, b"ab".to_vec(), 1 << 20));
+            let mut other = Box::pin(spool.store(two, other, b"ab".to_vec(), 1 << 20));
+            let mut slow = Box::pin(spool.store(ONE, slow, b"ab".to_vec(), 1 << 20));
             let ended = poll_fn(|cx| {
                 assert!(other.as_mut().poll(cx).is_pending());
                 slow.as_mut().poll(cx)
@@ -569,18 +566,18 @@ mod tests {
     }
 
     #[test]
-    fn where_files_have_names_none_is_left() {
+    fn named_files_leave_no_name() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join(".body.0123456789abcdef");
         std::fs::write(&name, "left behind").unwrap();
         std::fs::write(folder.path().join("other"), "").unwrap();
         let names = || std::fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(names(), 2);
-        let spools = BodySpool::new(folder.path(), &Arc::default());
+        let spool = BodySpool::new(folder.path(), &Arc::default());
         assert_eq!(names(), 2);
-        spools.remove_leftovers();
+        spool.remove_leftovers();
         assert_eq!(names(), 1);
-        let files: Vec<File> = (0..3).map(|_| named(folder.path()).unwrap()).collect();
+        let files: Vec<File> = (0..3).map(|_| open_named(folder.path()).unwrap()).collect();
         assert_eq!(names(), 1);
         for mut file in files {
             file.write_all(b"whole").unwrap();

@@ -1,15 +1,15 @@
 //! Validation of pages: ETag and Cache-Control fields, and responses to conditional requests.
 
 use crate::base::digest::{Digest, hex};
-use crate::handler::git::browse::handler::BrowseSettings;
 use crate::handler::git::browse::render::html::STYLE;
+use crate::handler::git::browse::settings::BrowseSettings;
 use crate::handler::{Request, Response, ResponseBody};
 use crate::wire::fields::{Fields, items};
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 
 /// Digest of a page's state, for the ETag.
-pub struct EtagBuilder {
+pub(crate) struct EtagBuilder {
     digest: Digest,
     is_private: bool,
 }
@@ -56,7 +56,7 @@ impl EtagBuilder {
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// ETag of a page, with the conditions for caching the page.
-pub struct PageValidator {
+pub(crate) struct PageValidator {
     tag: String,
     is_private: bool,
     is_immutable: bool,
@@ -71,9 +71,9 @@ impl PageValidator {
         }
     }
 
-    /// Returns true if If-None-Match in the field lines `asked` contains the page's ETag or `*`.
-    pub fn is_known(&self, asked: &[u8]) -> bool {
-        let lines = Fields(asked).all("if-none-match");
+    /// Returns true if If-None-Match in the field lines `request_fields` contains the page's ETag or `*`.
+    pub fn is_known(&self, request_fields: &[u8]) -> bool {
+        let lines = Fields(request_fields).all("if-none-match");
         let mut tags = lines.flat_map(items);
         let is_it = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag) == self.tag.as_bytes();
         tags.any(|tag| tag == b"*" || is_it(tag))
@@ -105,8 +105,8 @@ impl PageValidator {
     }
 
     /// Returns the response, or a 304 response if the client has the present page.
-    pub fn answer(&self, asked: &[u8], response: impl FnOnce() -> Response) -> Response {
-        match self.is_known(asked) {
+    pub fn answer(&self, request_fields: &[u8], response: impl FnOnce() -> Response) -> Response {
+        match self.is_known(request_fields) {
             true => self.not_modified(),
             false => self.on(response()),
         }

@@ -2,7 +2,7 @@
 //! without a panic, and the resulting page contains nothing executable by a browser.
 
 use crate::handler::git::browse::page_location::PageLocation;
-use crate::handler::git::browse::parse as said;
+use crate::handler::git::browse::parse;
 use crate::handler::git::browse::render::diff::DiffOutput;
 use crate::handler::git::browse::render::history::{LogPage, SummaryPage, about, atom, refs};
 use crate::handler::git::browse::render::{diff, readme, tree};
@@ -12,13 +12,13 @@ use crate::limits::GIT_HTML_BYTES_MAX;
 /// Checks all pages with `bytes` as the output of git and as a request address.
 pub fn pages(bytes: &[u8]) {
     let cut = bytes.len() / 2;
-    if let Some(wanted) = PageUrl::read(bytes, Some(&bytes[cut..])) {
-        assert!(wanted.head.is_none_or(|name| !name.starts_with(b"-")));
+    if let Some(url) = PageUrl::read(bytes, Some(&bytes[cut..])) {
+        assert!(url.head.is_none_or(|name| !name.starts_with(b"-")));
     }
     let Some(id) = ObjectId::parse(b"0123456789abcdef0123456789abcdef01234567") else {
         return;
     };
-    let place = PageLocation {
+    let location = PageLocation {
         prefix: bytes[..cut].to_vec(),
         name: bytes.to_vec(),
         head: Some(bytes.to_vec()),
@@ -27,21 +27,21 @@ pub fn pages(bytes: &[u8]) {
         description: bytes.to_vec(),
         is_repository: true,
     };
-    let all_refs = said::refs(bytes);
-    let commits = said::commits(bytes);
-    let entries = said::entries(bytes);
-    said::parse_batch_check(bytes);
-    said::contents(bytes);
-    let text = readme::rendered(&place, &id, "README", bytes);
-    let markdown = readme::rendered(&place, &id, "README.md", bytes);
+    let all_refs = parse::refs(bytes);
+    let commits = parse::commits(bytes);
+    let entries = parse::entries(bytes);
+    parse::parse_batch_check(bytes);
+    parse::contents(bytes);
+    let text = readme::rendered(&location, &id, "README", bytes);
+    let markdown = readme::rendered(&location, &id, "README.md", bytes);
     let log = LogPage {
-        place: &place,
+        location: &location,
         path: bytes,
         offset: 50,
         commits: &commits,
     };
     let summary = SummaryPage {
-        place: &place,
+        location: &location,
         refs: &all_refs,
         commits: &commits,
         readme: Some(markdown),
@@ -54,18 +54,18 @@ pub fn pages(bytes: &[u8]) {
     };
     let mut made = vec![
         summary.page(),
-        about(&place, Some(text)),
-        refs(&place, &all_refs, false),
+        about(&location, Some(text)),
+        refs(&location, &all_refs, false),
         log.page(),
-        atom(&place, bytes, &commits),
-        tree::folder(&place, &bytes[..cut], &entries, true),
-        diff::between(&place, &id, &id, bytes, &difference),
+        atom(&location, bytes, &commits),
+        tree::folder(&location, &bytes[..cut], &entries, true),
+        diff::between(&location, &id, &id, bytes, &difference),
     ];
     for entry in &entries {
-        made.push(tree::file(&place, entry, bytes, false));
+        made.push(tree::file(&location, entry, bytes, false));
     }
-    if let Some(commit) = said::commit(bytes) {
-        made.push(diff::commit(&place, &commit, &difference));
+    if let Some(commit) = parse::commit(bytes) {
+        made.push(diff::commit(&location, &commit, &difference));
     }
     for page in &made {
         is_harmless(page);
@@ -103,12 +103,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_git_says(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fn arbitrary_output_of_git(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             pages(&bytes);
         }
 
         #[test]
-        fn whatever_it_says_of_words(words in proptest::collection::vec(0..WORDS.len(), 0..80)) {
+        fn output_of_git_made_of_known_words(words in proptest::collection::vec(0..WORDS.len(), 0..80)) {
             let bytes: Vec<u8> = words.iter().flat_map(|nth| WORDS[*nth].iter().copied()).collect();
             pages(&bytes);
         }

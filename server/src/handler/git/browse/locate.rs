@@ -4,7 +4,7 @@
 use crate::base::heap_sort::sort_by;
 use crate::handler::HandlerError;
 use crate::handler::git::browse::url::{ObjectId, is_ref_name};
-use crate::handler::git::http::{GitSettings, parts};
+use crate::handler::git::repository::{GitSettings, parts};
 use crate::limits::{
     GIT_CONFIG_BYTES_MAX, GIT_DESCRIPTION_BYTES_MAX, GIT_LIST_DEPTH_MAX, GIT_LIST_NAMES_MAX,
     GIT_LIST_REPOSITORIES_MAX, GIT_REF_BYTES_MAX,
@@ -16,7 +16,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 /// Result of a path lookup.
-pub enum PathLookup {
+pub(crate) enum PathLookup {
     /// A page of a repository.
     Repository(Box<Repository>),
     /// A list of the repositories below a folder.
@@ -32,7 +32,7 @@ pub enum PathLookup {
 }
 
 /// A repository.
-pub struct Repository {
+pub(crate) struct Repository {
     /// Directory with git's own files.
     pub folder: PathBuf,
     /// Requested name, relative to the route.
@@ -53,7 +53,7 @@ pub struct Repository {
 
 /// Content of a repository's HEAD.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RepositoryHead {
+pub(crate) enum RepositoryHead {
     /// HEAD names a branch; the branch may not exist.
     Branch(Vec<u8>),
     /// HEAD holds a commit.
@@ -63,7 +63,7 @@ pub enum RepositoryHead {
 }
 
 /// Repositories of a folder.
-pub struct RepositoryList {
+pub(crate) struct RepositoryList {
     /// Name of the folder, relative to the route.
     pub name: Vec<u8>,
     /// Repositories sorted by name.
@@ -78,7 +78,7 @@ pub struct RepositoryList {
 
 /// A repository of a list.
 #[derive(Clone)]
-pub struct RepositoryEntry {
+pub(crate) struct RepositoryEntry {
     /// Name relative to the route.
     pub name: Vec<u8>,
     /// Names relative to the route under which guards may protect the repository.
@@ -133,25 +133,10 @@ impl GitSettings {
         Ok(PathLookup::SlashOf(path.to_vec()))
     }
 
-    /// Returns git's own directory of the repository with the given name.
-    pub(in crate::handler::git) fn repository_at(
-        &self,
-        name: &[u8],
-    ) -> Result<Option<Vec<u8>>, Reject> {
-        if let Some(folder) = self.git_folder(name)? {
-            return Ok(Some(folder));
-        }
-        // A folder of repositories takes precedence over a repository with the same name plus `.git`.
-        match self.is(FileType::Directory, name)? {
-            true => Ok(None),
-            false => self.git_folder(&[name, b".git"].concat()),
-        }
-    }
-
     /// Reads at most `bytes_max` bytes from the beginning of a file.
     fn beginning(&self, path: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
-        let seen = self.root.open_handle(path).ok()?;
-        let meta = FileMeta::of_file(&fstat(&seen).ok()?)?;
+        let handle = self.root.open_handle(path).ok()?;
+        let meta = FileMeta::of_file(&fstat(&handle).ok()?)?;
         let file = self.root.open_file(path, &meta).ok()?;
         let mut bytes = Vec::new();
         file.take(bytes_max as u64).read_to_end(&mut bytes).ok()?;
@@ -159,17 +144,17 @@ impl GitSettings {
     }
 
     fn head(&self, folder: &[u8]) -> RepositoryHead {
-        let said = self.beginning(&[folder, b"/HEAD"].concat(), GIT_REF_BYTES_MAX + 64);
-        let said = said.unwrap_or_default();
-        let said = said.trim_ascii();
-        match said.strip_prefix(b"ref:").map(<[u8]>::trim_ascii) {
+        let content = self.beginning(&[folder, b"/HEAD"].concat(), GIT_REF_BYTES_MAX + 64);
+        let content = content.unwrap_or_default();
+        let content = content.trim_ascii();
+        match content.strip_prefix(b"ref:").map(<[u8]>::trim_ascii) {
             Some(name) => match name.strip_prefix(b"refs/heads/") {
                 // A repository with another ref storage format has `refs/heads/.invalid` in HEAD.
                 Some(b".invalid") | None => RepositoryHead::Unknown,
                 Some(branch) if is_ref_name(branch) => RepositoryHead::Branch(branch.to_vec()),
                 Some(_) => RepositoryHead::Unknown,
             },
-            None => match ObjectId::parse(said) {
+            None => match ObjectId::parse(content) {
                 Some(id) => RepositoryHead::Detached(id),
                 None => RepositoryHead::Unknown,
             },
@@ -180,12 +165,12 @@ impl GitSettings {
     /// most repositories the result is false and spares a query to git.
     fn may_hide(&self, folder: &[u8]) -> bool {
         let path = [folder, b"/config"].concat();
-        let Some(said) = self.beginning(&path, GIT_CONFIG_BYTES_MAX) else {
+        let Some(content) = self.beginning(&path, GIT_CONFIG_BYTES_MAX) else {
             return true;
         };
-        let said = said.to_ascii_lowercase();
-        let has = |word: &[u8]| said.windows(word.len()).any(|part| part == word);
-        said.len() == GIT_CONFIG_BYTES_MAX || WORDS_THAT_HIDE.iter().any(|word| has(word))
+        let content = content.to_ascii_lowercase();
+        let has = |word: &[u8]| content.windows(word.len()).any(|part| part == word);
+        content.len() == GIT_CONFIG_BYTES_MAX || WORDS_THAT_HIDE.iter().any(|word| has(word))
     }
 
     /// Returns true if the repository refuses fetches. Used for lists, since asking git about each
@@ -193,16 +178,16 @@ impl GitSettings {
     /// their settings.
     fn refuses_fetches(&self, folder: &[u8]) -> bool {
         let path = [folder, b"/config"].concat();
-        let said = self.beginning(&path, GIT_CONFIG_BYTES_MAX);
-        said.is_none_or(|said| refuses_fetches(&said))
+        let content = self.beginning(&path, GIT_CONFIG_BYTES_MAX);
+        content.is_none_or(|content| refuses_fetches(&content))
     }
 
     /// Returns the first line of the description; empty for git's default text.
     fn description(&self, folder: &[u8]) -> Vec<u8> {
         let path = [folder, b"/description"].concat();
-        let said = self.beginning(&path, GIT_DESCRIPTION_BYTES_MAX);
-        let said = said.unwrap_or_default();
-        let line = said.split(|byte| *byte == b'\n').next();
+        let content = self.beginning(&path, GIT_DESCRIPTION_BYTES_MAX);
+        let content = content.unwrap_or_default();
+        let line = content.split(|byte| *byte == b'\n').next();
         let line = line.unwrap_or_default().trim_ascii();
         match line.starts_with(b"Unnamed repository") {
             true => Vec::new(),
@@ -215,11 +200,11 @@ impl GitSettings {
     fn changed(&self, folder: &[u8]) -> u64 {
         let mut newest = 0;
         let mut look = |path: &[u8]| {
-            let seen = self
+            let handle = self
                 .root
                 .open_handle(path)
-                .and_then(|seen| Ok(fstat(&seen)?));
-            if let Ok(status) = seen {
+                .and_then(|handle| Ok(fstat(&handle)?));
+            if let Ok(status) = handle {
                 newest = newest.max(u64::try_from(status.st_mtime).unwrap_or(0));
             }
         };
@@ -410,7 +395,7 @@ mod tests {
     use super::refuses_fetches;
 
     #[test]
-    fn configurations_that_refuse_fetches() {
+    fn configurations_that_refuse_fetches_are_found() {
         for (config, refuses) in [
             ("[http]\n\tuploadpack = false\n", true),
             ("[HTTP] uploadPack=\"no\" # x", true),

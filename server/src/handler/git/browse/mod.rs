@@ -2,10 +2,10 @@
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod invariants;
-pub mod render;
+pub(crate) mod render;
 pub(in crate::handler::git) mod locate;
 pub(in crate::handler::git) mod rev_parse;
-pub mod handler;
+pub(crate) mod handler;
 pub(in crate::handler::git) mod page_location;
 pub mod limiter;
 pub(in crate::handler::git) mod run;
@@ -13,3 +13,4 @@ pub(in crate::handler::git) mod parse;
 pub(in crate::handler::git) mod response;
 pub(in crate::handler::git) mod etag;
 pub(in crate::handler::git) mod url;
+pub(crate) mod settings;

@@ -1,13 +1,13 @@
 //! Location of a page: the repository with the viewed branch or commit. The location builds the addresses
 //! of other pages, so links lead to pages of the same branch or commit.
 
-use crate::handler::git::browse::render::html::{Html, style_name};
+use crate::handler::git::browse::render::html::style_name;
 use crate::handler::git::browse::url::ObjectId;
 use crate::wire::request_target::encode_path;
 
 /// Location of a page.
 #[derive(Clone, Debug)]
-pub struct PageLocation {
+pub(crate) struct PageLocation {
     /// Path of the route, without a final slash.
     pub prefix: Vec<u8>,
     /// Requested repository below the route, without surrounding slashes; for a list, the folder, or empty.
@@ -22,21 +22,6 @@ pub struct PageLocation {
     pub description: Vec<u8>,
     /// True for a page of a repository, false for a list of repositories.
     pub is_repository: bool,
-}
-
-/// Sections of a repository, shown as tabs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tab {
-    /// The first page.
-    Summary,
-    /// Files.
-    Tree,
-    /// Commits.
-    Log,
-    /// Branches and tags.
-    Refs,
-    /// A single commit.
-    Commit,
 }
 
 impl PageLocation {
@@ -144,74 +129,6 @@ impl PageLocation {
         let last = last.unwrap_or_default();
         last.strip_suffix(b".git").unwrap_or(last)
     }
-
-    pub(in crate::handler::git) fn push_path(&self, page: &mut Html) {
-        page.markup("<nav class=path>");
-        match self.name.is_empty() {
-            true => page.text("Repositories"),
-            false => page.link(&self.url_of(b""), "Repositories"),
-        };
-        let mut end = 0;
-        for part in self.name.split(|byte| *byte == b'/') {
-            end += part.len();
-            let so_far = &self.name[..end];
-            let shown = match end == self.name.len() && self.is_repository {
-                true => self.short_name(),
-                false => part,
-            };
-            if !part.is_empty() {
-                page.markup("<i>/</i>").link(&self.url_of(so_far), shown);
-            }
-            end += 1;
-        }
-        page.markup("</nav>");
-        if !self.description.is_empty() {
-            page.markup("<p class=about>")
-                .text(&self.description)
-                .markup("</p>");
-        }
-    }
-
-    pub(in crate::handler::git) fn push_tabs(&self, now: Tab, page: &mut Html) {
-        page.markup("<nav class=tabs>");
-        for (tab, name, url) in [
-            (Tab::Summary, "Summary", self.url_of_branch("", b"", &[])),
-            (Tab::Tree, "Files", self.url("tree", b"", &[])),
-            (Tab::Log, "Log", self.url("log", b"", &[])),
-            (
-                Tab::Refs,
-                "Branches and tags",
-                self.url_of_branch("refs", b"", &[]),
-            ),
-        ] {
-            page.markup("<a href=\"").text(url).markup("\"");
-            if tab == now {
-                page.markup(" aria-current=page");
-            }
-            page.markup(">").text(name).markup("</a>");
-        }
-        let id = self.id.as_ref().map(ObjectId::short);
-        if self.head.is_some() || id.is_some() {
-            page.markup("<span class=at>at <b>")
-                .text(self.head.as_deref().unwrap_or_default());
-            if let Some(id) = id {
-                let gap = if self.head.is_some() { " " } else { "" };
-                page.text(gap)
-                    .markup("<span class=id>")
-                    .text(id)
-                    .markup("</span>");
-            }
-            page.markup("</b></span>");
-        }
-        page.markup("</nav>");
-    }
-}
-
-/// Appends the day of a date such as `2026-11-21 06:53:15 +0100`, with the full date as a tooltip.
-pub fn push_day(date: &[u8], page: &mut Html) {
-    let day = date.get(..10).unwrap_or(date);
-    page.markup("<time title=\"").text(date).markup("\">");
-    page.text(day).markup("</time>");
 }
 
 #[cfg(test)]
@@ -219,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn addresses_are_encoded() {
         const ID: &str = "0123456789abcdef0123456789abcdef01234567";
         let place = PageLocation {
             prefix: b"/git".to_vec(),

@@ -5,17 +5,18 @@ use crate::handler::git::browse::url::ObjectId;
 use crate::limits::GIT_LINES_MAX;
 
 /// Format of [`refs`], for `for-each-ref`.
-pub const REF_FORMAT: &str = "--format=%(refname)%00%(objectname)%00%(objecttype)%00\
+pub(crate) const REF_FORMAT: &str = "--format=%(refname)%00%(objectname)%00%(objecttype)%00\
     %(*objectname)%00%(*objecttype)%00%(HEAD)%00%(creatordate:iso)%00%(subject)%00";
 /// Format of [`commits`], for `log`.
-pub const COMMIT_FORMAT: &str = "--format=tformat:%H%x00%P%x00%an%x00%ae%x00%ai%x00%aI%x00%s%x00";
+pub(crate) const COMMIT_FORMAT: &str =
+    "--format=tformat:%H%x00%P%x00%an%x00%ae%x00%ai%x00%aI%x00%s%x00";
 /// Format of [`commit`].
-pub const WHOLE_COMMIT_FORMAT: &str =
+pub(crate) const WHOLE_COMMIT_FORMAT: &str =
     "--format=tformat:%H%x00%P%x00%an%x00%ae%x00%ai%x00%cn%x00%ce%x00%ci%x00%B%x00";
 
 /// A branch or tag.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ref<'s> {
+pub(crate) struct Ref<'s> {
     /// Full name, for example `refs/heads/main`.
     pub name: &'s [u8],
     /// Object named by the ref.
@@ -46,8 +47,8 @@ impl<'s> Ref<'s> {
 }
 
 /// Parses the output of `for-each-ref` with [`REF_FORMAT`].
-pub fn refs(said: &[u8]) -> Vec<Ref<'_>> {
-    let mut parts = NulFields(said);
+pub(crate) fn refs(output: &[u8]) -> Vec<Ref<'_>> {
+    let mut parts = NulFields(output);
     let mut all = Vec::new();
     while let Some([name, id, kind, inner, inner_kind, head, date, subject]) = parts.take() {
         let Some(id) = ObjectId::parse(id) else {
@@ -73,12 +74,12 @@ pub fn refs(said: &[u8]) -> Vec<Ref<'_>> {
 
 /// Rules for the refs that a repository hides from fetches (`transfer.hideRefs`, `uploadpack.hideRefs`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HiddenRefs(Vec<Vec<u8>>);
+pub(crate) struct HiddenRefs(Vec<Vec<u8>>);
 
 impl HiddenRefs {
     /// Parses the rules from the output of `config --list --null`.
-    pub fn read(said: &[u8]) -> HiddenRefs {
-        let rules = said.split(|byte| *byte == 0).filter_map(|setting| {
+    pub fn read(output: &[u8]) -> HiddenRefs {
+        let rules = output.split(|byte| *byte == 0).filter_map(|setting| {
             let end = setting.iter().position(|byte| *byte == b'\n')?;
             let is_it = [&b"transfer.hiderefs"[..], b"uploadpack.hiderefs"];
             let rule = setting[end + 1..].strip_suffix(b"/");
@@ -107,8 +108,8 @@ impl HiddenRefs {
 
 /// Returns true if a repository refuses fetches (`http.uploadpack`), according to the output of `config
 /// --list --null`.
-pub fn refuses_fetches(said: &[u8]) -> bool {
-    let settings = said.split(|byte| *byte == 0);
+pub(crate) fn refuses_fetches(output: &[u8]) -> bool {
+    let settings = output.split(|byte| *byte == 0);
     let mut last = settings.rev().filter_map(|setting| {
         let rest = setting.strip_prefix(b"http.uploadpack")?;
         match rest.split_first() {
@@ -126,7 +127,7 @@ pub fn refuses_fetches(said: &[u8]) -> bool {
 
 /// A commit of a list.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Commit<'s> {
+pub(crate) struct Commit<'s> {
     /// Object name of the commit.
     pub id: ObjectId,
     /// Parent commits.
@@ -144,8 +145,8 @@ pub struct Commit<'s> {
 }
 
 /// Parses the output of `log` with [`COMMIT_FORMAT`].
-pub fn commits(said: &[u8]) -> Vec<Commit<'_>> {
-    let mut parts = NulFields(said);
+pub(crate) fn commits(output: &[u8]) -> Vec<Commit<'_>> {
+    let mut parts = NulFields(output);
     let mut all = Vec::new();
     while let Some([id, parents, author, email, date, strict_date, subject]) = parts.take() {
         let Some(id) = ObjectId::parse(id) else {
@@ -166,7 +167,7 @@ pub fn commits(said: &[u8]) -> Vec<Commit<'_>> {
 
 /// A commit with the full message and the patch.
 #[derive(Debug, PartialEq, Eq)]
-pub struct CommitDetails<'s> {
+pub(crate) struct CommitDetails<'s> {
     /// Object name of the commit.
     pub id: ObjectId,
     /// Parent commits.
@@ -182,8 +183,8 @@ pub struct CommitDetails<'s> {
 }
 
 /// Parses the output of `log -p` for one commit, with [`WHOLE_COMMIT_FORMAT`].
-pub fn commit(said: &[u8]) -> Option<CommitDetails<'_>> {
-    let mut parts = NulFields(said);
+pub(crate) fn commit(output: &[u8]) -> Option<CommitDetails<'_>> {
+    let mut parts = NulFields(output);
     let [
         id,
         parents,
@@ -230,7 +231,7 @@ impl<'s> NulFields<'s> {
 
 /// Type of a tree entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryKind {
+pub(crate) enum EntryKind {
     /// A directory.
     Tree,
     /// A regular file.
@@ -246,7 +247,7 @@ pub enum EntryKind {
 
 /// An entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TreeEntry<'s> {
+pub(crate) struct TreeEntry<'s> {
     /// Type of the entry.
     pub kind: EntryKind,
     /// Object of the entry.
@@ -258,9 +259,9 @@ pub struct TreeEntry<'s> {
 }
 
 /// Parses the output of `ls-tree -l -z`.
-pub fn entries(said: &[u8]) -> Vec<TreeEntry<'_>> {
-    let whole = said.iter().rposition(|byte| *byte == 0).unwrap_or(0);
-    said[..whole]
+pub(crate) fn entries(output: &[u8]) -> Vec<TreeEntry<'_>> {
+    let whole = output.iter().rposition(|byte| *byte == 0).unwrap_or(0);
+    output[..whole]
         .split(|byte| *byte == 0)
         .filter_map(entry)
         .collect()
@@ -294,8 +295,8 @@ fn number(text: &[u8]) -> Option<u64> {
 
 /// Parses the output of `cat-file --batch-check`: for each queried name the commit, or None if the name
 /// leads to no commit.
-pub fn parse_batch_check(said: &[u8]) -> Vec<Option<ObjectId>> {
-    let lines = said.split(|byte| *byte == b'\n');
+pub(crate) fn parse_batch_check(output: &[u8]) -> Vec<Option<ObjectId>> {
+    let lines = output.split(|byte| *byte == b'\n');
     let lines = lines.filter(|line| !line.is_empty());
     let commit = |line: &[u8]| {
         let mut words = line.split(|byte| *byte == b' ');
@@ -307,9 +308,9 @@ pub fn parse_batch_check(said: &[u8]) -> Vec<Option<ObjectId>> {
 
 /// Parses the output of `cat-file --batch`. Returns the content of each file, possibly cut short, with the
 /// index of the queried name. Objects other than files are left out.
-pub fn contents(said: &[u8]) -> Vec<(usize, &[u8])> {
+pub(crate) fn contents(output: &[u8]) -> Vec<(usize, &[u8])> {
     let mut all = Vec::new();
-    let mut rest = said;
+    let mut rest = output;
     let mut nth = 0;
     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
         let (line, after) = (&rest[..end], &rest[end + 1..]);
@@ -334,7 +335,7 @@ pub fn contents(said: &[u8]) -> Vec<(usize, &[u8])> {
 
 /// Changes of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct FileDiff<'s> {
+pub(crate) struct FileDiff<'s> {
     /// Former name; None for a new file.
     pub before: Option<Vec<u8>>,
     /// New name; None for a deleted file.
@@ -349,7 +350,7 @@ pub struct FileDiff<'s> {
 
 /// A changed part of a file.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Hunk<'s> {
+pub(crate) struct Hunk<'s> {
     /// Head line, for example `@@ -1,2 +1,3 @@ fn main()`.
     pub head: &'s [u8],
     /// Lines of the hunk; each starts with `+`, `-`, a space or a backslash.
@@ -372,9 +373,9 @@ impl FileDiff<'_> {
 }
 
 /// Parses a patch; the flag is true if all lines were read.
-pub fn diff(said: &[u8]) -> (Vec<FileDiff<'_>>, bool) {
+pub(crate) fn diff(output: &[u8]) -> (Vec<FileDiff<'_>>, bool) {
     let mut reading = PatchParser::default();
-    let mut lines = said.split(|byte| *byte == b'\n');
+    let mut lines = output.split(|byte| *byte == b'\n');
     let mut taken = 0;
     for line in lines.by_ref() {
         taken += 1;
@@ -389,13 +390,13 @@ pub fn diff(said: &[u8]) -> (Vec<FileDiff<'_>>, bool) {
 }
 
 /// Returns true if a patch has more lines than [`diff`] reads.
-pub fn is_too_long(patch: &[u8]) -> bool {
+pub(crate) fn is_too_long(patch: &[u8]) -> bool {
     patch.iter().filter(|byte| **byte == b'\n').count() >= GIT_LINES_MAX
 }
 
 /// The number of changed lines of one file.
 #[derive(Debug, PartialEq, Eq)]
-pub struct NumstatEntry<'s> {
+pub(crate) struct NumstatEntry<'s> {
     /// The former name of a file that was renamed or copied.
     pub before: Option<&'s [u8]>,
     /// The name of the file; for a deleted file, its last name.
@@ -405,8 +406,8 @@ pub struct NumstatEntry<'s> {
 }
 
 /// Parses the output of `diff-tree --numstat -z`. An entry that was cut off is left out.
-pub fn parse_numstat(said: &[u8]) -> Vec<NumstatEntry<'_>> {
-    let mut parts = NulFields(said);
+pub(crate) fn parse_numstat(output: &[u8]) -> Vec<NumstatEntry<'_>> {
+    let mut parts = NulFields(output);
     let mut all = Vec::new();
     while let Some([entry]) = parts.take() {
         // An entry is `1<TAB>2<TAB>name`. The name of a renamed file is empty there, and the former and
@@ -630,9 +631,9 @@ mod tests {
     const TWO: &str = "2222222222222222222222222222222222222222";
 
     #[test]
-    fn refs_and_what_they_lead_to() {
+    fn refs_with_their_objects_are_parsed() {
         let line = |name: &str, rest: &str| format!("{name}\0{ONE}\0{rest}\0words, \u{e9}\0\n");
-        let said = [
+        let output = [
             line(
                 "refs/heads/a/b",
                 "commit\0\0\0*\x002026-11-21 06:53:15 +0100",
@@ -642,7 +643,7 @@ mod tests {
             line("refs/tags/tree", "tree\0\0\0 \0"),
         ]
         .concat();
-        let all = refs(said.as_bytes());
+        let all = refs(output.as_bytes());
         assert_eq!(all.len(), 4);
         assert_eq!(all[0].branch(), Some(&b"a/b"[..]));
         assert!(all[0].is_head && !all[1].is_head);
@@ -655,16 +656,16 @@ mod tests {
         assert_eq!(may, [true, true, true, false]);
         assert_eq!(all[3].tag(), Some(&b"tree"[..]));
         assert_eq!(all[3].subject, "words, \u{e9}".as_bytes());
-        for cut in 0..said.len() {
-            refs(&said.as_bytes()[..cut]);
+        for cut in 0..output.len() {
+            refs(&output.as_bytes()[..cut]);
         }
     }
 
     #[test]
-    fn refs_that_are_hidden() {
-        let said = b"core.bare\ntrue\0transfer.hiderefs\nrefs/heads/x\0uploadpack.hiderefs\n!refs/heads/x/y\0\
+    fn hidden_refs_are_recognised() {
+        let output = b"core.bare\ntrue\0transfer.hiderefs\nrefs/heads/x\0uploadpack.hiderefs\n!refs/heads/x/y\0\
             transfer.hiderefs\n^refs/tags/\0receive.hiderefs\nrefs/heads/z\0core.flag\0";
-        let hidden = HiddenRefs::read(said);
+        let hidden = HiddenRefs::read(output);
         for (name, is) in [
             ("refs/heads/x", true),
             ("refs/heads/x/z", true),
@@ -680,31 +681,31 @@ mod tests {
     }
 
     #[test]
-    fn commits_and_one_with_its_patch() {
-        let said =
+    fn commits_and_a_commit_with_a_patch_are_parsed() {
+        let output =
             format!("{ONE}\0{TWO} {ONE}\0A B\0a@b\0date\0strict\0subject\0\n{TWO}\0\0\0\0\0\0\0\n");
-        let all = commits(said.as_bytes());
+        let all = commits(output.as_bytes());
         assert_eq!(all.len(), 2);
         assert_eq!(all[0].parents.len(), 2);
         assert_eq!(all[0].subject, b"subject");
         assert_eq!(all[1].parents, []);
-        let said = format!(
+        let output = format!(
             "{ONE}\0{TWO}\0A\0a@b\0d\0C\0c@d\0e\0first\n\nmore\n\0\n\ndiff --git a/x b/x\n"
         );
-        let whole = commit(said.as_bytes()).expect("a commit");
+        let whole = commit(output.as_bytes()).expect("a commit");
         assert_eq!(whole.message, b"first\n\nmore\n");
         assert_eq!(whole.patch, b"diff --git a/x b/x\n");
-        assert_eq!(commit(&said.as_bytes()[..50]), None);
+        assert_eq!(commit(&output.as_bytes()[..50]), None);
     }
 
     #[test]
-    fn entries_of_a_tree() {
-        let said = format!(
+    fn entries_of_a_tree_are_parsed() {
+        let output = format!(
             "040000 tree {ONE}       -\tdir\0100644 blob {TWO}       2\tdir/a\tb\nc\0\
              100755 blob {TWO} 123456789\tdir/run\0120000 blob {TWO}       7\tdir/link\0\
              160000 commit {ONE}       -\tdir/sub\0100644 blob {TWO}      12\tcut"
         );
-        let all = entries(said.as_bytes());
+        let all = entries(output.as_bytes());
         let kinds: Vec<_> = all.iter().map(|it| it.kind).collect();
         assert_eq!(
             kinds,
@@ -726,13 +727,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cat_file_says() {
-        let said = format!("{ONE} commit 200\nabcd missing\n{TWO} tree 5\n");
+    fn output_of_cat_file_is_parsed() {
+        let output = format!("{ONE} commit 200\nabcd missing\n{TWO} tree 5\n");
         let one = ObjectId::parse(ONE.as_bytes());
-        assert_eq!(parse_batch_check(said.as_bytes()), [one, None, None]);
-        let said =
+        assert_eq!(parse_batch_check(output.as_bytes()), [one, None, None]);
+        let output =
             format!("x y missing\n{ONE} blob 5\na\nb\nc\n{ONE} tree 3\nabc\n{TWO} blob 9\ncut");
-        let all = contents(said.as_bytes());
+        let all = contents(output.as_bytes());
         assert_eq!(all, [(1, &b"a\nb\nc"[..]), (3, b"cut")]);
         assert_eq!(contents(b"a b missing\nb missing\n"), []);
         let huge = format!("{ONE} blob 18446744073709551615\nabc");
@@ -740,9 +741,9 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_lines() {
-        let said = b"3\t0\ta\tb\nc\0-\t-\tpicture\x001\t20\t\x00old\x00new\x00400\t5\tlast\0";
-        let all = parse_numstat(said);
+    fn line_counts_are_parsed() {
+        let output = b"3\t0\ta\tb\nc\0-\t-\tpicture\x001\t20\t\x00old\x00new\x00400\t5\tlast\0";
+        let all = parse_numstat(output);
         let entry = |before, name, lines| NumstatEntry {
             before,
             name,
@@ -757,24 +758,24 @@ mod tests {
                 entry(None, b"last", (400, 5)),
             ]
         );
-        for cut in 0..said.len() {
-            let whole = said[..cut].split(|byte| *byte == 0).count() - 1;
+        for cut in 0..output.len() {
+            let whole = output[..cut].split(|byte| *byte == 0).count() - 1;
             // A renamed file's entry consists of three fields.
             let expected = whole.min(2) + usize::from(whole > 4);
-            assert_eq!(parse_numstat(&said[..cut]).len(), expected, "{cut}");
+            assert_eq!(parse_numstat(&output[..cut]).len(), expected, "{cut}");
         }
     }
 
     #[test]
-    fn patches() {
-        let said = b"diff --git a/x y b/x y\nindex 1..2 100644\n--- a/x y\t\n+++ b/x y\t\n\
+    fn patches_are_parsed() {
+        let output = b"diff --git a/x y b/x y\nindex 1..2 100644\n--- a/x y\t\n+++ b/x y\t\n\
             @@ -1,2 +1,2 @@ fn\n--- gone\n same\n+++ come\n\\ No newline at end of file\n\
             diff --git a/old b/new\nsimilarity index 90%\nrename from old\nrename to new\n\
             diff --git \"a/\\303\\251\\n\\\"\" \"b/\\303\\251\\n\\\"\"\nnew file mode 100644\nindex 0..1\n\
             Binary files /dev/null and \"b/\\303\\251\\n\\\"\" differ\n\
             diff --git a/mode b/mode\nold mode 100644\nnew mode 100755\n\
             diff --git a/gone b/gone\ndeleted file mode 100644\n--- a/gone\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n";
-        let (all, is_whole) = diff(said);
+        let (all, is_whole) = diff(output);
         assert!(is_whole);
         let names: Vec<_> = all
             .iter()
@@ -796,8 +797,8 @@ mod tests {
         assert!(all[2].is_binary);
         assert_eq!(all[3].modes, Some([&b"100644"[..], b"100755"]));
         assert_eq!(all[4].counts(), (0, 1));
-        for cut in 0..said.len() {
-            diff(&said[..cut]);
+        for cut in 0..output.len() {
+            diff(&output[..cut]);
         }
         let long = b"diff --git a/x b/x\n".repeat(GIT_LINES_MAX - 1);
         assert!(!is_too_long(&long) && diff(&long).1);

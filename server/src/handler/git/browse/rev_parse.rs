@@ -4,11 +4,9 @@ use crate::handler::HandlerError;
 use crate::handler::call::script_call::CollectedOutput;
 use crate::handler::git::browse::locate::RepositoryHead;
 use crate::handler::git::browse::page_location::PageLocation;
-use crate::handler::git::browse::parse as said;
-use crate::handler::git::browse::parse::{HiddenRefs, Ref};
-use crate::handler::git::browse::render::page::PageBuilder;
+use crate::handler::git::browse::parse::{self, HiddenRefs, Ref};
 use crate::handler::git::browse::response::refused;
-use crate::handler::git::browse::run::{GitCommand, GitSource};
+use crate::handler::git::browse::run::{GitCommand, GitRunner, GitSource};
 use crate::handler::git::browse::url::{ObjectId, PageKind, PageUrl, is_ref_name};
 use crate::limits::{GIT_PAGE_BYTES_MAX, GIT_REFS_MAX};
 use crate::wire::reject::Reject;
@@ -23,42 +21,50 @@ pub(in crate::handler::git) struct ResolvedRevisions {
 
 /// Refs as listed by git.
 pub(in crate::handler::git) struct RefList {
-    pub(in crate::handler::git) said: CollectedOutput,
+    pub(in crate::handler::git) output: CollectedOutput,
     hidden: HiddenRefs,
 }
 
 impl RefList {
     /// Returns the visible refs.
     pub(in crate::handler::git) fn all(&self) -> Vec<Ref<'_>> {
-        let mut all = said::refs(&self.said.bytes);
+        let mut all = parse::refs(&self.output.bytes);
         all.retain(|it| !self.hidden.is(it.name));
         all
     }
 
     /// Returns true if the repository has more refs than the `count` requested.
     pub(in crate::handler::git) fn is_cut(&self, count: usize) -> bool {
-        self.said.is_cut || said::refs(&self.said.bytes).len() >= count
+        self.output.is_cut || parse::refs(&self.output.bytes).len() >= count
     }
 }
 
-impl PageBuilder {
+/// Resolver of the revisions in a page address.
+pub(in crate::handler::git) struct RevisionResolver<'p> {
+    pub(in crate::handler::git) git: &'p GitRunner,
+    pub(in crate::handler::git) url: &'p PageUrl,
+    /// Refs hidden by the repository's configuration.
+    pub(in crate::handler::git) hidden: &'p HiddenRefs,
+}
+
+impl RevisionResolver<'_> {
     /// Resolves the address of the page to commits.
-    pub(in crate::handler::git) async fn meant(&self) -> Result<ResolvedRevisions, HandlerError> {
-        let wanted = &self.wanted;
-        let other = match &wanted.other {
+    pub(in crate::handler::git) async fn resolve(&self) -> Result<ResolvedRevisions, HandlerError> {
+        let url = &self.url;
+        let other = match &url.other {
             Some(id) => Some(self.commit(id).await?),
             None => None,
         };
-        let commit = match (&wanted.id, &wanted.head) {
+        let commit = match (&url.id, &url.head) {
             (Some(id), _) => Some(self.commit(id).await?),
-            (None, Some(name)) => Some(self.of_name(name).await?),
-            (None, None) => self.of_head().await?,
+            (None, Some(name)) => Some(self.resolve_name(name).await?),
+            (None, None) => self.resolve_head().await?,
         };
         // Without any commit, only the overview pages exist.
-        let is_there = commit.is_some()
-            || matches!(&wanted.aspect, PageKind::Log(path) | PageKind::Tree(path) if path.is_empty())
-            || matches!(wanted.aspect, PageKind::About | PageKind::Atom);
-        is_there
+        let exists = commit.is_some()
+            || matches!(&url.aspect, PageKind::Log(path) | PageKind::Tree(path) if path.is_empty())
+            || matches!(url.aspect, PageKind::About | PageKind::Atom);
+        exists
             .then_some(ResolvedRevisions { commit, other })
             .ok_or(refused(Reject::NOT_FOUND))
     }
@@ -70,17 +76,17 @@ impl PageBuilder {
     ) -> Result<ObjectId, HandlerError> {
         let check = GitCommand::new(&["cat-file", "--batch-check"]);
         let from = GitSource::objects_of(id);
-        let question = format!("{}^{{commit}}\n", id.digits()).into_bytes();
-        let said = self
-            .reading
-            .collect(from, check, question, GIT_PAGE_BYTES_MAX)
+        let input = format!("{}^{{commit}}\n", id.digits()).into_bytes();
+        let output = self
+            .git
+            .collect(from, check, input, GIT_PAGE_BYTES_MAX)
             .await?;
-        let found = said::parse_batch_check(&said.bytes).pop().flatten();
+        let found = parse::parse_batch_check(&output.bytes).pop().flatten();
         found.ok_or(refused(Reject::NOT_FOUND))
     }
 
     /// Returns the commit of a branch or tag.
-    pub(in crate::handler::git) async fn of_name(
+    pub(in crate::handler::git) async fn resolve_name(
         &self,
         name: &[u8],
     ) -> Result<ObjectId, HandlerError> {
@@ -88,23 +94,23 @@ impl PageBuilder {
         let tag = [b"refs/tags/", name].concat();
         let versioned = [b"refs/tags/v", name].concat();
         let mut names = vec![&*branch, &*tag];
-        if matches!(self.wanted.aspect, PageKind::Snapshot(_)) {
+        if matches!(self.url.aspect, PageKind::Snapshot(_)) {
             names.push(&versioned);
         }
         // The query has no count limit: git may list any number of refs below the name, such as `main/a`,
         // first.
-        let said = self.refs(&names, None).await?;
-        let all = said.all();
+        let output = self.list_refs(&names, None).await?;
+        let all = output.all();
         let found = names
             .iter()
             .find_map(|name| all.iter().find(|it| it.name == *name));
         match found {
-            Some(found) => self.of_ref(found).await,
+            Some(found) => self.commit_of_ref(found).await,
             None => Err(refused(Reject::NOT_FOUND)),
         }
     }
 
-    async fn of_ref(&self, found: &Ref<'_>) -> Result<ObjectId, HandlerError> {
+    async fn commit_of_ref(&self, found: &Ref<'_>) -> Result<ObjectId, HandlerError> {
         match &found.commit {
             Some(commit) => Ok(commit.clone()),
             None if found.may_be_commit => self.commit(&found.id).await,
@@ -113,26 +119,28 @@ impl PageBuilder {
     }
 
     /// Returns the default commit of the repository.
-    async fn of_head(&self) -> Result<Option<ObjectId>, HandlerError> {
-        if let RepositoryHead::Detached(id) = &self.reading.repository.head {
+    async fn resolve_head(&self) -> Result<Option<ObjectId>, HandlerError> {
+        if let RepositoryHead::Detached(id) = &self.git.repository.head {
             return self.commit(id).await.map(Some);
         }
-        if let RepositoryHead::Branch(branch) = &self.reading.repository.head {
+        if let RepositoryHead::Branch(branch) = &self.git.repository.head {
             let name = [b"refs/heads/", branch.as_slice()].concat();
-            let said = self.refs(&[&name], None).await?;
-            let all = said.all();
+            let output = self.list_refs(&[&name], None).await?;
+            let all = output.all();
             if let Some(found) = all.iter().find(|it| it.name == name) {
-                return self.of_ref(found).await.map(Some);
+                return self.commit_of_ref(found).await.map(Some);
             }
         }
         // HEAD names a missing branch; another branch is used instead.
-        let said = self.refs(&[b"refs/heads/"], Some(GIT_REFS_MAX)).await?;
-        let all = said.all();
+        let output = self
+            .list_refs(&[b"refs/heads/"], Some(GIT_REFS_MAX))
+            .await?;
+        let all = output.all();
         let named = |name: &[u8]| all.iter().find(|it| it.branch() == Some(name));
-        let usual = || named(b"main").or_else(|| named(b"master"));
+        let common = || named(b"main").or_else(|| named(b"master"));
         let head = all.iter().find(|it| it.is_head);
-        match head.or_else(usual).or(all.first()) {
-            Some(found) => self.of_ref(found).await.map(Some),
+        match head.or_else(common).or(all.first()) {
+            Some(found) => self.commit_of_ref(found).await.map(Some),
             None => Ok(None),
         }
     }
@@ -142,68 +150,71 @@ impl PageBuilder {
         &self,
         all: &[Ref<'_>],
     ) -> Result<Option<ObjectId>, HandlerError> {
-        if let RepositoryHead::Detached(id) = &self.reading.repository.head {
+        if let RepositoryHead::Detached(id) = &self.git.repository.head {
             return self.commit(id).await.map(Some);
         }
         match all.iter().find(|it| it.is_head) {
-            Some(found) => self.of_ref(found).await.map(Some),
-            None => self.of_head().await,
+            Some(found) => self.commit_of_ref(found).await.map(Some),
+            None => self.resolve_head().await,
         }
-    }
-
-    /// Returns the rules for hidden refs from the repository's configuration. Fails with status 404 if the
-    /// configuration hides the whole repository.
-    pub(in crate::handler::git) async fn hidden(&self) -> Result<HiddenRefs, HandlerError> {
-        if !self.reading.repository.may_hide {
-            return Ok(HiddenRefs::default());
-        }
-        let command = GitCommand::new(&["config", "--list", "--null"]);
-        let reading = &self.reading;
-        let said = reading.collect(GitSource::Refs, command, Vec::new(), GIT_PAGE_BYTES_MAX);
-        let said = said.await?;
-        // A configuration cut at the limit may hide further refs.
-        if said.is_cut || said::refuses_fetches(&said.bytes) {
-            let why = "http.uploadpack is false in its configuration, or that is too long";
-            return Err(HandlerError::because("git page", Reject::NOT_FOUND, why));
-        }
-        Ok(HiddenRefs::read(&said.bytes))
     }
 
     /// Lists the branches and tags that match a pattern; with `count`, only the newest `count` refs. Hidden
     /// refs are left out later, by `RefList::all`.
-    pub(in crate::handler::git) async fn refs(
+    pub(in crate::handler::git) async fn list_refs(
         &self,
         patterns: &[&[u8]],
         count: Option<usize>,
     ) -> Result<RefList, HandlerError> {
         let mut command =
-            GitCommand::new(&["for-each-ref", "--sort=-creatordate", said::REF_FORMAT]);
+            GitCommand::new(&["for-each-ref", "--sort=-creatordate", parse::REF_FORMAT]);
         if let Some(count) = count {
             command = command.with(format!("--count={count}").as_bytes());
         }
         for pattern in patterns {
             command = command.with(pattern);
         }
-        let reading = &self.reading;
-        let said = reading.collect(GitSource::Refs, command, Vec::new(), GIT_PAGE_BYTES_MAX);
+        let output = self
+            .git
+            .collect(GitSource::Refs, command, Vec::new(), GIT_PAGE_BYTES_MAX);
         Ok(RefList {
-            said: said.await?,
+            output: output.await?,
             hidden: self.hidden.clone(),
         })
     }
+}
+
+/// Returns the rules for hidden refs from the repository's configuration. Fails with status 404 if the
+/// configuration hides the whole repository.
+pub(in crate::handler::git) async fn hidden_refs(
+    git: &GitRunner,
+) -> Result<HiddenRefs, HandlerError> {
+    if !git.repository.may_hide {
+        return Ok(HiddenRefs::default());
+    }
+    let command = GitCommand::new(&["config", "--list", "--null"]);
+    let output = git.collect(GitSource::Refs, command, Vec::new(), GIT_PAGE_BYTES_MAX);
+    let output = output.await?;
+    // A configuration cut at the limit may hide further refs.
+    if output.is_cut || parse::refuses_fetches(&output.bytes) {
+        let why =
+            "the configuration of the repository sets http.uploadpack to false or is too long";
+        return Err(HandlerError::because("git page", Reject::NOT_FOUND, why));
+    }
+    Ok(HiddenRefs::read(&output.bytes))
 }
 
 impl PageUrl {
     /// Sets the branch, tag or commit of a snapshot from the file name: `hammer-v1.0.tar.gz` means `v1.0`.
     pub(in crate::handler::git) fn name_snapshot(
         &mut self,
-        place: &PageLocation,
+        location: &PageLocation,
     ) -> Result<(), HandlerError> {
         let PageKind::Snapshot(name) = &self.aspect else {
             return Ok(());
         };
         let rest = name.strip_suffix(ARCHIVE_ENDING);
-        let rest = rest.and_then(|it| it.strip_prefix(place.short_name())?.strip_prefix(b"-"));
+        let rest = rest.and_then(|it| it.strip_prefix(location.short_name())?.strip_prefix(b"-"));
         let rest = rest.ok_or(refused(Reject::NOT_FOUND))?;
         self.head = None;
         self.other = None;

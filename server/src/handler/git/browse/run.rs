@@ -4,12 +4,13 @@
 //! requested repository, by a command that runs no program.
 
 use crate::handler::HandlerError;
+use crate::handler::call::body::request_body::RequestBody;
 use crate::handler::call::process::{ProcessSpec, ProcessTransport, search_path};
-use crate::handler::call::request::{RequestBody, ScriptRequest};
+use crate::handler::call::request::ScriptRequest;
 use crate::handler::call::script_call::{CallLimits, CollectedOutput, ScriptCall};
 use crate::handler::git::browse::locate::Repository;
 use crate::handler::git::browse::url::ObjectId;
-use crate::handler::git::http::GitSettings;
+use crate::handler::git::repository::GitSettings;
 use crate::handler::git::sandbox_repository;
 use crate::limits;
 use crate::wire::cgi::Environment;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Arguments of git, each terminated by NUL.
-pub struct GitCommand(Vec<u8>);
+pub(crate) struct GitCommand(Vec<u8>);
 
 impl GitCommand {
     /// Creates a git command with the arguments.
@@ -44,7 +45,7 @@ impl GitCommand {
 
 /// Part of the repository that git reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GitSource {
+pub(crate) enum GitSource {
     /// The repository with its refs.
     Refs,
     /// The objects, with names of the given hash.
@@ -65,7 +66,7 @@ impl GitSource {
 
 /// Use of git's output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OutputUse {
+pub(crate) enum OutputUse {
     /// A page or a part of a page, of at most the given number of bytes.
     Page(usize),
     /// A file sent to the client.
@@ -75,15 +76,15 @@ pub enum OutputUse {
 }
 
 /// Runner of git for one request.
-pub struct GitRunner {
+pub(crate) struct GitRunner {
     /// Settings of the route.
     pub settings: Arc<GitSettings>,
     /// The client's request.
-    pub asked: Arc<ScriptRequest>,
+    pub request: Arc<ScriptRequest>,
     /// The repository to read.
     pub repository: Repository,
     /// Directory of the server's own repositories without objects.
-    pub bare: PathBuf,
+    pub sandbox: PathBuf,
     /// The git program.
     pub git: PathBuf,
 }
@@ -97,9 +98,9 @@ impl GitRunner {
         input: Vec<u8>,
         bytes_max: usize,
     ) -> Result<CollectedOutput, HandlerError> {
-        let exchange = self.start(from, command, input, OutputUse::Page(bytes_max));
-        let exchange = exchange.await?;
-        exchange.collect(bytes_max).await
+        let call = self.start(from, command, input, OutputUse::Page(bytes_max));
+        let call = call.await?;
+        call.collect(bytes_max).await
     }
 
     /// Starts git and returns the call in progress.
@@ -108,35 +109,35 @@ impl GitRunner {
         from: GitSource,
         command: GitCommand,
         input: Vec<u8>,
-        what_for: OutputUse,
+        output_use: OutputUse,
     ) -> Result<ScriptCall<ProcessTransport>, HandlerError> {
-        let (whole, held_bytes) = match what_for {
+        let (total, held_bytes) = match output_use {
             OutputUse::Page(bytes) => (Duration::from_secs(limits::GIT_PAGE_SECONDS), bytes),
             // The time limit allows for a slow client.
-            OutputUse::File => (self.settings.bounds.whole, limits::GIT_STREAM_BUFFER_BYTES),
+            OutputUse::File => (self.settings.bounds.total, limits::GIT_STREAM_BUFFER_BYTES),
             OutputUse::Snapshot => (
                 Duration::from_secs(limits::GIT_SNAPSHOT_SECONDS),
                 limits::GIT_STREAM_BUFFER_BYTES,
             ),
         };
         let bounds = CallLimits {
-            whole,
+            total,
             held_bytes,
             ..self.settings.bounds.clone()
         };
         let body = (!input.is_empty()).then_some(RequestBody {
-            ahead: input,
-            share: None,
+            first_part: input,
+            reservation: None,
             rest: None,
         });
-        let order = self.order(from, command)?;
+        let process = self.process(from, command)?;
         let programs = &self.settings.programs;
         programs
-            .start(&self.asked, body, bounds, Box::new(move |_| Ok(order)))
+            .start(&self.request, body, bounds, Box::new(move |_| Ok(process)))
             .await
     }
 
-    fn order(&self, from: GitSource, command: GitCommand) -> Result<ProcessSpec, HandlerError> {
+    fn process(&self, from: GitSource, command: GitCommand) -> Result<ProcessSpec, HandlerError> {
         let c_string = |path: &Path| {
             let string = CString::new(path.as_os_str().as_bytes());
             string.map_err(|_| HandlerError::new("git page", Reject::NOT_FOUND))
@@ -159,8 +160,8 @@ impl GitRunner {
         match from {
             GitSource::Refs => all.push("GIT_DIR", folder.as_os_str().as_bytes()),
             GitSource::Objects { sha256 } => {
-                let bare = sandbox_repository::folder(&self.bare, sha256);
-                all.push("GIT_DIR", bare.as_os_str().as_bytes());
+                let sandbox = sandbox_repository::folder(&self.sandbox, sha256);
+                all.push("GIT_DIR", sandbox.as_os_str().as_bytes());
                 let objects = folder.join("objects");
                 all.push("GIT_OBJECT_DIRECTORY", objects.as_os_str().as_bytes());
                 if let Some(shallow) = &self.repository.shallow {
@@ -224,9 +225,12 @@ const CONFIG: [(&str, &str); 12] = [
 ];
 
 /// Creates the server's own repositories if missing.
-pub fn prepare(bare: &Path) -> Result<(), HandlerError> {
-    sandbox_repository::prepare(bare).map_err(|error| {
-        let why = format!("{}: {error}: the server has to write there", bare.display());
+pub(crate) fn prepare(sandbox: &Path) -> Result<(), HandlerError> {
+    sandbox_repository::prepare(sandbox).map_err(|error| {
+        let why = format!(
+            "{}: {error}: the server needs write access to the folder",
+            sandbox.display()
+        );
         HandlerError::because("git page", Reject::HANDLER_FAILED, why)
     })
 }

@@ -5,7 +5,7 @@ use crate::limits::{GIT_LOG_OFFSET_MAX, GIT_PATH_BYTES_MAX, GIT_REF_BYTES_MAX};
 
 /// Address of a page of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PageUrl {
+pub(crate) struct PageUrl {
     /// Kind of the page.
     pub aspect: PageKind,
     /// Branch or tag (`h=`).
@@ -20,7 +20,7 @@ pub struct PageUrl {
 
 /// Kind of a page, with the path within the repository if the kind has a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PageKind {
+pub(crate) enum PageKind {
     /// Branches, tags, the newest commits and the README.
     Summary,
     /// The README alone.
@@ -46,7 +46,7 @@ pub enum PageKind {
 /// Full object name. Abbreviated names are not accepted, since abbreviations would help to find unpublished
 /// objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ObjectId(Box<str>);
+pub(crate) struct ObjectId(Box<str>);
 
 impl ObjectId {
     /// Parses the hexadecimal digits of an object name.
@@ -176,7 +176,7 @@ fn ref_name(name: Vec<u8>) -> Option<Vec<u8>> {
 }
 
 /// Returns true if `name` is a valid name of a branch or tag.
-pub fn is_ref_name(name: &[u8]) -> bool {
+pub(crate) fn is_ref_name(name: &[u8]) -> bool {
     ref_name(name.to_vec()).is_some()
 }
 
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_pages_as_cgit() {
+    fn addresses_of_cgit_are_parsed() {
         for (rest, expected) in [
             ("/", Some(PageKind::Summary)),
             ("/summary/", Some(PageKind::Summary)),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn queries() {
+    fn queries_are_parsed() {
         let page = read("/log/", &format!("h=a%2Fb&id={FULL}&ofs=50&x=y&z")).expect("a page");
         assert_eq!(page.head.as_deref(), Some(&b"a/b"[..]));
         assert_eq!(
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_changes() {
+    fn pages_of_full_object_names_are_immutable() {
         let is = |rest: &str, query: String| read(rest, &query).expect("a page").is_immutable();
         assert!(is("/commit/", format!("id={FULL}")));
         assert!(is("/tree/a", format!("h=main&id={FULL}")));

@@ -1,7 +1,7 @@
 //! Media types of raw files. Files come from untrusted sources, so a browser must not run any content.
 
 /// Returns the media type of a file by its path and the beginning of its content.
-pub fn content_type(path: &[u8], beginning: &[u8]) -> &'static str {
+pub(crate) fn content_type(path: &[u8], beginning: &[u8]) -> &'static str {
     match image(path) {
         Some(image) => image,
         None if is_binary(beginning) => "application/octet-stream",
@@ -10,7 +10,7 @@ pub fn content_type(path: &[u8], beginning: &[u8]) -> &'static str {
 }
 
 /// Returns the media type of an image without scripts, by the file name extension.
-pub fn image(path: &[u8]) -> Option<&'static str> {
+pub(crate) fn image(path: &[u8]) -> Option<&'static str> {
     let dot = path.iter().rposition(|byte| *byte == b'.')?;
     let ending = path[dot + 1..].to_ascii_lowercase();
     let all = IMAGES.iter();
@@ -30,7 +30,7 @@ const IMAGES: [(&str, &str); 8] = [
 ];
 
 /// Returns true if the content has a NUL near the beginning, the criterion of git for binary files.
-pub fn is_binary(content: &[u8]) -> bool {
+pub(crate) fn is_binary(content: &[u8]) -> bool {
     content[..content.len().min(LOOKED_AT_BYTES)].contains(&0)
 }
 
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_browser_would_run() {
+    fn no_type_lets_a_browser_run_a_file() {
         for name in [
             "a.html",
             "a.htm",

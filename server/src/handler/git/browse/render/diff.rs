@@ -1,9 +1,10 @@
 //! Pages of changes: a commit, and the difference of two commits.
 
-use crate::handler::git::browse::page_location::{PageLocation, Tab};
+use crate::handler::git::browse::page_location::PageLocation;
 use crate::handler::git::browse::parse::{
     CommitDetails, FileDiff, NumstatEntry, diff, parse_numstat,
 };
+use crate::handler::git::browse::render::frame::Tab;
 use crate::handler::git::browse::render::history::framed;
 use crate::handler::git::browse::render::html::Html;
 use crate::handler::git::browse::url::ObjectId;
@@ -11,7 +12,7 @@ use crate::limits::GIT_HTML_BYTES_MAX;
 
 /// The difference of two commits, as git printed it.
 #[derive(Default)]
-pub struct DiffOutput<'d> {
+pub(crate) struct DiffOutput<'d> {
     /// The patch, or its beginning if `is_cut` is set.
     pub patch: &'d [u8],
     /// True if the patch is longer than `patch`.
@@ -23,8 +24,8 @@ pub struct DiffOutput<'d> {
 }
 
 /// Renders a commit with its changes.
-pub fn commit(
-    place: &PageLocation,
+pub(crate) fn commit(
+    location: &PageLocation,
     commit: &CommitDetails<'_>,
     difference: &DiffOutput<'_>,
 ) -> String {
@@ -38,18 +39,18 @@ pub fn commit(
             .text(rest.trim_ascii())
             .markup("</pre>\n");
     }
-    push_facts(place, commit, &mut page);
+    push_facts(location, commit, &mut page);
     push_patch(
-        place,
+        location,
         &commit.id,
         commit.parents.first(),
         difference,
         &mut page,
     );
-    framed(place, Tab::Commit, subject, true, &page)
+    framed(location, Tab::Commit, subject, true, &page)
 }
 
-fn push_facts(place: &PageLocation, commit: &CommitDetails<'_>, page: &mut Html) {
+fn push_facts(location: &PageLocation, commit: &CommitDetails<'_>, page: &mut Html) {
     let id = commit.id.digits();
     page.markup("<dl class=facts>");
     let mut who = |role: &str, [name, address, date]: [&[u8]; 3]| {
@@ -70,38 +71,38 @@ fn push_facts(place: &PageLocation, commit: &CommitDetails<'_>, page: &mut Html)
         .text(id)
         .markup("</dd>");
     for parent in &commit.parents {
-        let url = place.url("commit", b"", &[("id", parent.digits())]);
+        let url = location.url("commit", b"", &[("id", parent.digits())]);
         page.markup("<dt>Parent</dt><dd><span class=id>")
             .heavy_link(&url, parent.digits());
         page.markup("</span>");
         // The diff against a single parent is part of the page.
         if commit.parents.len() > 1 {
             let between = [("id", id), ("id2", parent.digits())];
-            let url = place.plain_url("diff", b"", &between);
+            let url = location.plain_url("diff", b"", &between);
             page.markup(" <span class=soft>· ")
                 .heavy_link(&url, "diff")
                 .markup("</span>");
         }
         page.markup("</dd>");
     }
-    let archive = [place.short_name(), b"-", id.as_bytes(), b".tar.gz"].concat();
+    let archive = [location.short_name(), b"-", id.as_bytes(), b".tar.gz"].concat();
     page.markup("<dt>Files</dt><dd>")
-        .link(&place.url("tree", b"", &[("id", id)]), "all files");
+        .link(&location.url("tree", b"", &[("id", id)]), "all files");
     page.markup(" · ")
-        .heavy_link(&place.plain_url("snapshot", &archive, &[]), "tar.gz");
+        .heavy_link(&location.plain_url("snapshot", &archive, &[]), "tar.gz");
     page.markup("</dd></dl>\n");
 }
 
 /// Renders the difference between two commits.
-pub fn between(
-    place: &PageLocation,
+pub(crate) fn between(
+    location: &PageLocation,
     from: &ObjectId,
     to: &ObjectId,
     path: &[u8],
     difference: &DiffOutput<'_>,
 ) -> String {
     let mut page = Html::default();
-    let url = |id: &ObjectId| place.plain_url("commit", b"", &[("id", id.digits())]);
+    let url = |id: &ObjectId| location.plain_url("commit", b"", &[("id", id.digits())]);
     page.markup("<h1>Difference</h1>\n<dl class=facts><dt>From</dt><dd class=id>");
     page.heavy_link(&url(from), from.digits())
         .markup("</dd><dt>To</dt><dd class=id>");
@@ -112,12 +113,12 @@ pub fn between(
             .markup("</code></dd>");
     }
     page.markup("</dl>\n");
-    push_patch(place, to, Some(from), difference, &mut page);
-    framed(place, Tab::Commit, b"difference", true, &page)
+    push_patch(location, to, Some(from), difference, &mut page);
+    framed(location, Tab::Commit, b"difference", true, &page)
 }
 
 fn push_patch(
-    place: &PageLocation,
+    location: &PageLocation,
     after: &ObjectId,
     before: Option<&ObjectId>,
     difference: &DiffOutput<'_>,
@@ -152,7 +153,7 @@ fn push_patch(
             .markup("><h3><code>");
         match name.contains(&b'\\') {
             true => sections.text(name),
-            false => sections.link(&place.url("tree", name, &[("id", id.digits())]), name),
+            false => sections.link(&location.url("tree", name, &[("id", id.digits())]), name),
         };
         sections.markup("</code>");
         push_stat(all.rows[nth].lines, &mut sections);
@@ -230,13 +231,13 @@ fn push_list(files: &DiffStat<'_>, is_cut: bool, page: &mut Html) {
     let (plus, minus) = rows.iter().fold((0, 0), sum);
     let least = if files.is_least { "At least " } else { "" };
     let word = if rows.len() == 1 { "file" } else { "files" };
-    let said = format!(
+    let output = format!(
         "<h2>{least}{} {word} changed <span class=stat><b>+{plus}</b> <i>−{minus}</i></span></h2>\n",
         rows.len()
     );
-    page.markup(&said);
+    page.markup(&output);
     if is_cut {
-        page.markup("<p class=note>More changed than a page can show. The diff below is cut; git diff shows all of it.</p>\n");
+        page.markup("<p class=note>More changed than a page can show. The diff below is cut; git diff shows the rest.</p>\n");
     }
     page.markup("<ul class=rows>\n");
     for (nth, row) in rows.iter().enumerate() {
@@ -260,8 +261,8 @@ fn push_list(files: &DiffStat<'_>, is_cut: bool, page: &mut Html) {
 
 fn push_stat((plus, minus): (u64, u64), page: &mut Html) {
     if (plus, minus) != (0, 0) {
-        let said = format!("<span class=stat><b>+{plus}</b> <i>−{minus}</i></span>");
-        page.markup(&said);
+        let output = format!("<span class=stat><b>+{plus}</b> <i>−{minus}</i></span>");
+        page.markup(&output);
     }
 }
 
@@ -278,7 +279,7 @@ fn what_happened(file: &FileDiff<'_>) -> Vec<u8> {
 /// Appends the hunks of a file. Returns false if the page became too long.
 fn push_hunks(file: &FileDiff<'_>, page: &mut Html) -> bool {
     if file.is_binary {
-        page.markup("<p class=soft>No text.</p>\n");
+        page.markup("<p class=soft>Not a text.</p>\n");
     }
     if file.hunks.is_empty() {
         return true;

@@ -1,15 +1,16 @@
 //! HTML pages of commits and refs, rendered from the parsed output of git.
 
-use crate::handler::git::browse::page_location::{PageLocation, Tab, push_day};
+use crate::handler::git::browse::page_location::PageLocation;
 use crate::handler::git::browse::parse::{Commit, Ref};
-use crate::handler::git::browse::render::html::{Html, PageFrame};
+use crate::handler::git::browse::render::frame::{PageFrame, Tab};
+use crate::handler::git::browse::render::html::Html;
 use crate::handler::git::browse::url::ObjectId;
 use crate::limits::{GIT_FEED_ENTRIES, GIT_LOG_COMMITS, GIT_PATH_LINKS_MAX, GIT_SUMMARY_LINES};
 
 /// Summary page of a repository.
-pub struct SummaryPage<'s> {
+pub(crate) struct SummaryPage<'s> {
     /// Location of the page.
-    pub place: &'s PageLocation,
+    pub location: &'s PageLocation,
     /// Refs, newest first.
     pub refs: &'s [Ref<'s>],
     /// Newest commits; empty for a repository without commits.
@@ -23,19 +24,19 @@ pub struct SummaryPage<'s> {
 impl SummaryPage<'_> {
     /// Renders the page.
     pub fn page(self) -> String {
-        let place = self.place;
+        let location = self.location;
         let mut page = Html::default();
         page.markup("<div class=clone><span class=soft>git clone</span><code>")
-            .text(place.clone_url())
+            .text(location.clone_url())
             .markup("</code></div>\n");
         if self.at.is_none() {
-            page.markup("<p class=note>There is nothing in it yet.</p>\n");
+            page.markup("<p class=note>The repository has no commits yet.</p>\n");
         }
         if !self.commits.is_empty() {
-            let more = place.url("log", b"", &[]);
-            heading("Newest commits", Some((&more, "all of them")), &mut page);
+            let more = location.url("log", b"", &[]);
+            heading("Newest commits", Some((&more, "all")), &mut page);
             push_commits(
-                place,
+                location,
                 self.commits.iter().take(GIT_SUMMARY_LINES),
                 &mut page,
             );
@@ -50,31 +51,31 @@ impl SummaryPage<'_> {
             if all.is_empty() {
                 continue;
             }
-            let refs = place.url_of_branch("refs", b"", &[]);
-            let more = (all.len() > GIT_SUMMARY_LINES).then_some((refs.as_str(), "all of them"));
+            let refs = location.url_of_branch("refs", b"", &[]);
+            let more = (all.len() > GIT_SUMMARY_LINES).then_some((refs.as_str(), "all"));
             heading(name, more, &mut page);
-            push_refs(place, all.into_iter().take(GIT_SUMMARY_LINES), &mut page);
+            push_refs(location, all.into_iter().take(GIT_SUMMARY_LINES), &mut page);
         }
         if let Some(readme) = self.readme {
             page.markup("<h2>README</h2>\n")
                 .markup(&readme.into_string());
         }
-        framed(place, Tab::Summary, b"", false, &page)
+        framed(location, Tab::Summary, b"", false, &page)
     }
 }
 
 /// Renders a page with the README alone.
-pub fn about(place: &PageLocation, readme: Option<Html>) -> String {
+pub(crate) fn about(location: &PageLocation, readme: Option<Html>) -> String {
     let mut page = Html::default();
     match readme {
         Some(readme) => page.markup(&readme.into_string()),
         None => page.markup("<p class=note>There is no README.</p>\n"),
     };
-    framed(place, Tab::Summary, b"README", false, &page)
+    framed(location, Tab::Summary, b"README", false, &page)
 }
 
 /// Renders the page of all branches and tags.
-pub fn refs(place: &PageLocation, refs: &[Ref<'_>], is_cut: bool) -> String {
+pub(crate) fn refs(location: &PageLocation, refs: &[Ref<'_>], is_cut: bool) -> String {
     let mut page = Html::default();
     let branches: Vec<_> = refs.iter().filter(|it| it.branch().is_some()).collect();
     let tags: Vec<_> = refs.iter().filter(|it| it.tag().is_some()).collect();
@@ -84,19 +85,19 @@ pub fn refs(place: &PageLocation, refs: &[Ref<'_>], is_cut: bool) -> String {
             true => {
                 page.markup("<p class=soft>None.</p>\n");
             }
-            false => push_refs(place, all.into_iter(), &mut page),
+            false => push_refs(location, all.into_iter(), &mut page),
         }
     }
     if is_cut {
-        page.markup("<p class=note>There are more: the newest are shown.</p>\n");
+        page.markup("<p class=note>The list has only the newest branches and tags.</p>\n");
     }
-    framed(place, Tab::Refs, b"branches and tags", false, &page)
+    framed(location, Tab::Refs, b"branches and tags", false, &page)
 }
 
 /// A page of a log.
-pub struct LogPage<'l> {
+pub(crate) struct LogPage<'l> {
     /// Location of the page.
-    pub place: &'l PageLocation,
+    pub location: &'l PageLocation,
     /// File or folder of the log; empty for the whole repository.
     pub path: &'l [u8],
     /// Number of commits before the page.
@@ -108,18 +109,18 @@ pub struct LogPage<'l> {
 impl LogPage<'_> {
     /// Renders the page.
     pub fn page(&self) -> String {
-        let (place, path) = (self.place, self.path);
+        let (location, path) = (self.location, self.path);
         let mut page = Html::default();
         if !path.is_empty() {
             page.markup("<div class=bar><span>Commits that changed ");
-            push_path_links(place, path, &mut page);
+            push_path_links(location, path, &mut page);
             page.markup("</span></div>\n");
         }
         if self.commits.is_empty() {
             page.markup("<p class=note>There are no commits here.</p>\n");
         } else {
             let shown = self.commits.iter().take(GIT_LOG_COMMITS);
-            push_commits(place, shown, &mut page);
+            push_commits(location, shown, &mut page);
         }
         page.markup("<nav class=pages>");
         let step = GIT_LOG_COMMITS as u64;
@@ -149,13 +150,13 @@ impl LogPage<'_> {
                     .markup(rel)
                     .markup(nofollow)
                     .markup("\" href=\"");
-                page.text(place.url("log", path, more)).markup("\">");
+                page.text(location.url("log", path, more)).markup("\">");
                 page.markup(name).markup("</a>");
             }
             page.markup("</span>");
         }
         page.markup("</nav>\n");
-        framed(place, Tab::Log, b"log", !path.is_empty(), &page)
+        framed(location, Tab::Log, b"log", !path.is_empty(), &page)
     }
 }
 
@@ -171,19 +172,19 @@ pub(in crate::handler::git) fn heading(name: &str, more: Option<(&str, &str)>, p
 }
 
 pub(in crate::handler::git) fn framed(
-    place: &PageLocation,
+    location: &PageLocation,
     tab: Tab,
     what: &[u8],
     is_heavy: bool,
     page: &Html,
 ) -> String {
-    let name = place.short_name();
+    let name = location.short_name();
     let title = match what.is_empty() {
         true => name.to_vec(),
         false => [what, b" \xc2\xb7 ", name].concat(),
     };
     let frame = PageFrame {
-        place,
+        location,
         title: &title,
         tab: Some(tab),
         is_heavy,
@@ -192,13 +193,13 @@ pub(in crate::handler::git) fn framed(
 }
 
 fn push_commits<'c>(
-    place: &PageLocation,
+    location: &PageLocation,
     commits: impl Iterator<Item = &'c Commit<'c>>,
     page: &mut Html,
 ) {
     page.markup("<ul class=rows>\n");
     for commit in commits {
-        let url = place.url("commit", b"", &[("id", commit.id.digits())]);
+        let url = location.url("commit", b"", &[("id", commit.id.digits())]);
         let subject = match commit.subject.trim_ascii().is_empty() {
             true => b"(no message)",
             false => commit.subject,
@@ -208,27 +209,31 @@ fn push_commits<'c>(
         page.markup("</span><span class=side><span>")
             .text(commit.author);
         page.markup("</span>");
-        push_day(commit.date, page);
+        page.day(commit.date);
         page.markup("<span class=id>").text(commit.id.short());
         page.markup("</span></span>\n");
     }
     page.markup("</ul>\n");
 }
 
-fn push_refs<'r>(place: &PageLocation, refs: impl Iterator<Item = &'r Ref<'r>>, page: &mut Html) {
+fn push_refs<'r>(
+    location: &PageLocation,
+    refs: impl Iterator<Item = &'r Ref<'r>>,
+    page: &mut Html,
+) {
     page.markup("<ul class=rows>\n");
     for it in refs {
-        push_ref(place, it, page);
+        push_ref(location, it, page);
     }
     page.markup("</ul>\n");
 }
 
-fn push_ref(place: &PageLocation, it: &Ref<'_>, page: &mut Html) {
+fn push_ref(location: &PageLocation, it: &Ref<'_>, page: &mut Html) {
     let (branch, tag) = (it.branch(), it.tag());
     let name = branch.or(tag).unwrap_or(it.name);
     page.markup("<li><span class=main>");
     match it.may_be_commit {
-        true => page.link(&place.url_at("log", name), name),
+        true => page.link(&location.url_at("log", name), name),
         false => page.text(name),
     };
     if it.is_head {
@@ -239,18 +244,22 @@ fn push_ref(place: &PageLocation, it: &Ref<'_>, page: &mut Html) {
         .markup("</span></span>");
     page.markup("<span class=side>");
     if it.may_be_commit {
-        page.link(&place.url_at("tree", name), "files");
-        let archive = [place.short_name(), b"-", name, b".tar.gz"].concat();
-        page.heavy_link(&place.plain_url("snapshot", &archive, &[]), "tar.gz");
+        page.link(&location.url_at("tree", name), "files");
+        let archive = [location.short_name(), b"-", name, b".tar.gz"].concat();
+        page.heavy_link(&location.plain_url("snapshot", &archive, &[]), "tar.gz");
     }
-    push_day(it.date, page);
+    page.day(it.date);
     page.markup("</span>\n");
 }
 
 /// Appends a path with a link on each part.
-pub(in crate::handler::git) fn push_path_links(place: &PageLocation, path: &[u8], page: &mut Html) {
+pub(in crate::handler::git) fn push_path_links(
+    location: &PageLocation,
+    path: &[u8],
+    page: &mut Html,
+) {
     page.markup("<code>")
-        .link(&place.url("tree", b"", &[]), place.short_name());
+        .link(&location.url("tree", b"", &[]), location.short_name());
     let mut end = 0;
     let may_link = !path.contains(&b'\\');
     for (nth, part) in path.split(|byte| *byte == b'/').enumerate() {
@@ -258,7 +267,7 @@ pub(in crate::handler::git) fn push_path_links(place: &PageLocation, path: &[u8]
         page.markup(" / ");
         match may_link && nth < GIT_PATH_LINKS_MAX {
             false => page.text(part),
-            true => page.link(&place.url("tree", &path[..end], &[]), part),
+            true => page.link(&location.url("tree", &path[..end], &[]), part),
         };
         end += 1;
     }
@@ -266,17 +275,17 @@ pub(in crate::handler::git) fn push_path_links(place: &PageLocation, path: &[u8]
 }
 
 /// Renders a feed of commits (RFC 4287).
-pub fn atom(place: &PageLocation, branch: &[u8], commits: &[Commit<'_>]) -> String {
+pub(crate) fn atom(location: &PageLocation, branch: &[u8], commits: &[Commit<'_>]) -> String {
     let mut feed = Html::default();
     let page = |view: &str, more: &[(&str, &str)]| {
         let url = match more.is_empty() {
-            true => place.url_of_branch(view, b"", &[]),
-            false => place.plain_url(view, b"", more),
+            true => location.url_of_branch(view, b"", &[]),
+            false => location.plain_url(view, b"", more),
         };
-        [place.origin.as_slice(), url.as_bytes()].concat()
+        [location.origin.as_slice(), url.as_bytes()].concat()
     };
     feed.markup("<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<feed xmlns=\"http://www.w3.org/2005/Atom\">\n<title>")
-        .text(place.short_name());
+        .text(location.short_name());
     if !branch.is_empty() {
         feed.text(", ").text(branch);
     }

@@ -2,15 +2,19 @@
 //! UTF-8 appear as replacement characters. Characters that reorder or hide text appear as code points.
 
 use crate::base::digest::{hex, sha256};
-use crate::handler::git::browse::page_location::{PageLocation, Tab};
 use crate::limits::GIT_LINE_BYTES_MAX;
 use std::fmt::Write;
 
 /// A fragment of a page.
 #[derive(Default)]
-pub struct Html(String);
+pub(crate) struct Html(String);
 
 impl Html {
+    /// Creates an empty fragment with room for `bytes` bytes.
+    pub fn with_capacity(bytes: usize) -> Html {
+        Html(String::with_capacity(bytes))
+    }
+
     /// Appends markup without escaping.
     pub fn markup(&mut self, markup: &str) -> &mut Html {
         self.0.push_str(markup);
@@ -44,6 +48,23 @@ impl Html {
             .text(url)
             .markup("\">");
         self.text(text).markup("</a>")
+    }
+
+    /// Appends preformatted text.
+    pub fn preformatted(&mut self, text: &[u8]) -> &mut Html {
+        self.markup("<pre class=plain>").text(text).markup("</pre>")
+    }
+
+    /// Appends the day of a date such as `2026-11-21 06:53:15 +0100`, with the full date as a tooltip.
+    pub fn day(&mut self, date: &[u8]) -> &mut Html {
+        let day = date.get(..10).unwrap_or(date);
+        self.markup("<time title=\"").text(date).markup("\">");
+        self.text(day).markup("</time>")
+    }
+
+    /// Returns the fragment as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 
     /// Returns the length in bytes.
@@ -80,55 +101,12 @@ fn push_escaped(text: &[u8], out: &mut String) {
     }
 }
 
-/// Elements of a page around the content.
-pub struct PageFrame<'p> {
-    /// Location of the page.
-    pub place: &'p PageLocation,
-    /// Window title.
-    pub title: &'p [u8],
-    /// Section of the repository; None for lists of repositories.
-    pub tab: Option<Tab>,
-    /// True if crawlers should not index the page.
-    pub is_heavy: bool,
-}
-
-impl PageFrame<'_> {
-    /// Returns the page with the given content.
-    pub fn around(&self, content: &Html) -> String {
-        let mut page = Html(String::with_capacity(content.len() + 2_048));
-        page.markup("<!doctype html>\n<html lang=en><meta charset=utf-8>")
-            .markup("<meta name=viewport content=\"width=device-width,initial-scale=1\"><title>")
-            .text(self.title)
-            .markup("</title>");
-        if self.is_heavy {
-            page.markup("<meta name=robots content=\"noindex,nofollow\">");
-        }
-        page.markup("<link rel=stylesheet href=\"")
-            .text(self.place.style())
-            .markup("\">");
-        if self.tab.is_some() {
-            page.markup("<link rel=alternate type=\"application/atom+xml\" href=\"")
-                .text(self.place.url_of_branch("atom", b"", &[]))
-                .markup("\">");
-        }
-        page.markup("\n<header>");
-        self.place.push_path(&mut page);
-        if let Some(tab) = self.tab {
-            self.place.push_tabs(tab, &mut page);
-        }
-        page.markup("</header>\n<main>\n")
-            .markup(&content.0)
-            .markup("</main>\n<footer>anthill</footer>\n</html>\n");
-        page.into_string()
-    }
-}
-
 /// The style sheet of all pages.
-pub const STYLE: &str = include_str!("style.css");
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// Returns the file name of the style sheet, which changes with the content. No repository can have the
 /// name.
-pub fn style_name() -> String {
+pub(crate) fn style_name() -> String {
     let digest = sha256(STYLE.as_bytes());
     format!(".style-{}.css", &hex(&digest)[..12])
 }
@@ -138,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_text() {
+    fn text_is_escaped() {
         let mut html = Html::default();
         html.text("<script>\"&'</script>\t\n")
             .text(b"\xff\x00\x1b\x7f");

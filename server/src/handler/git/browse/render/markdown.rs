@@ -2,7 +2,7 @@
 
 use crate::handler::git::browse::page_location::PageLocation;
 use crate::handler::git::browse::render::html::Html;
-use crate::handler::git::browse::render::readme::{led_to, push_text};
+use crate::handler::git::browse::render::links::link_target;
 use crate::handler::git::browse::url::ObjectId;
 use crate::limits::{GIT_HTML_BYTES_MAX, GIT_README_NESTING_MAX};
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
@@ -11,9 +11,14 @@ use std::fmt::{self, Write};
 
 /// Appends `content` as HTML, or as plain text if rendering would take too long or the result would be too
 /// large.
-pub fn push_markdown(place: &PageLocation, commit: &ObjectId, content: &[u8], page: &mut Html) {
+pub(crate) fn push_markdown(
+    location: &PageLocation,
+    commit: &ObjectId,
+    content: &[u8],
+    page: &mut Html,
+) {
     if is_deep(content) {
-        push_text(content, page);
+        page.preformatted(content);
         return;
     }
     let text = String::from_utf8_lossy(content);
@@ -22,16 +27,13 @@ pub fn push_markdown(place: &PageLocation, commit: &ObjectId, content: &[u8], pa
         | Options::ENABLE_TASKLISTS
         | Options::ENABLE_FOOTNOTES;
     let parser = Parser::new_ext(&text, options);
-    let events = HeadingAnchors::new(parser).map(|event| harmless(place, commit, event));
+    let events = HeadingAnchors::new(parser).map(|event| harmless(location, commit, event));
     let mut bounded = BoundedText(String::new());
     // Writing fails at the size limit.
     let is_whole = html::write_html_fmt(&mut bounded, events).is_ok();
     match is_whole {
         true => page.markup(&bounded.0),
-        false => {
-            push_text(content, page);
-            page
-        }
+        false => page.preformatted(content),
     };
 }
 
@@ -83,9 +85,9 @@ fn nesting(line: &[u8]) -> usize {
 }
 
 /// Returns the event with embedded HTML as text and links restricted to safe targets.
-fn harmless<'e>(place: &PageLocation, commit: &ObjectId, event: Event<'e>) -> Event<'e> {
+fn harmless<'e>(location: &PageLocation, commit: &ObjectId, event: Event<'e>) -> Event<'e> {
     let led = |url: &CowStr<'e>, is_image| {
-        CowStr::from(led_to(place, commit, url, is_image).unwrap_or_default())
+        CowStr::from(link_target(location, commit, url, is_image).unwrap_or_default())
     };
     match event {
         Event::Html(html) | Event::InlineHtml(html) => Event::Text(html),
@@ -215,7 +217,7 @@ mod tests {
     const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
     fn shown(text: &str) -> String {
-        let place = PageLocation {
+        let location = PageLocation {
             prefix: b"/git".to_vec(),
             name: b"a.git".to_vec(),
             head: Some(b"main".to_vec()),
@@ -226,12 +228,12 @@ mod tests {
         };
         let commit = ObjectId::parse(COMMIT.as_bytes()).expect("an id");
         let mut page = Html::default();
-        push_markdown(&place, &commit, text.as_bytes(), &mut page);
+        push_markdown(&location, &commit, text.as_bytes(), &mut page);
         page.into_string()
     }
 
     #[test]
-    fn a_page_of_a_text() {
+    fn markdown_is_rendered() {
         let page = shown("# A *b* `c`!\n\n# A b c\n\n|x|\n|-|\n|y|\n\n~~z~~ <ant@example.org>\n");
         assert!(page.contains("<h1 id=\"a-b-c\">"), "{page}");
         assert!(page.contains("<h1 id=\"a-b-c-1\">"), "{page}");
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn markup_is_text() {
+    fn embedded_html_is_text() {
         for text in [
             "<script>alert(1)</script>",
             "a <img src=x onerror=alert(1)> b",
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_too_long_is_text() {
+    fn expensive_markdown_is_shown_as_text() {
         let quotes = ">".repeat(128_000) + "a\n" + &"a\n".repeat(64_000);
         let tabs: String = (0..400)
             .map(|nth| "\t".repeat(nth) + &"- ".repeat(60) + "\n")
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn how_deep_a_line_leads() {
+    fn nesting_depth_of_a_line() {
         for (line, depth) in [
             ("", 0),
             ("text > - *", 0),

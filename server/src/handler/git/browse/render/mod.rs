@@ -10,3 +10,6 @@ pub(in crate::handler::git) mod history;
 pub(in crate::handler::git) mod diff;
 pub(in crate::handler::git) mod repository_list;
 pub(in crate::handler::git) mod tree;
+pub(in crate::handler::git) mod frame;
+#[cfg(feature = "markdown")]
+pub(in crate::handler::git) mod links;

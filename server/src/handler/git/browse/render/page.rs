@@ -1,13 +1,10 @@
 //! Generation of a page from the output of git, within the limit on concurrent pages.
 
-use crate::base::admission::CallSlot;
 use crate::handler::call::script_call::CollectedOutput;
 use crate::handler::git::browse::etag::EtagBuilder;
-use crate::handler::git::browse::handler::BrowseSettings;
-use crate::handler::git::browse::limiter::{DownloadKind, DownloadSlot as DownloadPlace, PageCost};
+use crate::handler::git::browse::limiter::{BrowseSlots, BrowseWork, PageCost};
 use crate::handler::git::browse::page_location::PageLocation;
-use crate::handler::git::browse::parse as said;
-use crate::handler::git::browse::parse::{EntryKind, HiddenRefs, Ref};
+use crate::handler::git::browse::parse::{self, EntryKind, HiddenRefs, Ref};
 use crate::handler::git::browse::render::diff::DiffOutput;
 use crate::handler::git::browse::render::history::{LogPage, SummaryPage, about, atom, refs};
 use crate::handler::git::browse::render::html::Html;
@@ -15,8 +12,11 @@ use crate::handler::git::browse::render::{content_type, diff, readme, tree};
 use crate::handler::git::browse::response::{
     FILE_POLICY, PAGE_POLICY, README_POLICY, fields, html, refused, whole,
 };
-use crate::handler::git::browse::rev_parse::{ARCHIVE_ENDING, ResolvedRevisions};
+use crate::handler::git::browse::rev_parse::{
+    ARCHIVE_ENDING, ResolvedRevisions, RevisionResolver, hidden_refs,
+};
 use crate::handler::git::browse::run::{GitCommand, GitRunner, GitSource, OutputUse};
+use crate::handler::git::browse::settings::BrowseSettings;
 use crate::handler::git::browse::url::{ObjectId, PageKind, PageUrl};
 use crate::handler::{HandlerError, Response};
 use crate::limits::{
@@ -30,10 +30,10 @@ use std::sync::Arc;
 
 /// State of a page's generation.
 pub(in crate::handler::git) struct PageBuilder {
-    pub(in crate::handler::git) reading: GitRunner,
-    pub(in crate::handler::git) own: Arc<BrowseSettings>,
-    pub(in crate::handler::git) wanted: PageUrl,
-    pub(in crate::handler::git) place: PageLocation,
+    pub(in crate::handler::git) git: GitRunner,
+    pub(in crate::handler::git) settings: Arc<BrowseSettings>,
+    pub(in crate::handler::git) url: PageUrl,
+    pub(in crate::handler::git) location: PageLocation,
     /// Refs hidden by the repository's configuration.
     pub(in crate::handler::git) hidden: HiddenRefs,
 }
@@ -44,92 +44,98 @@ impl PageBuilder {
         mut self,
         tag: EtagBuilder,
     ) -> Result<Response, HandlerError> {
-        if self.wanted.is_immutable() {
+        if self.url.is_immutable() {
             // The address identifies the state of the page.
-            let tagged = tag.done().for_ever();
-            let is_known = tagged.is_known(&self.reading.asked.fields);
-            if is_known && !self.reading.repository.may_hide {
-                return Ok(tagged.not_modified());
+            let validator = tag.done().for_ever();
+            let is_known = validator.is_known(&self.git.request.fields);
+            if is_known && !self.git.repository.may_hide {
+                return Ok(validator.not_modified());
             }
             let slot = self.begin().await?;
             if is_known {
-                return Ok(tagged.not_modified());
+                return Ok(validator.not_modified());
             }
-            let meant = self.meant().await?;
-            let response = self.made(meant, slot).await?;
-            return Ok(tagged.on(response));
+            let revisions = self.resolver().resolve().await?;
+            let response = self.page_of_revisions(revisions, slot).await?;
+            return Ok(validator.on(response));
         }
         let slot = self.begin().await?;
-        if matches!(self.wanted.aspect, PageKind::Summary | PageKind::Refs) {
-            return self.of_refs(tag, slot).await;
+        if matches!(self.url.aspect, PageKind::Summary | PageKind::Refs) {
+            return self.refs_page(tag, slot).await;
         }
-        let meant = self.meant().await?;
+        let revisions = self.resolver().resolve().await?;
         let digits = |id: &Option<ObjectId>| id.as_ref().map_or("", ObjectId::digits).to_owned();
-        let tag = tag.with(digits(&meant.commit).as_bytes());
-        let tag = tag.with(digits(&meant.other).as_bytes());
-        let tagged = tag.with(&self.place.description).done();
-        if tagged.is_known(&self.reading.asked.fields) {
-            return Ok(tagged.not_modified());
+        let tag = tag.with(digits(&revisions.commit).as_bytes());
+        let tag = tag.with(digits(&revisions.other).as_bytes());
+        let validator = tag.with(&self.location.description).done();
+        if validator.is_known(&self.git.request.fields) {
+            return Ok(validator.not_modified());
         }
-        Ok(tagged.on(self.made(meant, slot).await?))
+        Ok(validator.on(self.page_of_revisions(revisions, slot).await?))
     }
 
-    /// Checks the rate limits, waits for a place, and reads the rules for hidden refs. Called before the
+    /// Checks the rate limits, waits for a slot, and reads the rules for hidden refs. Called before the
     /// page queries git.
-    async fn begin(&mut self) -> Result<CallSlot, HandlerError> {
-        let peer = self.reading.asked.peer;
-        let (readers, own) = (&self.own.readers, &self.own);
-        let light = readers.count_request(peer, PageCost::Light, own.pages_per_minute);
-        let heavy = match self.wanted.is_heavy() {
-            true => readers.check_rate(peer, PageCost::Heavy, own.heavy_per_minute),
+    async fn begin(&mut self) -> Result<BrowseSlots, HandlerError> {
+        let peer = self.git.request.peer;
+        let settings = &self.settings;
+        let limiter = &settings.limiter;
+        let light = limiter.count_request(peer, PageCost::Light, settings.pages_per_minute);
+        let heavy = match self.url.is_heavy() {
+            true => limiter.check_rate(peer, PageCost::Heavy, settings.heavy_per_minute),
             false => Ok(()),
         };
         // The longer of the two waiting times counts.
         if let Some(why) = light.err().max(heavy.err()) {
-            return Err(readers.refused(why));
+            return Err(limiter.refused(why));
         }
-        let slot = self.enter(PageCost::Light).await?;
-        self.hidden = self.hidden().await?;
+        let slot = self.enter(BrowseWork::Page(PageCost::Light)).await?;
+        self.hidden = hidden_refs(&self.git).await?;
         Ok(slot)
     }
 
-    async fn enter(&self, work: PageCost) -> Result<CallSlot, HandlerError> {
-        let reading = &self.reading;
-        let queue = reading.settings.bounds.queue;
-        let readers = &self.own.readers;
-        readers.enter(work, reading.asked.peer, queue).await
+    async fn enter(&self, work: BrowseWork) -> Result<BrowseSlots, HandlerError> {
+        let queue = self.git.settings.bounds.queue;
+        let limiter = &self.settings.limiter;
+        limiter.enter(work, self.git.request.peer, queue).await
     }
 
-    async fn download(&self, what: DownloadKind) -> Result<DownloadPlace, HandlerError> {
-        let reading = &self.reading;
-        let queue = reading.settings.bounds.queue;
-        let readers = &self.own.readers;
-        readers.download(what, reading.asked.peer, queue).await
+    fn resolver(&self) -> RevisionResolver<'_> {
+        RevisionResolver {
+            git: &self.git,
+            url: &self.url,
+            hidden: &self.hidden,
+        }
     }
 
     /// Returns a page that lists branches and tags.
-    async fn of_refs(&self, tag: EtagBuilder, _slot: CallSlot) -> Result<Response, HandlerError> {
-        let said = self
-            .refs(&[b"refs/heads/", b"refs/tags/"], Some(GIT_REFS_MAX))
+    async fn refs_page(
+        &self,
+        tag: EtagBuilder,
+        _slot: BrowseSlots,
+    ) -> Result<Response, HandlerError> {
+        let resolver = self.resolver();
+        let output = resolver
+            .list_refs(&[b"refs/heads/", b"refs/tags/"], Some(GIT_REFS_MAX))
             .await?;
-        let all = said.all();
-        let commit = match (&self.wanted.aspect, &self.wanted.id, &self.wanted.head) {
+        let all = output.all();
+        let commit = match (&self.url.aspect, &self.url.id, &self.url.head) {
             (PageKind::Refs, _, _) => None,
-            (_, Some(id), _) => Some(self.commit(id).await?),
-            (_, None, Some(name)) => Some(self.of_name(name).await?),
-            (_, None, None) => self.head_among(&all).await?,
+            (_, Some(id), _) => Some(resolver.commit(id).await?),
+            (_, None, Some(name)) => Some(resolver.resolve_name(name).await?),
+            (_, None, None) => resolver.head_among(&all).await?,
         };
         let digits = commit.as_ref().map_or("", ObjectId::digits);
-        let is_cut = said.is_cut(GIT_REFS_MAX);
+        let is_cut = output.is_cut(GIT_REFS_MAX);
         // The ETag covers the visible refs only, because git's output also contains hidden refs.
-        let tag = all.iter().fold(tag, tagged_by);
+        let tag = all.iter().fold(tag, with_ref);
         let tag = tag.with(&[u8::from(is_cut)]).with(digits.as_bytes());
-        let tagged = tag.with(&self.place.description).done();
-        if tagged.is_known(&self.reading.asked.fields) {
-            return Ok(tagged.not_modified());
+        let validator = tag.with(&self.location.description).done();
+        if validator.is_known(&self.git.request.fields) {
+            return Ok(validator.not_modified());
         }
-        if self.wanted.aspect == PageKind::Refs {
-            return Ok(tagged.on(html(refs(&self.place, &all, is_cut), PAGE_POLICY)));
+        if self.url.aspect == PageKind::Refs {
+            return Ok(validator.on(html(refs(&self.location, &all, is_cut), PAGE_POLICY)));
         }
         let mut listed = Vec::new();
         let mut readme = None;
@@ -137,35 +143,35 @@ impl PageBuilder {
             listed = self.log(commit, b"", 0, GIT_SUMMARY_LINES).await?.bytes;
             readme = self.readme(commit).await?;
         }
-        let commits = said::commits(&listed);
+        let commits = parse::commits(&listed);
         let summary = SummaryPage {
-            place: &self.place,
+            location: &self.location,
             refs: &all,
             commits: &commits,
             readme,
             at: commit.as_ref(),
         };
-        Ok(tagged.on(html(summary.page(), README_POLICY)))
+        Ok(validator.on(html(summary.page(), README_POLICY)))
     }
 
     /// Returns the page for resolved commits.
-    async fn made(
+    async fn page_of_revisions(
         &self,
-        meant: ResolvedRevisions,
-        slot: CallSlot,
+        revisions: ResolvedRevisions,
+        slot: BrowseSlots,
     ) -> Result<Response, HandlerError> {
-        let Some(commit) = &meant.commit else {
+        let Some(commit) = &revisions.commit else {
             return Ok(self.empty());
         };
-        let is_heavy = self.wanted.is_heavy();
-        let peer = self.reading.asked.peer;
-        let per_minute = self.own.heavy_per_minute;
+        let is_heavy = self.url.is_heavy();
+        let peer = self.git.request.peer;
+        let per_minute = self.settings.heavy_per_minute;
         if is_heavy {
-            let readers = &self.own.readers;
-            let asked = readers.count_request(peer, PageCost::Heavy, per_minute);
-            asked.map_err(|why| readers.refused(why))?;
+            let limiter = &self.settings.limiter;
+            let asked = limiter.count_request(peer, PageCost::Heavy, per_minute);
+            asked.map_err(|why| limiter.refused(why))?;
         }
-        let _slot = match &self.wanted.aspect {
+        let _slot = match &self.url.aspect {
             PageKind::Plain(path) => return self.plain(commit, path, slot).await,
             PageKind::Snapshot(name) => {
                 drop(slot);
@@ -173,27 +179,27 @@ impl PageBuilder {
             }
             _ if is_heavy => {
                 drop(slot);
-                self.enter(PageCost::Heavy).await?
+                self.enter(BrowseWork::Page(PageCost::Heavy)).await?
             }
             _ => slot,
         };
-        self.shown(commit, meant.other.as_ref()).await
+        self.render(commit, revisions.other.as_ref()).await
     }
 
-    /// Returns the page once the page has a place.
-    async fn shown(
+    /// Returns the page once the page has a slot.
+    async fn render(
         &self,
         commit: &ObjectId,
         other: Option<&ObjectId>,
     ) -> Result<Response, HandlerError> {
-        let place = &self.place;
-        match &self.wanted.aspect {
+        let location = &self.location;
+        match &self.url.aspect {
             PageKind::Log(path) => {
-                let offset = self.wanted.offset;
-                let said = self.log(commit, path, offset, GIT_LOG_COMMITS + 1).await?;
-                let commits = said::commits(&said.bytes);
+                let offset = self.url.offset;
+                let output = self.log(commit, path, offset, GIT_LOG_COMMITS + 1).await?;
+                let commits = parse::commits(&output.bytes);
                 let log = LogPage {
-                    place,
+                    location,
                     path,
                     offset,
                     commits: &commits,
@@ -202,13 +208,13 @@ impl PageBuilder {
             }
             PageKind::About => {
                 let readme = self.readme(commit).await?;
-                Ok(html(about(place, readme), README_POLICY))
+                Ok(html(about(location, readme), README_POLICY))
             }
             PageKind::Atom => {
-                let said = self.log(commit, b"", 0, GIT_FEED_ENTRIES).await?;
-                let commits = said::commits(&said.bytes);
-                let branch = place.head.as_deref().unwrap_or_default();
-                let feed = atom(place, branch, &commits).into_bytes();
+                let output = self.log(commit, b"", 0, GIT_FEED_ENTRIES).await?;
+                let commits = parse::commits(&output.bytes);
+                let branch = location.head.as_deref().unwrap_or_default();
+                let feed = atom(location, branch, &commits).into_bytes();
                 Ok(whole(
                     "application/atom+xml; charset=utf-8",
                     feed,
@@ -216,7 +222,7 @@ impl PageBuilder {
                 ))
             }
             PageKind::Tree(path) => self.tree(commit, path).await,
-            PageKind::Commit => self.of_commit(commit).await,
+            PageKind::Commit => self.commit_page(commit).await,
             PageKind::Diff(path) => self.diff(commit, other, path).await,
             PageKind::Plain(_) | PageKind::Snapshot(_) | PageKind::Summary | PageKind::Refs => {
                 Err(refused(Reject::NOT_FOUND))
@@ -226,17 +232,17 @@ impl PageBuilder {
 
     /// Returns a page of a repository without commits.
     fn empty(&self) -> Response {
-        let place = &self.place;
-        match &self.wanted.aspect {
-            PageKind::Tree(_) => html(tree::folder(place, b"", &[], false), PAGE_POLICY),
+        let location = &self.location;
+        match &self.url.aspect {
+            PageKind::Tree(_) => html(tree::folder(location, b"", &[], false), PAGE_POLICY),
             PageKind::Atom => {
-                let feed = atom(place, b"", &[]).into_bytes();
+                let feed = atom(location, b"", &[]).into_bytes();
                 whole("application/atom+xml; charset=utf-8", feed, FILE_POLICY)
             }
-            PageKind::About => html(about(place, None), PAGE_POLICY),
+            PageKind::About => html(about(location, None), PAGE_POLICY),
             _ => {
                 let log = LogPage {
-                    place,
+                    location,
                     path: b"",
                     offset: 0,
                     commits: &[],
@@ -258,7 +264,7 @@ impl PageBuilder {
         for option in
             LOG_OPTIONS
                 .iter()
-                .chain(&[said::COMMIT_FORMAT, &count, &skip, commit.digits(), "--"])
+                .chain(&[parse::COMMIT_FORMAT, &count, &skip, commit.digits(), "--"])
         {
             command = command.with(option.as_bytes());
         }
@@ -266,31 +272,31 @@ impl PageBuilder {
             command = command.with(path);
         }
         let from = GitSource::objects_of(commit);
-        self.reading
+        self.git
             .collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX)
             .await
     }
 
     async fn readme(&self, commit: &ObjectId) -> Result<Option<Html>, HandlerError> {
-        let question = readme::NAMES.map(|name| format!("{}:{name}\n", commit.digits()));
+        let input = readme::NAMES.map(|name| format!("{}:{name}\n", commit.digits()));
         let command = GitCommand::new(&["cat-file", "--batch"]);
-        let question = question.concat().into_bytes();
+        let input = input.concat().into_bytes();
         let from = GitSource::objects_of(commit);
         // The first README has priority. Other files get the bytes left within the limit.
-        let said = self
-            .reading
-            .collect(from, command, question, GIT_README_BYTES_MAX + 4_096)
+        let output = self
+            .git
+            .collect(from, command, input, GIT_README_BYTES_MAX + 4_096)
             .await?;
-        let (place, commit) = (self.place.clone(), commit.clone());
+        let (location, commit) = (self.location.clone(), commit.clone());
         // Rendering runs outside of the worker, because a crafted text may take long.
         let render = move || {
-            let all = said::contents(&said.bytes);
+            let all = parse::contents(&output.bytes);
             Ok(all.first().map(|(nth, content)| {
                 let name = readme::NAMES[(*nth).min(readme::NAMES.len() - 1)];
-                readme::rendered(&place, &commit, name, content)
+                readme::rendered(&location, &commit, name, content)
             }))
         };
-        self.own.readers.work(render).await
+        self.settings.limiter.work(render).await
     }
 
     /// Returns the tree entry at `path`, and the entries of a folder at `path`.
@@ -305,19 +311,19 @@ impl PageBuilder {
             command = command.with(b"--").with(path).with(&[path, b"/"].concat());
         }
         let from = GitSource::objects_of(commit);
-        self.reading
+        self.git
             .collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX)
             .await
     }
 
     async fn tree(&self, commit: &ObjectId, path: &[u8]) -> Result<Response, HandlerError> {
-        let said = self.entries(commit, path).await?;
-        let all = said::entries(&said.bytes);
+        let output = self.entries(commit, path).await?;
+        let all = parse::entries(&output.bytes);
         let own = all.iter().find(|entry| entry.path == path);
         let Some(entry) = own.filter(|_| !path.is_empty()) else {
             return match path.is_empty() {
                 true => Ok(html(
-                    tree::folder(&self.place, b"", &all, said.is_cut),
+                    tree::folder(&self.location, b"", &all, output.is_cut),
                     PAGE_POLICY,
                 )),
                 false => Err(refused(Reject::NOT_FOUND)),
@@ -325,11 +331,11 @@ impl PageBuilder {
         };
         match entry.kind {
             EntryKind::Submodule => {
-                let page = tree::file(&self.place, entry, b"", false);
+                let page = tree::file(&self.location, entry, b"", false);
                 Ok(html(page, PAGE_POLICY))
             }
             EntryKind::Tree => {
-                let is_in = |it: &said::TreeEntry<'_>| {
+                let is_in = |it: &parse::TreeEntry<'_>| {
                     let name = it
                         .path
                         .strip_prefix(path)
@@ -338,7 +344,7 @@ impl PageBuilder {
                 };
                 let inner: Vec<_> = all.iter().filter(|it| is_in(it)).cloned().collect();
                 Ok(html(
-                    tree::folder(&self.place, path, &inner, said.is_cut),
+                    tree::folder(&self.location, path, &inner, output.is_cut),
                     PAGE_POLICY,
                 ))
             }
@@ -351,12 +357,12 @@ impl PageBuilder {
                         is_cut: false,
                     },
                     _ => {
-                        self.reading
+                        self.git
                             .collect(from, command, Vec::new(), GIT_FILE_BYTES_MAX)
                             .await?
                     }
                 };
-                let page = tree::file(&self.place, entry, &content.bytes, content.is_cut);
+                let page = tree::file(&self.location, entry, &content.bytes, content.is_cut);
                 Ok(html(page, PAGE_POLICY))
             }
         }
@@ -366,10 +372,10 @@ impl PageBuilder {
         &self,
         commit: &ObjectId,
         path: &[u8],
-        slot: CallSlot,
+        slot: BrowseSlots,
     ) -> Result<Response, HandlerError> {
-        let said = self.entries(commit, path).await?;
-        let all = said::entries(&said.bytes);
+        let output = self.entries(commit, path).await?;
+        let all = parse::entries(&output.bytes);
         let own = all
             .iter()
             .find(|entry| entry.path == path && !path.is_empty());
@@ -377,35 +383,35 @@ impl PageBuilder {
         let entry = own.filter(|entry| is_file(entry.kind));
         let entry = entry.ok_or(refused(Reject::NOT_FOUND))?;
         drop(slot);
-        let slots = self.download(DownloadKind::File).await?;
+        let slots = self.enter(BrowseWork::File).await?;
         let command = GitCommand::new(&["cat-file", "blob", entry.id.digits()]);
         let from = GitSource::objects_of(commit);
-        let reading = &self.reading;
-        let exchange = reading
+        let call = self
+            .git
             .start(from, command, Vec::new(), OutputUse::File)
             .await?;
-        let exchange = exchange.with_slots(slots);
+        let call = call.with_slots(slots);
         let head = |beginning: &[u8]| CgiDocument {
             status: Status::OK.into(),
             fields: fields(content_type::content_type(path, beginning), FILE_POLICY),
             length: entry.size,
         };
-        exchange.send_on(head).await
+        call.send_on(head).await
     }
 
-    async fn of_commit(&self, commit: &ObjectId) -> Result<Response, HandlerError> {
+    async fn commit_page(&self, commit: &ObjectId) -> Result<Response, HandlerError> {
         let mut command = GitCommand::new(&["log", "--no-walk", "-m", "--first-parent"]);
         for option in LOG_OPTIONS.iter().chain(&PATCH_OPTIONS).chain(&[
-            said::WHOLE_COMMIT_FORMAT,
+            parse::WHOLE_COMMIT_FORMAT,
             commit.digits(),
             "--",
         ]) {
             command = command.with(option.as_bytes());
         }
         let all = self.patch(command, None, commit, b"").await?;
-        let whole = said::commit(&all[0].bytes).ok_or(refused(Reject::SCRIPT_FAILED))?;
+        let whole = parse::commit(&all[0].bytes).ok_or(refused(Reject::SCRIPT_FAILED))?;
         let difference = difference(whole.patch, &all);
-        let page = diff::commit(&self.place, &whole, &difference);
+        let page = diff::commit(&self.location, &whole, &difference);
         Ok(html(page, PAGE_POLICY))
     }
 
@@ -419,11 +425,11 @@ impl PageBuilder {
         let other = match other {
             Some(other) => other,
             None => {
-                let said = self.log(commit, b"", 0, 1).await?;
-                let parents = said::commits(&said.bytes).into_iter().next();
+                let output = self.log(commit, b"", 0, 1).await?;
+                let parents = parse::commits(&output.bytes).into_iter().next();
                 let first = parents.and_then(|it| it.parents.into_iter().next());
                 let Some(first) = first else {
-                    return self.of_commit(commit).await;
+                    return self.commit_page(commit).await;
                 };
                 parent = first;
                 &parent
@@ -432,7 +438,7 @@ impl PageBuilder {
         let command = diff_tree(&[], &PATCH_OPTIONS, Some(other), commit, path);
         let all = self.patch(command, Some(other), commit, path).await?;
         let difference = difference(&all[0].bytes, &all);
-        let page = diff::between(&self.place, other, commit, path, &difference);
+        let page = diff::between(&self.location, other, commit, path, &difference);
         Ok(html(page, PAGE_POLICY))
     }
 
@@ -449,18 +455,18 @@ impl PageBuilder {
     ) -> Result<[CollectedOutput; 2], HandlerError> {
         let from = GitSource::objects_of(after);
         let collect = |command| {
-            let reading = &self.reading;
-            reading.collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX)
+            self.git
+                .collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX)
         };
-        let said = collect(command).await?;
+        let output = collect(command).await?;
         let mut counted = CollectedOutput {
             bytes: Vec::new(),
             is_cut: false,
         };
-        if said.is_cut || said::is_too_long(&said.bytes) {
+        if output.is_cut || parse::is_too_long(&output.bytes) {
             let parent = match before {
                 Some(_) => None,
-                None => said::commit(&said.bytes).and_then(|it| it.parents.into_iter().next()),
+                None => parse::commit(&output.bytes).and_then(|it| it.parents.into_iter().next()),
             };
             let numbers = ["-z", "--numstat", "--no-commit-id"];
             let before = before.or(parent.as_ref());
@@ -468,10 +474,10 @@ impl PageBuilder {
             let command = diff_tree(&numbers, &PATCH_OPTIONS[1..], before, after, path);
             match collect(command).await {
                 Ok(numbers) => counted = numbers,
-                Err(fault) => fault.log(),
+                Err(error) => error.log(),
             }
         }
-        Ok([said, counted])
+        Ok([output, counted])
     }
 
     async fn snapshot(&self, commit: &ObjectId, name: &[u8]) -> Result<Response, HandlerError> {
@@ -486,12 +492,12 @@ impl PageBuilder {
                 }
             })
             .collect();
-        let slots = self.download(DownloadKind::Snapshot).await?;
+        let slots = self.enter(BrowseWork::Snapshot).await?;
         let prefix = format!("--prefix={base}/");
         let command = GitCommand::new(&["archive", "--format=tar.gz", &prefix, commit.digits()]);
         let from = GitSource::objects_of(commit);
-        let reading = &self.reading;
-        let exchange = reading
+        let call = self
+            .git
             .start(from, command, Vec::new(), OutputUse::Snapshot)
             .await?
             .with_slots(slots);
@@ -505,7 +511,7 @@ impl PageBuilder {
             fields,
             length: None,
         };
-        exchange.send_on(head).await
+        call.send_on(head).await
     }
 }
 
@@ -532,17 +538,17 @@ fn diff_tree(
     }
 }
 
-fn difference<'d>(patch: &'d [u8], [said, counted]: &'d [CollectedOutput; 2]) -> DiffOutput<'d> {
+fn difference<'d>(patch: &'d [u8], [output, counted]: &'d [CollectedOutput; 2]) -> DiffOutput<'d> {
     DiffOutput {
         patch,
-        is_cut: said.is_cut,
+        is_cut: output.is_cut,
         counted: &counted.bytes,
         is_counted_in_part: counted.is_cut,
     }
 }
 
 /// Adds all displayed data of a branch or tag to the ETag.
-fn tagged_by(tag: EtagBuilder, it: &Ref<'_>) -> EtagBuilder {
+fn with_ref(tag: EtagBuilder, it: &Ref<'_>) -> EtagBuilder {
     let (is_head, may_be_commit) = (u8::from(it.is_head), u8::from(it.may_be_commit));
     tag.with(it.name)
         .with(it.id.digits().as_bytes())

@@ -2,11 +2,12 @@
 
 use crate::handler::git::browse::locate::RepositoryList;
 use crate::handler::git::browse::page_location::PageLocation;
-use crate::handler::git::browse::render::html::{Html, PageFrame};
+use crate::handler::git::browse::render::frame::PageFrame;
+use crate::handler::git::browse::render::html::Html;
 use crate::wire::date::civil;
 
 /// The page.
-pub fn list(place: &PageLocation, list: &RepositoryList) -> String {
+pub(crate) fn list(location: &PageLocation, list: &RepositoryList) -> String {
     let mut page = Html::default();
     if list.all.is_empty() {
         page.markup("<p class=note>There are no repositories here.</p>\n");
@@ -20,7 +21,8 @@ pub fn list(place: &PageLocation, list: &RepositoryList) -> String {
             let name = name.strip_prefix(b"/").unwrap_or(name);
             let name = name.strip_suffix(b".git").unwrap_or(name);
             page.markup("<li><span class=main><span class=dir>");
-            page.link(&place.url_of(&it.name), name).markup("</span>");
+            page.link(&location.url_of(&it.name), name)
+                .markup("</span>");
             if !it.description.is_empty() {
                 page.markup("<span class=desc>")
                     .text(&it.description)
@@ -33,13 +35,13 @@ pub fn list(place: &PageLocation, list: &RepositoryList) -> String {
         page.markup("</ul>\n");
     }
     if list.is_cut {
-        page.markup("<p class=note>There are more than this page can show.</p>\n");
+        page.markup("<p class=note>The list has more repositories than a page can show.</p>\n");
     }
     let frame = PageFrame {
-        place,
-        title: match place.name.is_empty() {
+        location,
+        title: match location.name.is_empty() {
             true => b"Repositories",
-            false => &place.name,
+            false => &location.name,
         },
         tab: None,
         is_heavy: false,

@@ -1,20 +1,21 @@
 //! Pages of a tree: folders, and files with line numbers.
 
-use crate::handler::git::browse::page_location::{PageLocation, Tab};
+use crate::handler::git::browse::page_location::PageLocation;
 use crate::handler::git::browse::parse::{EntryKind, TreeEntry};
+use crate::handler::git::browse::render::frame::Tab;
 use crate::handler::git::browse::render::history::{framed, push_path_links};
 use crate::handler::git::browse::render::html::Html;
 use crate::limits::{GIT_FILE_BYTES_MAX, GIT_HTML_BYTES_MAX, GIT_LINES_MAX};
 
 /// Renders a folder; the paths of the entries start at the root.
-pub fn folder(
-    place: &PageLocation,
+pub(crate) fn folder(
+    location: &PageLocation,
     path: &[u8],
     entries: &[TreeEntry<'_>],
     is_cut: bool,
 ) -> String {
     let mut page = Html::default();
-    push_bar(place, path, None, &mut page);
+    push_bar(location, path, None, &mut page);
     page.markup("<ul class=\"rows tree\">\n");
     let is_folder = |entry: &&TreeEntry<'_>| entry.kind == EntryKind::Tree;
     let folders = entries.iter().filter(is_folder);
@@ -22,14 +23,14 @@ pub fn folder(
         if page.len() > GIT_HTML_BYTES_MAX {
             break;
         }
-        push_entry(place, path, entry, &mut page);
+        push_entry(location, path, entry, &mut page);
     }
     page.markup("</ul>\n");
     if is_cut {
         page.markup("<p class=note>There is more in this folder than a page can show.</p>\n");
     }
     framed(
-        place,
+        location,
         Tab::Tree,
         if path.is_empty() { b"files" } else { path },
         false,
@@ -37,12 +38,12 @@ pub fn folder(
     )
 }
 
-fn push_entry(place: &PageLocation, folder: &[u8], entry: &TreeEntry<'_>, page: &mut Html) {
+fn push_entry(location: &PageLocation, folder: &[u8], entry: &TreeEntry<'_>, page: &mut Html) {
     let name = entry.path.strip_prefix(folder).unwrap_or(entry.path);
     let name = name.strip_prefix(b"/").unwrap_or(name);
     page.markup("<li><span class=main>");
     // Request paths with a backslash are always refused, so the entry gets no link.
-    let url = (!entry.path.contains(&b'\\')).then(|| place.url("tree", entry.path, &[]));
+    let url = (!entry.path.contains(&b'\\')).then(|| location.url("tree", entry.path, &[]));
     match (entry.kind, &url) {
         (EntryKind::Tree, Some(url)) => {
             page.markup("<span class=dir>")
@@ -74,7 +75,7 @@ fn push_entry(place: &PageLocation, folder: &[u8], entry: &TreeEntry<'_>, page: 
     }
     if url.is_some() {
         page.markup("<span class=log>")
-            .heavy_link(&place.url("log", entry.path, &[]), "log");
+            .heavy_link(&location.url("log", entry.path, &[]), "log");
         page.markup("</span>");
     }
     page.markup("</span>\n");
@@ -99,35 +100,40 @@ fn size_of(bytes: u64) -> String {
 }
 
 /// Appends the bar with the path of the page and links to other views.
-fn push_bar(place: &PageLocation, path: &[u8], file: Option<&TreeEntry<'_>>, page: &mut Html) {
+fn push_bar(location: &PageLocation, path: &[u8], file: Option<&TreeEntry<'_>>, page: &mut Html) {
     page.markup("<div class=bar><span>");
     match path.is_empty() {
         true => {
             page.markup("<code>")
-                .text(place.short_name())
+                .text(location.short_name())
                 .markup("</code>");
         }
-        false => push_path_links(place, path, page),
+        false => push_path_links(location, path, page),
     }
     page.markup("</span><span class=soft>");
     if let Some(entry) = file.filter(|entry| entry.kind != EntryKind::Submodule) {
         let size = entry.size.map(size_of).unwrap_or_default();
         page.text(size).markup(" · ");
-        page.link(&place.url("plain", path, &[]), "plain")
+        page.link(&location.url("plain", path, &[]), "plain")
             .markup(" · ");
     }
-    page.heavy_link(&place.url("log", path, &[]), "log");
+    page.heavy_link(&location.url("log", path, &[]), "log");
     page.markup("</span></div>\n");
 }
 
 /// Renders a file; `content` is the whole file or its beginning.
-pub fn file(place: &PageLocation, entry: &TreeEntry<'_>, content: &[u8], is_cut: bool) -> String {
+pub(crate) fn file(
+    location: &PageLocation,
+    entry: &TreeEntry<'_>,
+    content: &[u8],
+    is_cut: bool,
+) -> String {
     let path = entry.path;
     let mut page = Html::default();
-    push_bar(place, path, Some(entry), &mut page);
-    let plain = place.url("plain", path, &[]);
+    push_bar(location, path, Some(entry), &mut page);
+    let plain = location.url("plain", path, &[]);
     if entry.kind == EntryKind::Submodule {
-        page.markup("<p class=note>Another repository, at its commit <span class=id>")
+        page.markup("<p class=note>Another repository, at the commit <span class=id>")
             .text(entry.id.digits())
             .markup("</span></p>\n");
     } else if entry.kind == EntryKind::Link {
@@ -139,14 +145,14 @@ pub fn file(place: &PageLocation, entry: &TreeEntry<'_>, content: &[u8], is_cut:
             .text(&plain)
             .markup("\"></p>\n");
     } else if crate::handler::git::browse::render::content_type::is_binary(content) {
-        page.markup("<p class=note>This is no text: ");
-        page.link(&plain, "the file itself").markup("</p>\n");
+        page.markup("<p class=note>The file is not a text: ");
+        page.link(&plain, "raw file").markup("</p>\n");
     } else if content.is_empty() {
         page.markup("<p class=note>The file is empty.</p>\n");
     } else {
         push_lines(content, &plain, is_cut, &mut page);
     }
-    framed(place, Tab::Tree, path, false, &page)
+    framed(location, Tab::Tree, path, false, &page)
 }
 
 fn push_lines(content: &[u8], plain: &str, is_cut: bool, page: &mut Html) {
@@ -186,7 +192,7 @@ fn push_lines(content: &[u8], plain: &str, is_cut: bool, page: &mut Html) {
 
 fn push_cut(plain: &str, page: &mut Html) {
     page.markup("</pre></div>\n<p class=note>The file is longer than this page: ");
-    page.link(plain, "all of it").markup("</p>\n");
+    page.link(plain, "whole file").markup("</p>\n");
 }
 
 #[cfg(test)]
@@ -194,7 +200,7 @@ mod tests {
     use super::size_of;
 
     #[test]
-    fn sizes() {
+    fn sizes_are_rounded() {
         for (bytes, expected) in [
             (0, "0 B"),
             (999, "999 B"),

@@ -1,0 +1,374 @@
+//! Tests of admission control.
+
+use super::*;
+use std::net::IpAddr;
+
+fn wait<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    runtime.unwrap().block_on(future)
+}
+
+const NONE: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(60);
+
+fn client(nth: u8) -> ClientNetwork {
+    IpAddr::from([192, 0, 2, nth]).into()
+}
+
+fn slots(max: usize) -> Arc<AdmissionControl> {
+    begun(max, WorkStart::AtOnce)
+}
+
+fn begun(max: usize, work_start: WorkStart) -> Arc<AdmissionControl> {
+    Arc::new(AdmissionControl::new(
+        max,
+        work_start,
+        SharedLimit::Calls,
+        &Arc::default(),
+    ))
+}
+
+fn refused(slots: &AdmissionControl) -> u64 {
+    slots.refusals.each().map(|(_, count)| count).sum()
+}
+
+/// Takes a slot for a call, and panics if no slot is free.
+fn place(slots: &Arc<AdmissionControl>, nth: u8) -> CallSlot {
+    match slots.begin(client(nth), 0) {
+        Ok(SlotOrQueue::Slot(slot)) => slot,
+        _ => panic!("no place for {nth}"),
+    }
+}
+
+/// Queues a call, and panics if the call gets a slot or is refused.
+fn queued(slots: &Arc<AdmissionControl>, nth: u8, queue_max: usize) -> QueueGuard {
+    match slots.begin(client(nth), queue_max) {
+        Ok(SlotOrQueue::Queue(waiting)) => waiting,
+        Ok(SlotOrQueue::Slot(_)) => panic!("a place for {nth}"),
+        Err(refused) => panic!("{refused:?} for {nth}"),
+    }
+}
+
+/// Returns the message that a waiting call has received.
+fn outcome(waiting: &mut QueueGuard) -> Option<Result<(), AdmissionRefused>> {
+    waiting.outcome.try_recv().ok()
+}
+
+#[test]
+fn slots_are_passed_on_in_order_and_the_queue_is_bounded() {
+    wait(async {
+        let slots = slots(1);
+        let first = slots.enter(client(1), 1, NONE).await.unwrap();
+        let none = slots.enter(client(1), 0, NONE).await;
+        assert_eq!(none.err(), Some(AdmissionRefused::Full));
+        // The call enters the queue and waits only 1 ms.
+        let none = slots.enter(client(1), 1, NONE).await;
+        assert_eq!(none.err(), Some(AdmissionRefused::Full));
+        let second = slots.enter(client(1), 1, LONG);
+        let (second, ()) = tokio::join!(second, async { drop(first) });
+        assert!(second.is_ok());
+        assert_eq!(refused(&slots), 0);
+    });
+}
+
+#[test]
+fn as_many_calls_yield_as_calls_wait() {
+    let slots = slots(2);
+    let [mut first, mut other] = [place(&slots, 1), place(&slots, 1)];
+    assert!(!first.yield_to_any_client());
+    let third = queued(&slots, 1, 1);
+    assert!(first.yield_to_any_client());
+    assert!(
+        !other.yield_to_any_client(),
+        "one waits, and one goes already"
+    );
+    assert!(first.yield_to_any_client());
+    drop(first);
+    let third = third.into_slot();
+    assert!(!other.yield_to_any_client(), "no call waits any more");
+    let _fourth = queued(&slots, 1, 1);
+    assert!(other.yield_to_any_client());
+    drop((third, other));
+}
+
+#[test]
+fn resized_slots() {
+    let slots = slots(3);
+    let mut held: Vec<_> = (0..3).map(|_| place(&slots, 1)).collect();
+    slots.resize(1);
+    for _ in 0..2 {
+        assert!(slots.begin(client(1), 0).is_err());
+        held.pop();
+    }
+    assert!(slots.begin(client(1), 0).is_err());
+    held.pop();
+    held.push(place(&slots, 1));
+    let mut waits = queued(&slots, 1, 1);
+    assert_eq!(outcome(&mut waits), None);
+    slots.resize(2);
+    assert_eq!(outcome(&mut waits), Some(Ok(())));
+    drop(waits.into_slot());
+    drop(held);
+    assert_eq!(slots.taken(), 0);
+    assert!(slots.lock().clients.is_empty());
+}
+
+#[test]
+fn a_single_client_may_use_all_slots() {
+    let slots = slots(16);
+    let held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
+    let waits: Vec<_> = (0..128).map(|_| queued(&slots, 1, 128)).collect();
+    assert_eq!(
+        slots.begin(client(1), 128).err(),
+        Some(AdmissionRefused::Full)
+    );
+    drop((held, waits));
+    assert_eq!(refused(&slots), 0);
+}
+
+#[test]
+fn a_free_slot_goes_to_the_client_with_the_fewest_slots() {
+    let slots = slots(3);
+    let mut held = [1, 1, 2].map(|nth| Some(place(&slots, nth)));
+    let mut own = [1, 1].map(|nth| queued(&slots, nth, 9));
+    let [mut one, mut two, mut new] = [2, 2, 3].map(|nth| queued(&slots, nth, 9));
+    held[0] = None;
+    assert_eq!((outcome(&mut own[0]), outcome(&mut one)), (None, None));
+    assert_eq!(outcome(&mut new), Some(Ok(())));
+    // Client 1 has no slot now, and the client's oldest call comes first.
+    held[1] = None;
+    assert_eq!((outcome(&mut own[1]), outcome(&mut one)), (None, None));
+    assert_eq!(outcome(&mut own[0]), Some(Ok(())));
+    held[2] = None;
+    assert_eq!((outcome(&mut one), outcome(&mut two)), (Some(Ok(())), None));
+    let [own, other] = own;
+    drop(other);
+    for got in [one, new, own] {
+        drop(got.into_slot());
+    }
+    assert_eq!(outcome(&mut two), Some(Ok(())));
+    drop(two.into_slot());
+    assert_eq!(slots.taken(), 0);
+}
+
+#[test]
+fn a_call_cancelled_after_the_grant_frees_its_slot() {
+    let slots = slots(1);
+    let first = place(&slots, 1);
+    let [second, mut third] = [1, 1].map(|nth| queued(&slots, nth, 2));
+    drop(first);
+    drop(second);
+    assert_eq!(outcome(&mut third), Some(Ok(())));
+    drop(third.into_slot());
+    assert_eq!(slots.taken(), 0);
+}
+
+#[test]
+fn a_full_queue_makes_room_for_clients_with_fewer_calls_in_it() {
+    let slots = slots(1);
+    let _held = place(&slots, 1);
+    let mut greedy: Vec<_> = (0..4).map(|_| queued(&slots, 1, 4)).collect();
+    let mut others = vec![queued(&slots, 2, 4)];
+    assert_eq!(
+        outcome(&mut greedy[3]),
+        Some(Err(AdmissionRefused::ShareTaken)),
+        "newest"
+    );
+    others.push(queued(&slots, 2, 4));
+    assert_eq!(
+        outcome(&mut greedy[2]),
+        Some(Err(AdmissionRefused::ShareTaken))
+    );
+    // Now both clients have 2 calls in the queue.
+    for nth in [1, 2] {
+        let none = slots.begin(client(nth), 4).err();
+        assert_eq!(none, Some(AdmissionRefused::ShareTaken));
+    }
+    others.push(queued(&slots, 3, 4));
+    others.push(queued(&slots, 4, 4));
+    assert_eq!(
+        slots.begin(client(5), 4).err(),
+        Some(AdmissionRefused::Full)
+    );
+    assert_eq!(refused(&slots), 6);
+    assert_eq!(outcome(&mut greedy[0]), None, "the oldest");
+}
+
+#[test]
+fn slow_calls_of_a_client_over_its_share_yield() {
+    let slots = slots(3);
+    let mut held = [1, 1, 1].map(|nth| Some(place(&slots, nth)));
+    let mut gives_way = |nth: usize, pace| {
+        let slot: &mut CallSlot = held[nth].as_mut().unwrap();
+        let gives_way = slot.yield_to_other_clients(pace);
+        if gives_way {
+            held[nth] = None;
+        }
+        gives_way
+    };
+    assert!(!gives_way(0, ClientPace::Slow), "no call waits");
+    let own = queued(&slots, 1, 9);
+    assert!(
+        !gives_way(0, ClientPace::Slow),
+        "no other client's call waits"
+    );
+    let mut other = queued(&slots, 2, 9);
+    assert!(!gives_way(1, ClientPace::Fast));
+    assert!(gives_way(1, ClientPace::SlowForMany));
+    assert_eq!(outcome(&mut other), Some(Ok(())));
+    assert!(
+        !gives_way(0, ClientPace::Slow),
+        "no other client's call waits any more"
+    );
+    drop(own);
+    let next = queued(&slots, 2, 9);
+    assert!(
+        !gives_way(2, ClientPace::Slow),
+        "client 2 would have more then"
+    );
+    let mut new = queued(&slots, 3, 9);
+    assert!(gives_way(2, ClientPace::SlowForMany), "client 3 has none");
+    assert_eq!(outcome(&mut new), Some(Ok(())));
+    let mut last = queued(&slots, 4, 9);
+    assert!(
+        !gives_way(0, ClientPace::SlowForMany),
+        "client 1 has its share"
+    );
+    assert!(gives_way(0, ClientPace::Slow), "too slow for any client");
+    assert_eq!(outcome(&mut last), Some(Ok(())));
+    assert_eq!(refused(&slots), 3);
+    drop(next);
+    drop([other, new, last].map(QueueGuard::into_slot));
+    assert!(slots.lock().clients.is_empty());
+    assert_eq!(slots.lock().promised, 0);
+}
+
+#[test]
+fn one_slot_is_yielded_for_each_waiting_call() {
+    let slots = slots(4);
+    let mut held = [1; 4].map(|nth| place(&slots, nth));
+    let _waits = queued(&slots, 2, 9);
+    assert!(held[0].yield_to_other_clients(ClientPace::Slow));
+    assert!(!held[1].yield_to_other_clients(ClientPace::Slow));
+    assert!(
+        held[0].yield_to_other_clients(ClientPace::Fast),
+        "it was promised"
+    );
+}
+
+#[test]
+fn the_client_with_the_most_slots_yields_first() {
+    let slots = slots(5);
+    let mut most: Vec<_> = (0..3).map(|_| place(&slots, 1)).collect();
+    let mut some: Vec<_> = (0..2).map(|_| place(&slots, 2)).collect();
+    assert!(!most[0].yield_to_other_clients(ClientPace::SlowForMany));
+    let _waits = queued(&slots, 3, 9);
+    assert!(!some[0].yield_to_other_clients(ClientPace::Slow));
+    assert!(most[0].yield_to_other_clients(ClientPace::SlowForMany));
+    drop(most);
+}
+
+#[test]
+fn a_waiting_client_with_more_slots_takes_no_slot_of_a_slow_client() {
+    let slots = slots(16);
+    let mut slow = place(&slots, 1);
+    let held: Vec<_> = (0..15).map(|_| place(&slots, 2)).collect();
+    let waits = queued(&slots, 2, 9);
+    assert!(!slow.yield_to_other_clients(ClientPace::Slow));
+    let _new = queued(&slots, 3, 9);
+    assert!(
+        slow.yield_to_other_clients(ClientPace::Slow),
+        "client 3 has none"
+    );
+    drop((waits, held));
+}
+
+#[test]
+fn a_client_yields_only_while_the_client_keeps_more_slots() {
+    // (slots of the slow client, slots of the waiting client, gives way)
+    let table = [
+        (1, 0, true),
+        (1, 1, false),
+        (2, 1, false),
+        (3, 1, true),
+        (3, 2, false),
+        (4, 2, true),
+    ];
+    for (own, waiting, expected) in table {
+        let slots = slots(own + waiting);
+        let mut slow: Vec<_> = (0..own).map(|_| place(&slots, 1)).collect();
+        let _held: Vec<_> = (0..waiting).map(|_| place(&slots, 2)).collect();
+        let _waits = queued(&slots, 2, 9);
+        let gives_way = slow[0].yield_to_other_clients(ClientPace::Slow);
+        assert_eq!(gives_way, expected, "{own} {waiting}");
+    }
+}
+
+#[test]
+fn slow_clients_with_one_call_each_yield_to_a_new_client() {
+    let slots = slots(4);
+    let mut slow: Vec<_> = (1..5).map(|nth| place(&slots, nth)).collect();
+    let again = queued(&slots, 1, 9);
+    assert!(
+        !slow[3].yield_to_other_clients(ClientPace::Slow),
+        "client 1 has one"
+    );
+    let mut new = queued(&slots, 5, 9);
+    assert!(slow[3].yield_to_other_clients(ClientPace::Slow));
+    slow.pop();
+    assert_eq!(outcome(&mut new), Some(Ok(())));
+    drop((again, new.into_slot()));
+}
+
+#[test]
+fn the_last_slots_stay_reserved_after_a_client_had_to_wait() {
+    let slots = slots(16);
+    let mut held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
+    let other = queued(&slots, 2, 9);
+    held.truncate(12);
+    let mut own = queued(&slots, 1, 9);
+    drop(other.into_slot());
+    assert_eq!(slots.taken(), 12);
+    assert_eq!(outcome(&mut own), None);
+    let _others = [place(&slots, 2), place(&slots, 3)];
+    let until = slots.lock().contended_until.unwrap();
+    slots.grant_free_slots(&mut slots.lock(), until - NONE);
+    assert_eq!(outcome(&mut own), None);
+    slots.grant_free_slots(&mut slots.lock(), until);
+    assert_eq!(outcome(&mut own), Some(Ok(())));
+    own.is_granted = true;
+}
+
+#[test]
+fn calls_without_an_answer_count_as_queued_in_the_backend() {
+    let slots = begun(128, WorkStart::WithAnswer);
+    let mut slow: Vec<_> = (0..4).map(|_| place(&slots, 1)).collect();
+    slow.iter_mut().for_each(CallSlot::mark_begun);
+    let mut other = place(&slots, 2);
+    assert!(
+        !slow[0].yield_to_other_clients(ClientPace::Slow),
+        "it has just begun"
+    );
+    let must_yield = |slots: &AdmissionControl, after| {
+        let state = slots.lock();
+        let then = Instant::now() + after;
+        state.must_yield(client(1), ClientPace::SlowForMany, then)
+    };
+    assert!(must_yield(&slots, UNANSWERED));
+    let mut served: Vec<_> = (0..3).map(|_| place(&slots, 2)).collect();
+    served.iter_mut().for_each(CallSlot::mark_begun);
+    assert!(
+        !must_yield(&slots, UNANSWERED),
+        "client 2 has 3 at work, and 1 waits"
+    );
+    drop(served);
+    slots.lock().ended_at = Some(Instant::now() + UNANSWERED);
+    assert!(!must_yield(&slots, UNANSWERED), "one has just ended");
+    assert!(must_yield(&slots, UNANSWERED + END_PAUSE));
+    other.mark_begun();
+    assert!(!must_yield(&slots, UNANSWERED + END_PAUSE));
+    drop((slow, other));
+    assert!(slots.lock().unanswered.is_empty() && slots.lock().clients.is_empty());
+}

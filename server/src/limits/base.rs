@@ -1,0 +1,42 @@
+//! Bounds of `base`: logs, thread pools, admission of calls and UDP sockets.
+
+// Log destinations
+
+/// Access-log bytes queued for one slow destination, 4 MiB. Beyond the bound, lines are dropped and
+/// counted, so that a slow disk or pipe never blocks a worker.
+pub const LOG_QUEUE_BYTES: usize = 4 << 20;
+/// Log lines that a worker collects before the batch goes to the destination's writer thread, 16 KiB.
+/// One hand-over for many lines costs one lock. A full batch is handed over at once.
+pub const LOG_BATCH_BYTES: usize = 16 * 1024;
+/// Empty buffers that a log destination keeps for reuse: about one for each worker and one in the
+/// queue. A buffer beyond the bound is freed.
+pub const LOG_SPARE_BUFFERS_MAX: usize = 32;
+
+// Thread pools
+
+/// Seconds without a job after which a thread of a pool ends, so that an idle server has no such
+/// threads. The next job starts a new thread.
+pub const POOL_IDLE_SECONDS: u64 = 10;
+
+// Admission of calls to scripts and backends
+
+/// Seconds for which the last quarter of the slots is reserved for clients with few calls, after a
+/// client had to wait while another client held more than its share. The reservation keeps a continuing
+/// flood from delaying the next request of a small client. A client that is alone soon has all slots
+/// again.
+pub const CALL_SHARE_SECONDS: u64 = 60;
+/// Time without the beginning of a response after which a call counts as possibly still in the
+/// backend's own queue. Most pages take less than 1 s.
+pub const CALL_UNANSWERED_MILLISECONDS: u64 = 1_000;
+/// Pause between two slow calls that are ended for the benefit of waiting clients. A backend takes a
+/// moment to notice that a call has ended and to take up the next call.
+pub const CALL_END_PAUSE_MILLISECONDS: u64 = 250;
+
+// UDP sockets
+
+/// Receive buffer of each UDP socket, 4 MiB. The kernel doubles the number and charges 2,304 bytes for
+/// a datagram of 1,200 to 1,472 bytes, so 3,640 datagrams wait while the worker is busy. The usual
+/// default (212,992 bytes, or 92 datagrams) is less than the 200 datagrams with which 100 browsers
+/// begin at once. The kernel drops datagrams beyond the bound. A client repeats a lost first datagram
+/// after 1 s, then after 2 s, 4 s and 8 s.
+pub const UDP_RECEIVE_BYTES: usize = 4 << 20;

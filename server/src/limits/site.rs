@@ -1,0 +1,61 @@
+//! Bounds of `site`: contents, scans and directory listings.
+
+// Contents, compression and descriptors
+
+/// Largest automatic value of `memory_max`, the memory for contents and caches: 256 MiB. Without a
+/// configured value the server takes an eighth of the machine's memory, up to the bound.
+pub const MEMORY_BYTES_MAX: u64 = 256 << 20;
+/// Smallest budget for contents of files, 2 MiB. A page just loaded must outlive the load of a few
+/// other pages, or the request that caused the load would no longer find the page.
+pub const CONTENT_BUDGET_BYTES_MIN: usize = 2 << 20;
+/// Largest file with content kept in memory, 128 KiB. A larger file is sent from its descriptor.
+pub const CONTENT_FILE_BYTES_MAX: u64 = 128 * 1024;
+/// Smallest body sent by sendfile over plain HTTP, 8 KiB. The system call copies no bytes into the
+/// process.
+pub const SENDFILE_BYTES_MIN: u64 = 8 * 1024;
+/// Largest file with a digest of the content as ETag, 1 MiB. The ETag of a larger file consists of size
+/// and modification time.
+pub const DIGEST_FILE_BYTES_MAX: u64 = 1 << 20;
+/// Smallest text that is compressed, 512 bytes. A smaller text fits into one packet anyway.
+pub const GZIP_FILE_BYTES_MIN: u64 = 512;
+/// Largest text compressed in the background, 4 MiB. A larger text is sent uncompressed unless a
+/// compressed sidecar file stands beside it.
+pub const GZIP_FILE_BYTES_MAX: u64 = 4 << 20;
+/// Files queued for compression. A file beyond the bound is queued again by a later request.
+pub const GZIP_QUEUE_MAX: usize = 1_024;
+/// Descriptors of files kept open between requests, for all sites together. A process may open 1,024
+/// descriptors by default, and connections need most of them. Beyond the bound, another descriptor is
+/// closed first.
+pub const DESCRIPTORS_KEPT_MAX: usize = 256;
+
+// Scans and directory listings
+
+/// Depth of nested folders followed in a site or unpacked in a deployment: a loop of links must end. A
+/// scan leaves out deeper folders and logs a warning, and a deployment fails.
+pub const FOLDER_DEPTH_MAX: usize = 64;
+/// Folders reached through symbolic links in one scan, since links that cross each other multiply.
+/// Further folders are left out with a warning in the log.
+pub const LINKED_FOLDERS_MAX: usize = 4_096;
+/// Symbolic links followed while one path is opened, as many as the kernel follows. A path with more
+/// links can't be opened.
+pub const LINK_HOPS_MAX: usize = 40;
+/// Shortest time between two stat(2) calls for one stored file, about the duration of one turn of a
+/// busy worker. Within the interval the file counts as unchanged.
+pub const FILE_STAT_INTERVAL_MICROSECONDS_MIN: u64 = 100;
+/// Period of stat(2) checks of a stored page, as a power of two: 2^12 ms, or 4.1 s. The kernel doesn't
+/// report every change: writes through a hard link outside of the root, below the lower layer of an
+/// overlay, or by another machine on a network file system go unreported. For one file the check costs
+/// 2 system calls in 4.1 s, regardless of the number of requests. A power of two spares each request a
+/// division.
+pub const FILE_STAT_PERIOD_MILLISECONDS_LOG2: u32 = 12;
+/// Paths remembered as changed without a report by inotify, until the control plane rescans the paths.
+/// Further paths are not remembered. A later request finds the change again.
+pub const STALE_PATHS_MAX: usize = 64;
+/// Alternatives that the braces of one glob may multiply to. A glob with more alternatives is a
+/// configuration error.
+pub const GLOB_ALTERNATIVES_MAX: usize = 64;
+/// Entries on one page of a directory listing. The remaining entries follow on further pages.
+pub const LISTING_PAGE_ENTRIES: usize = 1_000;
+/// Size of one chunk of a directory listing, 16 KiB. A listing is generated chunk by chunk while the
+/// client reads.
+pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;

@@ -1,0 +1,60 @@
+//! Addresses of backends, and the start of a connection.
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
+};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// Address of a backend.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BackendAddress {
+    /// A Unix socket with its path in the file system.
+    Unix(PathBuf),
+    /// A TCP address.
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for BackendAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BackendAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            BackendAddress::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+impl BackendAddress {
+    /// Starts connecting; returns the socket, and true if the connection is established.
+    pub fn begin_connecting(&self) -> io::Result<(OwnedFd, bool)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let stream = SocketType::STREAM;
+        let (socket, connected) = match self {
+            BackendAddress::Unix(path) => {
+                let address = SocketAddrUnix::new(path.as_path())?;
+                let socket = socket_with(AddressFamily::UNIX, stream, flags, None)?;
+                let connected = connect(&socket, &address);
+                (socket, connected)
+            }
+            BackendAddress::Tcp(address) => {
+                let family = match address {
+                    SocketAddr::V4(_) => AddressFamily::INET,
+                    SocketAddr::V6(_) => AddressFamily::INET6,
+                };
+                let socket = socket_with(family, stream, flags, None)?;
+                sockopt::set_tcp_nodelay(&socket, true)?;
+                let connected = connect(&socket, address);
+                (socket, connected)
+            }
+        };
+        match connected {
+            Ok(()) => Ok((socket, true)),
+            Err(Errno::INPROGRESS) => Ok((socket, false)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
