@@ -1,11 +1,14 @@
 //! The data plane: worker threads, their connections, and the dispatch of requests of all versions of HTTP.
 
+mod access;
 pub mod access_log;
 mod accept;
 mod attempt;
 mod body;
 mod stream_call;
 pub mod dispatch;
+pub mod dispatch_context;
+mod handler_request;
 pub mod h2;
 #[cfg(feature = "http3")]
 pub mod h3;

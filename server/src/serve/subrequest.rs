@@ -3,16 +3,18 @@
 //! A subrequest passes the same dispatch as a client's request. The handler receives the result as a
 //! response.
 
-use crate::handler::pipe::{PipeWriter, pipe};
+use crate::handler::pipe::{PipeReader, PipeWriter, pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{
-    self, AccessCheck, Endpoints, HandlerError, LocalBoxFuture, Response, Subrequest, Subrequests,
+    self, AccessCheck, Endpoints, HandlerError, LocalBoxFuture, Request, Response, Subrequest,
+    Subrequests,
 };
 use crate::limits;
 use crate::serve::attempt::{Attempt, ERRANDS_MAX, Progress, ReadyResponse, RequestBody, Step};
 use crate::serve::body::{BodyFill, BodyReader};
-use crate::serve::dispatch::{DispatchContext, DispatchOutcome, EndpointLookup, admit, dispatch};
-use crate::serve::h1::call::handler_request;
+use crate::serve::dispatch::{DispatchOutcome, RequestBuilder, admit, dispatch};
+use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
+use crate::serve::handler_request::handler_request;
 use crate::serve::redispatch;
 use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
 use crate::serve::worker::Worker;
@@ -38,19 +40,38 @@ pub(super) struct WorkerSubrequests {
     guarded: Option<Rc<Cell<bool>>>,
 }
 
-impl WorkerSubrequests {
-    pub(super) fn of(
-        worker: &Rc<Worker>,
-        facts: DispatchContext,
-        ends: Endpoints,
-    ) -> Rc<dyn Subrequests> {
-        Rc::new(WorkerSubrequests {
-            worker: Rc::clone(worker),
-            facts,
-            ends,
-            guards: worker.world().guards,
-            guarded: None,
-        })
+/// Creates the owned request of a client for a handler, with access to the server.
+pub(super) fn client_request(
+    worker: &Rc<Worker>,
+    head: &RequestHead<'_>,
+    facts: &DispatchContext,
+    user: Option<String>,
+    body: PipeReader,
+) -> Request {
+    let ends = match facts.endpoints {
+        EndpointLookup::Row(row) => worker.endpoints(row),
+        EndpointLookup::Known(ends) => ends,
+    };
+    let subrequests = Rc::new(WorkerSubrequests {
+        worker: Rc::clone(worker),
+        facts: *facts,
+        ends,
+        guards: worker.world().guards,
+        guarded: None,
+    });
+    handler_request(head, user, facts, ends, body, subrequests)
+}
+
+impl RequestBuilder for Rc<Worker> {
+    fn build(
+        &self,
+        head: &RequestHead<'_>,
+        facts: &DispatchContext,
+        user: Option<String>,
+    ) -> Request {
+        let (writer, body) = pipe(1);
+        writer.finish();
+        client_request(self, head, facts, user, body)
     }
 }
 
@@ -244,13 +265,13 @@ impl SubrequestTask {
         self.worker.poller.check_inotify();
         let facts = DispatchContext {
             now_ms: self.worker.clock.millis(),
-            has_disk_changes: self.worker.poller.has_disk_changes(),
+            has_disk_changes: self.worker.poller.has_unread_changes(),
             // The client's connection may have closed, and its row may belong to another connection.
             endpoints: EndpointLookup::Known(self.ends),
             may_wait: progress.may_wait(RequestBody::Complete),
             ..self.facts
         };
-        let dispatched = dispatch(&world, &head, &facts);
+        let dispatched = dispatch(&world, &head, &facts, &self.worker);
         let guarded = dispatched.guarded;
         // A response under other guards than at the time of the client's request counts as guarded, and is
         // not cached for all clients: a later configuration may restore the earlier guards, and cached
@@ -313,8 +334,8 @@ impl SubrequestTask {
             guards: self.guards,
             guarded: self.guarded.clone(),
         };
-        let view = Some(Rc::new(view) as Rc<dyn Subrequests>);
-        let mut request = handler_request(head, user, &self.facts, self.ends, reader, view);
+        let mut request =
+            handler_request(head, user, &self.facts, self.ends, reader, Rc::new(view));
         request.hops = self.hops;
         handler.start(request)
     }

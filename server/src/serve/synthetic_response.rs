@@ -2,7 +2,6 @@
 //! equal for all versions of HTTP.
 
 use crate::handler::Response;
-use crate::serve::dispatch::ALLOW;
 use crate::site::plain_error;
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
@@ -95,6 +94,8 @@ pub(super) fn refusal_fields(reject: Reject) -> &'static [u8] {
 const RETRY_AFTER: &[u8] = b"Retry-After: 1\r\n";
 /// After [`LOGIN_FAILURE_SECONDS`](crate::limits::LOGIN_FAILURE_SECONDS) one more login may fail.
 const RETRY_AFTER_FAILED_LOGINS: &[u8] = b"Retry-After: 6\r\n";
+/// Allow field line with the methods of a stored page.
+const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
 const HTML: &[u8] = b"Content-Type: text/html; charset=utf-8\r\n";
 
 #[cfg(test)]

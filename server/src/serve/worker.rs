@@ -37,7 +37,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
@@ -248,23 +248,13 @@ pub fn run(
     worker
         .poller
         .set_inotify(worker.shared.change_tracker.inotify());
-    HERE.set(Rc::downgrade(&worker));
     sys::Heap::enable_thread_cache();
     runtime.block_on(worker.command(commands));
     sys::Heap::disable_thread_cache();
     Ok(())
 }
 
-thread_local! {
-    static HERE: RefCell<Weak<Worker>> = const { RefCell::new(Weak::new()) };
-}
-
 impl Worker {
-    /// Returns the worker of the current thread; `None` in unit tests of parts of a worker.
-    pub(super) fn current() -> Option<Rc<Worker>> {
-        HERE.with_borrow(Weak::upgrade)
-    }
-
     /// Returns the current World. A request keeps the World until the request ends.
     pub fn world(&self) -> Rc<Arc<World>> {
         self.world.borrow().clone()

@@ -8,21 +8,17 @@
 use crate::base::number_text::push_number;
 use crate::handler::pipe::{self, PipeRead, pipe};
 use crate::handler::route_handler::HandlerCall;
-use crate::handler::{
-    Endpoints, HandlerError, LocalBoxFuture, Request, Response, ResponseBody, Rewrite, Subrequests,
-};
+use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
-use crate::serve::dispatch::DispatchContext;
 use crate::serve::h1::session::{AfterResponse, H1Session, encode_chunk};
 use crate::serve::refusal::Refusal;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::stall::StallClock;
-use crate::serve::subrequest::WorkerSubrequests;
+use crate::serve::subrequest::client_request;
 use crate::serve::synthetic_response::server_and_date_lines;
 use crate::serve::worker::ConnectionPhase;
 use crate::site::Site;
-use crate::wire::effective_host;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
@@ -30,7 +26,6 @@ use crate::wire::status::Status;
 use crate::world::{Host, SecureFields, World};
 use std::future::poll_fn;
 use std::io::IoSlice;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -83,9 +78,7 @@ impl H1Call {
             }),
         };
         let facts = connection.facts();
-        let (ends, worker) = (facts.endpoints.resolve(), &connection.worker);
-        let view = WorkerSubrequests::of(worker, facts, ends);
-        let request = handler_request(head, user, &facts, ends, reader, Some(view));
+        let request = client_request(&connection.worker, head, &facts, user, reader);
         H1Call {
             answering: handler.start(request),
             upload,
@@ -108,62 +101,6 @@ impl H1Call {
             _held: held,
             ..self
         }
-    }
-}
-
-/// Returns true if the Host field differs from the host in an absolute target. The field is then ignored
-/// (RFC 9112 §3.2.2) and hidden from handlers.
-fn has_own_host(head: &RequestHead<'_>) -> bool {
-    let field = head.fields.first("host");
-    field.is_some_and(|field| effective_host(head.fields, head.host) != field)
-}
-
-/// Returns the field lines with the effective host in the Host field.
-fn with_host(head: &RequestHead<'_>) -> Vec<u8> {
-    let mut lines = Vec::with_capacity(head.fields.0.len() + head.host.len());
-    for (name, value) in head.fields {
-        let value = match name.eq_ignore_ascii_case(b"host") {
-            true => head.host,
-            false => value,
-        };
-        for part in [name, b": ", value, b"\r\n"] {
-            lines.extend_from_slice(part);
-        }
-    }
-    lines
-}
-
-/// Creates the owned request for a handler.
-pub(in crate::serve) fn handler_request(
-    head: &RequestHead<'_>,
-    user: Option<String>,
-    facts: &DispatchContext,
-    ends: Endpoints,
-    body: pipe::PipeReader,
-    inside: Option<Rc<dyn Subrequests>>,
-) -> Request {
-    let fields = match has_own_host(head) {
-        true => with_host(head),
-        false => head.fields.0.to_vec(),
-    };
-    Request {
-        method: head.method,
-        version: head.version,
-        host: head.host.to_vec(),
-        raw_path: head.raw_path.to_vec(),
-        path: head.path.to_vec(),
-        query: head.query.map(<[u8]>::to_vec),
-        rewrite: Rewrite::default(),
-        script: None,
-        fields,
-        peer: facts.peer,
-        ends,
-        secure: facts.identity.is_some(),
-        user,
-        length: head.body,
-        body,
-        subrequests: inside,
-        hops: 0,
     }
 }
 

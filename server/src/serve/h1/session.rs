@@ -11,7 +11,8 @@ use crate::handler::LocalBoxFuture;
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, ClientInfo, OwnedAccessLogEntry, tls_version};
 use crate::serve::attempt::{Attempt, BodyAction, Progress, ReadyResponse, RequestBody, Step};
-use crate::serve::dispatch::{DispatchContext, EndpointLookup, dispatch};
+use crate::serve::dispatch::dispatch;
+use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
 use crate::serve::h1::call;
 use crate::serve::h1::call::H1Call;
 use crate::serve::h1::send::{H1BodySource, ResponseWriter, SendProgress};
@@ -588,7 +589,11 @@ impl H1Session {
         bytes: &[u8],
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
-        let dispatched = dispatch(world, head, &self.facts());
+        let facts = DispatchContext {
+            has_disk_changes: self.worker.poller.has_unread_changes(),
+            ..self.facts()
+        };
+        let dispatched = dispatch(world, head, &facts, &self.worker);
         let attempt = Attempt::of(
             dispatched,
             world,
@@ -673,7 +678,7 @@ impl H1Session {
             endpoints: EndpointLookup::Row(self.slot),
             now_ms: self.worker.clock.millis(),
             may_wait: false,
-            has_disk_changes: self.worker.poller.has_disk_changes(),
+            has_disk_changes: false,
         }
     }
 
@@ -692,9 +697,10 @@ impl H1Session {
         };
         let facts = DispatchContext {
             may_wait: self.progress.may_wait(body),
+            has_disk_changes: self.worker.poller.has_unread_changes(),
             ..self.facts()
         };
-        let dispatched = dispatch(world, head, &facts);
+        let dispatched = dispatch(world, head, &facts, &self.worker);
         let attempt = Attempt::of(dispatched, world, head, body, &self.progress);
         self.respond(world, head, attempt, head_bytes, end, cx)
     }

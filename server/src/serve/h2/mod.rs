@@ -10,7 +10,7 @@ mod exchange;
 mod timeouts;
 
 use super::body::BodyFill;
-use super::dispatch::{DispatchContext, EndpointLookup};
+use super::dispatch_context::{DispatchContext, EndpointLookup};
 use super::stall::StallClock;
 use super::worker::{ConnectionPhase, Worker};
 use crate::base::fair_share::SharedLimit;
@@ -586,7 +586,7 @@ impl H2Session<'_> {
             endpoints: EndpointLookup::Row(self.connection.slot),
             now_ms: self.worker.clock.millis(),
             may_wait: false,
-            has_disk_changes: self.worker.poller.has_disk_changes(),
+            has_disk_changes: false,
         }
     }
 

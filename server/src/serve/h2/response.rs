@@ -7,15 +7,15 @@ use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{Attempt, BodyAction, Progress, ReadyResponse, RequestBody, Step};
 use crate::serve::body::BodyReader;
-use crate::serve::dispatch::{DispatchContext, dispatch};
-use crate::serve::h1::call;
+use crate::serve::dispatch::dispatch;
+use crate::serve::dispatch_context::DispatchContext;
 use crate::serve::h2::exchange::{H2Exchange, H2ExchangeState, PendingRedispatch};
 use crate::serve::h2::{H2Session, OUT_BYTES_MAX};
 use crate::serve::redispatch;
 use crate::serve::refusal::Refusal;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::stream_call::{StreamCall, WindowCredit};
-use crate::serve::subrequest::WorkerSubrequests;
+use crate::serve::subrequest::client_request;
 use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields, server_and_date_lines};
 use crate::site::{Listing, VariantResponse};
 use crate::wire::field_section::FieldSection;
@@ -92,9 +92,10 @@ impl H2Session<'_> {
         let progress = Progress::default();
         let facts = DispatchContext {
             may_wait: progress.may_wait(body),
+            has_disk_changes: self.worker.poller.has_unread_changes(),
             ..self.facts()
         };
-        let dispatched = dispatch(world, &head, &facts);
+        let dispatched = dispatch(world, &head, &facts, &self.worker);
         let attempt = Attempt::of(dispatched, world, &head, body, &progress);
         // The response doesn't wait for the end of discarded content, unlike over HTTP/1.1, where the
         // framing of the content must prove sound first: a waiting head could be many times larger than
@@ -245,9 +246,10 @@ impl H2Session<'_> {
         };
         let facts = DispatchContext {
             may_wait: progress.may_wait(body),
+            has_disk_changes: self.worker.poller.has_unread_changes(),
             ..self.facts()
         };
-        let dispatched = dispatch(&world, &head, &facts);
+        let dispatched = dispatch(&world, &head, &facts, &self.worker);
         let attempt = Attempt::of(dispatched, &world, &head, body, &progress);
         if attempt.body == BodyAction::Discard
             && let Some(stream) = self.h2.stream(id)
@@ -663,10 +665,7 @@ impl H2Session<'_> {
             hpack::push_status(100, &mut block);
             self.h2.head(owed.id, &block, false);
         }
-        let facts = self.facts();
-        let ends = facts.endpoints.resolve();
-        let view = WorkerSubrequests::of(&self.worker, facts, ends);
-        let request = call::handler_request(head, user, &facts, ends, reader, Some(view));
+        let request = client_request(&self.worker, head, &self.facts(), user, reader);
         let now_ms = self.worker.clock.millis();
         let call = StreamCall {
             answering: Some(handler.start(request)),

@@ -8,12 +8,11 @@ use crate::handler::{Response, ResponseBody};
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
 use crate::serve::body::BodyFill;
-use crate::serve::h1::call;
 use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
 use crate::serve::h3::session::H3Session;
 use crate::serve::refusal::Refusal;
 use crate::serve::stream_call::StreamCall;
-use crate::serve::subrequest::WorkerSubrequests;
+use crate::serve::subrequest::client_request;
 use crate::serve::synthetic_response::server_and_date_lines;
 use crate::wire::h3::{H3ErrorCode, frame, qpack};
 use crate::wire::reject::Reject;
@@ -76,10 +75,7 @@ impl H3Call {
             qpack::push_status(100, &mut out);
             frame::end_headers(&mut out, at);
         }
-        let facts = session.facts();
-        let ends = facts.endpoints.resolve();
-        let view = WorkerSubrequests::of(worker, facts, ends);
-        let request = call::handler_request(head, user, &facts, ends, reader, Some(view));
+        let request = client_request(worker, head, &session.facts(), user, reader);
         let now_ms = worker.clock.millis();
         let call = StreamCall {
             answering: Some(handler.start(request)),

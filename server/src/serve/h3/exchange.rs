@@ -4,7 +4,8 @@
 //! wait (for a file, a password check, a handler or the peer) is an `await` of the same future.
 
 use super::super::body::{BodyFill, BodyReader};
-use super::super::dispatch::{DispatchContext, dispatch};
+use super::super::dispatch::dispatch;
+use super::super::dispatch_context::DispatchContext;
 use super::super::worker::Worker;
 use super::session::{H3Session, now, varint};
 use crate::handler::LocalBoxFuture;
@@ -545,9 +546,10 @@ impl H3Exchange {
         };
         let facts = DispatchContext {
             may_wait: progress.may_wait(body),
+            has_disk_changes: self.worker().poller.has_unread_changes(),
             ..self.session.facts()
         };
-        let dispatched = dispatch(world, &head, &facts);
+        let dispatched = dispatch(world, &head, &facts, self.worker());
         let attempt = Attempt::of(dispatched, world, &head, body, progress);
         self.is_drained = attempt.body == BodyAction::Discard;
         self.prioritise(request);

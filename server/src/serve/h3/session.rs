@@ -1,7 +1,7 @@
 //! An HTTP/3 connection from the handshake to the end: accepts streams, sends GOAWAY when the client has to
 //! leave, and charges the abuse budget for traffic without use.
 
-use super::super::dispatch::{DispatchContext, EndpointLookup};
+use super::super::dispatch_context::{DispatchContext, EndpointLookup};
 use super::super::worker::Worker;
 use super::H3ConnectionGuard;
 use super::exchange::H3Exchange;
@@ -535,7 +535,7 @@ impl H3Session {
             endpoints: EndpointLookup::Known(self.ends),
             now_ms: self.worker.clock.millis(),
             may_wait: false,
-            has_disk_changes: self.worker.poller.has_disk_changes(),
+            has_disk_changes: false,
         }
     }
 }
