@@ -64,7 +64,7 @@ const UNSAFE_FILES: [&str; 6] = [
 
 /// Modules without an import cycle among their files, over any number of files. `mod` declarations and
 /// re-exports do not count as imports.
-const ROOMS_WITHOUT_CIRCLES: [&str; 5] = ["base", "upstream", "world", "admin", "control"];
+const ROOMS_WITHOUT_CIRCLES: [&str; 6] = ["base", "upstream", "world", "admin", "serve", "control"];
 
 #[test]
 fn no_room_has_a_circle_of_files() {

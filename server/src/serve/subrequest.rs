@@ -12,12 +12,12 @@ use crate::handler::{
 use crate::limits;
 use crate::serve::attempt::{Attempt, ERRANDS_MAX, Progress, ReadyResponse, RequestBody, Step};
 use crate::serve::body::{BodyFill, BodyReader};
+use crate::serve::context::WorkerContext;
 use crate::serve::dispatch::{DispatchOutcome, RequestBuilder, admit, dispatch};
 use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
 use crate::serve::handler_request::handler_request;
 use crate::serve::redispatch;
 use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
-use crate::serve::worker::Worker;
 use crate::site::{SERVER, VariantResponse};
 use crate::wire::fields::Fields;
 use crate::wire::h1::request::{ParsedHead, parse_head};
@@ -31,7 +31,7 @@ use std::rc::Rc;
 
 /// Access to the server for the handlers of one client's request.
 pub(super) struct WorkerSubrequests {
-    pub(super) worker: Rc<Worker>,
+    pub(super) context: Rc<WorkerContext>,
     pub(super) facts: DispatchContext,
     ends: Endpoints,
     /// Fingerprint of the guards at the time of the client's request.
@@ -42,27 +42,27 @@ pub(super) struct WorkerSubrequests {
 
 /// Creates the owned request of a client for a handler, with access to the server.
 pub(super) fn client_request(
-    worker: &Rc<Worker>,
+    context: &Rc<WorkerContext>,
     head: &RequestHead<'_>,
     facts: &DispatchContext,
     user: Option<String>,
     body: PipeReader,
 ) -> Request {
     let ends = match facts.endpoints {
-        EndpointLookup::Row(row) => worker.endpoints(row),
+        EndpointLookup::Row(row) => context.endpoints(row),
         EndpointLookup::Known(ends) => ends,
     };
     let subrequests = Rc::new(WorkerSubrequests {
-        worker: Rc::clone(worker),
+        context: Rc::clone(context),
         facts: *facts,
         ends,
-        guards: worker.world().guards,
+        guards: context.world().guards,
         guarded: None,
     });
     handler_request(head, user, facts, ends, body, subrequests)
 }
 
-impl RequestBuilder for Rc<Worker> {
+impl RequestBuilder for Rc<WorkerContext> {
     fn build(
         &self,
         head: &RequestHead<'_>,
@@ -78,7 +78,7 @@ impl RequestBuilder for Rc<Worker> {
 impl Subrequests for WorkerSubrequests {
     fn fetch(&self, question: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>> {
         let asking = SubrequestTask {
-            worker: Rc::clone(&self.worker),
+            context: Rc::clone(&self.context),
             facts: self.facts,
             ends: self.ends,
             text: text(&question),
@@ -95,7 +95,7 @@ impl Subrequests for WorkerSubrequests {
         admission: AccessCheck,
     ) -> LocalBoxFuture<Result<Option<String>, HandlerError>> {
         let admitting = AccessCheckTask {
-            worker: Rc::clone(&self.worker),
+            context: Rc::clone(&self.context),
             facts: DispatchContext {
                 endpoints: EndpointLookup::Known(self.ends),
                 ..self.facts
@@ -109,7 +109,7 @@ impl Subrequests for WorkerSubrequests {
 
     fn with_guard_flag(&self, guarded: Rc<Cell<bool>>) -> Rc<dyn Subrequests> {
         Rc::new(WorkerSubrequests {
-            worker: Rc::clone(&self.worker),
+            context: Rc::clone(&self.context),
             facts: self.facts,
             ends: self.ends,
             guards: self.guards,
@@ -168,7 +168,7 @@ fn admission_text(admission: &AccessCheck) -> Vec<u8> {
 
 /// A check of a path against the guards.
 struct AccessCheckTask {
-    worker: Rc<Worker>,
+    context: Rc<WorkerContext>,
     facts: DispatchContext,
     text: Vec<u8>,
     path: Vec<u8>,
@@ -191,13 +191,13 @@ impl AccessCheckTask {
     }
 
     fn look(&self) -> Result<AccessCheckStep, HandlerError> {
-        let world = self.worker.world();
+        let world = self.context.world();
         let Ok(ParsedHead::Complete { head, .. }) = parse_head(&self.text, &mut 0, &world.limits)
         else {
             return Err(refused(Reject::ADDRESS_DENIED));
         };
         let facts = DispatchContext {
-            now_ms: self.worker.clock.millis(),
+            now_ms: self.context.clock.millis(),
             ..self.facts
         };
         let (admitted, is_guarded) = admit(&world, &head, &facts, &self.path);
@@ -222,7 +222,7 @@ enum AccessCheckStep {
 }
 
 struct SubrequestTask {
-    worker: Rc<Worker>,
+    context: Rc<WorkerContext>,
     facts: DispatchContext,
     ends: Endpoints,
     text: Vec<u8>,
@@ -253,7 +253,7 @@ impl SubrequestTask {
     }
 
     fn look(&self, progress: &Progress) -> SubrequestStep {
-        let world = self.worker.world();
+        let world = self.context.world();
         let mut head = match parse_head(&self.text, &mut 0, &world.limits) {
             Ok(ParsedHead::Complete { head, .. }) => head,
             // The malformed request comes from the script and not from the client.
@@ -262,16 +262,16 @@ impl SubrequestTask {
         head.version = self.version;
         // The script may have changed a file just before its redirect, so the poller looks for changes on
         // disk.
-        self.worker.poller.check_inotify();
+        self.context.poller.check_inotify();
         let facts = DispatchContext {
-            now_ms: self.worker.clock.millis(),
-            has_disk_changes: self.worker.poller.has_unread_changes(),
+            now_ms: self.context.clock.millis(),
+            has_disk_changes: self.context.poller.has_unread_changes(),
             // The client's connection may have closed, and its row may belong to another connection.
             endpoints: EndpointLookup::Known(self.ends),
             may_wait: progress.may_wait(RequestBody::Complete),
             ..self.facts
         };
-        let dispatched = dispatch(&world, &head, &facts, &self.worker);
+        let dispatched = dispatch(&world, &head, &facts, &self.context);
         let guarded = dispatched.guarded;
         // A response under other guards than at the time of the client's request counts as guarded, and is
         // not cached for all clients: a later configuration may restore the earlier guards, and cached
@@ -283,7 +283,7 @@ impl SubrequestTask {
         let attempt = Attempt::of(dispatched, &world, &head, RequestBody::Complete, progress);
         let response = match attempt.step {
             Step::Wait(wait) => {
-                let work = redispatch::wait(wait, &self.worker.pool, *progress);
+                let work = redispatch::wait(wait, &self.context.pool, *progress);
                 return SubrequestStep::Wait(work);
             }
             Step::Call(handler) => {
@@ -295,7 +295,7 @@ impl SubrequestTask {
             ReadyResponse::Stored(stored) => {
                 let mut fields = Vec::new();
                 stored.push_changing(&mut fields);
-                Ok(streamed_page(&self.worker, stored, &fields))
+                Ok(streamed_page(&self.context, stored, &fields))
             }
             // The driver of the client's request sends the site's page and logs the rule.
             ReadyResponse::Refuse { reject, .. } => Err(refused(reject)),
@@ -304,7 +304,7 @@ impl SubrequestTask {
                 let mut scratch = Vec::new();
                 let fields = fields(listing.head(&mut scratch));
                 let body = BodyReader::listing(listing);
-                Ok(streamed(&self.worker, Status::OK, fields, body))
+                Ok(streamed(&self.context, Status::OK, fields, body))
             }
         })
     }
@@ -328,7 +328,7 @@ impl SubrequestTask {
         let (writer, reader) = pipe(1);
         writer.finish();
         let view = WorkerSubrequests {
-            worker: Rc::clone(&self.worker),
+            context: Rc::clone(&self.context),
             facts: self.facts,
             ends: self.ends,
             guards: self.guards,
@@ -343,10 +343,14 @@ impl SubrequestTask {
 
 /// Returns the site's error page for a refusal. A small page in memory is returned whole instead of
 /// streamed.
-pub(super) fn error_page(worker: &Rc<Worker>, page: VariantResponse, reject: Reject) -> Response {
+pub(super) fn error_page(
+    context: &Rc<WorkerContext>,
+    page: VariantResponse,
+    reject: Reject,
+) -> Response {
     let more = refusal_fields(reject);
     let whole = page.whole_memory().map(<[u8]>::to_vec);
-    let mut response = streamed_page(worker, page, more);
+    let mut response = streamed_page(context, page, more);
     if let Some(bytes) = whole.filter(|bytes| bytes.len() <= limits::PIPE_BYTES) {
         response.body = handler::ResponseBody::Whole(bytes);
     }
@@ -354,16 +358,16 @@ pub(super) fn error_page(worker: &Rc<Worker>, page: VariantResponse, reject: Rej
 }
 
 /// Returns a stored page in the form of a handler's response, with the additional field lines `more`.
-fn streamed_page(worker: &Rc<Worker>, stored: VariantResponse, more: &[u8]) -> Response {
+fn streamed_page(context: &Rc<WorkerContext>, stored: VariantResponse, more: &[u8]) -> Response {
     let mut scratch = Vec::new();
     let mut fields = fields(stored.head(&mut scratch));
     fields.append(&lines(more));
-    streamed(worker, stored.status, fields, BodyReader::stored(stored))
+    streamed(context, stored.status, fields, BodyReader::stored(stored))
 }
 
 /// Returns a streamed response. Its length is taken from the Content-Length field.
 fn streamed(
-    worker: &Rc<Worker>,
+    context: &Rc<WorkerContext>,
     status: Status,
     mut fields: ResponseFields,
     body: BodyReader,
@@ -378,14 +382,14 @@ fn streamed(
         handler::ResponseBody::Stream {
             length,
             reader,
-            work: Box::pin(fill(Rc::clone(worker), body, writer)),
+            work: Box::pin(fill(Rc::clone(context), body, writer)),
         },
     )
 }
 
 /// Copies stored content into the pipe of a response. A pipe dropped before `finish` marks the response as
 /// broken off.
-async fn fill(worker: Rc<Worker>, mut body: BodyReader, mut writer: PipeWriter) {
+async fn fill(context: Rc<WorkerContext>, mut body: BodyReader, mut writer: PipeWriter) {
     let mut part = Vec::new();
     loop {
         part.clear();
@@ -397,7 +401,7 @@ async fn fill(worker: Rc<Worker>, mut body: BodyReader, mut writer: PipeWriter) 
             BodyFill::Some | BodyFill::Nothing => {}
             BodyFill::Last => return writer.finish(),
             BodyFill::Broken => return,
-            BodyFill::Disk(read) => match worker.pool.run(move || read.run()).await {
+            BodyFill::Disk(read) => match context.pool.run(move || read.run()).await {
                 Ok(Ok(bytes)) => body.feed(bytes),
                 _ => return,
             },

@@ -11,13 +11,14 @@ use crate::handler::route_handler::HandlerCall;
 use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
-use crate::serve::h1::session::{AfterResponse, H1Session, encode_chunk};
+use crate::serve::connection::{AfterResponse, Connection};
+use crate::serve::connection_table::ConnectionPhase;
+use crate::serve::h1::chunk::encode_chunk;
 use crate::serve::refusal::Refusal;
 use crate::serve::request_ledger::RequestReservation;
+use crate::serve::response_head::{push_connection_lines, server_and_date_lines};
 use crate::serve::stall::StallClock;
 use crate::serve::subrequest::client_request;
-use crate::serve::synthetic_response::server_and_date_lines;
-use crate::serve::worker::ConnectionPhase;
 use crate::site::Site;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::reject::Reject;
@@ -61,7 +62,7 @@ impl H1Call {
         head: &RequestHead<'_>,
         host: Option<&Host>,
         user: Option<String>,
-        connection: &H1Session,
+        connection: &Connection,
         world: &World,
         line: &AccessLogEntry<'_>,
     ) -> H1Call {
@@ -78,7 +79,7 @@ impl H1Call {
             }),
         };
         let facts = connection.facts();
-        let request = client_request(&connection.worker, head, &facts, user, reader);
+        let request = client_request(&connection.context, head, &facts, user, reader);
         H1Call {
             answering: handler.start(request),
             upload,
@@ -88,7 +89,7 @@ impl H1Call {
             is_head: head.method == Method::Head,
             secure_fields: host.map(|host| host.secure_fields.clone()),
             site: host.and_then(|host| host.site.clone()),
-            record: line.keep(Status::OK, &connection.worker, connection.client_info()),
+            record: line.keep(Status::OK, &connection.context, connection.client_info()),
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
             _held: None,
@@ -129,7 +130,7 @@ enum ResponseFraming {
 
 /// The driver of a call on a connection.
 struct H1CallDriver<'c> {
-    connection: &'c mut H1Session,
+    connection: &'c mut Connection,
     call: H1Call,
     download: H1Download,
     out: Vec<u8>,
@@ -149,7 +150,7 @@ struct H1CallDriver<'c> {
 }
 
 /// Runs `call` to the end.
-pub(in crate::serve) async fn run(connection: &mut H1Session, call: Box<H1Call>) -> AfterResponse {
+pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>) -> AfterResponse {
     let mut exchange = H1CallDriver {
         connection,
         call: *call,
@@ -173,21 +174,21 @@ pub(in crate::serve) async fn run(connection: &mut H1Session, call: Box<H1Call>)
         ..
     } = exchange;
     let started_us = call.started_us;
-    connection.worker.stats.response(
+    connection.context.stats.response(
         status.0,
         sent,
-        connection.worker.clock.micros() - started_us,
+        connection.context.clock.micros() - started_us,
     );
     if let Some(mut record) = call.record {
         record.status = status;
-        record.log(sent, &connection.worker);
+        record.log(sent, &connection.context);
     }
     end
 }
 
 impl H1CallDriver<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
-        self.connection.worker.clock.tick();
+        self.connection.context.clock.tick();
         let reading = self.poll_upload(cx);
         if let Poll::Ready(end) = reading {
             return Poll::Ready(end);
@@ -204,22 +205,22 @@ impl H1CallDriver<'_> {
     /// Sets the deadline of the connection according to the awaited side: the reading client, the sending
     /// client or the handler.
     fn set_deadline(&mut self) {
-        let worker = &self.connection.worker;
+        let context = &self.connection.context;
         let is_held = !self.out.is_empty() || self.connection.stream.has_unsent();
-        let begins = self.stall.note(is_held, self.taken, worker.clock.millis());
+        let begins = self.stall.note(is_held, self.taken, context.clock.millis());
         if is_held {
             // Only progress renews the deadline; a stall must not.
             if begins {
-                worker.phase(self.connection.slot, ConnectionPhase::Write);
+                context.phase(self.connection.slot, ConnectionPhase::Write);
             }
             return;
         }
         match &self.call.upload {
             Some(upload) if self.wants_body => {
                 let patience = upload.writer.patience();
-                worker.phase_body(self.connection.slot, upload.seen, patience);
+                context.phase_body(self.connection.slot, upload.seen, patience);
             }
-            _ => worker.phase(self.connection.slot, ConnectionPhase::Busy),
+            _ => context.phase(self.connection.slot, ConnectionPhase::Busy),
         }
     }
 
@@ -317,13 +318,13 @@ impl H1CallDriver<'_> {
 
     /// Reads up to `max` bytes to the end of `rest`; false at the end of the stream or after an error.
     fn poll_read(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<bool> {
-        let worker = self.connection.worker.clone();
-        let mut scratch = worker.scratch.borrow_mut();
+        let context = self.connection.context.clone();
+        let mut scratch = context.scratch.borrow_mut();
         match self.connection.stream.poll_fill(cx, &mut scratch[..max]) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
             Poll::Ready(Ok(read)) => {
-                worker.stats.bytes_received.add(read as u64);
+                context.stats.bytes_received.add(read as u64);
                 self.connection.rest.extend_from_slice(&scratch[..read]);
                 Poll::Ready(true)
             }
@@ -332,7 +333,7 @@ impl H1CallDriver<'_> {
 
     /// Handles the end of the peer's stream within the body, or an expired body deadline.
     fn left(&mut self) -> Poll<AfterResponse> {
-        match self.connection.worker.expired(self.connection.slot) {
+        match self.connection.context.expired(self.connection.slot) {
             Some(ConnectionPhase::Body) => self.broken(Reject::BODY_SLOW),
             _ => Poll::Ready(AfterResponse::Close),
         }
@@ -357,9 +358,9 @@ impl H1CallDriver<'_> {
         if let Some(record) = &mut self.call.record {
             record.rule = reject.rule;
         }
-        let worker = &self.connection.worker;
+        let context = &self.connection.context;
         match Refusal::new(
-            worker,
+            context,
             self.call.site.as_ref(),
             self.call.is_head,
             reject,
@@ -454,12 +455,12 @@ impl H1CallDriver<'_> {
     /// as the next request, so the connection lingers. During a streamed response the request body is still
     /// read, and most handlers have read the body by the end of the response.
     fn after(&self, response: &Response) -> AfterResponse {
-        let worker = &self.connection.worker;
+        let context = &self.connection.context;
         let goes_on =
             matches!(response.body, ResponseBody::Stream { .. }) && !self.is_bodiless(response);
         if self.is_cut || self.call.upload.is_some() && !goes_on {
             AfterResponse::Linger
-        } else if self.call.keep_alive && !worker.draining.get() {
+        } else if self.call.keep_alive && !context.is_draining() {
             AfterResponse::Keep
         } else {
             AfterResponse::Close
@@ -515,7 +516,7 @@ impl H1CallDriver<'_> {
         };
         self.out.reserve(limits::SCRIPT_HEAD_BYTES_INITIAL + body);
         response.status.push(&mut self.out);
-        let date = self.connection.worker.clock.date_field();
+        let date = self.connection.context.clock.date_field();
         self.out
             .extend_from_slice(&server_and_date_lines(response, &date));
         self.out.extend_from_slice(response.fields.lines());
@@ -533,8 +534,8 @@ impl H1CallDriver<'_> {
             ResponseFraming::Close => {}
         }
         let secure_fields = self.call.secure_fields.as_deref();
-        self.connection
-            .own_fields(&mut self.out, self.call.version, end, secure_fields);
+        let secure_fields = secure_fields.filter(|_| self.connection.stream.tls.is_some());
+        push_connection_lines(&mut self.out, self.call.version, end, secure_fields);
         self.out.extend_from_slice(b"\r\n");
     }
 
