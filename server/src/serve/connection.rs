@@ -73,6 +73,12 @@ impl Connection {
         }
     }
 
+    /// Returns true if the connection uses TLS.
+    #[inline]
+    pub(super) fn is_secure(&self) -> bool {
+        self.stream.tls.is_some()
+    }
+
     /// Returns the facts about a request, without changes on disk.
     pub(super) fn facts(&self) -> DispatchContext {
         DispatchContext {

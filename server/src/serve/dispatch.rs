@@ -80,8 +80,9 @@ pub enum DispatchOutcome {
 }
 
 impl<'w> Dispatched<'w> {
+    /// Creates the result for a request without a login.
     #[inline]
-    fn unguarded(host: Option<&'w Host>, reply: DispatchOutcome) -> Dispatched<'w> {
+    pub(super) fn unguarded(host: Option<&'w Host>, reply: DispatchOutcome) -> Dispatched<'w> {
         Dispatched {
             host,
             user: None,

@@ -10,10 +10,10 @@ use crate::handler::{
     Subrequests,
 };
 use crate::limits;
-use crate::serve::attempt::{Attempt, ERRANDS_MAX, Progress, ReadyResponse, RequestBody, Step};
+use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestBody, Step};
 use crate::serve::body::{BodyFill, BodyReader};
 use crate::serve::context::WorkerContext;
-use crate::serve::dispatch::{DispatchOutcome, RequestBuilder, admit, dispatch};
+use crate::serve::dispatch::{Dispatched, RequestBuilder, admit, dispatch};
 use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
 use crate::serve::handler_request::handler_request;
 use crate::serve::redispatch;
@@ -25,7 +25,6 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::{RequestHead, Version};
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
-use crate::world::users::UnverifiedLogin;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -177,20 +176,16 @@ struct AccessCheckTask {
 
 impl AccessCheckTask {
     async fn answer(self) -> Result<Option<String>, HandlerError> {
-        for _ in 0..ERRANDS_MAX {
-            match self.look()? {
+        let mut progress = Progress::default();
+        loop {
+            match self.look(&progress)? {
                 AccessCheckStep::Admitted(user) => return Ok(user),
-                // The next check finds the result in the ledger of logins.
-                AccessCheckStep::Login(ask) => {
-                    let answered = ask.answer().await;
-                    answered.map_err(|_| refused(Reject::LOGINS_BUSY))?;
-                }
+                AccessCheckStep::Wait(work) => progress = work.await,
             }
         }
-        Err(refused(Reject::CHANGING))
     }
 
-    fn look(&self) -> Result<AccessCheckStep, HandlerError> {
+    fn look(&self, progress: &Progress) -> Result<AccessCheckStep, HandlerError> {
         let world = self.context.world();
         let Ok(ParsedHead::Complete { head, .. }) = parse_head(&self.text, &mut 0, &world.limits)
         else {
@@ -204,11 +199,18 @@ impl AccessCheckTask {
         if let Some(note) = self.guarded.as_ref().filter(|_| is_guarded) {
             note.set(true);
         }
-        match admitted {
-            Ok(user) => Ok(AccessCheckStep::Admitted(user)),
-            Err(DispatchOutcome::Login(ask)) => Ok(AccessCheckStep::Login(ask)),
-            Err(DispatchOutcome::Refuse { reject, .. }) => Err(refused(reject)),
-            Err(_) => Err(refused(Reject::ADDRESS_DENIED)),
+        let denied = match admitted {
+            Ok(user) => return Ok(AccessCheckStep::Admitted(user)),
+            Err(denied) => Dispatched::unguarded(None, denied),
+        };
+        let attempt = Attempt::of(denied, &world, &head, RequestBody::Complete, progress);
+        match attempt.step {
+            Step::Wait(wait) => {
+                let work = redispatch::wait(wait, &self.context.pool, *progress);
+                Ok(AccessCheckStep::Wait(work))
+            }
+            Step::Send(ReadyResponse::Refuse { reject, .. }) => Err(refused(reject)),
+            Step::Send(_) | Step::Call(_) => Err(refused(Reject::ADDRESS_DENIED)),
         }
     }
 }
@@ -217,8 +219,8 @@ impl AccessCheckTask {
 enum AccessCheckStep {
     /// Access is granted, with the user that logged in.
     Admitted(Option<String>),
-    /// A password must be verified first.
-    Login(Box<UnverifiedLogin>),
+    /// Wait, then check again.
+    Wait(LocalBoxFuture<Progress>),
 }
 
 struct SubrequestTask {

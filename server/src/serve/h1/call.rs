@@ -16,7 +16,9 @@ use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::h1::chunk::encode_chunk;
 use crate::serve::refusal::Refusal;
 use crate::serve::request_ledger::RequestReservation;
-use crate::serve::response_head::{push_connection_lines, server_and_date_lines};
+use crate::serve::response_head::{
+    content_length, is_without_content, push_connection_lines, server_and_date_lines,
+};
 use crate::serve::stall::StallClock;
 use crate::serve::subrequest::client_request;
 use crate::site::Site;
@@ -24,7 +26,7 @@ use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
-use crate::world::{Host, SecureFields, World};
+use crate::world::{SecureFields, World};
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -60,8 +62,6 @@ impl H1Call {
     pub(in crate::serve) fn new(
         handler: HandlerCall,
         head: &RequestHead<'_>,
-        host: Option<&Host>,
-        user: Option<String>,
         connection: &Connection,
         world: &World,
         line: &AccessLogEntry<'_>,
@@ -79,6 +79,7 @@ impl H1Call {
             }),
         };
         let facts = connection.facts();
+        let user = line.user.map(str::to_owned);
         let request = client_request(&connection.context, head, &facts, user, reader);
         H1Call {
             answering: handler.start(request),
@@ -87,8 +88,8 @@ impl H1Call {
             keep_alive: head.keep_alive,
             version: head.version,
             is_head: head.method == Method::Head,
-            secure_fields: host.map(|host| host.secure_fields.clone()),
-            site: host.and_then(|host| host.site.clone()),
+            secure_fields: line.host.map(|host| host.secure_fields.clone()),
+            site: line.host.and_then(|host| host.site.clone()),
             record: line.keep(Status::OK, &connection.context, connection.client_info()),
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
@@ -471,17 +472,10 @@ impl H1CallDriver<'_> {
     fn begin(&mut self, response: Response) {
         self.status = *response.status;
         let mut end = self.after(&response);
-        let framing = match &response.body {
-            ResponseBody::Empty => ResponseFraming::Length(0),
-            ResponseBody::Whole(bytes) => ResponseFraming::Length(bytes.len() as u64),
-            ResponseBody::Stream {
-                length: Some(length),
-                ..
-            } => ResponseFraming::Length(*length),
-            ResponseBody::Stream { length: None, .. } if self.call.version == Version::Http11 => {
-                ResponseFraming::Chunked
-            }
-            ResponseBody::Stream { length: None, .. } => ResponseFraming::Close,
+        let framing = match content_length(&response.body) {
+            Some(length) => ResponseFraming::Length(length),
+            None if self.call.version == Version::Http11 => ResponseFraming::Chunked,
+            None => ResponseFraming::Close,
         };
         if framing == ResponseFraming::Close && end == AfterResponse::Keep {
             end = AfterResponse::Close;
@@ -506,7 +500,7 @@ impl H1CallDriver<'_> {
     }
 
     fn is_bodiless(&self, response: &Response) -> bool {
-        self.call.is_head || matches!(response.status.0, 100..=199 | 204 | 304)
+        self.call.is_head || is_without_content(*response.status)
     }
 
     fn write_head(&mut self, response: &Response, framing: ResponseFraming, end: AfterResponse) {
@@ -520,7 +514,7 @@ impl H1CallDriver<'_> {
         self.out
             .extend_from_slice(&server_and_date_lines(response, &date));
         self.out.extend_from_slice(response.fields.lines());
-        let bodiless = matches!(response.status.0, 100..=199 | 204 | 304);
+        let bodiless = is_without_content(*response.status);
         match framing {
             _ if bodiless => {}
             ResponseFraming::Chunked => self
@@ -534,7 +528,7 @@ impl H1CallDriver<'_> {
             ResponseFraming::Close => {}
         }
         let secure_fields = self.call.secure_fields.as_deref();
-        let secure_fields = secure_fields.filter(|_| self.connection.stream.tls.is_some());
+        let secure_fields = secure_fields.filter(|_| self.connection.is_secure());
         push_connection_lines(&mut self.out, self.call.version, end, secure_fields);
         self.out.extend_from_slice(b"\r\n");
     }

@@ -11,15 +11,25 @@ use crate::serve::h1::send::{H1BodySource, ResponseWriter, SendProgress};
 use crate::serve::h1::session::{ConnectionStep, H1Session, RequestOutcome};
 use crate::serve::h1::unsent_response::UnsentResponse;
 use crate::serve::redispatch;
-use crate::serve::response_head::push_connection_lines;
+use crate::serve::response_head::{push_connection_lines, secure_fields_of};
 use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
 use crate::site::{Listing, VariantResponse};
 use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::{Status, StatusLine};
-use crate::world::{Host, SecureFields, World};
+use crate::world::World;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
+
+/// A request at the time of its response.
+struct H1Exchange<'l> {
+    line: AccessLogEntry<'l>,
+    /// State of the connection after the response.
+    after: AfterResponse,
+    /// Offset of the end of the request in the read buffer.
+    end: usize,
+}
 
 impl H1Session {
     /// Sends the response of `attempt`, or returns the step to wait for.
@@ -35,14 +45,19 @@ impl H1Session {
         let Attempt {
             host, user, step, ..
         } = attempt;
+        let context = &self.connection.context;
         let bodiless = matches!(head.body, BodyLength::None | BodyLength::Length(0));
         let unread_body = !bodiless && !self.body_read;
-        let mut after = self.after(head, unread_body);
-        let line = AccessLogEntry::new(&self.connection.context, Some(head), host, user.as_deref());
+        let exchange = H1Exchange {
+            line: AccessLogEntry::new(context, Some(head), host, user.as_deref()),
+            after: self.after(head, unread_body),
+            end,
+        };
         match step {
+            Step::Send(response) => self.send_ready(response, exchange, cx),
             Step::Wait(wait) => {
                 self.connection.phase(ConnectionPhase::Busy);
-                let wait = redispatch::wait(wait, &self.connection.context.pool, self.progress);
+                let wait = redispatch::wait(wait, &context.pool, self.progress);
                 RequestOutcome::Hold {
                     keep: head_bytes,
                     from: end,
@@ -51,84 +66,77 @@ impl H1Session {
             }
             Step::Call(handler) => match self.hold_head(head_bytes) {
                 Ok(held) => {
-                    let call = H1Call::new(
-                        handler,
-                        head,
-                        host,
-                        user.clone(),
-                        &self.connection,
-                        world,
-                        &line,
-                    );
-                    RequestOutcome::Then(end, ConnectionStep::Call(Box::new(call.holding(held))))
+                    let (connection, line) = (&self.connection, &exchange.line);
+                    let call = H1Call::new(handler, head, connection, world, line).holding(held);
+                    RequestOutcome::Then(end, ConnectionStep::Call(Box::new(call)))
                 }
                 Err(reject) => {
-                    self.connection.context.stats.rejects.increment();
-                    let line = AccessLogEntry {
-                        reject: Some(reject),
-                        ..line
-                    };
-                    self.send_small(
-                        SyntheticResponse::refusal(reject),
-                        AfterResponse::Linger,
-                        &line,
-                        end,
-                        cx,
-                    )
+                    context.stats.rejects.increment();
+                    self.send_refusal(reject, exchange.line, end, cx)
                 }
             },
-            Step::Send(ReadyResponse::Stored(stored)) => {
-                let mut extra = self.connection.context.lead.take();
+        }
+    }
+
+    /// Sends the refusal of a request, and closes the connection.
+    pub(super) fn send_refusal(
+        &mut self,
+        reject: Reject,
+        line: AccessLogEntry<'_>,
+        end: usize,
+        cx: &mut Context<'_>,
+    ) -> RequestOutcome {
+        let exchange = H1Exchange {
+            line: AccessLogEntry {
+                reject: Some(reject),
+                ..line
+            },
+            after: AfterResponse::Linger,
+            end,
+        };
+        self.send_small(SyntheticResponse::refusal(reject), &exchange, cx)
+    }
+
+    /// Sends a response without a handler.
+    #[inline]
+    fn send_ready(
+        &mut self,
+        response: ReadyResponse,
+        mut exchange: H1Exchange<'_>,
+        cx: &mut Context<'_>,
+    ) -> RequestOutcome {
+        match response {
+            ReadyResponse::Stored(stored) => {
+                let context = &self.connection.context;
+                let mut extra = context.lead.take();
                 extra.clear();
                 if stored.is_from_cache() {
-                    self.connection.context.stats.cache_hits.increment();
+                    context.stats.cache_hits.increment();
                     stored.push_changing(&mut extra);
                 }
-                push_connection_lines(&mut extra, head.version, after, self.secure_fields(host));
-                if !stored.is_dated() {
-                    extra.extend_from_slice(&self.connection.context.clock.date_field());
-                }
-                extra.extend_from_slice(b"\r\n");
-                let line = AccessLogEntry {
-                    reject: stored.reject(),
-                    ..line
-                };
-                self.send_stored(stored, extra, after, &line, end, cx)
+                exchange.line.reject = stored.reject();
+                self.finish_head(&mut extra, &exchange, !stored.is_dated());
+                self.send_stored(stored, extra, &exchange, cx)
             }
-            Step::Send(ReadyResponse::Refuse { reject, page }) => {
+            ReadyResponse::Refuse { reject, page } => {
                 if reject.close {
-                    after = AfterResponse::Linger;
+                    exchange.after = AfterResponse::Linger;
                 }
-                let line = AccessLogEntry {
-                    reject: Some(reject),
-                    ..line
-                };
+                exchange.line.reject = Some(reject);
                 match page {
                     Some(page) => {
                         let mut extra = self.connection.context.lead.take();
                         extra.clear();
                         extra.extend_from_slice(refusal_fields(reject));
-                        self.finish_head(&mut extra, head.version, after, host);
-                        self.send_stored(page, extra, after, &line, end, cx)
+                        self.finish_head(&mut extra, &exchange, true);
+                        self.send_stored(page, extra, &exchange, cx)
                     }
-                    None => {
-                        self.send_small(SyntheticResponse::refusal(reject), after, &line, end, cx)
-                    }
+                    None => self.send_small(SyntheticResponse::refusal(reject), &exchange, cx),
                 }
             }
-            Step::Send(ReadyResponse::Synthetic(small)) => {
-                self.send_small(small, after, &line, end, cx)
-            }
-            Step::Send(ReadyResponse::Listing(listing)) => {
-                self.send_listing(listing, head, after, &line, end, cx)
-            }
+            ReadyResponse::Synthetic(small) => self.send_small(small, &exchange, cx),
+            ReadyResponse::Listing(listing) => self.send_listing(listing, exchange, cx),
         }
-    }
-
-    /// Returns the site's security fields, if the connection uses TLS.
-    fn secure_fields<'w>(&self, host: Option<&'w Host>) -> Option<&'w SecureFields> {
-        let host = host.filter(|_| self.connection.stream.tls.is_some());
-        host.map(|host| &*host.secure_fields)
     }
 
     /// Returns whether the connection continues after the exchange.
@@ -142,16 +150,17 @@ impl H1Session {
         }
     }
 
-    /// Appends the connection's fields, the Date field and the end of the header section.
-    fn finish_head(
-        &self,
-        fields: &mut Vec<u8>,
-        version: Version,
-        after: AfterResponse,
-        host: Option<&Host>,
-    ) {
-        push_connection_lines(fields, version, after, self.secure_fields(host));
-        fields.extend_from_slice(&self.connection.context.clock.date_field());
+    /// Appends the connection's fields, the Date field unless the page has a Date, and the end of the header
+    /// section.
+    #[inline]
+    fn finish_head(&self, fields: &mut Vec<u8>, exchange: &H1Exchange<'_>, needs_date: bool) {
+        let line = &exchange.line;
+        let version = line.head.map_or(Version::Http11, |head| head.version);
+        let host = line.host.filter(|_| self.connection.is_secure());
+        push_connection_lines(fields, version, exchange.after, secure_fields_of(host));
+        if needs_date {
+            fields.extend_from_slice(&self.connection.context.clock.date_field());
+        }
         fields.extend_from_slice(b"\r\n");
     }
 
@@ -160,71 +169,72 @@ impl H1Session {
         &mut self,
         stored: VariantResponse,
         extra: Vec<u8>,
-        after: AfterResponse,
-        line: &AccessLogEntry<'_>,
-        end: usize,
+        exchange: &H1Exchange<'_>,
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
         let status = stored.status;
         let length = stored.body_len();
         let mut built = Vec::new();
         let head = stored.head(&mut built);
+        let head_bytes = head.len() + extra.len();
         let whole = match (length, stored.whole_memory()) {
             (0, _) => Some(&[][..]),
-            (_, Some(bytes))
-                if self.fits_at_once(bytes.len(), head.len() + extra.len(), &stored) =>
-            {
-                Some(bytes)
-            }
+            (_, Some(bytes)) if self.fits_at_once(bytes.len(), head_bytes, &stored) => Some(bytes),
             _ => None,
         };
         let Some(body) = whole else {
-            let mut lead = head.to_vec();
-            lead.extend_from_slice(&extra);
+            let lead = [head, &extra].concat();
             self.connection.context.lead.replace(extra);
             let outgoing = ResponseWriter::new(lead, H1BodySource::Stored(stored));
-            return self.send_outgoing(outgoing, status, length, after, line, end, cx);
+            return self.send_outgoing(outgoing, status, length, exchange, cx);
         };
-        let total = head.len() + extra.len() + body.len();
         let written = match self.write_at_once(cx, [head, &extra, body]) {
             Poll::Ready(Ok(written)) => written,
-            Poll::Ready(Err(_)) => {
-                return RequestOutcome::Then(end, ConnectionStep::End(AfterResponse::Close));
-            }
+            Poll::Ready(Err(_)) => return exchange.close(),
             Poll::Pending => 0,
         };
-        if written == total {
+        if written == head_bytes + body.len() {
             match self.connection.stream.poll_flush(cx) {
                 Poll::Ready(Ok(())) => {
                     self.connection.context.lead.replace(extra);
-                    self.done(status, length, line);
-                    return look_after(end, after);
+                    self.done(status, length, exchange);
+                    return exchange.outcome();
                 }
                 // The client closed the connection. Further responses would only fill memory, because TLS
                 // buffers the bytes that the socket does not accept.
-                Poll::Ready(Err(_)) => {
-                    return RequestOutcome::Then(end, ConnectionStep::End(AfterResponse::Close));
-                }
+                Poll::Ready(Err(_)) => return exchange.close(),
                 Poll::Pending => {}
             }
         }
-        // The unwritten part waits for the socket; the written bytes of header section and content are not
-        // sent again.
-        let head_left = head.len() + extra.len();
-        let mut lead = Vec::new();
-        if written < head_left {
-            lead.extend_from_slice(head);
-            lead.extend_from_slice(&extra);
-            lead.drain(..written);
-        }
-        self.connection.context.lead.replace(extra);
-        let body_at = written.saturating_sub(head_left) as u64;
-        let outgoing = if body_at < length || !lead.is_empty() {
-            ResponseWriter::resume(lead, H1BodySource::Stored(stored), body_at)
-        } else {
-            ResponseWriter::resume(lead, H1BodySource::Nothing, body_at)
+        let lead = match written < head_bytes {
+            true => [head, &extra].concat().split_off(written),
+            false => Vec::new(),
         };
-        self.later(outgoing, status, after, line, end)
+        self.connection.context.lead.replace(extra);
+        let body_at = written.saturating_sub(head_bytes) as u64;
+        self.send_rest(stored, lead, body_at, exchange)
+    }
+
+    /// Keeps the unwritten part of a page until the socket takes more. The written bytes of header section
+    /// and content are not sent again.
+    #[cold]
+    fn send_rest(
+        &mut self,
+        stored: VariantResponse,
+        lead: Vec<u8>,
+        body_at: u64,
+        exchange: &H1Exchange<'_>,
+    ) -> RequestOutcome {
+        let status = stored.status;
+        let source = match body_at < stored.body_len() || !lead.is_empty() {
+            true => H1BodySource::Stored(stored),
+            false => H1BodySource::Nothing,
+        };
+        self.later(
+            ResponseWriter::resume(lead, source, body_at),
+            status,
+            exchange,
+        )
     }
 
     /// Writes the header section, the changing fields and the content at once. A short response is first
@@ -263,49 +273,43 @@ impl H1Session {
     }
 
     /// Sends a synthetic response.
-    pub(super) fn send_small(
+    fn send_small(
         &mut self,
         small: SyntheticResponse,
-        after: AfterResponse,
-        line: &AccessLogEntry<'_>,
-        end: usize,
+        exchange: &H1Exchange<'_>,
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
         let status = small.status;
         let mut bytes = Vec::with_capacity(256);
         StatusLine::from(status).push(&mut bytes);
         bytes.extend_from_slice(&small.lines());
-        let version = line.head.map_or(Version::Http11, |head| head.version);
-        self.finish_head(&mut bytes, version, after, line.host);
-        let is_head = line.head.is_some_and(|head| head.method == Method::Head);
+        self.finish_head(&mut bytes, exchange, true);
+        let head = exchange.line.head;
+        let is_head = head.is_some_and(|head| head.method == Method::Head);
         let length = if is_head { 0 } else { small.body.len() };
         bytes.extend_from_slice(&small.body[..length]);
         let outgoing = ResponseWriter::new(bytes, H1BodySource::Nothing);
-        self.send_outgoing(outgoing, status, length as u64, after, line, end, cx)
+        self.send_outgoing(outgoing, status, length as u64, exchange, cx)
     }
 
     /// Sends a directory listing, generated while being sent.
     fn send_listing(
         &mut self,
         listing: Box<Listing>,
-        head: &RequestHead<'_>,
-        after: AfterResponse,
-        line: &AccessLogEntry<'_>,
-        end: usize,
+        mut exchange: H1Exchange<'_>,
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
-        let chunked = head.version == Version::Http11;
-        let after = if chunked || after != AfterResponse::Keep {
-            after
-        } else {
-            AfterResponse::Close
-        };
+        let head = exchange.line.head;
+        let chunked = head.is_some_and(|head| head.version == Version::Http11);
+        if !chunked && exchange.after == AfterResponse::Keep {
+            exchange.after = AfterResponse::Close;
+        }
         let mut built = Vec::new();
         let mut lead = listing.head(&mut built).to_vec();
         if chunked {
             lead.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
-        self.finish_head(&mut lead, head.version, after, line.host);
+        self.finish_head(&mut lead, &exchange, true);
         let source = match listing.head_only() {
             true => H1BodySource::Nothing,
             false => H1BodySource::Chunks(Box::new(ListingChunks {
@@ -314,51 +318,33 @@ impl H1Session {
                 done: false,
             })),
         };
-        self.send_outgoing(
-            ResponseWriter::new(lead, source),
-            Status::OK,
-            0,
-            after,
-            line,
-            end,
-            cx,
-        )
+        let outgoing = ResponseWriter::new(lead, source);
+        self.send_outgoing(outgoing, Status::OK, 0, &exchange, cx)
     }
 
     /// Sends as much as the socket accepts now. The remaining bytes become a [`ConnectionStep::Send`].
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of one response, named at each call"
-    )]
     fn send_outgoing(
         &mut self,
         mut outgoing: ResponseWriter,
         status: Status,
         length: u64,
-        after: AfterResponse,
-        line: &AccessLogEntry<'_>,
-        end: usize,
+        exchange: &H1Exchange<'_>,
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
         let context = self.connection.context.clone();
         let now_us = context.clock.micros();
-        let sent = outgoing.poll_send(
-            &mut self.connection.stream,
-            &mut context.disk.borrow_mut(),
-            now_us,
-            cx,
-        );
-        match sent {
+        let (stream, disk) = (&mut self.connection.stream, &mut context.disk.borrow_mut());
+        match outgoing.poll_send(stream, disk, now_us, cx) {
             Poll::Ready(Ok(SendProgress::Done)) => {
-                self.done(status, length.max(outgoing.sent), line);
-                look_after(end, after)
+                self.done(status, length.max(outgoing.sent), exchange);
+                exchange.outcome()
             }
             Poll::Ready(Err(_)) => {
-                self.done(status, outgoing.sent, line);
-                RequestOutcome::Then(end, ConnectionStep::End(AfterResponse::Reset))
+                self.done(status, outgoing.sent, exchange);
+                RequestOutcome::Then(exchange.end, ConnectionStep::End(AfterResponse::Reset))
             }
             Poll::Ready(Ok(SendProgress::Disk(_))) | Poll::Pending => {
-                self.later(outgoing, status, after, line, end)
+                self.later(outgoing, status, exchange)
             }
         }
     }
@@ -367,22 +353,18 @@ impl H1Session {
         &mut self,
         outgoing: ResponseWriter,
         status: Status,
-        after: AfterResponse,
-        line: &AccessLogEntry<'_>,
-        end: usize,
+        exchange: &H1Exchange<'_>,
     ) -> RequestOutcome {
-        let record = line.keep(
-            status,
-            &self.connection.context,
-            self.connection.client_info(),
-        );
-        self.connection.phase(ConnectionPhase::Write);
+        let H1Exchange { line, after, end } = exchange;
+        let connection = &self.connection;
+        let record = line.keep(status, &connection.context, connection.client_info());
+        connection.phase(ConnectionPhase::Write);
         RequestOutcome::Then(
-            end,
+            *end,
             ConnectionStep::Send(Box::new(UnsentResponse {
                 outgoing,
                 record,
-                end: after,
+                end: *after,
                 status,
                 started_us: line.started_us,
             })),
@@ -390,18 +372,26 @@ impl H1Session {
     }
 
     /// Counts and logs a response written to the socket.
-    fn done(&mut self, status: Status, bytes: u64, line: &AccessLogEntry<'_>) {
-        self.connection.context.stats.response(
-            status.0,
-            bytes,
-            self.connection.context.clock.micros() - line.started_us,
-        );
-        line.log(
-            status,
-            bytes,
-            &self.connection.context,
-            self.connection.client_info(),
-        );
+    fn done(&mut self, status: Status, bytes: u64, exchange: &H1Exchange<'_>) {
+        let (context, line) = (&self.connection.context, &exchange.line);
+        let micros = context.clock.micros() - line.started_us;
+        context.stats.response(status.0, bytes, micros);
+        line.log(status, bytes, context, self.connection.client_info());
+    }
+}
+
+impl H1Exchange<'_> {
+    /// Returns the outcome after a complete response.
+    fn outcome(&self) -> RequestOutcome {
+        match self.after {
+            AfterResponse::Keep => RequestOutcome::Took(self.end),
+            after => RequestOutcome::Then(self.end, ConnectionStep::End(after)),
+        }
+    }
+
+    /// Returns the outcome after a failed write.
+    fn close(&self) -> RequestOutcome {
+        RequestOutcome::Then(self.end, ConnectionStep::End(AfterResponse::Close))
     }
 }
 
@@ -430,12 +420,5 @@ impl Iterator for ListingChunks {
             }
             (true, false) => None,
         }
-    }
-}
-
-fn look_after(end: usize, after: AfterResponse) -> RequestOutcome {
-    match after {
-        AfterResponse::Keep => RequestOutcome::Took(end),
-        after => RequestOutcome::Then(end, ConnectionStep::End(after)),
     }
 }

@@ -17,7 +17,6 @@ use crate::serve::h1::call::{self, H1Call};
 use crate::serve::h1::unsent_response::UnsentResponse;
 use crate::serve::h2;
 use crate::serve::request_ledger::{ConnectionAccount, RequestReservation as PendingHead};
-use crate::serve::synthetic_response::SyntheticResponse;
 use crate::tls::{ACME_TLS_ALPN, Tls};
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::h1::request;
@@ -381,43 +380,14 @@ impl H1Session {
                     rest.extend_from_slice(&bytes[at..at + keep]);
                     rest.extend_from_slice(&bytes[at + from..]);
                     self.connection.rest = rest;
-                    if !self.keep_rest() {
-                        // Bytes after the request are dropped first, so that the request itself can still
-                        // be answered.
-                        self.connection.rest.truncate(keep);
-                        self.closes = true;
-                        if !self.keep_rest() {
-                            return self.no_room(cx);
-                        }
-                    }
-                    return next;
+                    return match self.keep_held(keep) {
+                        true => next,
+                        false => self.no_room(cx),
+                    };
                 }
             }
         }
-        let left = &bytes[at..];
-        if left.is_empty() {
-            if self.connection.rest.capacity() > 0 {
-                self.connection.rest = Vec::new();
-            }
-            if next.is_none() {
-                self.connection.phase(ConnectionPhase::Idle);
-            }
-        } else {
-            if at > 0 {
-                self.connection.rest = left.to_vec();
-            } else {
-                let known = self.connection.rest.len();
-                self.connection.rest.extend_from_slice(&left[known..]);
-            }
-            if next.is_none() {
-                if at > 0 {
-                    // Each header section has its own deadline: the idle phase resets the deadline of the
-                    // previous one.
-                    self.connection.phase(ConnectionPhase::Idle);
-                }
-                self.connection.phase(ConnectionPhase::Head);
-            }
-        }
+        self.keep_unread(bytes, at, next.is_none());
         match (self.keep_rest(), &next) {
             (true, _) => next,
             (false, None) => self.no_room(cx),
@@ -429,6 +399,48 @@ impl H1Session {
                 self.closes = true;
                 next
             }
+        }
+    }
+
+    /// Reserves room for `rest`, which begins with the `keep` bytes of a waiting request. Without room for
+    /// the bytes after the request, the bytes are dropped first, so that the request itself can still be
+    /// answered. Returns false if the ledger has no room for the request.
+    fn keep_held(&mut self, keep: usize) -> bool {
+        if self.keep_rest() {
+            return true;
+        }
+        self.connection.rest.truncate(keep);
+        self.closes = true;
+        self.keep_rest()
+    }
+
+    /// Keeps the bytes from offset `at` on. Sets the phase if the connection waits for more bytes.
+    #[inline]
+    fn keep_unread(&mut self, bytes: &[u8], at: usize, waits: bool) {
+        let connection = &mut self.connection;
+        let left = &bytes[at..];
+        if left.is_empty() {
+            if connection.rest.capacity() > 0 {
+                connection.rest = Vec::new();
+            }
+            if waits {
+                connection.phase(ConnectionPhase::Idle);
+            }
+            return;
+        }
+        if at > 0 {
+            connection.rest = left.to_vec();
+        } else {
+            let known = connection.rest.len();
+            connection.rest.extend_from_slice(&left[known..]);
+        }
+        if waits {
+            if at > 0 {
+                // Each header section has its own deadline: the idle phase resets the deadline of the
+                // previous one.
+                connection.phase(ConnectionPhase::Idle);
+            }
+            connection.phase(ConnectionPhase::Head);
         }
     }
 
@@ -648,14 +660,13 @@ impl H1Session {
     /// requests.
     fn refused(&mut self, reject: Reject, bytes: &[u8], cx: &mut Context<'_>) -> RequestOutcome {
         self.held = None;
-        self.connection.context.stats.rejects.increment();
+        let context = &self.connection.context;
+        context.stats.rejects.increment();
         let line = AccessLogEntry {
             first: request::first_line(bytes),
-            reject: Some(reject),
-            ..AccessLogEntry::new(&self.connection.context, None, None, None)
+            ..AccessLogEntry::new(context, None, None, None)
         };
-        let small = SyntheticResponse::refusal(reject);
-        self.send_small(small, AfterResponse::Linger, &line, bytes.len(), cx)
+        self.send_refusal(reject, line, bytes.len(), cx)
     }
 }
 

@@ -16,7 +16,9 @@ use crate::serve::h2::session::{BODIES_MAX, H2Session, OUT_BYTES_MAX};
 use crate::serve::redispatch;
 use crate::serve::refusal::Refusal;
 use crate::serve::request_ledger::RequestReservation;
-use crate::serve::response_head::server_and_date_lines;
+use crate::serve::response_head::{
+    Hpack, content_length, handler_block, is_without_content, push_fields, secure_fields_of,
+};
 use crate::serve::stream_call::{StreamCall, WindowCredit};
 use crate::serve::subrequest::client_request;
 use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
@@ -440,22 +442,9 @@ impl H2Session<'_> {
         date: Option<&[u8]>,
         is_last: bool,
     ) {
-        let is_secure = self.is_secure();
+        let secure_fields = secure_fields.filter(|_| self.is_secure());
         let at = self.h2.begin_head(id);
-        let out = &mut self.h2.out;
-        out.extend_from_slice(block);
-        if !fields.is_empty() {
-            hpack::push_lines(fields, out);
-        }
-        if let Some(secure) = secure_fields
-            && is_secure
-        {
-            out.extend_from_slice(&secure.block);
-        }
-        let value = date.and_then(|date| date.get(DATE_NAME_BYTES..));
-        if let Some(value) = value.and_then(<[u8]>::first_chunk) {
-            hpack::push_date(value, out);
-        }
+        push_fields::<Hpack>(block, fields, secure_fields, date, &mut self.h2.out);
         self.h2.end_head(id, at, is_last);
     }
 
@@ -724,13 +713,8 @@ impl H2Session<'_> {
 
     /// Writes the head of a handler's response, and starts the transfer of the content.
     fn begin_response(&mut self, id: u32, response: Response) {
-        let own = server_and_date_lines(&response, &self.context.clock.date_field());
-        let Response {
-            status,
-            fields,
-            body,
-            ..
-        } = response;
+        let block = handler_block::<Hpack>(&response, &self.context.clock.date_field());
+        let Response { status, body, .. } = response;
         let status = *status;
         let Some(stream) = self.h2.stream(id) else {
             return;
@@ -738,25 +722,12 @@ impl H2Session<'_> {
         let H2ExchangeState::Call(call) = &mut stream.work.state else {
             return;
         };
-        let has_none = matches!(status.0, 100..=199 | 204 | 304);
-        let is_bodiless = call.is_head || has_none;
-        let length = match &body {
-            handler::ResponseBody::Empty => Some(0),
-            handler::ResponseBody::Whole(bytes) => Some(bytes.len() as u64),
-            handler::ResponseBody::Stream { length, .. } => *length,
-        };
+        let is_bodiless = call.is_head || is_without_content(status);
         let secure_fields = call.secure_fields.clone();
         stream.work.status = status;
-        stream.left = length.unwrap_or(u64::MAX);
+        stream.left = content_length(&body).unwrap_or(u64::MAX);
         if let Some(record) = &mut stream.work.record {
             record.status = status;
-        }
-        let mut block = Vec::new();
-        hpack::push_status(status.0, &mut block);
-        hpack::push_lines(&own, &mut block);
-        hpack::push_lines(fields.lines(), &mut block);
-        if let Some(length) = length.filter(|_| !has_none) {
-            hpack::push_field(b"content-length", length.to_string().as_bytes(), &mut block);
         }
         let is_last = is_bodiless
             || matches!(body, handler::ResponseBody::Empty)
@@ -825,12 +796,6 @@ impl H2Session<'_> {
     }
 }
 
-/// Length of `Date: `.
-const DATE_NAME_BYTES: usize = 6;
 /// Estimated size of the HEADERS frame of a response sent at once. A longer frame only makes `out` slightly
 /// longer.
 const HEAD_BYTES: usize = 512;
-
-fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {
-    host.map(|host| &*host.secure_fields)
-}

@@ -11,7 +11,7 @@ use crate::serve::body::BodyFill;
 use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
 use crate::serve::h3::session::H3Session;
 use crate::serve::refusal::Refusal;
-use crate::serve::response_head::server_and_date_lines;
+use crate::serve::response_head::{Qpack, handler_block, is_without_content};
 use crate::serve::stream_call::StreamCall;
 use crate::serve::subrequest::client_request;
 use crate::wire::h3::{H3ErrorCode, frame, qpack};
@@ -238,31 +238,13 @@ impl H3Call {
 
     /// Writes the head of a handler's response into `out`, and starts the transfer of the content.
     fn respond(&mut self, exchange: &H3Exchange, response: Response) {
-        let own = server_and_date_lines(&response, &exchange.context().clock.date_field());
-        let Response {
-            status,
-            fields,
-            body,
-            ..
-        } = response;
+        let date = exchange.context().clock.date_field();
+        let section = handler_block::<Qpack>(&response, &date);
+        let Response { status, body, .. } = response;
         let status = *status;
-        let has_none = matches!(status.0, 100..=199 | 204 | 304);
-        let length = match &body {
-            ResponseBody::Empty => Some(0),
-            ResponseBody::Whole(bytes) => Some(bytes.len() as u64),
-            ResponseBody::Stream { length, .. } => *length,
-        };
-        let mut section = Vec::new();
-        qpack::push_status(status.0, &mut section);
-        qpack::push_lines(&own, &mut section);
-        qpack::push_lines(fields.lines(), &mut section);
-        if let Some(length) = length.filter(|_| !has_none) {
-            let length = length.to_string();
-            qpack::push_field(b"content-length", length.as_bytes(), &mut section);
-        }
         self.head(exchange, status, &section);
         match body {
-            _ if self.call.is_head || has_none => self.is_last = true,
+            _ if self.call.is_head || is_without_content(status) => self.is_last = true,
             ResponseBody::Empty => self.is_last = true,
             ResponseBody::Whole(bytes) => self.last(bytes),
             body => self.call.begin(body),

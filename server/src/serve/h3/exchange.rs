@@ -5,6 +5,7 @@ use crate::serve::context::WorkerContext;
 use crate::serve::h3::pending_request::{PendingRequest, ShedError};
 use crate::serve::h3::session::{H3Session, now, varint};
 use crate::serve::request_ledger::RequestReservation;
+use crate::serve::response_head::{Qpack, push_fields};
 use crate::wire::field_section::FieldSection;
 use crate::wire::h3::request_stream::RequestStreamEndError;
 use crate::wire::h3::{
@@ -210,16 +211,10 @@ impl H3Exchange {
         secure_fields: Option<&SecureFields>,
         date: Option<&[u8]>,
     ) -> Vec<u8> {
-        let secure = secure_fields.map_or(&[][..], |fields| &fields.section);
-        let mut out = Vec::with_capacity(section.len() + secure.len() + HEAD_BYTES);
+        let secure_bytes = secure_fields.map_or(0, |fields| fields.section.len());
+        let mut out = Vec::with_capacity(section.len() + secure_bytes + HEAD_BYTES);
         let at = frame::begin_headers(&mut out);
-        out.extend_from_slice(section);
-        qpack::push_lines(fields, &mut out);
-        out.extend_from_slice(secure);
-        let value = date.and_then(|date| date.get(DATE_NAME_BYTES..));
-        if let Some(value) = value.and_then(<[u8]>::first_chunk) {
-            qpack::push_date(value, &mut out);
-        }
+        push_fields::<Qpack>(section, fields, secure_fields, date, &mut out);
         frame::end_headers(&mut out, at);
         out
     }
@@ -486,8 +481,6 @@ fn decode(
     Ok(())
 }
 
-/// Length of `Date: `.
-const DATE_NAME_BYTES: usize = 6;
 /// Estimated size of a HEADERS frame besides the section and the secure fields, plus the header of the DATA
 /// frame.
 const HEAD_BYTES: usize = 64;

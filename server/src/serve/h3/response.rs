@@ -15,6 +15,7 @@ use crate::serve::h3::call::H3Call;
 use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
 use crate::serve::h3::session::{H3Session, now};
 use crate::serve::redispatch;
+use crate::serve::response_head::secure_fields_of;
 use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
 use crate::site::{Listing, VariantResponse};
 use crate::wire::field_section::FieldSection;
@@ -23,7 +24,7 @@ use crate::wire::h3::{H3ErrorCode, frame, qpack};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::status::Status;
-use crate::world::{Host, SecureFields, World};
+use crate::world::{SecureFields, World};
 use bytes::Bytes;
 use quinn::SendStream;
 use std::rc::Rc;
@@ -471,7 +472,3 @@ fn line_of<'r>(
 const LAST_BYTES: Duration = Duration::from_secs(5);
 /// Number of content parts between two adjustments of the send window.
 const PARTS_BETWEEN_LOOKS: u32 = 2;
-
-fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {
-    host.map(|host| &*host.secure_fields)
-}
