@@ -138,7 +138,7 @@ impl Poller {
                 Some(&now),
             ) {
                 Ok(_) => {
-                    self.hear(into);
+                    self.record_inotify(into);
                     Ok(())
                 }
                 Err(Errno::INTR) => continue,
@@ -151,7 +151,7 @@ impl Poller {
 impl Poller {
     /// Records an event of the inotify descriptor among `events`. If `events` is full, the kernel may still
     /// hold the inotify event, so the descriptor is checked directly.
-    fn hear(&self, events: &[epoll::Event]) {
+    fn record_inotify(&self, events: &[epoll::Event]) {
         if events.iter().any(|event| event.data.u64() == DISK.u64()) {
             self.is_told.set(true);
         } else if events.len() >= EVENTS_MAX {

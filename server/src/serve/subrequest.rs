@@ -75,14 +75,14 @@ impl RequestBuilder for Rc<WorkerContext> {
 }
 
 impl Subrequests for WorkerSubrequests {
-    fn fetch(&self, question: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>> {
+    fn fetch(&self, subrequest: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>> {
         let asking = SubrequestTask {
             context: Rc::clone(&self.context),
             facts: self.facts,
             ends: self.ends,
-            text: text(&question),
-            version: question.version,
-            hops: question.hops,
+            text: text(&subrequest),
+            version: subrequest.version,
+            hops: subrequest.hops,
             guards: self.guards,
             guarded: self.guarded.clone(),
         };
@@ -118,19 +118,23 @@ impl Subrequests for WorkerSubrequests {
 }
 
 /// Returns the subrequest as a header section of HTTP/1.1, to be parsed like a client's request.
-fn text(question: &Subrequest) -> Vec<u8> {
-    let method: &[u8] = if question.is_head { b"HEAD " } else { b"GET " };
-    let scheme: &[u8] = if question.host.is_empty() {
+fn text(subrequest: &Subrequest) -> Vec<u8> {
+    let method: &[u8] = if subrequest.is_head {
+        b"HEAD "
+    } else {
+        b"GET "
+    };
+    let scheme: &[u8] = if subrequest.host.is_empty() {
         b""
     } else {
         b"http://"
     };
-    let version: &[u8] = match question.version {
+    let version: &[u8] = match subrequest.version {
         Version::Http10 => b" HTTP/1.0\r\n",
         _ => b" HTTP/1.1\r\n",
     };
-    let mut text = [method, scheme, &question.host, &question.path, version].concat();
-    for (name, value) in Fields(&question.fields) {
+    let mut text = [method, scheme, &subrequest.host, &subrequest.path, version].concat();
+    for (name, value) in Fields(&subrequest.fields) {
         // Fields of the client's content are omitted: a subrequest has no content, and needs no
         // 100 (Continue).
         let is_of_body = [
@@ -259,7 +263,7 @@ impl SubrequestTask {
         let mut head = match parse_head(&self.text, &mut 0, &world.limits) {
             Ok(ParsedHead::Complete { head, .. }) => head,
             // The malformed request comes from the script and not from the client.
-            other => return SubrequestStep::Response(Err(self.misled(other.err()))),
+            other => return SubrequestStep::Response(Err(self.malformed_location(other.err()))),
         };
         head.version = self.version;
         // The script may have changed a file just before its redirect, so the poller looks for changes on
@@ -312,12 +316,12 @@ impl SubrequestTask {
     }
 
     /// Returns the error for a script with a Location that does not make a valid request.
-    fn misled(&self, why: Option<Reject>) -> HandlerError {
+    fn malformed_location(&self, why: Option<Reject>) -> HandlerError {
         let line = self.text.split(|byte| *byte == b'\r').next();
         let line = line.unwrap_or_default();
         let line = line[..line.len().min(limits::SCRIPT_QUOTED_BYTES_MAX)].escape_ascii();
-        let why = why.map_or("it has no end", |reject| reject.reason);
-        let why = format!("its Location makes \"{line}\" of the request: {why}");
+        let why = why.map_or("the head is incomplete", |reject| reject.reason);
+        let why = format!("the Location field gives the malformed request \"{line}\": {why}");
         HandlerError::because(STAGE, Reject::SCRIPT_HEAD_MALFORMED, why)
     }
 
@@ -447,4 +451,4 @@ fn refused(reject: Reject) -> HandlerError {
     HandlerError::new(STAGE, reject)
 }
 
-const STAGE: &str = "redirect within the server";
+const STAGE: &str = "internal redirect";

@@ -90,7 +90,7 @@ mod tests {
     use crate::limits::LOGIN_FAILURE_SECONDS;
 
     #[test]
-    fn a_client_with_too_many_failed_logins_is_told_when_to_come_back() {
+    fn retry_after_names_the_time_until_another_login_may_fail() {
         let seconds = format!("Retry-After: {LOGIN_FAILURE_SECONDS}\r\n");
         assert_eq!(refusal_fields(Reject::LOGINS_FAILED), seconds.as_bytes());
     }

@@ -98,7 +98,9 @@ impl Worker {
     async fn command(self: Rc<Self>, mut commands: UnboundedReceiver<WorkerCommand>) {
         match self.context.poller.watched() {
             Ok(news) => spawn_local(self.clone().react(news)),
-            Err(error) => return log::error!("can't wait for connections: {error}"),
+            Err(error) => {
+                return log::error!("epoll failed, the worker takes no connections: {error}");
+            }
         }
         spawn_local(self.clone().sweep());
         spawn_local(self.sessions.clone().run_eviction_orders());
@@ -114,7 +116,7 @@ impl Worker {
                 WorkerCommand::Unlisten(address, secure) => self.unlisten(address, secure),
                 WorkerCommand::Quic(socket) => {
                     if let Err(error) = endpoint::host(&self.sessions, socket) {
-                        log::error!("can't speak HTTP/3: {error}");
+                        log::error!("can't serve HTTP/3: {error}");
                     }
                 }
                 WorkerCommand::FlushLogs(done) => {
@@ -170,7 +172,7 @@ impl Worker {
             let mut turns = 0;
             loop {
                 if let Err(error) = self.context.poller.take(&mut events) {
-                    return log::error!("can't wait for connections: {error}");
+                    return log::error!("epoll failed, the worker takes no connections: {error}");
                 }
                 for (at, event) in events.iter().enumerate() {
                     self.sessions.prefetch_next(&events[at..]);
@@ -243,7 +245,7 @@ impl Worker {
         };
         if tokio::time::timeout(deadline, all_closed).await.is_err() {
             log::warn!(
-                "stopped with {} connections still open",
+                "the time for the stop is over, {} connections are still open",
                 context.open_connections() + context.h3.open()
             );
         }

@@ -422,7 +422,7 @@ impl H1CallDriver<'_> {
                 Poll::Pending => return true,
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => {
-                    self.note_why();
+                    self.record_break_reason();
                     self.download = H1Download::Broken(framing);
                 }
             }
@@ -431,7 +431,7 @@ impl H1CallDriver<'_> {
     }
 
     /// Records the rule of a broken response for the access log.
-    fn note_why(&mut self) {
+    fn record_break_reason(&mut self) {
         if let H1Download::Streaming { reader, .. } = &self.download
             && let (Some(record), Some(why)) = (&mut self.call.record, reader.break_reason())
         {

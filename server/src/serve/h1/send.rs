@@ -458,7 +458,7 @@ fn by_file(
 }
 
 fn changed() -> io::Error {
-    io::Error::other("the file changed while it was sent")
+    io::Error::other("the file changed during the response")
 }
 
 /// Returns a read that fills the page cache if sendfile would wait for the disk.

@@ -217,7 +217,7 @@ impl H1Session {
         let mut scratch = context.scratch.borrow_mut();
         let mut turn = limits::TURN_REQUESTS_MAX;
         // The first request after a read arrived no later than the events that the poller returned.
-        let mut is_sure = !again;
+        let mut is_inotify_current = !again;
         loop {
             let mut filled = self.connection.rest.len();
             scratch[..filled].copy_from_slice(&self.connection.rest);
@@ -267,7 +267,9 @@ impl H1Session {
                     None => {}
                 }
             }
-            if let Some(next) = self.consume(&scratch[..filled], &mut turn, &mut is_sure, cx) {
+            if let Some(next) =
+                self.consume(&scratch[..filled], &mut turn, &mut is_inotify_current, cx)
+            {
                 return Poll::Ready(next);
             }
         }
@@ -295,7 +297,7 @@ impl H1Session {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         if self.connection.stream.tls.is_some()
             && self.connection.identity.is_none()
-            && (!ready!(self.connection.stream.poll_handshake(cx))? || self.greet())
+            && (!ready!(self.connection.stream.poll_handshake(cx))? || self.finish_handshake())
         {
             return Poll::Ready(Ok(0));
         }
@@ -304,7 +306,7 @@ impl H1Session {
 
     /// Records the certificate that a finished handshake used. Returns true if the connection ends after
     /// the handshake, because the handshake served only to validate a name (RFC 8737 §3).
-    fn greet(&mut self) -> bool {
+    fn finish_handshake(&mut self) -> bool {
         let (Some(connection), Some(tls)) = (self.connection.stream.tls_mut(), self.offered.take())
         else {
             return true;
@@ -343,22 +345,22 @@ impl H1Session {
         &mut self,
         bytes: &[u8],
         turn: &mut u32,
-        is_sure: &mut bool,
+        is_inotify_current: &mut bool,
         cx: &mut Context<'_>,
     ) -> Option<ConnectionStep> {
         let mut at = 0;
         let mut next = None;
-        let mut has_looked = false;
+        let mut has_checked_inotify = false;
         while at < bytes.len() {
-            if !*is_sure && !has_looked {
+            if !*is_inotify_current && !has_checked_inotify {
                 self.connection.context.poller.check_inotify();
-                has_looked = true;
+                has_checked_inotify = true;
             }
-            *is_sure = false;
+            *is_inotify_current = false;
             match self.look(&bytes[at..], cx) {
                 RequestOutcome::Took(used) => {
                     at += used;
-                    self.begin_anew();
+                    self.reset_request();
                     *turn -= 1;
                     if *turn == 0 {
                         // While the requests wait for other clients' requests, no deadline runs for the
@@ -371,7 +373,7 @@ impl H1Session {
                 RequestOutcome::More => break,
                 RequestOutcome::Then(used, then) => {
                     at += used;
-                    self.begin_anew();
+                    self.reset_request();
                     next = Some(then);
                     break;
                 }
@@ -493,7 +495,7 @@ impl H1Session {
     }
 
     /// Resets the state of the previous request.
-    fn begin_anew(&mut self) {
+    fn reset_request(&mut self) {
         self.body_read = false;
         self.progress = Progress::default();
     }
@@ -502,7 +504,7 @@ impl H1Session {
     fn look(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> RequestOutcome {
         let world = self.connection.context.world();
         if let Some(mut held) = self.held.take() {
-            return match self.throw_away(&mut held, bytes, &world) {
+            return match self.discard(&mut held, bytes, &world) {
                 Ok(DiscardProgress::More(from)) => {
                     let keep = held.head_bytes;
                     self.held = Some(held);
@@ -580,7 +582,7 @@ impl H1Session {
             seen: 0,
             done: false,
         });
-        match self.throw_away(&mut held, bytes, world) {
+        match self.discard(&mut held, bytes, world) {
             Ok(DiscardProgress::More(from)) => {
                 self.held = Some(held);
                 RequestOutcome::Hold {
@@ -601,7 +603,7 @@ impl H1Session {
         }
     }
 
-    fn throw_away(
+    fn discard(
         &mut self,
         held: &mut DiscardedBody,
         bytes: &[u8],

@@ -298,7 +298,7 @@ impl H2Session<'_> {
             return Some(owed);
         }
         let requests_max = self.context.world().limits.streams;
-        match self.holder.admit(head_bytes, requests_max) {
+        match self.account.admit(head_bytes, requests_max) {
             Ok(held) => Some(self.enter(owed, held)),
             Err(_) => {
                 self.h2.refuse_for_load(owed.id, owed.ended);
@@ -619,7 +619,7 @@ impl H2Session<'_> {
     /// reached, the stream stays outside the table and the rest of the request is refused.
     fn enter_answered(&mut self, owed: OwedResponse) -> OwedResponse {
         let requests_max = self.context.world().limits.streams;
-        match self.holder.admit_answered(requests_max) {
+        match self.account.admit_answered(requests_max) {
             Some(held) => self.enter(owed, held),
             None => owed,
         }

@@ -40,7 +40,7 @@ pub(super) struct H2Session<'c> {
     /// True if the received bytes hold no complete frame, so more must be read.
     pub(super) is_hungry: bool,
     /// Account of the connection in the ledger of requests under way.
-    pub(super) holder: Rc<ConnectionAccount>,
+    pub(super) account: Rc<ConnectionAccount>,
     /// Entry in the ledger for the bytes of an unfinished request.
     pub(super) unfinished: RequestReservation,
     /// Stall clock of the socket, and the total of bytes taken by the socket or by TLS.
@@ -82,10 +82,10 @@ pub(in crate::serve) async fn run(on: &mut Connection) -> AfterResponse {
     let context = on.context.clone();
     context.stats.h2_connections.increment();
     let head_bytes = context.world().limits.head_bytes;
-    let holder = context.request_ledger.holder(on.peer);
+    let account = context.request_ledger.holder(on.peer);
     let mut session = H2Session {
-        unfinished: holder.unfinished(),
-        holder,
+        unfinished: account.unfinished(),
+        account,
         who: on.client_info(),
         h2: h2::H2Connection::new(head_bytes),
         bodies: Vec::new(),
@@ -141,7 +141,7 @@ impl H2Session<'_> {
         if context.expired(self.connection.slot).is_some() {
             self.enforce_deadlines();
         }
-        let shed = self.holder.take_shed();
+        let shed = self.account.take_shed();
         if shed != ShedOrder::default() {
             self.shed(shed);
         }
@@ -292,8 +292,8 @@ impl H2Session<'_> {
         let mut input = bytes;
         // The first frame of a read arrived no later than the events that the poller returned. Later
         // frames may have arrived after the poller returned.
-        let mut is_sure = self.is_hungry;
-        let mut has_looked = false;
+        let mut is_inotify_current = self.is_hungry;
+        let mut has_checked_inotify = false;
         self.is_hungry = false;
         while self.unsent() < OUT_BYTES_MAX && self.turn > 0 {
             let limits = &world.limits;
@@ -307,9 +307,9 @@ impl H2Session<'_> {
                 }
                 H2Event::Handled => {}
                 H2Event::Request { id, ended } => {
-                    if !is_sure && !has_looked {
+                    if !is_inotify_current && !has_checked_inotify {
                         context.poller.check_inotify();
-                        has_looked = true;
+                        has_checked_inotify = true;
                     }
                     self.turn -= 1;
                     self.idle_ms = now_ms;
@@ -323,7 +323,7 @@ impl H2Session<'_> {
                     }
                 }
             }
-            is_sure = false;
+            is_inotify_current = false;
         }
         let is_same = input.len() == bytes.len() && input.len() == self.connection.rest.len();
         if !is_same {

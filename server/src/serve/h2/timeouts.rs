@@ -60,8 +60,8 @@ impl H2Session<'_> {
         }
         self.window_stall
             .note(is_shut && is_any_ready, self.body_bytes, now_ms);
-        self.holder.stalled_since(longest_ms);
-        self.holder.wake_by(cx.waker());
+        self.account.stalled_since(longest_ms);
+        self.account.wake_by(cx.waker());
     }
 
     fn next_deadline(&mut self, limits: &Limits) -> (u64, ConnectionPhase) {
@@ -143,8 +143,13 @@ impl H2Session<'_> {
             .is_some_and(|since_ms| is_over(since_ms, limits.head_seconds))
         {
             return self.fatal(match self.h2.is_greeted() {
-                true => H2ConnectionError::enhance_your_calm("a frame was too slow"),
-                false => H2ConnectionError::new(H2ErrorCode::SETTINGS_TIMEOUT, "no SETTINGS came"),
+                true => H2ConnectionError::enhance_your_calm(
+                    "a frame or header block was incomplete at the deadline",
+                ),
+                false => H2ConnectionError::new(
+                    H2ErrorCode::SETTINGS_TIMEOUT,
+                    "no SETTINGS before the deadline",
+                ),
             });
         }
         if self.h2.open() == 0 {
@@ -164,7 +169,7 @@ impl H2Session<'_> {
         if is_over(self.window_stall.since_ms()) {
             // No stream could make progress.
             return self.fatal(H2ConnectionError::enhance_your_calm(
-                "the connection's window stayed shut",
+                "no window for the connection before the deadline",
             ));
         }
         let streams = self.h2.streams().iter();

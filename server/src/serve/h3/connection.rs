@@ -109,7 +109,7 @@ impl H3Session {
                 H3SessionEvent::Request(send, recv) => self.request(send, recv),
                 H3SessionEvent::OneWay(recv) => spawn_local(self.clone().listen(recv)),
                 H3SessionEvent::Told | H3SessionEvent::Rested => {}
-                H3SessionEvent::Shed => self.end_waiting(self.holder.take_shed()),
+                H3SessionEvent::Shed => self.end_waiting(self.account.take_shed()),
                 H3SessionEvent::Time => self.time(timer.as_mut(), control).await,
                 H3SessionEvent::Gone => return,
             }
@@ -142,7 +142,7 @@ impl H3Session {
         if control.is_none() {
             self.fatal(H3ConnectionError::new(
                 H3ErrorCode::H3_STREAM_CREATION_ERROR,
-                "no control stream was allowed",
+                "the client allows no control stream",
             ));
         }
         control
@@ -154,7 +154,7 @@ impl H3Session {
         if self.stage() == H3ShutdownStage::Leaving {
             self.set_stage(H3ShutdownStage::Left(self.next_id()));
             self.goaway(control, self.next_id()).await;
-            return timer.set(sleep(FOR_EVER));
+            return timer.set(sleep(NO_TIMEOUT));
         }
         let idle = self.idle_seconds();
         let silent = self.silence();
@@ -214,8 +214,8 @@ impl H3Session {
             return exchange.reject();
         }
         let mut running: LocalBoxFuture<()> = Box::pin(exchange.run());
-        let mut nobody = Context::from_waker(Waker::noop());
-        if running.as_mut().poll(&mut nobody).is_pending() {
+        let mut noop = Context::from_waker(Waker::noop());
+        if running.as_mut().poll(&mut noop).is_pending() {
             spawn_boxed(running);
         }
     }
@@ -270,4 +270,4 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 const LAST_ID: u64 = frame::INTEGER_MAX - 3;
 
 /// Duration of a timer that is no longer needed.
-const FOR_EVER: Duration = Duration::from_secs(1 << 30);
+const NO_TIMEOUT: Duration = Duration::from_secs(1 << 30);

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 /// Workers that take new connections. The list changes only when a worker starts or ends.
 #[derive(Default)]
 pub struct QuicWorkers {
-    seats: Mutex<Vec<QuicWorker>>,
+    workers: Mutex<Vec<QuicWorker>>,
     /// Handshakes under way with clients at addresses that are not validated and may be spoofed.
     pub(super) unproven: AtomicUsize,
     /// Open connections of all workers.
@@ -22,7 +22,7 @@ pub struct QuicWorkers {
 }
 
 struct QuicWorker {
-    hand: UnboundedSender<Incoming>,
+    sender: UnboundedSender<Incoming>,
     /// Number of connections of the worker.
     taken: Arc<AtomicUsize>,
 }
@@ -75,35 +75,36 @@ impl H3Context {
 const REQUESTS_KEPT_MAX: usize = 16;
 
 impl QuicWorkers {
-    /// Adds a worker, which takes connections through `hand` and counts them in `taken`.
-    pub(super) fn join(&self, hand: UnboundedSender<Incoming>, taken: Arc<AtomicUsize>) {
-        self.seats().push(QuicWorker { hand, taken });
+    /// Adds a worker, which takes connections through `sender` and counts them in `taken`.
+    pub(super) fn join(&self, sender: UnboundedSender<Incoming>, taken: Arc<AtomicUsize>) {
+        self.workers().push(QuicWorker { sender, taken });
     }
 
     /// Removes the worker that counts its connections in `taken`.
     pub(super) fn leave(&self, taken: &Arc<AtomicUsize>) {
-        self.seats().retain(|seat| !Arc::ptr_eq(&seat.taken, taken));
+        self.workers()
+            .retain(|worker| !Arc::ptr_eq(&worker.taken, taken));
     }
 
-    fn seats(&self) -> std::sync::MutexGuard<'_, Vec<QuicWorker>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn workers(&self) -> std::sync::MutexGuard<'_, Vec<QuicWorker>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Assigns the connection to the worker with the fewest connections.
-    pub(super) fn deal(&self, mut incoming: Incoming) {
-        let mut seats = self.seats();
+    pub(super) fn assign(&self, mut incoming: Incoming) {
+        let mut workers = self.workers();
         loop {
-            let load = |seat: &&QuicWorker| seat.taken.load(Ordering::Relaxed);
-            let Some(seat) = seats.iter().min_by_key(load) else {
+            let load = |worker: &&QuicWorker| worker.taken.load(Ordering::Relaxed);
+            let Some(worker) = workers.iter().min_by_key(load) else {
                 return incoming.refuse();
             };
-            let taken = seat.taken.clone();
-            match seat.hand.send(incoming) {
+            let taken = worker.taken.clone();
+            match worker.sender.send(incoming) {
                 Ok(()) => return,
                 // The worker has ended.
                 Err(back) => incoming = back.0,
             }
-            seats.retain(|seat| !Arc::ptr_eq(&seat.taken, &taken));
+            workers.retain(|worker| !Arc::ptr_eq(&worker.taken, &taken));
         }
     }
 }

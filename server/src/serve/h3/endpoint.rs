@@ -25,9 +25,9 @@ use tokio::time::timeout;
 
 /// Registers the worker for new connections, and starts the task that admits them.
 pub(in crate::serve) fn begin(sessions: &Rc<Sessions>) {
-    let (hand, mut incoming) = unbounded_channel();
+    let (sender, mut incoming) = unbounded_channel();
     let context = &sessions.context;
-    context.shared.quic.join(hand, context.h3.taken.clone());
+    context.shared.quic.join(sender, context.h3.taken.clone());
     let sessions = sessions.clone();
     spawn_local(async move {
         while let Some(incoming) = incoming.recv().await {
@@ -51,15 +51,15 @@ pub(in crate::serve) fn host(sessions: &Rc<Sessions>, socket: UdpSocket) -> io::
     let runtime = Arc::new(TokioRuntime);
     let endpoint = Endpoint::new_with_abstract_socket(config, server, socket, runtime)?;
     context.h3.hosted.borrow_mut().push(endpoint.clone());
-    spawn_local(deal(sessions.clone(), endpoint));
+    spawn_local(assign(sessions.clone(), endpoint));
     Ok(())
 }
 
 /// Assigns new connections of an endpoint to workers.
-async fn deal(sessions: Rc<Sessions>, endpoint: Endpoint) {
+async fn assign(sessions: Rc<Sessions>, endpoint: Endpoint) {
     while let Some(incoming) = endpoint.accept().await {
-        if let Some(incoming) = sessions.may_come(incoming) {
-            sessions.context.shared.quic.deal(incoming);
+        if let Some(incoming) = sessions.validate(incoming) {
+            sessions.context.shared.quic.assign(incoming);
         }
     }
 }
@@ -69,7 +69,7 @@ pub(in crate::serve) fn configure(sessions: &Rc<Sessions>) {
     let context = &sessions.context;
     for socket in context.h3.unused.take() {
         if let Err(error) = host(sessions, socket) {
-            log::error!("can't speak HTTP/3: {error}");
+            log::error!("can't serve HTTP/3: {error}");
         }
     }
     for endpoint in context.h3.hosted.borrow().iter() {
@@ -113,7 +113,7 @@ pub(in crate::serve) async fn end(context: &WorkerContext) {
         }
         // A client that missed the close repeats packets for a while, and each packet is answered with
         // another close.
-        let _ = timeout(LAST_WORDS, endpoint.wait_idle()).await;
+        let _ = timeout(CLOSE_REPEAT_MAX, endpoint.wait_idle()).await;
     }
     // The last packets of a connection are sent when the connection's task is next polled.
     for _ in 0..LAST_TURNS {
@@ -124,7 +124,7 @@ pub(in crate::serve) async fn end(context: &WorkerContext) {
 /// Interval at which the host of a socket checks whether connections of other workers are still open.
 const LOOK: Duration = Duration::from_millis(20);
 /// Maximum time for which a closed connection answers packets with a repeated close.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+const CLOSE_REPEAT_MAX: Duration = Duration::from_millis(300);
 /// Number of yields that suffices for the task of a closed connection to wake and to send the last packet.
 const LAST_TURNS: usize = 4;
 
@@ -166,7 +166,7 @@ fn transport(idle_seconds: u32) -> TransportConfig {
 impl Sessions {
     /// Decides on a new connection. A connection costs the server nothing before the decision. Returns
     /// `None` where the connection was refused, was sent a Retry packet, or waits for room.
-    fn may_come(self: &Rc<Self>, incoming: Incoming) -> Option<Incoming> {
+    fn validate(self: &Rc<Self>, incoming: Incoming) -> Option<Incoming> {
         let world = self.context.world();
         let is_full = self.context.is_full();
         let unproven = self.context.shared.quic.unproven.load(Ordering::Relaxed);
@@ -186,7 +186,7 @@ impl Sessions {
         match is_full.then(|| self.make_room(Shortage::Connections(client))) {
             None | Some(Eviction::Now) => Some(incoming),
             Some(Eviction::Soon) => {
-                spawn_local(self.clone().deal_later(incoming));
+                spawn_local(self.clone().assign_later(incoming));
                 None
             }
             Some(Eviction::None) => {
@@ -197,7 +197,7 @@ impl Sessions {
     }
 
     /// Assigns the connection to a worker once a connection chosen for eviction has closed.
-    async fn deal_later(self: Rc<Self>, incoming: Incoming) {
+    async fn assign_later(self: Rc<Self>, incoming: Incoming) {
         let patience = Duration::from_millis(limits::H3_ADMISSION_WAIT_MILLISECONDS_MAX);
         let has_room = timeout(patience, async {
             loop {
@@ -209,7 +209,7 @@ impl Sessions {
             }
         });
         match has_room.await {
-            Ok(()) => self.context.shared.quic.deal(incoming),
+            Ok(()) => self.context.shared.quic.assign(incoming),
             Err(_) => incoming.refuse(),
         }
     }

@@ -134,7 +134,7 @@ impl H3Exchange {
             return Ok(());
         }
         let requests_max = self.context().world().limits.streams;
-        let held = self.session.holder.admit(head_bytes, requests_max);
+        let held = self.session.account.admit(head_bytes, requests_max);
         self.enter(held.map_err(|_| H3ExchangeError::Refused)?);
         Ok(())
     }
@@ -147,7 +147,7 @@ impl H3Exchange {
             return held.resize(0).is_ok();
         }
         let requests_max = self.context().world().limits.streams;
-        let held = self.session.holder.admit_answered(requests_max);
+        let held = self.session.account.admit_answered(requests_max);
         held.map(|held| self.enter(held)).is_some()
     }
 

@@ -32,9 +32,9 @@ pub(super) struct H3Session {
     pub(super) quic: Connection,
     identity: PairFingerprint,
     pub(super) control: RefCell<UnidirectionalState>,
-    calm: RefCell<AbuseBudget>,
+    abuse_budget: RefCell<AbuseBudget>,
     /// Account of the connection in the ledger of requests under way.
-    pub(super) holder: Rc<ConnectionAccount>,
+    pub(super) account: Rc<ConnectionAccount>,
     /// Requests that wait, at most `H3_STREAMS_MAX` for a connection.
     waiting: RefCell<Vec<Rc<PendingRequest>>>,
     /// Woken when the connection has to end requests in favour of other clients.
@@ -75,9 +75,9 @@ impl H3Session {
         entry: Arc<ConnectionEntry>,
         peer: IpAddr,
     ) -> H3Session {
-        let holder = context.request_ledger.holder(peer);
+        let account = context.request_ledger.holder(peer);
         let shed = Arc::<ShedWaker>::default();
-        holder.wake_by(&Waker::from(shed.clone()));
+        account.wake_by(&Waker::from(shed.clone()));
         H3Session {
             context: context.clone(),
             who: ClientInfo {
@@ -91,8 +91,8 @@ impl H3Session {
             quic,
             identity,
             control: RefCell::default(),
-            calm: RefCell::default(),
-            holder,
+            abuse_budget: RefCell::default(),
+            account,
             waiting: RefCell::default(),
             shed,
             open: Cell::new(0),
@@ -154,26 +154,31 @@ impl H3Session {
             return Ok(());
         }
         let now_ms = self.context.clock.millis();
-        Ok(self.calm.borrow_mut().spend(points, now_ms, what)?)
+        Ok(self.abuse_budget.borrow_mut().spend(points, now_ms, what)?)
     }
 
     /// Charges the abuse budget for a part of a body that the client's windows cut off after `bytes`.
     pub(super) fn pay_for_part(&self, bytes: usize) -> Result<(), H3ConnectionError> {
-        self.charge_abuse(limits::WINDOW_UPDATE_POINTS, "windows opened byte by byte")?;
-        self.calm.borrow_mut().refund_sent_bytes(bytes);
+        self.charge_abuse(
+            limits::WINDOW_UPDATE_POINTS,
+            "flow-control windows opened byte by byte",
+        )?;
+        self.abuse_budget.borrow_mut().refund_sent_bytes(bytes);
         Ok(())
     }
 
     /// Refunds a part of the abuse budget for a complete response.
     pub(super) fn served(&self) {
-        self.calm.borrow_mut().refund(limits::RESPONSE_POINTS);
+        self.abuse_budget
+            .borrow_mut()
+            .refund(limits::RESPONSE_POINTS);
     }
 
     /// Records the start of the longest stall among the waiting requests.
     pub(super) fn note_stalls(&self) {
         let waiting = self.waiting.borrow();
         let longest_ms = waiting.iter().map(|it| it.stalled_ms()).min();
-        self.holder.stalled_since(longest_ms.unwrap_or(u64::MAX));
+        self.account.stalled_since(longest_ms.unwrap_or(u64::MAX));
     }
 
     /// Ends requests to make room for other clients.
@@ -280,7 +285,10 @@ impl H3Session {
     /// Ends the connection of a client that acknowledges nothing.
     pub(super) fn end_unacknowledged(&self) {
         self.context.stats.deadlines.increment();
-        self.close(H3ErrorCode::H3_NO_ERROR, "nothing was acknowledged");
+        self.close(
+            H3ErrorCode::H3_NO_ERROR,
+            "no acknowledgement before the deadline",
+        );
     }
 
     /// Changes the number of bodies that wait for a place by `more`, which may be negative. Received bytes
@@ -338,6 +346,6 @@ pub(super) fn varint(code: H3ErrorCode) -> VarInt {
 
 /// Polls a future once, for a result that is available without waiting.
 pub(super) fn now<F: Future>(future: F) -> Poll<F::Output> {
-    let mut nobody = Context::from_waker(std::task::Waker::noop());
-    pin!(future).poll(&mut nobody)
+    let mut noop = Context::from_waker(std::task::Waker::noop());
+    pin!(future).poll(&mut noop)
 }
