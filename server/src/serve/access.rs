@@ -46,7 +46,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
     }
 
     /// Checks all guards of `path`: first the addresses of every route, then the logins.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pass(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
         match self.host.guarded {
             true => self.pass_guards(path),

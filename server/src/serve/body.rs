@@ -1,9 +1,9 @@
 //! Bodies of responses that don't come from a handler, read part by part.
 
 use crate::base::sys;
-use crate::serve::h1::send::DiskRead;
-use crate::site::{BodyPiece, DiskContent, Listing, VariantResponse};
+use crate::site::{BodyPiece, DiskContent, Listing, Variant, VariantResponse};
 use std::io;
+use std::sync::Arc;
 
 /// Reader of the rest of a body.
 pub(super) struct BodyReader {
@@ -34,6 +34,45 @@ pub(super) enum BodyFill {
     Disk(DiskRead),
     /// The body can't be completed as announced.
     Broken,
+}
+
+/// A read that would have blocked the worker.
+pub(super) struct DiskRead {
+    variant: Arc<Variant>,
+    offset: u64,
+    bytes: usize,
+    keep: bool,
+}
+
+impl DiskRead {
+    /// Creates a read of `bytes` bytes at `offset`; the bytes are returned.
+    pub(super) fn new(variant: Arc<Variant>, offset: u64, bytes: usize) -> DiskRead {
+        DiskRead {
+            variant,
+            offset,
+            bytes,
+            keep: true,
+        }
+    }
+
+    /// Creates a read that only fills the page cache.
+    pub(super) fn into_page_cache(variant: Arc<Variant>, offset: u64, bytes: usize) -> DiskRead {
+        DiskRead {
+            keep: false,
+            ..DiskRead::new(variant, offset, bytes)
+        }
+    }
+
+    /// Reads the bytes and blocks meanwhile. The result is empty if the read only fills the page cache.
+    pub(super) fn run(self) -> io::Result<Vec<u8>> {
+        let mut buffer = vec![0; self.bytes];
+        let Some(disk) = self.variant.disk() else {
+            return Ok(Vec::new());
+        };
+        let read = sys::pread(disk.fd(), &mut buffer, self.offset)?;
+        buffer.truncate(if self.keep { read } else { 0 });
+        Ok(buffer)
+    }
 }
 
 impl BodyReader {

@@ -132,6 +132,7 @@ impl Sessions {
         parked[slot] = Some(session);
     }
 
+    #[inline(always)]
     fn take_parked(&self, slot: usize) -> Option<Box<H1Session>> {
         self.parked.borrow_mut().get_mut(slot)?.take()
     }

@@ -175,7 +175,9 @@ impl Worker {
                     return log::error!("epoll failed, the worker takes no connections: {error}");
                 }
                 for (at, event) in events.iter().enumerate() {
-                    self.sessions.prefetch_next(&events[at..]);
+                    if at + 1 < events.len() {
+                        self.sessions.prefetch_next(&events[at..]);
+                    }
                     let (slot, ready) = poller::read(event);
                     self.sessions.deliver(slot as usize, ready);
                 }

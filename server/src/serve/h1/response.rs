@@ -48,13 +48,13 @@ impl H1Session {
         let context = &self.connection.context;
         let bodiless = matches!(head.body, BodyLength::None | BodyLength::Length(0));
         let unread_body = !bodiless && !self.body_read;
-        let exchange = H1Exchange {
+        let mut exchange = H1Exchange {
             line: AccessLogEntry::new(context, Some(head), host, user.as_deref()),
             after: self.after(head, unread_body),
             end,
         };
         match step {
-            Step::Send(response) => self.send_ready(response, exchange, cx),
+            Step::Send(response) => self.send_ready(response, &mut exchange, cx),
             Step::Wait(wait) => {
                 self.connection.phase(ConnectionPhase::Busy);
                 let wait = redispatch::wait(wait, &context.pool, self.progress);
@@ -98,11 +98,11 @@ impl H1Session {
     }
 
     /// Sends a response without a handler.
-    #[inline]
+    #[inline(always)]
     fn send_ready(
         &mut self,
         response: ReadyResponse,
-        mut exchange: H1Exchange<'_>,
+        exchange: &mut H1Exchange<'_>,
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
         match response {
@@ -115,8 +115,8 @@ impl H1Session {
                     stored.push_changing(&mut extra);
                 }
                 exchange.line.reject = stored.reject();
-                self.finish_head(&mut extra, &exchange, !stored.is_dated());
-                self.send_stored(stored, extra, &exchange, cx)
+                self.finish_head(&mut extra, exchange, !stored.is_dated());
+                self.send_stored(stored, extra, exchange, cx)
             }
             ReadyResponse::Refuse { reject, page } => {
                 if reject.close {
@@ -128,13 +128,13 @@ impl H1Session {
                         let mut extra = self.connection.context.lead.take();
                         extra.clear();
                         extra.extend_from_slice(refusal_fields(reject));
-                        self.finish_head(&mut extra, &exchange, true);
-                        self.send_stored(page, extra, &exchange, cx)
+                        self.finish_head(&mut extra, exchange, true);
+                        self.send_stored(page, extra, exchange, cx)
                     }
-                    None => self.send_small(SyntheticResponse::refusal(reject), &exchange, cx),
+                    None => self.send_small(SyntheticResponse::refusal(reject), exchange, cx),
                 }
             }
-            ReadyResponse::Synthetic(small) => self.send_small(small, &exchange, cx),
+            ReadyResponse::Synthetic(small) => self.send_small(small, exchange, cx),
             ReadyResponse::Listing(listing) => self.send_listing(listing, exchange, cx),
         }
     }
@@ -296,7 +296,7 @@ impl H1Session {
     fn send_listing(
         &mut self,
         listing: Box<Listing>,
-        mut exchange: H1Exchange<'_>,
+        exchange: &mut H1Exchange<'_>,
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
         let head = exchange.line.head;
@@ -309,7 +309,7 @@ impl H1Session {
         if chunked {
             lead.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
-        self.finish_head(&mut lead, &exchange, true);
+        self.finish_head(&mut lead, exchange, true);
         let source = match listing.head_only() {
             true => H1BodySource::Nothing,
             false => H1BodySource::Chunks(Box::new(ListingChunks {
@@ -319,7 +319,7 @@ impl H1Session {
             })),
         };
         let outgoing = ResponseWriter::new(lead, source);
-        self.send_outgoing(outgoing, Status::OK, 0, &exchange, cx)
+        self.send_outgoing(outgoing, Status::OK, 0, exchange, cx)
     }
 
     /// Sends as much as the socket accepts now. The remaining bytes become a [`ConnectionStep::Send`].

@@ -6,6 +6,7 @@
 
 use crate::base::sys;
 use crate::limits;
+use crate::serve::body::DiskRead;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::site::{BodyPiece, BodySelection, DiskContent, Variant, VariantResponse};
 use std::io::{self, IoSlice};
@@ -47,43 +48,12 @@ pub enum SendProgress {
     Disk(DiskRead),
 }
 
-/// A read that would have blocked the worker.
-pub struct DiskRead {
-    variant: Arc<Variant>,
-    offset: u64,
-    bytes: usize,
-    keep: bool,
-}
-
 /// Result of an attempt to encrypt a part of a file.
 enum TlsFilePart {
     /// The number of encrypted bytes.
     Encrypted(usize),
     /// The bytes must be read from disk first.
     Disk(DiskRead),
-}
-
-impl DiskRead {
-    /// Creates a read of `bytes` bytes at `offset`; the bytes are returned to the writer.
-    pub(in crate::serve) fn new(variant: Arc<Variant>, offset: u64, bytes: usize) -> DiskRead {
-        DiskRead {
-            variant,
-            offset,
-            bytes,
-            keep: true,
-        }
-    }
-
-    /// Reads the bytes and blocks meanwhile. The result is empty if the read only fills the page cache.
-    pub fn run(self) -> io::Result<Vec<u8>> {
-        let mut buffer = vec![0; self.bytes];
-        let Some(disk) = self.variant.disk() else {
-            return Ok(Vec::new());
-        };
-        let read = sys::pread(disk.fd(), &mut buffer, self.offset)?;
-        buffer.truncate(if self.keep { read } else { 0 });
-        Ok(buffer)
-    }
 }
 
 impl ResponseWriter {
@@ -470,12 +440,7 @@ fn cold(variant: &Arc<Variant>, content: &DiskContent, offset: u64, left: u64) -
     let bytes = left.min(SENDFILE_BYTES_MAX) as usize;
     let last = offset + bytes as u64 - 1;
     match sys::pread_nowait(content.fd(), &mut probe, last) {
-        Ok(None) => Some(DiskRead {
-            variant: variant.clone(),
-            offset,
-            bytes,
-            keep: false,
-        }),
+        Ok(None) => Some(DiskRead::into_page_cache(variant.clone(), offset, bytes)),
         _ => None,
     }
 }
