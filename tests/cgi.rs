@@ -1044,7 +1044,7 @@ fn statuses_and_redirects() {
         assert!(ran.stdout == large, "{how}");
     }
     server.errors.wait_for("what is wrong with it", |line| {
-        line.contains("its Location makes \"GET http://localhost/index page HTTP/1.1\"")
+        line.contains("the Location field gives the malformed request \"GET http://localhost/index page HTTP/1.1\"")
     });
     assert_eq!(rule(&server, "/run/odd "), "712");
     assert_eq!(rule(&server, "/run/loop "), "715");

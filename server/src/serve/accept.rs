@@ -5,11 +5,11 @@
 //! accepting. The connection waits for a place in a short queue, and the client with the fewest connections
 //! goes first. A client with nearly all connections therefore doesn't keep other clients waiting.
 
-use super::worker::Worker;
 use crate::base::fair_share::ClientNetwork;
 use crate::base::sys;
 use crate::limits::ACCEPTED_WAITING_MAX;
-use crate::serve::connection_ledger::{ConnectionOwner, Shortage};
+use crate::serve::connection_ledger::{ConnectionLedger, Shortage};
+use crate::serve::sessions::{Eviction, Sessions};
 use rustix::io::Errno;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -17,7 +17,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
@@ -40,17 +39,6 @@ enum AcceptEvent {
     Stop,
 }
 
-/// Result of an attempt to make room for a connection.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Eviction {
-    /// No connection can be given up.
-    None,
-    /// A connection was ordered to end.
-    Soon,
-    /// A connection was closed.
-    Now,
-}
-
 /// Accepted connection that waits for a place.
 struct QueuedConnection {
     socket: OwnedFd,
@@ -70,28 +58,61 @@ pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Minimum time between two log lines about a pause in accepting.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
 
-impl Worker {
-    /// Accepts connections on one socket until the loop is stopped.
-    pub(super) async fn accept(
-        self: Rc<Self>,
-        listener: AsyncFd<OwnedFd>,
-        accepting: Rc<AcceptLoop>,
-    ) {
-        let mut stop = pin!(accepting.stop.notified());
-        let mut queue: Vec<QueuedConnection> = Vec::new();
-        let mut complained: Option<Instant> = None;
-        let mut taken = 0;
+/// Accepts connections on one socket until the loop is stopped.
+pub(super) async fn run(
+    sessions: Rc<Sessions>,
+    listener: AsyncFd<OwnedFd>,
+    accepting: Rc<AcceptLoop>,
+) {
+    let mut acceptor = Acceptor {
+        sessions,
+        listener,
+        accepting: &accepting,
+        queue: Vec::new(),
+        complained: None,
+        taken: 0,
+    };
+    acceptor.run().await;
+    let Acceptor { queue, .. } = &mut acceptor;
+    for QueuedConnection { socket, peer } in std::mem::take(queue) {
+        acceptor.open(socket, peer);
+    }
+    // Closing the listener would reset connections in the kernel's queue, so the worker takes the queued
+    // connections first.
+    while let Ok((socket, peer)) = sys::accept(acceptor.listener.get_ref().as_fd()) {
+        acceptor.open(socket, peer);
+    }
+}
+
+/// State of an accept loop.
+struct Acceptor<'a> {
+    sessions: Rc<Sessions>,
+    listener: AsyncFd<OwnedFd>,
+    accepting: &'a AcceptLoop,
+    /// Accepted connections that wait for a place.
+    queue: Vec<QueuedConnection>,
+    /// Time of the last log line about a pause in accepting.
+    complained: Option<Instant>,
+    /// Number of accepted connections.
+    taken: usize,
+}
+
+impl Acceptor<'_> {
+    async fn run(&mut self) {
+        let context = self.sessions.context.clone();
+        let mut stop = pin!(self.accepting.stop.notified());
         loop {
             // Created before the check for room, so no later close is missed.
-            let mut room = pin!(self.shared.ledger.connection_closed());
-            self.admit_waiting(&mut queue, accepting.secure);
-            let may_accept = self.may_accept(&mut queue);
-            let mut pause = pin!((!queue.is_empty()).then(|| tokio::time::sleep(ACCEPT_PAUSE)));
-            let accepted = poll_fn(|cx| {
+            let mut room = pin!(context.shared.ledger.connection_closed());
+            self.admit_waiting();
+            let may_accept = self.may_accept();
+            let is_waiting = !self.queue.is_empty();
+            let mut pause = pin!(is_waiting.then(|| tokio::time::sleep(ACCEPT_PAUSE)));
+            let event = poll_fn(|cx| {
                 if stop.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(AcceptEvent::Stop);
                 }
-                if may_accept && let Poll::Ready(tried) = poll_accept(&listener, cx) {
+                if may_accept && let Poll::Ready(tried) = poll_accept(&self.listener, cx) {
                     return Poll::Ready(AcceptEvent::Tried(tried));
                 }
                 let Some(pause) = pause.as_mut().as_pin_mut() else {
@@ -102,89 +123,103 @@ impl Worker {
                 }
                 pause.poll(cx).map(|()| AcceptEvent::Waited)
             });
-            match accepted.await {
-                AcceptEvent::Stop => break,
+            match event.await {
+                AcceptEvent::Stop => return,
                 AcceptEvent::Room => {}
-                AcceptEvent::Waited => self.make_room_for_waiting(&queue),
+                AcceptEvent::Waited => self.make_room_for_waiting(),
                 AcceptEvent::Tried(Ok((socket, peer))) => {
-                    if self.has_room_for(peer, queue.is_empty()) {
-                        self.open(socket, peer, accepting.secure);
-                    } else {
-                        queue.push(QueuedConnection { socket, peer });
-                    }
-                    taken += 1;
-                    if taken % ACCEPTS_MAX == 0 {
+                    self.take(socket, peer);
+                    if self.taken.is_multiple_of(ACCEPTS_MAX) {
                         tokio::task::yield_now().await;
                     }
                 }
                 AcceptEvent::Tried(Err(error)) => {
-                    let room = self.shared.ledger.connection_closed();
-                    let has_room = is_out_of_descriptors(&error)
-                        && self.make_room(Shortage::Descriptors) == Eviction::Now;
-                    // A connection that broke before accepting is no loss. After a lack of descriptors or
-                    // memory, an immediate retry would spin.
-                    if !is_peer_fault(&error) && !has_room {
-                        // Each closed connection makes room for only one connection, so accepting may
-                        // fail again and again. The log lines are limited.
-                        if complained.is_none_or(|at| at.elapsed() >= COMPLAINT_PAUSE) {
-                            log::error!("{}: accepting pauses: {error}", accepting.address);
-                            complained = Some(Instant::now());
-                        }
+                    let room = context.shared.ledger.connection_closed();
+                    if self.must_pause(&error) {
                         let _ = tokio::time::timeout(ACCEPT_PAUSE, room).await;
                     }
                 }
             }
         }
-        for QueuedConnection { socket, peer } in queue {
-            self.open(socket, peer, accepting.secure);
+    }
+
+    /// Opens an accepted connection, or adds the connection to the queue.
+    fn take(&mut self, socket: OwnedFd, peer: SocketAddr) {
+        if self.has_room_for(peer, self.queue.is_empty()) {
+            self.open(socket, peer);
+        } else {
+            self.queue.push(QueuedConnection { socket, peer });
         }
-        // Closing the listener would reset connections in the kernel's queue, so the worker takes the
-        // queued connections first.
-        while let Ok((socket, peer)) = sys::accept(listener.get_ref().as_fd()) {
-            self.open(socket, peer, accepting.secure);
+        self.taken += 1;
+    }
+
+    fn open(&self, socket: OwnedFd, peer: SocketAddr) {
+        self.sessions.open(socket, peer, self.accepting.secure);
+    }
+
+    /// Returns true if accepting pauses after `error`. A connection that broke before accepting is no loss.
+    /// After a lack of descriptors or memory, an immediate retry would spin.
+    fn must_pause(&mut self, error: &io::Error) -> bool {
+        let has_room = is_out_of_descriptors(error)
+            && self.sessions.make_room(Shortage::Descriptors) == Eviction::Now;
+        if is_peer_fault(error) || has_room {
+            return false;
         }
+        // Each closed connection makes room for only one connection, so accepting may fail again and again.
+        // The log lines are limited.
+        let complained = self.complained;
+        if complained.is_none_or(|at| at.elapsed() >= COMPLAINT_PAUSE) {
+            log::error!("{}: accepting pauses: {error}", self.accepting.address);
+            self.complained = Some(Instant::now());
+        }
+        true
     }
 
     /// Opens waiting connections as far as the worker has room, the connections of the client with the
     /// fewest first.
-    fn admit_waiting(self: &Rc<Self>, queue: &mut Vec<QueuedConnection>, secure: bool) {
-        while !queue.is_empty() && !self.is_full() {
-            let Some(nth) = self.first_of(queue) else {
+    fn admit_waiting(&mut self) {
+        while !self.queue.is_empty() && !self.sessions.context.is_full() {
+            let Some(nth) = self.first_in_line() else {
                 return;
             };
-            let QueuedConnection { socket, peer } = queue.remove(nth);
-            self.open(socket, peer, secure);
+            let QueuedConnection { socket, peer } = self.queue.remove(nth);
+            self.open(socket, peer);
         }
     }
 
     /// Returns the position in the queue of the connection to open first.
-    fn first_of(&self, queue: &[QueuedConnection]) -> Option<usize> {
-        let clients = queue.iter().map(QueuedConnection::client);
-        self.shared.ledger.smallest_holder(clients)
+    fn first_in_line(&self) -> Option<usize> {
+        let clients = self.queue.iter().map(QueuedConnection::client);
+        self.ledger().smallest_holder(clients)
+    }
+
+    fn ledger(&self) -> &ConnectionLedger {
+        &self.sessions.context.shared.ledger
     }
 
     /// Tries again to make room for the first waiting connection.
-    fn make_room_for_waiting(&self, queue: &[QueuedConnection]) {
-        if self.is_full()
-            && let Some(nth) = self.first_of(queue)
+    fn make_room_for_waiting(&self) {
+        if self.sessions.context.is_full()
+            && let Some(nth) = self.first_in_line()
         {
-            self.make_room(Shortage::Connections(queue[nth].client()));
+            let client = self.queue[nth].client();
+            self.sessions.make_room(Shortage::Connections(client));
         }
     }
 
     /// Returns true if another connection may be accepted. When the queue is full, the queued client with
     /// the most connections loses the client's last connection in the queue. When all queued clients hold
     /// few connections, further connections wait in the kernel's queue.
-    fn may_accept(&self, queue: &mut Vec<QueuedConnection>) -> bool {
-        if queue.len() < ACCEPTED_WAITING_MAX {
+    fn may_accept(&mut self) -> bool {
+        if self.queue.len() < ACCEPTED_WAITING_MAX {
             return true;
         }
-        let clients = queue.iter().map(QueuedConnection::client);
-        let Some(last) = self.shared.ledger.last_in_line(clients) else {
+        let clients = self.queue.iter().map(QueuedConnection::client);
+        let Some(last) = self.ledger().last_in_line(clients) else {
             return false;
         };
-        queue.remove(last);
-        self.count_eviction();
+        self.queue.remove(last);
+        self.sessions.context.count_eviction();
         true
     }
 
@@ -192,49 +227,20 @@ impl Worker {
     /// up for the peer. While connections wait (`is_first` is false), a free place goes to the queue in
     /// order.
     fn has_room_for(&self, peer: SocketAddr, is_first: bool) -> bool {
-        let is_full = self.is_full();
+        let context = &self.sessions.context;
+        let is_full = context.is_full();
         if is_first && !is_full {
             return true;
         }
         let client = ClientNetwork::from(peer.ip());
-        let most = self.world().limits.connections_per_address;
+        let most = context.world().limits.connections_per_address;
         // A connection of a client at the limit for each address is refused when opened, and takes no
         // place.
-        if !self.shared.ledger.may_enter(client, most) {
+        if !self.ledger().may_enter(client, most) {
             return true;
         }
-        is_full && self.make_room(Shortage::Connections(client)) == Eviction::Now && is_first
-    }
-
-    /// Gives up connections of any worker to make room for another connection.
-    pub(super) fn make_room(&self, shortage: Shortage) -> Eviction {
-        let mut room = Eviction::None;
-        for entry in self.shared.ledger.choose(shortage) {
-            let made = match entry.owner() {
-                ConnectionOwner::Row(orders, row) if Arc::ptr_eq(orders, &self.eviction_orders) => {
-                    self.evict(*row, &entry)
-                }
-                ConnectionOwner::Row(orders, row) => {
-                    orders.give_up(*row, entry.clone());
-                    Eviction::Soon
-                }
-                ConnectionOwner::Task(told) => {
-                    told.notify_one();
-                    Eviction::Soon
-                }
-            };
-            room = room.max(made);
-        }
-        room
-    }
-
-    /// Carries out the orders of other workers to give up connections.
-    pub(super) async fn run_eviction_orders(self: Rc<Self>) {
-        loop {
-            for (row, entry) in self.eviction_orders.next().await {
-                self.evict(row, &entry);
-            }
-        }
+        let room = || self.sessions.make_room(Shortage::Connections(client));
+        is_full && room() == Eviction::Now && is_first
     }
 }
 

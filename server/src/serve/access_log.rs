@@ -1,10 +1,10 @@
 //! Access log lines of responses. Lines are formatted into a buffer of the worker and handed to the log in
 //! large pieces, so that logging costs a request no system call and no lock.
 
-use crate::base::log::{self, AccessLogFormat, LogBatch};
+use crate::base::log::{self, AccessLogFormat};
 use crate::hits::SiteHits;
+use crate::serve::context::WorkerContext;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
-use crate::serve::worker::Worker;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::status::Status;
@@ -56,7 +56,7 @@ struct PageView {
 
 impl<'a> AccessLogEntry<'a> {
     pub(super) fn new(
-        worker: &Worker,
+        context: &WorkerContext,
         head: Option<&'a RequestHead<'a>>,
         host: Option<&'a Host>,
         user: Option<&'a str>,
@@ -68,7 +68,7 @@ impl<'a> AccessLogEntry<'a> {
             user,
             reject: None,
             first,
-            started_us: worker.clock.micros(),
+            started_us: context.clock.micros(),
         }
     }
 
@@ -81,8 +81,8 @@ impl<'a> AccessLogEntry<'a> {
     }
 
     /// Returns the bytes of memory taken by [`AccessLogEntry::keep`].
-    pub(super) fn kept_bytes(&self, worker: &Worker) -> usize {
-        if self.access(&worker.world()).is_none() {
+    pub(super) fn kept_bytes(&self, context: &WorkerContext) -> usize {
+        if self.access(&context.world()).is_none() {
             return 0;
         }
         let head = self.head.map_or(0, |head| {
@@ -98,14 +98,14 @@ impl<'a> AccessLogEntry<'a> {
     }
 
     /// Writes the line where a log is configured, and counts the view where the response is a view.
-    pub(super) fn log(&self, status: Status, bytes: u64, worker: &Worker, who: ClientInfo) {
+    pub(super) fn log(&self, status: Status, bytes: u64, context: &WorkerContext, who: ClientInfo) {
         if is_seen(status)
             && let Some((hits, head)) = self.counted()
         {
-            let is_bot = worker.is_bot(head.known_fields.user_agent);
-            worker.count(hits, &head.path, is_bot);
+            let is_bot = context.is_bot(head.known_fields.user_agent);
+            context.count(hits, &head.path, is_bot);
         }
-        let world = worker.world();
+        let world = context.world();
         let Some(access) = self.access(&world) else {
             return;
         };
@@ -113,7 +113,7 @@ impl<'a> AccessLogEntry<'a> {
         let line = log::AccessLogLine {
             peer: who.peer,
             user: self.user,
-            unix_ms: worker.clock.unix_ms(),
+            unix_ms: context.clock.unix_ms(),
             request: self.first,
             status: status.0,
             bytes,
@@ -122,13 +122,9 @@ impl<'a> AccessLogEntry<'a> {
             host: self.head.map(|head| head.host),
             rule: self.reject.map_or(0, |reject| reject.rule),
             tls: who.tls,
-            micros: took(worker, access, self.started_us),
+            micros: took(context, access, self.started_us),
         };
-        worker
-            .logs
-            .borrow_mut()
-            .write(access, &line, &worker.clock.log_time());
-        worker.wake_sweep();
+        context.log_access(access, &line);
     }
 
     /// Returns the site's counter for a request that counts as a view once answered.
@@ -142,15 +138,15 @@ impl<'a> AccessLogEntry<'a> {
     pub(super) fn keep(
         &self,
         status: Status,
-        worker: &Worker,
+        context: &WorkerContext,
         who: ClientInfo,
     ) -> Option<Box<OwnedAccessLogEntry>> {
-        let world = worker.world();
+        let world = context.world();
         let access = self.access(&world).cloned();
         let view = self.counted().map(|(hits, head)| PageView {
             hits: hits.clone(),
             path: head.path.as_ref().into(),
-            is_bot: worker.is_bot(head.known_fields.user_agent),
+            is_bot: context.is_bot(head.known_fields.user_agent),
         });
         if access.is_none() && view.is_none() {
             return None;
@@ -177,15 +173,15 @@ impl<'a> AccessLogEntry<'a> {
 
 impl OwnedAccessLogEntry {
     /// Writes the line after the end of the exchange.
-    pub(super) fn log(&self, bytes: u64, worker: &Worker) {
+    pub(super) fn log(&self, bytes: u64, context: &WorkerContext) {
         if let Some(view) = self.view.as_ref().filter(|_| is_seen(self.status)) {
-            worker.count(&view.hits, &view.path, view.is_bot);
+            context.count(&view.hits, &view.path, view.is_bot);
         }
         let Some(access) = &self.access else { return };
         let line = log::AccessLogLine {
             peer: self.who.peer,
             user: self.user.as_deref(),
-            unix_ms: worker.clock.unix_ms(),
+            unix_ms: context.clock.unix_ms(),
             request: &self.first,
             status: self.status.0,
             bytes,
@@ -194,13 +190,9 @@ impl OwnedAccessLogEntry {
             host: Some(&self.host),
             rule: self.rule,
             tls: self.who.tls,
-            micros: took(worker, access, self.started_us),
+            micros: took(context, access, self.started_us),
         };
-        worker
-            .logs
-            .borrow_mut()
-            .write(access, &line, &worker.clock.log_time());
-        worker.wake_sweep();
+        context.log_access(access, &line);
     }
 }
 
@@ -211,11 +203,11 @@ fn is_seen(status: Status) -> bool {
 
 /// Returns the duration of the exchange in microseconds. Only JSON lines contain the duration, so the clock
 /// is read for JSON lines alone.
-fn took(worker: &Worker, access: &AccessLog, started_us: u64) -> u64 {
+fn took(context: &WorkerContext, access: &AccessLog, started_us: u64) -> u64 {
     if access.format == AccessLogFormat::Json {
-        worker.clock.tick();
+        context.clock.tick();
     }
-    worker.clock.micros() - started_us
+    context.clock.micros() - started_us
 }
 
 /// Returns the version of TLS as written to the log.
@@ -224,43 +216,5 @@ pub(super) fn tls_version(stream: &MaybeTlsStream) -> Option<&'static str> {
         ProtocolVersion::TLSv1_2 => Some("TLSv1.2"),
         ProtocolVersion::TLSv1_3 => Some("TLSv1.3"),
         _ => None,
-    }
-}
-
-/// Buffered log lines of a worker, by destination.
-#[derive(Default)]
-pub struct AccessLogBatches {
-    batches: Vec<(AccessLog, LogBatch)>,
-}
-
-impl AccessLogBatches {
-    fn write(&mut self, access: &AccessLog, line: &log::AccessLogLine<'_>, time: &[u8]) {
-        let known = self
-            .batches
-            .iter()
-            .position(|(known, _)| known.is_same(access));
-        let index = known.unwrap_or_else(|| {
-            let batch = LogBatch::new(access.sink.clone(), access.format);
-            self.batches.push((access.clone(), batch));
-            self.batches.len() - 1
-        });
-        self.batches[index].1.push(line, time);
-    }
-
-    /// Returns true if no line is buffered.
-    pub fn is_empty(&self) -> bool {
-        self.batches.iter().all(|(_, batch)| batch.is_empty())
-    }
-
-    /// Hands all buffered lines to the logs.
-    pub fn flush(&mut self) {
-        for (_, batch) in &mut self.batches {
-            batch.flush();
-        }
-    }
-
-    /// Drops every destination, so that a log file no longer named by any World is closed.
-    pub fn forget(&mut self) {
-        self.batches.clear();
     }
 }

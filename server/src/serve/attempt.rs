@@ -17,7 +17,7 @@ use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, World};
 
 /// Maximum of file loads and login checks for one request: index page, content coding, error page, logins.
-pub(super) const ERRANDS_MAX: u8 = 16;
+const ERRANDS_MAX: u8 = 16;
 
 /// Progress of one request over its dispatches.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]

@@ -1,8 +1,9 @@
 //! Bodies of responses that don't come from a handler, read part by part.
 
 use crate::base::sys;
-use crate::serve::h1::send::DiskRead;
-use crate::site::{BodyPiece, Listing, VariantResponse};
+use crate::site::{BodyPiece, DiskContent, Listing, Variant, VariantResponse};
+use std::io;
+use std::sync::Arc;
 
 /// Reader of the rest of a body.
 pub(super) struct BodyReader {
@@ -33,6 +34,45 @@ pub(super) enum BodyFill {
     Disk(DiskRead),
     /// The body can't be completed as announced.
     Broken,
+}
+
+/// A read that would have blocked the worker.
+pub(super) struct DiskRead {
+    variant: Arc<Variant>,
+    offset: u64,
+    bytes: usize,
+    keep: bool,
+}
+
+impl DiskRead {
+    /// Creates a read of `bytes` bytes at `offset`; the bytes are returned.
+    pub(super) fn new(variant: Arc<Variant>, offset: u64, bytes: usize) -> DiskRead {
+        DiskRead {
+            variant,
+            offset,
+            bytes,
+            keep: true,
+        }
+    }
+
+    /// Creates a read that only fills the page cache.
+    pub(super) fn into_page_cache(variant: Arc<Variant>, offset: u64, bytes: usize) -> DiskRead {
+        DiskRead {
+            keep: false,
+            ..DiskRead::new(variant, offset, bytes)
+        }
+    }
+
+    /// Reads the bytes and blocks meanwhile. The result is empty if the read only fills the page cache.
+    pub(super) fn run(self) -> io::Result<Vec<u8>> {
+        let mut buffer = vec![0; self.bytes];
+        let Some(disk) = self.variant.disk() else {
+            return Ok(Vec::new());
+        };
+        let read = sys::pread(disk.fd(), &mut buffer, self.offset)?;
+        buffer.truncate(if self.keep { read } else { 0 });
+        Ok(buffer)
+    }
 }
 
 impl BodyReader {
@@ -110,31 +150,16 @@ impl BodyReader {
                 }) => {
                     let left = len - self.at;
                     let want = left.min((end - out.len()) as u64) as usize;
+                    let from = offset + self.at;
                     let start = out.len();
-                    match self.fed.take() {
-                        Some(bytes) => {
-                            // The window may have shrunk since the read; the surplus is read again later.
-                            out.extend_from_slice(&bytes[..bytes.len().min(want)]);
+                    match read(content, self.fed.take(), from, want, out) {
+                        Ok(true) => {}
+                        Ok(false) if start > begin => return BodyFill::Some,
+                        Ok(false) => {
+                            let variant = stored.variant.clone();
+                            return BodyFill::Disk(DiskRead::new(variant, from, want));
                         }
-                        None => {
-                            out.resize(start + want, 0);
-                            let from = offset + self.at;
-                            match sys::pread_nowait(content.fd(), &mut out[start..], from) {
-                                Ok(Some(read)) => out.truncate(start + read),
-                                Ok(None) => {
-                                    out.truncate(start);
-                                    if start > begin {
-                                        return BodyFill::Some;
-                                    }
-                                    let variant = stored.variant.clone();
-                                    return BodyFill::Disk(DiskRead::new(variant, from, want));
-                                }
-                                Err(_) => {
-                                    out.truncate(start);
-                                    return BodyFill::Broken;
-                                }
-                            }
-                        }
+                        Err(_) => return BodyFill::Broken,
                     }
                     let read = (out.len() - start) as u64;
                     // The bytes read belong to the announced file only if the file is still unchanged. The
@@ -159,6 +184,31 @@ impl BodyReader {
             _ => BodyFill::Some,
         }
     }
+}
+
+/// Appends at most `want` bytes of a file at offset `from`, out of `fed` if the thread pool has read the
+/// bytes. Returns false if the bytes must be read from disk first.
+fn read(
+    content: &DiskContent,
+    fed: Option<Vec<u8>>,
+    from: u64,
+    want: usize,
+    out: &mut Vec<u8>,
+) -> io::Result<bool> {
+    if let Some(bytes) = fed {
+        // The window may have shrunk since the read; the surplus is read again later.
+        out.extend_from_slice(&bytes[..bytes.len().min(want)]);
+        return Ok(true);
+    }
+    let start = out.len();
+    out.resize(start + want, 0);
+    let read = sys::pread_nowait(content.fd(), &mut out[start..], from);
+    let bytes = match &read {
+        Ok(Some(bytes)) => *bytes,
+        Ok(None) | Err(_) => 0,
+    };
+    out.truncate(start + bytes);
+    Ok(read?.is_some())
 }
 
 /// Appends as much of `bytes` as fits until `out` ends at `end`. Returns the number of bytes appended.

@@ -4,67 +4,32 @@
 //! Dispatch never waits. The only state changes are in the ledgers of logins, of cached pages and of
 //! changes on disk.
 
-use super::worker::Worker;
 use crate::base::change_tracker::CatchUp;
 use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::git::http::is_smart_http;
-use crate::handler::pipe::pipe;
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
-use crate::handler::{Endpoints, Request, Rewrite, Script};
-use crate::serve::h1::call;
-use crate::serve::subrequest::WorkerSubrequests;
+use crate::handler::{Request, Rewrite, Script};
+use crate::serve::access::{AccessDenied, AccessGate};
+use crate::serve::dispatch_context::DispatchContext;
 use crate::site::{FileLoad, Listing, ResolvedFile, Site, SiteResponse, VariantResponse};
-use crate::tls::PairFingerprint;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::request_target;
 use crate::wire::status::Status;
-use crate::world::users::{LoginLookup, UnverifiedLogin};
-use crate::world::{Host, Route, RouteTarget, World};
-use std::net::IpAddr;
+use crate::world::users::UnverifiedLogin;
+use crate::world::{Host, RouteTarget, World};
 use std::sync::Arc;
 
-/// Facts about a request beside its header section: the connection, the time, and pending changes on disk.
-#[derive(Copy, Clone, Debug)]
-pub struct DispatchContext {
-    /// Identity of the certificate that the TLS handshake used; None without TLS.
-    pub identity: Option<PairFingerprint>,
-    /// Address of the client. A v4-mapped IPv6 address is given as IPv4.
-    pub peer: IpAddr,
-    /// Source of the addresses of both ends of the connection.
-    pub endpoints: EndpointLookup,
-    /// Time of the worker's clock in milliseconds. All workers count from a common origin.
-    pub now_ms: u64,
-    /// True if the request may wait for changes on disk: the request was received completely and has not
-    /// waited yet. A request with content never waits, because the content may be lost by the end of the
-    /// wait.
-    pub may_wait: bool,
-    /// True if the worker's poller has reported changes on disk that the control plane may not have read.
-    pub has_disk_changes: bool,
-}
-
-/// Source of a connection's addresses. Stored pages need no addresses, and a query costs system calls.
-#[derive(Copy, Clone, Debug)]
-pub enum EndpointLookup {
-    /// Row of the connection in the worker's table. The kernel is asked for the addresses of the row's
-    /// socket.
-    Row(usize),
-    /// Addresses that are known already.
-    Known(Endpoints),
-}
-
-impl EndpointLookup {
-    /// Returns the addresses of both ends. For a row, the caller runs on the connection's worker while the
-    /// connection is open; outside of a worker the result is empty.
-    pub(super) fn resolve(self) -> Endpoints {
-        match self {
-            EndpointLookup::Row(row) => {
-                Worker::current().map_or_else(Endpoints::default, |it| it.endpoints(row))
-            }
-            EndpointLookup::Known(ends) => ends,
-        }
-    }
+/// Builder of the owned request for a handler behind the page cache.
+pub trait RequestBuilder {
+    /// Creates the request from `head`, for the user that logged in.
+    fn build(
+        &self,
+        head: &RequestHead<'_>,
+        facts: &DispatchContext,
+        user: Option<String>,
+    ) -> Request;
 }
 
 /// Result of a dispatch: the outcome, the site and the user.
@@ -114,103 +79,56 @@ pub enum DispatchOutcome {
     },
 }
 
-/// Decides how to answer a request.
+impl<'w> Dispatched<'w> {
+    /// Creates the result for a request without a login.
+    #[inline]
+    pub(super) fn unguarded(host: Option<&'w Host>, reply: DispatchOutcome) -> Dispatched<'w> {
+        Dispatched {
+            host,
+            user: None,
+            reply,
+            guarded: false,
+        }
+    }
+}
+
+/// Decides how to answer a request. `requests` is used if a handler behind the page cache is called.
 pub fn dispatch<'w>(
     world: &'w World,
     head: &RequestHead<'_>,
     facts: &DispatchContext,
+    requests: &dyn RequestBuilder,
 ) -> Dispatched<'w> {
-    let secure = facts.identity.is_some();
     if &*head.path == b"*" {
-        let reply = match head.method {
-            Method::Options => DispatchOutcome::Options,
-            // Bytes after a CONNECT request must not be parsed as further requests, so the connection
-            // closes.
-            _ => DispatchOutcome::Refuse {
-                reject: Reject {
-                    close: true,
-                    ..Reject::METHOD_NOT_ALLOWED
-                },
-                page: None,
-            },
-        };
-        return Dispatched {
-            host: None,
-            user: None,
-            reply,
-            guarded: false,
-        };
+        return Dispatched::unguarded(None, of_server(head.method));
     }
     let Some(host) = world.hosts.find(head.host) else {
-        let reject = if secure {
-            Reject::HOST_UNKNOWN_TLS
-        } else {
-            Reject::HOST_UNKNOWN
-        };
-        return Dispatched {
-            host: None,
-            user: None,
-            reply: DispatchOutcome::Refuse { reject, page: None },
-            guarded: false,
-        };
+        return Dispatched::unguarded(
+            None,
+            refuse(match facts.identity {
+                Some(_) => Reject::HOST_UNKNOWN_TLS,
+                None => Reject::HOST_UNKNOWN,
+            }),
+        );
     };
     let host: &Host = host;
-    // A connection serves another site only if a new connection for the site would use an equal certificate
-    // and equal client certificate demands (RFC 9110 §15.5.20).
-    if facts
-        .identity
-        .is_some_and(|identity| identity != host.identity)
-    {
-        return refuse(host, Reject::MISDIRECTED);
+    if let Some(reply) = before_site(world, host, head, facts) {
+        return Dispatched::unguarded(Some(host), reply);
     }
-    // A challenge is answered before any redirect: a redirect to https would lead to a certificate that
-    // does not exist yet.
-    if let Some(answer) = challenge(world, head) {
-        return Dispatched {
-            host: Some(host),
-            user: None,
-            reply: DispatchOutcome::Challenge(answer),
-            guarded: false,
-        };
-    }
-    let to_https = !secure && host.http_redirects && world.https_port.is_some();
-    // An HTTP/1.0 request may have no Host. Without a canonical name the redirect to https has no target,
-    // and a site reserved for https must not be served over plain HTTP.
-    if to_https && host.canonical.is_none() && head.host.is_empty() {
-        return refuse(host, Reject::HOST_MISSING);
-    }
-    if let Some(location) = elsewhere(world, host, head, secure) {
-        let reply = DispatchOutcome::Redirect {
-            status: Status::PERMANENT_REDIRECT,
-            location,
-        };
-        return Dispatched {
-            host: Some(host),
-            user: None,
-            reply,
-            guarded: false,
-        };
-    }
-    // The configuration check refuses any configuration that leads here. A mistake in the check must not
-    // open the site.
-    if !secure && host.demands_certificate {
-        return refuse(host, Reject::MISDIRECTED);
-    }
-    let mut gate = SiteDispatcher {
-        world,
+    let mut site = SiteDispatcher {
+        gate: AccessGate::new(world, host, facts, head),
         host,
         facts,
         head,
-        user: None,
-        is_guarded: false,
+        requests,
         query: None,
     };
-    let reply = match gate.pass(&head.path) {
-        Ok(()) => gate.answer(),
-        Err(reply) => reply,
+    let reply = match site.gate.pass(&head.path) {
+        Ok(()) => site.answer(),
+        Err(denied) => denied.into(),
     };
     let reply = match reply {
-        DispatchOutcome::Refuse { reject, page: None } => match gate.behind_page(reject) {
+        DispatchOutcome::Refuse { reject, page: None } => match site.behind_page(reject) {
             Some(behind) => behind,
             None => with_page(Some(host), reject, head.method),
         },
@@ -218,10 +136,65 @@ pub fn dispatch<'w>(
     };
     Dispatched {
         host: Some(host),
-        user: gate.user,
+        user: site.gate.user,
         reply,
-        guarded: gate.is_guarded,
+        guarded: site.gate.is_guarded,
     }
+}
+
+/// Returns the outcome of a request for the server as a whole, with the target `*`.
+fn of_server(method: Method) -> DispatchOutcome {
+    match method {
+        Method::Options => DispatchOutcome::Options,
+        // Bytes after a CONNECT request must not be parsed as further requests, so the connection closes.
+        _ => refuse(Reject {
+            close: true,
+            ..Reject::METHOD_NOT_ALLOWED
+        }),
+    }
+}
+
+/// Returns the outcome of a request that does not reach the routes of the host: for another connection,
+/// an ACME challenge, another name or https.
+#[inline]
+fn before_site(
+    world: &World,
+    host: &Host,
+    head: &RequestHead<'_>,
+    facts: &DispatchContext,
+) -> Option<DispatchOutcome> {
+    let secure = facts.identity.is_some();
+    // A connection serves another site only if a new connection for the site would use an equal certificate
+    // and equal client certificate demands (RFC 9110 §15.5.20).
+    if facts
+        .identity
+        .is_some_and(|identity| identity != host.identity)
+    {
+        return Some(refuse(Reject::MISDIRECTED));
+    }
+    // A challenge is answered before any redirect: a redirect to https would lead to a certificate that
+    // does not exist yet.
+    if let Some(answer) = challenge(world, head) {
+        return Some(DispatchOutcome::Challenge(answer));
+    }
+    let to_https = !secure && host.http_redirects && world.https_port.is_some();
+    // An HTTP/1.0 request may have no Host. Without a canonical name the redirect to https has no target,
+    // and a site reserved for https must not be served over plain HTTP.
+    if to_https && host.canonical.is_none() && head.host.is_empty() {
+        return Some(refuse(Reject::HOST_MISSING));
+    }
+    if let Some(location) = elsewhere(world, host, head, secure) {
+        return Some(DispatchOutcome::Redirect {
+            status: Status::PERMANENT_REDIRECT,
+            location,
+        });
+    }
+    // The configuration check refuses any configuration that leads here. A mistake in the check must not
+    // open the site.
+    if !secure && host.demands_certificate {
+        return Some(refuse(Reject::MISDIRECTED));
+    }
+    None
 }
 
 /// Checks the guards of a path that a handler is about to open, with the client and the login of `head`.
@@ -234,35 +207,32 @@ pub(super) fn admit(
     path: &[u8],
 ) -> (Result<Option<String>, DispatchOutcome>, bool) {
     let Some(host) = world.hosts.find(head.host) else {
-        let reject = Reject::HOST_UNKNOWN;
-        return (Err(DispatchOutcome::Refuse { reject, page: None }), true);
+        return (Err(refuse(Reject::HOST_UNKNOWN)), true);
     };
-    let mut gate = SiteDispatcher {
-        world,
-        host,
-        facts,
-        head,
-        user: None,
-        is_guarded: false,
-        query: None,
-    };
-    let passed = gate.pass(path);
-    (passed.map(|()| gate.user), gate.is_guarded)
+    let mut gate = AccessGate::new(world, host, facts, head);
+    match gate.pass(path) {
+        Ok(()) => (Ok(gate.user), gate.is_guarded),
+        Err(denied) => (Err(denied.into()), gate.is_guarded),
+    }
+}
+
+impl From<AccessDenied> for DispatchOutcome {
+    fn from(denied: AccessDenied) -> DispatchOutcome {
+        match denied {
+            AccessDenied::Refuse(reject) => refuse(reject),
+            AccessDenied::Login(login) => DispatchOutcome::Login(login),
+        }
+    }
+}
+
+fn refuse(reject: Reject) -> DispatchOutcome {
+    DispatchOutcome::Refuse { reject, page: None }
 }
 
 /// Returns the content of a pending http-01 challenge for the host name of the request (RFC 8555 §8.3).
 fn challenge(world: &World, head: &RequestHead<'_>) -> Option<Vec<u8>> {
     let token = head.path.strip_prefix(CHALLENGE_PATH)?;
     world.challenges.as_ref()?.http(head.host, token)
-}
-
-fn refuse(host: &Host, reject: Reject) -> Dispatched<'_> {
-    Dispatched {
-        host: Some(host),
-        user: None,
-        reply: DispatchOutcome::Refuse { reject, page: None },
-        guarded: false,
-    }
 }
 
 /// Returns the refusal with the site's error page, or the load of the error page if the page is not in
@@ -345,68 +315,16 @@ fn add_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
 
 /// Dispatch of one request within one site.
 struct SiteDispatcher<'w, 'h> {
-    world: &'w World,
+    gate: AccessGate<'w, 'h>,
     host: &'w Host,
     facts: &'h DispatchContext,
     head: &'h RequestHead<'h>,
-    user: Option<String>,
-    is_guarded: bool,
+    requests: &'h dyn RequestBuilder,
     /// Query for the script in place of the requested query, if a rewrite or `try` sets a query.
     query: Option<Vec<u8>>,
 }
 
 impl SiteDispatcher<'_, '_> {
-    /// Checks all guards of `path`: first the addresses of every route, then the logins.
-    fn pass(&mut self, path: &[u8]) -> Result<(), DispatchOutcome> {
-        if !self.host.guarded {
-            return Ok(());
-        }
-        self.is_guarded |= self.host.guards(path).next().is_some();
-        let denied = |route: &Route| {
-            route
-                .allow
-                .as_ref()
-                .is_some_and(|allow| !allow.contains(self.facts.peer))
-        };
-        if self.host.guards(path).any(denied) {
-            return Err(DispatchOutcome::Refuse {
-                reject: Reject::ADDRESS_DENIED,
-                page: None,
-            });
-        }
-        for users in self
-            .host
-            .guards(path)
-            .filter_map(|route| route.users.as_ref())
-        {
-            let Some(authorization) = self.head.known_fields.authorization else {
-                return Err(DispatchOutcome::Refuse {
-                    reject: Reject::LOGIN_NEEDED,
-                    page: None,
-                });
-            };
-            let (client, now_ms) = (self.facts.peer.into(), self.facts.now_ms);
-            let logins = &self.world.logins;
-            match logins.check(users, authorization, client, now_ms) {
-                LoginLookup::Known(user) => self.user = Some(user),
-                LoginLookup::Wrong => {
-                    return Err(DispatchOutcome::Refuse {
-                        reject: Reject::LOGIN_WRONG,
-                        page: None,
-                    });
-                }
-                LoginLookup::TooManyFailed => {
-                    return Err(DispatchOutcome::Refuse {
-                        reject: Reject::LOGINS_FAILED,
-                        page: None,
-                    });
-                }
-                LoginLookup::Unverified(ask) => return Err(DispatchOutcome::Login(Box::new(ask))),
-            }
-        }
-        Ok(())
-    }
-
     fn answer(&mut self) -> DispatchOutcome {
         let path: &[u8] = &self.head.path;
         match self.host.target(path) {
@@ -442,9 +360,9 @@ impl SiteDispatcher<'_, '_> {
                     self.query = Some(query.fill(path, rest, self.head.query));
                 }
                 // A guard protects a file under every path that leads to the file.
-                match self.pass(&rewritten) {
+                match self.gate.pass(&rewritten) {
                     Ok(()) => self.rewritten(&rewritten),
-                    Err(reply) => reply,
+                    Err(denied) => denied.into(),
                 }
             }
             Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
@@ -534,8 +452,8 @@ impl SiteDispatcher<'_, '_> {
         let fallback = self.host.fallback.as_ref()?;
         self.lead_by_try(path);
         let path = fallback.path(path);
-        if let Err(reply) = self.pass(&path) {
-            return Some(reply);
+        if let Err(denied) = self.gate.pass(&path) {
+            return Some(denied.into());
         }
         if !fallback.is_script {
             return self.handler_at(&path);
@@ -555,22 +473,16 @@ impl SiteDispatcher<'_, '_> {
     ) -> DispatchOutcome {
         let secure = self.facts.identity.is_some();
         let caller = LookupContext {
-            user: self.user.as_deref(),
+            user: self.gate.user.as_deref(),
             secure,
             now_ms: self.facts.now_ms,
         };
-        let request = || {
-            let (writer, body) = pipe(1);
-            writer.finish();
-            let (facts, ends) = (self.facts, self.facts.endpoints.resolve());
-            let inside = Worker::current().map(|it| WorkerSubrequests::of(&it, *facts, ends));
-            let user = self.user.clone();
-            let request = call::handler_request(self.head, user, facts, ends, body, inside);
-            Request {
-                script: script.clone(),
-                rewrite: self.rewrite(path),
-                ..request
-            }
+        let request = || Request {
+            script: script.clone(),
+            rewrite: self.rewrite(path),
+            ..self
+                .requests
+                .build(self.head, self.facts, self.gate.user.clone())
         };
         match cached.lookup(self.head, &caller, request) {
             CacheLookup::Kept(stored) => DispatchOutcome::Stored(stored),
@@ -597,11 +509,9 @@ impl SiteDispatcher<'_, '_> {
     }
 
     /// Returns true if the disk may have changed before the request in a way that the current World
-    /// does not show. Without changes on disk the check costs two loads and a flag.
+    /// does not show. Without changes on disk the check costs a flag and two loads.
     fn lags(&self) -> bool {
-        let is_told = self.facts.has_disk_changes
-            && Worker::current().is_some_and(|it| it.poller.has_unread_changes());
-        is_told || !self.host.lag.is_caught_up()
+        self.facts.has_disk_changes || !self.host.lag.is_caught_up()
     }
 
     /// Compares the answer of `site` for `path` with the disk. Returns the wait for the next World if
@@ -693,8 +603,8 @@ impl SiteDispatcher<'_, '_> {
             names.extend(site.aliases(&script.name));
         }
         for name in names {
-            if let Err(reply) = self.pass(&[name, script.path_info.clone()].concat()) {
-                return Some(reply);
+            if let Err(denied) = self.gate.pass(&[name, script.path_info.clone()].concat()) {
+                return Some(denied.into());
             }
         }
         Some(match &scripts.cache {
@@ -708,8 +618,8 @@ impl SiteDispatcher<'_, '_> {
         if self.host.guarded {
             let opened = site.resolved_path(path).into_iter();
             for opened in opened.chain(site.aliases(path)) {
-                if let Err(reply) = self.pass(&[prefix, &opened].concat()) {
-                    return reply;
+                if let Err(denied) = self.gate.pass(&[prefix, &opened].concat()) {
+                    return denied.into();
                 }
             }
         }
@@ -782,5 +692,3 @@ fn named_script(host: &Host, site: &Site, path: &[u8]) -> Option<Script> {
 
 /// Path prefix of http-01 challenges (RFC 8555 §8.3).
 const CHALLENGE_PATH: &[u8] = b"/.well-known/acme-challenge/";
-/// Allow field line with the methods of a stored page.
-pub const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";

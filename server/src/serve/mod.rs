@@ -1,26 +1,35 @@
 //! The data plane: worker threads, their connections, and the dispatch of requests of all versions of HTTP.
 
-pub mod access_log;
 mod accept;
+mod access;
+mod access_log;
+mod access_log_batches;
 mod attempt;
 mod body;
-mod stream_call;
-pub mod dispatch;
-pub mod h2;
+mod connection;
+mod connection_ledger;
+mod connection_table;
+mod context;
+mod dispatch;
+mod dispatch_context;
+mod h1;
+mod h2;
 #[cfg(feature = "http3")]
 pub mod h3;
 #[cfg(not(feature = "http3"))]
 #[path = "no_h3.rs"]
 pub mod h3;
-mod subrequest;
-pub mod connection_ledger;
-mod request_ledger;
-pub mod poller;
+mod handler_request;
+mod maybe_tls_stream;
+mod poller;
 mod redispatch;
 mod refusal;
-mod synthetic_response;
+mod request_ledger;
+mod response_head;
+mod sessions;
+mod socket;
 mod stall;
-pub mod socket;
-pub mod maybe_tls_stream;
+mod stream_call;
+mod subrequest;
+mod synthetic_response;
 pub mod worker;
-pub mod h1;

@@ -69,12 +69,6 @@ impl Poller {
         *followed = disk;
     }
 
-    /// Returns true if [`Poller::take`] or [`Poller::check_inotify`] has reported changes on disk that may
-    /// be unread.
-    pub fn has_disk_changes(&self) -> bool {
-        self.is_told.get()
-    }
-
     /// Checks for changes on disk now, with a system call. The check is needed for a request that may
     /// have arrived after the last [`Poller::take`].
     pub fn check_inotify(&self) {
@@ -84,9 +78,17 @@ impl Poller {
         }
     }
 
+    /// Returns true if [`Poller::take`] or [`Poller::check_inotify`] has reported changes on disk, and the
+    /// control plane has not read the changes. Without a report the check costs no system call.
+    #[inline]
+    pub fn has_unread_changes(&self) -> bool {
+        self.is_told.get() && self.are_told_unread()
+    }
+
     /// Returns true if reported changes on disk are still unread. If all changes are read, the poller
     /// arms the descriptor again, so that epoll reports the next change.
-    pub fn has_unread_changes(&self) -> bool {
+    #[cold]
+    fn are_told_unread(&self) -> bool {
         let disk = self.disk.borrow();
         let Some(disk) = disk.as_ref() else {
             return false;
@@ -136,7 +138,7 @@ impl Poller {
                 Some(&now),
             ) {
                 Ok(_) => {
-                    self.hear(into);
+                    self.record_inotify(into);
                     Ok(())
                 }
                 Err(Errno::INTR) => continue,
@@ -149,7 +151,7 @@ impl Poller {
 impl Poller {
     /// Records an event of the inotify descriptor among `events`. If `events` is full, the kernel may still
     /// hold the inotify event, so the descriptor is checked directly.
-    fn hear(&self, events: &[epoll::Event]) {
+    fn record_inotify(&self, events: &[epoll::Event]) {
         if events.iter().any(|event| event.data.u64() == DISK.u64()) {
             self.is_told.set(true);
         } else if events.len() >= EVENTS_MAX {

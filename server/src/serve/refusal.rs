@@ -1,8 +1,8 @@
 //! Refusal of a handler call as a response: the site's error page for the status, or the built-in page. An
 //! error page that is not in memory is loaded first.
 
-use super::worker::Worker;
 use crate::handler::{HandlerError, LocalBoxFuture, Response};
+use crate::serve::context::WorkerContext;
 use crate::serve::subrequest;
 use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{FileLoad, Site, SiteResponse};
@@ -23,14 +23,14 @@ impl Refusal {
     /// Creates the refusal, with the error page of `site` if the site has one. `after_seconds` is the value
     /// of Retry-After, if known.
     pub(super) fn new(
-        worker: &Rc<Worker>,
+        context: &Rc<WorkerContext>,
         site: Option<&Arc<Site>>,
         is_head: bool,
         reject: Reject,
         after_seconds: Option<u64>,
     ) -> Refusal {
         let refused = PendingRefusal {
-            worker: Rc::clone(worker),
+            context: Rc::clone(context),
             site: site.cloned(),
             is_head,
             reject,
@@ -44,7 +44,7 @@ impl Refusal {
 }
 
 struct PendingRefusal {
-    worker: Rc<Worker>,
+    context: Rc<WorkerContext>,
     site: Option<Arc<Site>>,
     is_head: bool,
     reject: Reject,
@@ -61,7 +61,7 @@ impl PendingRefusal {
         let site = self.site.as_ref();
         match site.and_then(|site| site.error_page(self.reject.status, method)) {
             Some(SiteResponse::Stored(page)) => {
-                Ok(self.timed(subrequest::error_page(&self.worker, page, self.reject)))
+                Ok(self.timed(subrequest::error_page(&self.context, page, self.reject)))
             }
             Some(SiteResponse::Load(load)) => Err(load),
             _ => Ok(self.small()),
@@ -88,7 +88,7 @@ impl PendingRefusal {
     async fn loaded(self, mut load: FileLoad) -> Result<Response, HandlerError> {
         for _ in 0..LOADS_MAX {
             // The result of the load is not needed: the next look finds the page in memory or not.
-            let _ = self.worker.pool.run(move || load.run()).await;
+            let _ = self.context.pool.run(move || load.run()).await;
             load = match self.look() {
                 Ok(response) => return Ok(response),
                 Err(load) => load,

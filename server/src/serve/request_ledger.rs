@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn where_heads_take_the_bound_the_connection_with_most_of_them_sheds() {
+    fn at_the_bound_of_head_bytes_the_connection_with_the_largest_heads_sheds() {
         let (pending, _) = ledger();
         let [small, large] = [1, 1].map(|last| pending.holder([192, 0, 2, last].into()));
         let mut all = fill(&small, 100);

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_now_and_then_is_no_progress() {
+    fn single_bytes_are_no_progress() {
         let mut stall = StallClock::default();
         stall.note(false, 0, 5);
         assert_eq!(stall.since_ms(), None);

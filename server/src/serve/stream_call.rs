@@ -165,8 +165,8 @@ impl StreamCall {
             return BodyFill::Nothing;
         }
         // The bytes are already in the pipe, so no waker is needed.
-        let mut nobody = Context::from_waker(Waker::noop());
-        match reader.poll_take(&mut nobody, out, bytes_max) {
+        let mut noop = Context::from_waker(Waker::noop());
+        match reader.poll_take(&mut noop, out, bytes_max) {
             Poll::Pending => BodyFill::Nothing,
             Poll::Ready(Err(_)) => BodyFill::Broken,
             Poll::Ready(Ok(PipeRead::End)) => match left {

@@ -3,19 +3,21 @@
 //! A subrequest passes the same dispatch as a client's request. The handler receives the result as a
 //! response.
 
-use crate::handler::pipe::{PipeWriter, pipe};
+use crate::handler::pipe::{PipeReader, PipeWriter, pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{
-    self, AccessCheck, Endpoints, HandlerError, LocalBoxFuture, Response, Subrequest, Subrequests,
+    self, AccessCheck, Endpoints, HandlerError, LocalBoxFuture, Request, Response, Subrequest,
+    Subrequests,
 };
 use crate::limits;
-use crate::serve::attempt::{Attempt, ERRANDS_MAX, Progress, ReadyResponse, RequestBody, Step};
+use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestBody, Step};
 use crate::serve::body::{BodyFill, BodyReader};
-use crate::serve::dispatch::{DispatchContext, DispatchOutcome, EndpointLookup, admit, dispatch};
-use crate::serve::h1::call::handler_request;
+use crate::serve::context::WorkerContext;
+use crate::serve::dispatch::{Dispatched, RequestBuilder, admit, dispatch};
+use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
+use crate::serve::handler_request::handler_request;
 use crate::serve::redispatch;
 use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
-use crate::serve::worker::Worker;
 use crate::site::{SERVER, VariantResponse};
 use crate::wire::fields::Fields;
 use crate::wire::h1::request::{ParsedHead, parse_head};
@@ -23,13 +25,12 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::{RequestHead, Version};
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
-use crate::world::users::UnverifiedLogin;
 use std::cell::Cell;
 use std::rc::Rc;
 
 /// Access to the server for the handlers of one client's request.
 pub(super) struct WorkerSubrequests {
-    pub(super) worker: Rc<Worker>,
+    pub(super) context: Rc<WorkerContext>,
     pub(super) facts: DispatchContext,
     ends: Endpoints,
     /// Fingerprint of the guards at the time of the client's request.
@@ -38,31 +39,50 @@ pub(super) struct WorkerSubrequests {
     guarded: Option<Rc<Cell<bool>>>,
 }
 
-impl WorkerSubrequests {
-    pub(super) fn of(
-        worker: &Rc<Worker>,
-        facts: DispatchContext,
-        ends: Endpoints,
-    ) -> Rc<dyn Subrequests> {
-        Rc::new(WorkerSubrequests {
-            worker: Rc::clone(worker),
-            facts,
-            ends,
-            guards: worker.world().guards,
-            guarded: None,
-        })
+/// Creates the owned request of a client for a handler, with access to the server.
+pub(super) fn client_request(
+    context: &Rc<WorkerContext>,
+    head: &RequestHead<'_>,
+    facts: &DispatchContext,
+    user: Option<String>,
+    body: PipeReader,
+) -> Request {
+    let ends = match facts.endpoints {
+        EndpointLookup::Row(row) => context.endpoints(row),
+        EndpointLookup::Known(ends) => ends,
+    };
+    let subrequests = Rc::new(WorkerSubrequests {
+        context: Rc::clone(context),
+        facts: *facts,
+        ends,
+        guards: context.world().guards,
+        guarded: None,
+    });
+    handler_request(head, user, facts, ends, body, subrequests)
+}
+
+impl RequestBuilder for Rc<WorkerContext> {
+    fn build(
+        &self,
+        head: &RequestHead<'_>,
+        facts: &DispatchContext,
+        user: Option<String>,
+    ) -> Request {
+        let (writer, body) = pipe(1);
+        writer.finish();
+        client_request(self, head, facts, user, body)
     }
 }
 
 impl Subrequests for WorkerSubrequests {
-    fn fetch(&self, question: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>> {
+    fn fetch(&self, subrequest: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>> {
         let asking = SubrequestTask {
-            worker: Rc::clone(&self.worker),
+            context: Rc::clone(&self.context),
             facts: self.facts,
             ends: self.ends,
-            text: text(&question),
-            version: question.version,
-            hops: question.hops,
+            text: text(&subrequest),
+            version: subrequest.version,
+            hops: subrequest.hops,
             guards: self.guards,
             guarded: self.guarded.clone(),
         };
@@ -74,7 +94,7 @@ impl Subrequests for WorkerSubrequests {
         admission: AccessCheck,
     ) -> LocalBoxFuture<Result<Option<String>, HandlerError>> {
         let admitting = AccessCheckTask {
-            worker: Rc::clone(&self.worker),
+            context: Rc::clone(&self.context),
             facts: DispatchContext {
                 endpoints: EndpointLookup::Known(self.ends),
                 ..self.facts
@@ -88,7 +108,7 @@ impl Subrequests for WorkerSubrequests {
 
     fn with_guard_flag(&self, guarded: Rc<Cell<bool>>) -> Rc<dyn Subrequests> {
         Rc::new(WorkerSubrequests {
-            worker: Rc::clone(&self.worker),
+            context: Rc::clone(&self.context),
             facts: self.facts,
             ends: self.ends,
             guards: self.guards,
@@ -98,19 +118,23 @@ impl Subrequests for WorkerSubrequests {
 }
 
 /// Returns the subrequest as a header section of HTTP/1.1, to be parsed like a client's request.
-fn text(question: &Subrequest) -> Vec<u8> {
-    let method: &[u8] = if question.is_head { b"HEAD " } else { b"GET " };
-    let scheme: &[u8] = if question.host.is_empty() {
+fn text(subrequest: &Subrequest) -> Vec<u8> {
+    let method: &[u8] = if subrequest.is_head {
+        b"HEAD "
+    } else {
+        b"GET "
+    };
+    let scheme: &[u8] = if subrequest.host.is_empty() {
         b""
     } else {
         b"http://"
     };
-    let version: &[u8] = match question.version {
+    let version: &[u8] = match subrequest.version {
         Version::Http10 => b" HTTP/1.0\r\n",
         _ => b" HTTP/1.1\r\n",
     };
-    let mut text = [method, scheme, &question.host, &question.path, version].concat();
-    for (name, value) in Fields(&question.fields) {
+    let mut text = [method, scheme, &subrequest.host, &subrequest.path, version].concat();
+    for (name, value) in Fields(&subrequest.fields) {
         // Fields of the client's content are omitted: a subrequest has no content, and needs no
         // 100 (Continue).
         let is_of_body = [
@@ -147,7 +171,7 @@ fn admission_text(admission: &AccessCheck) -> Vec<u8> {
 
 /// A check of a path against the guards.
 struct AccessCheckTask {
-    worker: Rc<Worker>,
+    context: Rc<WorkerContext>,
     facts: DispatchContext,
     text: Vec<u8>,
     path: Vec<u8>,
@@ -156,38 +180,41 @@ struct AccessCheckTask {
 
 impl AccessCheckTask {
     async fn answer(self) -> Result<Option<String>, HandlerError> {
-        for _ in 0..ERRANDS_MAX {
-            match self.look()? {
+        let mut progress = Progress::default();
+        loop {
+            match self.look(&progress)? {
                 AccessCheckStep::Admitted(user) => return Ok(user),
-                // The next check finds the result in the ledger of logins.
-                AccessCheckStep::Login(ask) => {
-                    let answered = ask.answer().await;
-                    answered.map_err(|_| refused(Reject::LOGINS_BUSY))?;
-                }
+                AccessCheckStep::Wait(work) => progress = work.await,
             }
         }
-        Err(refused(Reject::CHANGING))
     }
 
-    fn look(&self) -> Result<AccessCheckStep, HandlerError> {
-        let world = self.worker.world();
+    fn look(&self, progress: &Progress) -> Result<AccessCheckStep, HandlerError> {
+        let world = self.context.world();
         let Ok(ParsedHead::Complete { head, .. }) = parse_head(&self.text, &mut 0, &world.limits)
         else {
             return Err(refused(Reject::ADDRESS_DENIED));
         };
         let facts = DispatchContext {
-            now_ms: self.worker.clock.millis(),
+            now_ms: self.context.clock.millis(),
             ..self.facts
         };
         let (admitted, is_guarded) = admit(&world, &head, &facts, &self.path);
         if let Some(note) = self.guarded.as_ref().filter(|_| is_guarded) {
             note.set(true);
         }
-        match admitted {
-            Ok(user) => Ok(AccessCheckStep::Admitted(user)),
-            Err(DispatchOutcome::Login(ask)) => Ok(AccessCheckStep::Login(ask)),
-            Err(DispatchOutcome::Refuse { reject, .. }) => Err(refused(reject)),
-            Err(_) => Err(refused(Reject::ADDRESS_DENIED)),
+        let denied = match admitted {
+            Ok(user) => return Ok(AccessCheckStep::Admitted(user)),
+            Err(denied) => Dispatched::unguarded(None, denied),
+        };
+        let attempt = Attempt::of(denied, &world, &head, RequestBody::Complete, progress);
+        match attempt.step {
+            Step::Wait(wait) => {
+                let work = redispatch::wait(wait, &self.context.pool, *progress);
+                Ok(AccessCheckStep::Wait(work))
+            }
+            Step::Send(ReadyResponse::Refuse { reject, .. }) => Err(refused(reject)),
+            Step::Send(_) | Step::Call(_) => Err(refused(Reject::ADDRESS_DENIED)),
         }
     }
 }
@@ -196,12 +223,12 @@ impl AccessCheckTask {
 enum AccessCheckStep {
     /// Access is granted, with the user that logged in.
     Admitted(Option<String>),
-    /// A password must be verified first.
-    Login(Box<UnverifiedLogin>),
+    /// Wait, then check again.
+    Wait(LocalBoxFuture<Progress>),
 }
 
 struct SubrequestTask {
-    worker: Rc<Worker>,
+    context: Rc<WorkerContext>,
     facts: DispatchContext,
     ends: Endpoints,
     text: Vec<u8>,
@@ -232,25 +259,25 @@ impl SubrequestTask {
     }
 
     fn look(&self, progress: &Progress) -> SubrequestStep {
-        let world = self.worker.world();
+        let world = self.context.world();
         let mut head = match parse_head(&self.text, &mut 0, &world.limits) {
             Ok(ParsedHead::Complete { head, .. }) => head,
             // The malformed request comes from the script and not from the client.
-            other => return SubrequestStep::Response(Err(self.misled(other.err()))),
+            other => return SubrequestStep::Response(Err(self.malformed_location(other.err()))),
         };
         head.version = self.version;
         // The script may have changed a file just before its redirect, so the poller looks for changes on
         // disk.
-        self.worker.poller.check_inotify();
+        self.context.poller.check_inotify();
         let facts = DispatchContext {
-            now_ms: self.worker.clock.millis(),
-            has_disk_changes: self.worker.poller.has_disk_changes(),
+            now_ms: self.context.clock.millis(),
+            has_disk_changes: self.context.poller.has_unread_changes(),
             // The client's connection may have closed, and its row may belong to another connection.
             endpoints: EndpointLookup::Known(self.ends),
             may_wait: progress.may_wait(RequestBody::Complete),
             ..self.facts
         };
-        let dispatched = dispatch(&world, &head, &facts);
+        let dispatched = dispatch(&world, &head, &facts, &self.context);
         let guarded = dispatched.guarded;
         // A response under other guards than at the time of the client's request counts as guarded, and is
         // not cached for all clients: a later configuration may restore the earlier guards, and cached
@@ -262,7 +289,7 @@ impl SubrequestTask {
         let attempt = Attempt::of(dispatched, &world, &head, RequestBody::Complete, progress);
         let response = match attempt.step {
             Step::Wait(wait) => {
-                let work = redispatch::wait(wait, &self.worker.pool, *progress);
+                let work = redispatch::wait(wait, &self.context.pool, *progress);
                 return SubrequestStep::Wait(work);
             }
             Step::Call(handler) => {
@@ -274,7 +301,7 @@ impl SubrequestTask {
             ReadyResponse::Stored(stored) => {
                 let mut fields = Vec::new();
                 stored.push_changing(&mut fields);
-                Ok(streamed_page(&self.worker, stored, &fields))
+                Ok(streamed_page(&self.context, stored, &fields))
             }
             // The driver of the client's request sends the site's page and logs the rule.
             ReadyResponse::Refuse { reject, .. } => Err(refused(reject)),
@@ -283,18 +310,18 @@ impl SubrequestTask {
                 let mut scratch = Vec::new();
                 let fields = fields(listing.head(&mut scratch));
                 let body = BodyReader::listing(listing);
-                Ok(streamed(&self.worker, Status::OK, fields, body))
+                Ok(streamed(&self.context, Status::OK, fields, body))
             }
         })
     }
 
     /// Returns the error for a script with a Location that does not make a valid request.
-    fn misled(&self, why: Option<Reject>) -> HandlerError {
+    fn malformed_location(&self, why: Option<Reject>) -> HandlerError {
         let line = self.text.split(|byte| *byte == b'\r').next();
         let line = line.unwrap_or_default();
         let line = line[..line.len().min(limits::SCRIPT_QUOTED_BYTES_MAX)].escape_ascii();
-        let why = why.map_or("it has no end", |reject| reject.reason);
-        let why = format!("its Location makes \"{line}\" of the request: {why}");
+        let why = why.map_or("the head is incomplete", |reject| reject.reason);
+        let why = format!("the Location field gives the malformed request \"{line}\": {why}");
         HandlerError::because(STAGE, Reject::SCRIPT_HEAD_MALFORMED, why)
     }
 
@@ -307,14 +334,14 @@ impl SubrequestTask {
         let (writer, reader) = pipe(1);
         writer.finish();
         let view = WorkerSubrequests {
-            worker: Rc::clone(&self.worker),
+            context: Rc::clone(&self.context),
             facts: self.facts,
             ends: self.ends,
             guards: self.guards,
             guarded: self.guarded.clone(),
         };
-        let view = Some(Rc::new(view) as Rc<dyn Subrequests>);
-        let mut request = handler_request(head, user, &self.facts, self.ends, reader, view);
+        let mut request =
+            handler_request(head, user, &self.facts, self.ends, reader, Rc::new(view));
         request.hops = self.hops;
         handler.start(request)
     }
@@ -322,10 +349,14 @@ impl SubrequestTask {
 
 /// Returns the site's error page for a refusal. A small page in memory is returned whole instead of
 /// streamed.
-pub(super) fn error_page(worker: &Rc<Worker>, page: VariantResponse, reject: Reject) -> Response {
+pub(super) fn error_page(
+    context: &Rc<WorkerContext>,
+    page: VariantResponse,
+    reject: Reject,
+) -> Response {
     let more = refusal_fields(reject);
     let whole = page.whole_memory().map(<[u8]>::to_vec);
-    let mut response = streamed_page(worker, page, more);
+    let mut response = streamed_page(context, page, more);
     if let Some(bytes) = whole.filter(|bytes| bytes.len() <= limits::PIPE_BYTES) {
         response.body = handler::ResponseBody::Whole(bytes);
     }
@@ -333,16 +364,16 @@ pub(super) fn error_page(worker: &Rc<Worker>, page: VariantResponse, reject: Rej
 }
 
 /// Returns a stored page in the form of a handler's response, with the additional field lines `more`.
-fn streamed_page(worker: &Rc<Worker>, stored: VariantResponse, more: &[u8]) -> Response {
+fn streamed_page(context: &Rc<WorkerContext>, stored: VariantResponse, more: &[u8]) -> Response {
     let mut scratch = Vec::new();
     let mut fields = fields(stored.head(&mut scratch));
     fields.append(&lines(more));
-    streamed(worker, stored.status, fields, BodyReader::stored(stored))
+    streamed(context, stored.status, fields, BodyReader::stored(stored))
 }
 
 /// Returns a streamed response. Its length is taken from the Content-Length field.
 fn streamed(
-    worker: &Rc<Worker>,
+    context: &Rc<WorkerContext>,
     status: Status,
     mut fields: ResponseFields,
     body: BodyReader,
@@ -357,14 +388,14 @@ fn streamed(
         handler::ResponseBody::Stream {
             length,
             reader,
-            work: Box::pin(fill(Rc::clone(worker), body, writer)),
+            work: Box::pin(fill(Rc::clone(context), body, writer)),
         },
     )
 }
 
 /// Copies stored content into the pipe of a response. A pipe dropped before `finish` marks the response as
 /// broken off.
-async fn fill(worker: Rc<Worker>, mut body: BodyReader, mut writer: PipeWriter) {
+async fn fill(context: Rc<WorkerContext>, mut body: BodyReader, mut writer: PipeWriter) {
     let mut part = Vec::new();
     loop {
         part.clear();
@@ -376,7 +407,7 @@ async fn fill(worker: Rc<Worker>, mut body: BodyReader, mut writer: PipeWriter) 
             BodyFill::Some | BodyFill::Nothing => {}
             BodyFill::Last => return writer.finish(),
             BodyFill::Broken => return,
-            BodyFill::Disk(read) => match worker.pool.run(move || read.run()).await {
+            BodyFill::Disk(read) => match context.pool.run(move || read.run()).await {
                 Ok(Ok(bytes)) => body.feed(bytes),
                 _ => return,
             },
@@ -420,4 +451,4 @@ fn refused(reject: Reject) -> HandlerError {
     HandlerError::new(STAGE, reject)
 }
 
-const STAGE: &str = "redirect within the server";
+const STAGE: &str = "internal redirect";

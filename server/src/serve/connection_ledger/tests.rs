@@ -81,7 +81,7 @@ fn the_largest_holder_loses_its_longest_idle_connection() {
 }
 
 #[test]
-fn of_holders_of_as_many_the_longest_idle_connection_goes() {
+fn among_equal_holders_the_longest_idle_connection_is_chosen() {
     let mut scene = Scene::new();
     let _open = [(5, 30), (4, 10), (6, 20)].map(|(last, ms)| scene.open(last, Idle(ms)));
     assert_eq!(scene.chosen_for(3), [2]);
@@ -89,7 +89,7 @@ fn of_holders_of_as_many_the_longest_idle_connection_goes() {
 }
 
 #[test]
-fn a_connection_that_has_moved_on_stays() {
+fn a_connection_with_new_activity_is_not_evicted() {
     let mut scene = Scene::new();
     let open = scene.open(2, Idle(10));
     assert_eq!(scene.chosen_for(3), [1]);
@@ -111,7 +111,7 @@ fn a_large_holder_loses_many_at_once() {
 }
 
 #[test]
-fn requests_under_way_are_given_up_by_a_client_that_holds_nearly_all() {
+fn a_client_with_nearly_all_connections_loses_requests_under_way() {
     let mut scene = Scene::new();
     let _large: Vec<ConnectionEntryGuard> =
         (0..8).map(|nth| scene.open(2, Busy(20 - nth))).collect();
@@ -130,7 +130,7 @@ fn requests_under_way_are_given_up_by_a_client_that_holds_nearly_all() {
 }
 
 #[test]
-fn a_client_loses_idle_connections_only_to_one_that_holds_fewer() {
+fn a_client_loses_idle_connections_only_to_a_client_with_fewer() {
     let mut scene = Scene::new();
     let _busy: Vec<ConnectionEntryGuard> = (0..6).map(|_| scene.open(2, Busy(20))).collect();
     let _idle = [(4, 10), (5, 11), (5, 12)].map(|(last, ms)| scene.open(last, Idle(ms)));
@@ -147,7 +147,7 @@ fn a_client_loses_idle_connections_only_to_one_that_holds_fewer() {
 }
 
 #[test]
-fn a_large_holder_loses_requests_before_a_small_one_loses_idle_connections() {
+fn a_large_holder_loses_requests_before_a_small_holder_loses_idle_connections() {
     // The large holder has half of all connections.
     let mut scene = Scene::new();
     let _large: Vec<ConnectionEntryGuard> =
@@ -167,7 +167,7 @@ fn a_large_holder_loses_requests_before_a_small_one_loses_idle_connections() {
 }
 
 #[test]
-fn connections_that_are_on_their_way_out_still_count() {
+fn chosen_connections_count_until_they_close() {
     let mut scene = Scene::new();
     let _large: Vec<ConnectionEntryGuard> = (0..16).map(|_| scene.open(2, Idle(50))).collect();
     let _small = [4, 5].map(|last| scene.open(last, Idle(1)));
@@ -207,7 +207,7 @@ fn two_clients_with_half_of_all_lose_requests_to_a_client_with_far_less() {
 }
 
 #[test]
-fn a_connection_without_a_descriptor_is_no_help_against_a_lack_of_them() {
+fn a_connection_without_a_descriptor_is_not_chosen_for_lack_of_descriptors() {
     let ledger = Arc::new(ConnectionLedger::default());
     let task = ConnectionOwner::Task(Box::default());
     let _quic = ledger.enter(client(2), 0, task, 0);

@@ -8,29 +8,27 @@
 use crate::base::number_text::push_number;
 use crate::handler::pipe::{self, PipeRead, pipe};
 use crate::handler::route_handler::HandlerCall;
-use crate::handler::{
-    Endpoints, HandlerError, LocalBoxFuture, Request, Response, ResponseBody, Rewrite, Subrequests,
-};
+use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
-use crate::serve::dispatch::DispatchContext;
-use crate::serve::h1::session::{AfterResponse, H1Session, encode_chunk};
+use crate::serve::connection::{AfterResponse, Connection};
+use crate::serve::connection_table::ConnectionPhase;
+use crate::serve::h1::chunk::encode_chunk;
 use crate::serve::refusal::Refusal;
 use crate::serve::request_ledger::RequestReservation;
+use crate::serve::response_head::{
+    content_length, is_without_content, push_connection_lines, server_and_date_lines,
+};
 use crate::serve::stall::StallClock;
-use crate::serve::subrequest::WorkerSubrequests;
-use crate::serve::synthetic_response::server_and_date_lines;
-use crate::serve::worker::ConnectionPhase;
+use crate::serve::subrequest::client_request;
 use crate::site::Site;
-use crate::wire::effective_host;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
-use crate::world::{Host, SecureFields, World};
+use crate::world::{SecureFields, World};
 use std::future::poll_fn;
 use std::io::IoSlice;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -64,9 +62,7 @@ impl H1Call {
     pub(in crate::serve) fn new(
         handler: HandlerCall,
         head: &RequestHead<'_>,
-        host: Option<&Host>,
-        user: Option<String>,
-        connection: &H1Session,
+        connection: &Connection,
         world: &World,
         line: &AccessLogEntry<'_>,
     ) -> H1Call {
@@ -83,9 +79,8 @@ impl H1Call {
             }),
         };
         let facts = connection.facts();
-        let (ends, worker) = (facts.endpoints.resolve(), &connection.worker);
-        let view = WorkerSubrequests::of(worker, facts, ends);
-        let request = handler_request(head, user, &facts, ends, reader, Some(view));
+        let user = line.user.map(str::to_owned);
+        let request = client_request(&connection.context, head, &facts, user, reader);
         H1Call {
             answering: handler.start(request),
             upload,
@@ -93,9 +88,9 @@ impl H1Call {
             keep_alive: head.keep_alive,
             version: head.version,
             is_head: head.method == Method::Head,
-            secure_fields: host.map(|host| host.secure_fields.clone()),
-            site: host.and_then(|host| host.site.clone()),
-            record: line.keep(Status::OK, &connection.worker, connection.client_info()),
+            secure_fields: line.host.map(|host| host.secure_fields.clone()),
+            site: line.host.and_then(|host| host.site.clone()),
+            record: line.keep(Status::OK, &connection.context, connection.client_info()),
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
             _held: None,
@@ -108,62 +103,6 @@ impl H1Call {
             _held: held,
             ..self
         }
-    }
-}
-
-/// Returns true if the Host field differs from the host in an absolute target. The field is then ignored
-/// (RFC 9112 §3.2.2) and hidden from handlers.
-fn has_own_host(head: &RequestHead<'_>) -> bool {
-    let field = head.fields.first("host");
-    field.is_some_and(|field| effective_host(head.fields, head.host) != field)
-}
-
-/// Returns the field lines with the effective host in the Host field.
-fn with_host(head: &RequestHead<'_>) -> Vec<u8> {
-    let mut lines = Vec::with_capacity(head.fields.0.len() + head.host.len());
-    for (name, value) in head.fields {
-        let value = match name.eq_ignore_ascii_case(b"host") {
-            true => head.host,
-            false => value,
-        };
-        for part in [name, b": ", value, b"\r\n"] {
-            lines.extend_from_slice(part);
-        }
-    }
-    lines
-}
-
-/// Creates the owned request for a handler.
-pub(in crate::serve) fn handler_request(
-    head: &RequestHead<'_>,
-    user: Option<String>,
-    facts: &DispatchContext,
-    ends: Endpoints,
-    body: pipe::PipeReader,
-    inside: Option<Rc<dyn Subrequests>>,
-) -> Request {
-    let fields = match has_own_host(head) {
-        true => with_host(head),
-        false => head.fields.0.to_vec(),
-    };
-    Request {
-        method: head.method,
-        version: head.version,
-        host: head.host.to_vec(),
-        raw_path: head.raw_path.to_vec(),
-        path: head.path.to_vec(),
-        query: head.query.map(<[u8]>::to_vec),
-        rewrite: Rewrite::default(),
-        script: None,
-        fields,
-        peer: facts.peer,
-        ends,
-        secure: facts.identity.is_some(),
-        user,
-        length: head.body,
-        body,
-        subrequests: inside,
-        hops: 0,
     }
 }
 
@@ -192,7 +131,7 @@ enum ResponseFraming {
 
 /// The driver of a call on a connection.
 struct H1CallDriver<'c> {
-    connection: &'c mut H1Session,
+    connection: &'c mut Connection,
     call: H1Call,
     download: H1Download,
     out: Vec<u8>,
@@ -212,7 +151,7 @@ struct H1CallDriver<'c> {
 }
 
 /// Runs `call` to the end.
-pub(in crate::serve) async fn run(connection: &mut H1Session, call: Box<H1Call>) -> AfterResponse {
+pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>) -> AfterResponse {
     let mut exchange = H1CallDriver {
         connection,
         call: *call,
@@ -236,21 +175,21 @@ pub(in crate::serve) async fn run(connection: &mut H1Session, call: Box<H1Call>)
         ..
     } = exchange;
     let started_us = call.started_us;
-    connection.worker.stats.response(
+    connection.context.stats.response(
         status.0,
         sent,
-        connection.worker.clock.micros() - started_us,
+        connection.context.clock.micros() - started_us,
     );
     if let Some(mut record) = call.record {
         record.status = status;
-        record.log(sent, &connection.worker);
+        record.log(sent, &connection.context);
     }
     end
 }
 
 impl H1CallDriver<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
-        self.connection.worker.clock.tick();
+        self.connection.context.clock.tick();
         let reading = self.poll_upload(cx);
         if let Poll::Ready(end) = reading {
             return Poll::Ready(end);
@@ -267,22 +206,22 @@ impl H1CallDriver<'_> {
     /// Sets the deadline of the connection according to the awaited side: the reading client, the sending
     /// client or the handler.
     fn set_deadline(&mut self) {
-        let worker = &self.connection.worker;
+        let context = &self.connection.context;
         let is_held = !self.out.is_empty() || self.connection.stream.has_unsent();
-        let begins = self.stall.note(is_held, self.taken, worker.clock.millis());
+        let begins = self.stall.note(is_held, self.taken, context.clock.millis());
         if is_held {
             // Only progress renews the deadline; a stall must not.
             if begins {
-                worker.phase(self.connection.slot, ConnectionPhase::Write);
+                context.phase(self.connection.slot, ConnectionPhase::Write);
             }
             return;
         }
         match &self.call.upload {
             Some(upload) if self.wants_body => {
                 let patience = upload.writer.patience();
-                worker.phase_body(self.connection.slot, upload.seen, patience);
+                context.phase_body(self.connection.slot, upload.seen, patience);
             }
-            _ => worker.phase(self.connection.slot, ConnectionPhase::Busy),
+            _ => context.phase(self.connection.slot, ConnectionPhase::Busy),
         }
     }
 
@@ -380,13 +319,13 @@ impl H1CallDriver<'_> {
 
     /// Reads up to `max` bytes to the end of `rest`; false at the end of the stream or after an error.
     fn poll_read(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<bool> {
-        let worker = self.connection.worker.clone();
-        let mut scratch = worker.scratch.borrow_mut();
+        let context = self.connection.context.clone();
+        let mut scratch = context.scratch.borrow_mut();
         match self.connection.stream.poll_fill(cx, &mut scratch[..max]) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
             Poll::Ready(Ok(read)) => {
-                worker.stats.bytes_received.add(read as u64);
+                context.stats.bytes_received.add(read as u64);
                 self.connection.rest.extend_from_slice(&scratch[..read]);
                 Poll::Ready(true)
             }
@@ -395,7 +334,7 @@ impl H1CallDriver<'_> {
 
     /// Handles the end of the peer's stream within the body, or an expired body deadline.
     fn left(&mut self) -> Poll<AfterResponse> {
-        match self.connection.worker.expired(self.connection.slot) {
+        match self.connection.context.expired(self.connection.slot) {
             Some(ConnectionPhase::Body) => self.broken(Reject::BODY_SLOW),
             _ => Poll::Ready(AfterResponse::Close),
         }
@@ -420,9 +359,9 @@ impl H1CallDriver<'_> {
         if let Some(record) = &mut self.call.record {
             record.rule = reject.rule;
         }
-        let worker = &self.connection.worker;
+        let context = &self.connection.context;
         match Refusal::new(
-            worker,
+            context,
             self.call.site.as_ref(),
             self.call.is_head,
             reject,
@@ -483,7 +422,7 @@ impl H1CallDriver<'_> {
                 Poll::Pending => return true,
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => {
-                    self.note_why();
+                    self.record_break_reason();
                     self.download = H1Download::Broken(framing);
                 }
             }
@@ -492,7 +431,7 @@ impl H1CallDriver<'_> {
     }
 
     /// Records the rule of a broken response for the access log.
-    fn note_why(&mut self) {
+    fn record_break_reason(&mut self) {
         if let H1Download::Streaming { reader, .. } = &self.download
             && let (Some(record), Some(why)) = (&mut self.call.record, reader.break_reason())
         {
@@ -517,12 +456,12 @@ impl H1CallDriver<'_> {
     /// as the next request, so the connection lingers. During a streamed response the request body is still
     /// read, and most handlers have read the body by the end of the response.
     fn after(&self, response: &Response) -> AfterResponse {
-        let worker = &self.connection.worker;
+        let context = &self.connection.context;
         let goes_on =
             matches!(response.body, ResponseBody::Stream { .. }) && !self.is_bodiless(response);
         if self.is_cut || self.call.upload.is_some() && !goes_on {
             AfterResponse::Linger
-        } else if self.call.keep_alive && !worker.draining.get() {
+        } else if self.call.keep_alive && !context.is_draining() {
             AfterResponse::Keep
         } else {
             AfterResponse::Close
@@ -533,17 +472,10 @@ impl H1CallDriver<'_> {
     fn begin(&mut self, response: Response) {
         self.status = *response.status;
         let mut end = self.after(&response);
-        let framing = match &response.body {
-            ResponseBody::Empty => ResponseFraming::Length(0),
-            ResponseBody::Whole(bytes) => ResponseFraming::Length(bytes.len() as u64),
-            ResponseBody::Stream {
-                length: Some(length),
-                ..
-            } => ResponseFraming::Length(*length),
-            ResponseBody::Stream { length: None, .. } if self.call.version == Version::Http11 => {
-                ResponseFraming::Chunked
-            }
-            ResponseBody::Stream { length: None, .. } => ResponseFraming::Close,
+        let framing = match content_length(&response.body) {
+            Some(length) => ResponseFraming::Length(length),
+            None if self.call.version == Version::Http11 => ResponseFraming::Chunked,
+            None => ResponseFraming::Close,
         };
         if framing == ResponseFraming::Close && end == AfterResponse::Keep {
             end = AfterResponse::Close;
@@ -568,7 +500,7 @@ impl H1CallDriver<'_> {
     }
 
     fn is_bodiless(&self, response: &Response) -> bool {
-        self.call.is_head || matches!(response.status.0, 100..=199 | 204 | 304)
+        self.call.is_head || is_without_content(*response.status)
     }
 
     fn write_head(&mut self, response: &Response, framing: ResponseFraming, end: AfterResponse) {
@@ -578,11 +510,11 @@ impl H1CallDriver<'_> {
         };
         self.out.reserve(limits::SCRIPT_HEAD_BYTES_INITIAL + body);
         response.status.push(&mut self.out);
-        let date = self.connection.worker.clock.date_field();
+        let date = self.connection.context.clock.date_field();
         self.out
             .extend_from_slice(&server_and_date_lines(response, &date));
         self.out.extend_from_slice(response.fields.lines());
-        let bodiless = matches!(response.status.0, 100..=199 | 204 | 304);
+        let bodiless = is_without_content(*response.status);
         match framing {
             _ if bodiless => {}
             ResponseFraming::Chunked => self
@@ -596,8 +528,8 @@ impl H1CallDriver<'_> {
             ResponseFraming::Close => {}
         }
         let secure_fields = self.call.secure_fields.as_deref();
-        self.connection
-            .own_fields(&mut self.out, self.call.version, end, secure_fields);
+        let secure_fields = secure_fields.filter(|_| self.connection.is_secure());
+        push_connection_lines(&mut self.out, self.call.version, end, secure_fields);
         self.out.extend_from_slice(b"\r\n");
     }
 

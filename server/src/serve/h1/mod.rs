@@ -1,5 +1,8 @@
 //! HTTP/1.1 on the data plane: the session of a connection, a handler call, and sending a response.
 
-pub mod session;
-pub mod call;
-pub mod send;
+mod call;
+mod chunk;
+mod response;
+pub(super) mod send;
+pub(super) mod session;
+mod unsent_response;

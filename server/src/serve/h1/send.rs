@@ -6,6 +6,7 @@
 
 use crate::base::sys;
 use crate::limits;
+use crate::serve::body::DiskRead;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::site::{BodyPiece, BodySelection, DiskContent, Variant, VariantResponse};
 use std::io::{self, IoSlice};
@@ -47,35 +48,12 @@ pub enum SendProgress {
     Disk(DiskRead),
 }
 
-/// A read that would have blocked the worker.
-pub struct DiskRead {
-    variant: Arc<Variant>,
-    offset: u64,
-    bytes: usize,
-    keep: bool,
-}
-
-impl DiskRead {
-    /// Creates a read of `bytes` bytes at `offset`; the bytes are returned to the writer.
-    pub(in crate::serve) fn new(variant: Arc<Variant>, offset: u64, bytes: usize) -> DiskRead {
-        DiskRead {
-            variant,
-            offset,
-            bytes,
-            keep: true,
-        }
-    }
-
-    /// Reads the bytes and blocks meanwhile. The result is empty if the read only fills the page cache.
-    pub fn run(self) -> io::Result<Vec<u8>> {
-        let mut buffer = vec![0; self.bytes];
-        let Some(disk) = self.variant.disk() else {
-            return Ok(Vec::new());
-        };
-        let read = sys::pread(disk.fd(), &mut buffer, self.offset)?;
-        buffer.truncate(if self.keep { read } else { 0 });
-        Ok(buffer)
-    }
+/// Result of an attempt to encrypt a part of a file.
+enum TlsFilePart {
+    /// The number of encrypted bytes.
+    Encrypted(usize),
+    /// The bytes must be read from disk first.
+    Disk(DiskRead),
 }
 
 impl ResponseWriter {
@@ -131,24 +109,8 @@ impl ResponseWriter {
     ) -> Poll<io::Result<SendProgress>> {
         loop {
             if self.lead_at < self.lead.len() {
-                let lead = &self.lead[self.lead_at..];
-                let piece = match &self.source {
-                    H1BodySource::Stored(stored) => stored.piece(self.piece),
-                    H1BodySource::Chunks(_) | H1BodySource::Nothing => None,
-                };
-                let taken = match piece {
-                    Some(BodyPiece::Bytes(bytes)) if !self.has_file(bytes.len()) => {
-                        let bytes = &bytes[self.piece_at as usize..];
-                        ready!(stream.poll_write(cx, &[IoSlice::new(lead), IoSlice::new(bytes)]))?
-                    }
-                    // The first bytes of the file share a packet with the lead.
-                    Some(_) => ready!(stream.socket.poll_write_more(cx, lead))?,
-                    None => ready!(stream.poll_write(cx, &[IoSlice::new(lead)]))?,
-                };
-                let of_lead = taken.min(lead.len());
-                self.lead_at += of_lead;
-                self.piece_at += (taken - of_lead) as u64;
-                self.sent += (taken - of_lead) as u64;
+                let taken = ready!(self.poll_send_lead(stream, cx))?;
+                self.advance_lead(taken);
                 continue;
             }
             let piece = match &self.source {
@@ -170,8 +132,7 @@ impl ResponseWriter {
                         continue;
                     }
                     let taken = ready!(stream.poll_write(cx, &[IoSlice::new(rest)]))?;
-                    self.piece_at += taken as u64;
-                    self.sent += taken as u64;
+                    self.advance(taken);
                 }
                 Some(BodyPiece::File {
                     content,
@@ -185,32 +146,52 @@ impl ResponseWriter {
                     {
                         return Poll::Ready(Ok(SendProgress::Disk(read)));
                     }
-                    // The first part and the header section together are as large as a later part. A full
-                    // first part leaves in whole packets; a small packet in the middle of a response would
-                    // mislead the congestion control about the network.
-                    let most = match self.piece_at {
-                        0 => SENDFILE_BYTES_MAX - self.lead.len() as u64,
-                        _ => SENDFILE_BYTES_MAX,
-                    };
-                    let want = left.min(most) as usize;
-                    let taken =
-                        ready!(stream.socket.poll_sendfile(cx, content.fd(), from, want))? as u64;
+                    let want = left.min(self.sendfile_bytes_max()) as usize;
+                    let taken = ready!(stream.socket.poll_sendfile(cx, content.fd(), from, want))?;
                     if taken == 0 {
                         // The file is shorter than the announced length, so the response can't be
                         // completed.
                         return Poll::Ready(Err(changed()));
                     }
-                    self.piece_at += taken;
-                    self.sent += taken;
-                    if taken == left {
+                    self.advance(taken);
+                    let rest = left - taken as u64;
+                    if rest == 0 {
                         self.next_piece();
-                    } else if taken == want as u64 && left - taken > SENDFILE_REST_BYTES {
+                    } else if taken == want && rest > SENDFILE_REST_BYTES {
                         // Other connections run first, and the kernel gets time to send the accepted bytes.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
                 }
             }
+        }
+    }
+
+    /// Writes the lead to the socket, if possible together with content. Returns the number of bytes taken.
+    fn poll_send_lead(
+        &self,
+        stream: &mut MaybeTlsStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let lead = &self.lead[self.lead_at..];
+        match self.stored_piece() {
+            Some(BodyPiece::Bytes(bytes)) if !self.has_file(bytes.len()) => {
+                let bytes = &bytes[self.piece_at as usize..];
+                stream.poll_write(cx, &[IoSlice::new(lead), IoSlice::new(bytes)])
+            }
+            // The first bytes of the file share a packet with the lead.
+            Some(_) => stream.socket.poll_write_more(cx, lead),
+            None => stream.poll_write(cx, &[IoSlice::new(lead)]),
+        }
+    }
+
+    /// Returns the maximum of bytes for the next sendfile call. The first part and the header section
+    /// together are as large as a later part. A full first part leaves in whole packets; a small packet in
+    /// the middle of a response would mislead the congestion control about the network.
+    fn sendfile_bytes_max(&self) -> u64 {
+        match self.piece_at {
+            0 => SENDFILE_BYTES_MAX - self.lead.len() as u64,
+            _ => SENDFILE_BYTES_MAX,
         }
     }
 
@@ -229,108 +210,138 @@ impl ResponseWriter {
                 return Poll::Pending;
             }
             turn = turn.saturating_sub(limits::UNSENT_BYTES_MAX);
-            let mut room = limits::UNSENT_BYTES_MAX - TLS_OVERHEAD;
-            let mut idle = true;
-            while room > 0 {
-                if self.lead_at < self.lead.len() {
-                    let lead = &self.lead[self.lead_at..];
-                    // The header section and the content share a TLS record if both fit.
-                    let body = match &self.source {
-                        H1BodySource::Stored(stored) => match stored.piece(self.piece) {
-                            Some(BodyPiece::Bytes(bytes)) => &bytes[self.piece_at as usize..],
-                            _ => &[],
-                        },
-                        _ => &[],
-                    };
-                    let lead = &lead[..lead.len().min(room)];
-                    let body = &body[..body.len().min(room - lead.len())];
-                    let taken = stream.encrypt(&[IoSlice::new(lead), IoSlice::new(body)])?;
-                    let of_lead = taken.min(lead.len());
-                    self.lead_at += of_lead;
-                    self.piece_at += (taken - of_lead) as u64;
-                    self.sent += (taken - of_lead) as u64;
-                    room -= taken;
-                    idle = false;
-                    continue;
-                }
-                let piece = match &self.source {
-                    H1BodySource::Stored(stored) => stored.piece(self.piece),
-                    H1BodySource::Chunks(_) | H1BodySource::Nothing => None,
-                };
-                match piece {
-                    None => {
-                        if self.next_chunk() {
-                            continue;
-                        }
-                        if idle {
-                            return Poll::Ready(Ok(SendProgress::Done));
-                        }
-                        break;
-                    }
+            if let Some(progress) = self.encrypt(stream, scratch)? {
+                return Poll::Ready(Ok(progress));
+            }
+        }
+    }
+
+    /// Encrypts as much as may wait for the client. Returns the progress where nothing is encrypted: the
+    /// response is complete, or the next bytes must be read from disk.
+    fn encrypt(
+        &mut self,
+        stream: &mut MaybeTlsStream,
+        scratch: &mut [u8],
+    ) -> io::Result<Option<SendProgress>> {
+        let mut room = limits::UNSENT_BYTES_MAX - TLS_OVERHEAD;
+        let mut idle = true;
+        while room > 0 {
+            let taken = if self.lead_at < self.lead.len() {
+                self.encrypt_lead(stream, room)?
+            } else {
+                match self.stored_piece() {
+                    None => match self.next_chunk() {
+                        true => continue,
+                        false => return Ok(idle.then_some(SendProgress::Done)),
+                    },
                     Some(BodyPiece::Bytes(bytes)) => {
                         let rest = &bytes[self.piece_at as usize..];
                         if rest.is_empty() {
                             self.next_piece();
                             continue;
                         }
-                        let taken =
-                            stream.encrypt(&[IoSlice::new(&rest[..rest.len().min(room)])])?;
-                        self.piece_at += taken as u64;
-                        self.sent += taken as u64;
-                        room -= taken;
-                        idle = false;
+                        let slice = IoSlice::new(&rest[..rest.len().min(room)]);
+                        let taken = stream.encrypt(&[slice])?;
+                        self.advance(taken);
+                        taken
                     }
-                    Some(BodyPiece::File {
-                        content,
-                        offset,
-                        len,
-                    }) => {
-                        let left = len - self.piece_at;
-                        if left == 0 {
+                    Some(BodyPiece::File { len, .. }) => {
+                        if len == self.piece_at {
                             self.next_piece();
                             continue;
                         }
-                        let want = (left.min(room as u64) as usize).min(scratch.len());
-                        let from = offset + self.piece_at;
-                        let fed = self.disk.take();
-                        let bytes = match &fed {
-                            Some(bytes) => &bytes[..bytes.len().min(want)],
-                            None => {
-                                match sys::pread_nowait(content.fd(), &mut scratch[..want], from)? {
-                                    Some(read) => &scratch[..read],
-                                    None if !idle => break,
-                                    None => {
-                                        let H1BodySource::Stored(stored) = &self.source else {
-                                            return Poll::Ready(Err(changed()));
-                                        };
-                                        let variant = stored.variant.clone();
-                                        let read = DiskRead {
-                                            variant,
-                                            offset: from,
-                                            bytes: want,
-                                            keep: true,
-                                        };
-                                        return Poll::Ready(Ok(SendProgress::Disk(read)));
-                                    }
-                                }
+                        match self.encrypt_file(stream, scratch, room)? {
+                            TlsFilePart::Encrypted(taken) => taken,
+                            TlsFilePart::Disk(read) if idle => {
+                                return Ok(Some(SendProgress::Disk(read)));
                             }
-                        };
-                        // All bytes read belong to the announced file if the file is unchanged now. The
-                        // check comes before the last bytes leave: without the last bytes no client takes
-                        // the response for complete.
-                        let is_last = bytes.len() as u64 == left;
-                        if bytes.is_empty() || (is_last && !content.unchanged()) {
-                            return Poll::Ready(Err(changed()));
+                            TlsFilePart::Disk(_) => return Ok(None),
                         }
-                        let taken = stream.encrypt(&[IoSlice::new(bytes)])?;
-                        self.piece_at += taken as u64;
-                        self.sent += taken as u64;
-                        room -= taken.min(room);
-                        idle = false;
                     }
                 }
-            }
+            };
+            room -= taken.min(room);
+            idle = false;
         }
+        Ok(None)
+    }
+
+    /// Encrypts the lead and content in memory, which share a TLS record if both fit.
+    fn encrypt_lead(&mut self, stream: &mut MaybeTlsStream, room: usize) -> io::Result<usize> {
+        let lead = &self.lead[self.lead_at..];
+        let body = match self.stored_piece() {
+            Some(BodyPiece::Bytes(bytes)) => &bytes[self.piece_at as usize..],
+            _ => &[],
+        };
+        let lead = &lead[..lead.len().min(room)];
+        let body = &body[..body.len().min(room - lead.len())];
+        let taken = stream.encrypt(&[IoSlice::new(lead), IoSlice::new(body)])?;
+        self.advance_lead(taken);
+        Ok(taken)
+    }
+
+    /// Encrypts the next part of a file.
+    fn encrypt_file(
+        &mut self,
+        stream: &mut MaybeTlsStream,
+        scratch: &mut [u8],
+        room: usize,
+    ) -> io::Result<TlsFilePart> {
+        let fed = self.disk.take();
+        let H1BodySource::Stored(stored) = &self.source else {
+            return Err(changed());
+        };
+        let Some(BodyPiece::File {
+            content,
+            offset,
+            len,
+        }) = stored.piece(self.piece)
+        else {
+            return Err(changed());
+        };
+        let left = len - self.piece_at;
+        let want = (left.min(room as u64) as usize).min(scratch.len());
+        let from = offset + self.piece_at;
+        let bytes = match &fed {
+            Some(bytes) => &bytes[..bytes.len().min(want)],
+            None => match sys::pread_nowait(content.fd(), &mut scratch[..want], from)? {
+                Some(read) => &scratch[..read],
+                None => {
+                    let read = DiskRead::new(stored.variant.clone(), from, want);
+                    return Ok(TlsFilePart::Disk(read));
+                }
+            },
+        };
+        // All bytes read belong to the announced file if the file is unchanged now. The check comes before
+        // the last bytes leave: without the last bytes no client takes the response for complete.
+        let is_last = bytes.len() as u64 == left;
+        if bytes.is_empty() || (is_last && !content.unchanged()) {
+            return Err(changed());
+        }
+        let taken = stream.encrypt(&[IoSlice::new(bytes)])?;
+        self.advance(taken);
+        Ok(TlsFilePart::Encrypted(taken))
+    }
+
+    /// Returns the current piece of a stored page.
+    fn stored_piece(&self) -> Option<BodyPiece<'_>> {
+        match &self.source {
+            H1BodySource::Stored(stored) => stored.piece(self.piece),
+            H1BodySource::Chunks(_) | H1BodySource::Nothing => None,
+        }
+    }
+
+    /// Records `taken` bytes of the current piece.
+    fn advance(&mut self, taken: usize) {
+        self.piece_at += taken as u64;
+        self.sent += taken as u64;
+    }
+
+    /// Records `taken` bytes of the lead, and of the current piece after the lead.
+    fn advance_lead(&mut self, taken: usize) {
+        let of_lead = taken.min(self.lead.len() - self.lead_at);
+        self.lead_at += of_lead;
+        self.advance(taken - of_lead);
     }
 
     /// Returns true if the content is also in an open file and is long enough for sendfile.
@@ -417,7 +428,7 @@ fn by_file(
 }
 
 fn changed() -> io::Error {
-    io::Error::other("the file changed while it was sent")
+    io::Error::other("the file changed during the response")
 }
 
 /// Returns a read that fills the page cache if sendfile would wait for the disk.
@@ -429,12 +440,7 @@ fn cold(variant: &Arc<Variant>, content: &DiskContent, offset: u64, left: u64) -
     let bytes = left.min(SENDFILE_BYTES_MAX) as usize;
     let last = offset + bytes as u64 - 1;
     match sys::pread_nowait(content.fd(), &mut probe, last) {
-        Ok(None) => Some(DiskRead {
-            variant: variant.clone(),
-            offset,
-            bytes,
-            keep: false,
-        }),
+        Ok(None) => Some(DiskRead::into_page_cache(variant.clone(), offset, bytes)),
         _ => None,
     }
 }

@@ -1,14 +1,14 @@
 //! State of an HTTP/2 stream with a response that cannot be sent at once: the current wait and the log
 //! entry.
 
-use super::super::body::{BodyFill, BodyReader};
-use super::super::stall::StallClock;
-use super::super::worker::Worker;
 use crate::base::thread_pool::ThreadPoolError;
 use crate::handler::LocalBoxFuture;
 use crate::serve::access_log::OwnedAccessLogEntry;
 use crate::serve::attempt::Progress;
+use crate::serve::body::{BodyFill, BodyReader};
+use crate::serve::context::WorkerContext;
 use crate::serve::request_ledger::RequestReservation;
+use crate::serve::stall::StallClock;
 use crate::serve::stream_call::StreamCall;
 use crate::wire::field_section::FieldSection;
 use crate::wire::status::Status;
@@ -64,14 +64,22 @@ pub(super) struct PendingRedispatch {
     pub(super) work: LocalBoxFuture<Progress>,
 }
 
+/// A request dispatched again after a wait.
+pub(super) struct RedispatchedRequest {
+    pub(super) asked: Box<FieldSection>,
+    pub(super) progress: Progress,
+    /// Content received during the wait.
+    pub(super) early: Vec<u8>,
+}
+
 impl H2Exchange {
-    pub(super) fn new(worker: &Worker, held: RequestReservation) -> Box<H2Exchange> {
+    pub(super) fn new(context: &WorkerContext, held: RequestReservation) -> Box<H2Exchange> {
         Box::new(H2Exchange {
             state: H2ExchangeState::New,
             record: None,
             status: Status::OK,
             sent: 0,
-            started_us: worker.clock.micros(),
+            started_us: context.clock.micros(),
             held,
             stall: StallClock::default(),
             is_drained: false,
@@ -154,15 +162,15 @@ impl H2Exchange {
         }
     }
 
-    pub(super) fn log(&self, bytes: u64, worker: &Worker) {
+    pub(super) fn log(&self, bytes: u64, context: &WorkerContext) {
         if let Some(record) = &self.record {
-            record.log(bytes, worker);
+            record.log(bytes, context);
         }
     }
 
     /// Counts a complete response.
-    pub(super) fn count(&self, worker: &Worker) {
-        let micros = worker.clock.micros().saturating_sub(self.started_us);
-        worker.stats.response(self.status.0, self.sent, micros);
+    pub(super) fn count(&self, context: &WorkerContext) {
+        let micros = context.clock.micros().saturating_sub(self.started_us);
+        context.stats.response(self.status.0, self.sent, micros);
     }
 }

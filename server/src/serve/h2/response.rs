@@ -7,16 +7,21 @@ use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{Attempt, BodyAction, Progress, ReadyResponse, RequestBody, Step};
 use crate::serve::body::BodyReader;
-use crate::serve::dispatch::{DispatchContext, dispatch};
-use crate::serve::h1::call;
-use crate::serve::h2::exchange::{H2Exchange, H2ExchangeState, PendingRedispatch};
-use crate::serve::h2::{H2Session, OUT_BYTES_MAX};
+use crate::serve::dispatch::dispatch;
+use crate::serve::dispatch_context::DispatchContext;
+use crate::serve::h2::exchange::{
+    H2Exchange, H2ExchangeState, PendingRedispatch, RedispatchedRequest,
+};
+use crate::serve::h2::session::{BODIES_MAX, H2Session, OUT_BYTES_MAX};
 use crate::serve::redispatch;
 use crate::serve::refusal::Refusal;
 use crate::serve::request_ledger::RequestReservation;
+use crate::serve::response_head::{
+    Hpack, content_length, handler_block, is_without_content, push_fields, secure_fields_of,
+};
 use crate::serve::stream_call::{StreamCall, WindowCredit};
-use crate::serve::subrequest::WorkerSubrequests;
-use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields, server_and_date_lines};
+use crate::serve::subrequest::client_request;
+use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
 use crate::site::{Listing, VariantResponse};
 use crate::wire::field_section::FieldSection;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -49,14 +54,6 @@ struct OwedResponse {
     is_drained: bool,
     /// True if content received during a wait is to be passed to the handler.
     has_early_body: bool,
-}
-
-/// A request dispatched again after a wait.
-pub(super) struct RedispatchedRequest {
-    pub(super) asked: Box<FieldSection>,
-    pub(super) progress: Progress,
-    /// Content received during the wait.
-    pub(super) early: Vec<u8>,
 }
 
 impl H2Session<'_> {
@@ -92,9 +89,10 @@ impl H2Session<'_> {
         let progress = Progress::default();
         let facts = DispatchContext {
             may_wait: progress.may_wait(body),
-            ..self.facts()
+            has_disk_changes: self.context.poller.has_unread_changes(),
+            ..self.connection.facts()
         };
-        let dispatched = dispatch(world, &head, &facts);
+        let dispatched = dispatch(world, &head, &facts, &self.context);
         let attempt = Attempt::of(dispatched, world, &head, body, &progress);
         // The response doesn't wait for the end of discarded content, unlike over HTTP/1.1, where the
         // framing of the content must prove sound first: a waiting head could be many times larger than
@@ -117,10 +115,10 @@ impl H2Session<'_> {
             self.refuse(owed, request, reject, cx);
             return Ok(());
         }
-        self.worker.stats.rejects.increment();
+        self.context.stats.rejects.increment();
         let line = self.line_of(request, reject);
-        line.log(reject.status, 0, &self.worker, self.who);
-        let now_ms = self.worker.clock.millis();
+        line.log(reject.status, 0, &self.context, self.who);
+        let now_ms = self.context.clock.millis();
         self.h2.refuse(owed.id, H2ErrorCode::PROTOCOL_ERROR, now_ms)
     }
 
@@ -128,7 +126,7 @@ impl H2Session<'_> {
         AccessLogEntry {
             first: request.line(),
             reject: Some(reject),
-            ..AccessLogEntry::new(&self.worker, None, None, None)
+            ..AccessLogEntry::new(&self.context, None, None, None)
         }
     }
 
@@ -140,7 +138,7 @@ impl H2Session<'_> {
         reject: Reject,
         cx: &mut Context<'_>,
     ) {
-        self.worker.stats.rejects.increment();
+        self.context.stats.rejects.increment();
         let line = self.line_of(request, reject);
         self.send_small(owed, SyntheticResponse::refusal(reject), &line, cx);
     }
@@ -232,7 +230,7 @@ impl H2Session<'_> {
         let Some(mut owed) = self.owed(id) else {
             return;
         };
-        let world = self.worker.world();
+        let world = self.context.world();
         let Ok(head) = asked.head() else {
             return self.break_off(id, H2ErrorCode::INTERNAL_ERROR);
         };
@@ -245,9 +243,10 @@ impl H2Session<'_> {
         };
         let facts = DispatchContext {
             may_wait: progress.may_wait(body),
-            ..self.facts()
+            has_disk_changes: self.context.poller.has_unread_changes(),
+            ..self.connection.facts()
         };
-        let dispatched = dispatch(&world, &head, &facts);
+        let dispatched = dispatch(&world, &head, &facts, &self.context);
         let attempt = Attempt::of(dispatched, &world, &head, body, &progress);
         if attempt.body == BodyAction::Discard
             && let Some(stream) = self.h2.stream(id)
@@ -298,8 +297,8 @@ impl H2Session<'_> {
             }
             return Some(owed);
         }
-        let requests_max = self.worker.world().limits.streams;
-        match self.holder.admit(head_bytes, requests_max) {
+        let requests_max = self.context.world().limits.streams;
+        match self.account.admit(head_bytes, requests_max) {
             Ok(held) => Some(self.enter(owed, held)),
             Err(_) => {
                 self.h2.refuse_for_load(owed.id, owed.ended);
@@ -311,7 +310,7 @@ impl H2Session<'_> {
     /// Enters a new stream into the table.
     fn enter(&mut self, owed: OwedResponse, held: RequestReservation) -> OwedResponse {
         let remote = remote_state(owed.body, owed.ended);
-        let mut exchange = H2Exchange::new(&self.worker, held);
+        let mut exchange = H2Exchange::new(&self.context, held);
         exchange.is_drained = owed.is_drained;
         self.h2.accept(owed.id, remote, owed.priority, exchange);
         OwedResponse {
@@ -331,7 +330,7 @@ impl H2Session<'_> {
     ) -> Option<OwedResponse> {
         match at_once {
             true => Some(owed),
-            false => self.take_up(owed, line.kept_bytes(&self.worker) + body_bytes),
+            false => self.take_up(owed, line.kept_bytes(&self.context) + body_bytes),
         }
     }
 
@@ -351,15 +350,15 @@ impl H2Session<'_> {
         cx: &mut Context<'_>,
     ) {
         if attempt.is_too_large() {
-            self.worker.stats.rejects.increment();
+            self.context.stats.rejects.increment();
         }
         let Attempt {
             host, user, step, ..
         } = attempt;
-        let line = AccessLogEntry::new(&self.worker, Some(head), host, user.as_deref());
+        let line = AccessLogEntry::new(&self.context, Some(head), host, user.as_deref());
         match step {
             Step::Wait(wait) => {
-                let work = redispatch::wait(wait, &self.worker.pool, progress);
+                let work = redispatch::wait(wait, &self.context.pool, progress);
                 let Some(owed) = self.take_up(owed, request.held_bytes()) else {
                     return;
                 };
@@ -373,7 +372,7 @@ impl H2Session<'_> {
             }
             Step::Call(handler) => {
                 // The handler has a copy of the head, and a script has variables made from the head.
-                let head_bytes = 2 * request.held_bytes() + line.kept_bytes(&self.worker);
+                let head_bytes = 2 * request.held_bytes() + line.kept_bytes(&self.context);
                 if let Some(owed) = self.take_up(owed, head_bytes) {
                     self.begin_call(owed, handler, head, host, user.clone(), &line);
                 }
@@ -394,7 +393,7 @@ impl H2Session<'_> {
             ReadyResponse::Stored(stored) => {
                 let mut fields = Vec::new();
                 if stored.is_from_cache() {
-                    self.worker.stats.cache_hits.increment();
+                    self.context.stats.cache_hits.increment();
                     stored.push_changing(&mut fields);
                 }
                 let line = AccessLogEntry {
@@ -428,7 +427,7 @@ impl H2Session<'_> {
         secure_fields: Option<&SecureFields>,
         is_last: bool,
     ) {
-        let date = self.worker.clock.date_field();
+        let date = self.context.clock.date_field();
         self.send_dated_head(id, block, fields, secure_fields, Some(&date), is_last);
     }
 
@@ -443,22 +442,9 @@ impl H2Session<'_> {
         date: Option<&[u8]>,
         is_last: bool,
     ) {
-        let is_secure = self.is_secure();
+        let secure_fields = secure_fields.filter(|_| self.is_secure());
         let at = self.h2.begin_head(id);
-        let out = &mut self.h2.out;
-        out.extend_from_slice(block);
-        if !fields.is_empty() {
-            hpack::push_lines(fields, out);
-        }
-        if let Some(secure) = secure_fields
-            && is_secure
-        {
-            out.extend_from_slice(&secure.block);
-        }
-        let value = date.and_then(|date| date.get(DATE_NAME_BYTES..));
-        if let Some(value) = value.and_then(<[u8]>::first_chunk) {
-            hpack::push_date(value, out);
-        }
+        push_fields::<Hpack>(block, fields, secure_fields, date, &mut self.h2.out);
         self.h2.end_head(id, at, is_last);
     }
 
@@ -483,7 +469,7 @@ impl H2Session<'_> {
         };
         let mut built = Vec::new();
         let block = stored.block(&mut built);
-        let date = self.worker.clock.date_field();
+        let date = self.context.clock.date_field();
         self.send_dated_head(
             owed.id,
             block,
@@ -521,9 +507,8 @@ impl H2Session<'_> {
             return false;
         }
         let need = bytes + HEAD_BYTES + 2 * frame::HEADER_BYTES;
-        let has_room = |it: &Self| {
-            it.unsent() + need <= OUT_BYTES_MAX && it.bodies.len() < crate::serve::h2::BODIES_MAX
-        };
+        let has_room =
+            |it: &Self| it.unsent() + need <= OUT_BYTES_MAX && it.bodies.len() < BODIES_MAX;
         if !has_room(self) {
             let _ = self.poll_write(cx);
         }
@@ -594,7 +579,7 @@ impl H2Session<'_> {
         left: u64,
         line: &AccessLogEntry<'_>,
     ) {
-        let record = line.keep(status, &self.worker, self.who);
+        let record = line.keep(status, &self.context, self.who);
         let Some(exchange) = self.exchange(owed) else {
             return;
         };
@@ -609,9 +594,9 @@ impl H2Session<'_> {
 
     /// Counts and logs a response written completely, and finishes the stream.
     fn done(&mut self, owed: OwedResponse, status: Status, bytes: u64, line: &AccessLogEntry<'_>) {
-        let micros = self.worker.clock.micros() - line.started_us;
-        self.worker.stats.response(status.0, bytes, micros);
-        line.log(status, bytes, &self.worker, self.who);
+        let micros = self.context.clock.micros() - line.started_us;
+        self.context.stats.response(status.0, bytes, micros);
+        line.log(status, bytes, &self.context, self.who);
         let drains = owed.is_drained && !owed.ended;
         let owed = match drains && owed.is_new {
             true => self.enter_answered(owed),
@@ -620,7 +605,7 @@ impl H2Session<'_> {
         if owed.is_new {
             return self.h2.finish_unaccepted(owed.id, owed.ended);
         }
-        let now_ms = self.worker.clock.millis();
+        let now_ms = self.context.clock.millis();
         if let Some(stream) = self.h2.stream(owed.id).filter(|_| drains) {
             stream.work.drain(now_ms);
             return self.h2.answered_early();
@@ -633,8 +618,8 @@ impl H2Session<'_> {
     /// Enters a stream with a complete response and unfinished content into the table. If a limit is
     /// reached, the stream stays outside the table and the rest of the request is refused.
     fn enter_answered(&mut self, owed: OwedResponse) -> OwedResponse {
-        let requests_max = self.worker.world().limits.streams;
-        match self.holder.admit_answered(requests_max) {
+        let requests_max = self.context.world().limits.streams;
+        match self.account.admit_answered(requests_max) {
             Some(held) => self.enter(owed, held),
             None => owed,
         }
@@ -663,11 +648,8 @@ impl H2Session<'_> {
             hpack::push_status(100, &mut block);
             self.h2.head(owed.id, &block, false);
         }
-        let facts = self.facts();
-        let ends = facts.endpoints.resolve();
-        let view = WorkerSubrequests::of(&self.worker, facts, ends);
-        let request = call::handler_request(head, user, &facts, ends, reader, Some(view));
-        let now_ms = self.worker.clock.millis();
+        let request = client_request(&self.context, head, &self.connection.facts(), user, reader);
+        let now_ms = self.context.clock.millis();
         let call = StreamCall {
             answering: Some(handler.start(request)),
             upload,
@@ -681,7 +663,7 @@ impl H2Session<'_> {
             site: host.and_then(|host| host.site.clone()),
             download: None,
         };
-        let record = line.keep(Status::OK, &self.worker, self.who);
+        let record = line.keep(Status::OK, &self.context, self.who);
         let Some(exchange) = self.exchange(owed) else {
             return;
         };
@@ -691,7 +673,7 @@ impl H2Session<'_> {
 
     /// Polls a handler call. Returns true if a response has begun or window credit was granted.
     pub(super) fn poll_call(&mut self, id: u32, cx: &mut Context<'_>) -> bool {
-        let now_ms = self.worker.clock.millis();
+        let now_ms = self.context.clock.millis();
         let Some(stream) = self.h2.stream(id) else {
             return false;
         };
@@ -731,13 +713,8 @@ impl H2Session<'_> {
 
     /// Writes the head of a handler's response, and starts the transfer of the content.
     fn begin_response(&mut self, id: u32, response: Response) {
-        let own = server_and_date_lines(&response, &self.worker.clock.date_field());
-        let Response {
-            status,
-            fields,
-            body,
-            ..
-        } = response;
+        let block = handler_block::<Hpack>(&response, &self.context.clock.date_field());
+        let Response { status, body, .. } = response;
         let status = *status;
         let Some(stream) = self.h2.stream(id) else {
             return;
@@ -745,25 +722,12 @@ impl H2Session<'_> {
         let H2ExchangeState::Call(call) = &mut stream.work.state else {
             return;
         };
-        let has_none = matches!(status.0, 100..=199 | 204 | 304);
-        let is_bodiless = call.is_head || has_none;
-        let length = match &body {
-            handler::ResponseBody::Empty => Some(0),
-            handler::ResponseBody::Whole(bytes) => Some(bytes.len() as u64),
-            handler::ResponseBody::Stream { length, .. } => *length,
-        };
+        let is_bodiless = call.is_head || is_without_content(status);
         let secure_fields = call.secure_fields.clone();
         stream.work.status = status;
-        stream.left = length.unwrap_or(u64::MAX);
+        stream.left = content_length(&body).unwrap_or(u64::MAX);
         if let Some(record) = &mut stream.work.record {
             record.status = status;
-        }
-        let mut block = Vec::new();
-        hpack::push_status(status.0, &mut block);
-        hpack::push_lines(&own, &mut block);
-        hpack::push_lines(fields.lines(), &mut block);
-        if let Some(length) = length.filter(|_| !has_none) {
-            hpack::push_field(b"content-length", length.to_string().as_bytes(), &mut block);
         }
         let is_last = is_bodiless
             || matches!(body, handler::ResponseBody::Empty)
@@ -808,7 +772,7 @@ impl H2Session<'_> {
 
     /// Responds with a refusal to a call that failed before the response.
     fn fail_call(&mut self, id: u32, reject: Reject, after_seconds: Option<u64>) {
-        let worker = self.worker.clone();
+        let context = self.context.clone();
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
@@ -820,7 +784,7 @@ impl H2Session<'_> {
         }
         call.upload = None;
         match Refusal::new(
-            &worker,
+            &context,
             call.site.as_ref(),
             call.is_head,
             reject,
@@ -832,12 +796,6 @@ impl H2Session<'_> {
     }
 }
 
-/// Length of `Date: `.
-const DATE_NAME_BYTES: usize = 6;
 /// Estimated size of the HEADERS frame of a response sent at once. A longer frame only makes `out` slightly
 /// longer.
 const HEAD_BYTES: usize = 512;
-
-fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {
-    host.map(|host| &*host.secure_fields)
-}

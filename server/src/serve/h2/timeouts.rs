@@ -2,10 +2,11 @@
 //! After a deadline, the late part is ended: only the stream where possible, else the connection.
 
 use crate::limits::{BODY_GRACE_SECONDS, Limits};
+use crate::serve::connection::AfterResponse;
 use crate::serve::connection_ledger::Activity;
-use crate::serve::h2::exchange::H2ExchangeState;
-use crate::serve::h2::{AfterResponse, H2Session, H2ShutdownStage, IDLE};
-use crate::serve::worker::ConnectionPhase;
+use crate::serve::connection_table::ConnectionPhase;
+use crate::serve::h2::exchange::{H2Exchange, H2ExchangeState};
+use crate::serve::h2::session::{H2Session, H2ShutdownStage, IDLE};
 use crate::wire::h2::stream::{H2Stream, RemoteState};
 use crate::wire::h2::{H2ConnectionError, H2ErrorCode};
 use crate::wire::reject::Reject;
@@ -18,14 +19,14 @@ const LEAVE_MS: u64 = 1_000;
 impl H2Session<'_> {
     /// Sets the timer to the earliest deadline, and records the activity of the connection.
     pub(super) fn set_deadline(&mut self, cx: &mut Context<'_>) {
-        let world = self.worker.world();
+        let world = self.context.world();
         self.note_stalls(cx);
         let (at_ms, phase) = self.next_deadline(&world.limits);
         let standing = match self.h2.open() == 0 && self.socket_stall.since_ms().is_none() {
             true => Activity::Idle(self.idle_ms),
-            false => Activity::Busy(self.worker.clock.millis()),
+            false => Activity::Busy(self.context.clock.millis()),
         };
-        self.worker
+        self.context
             .wake_at(self.connection.slot, phase, at_ms, standing, cx.waker());
     }
 
@@ -45,7 +46,7 @@ impl H2Session<'_> {
         if self.h2.open() == 0 {
             return;
         }
-        let now_ms = self.worker.clock.millis();
+        let now_ms = self.context.clock.millis();
         let is_shut = self.h2.is_blocked();
         let (mut is_any_ready, mut longest_ms) = (false, u64::MAX);
         for stream in self.h2.streams() {
@@ -59,8 +60,8 @@ impl H2Session<'_> {
         }
         self.window_stall
             .note(is_shut && is_any_ready, self.body_bytes, now_ms);
-        self.holder.stalled_since(longest_ms);
-        self.holder.wake_by(cx.waker());
+        self.account.stalled_since(longest_ms);
+        self.account.wake_by(cx.waker());
     }
 
     fn next_deadline(&mut self, limits: &Limits) -> (u64, ConnectionPhase) {
@@ -116,15 +117,15 @@ impl H2Session<'_> {
 
     /// Ends streams, or the connection, past their deadlines.
     pub(super) fn enforce_deadlines(&mut self) {
-        let world = self.worker.world();
+        let world = self.context.world();
         let limits = &world.limits;
-        let now_ms = self.worker.clock.millis();
+        let now_ms = self.context.clock.millis();
         let is_over = |since_ms: u64, seconds: u32| now_ms >= since_ms + u64::from(seconds) * 1_000;
         if let Some(since_ms) = self.socket_stall.since_ms() {
             let is_last =
                 matches!(self.stage, H2ShutdownStage::Over(_)) && now_ms >= since_ms + LEAVE_MS;
             let is_late = is_over(since_ms, limits.write_stall_seconds);
-            if !is_last && is_late && self.worker.is_client_progressing(self.connection.slot) {
+            if !is_last && is_late && self.context.is_client_progressing(self.connection.slot) {
                 self.socket_stall.restart(now_ms);
             } else if is_last || is_late {
                 // Nothing more can be sent to the peer.
@@ -142,8 +143,13 @@ impl H2Session<'_> {
             .is_some_and(|since_ms| is_over(since_ms, limits.head_seconds))
         {
             return self.fatal(match self.h2.is_greeted() {
-                true => H2ConnectionError::enhance_your_calm("a frame was too slow"),
-                false => H2ConnectionError::new(H2ErrorCode::SETTINGS_TIMEOUT, "no SETTINGS came"),
+                true => H2ConnectionError::enhance_your_calm(
+                    "a frame or header block was incomplete at the deadline",
+                ),
+                false => H2ConnectionError::new(
+                    H2ErrorCode::SETTINGS_TIMEOUT,
+                    "no SETTINGS before the deadline",
+                ),
             });
         }
         if self.h2.open() == 0 {
@@ -163,7 +169,7 @@ impl H2Session<'_> {
         if is_over(self.window_stall.since_ms()) {
             // No stream could make progress.
             return self.fatal(H2ConnectionError::enhance_your_calm(
-                "the connection's window stayed shut",
+                "no window for the connection before the deadline",
             ));
         }
         let streams = self.h2.streams().iter();
@@ -195,13 +201,13 @@ impl H2Session<'_> {
 
 /// Returns when a response began to make too little progress because of the window of its own stream. A
 /// stall by the window of the connection is timed for all streams together.
-fn stalled_since(stream: &H2Stream<Box<crate::serve::h2::H2Exchange>>) -> Option<u64> {
+fn stalled_since(stream: &H2Stream<Box<H2Exchange>>) -> Option<u64> {
     let is_held = stream.is_blocked();
     stream.work.stall.since_ms().filter(|_| is_held)
 }
 
 /// Returns the deadline of a body that the peer still has to send.
-fn body_due(stream: &H2Stream<Box<crate::serve::h2::H2Exchange>>, limits: &Limits) -> Option<u64> {
+fn body_due(stream: &H2Stream<Box<H2Exchange>>, limits: &Limits) -> Option<u64> {
     if stream.remote == RemoteState::Ended {
         return None;
     }

@@ -8,13 +8,12 @@ use crate::handler::{Response, ResponseBody};
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
 use crate::serve::body::BodyFill;
-use crate::serve::h1::call;
 use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
 use crate::serve::h3::session::H3Session;
 use crate::serve::refusal::Refusal;
+use crate::serve::response_head::{Qpack, handler_block, is_without_content};
 use crate::serve::stream_call::StreamCall;
-use crate::serve::subrequest::WorkerSubrequests;
-use crate::serve::synthetic_response::server_and_date_lines;
+use crate::serve::subrequest::client_request;
 use crate::wire::h3::{H3ErrorCode, frame, qpack};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
@@ -65,7 +64,7 @@ impl H3Call {
         line: &AccessLogEntry<'_>,
         world: &World,
     ) -> H3Call {
-        let worker = exchange.worker();
+        let context = exchange.context();
         let session = &exchange.session;
         let (mut writer, reader) = pipe(limits::H3_PIPE_BYTES);
         let mut out = Vec::new();
@@ -76,11 +75,8 @@ impl H3Call {
             qpack::push_status(100, &mut out);
             frame::end_headers(&mut out, at);
         }
-        let facts = session.facts();
-        let ends = facts.endpoints.resolve();
-        let view = WorkerSubrequests::of(worker, facts, ends);
-        let request = call::handler_request(head, user, &facts, ends, reader, Some(view));
-        let now_ms = worker.clock.millis();
+        let request = client_request(context, head, &session.facts(), user, reader);
+        let now_ms = context.clock.millis();
         let call = StreamCall {
             answering: Some(handler.start(request)),
             upload: None,
@@ -106,7 +102,7 @@ impl H3Call {
             out: [out.into(), Bytes::new()],
             moved_ms: now_ms,
             is_last: false,
-            record: line.keep(Status::OK, worker, session.who),
+            record: line.keep(Status::OK, context, session.who),
             status: Status::OK,
             sent: 0,
             started_us: line.started_us,
@@ -133,7 +129,7 @@ impl H3Call {
                 }
                 Poll::Pending => {
                     // Time spent waiting for the handler does not count against the peer's minimum rate.
-                    self.since_ms = exchange.worker().clock.millis();
+                    self.since_ms = exchange.context().clock.millis();
                     self.seen_then = exchange.seen;
                     return Ok(());
                 }
@@ -193,7 +189,7 @@ impl H3Call {
                     self.call.poll_ready(cx);
                 }
                 ready!(written)?;
-                self.moved_ms = exchange.worker().clock.millis();
+                self.moved_ms = exchange.context().clock.millis();
             }
             if self.is_last {
                 return Poll::Ready(Ok(()));
@@ -242,31 +238,13 @@ impl H3Call {
 
     /// Writes the head of a handler's response into `out`, and starts the transfer of the content.
     fn respond(&mut self, exchange: &H3Exchange, response: Response) {
-        let own = server_and_date_lines(&response, &exchange.worker().clock.date_field());
-        let Response {
-            status,
-            fields,
-            body,
-            ..
-        } = response;
+        let date = exchange.context().clock.date_field();
+        let section = handler_block::<Qpack>(&response, &date);
+        let Response { status, body, .. } = response;
         let status = *status;
-        let has_none = matches!(status.0, 100..=199 | 204 | 304);
-        let length = match &body {
-            ResponseBody::Empty => Some(0),
-            ResponseBody::Whole(bytes) => Some(bytes.len() as u64),
-            ResponseBody::Stream { length, .. } => *length,
-        };
-        let mut section = Vec::new();
-        qpack::push_status(status.0, &mut section);
-        qpack::push_lines(&own, &mut section);
-        qpack::push_lines(fields.lines(), &mut section);
-        if let Some(length) = length.filter(|_| !has_none) {
-            let length = length.to_string();
-            qpack::push_field(b"content-length", length.as_bytes(), &mut section);
-        }
         self.head(exchange, status, &section);
         match body {
-            _ if self.call.is_head || has_none => self.is_last = true,
+            _ if self.call.is_head || is_without_content(status) => self.is_last = true,
             ResponseBody::Empty => self.is_last = true,
             ResponseBody::Whole(bytes) => self.last(bytes),
             body => self.call.begin(body),
@@ -279,7 +257,7 @@ impl H3Call {
             record.rule = reject.rule;
         }
         let (site, is_head) = (self.call.site.as_ref(), self.call.is_head);
-        match Refusal::new(exchange.worker(), site, is_head, reject, after_seconds) {
+        match Refusal::new(exchange.context(), site, is_head, reject, after_seconds) {
             Refusal::Now(response) => self.respond(exchange, response),
             Refusal::Later(making) => self.call.answering = Some(making),
         }
@@ -321,7 +299,7 @@ impl H3Call {
     /// Returns the deadline of the current wait for the client, in milliseconds, or `u64::MAX` without a
     /// wait.
     fn due_ms(&self, exchange: &H3Exchange) -> u64 {
-        let world = exchange.worker().world();
+        let world = exchange.context().world();
         let limits = &world.limits;
         if self.is_sending() {
             return self.moved_ms + u64::from(limits.write_stall_seconds) * 1_000;
@@ -340,7 +318,7 @@ impl H3Call {
 
     /// Ends the call or the content after a missed deadline.
     fn late(&mut self, exchange: &H3Exchange) -> Result<(), H3ExchangeError> {
-        exchange.worker().stats.deadlines.increment();
+        exchange.context().stats.deadlines.increment();
         match self.is_sending() {
             true => Err(H3ExchangeError::Stream(H3ErrorCode::H3_REQUEST_CANCELLED)),
             false => self.cut(exchange, Reject::BODY_SLOW),
@@ -374,7 +352,7 @@ impl H3Exchange {
         let mut timer = pin!(sleep(Duration::ZERO));
         let mut timer_ms = 0;
         let ended = poll_fn(|cx| {
-            self.worker().clock.tick();
+            self.context().clock.tick();
             if stopped.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(H3ExchangeError::Gone));
             }
@@ -391,7 +369,7 @@ impl H3Exchange {
                 if due_ms == u64::MAX {
                     return Poll::Pending;
                 }
-                let now_ms = self.worker().clock.millis();
+                let now_ms = self.context().clock.millis();
                 if now_ms >= due_ms {
                     live.late(self)?;
                     continue;
@@ -405,20 +383,20 @@ impl H3Exchange {
                 // The timer may fire slightly before the deadline by the worker's clock, and is then set
                 // again.
                 timer_ms = 0;
-                self.worker().clock.tick();
+                self.context().clock.tick();
             }
         });
         let ended = ended.await;
-        let worker = self.worker();
+        let context = self.context();
         if let Some(record) = &mut live.record {
             if matches!(ended, Err(H3ExchangeError::Shed)) {
                 record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
             }
-            record.log(live.sent, worker);
+            record.log(live.sent, context);
         }
         if ended.is_ok() {
-            let micros = worker.clock.micros().saturating_sub(live.started_us);
-            worker.stats.response(live.status.0, live.sent, micros);
+            let micros = context.clock.micros().saturating_sub(live.started_us);
+            context.stats.response(live.status.0, live.sent, micros);
         }
         ended
     }

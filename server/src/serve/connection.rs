@@ -1,0 +1,142 @@
+//! A TCP connection of a client, as the drivers of HTTP/1.1 and HTTP/2 share it.
+
+use crate::base::sys;
+use crate::serve::access_log::{ClientInfo, tls_version};
+use crate::serve::connection_table::ConnectionPhase;
+use crate::serve::context::WorkerContext;
+use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
+use crate::serve::maybe_tls_stream::MaybeTlsStream;
+use crate::tls::PairFingerprint;
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// A connection, from accept to close. Dropping the connection closes the socket.
+pub(super) struct Connection {
+    pub(super) stream: MaybeTlsStream,
+    pub(super) context: Rc<WorkerContext>,
+    /// Row of the connection in the worker's table.
+    pub(super) slot: usize,
+    pub(super) peer: IpAddr,
+    /// Received bytes that are not processed yet.
+    pub(super) rest: Vec<u8>,
+    /// Identity of the certificate used by the finished handshake; None before the end of the handshake and
+    /// without TLS.
+    pub(super) identity: Option<PairFingerprint>,
+}
+
+/// State of the connection after a response.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum AfterResponse {
+    Keep,
+    Close,
+    /// Close after a lingering read, because the client may still be sending bytes that the server will not
+    /// parse.
+    Linger,
+    /// Reset the connection: the response broke off, and the client must not take the truncated response
+    /// for a complete one.
+    Reset,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.context.stats.panics.increment();
+        }
+        self.context.close(self.slot);
+    }
+}
+
+impl Connection {
+    pub(super) fn new(
+        stream: MaybeTlsStream,
+        context: Rc<WorkerContext>,
+        slot: usize,
+        peer: IpAddr,
+    ) -> Connection {
+        Connection {
+            stream,
+            context,
+            slot,
+            peer,
+            rest: Vec::new(),
+            identity: None,
+        }
+    }
+
+    pub(super) fn client_info(&self) -> ClientInfo {
+        ClientInfo {
+            peer: self.peer,
+            tls: tls_version(&self.stream),
+        }
+    }
+
+    /// Returns true if the connection uses TLS.
+    #[inline]
+    pub(super) fn is_secure(&self) -> bool {
+        self.stream.tls.is_some()
+    }
+
+    /// Returns the facts about a request, without changes on disk.
+    pub(super) fn facts(&self) -> DispatchContext {
+        DispatchContext {
+            identity: self.identity,
+            peer: self.peer,
+            endpoints: EndpointLookup::Row(self.slot),
+            now_ms: self.context.clock.millis(),
+            may_wait: false,
+            has_disk_changes: false,
+        }
+    }
+
+    /// Puts the connection into a phase, and sets the deadline of the phase.
+    pub(super) fn phase(&self, phase: ConnectionPhase) {
+        self.context.phase(self.slot, phase);
+    }
+
+    /// Sends the TLS close_notify alert as far as the socket accepts bytes.
+    pub(super) fn close(&mut self) {
+        self.stream
+            .close_notify(&mut Context::from_waker(Waker::noop()));
+    }
+
+    /// Resets the connection without sending the bytes buffered by TLS or the kernel: the buffered bytes
+    /// could complete a response that broke off. The reset shows the client that the connection did not end
+    /// regularly.
+    pub(super) fn reset(&mut self) {
+        let _ = self.stream.socket.reset_on_close();
+    }
+
+    /// Closes the connection so that the client can read the last response: shuts down the write side, then
+    /// reads and discards input for a limited time. A close with unread bytes would reset the connection,
+    /// and the reset may overtake the response (RFC 9112 §9.6).
+    pub(super) async fn linger(&mut self) {
+        self.phase(ConnectionPhase::Linger);
+        poll_fn(|cx| {
+            self.stream.close_notify(cx);
+            Poll::Ready(())
+        })
+        .await;
+        if sys::shutdown_write(self.stream.socket.as_fd()).is_err() {
+            return;
+        }
+        let mut left = LINGER_BYTES_MAX;
+        while left > 0 {
+            let read = poll_fn(|cx| {
+                let context = self.context.clone();
+                let mut scratch = context.scratch.borrow_mut();
+                self.stream.socket.poll_read(cx, &mut scratch)
+            })
+            .await;
+            match read {
+                Ok(0) | Err(_) => return,
+                Ok(read) => left = left.saturating_sub(read),
+            }
+        }
+    }
+}
+
+/// Maximum of bytes read during a lingering close.
+const LINGER_BYTES_MAX: usize = 1 << 20;

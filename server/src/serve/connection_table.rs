@@ -1,0 +1,374 @@
+//! Table of a worker's connections: their phases and deadlines.
+//!
+//! Deadlines need no timer per connection. A sweep every 500 ms shuts down the sockets of connections past
+//! their deadlines. The connection then reads end of file, looks up the expired phase, and answers the
+//! client if an answer is still possible.
+
+use crate::base::sys;
+use crate::limits::{self, Limits};
+use crate::serve::connection_ledger::{Activity, ConnectionEntry, ConnectionEntryGuard};
+use crate::serve::socket::TcpSocket;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+/// Phase of a connection; the phase determines the deadline.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum ConnectionPhase {
+    /// The TLS handshake is in progress.
+    Handshake,
+    /// The connection waits between two requests.
+    Idle,
+    /// The first bytes of a request head have arrived.
+    Head,
+    /// A request body is being received.
+    Body,
+    /// The server is working on the request, so no deadline applies to the peer.
+    Busy,
+    /// A response waits until the peer takes more bytes.
+    Write,
+    /// The connection is closing, and the worker discards input of the peer.
+    Linger,
+}
+
+/// Rows of all open connections with a socket.
+#[derive(Default)]
+pub(super) struct ConnectionTable {
+    rows: Vec<ConnectionRow>,
+    free: Vec<usize>,
+    open: usize,
+}
+
+struct ConnectionRow {
+    socket: Option<Rc<TcpSocket>>,
+    /// Entry in the ledger of connections.
+    entered: Option<ConnectionEntryGuard>,
+    phase: ConnectionPhase,
+    expired: bool,
+    deadline_ms: u64,
+    /// Waker to call at the deadline, at a drain and at an eviction, instead of a shutdown of the socket.
+    told: Option<Waker>,
+    /// Start of the phase, in milliseconds of the worker's clock.
+    since_ms: u64,
+    /// In the body phase, the bytes of the body received before the phase began. In the write phase, the
+    /// bytes that the client had acknowledged soon after the response began to wait.
+    seen: u64,
+    /// Acknowledged bytes used up by pauses of the client.
+    paused: u64,
+}
+
+/// Value of [`ConnectionRow::seen`] before the kernel was asked for the bytes acknowledged by the client.
+const NOT_ASKED: u64 = u64::MAX;
+/// Maximum duration of a lingering close, in milliseconds.
+const LINGER_MS: u64 = 5_000;
+
+impl ConnectionPhase {
+    /// Returns the activity for the ledger: idle where a connection in the phase may be evicted in favour
+    /// of another connection.
+    fn standing(self, now_ms: u64) -> Activity {
+        match self {
+            ConnectionPhase::Handshake
+            | ConnectionPhase::Idle
+            | ConnectionPhase::Head
+            | ConnectionPhase::Linger => Activity::Idle(now_ms),
+            ConnectionPhase::Body | ConnectionPhase::Busy | ConnectionPhase::Write => {
+                Activity::Busy(now_ms)
+            }
+        }
+    }
+}
+
+impl ConnectionRow {
+    fn stand(&self, standing: Activity) {
+        if let Some(entered) = &self.entered {
+            entered.set_activity(standing);
+        }
+    }
+
+    /// Asks the kernel for the total number of bytes acknowledged by the client.
+    fn acknowledged(&self) -> u64 {
+        let socket = self.socket.as_ref();
+        socket.map_or(0, |it| sys::acknowledged(it.as_fd()))
+    }
+
+    /// Returns true if the client has acknowledged the minimum progress of a response since the response
+    /// began to wait, or since the last call; or if the client has taken enough bytes before to be allowed
+    /// a pause. The kernel's buffers are so large that the socket of a slow client becomes writable too
+    /// rarely to show progress.
+    fn is_taken(&mut self) -> bool {
+        let now = self.acknowledged();
+        let before = std::mem::replace(&mut self.seen, now);
+        if now >= before.saturating_add(limits::RESPONSE_PROGRESS_BYTES_MIN) {
+            return true;
+        }
+        let pauses_max = limits::RESPONSE_PAUSES_MAX * limits::RESPONSE_PAUSE_BYTES;
+        let spent = self.paused.max(now.saturating_sub(pauses_max));
+        self.paused = spent + limits::RESPONSE_PAUSE_BYTES;
+        let may_pause = now >= self.paused;
+        if !may_pause {
+            self.paused = spent;
+        }
+        may_pause
+    }
+}
+
+impl ConnectionTable {
+    /// Returns the number of open connections.
+    pub(super) fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Returns the socket of the connection in the row.
+    pub(super) fn socket(&self, index: usize) -> Option<&Rc<TcpSocket>> {
+        self.rows.get(index)?.socket.as_ref()
+    }
+
+    /// Returns the index of the row for the next connection.
+    pub(super) fn next_row(&self) -> usize {
+        self.free.last().copied().unwrap_or(self.rows.len())
+    }
+
+    /// Puts a connection into [`ConnectionTable::next_row`].
+    pub(super) fn fill(
+        &mut self,
+        index: usize,
+        socket: Rc<TcpSocket>,
+        entered: ConnectionEntryGuard,
+    ) {
+        self.free.pop();
+        self.open += 1;
+        let row = ConnectionRow {
+            socket: Some(socket),
+            entered: Some(entered),
+            phase: ConnectionPhase::Busy,
+            expired: false,
+            deadline_ms: u64::MAX,
+            told: None,
+            since_ms: 0,
+            seen: 0,
+            paused: 0,
+        };
+        match self.rows.get_mut(index) {
+            Some(free) => *free = row,
+            None => self.rows.push(row),
+        }
+    }
+
+    /// Removes a connection.
+    pub(super) fn remove(&mut self, index: usize) {
+        let Some(row) = self.rows.get_mut(index) else {
+            return;
+        };
+        row.socket = None;
+        row.entered = None;
+        row.told = None;
+        self.free.push(index);
+        self.open -= 1;
+        if self.open == 0 {
+            *self = ConnectionTable::default();
+        }
+    }
+
+    /// Ends connections past their deadlines. Returns the number of late connections, idle connections not
+    /// included.
+    pub(super) fn expire(&mut self, now_ms: u64, stall_ms: u64) -> u64 {
+        let mut ended = 0;
+        for row in &mut self.rows {
+            if row.socket.is_some() && row.phase == ConnectionPhase::Write && row.seen == NOT_ASKED
+            {
+                row.seen = row.acknowledged();
+            }
+            if row.deadline_ms > now_ms || row.expired {
+                continue;
+            }
+            if row.phase == ConnectionPhase::Write && row.told.is_none() && row.is_taken() {
+                row.deadline_ms = now_ms + stall_ms;
+                continue;
+            }
+            let Some(socket) = &row.socket else { continue };
+            row.expired = true;
+            // Silence between two requests is no fault of the client.
+            ended += u64::from(row.phase != ConnectionPhase::Idle);
+            if let Some(told) = &row.told {
+                told.wake_by_ref();
+                continue;
+            }
+            // Where a response can still be sent, only the read side is shut down.
+            let _ = match row.phase {
+                ConnectionPhase::Idle | ConnectionPhase::Head | ConnectionPhase::Body => {
+                    sys::shutdown_read(socket.as_fd())
+                }
+                _ => sys::shutdown_both(socket.as_fd()),
+            };
+        }
+        ended
+    }
+
+    /// Returns true if the connection in the row is idle, with a deadline before `deadline_ms`.
+    pub(super) fn is_idle_until(&self, index: usize, deadline_ms: u64) -> bool {
+        let row = self.rows.get(index);
+        row.is_some_and(|row| row.phase == ConnectionPhase::Idle && row.deadline_ms < deadline_ms)
+    }
+
+    /// Shuts down idle connections, and wakes the tasks of connections with a waker.
+    pub(super) fn end_idle(&mut self) {
+        for row in &mut self.rows {
+            if let Some(told) = &row.told {
+                told.wake_by_ref();
+                continue;
+            }
+            if let (Some(socket), ConnectionPhase::Idle, false) =
+                (&row.socket, row.phase, row.expired)
+            {
+                row.expired = true;
+                let _ = sys::shutdown_read(socket.as_fd());
+            }
+        }
+    }
+
+    /// Returns true if the ledger has chosen `entry` for eviction, and the row still belongs to the entry.
+    pub(super) fn is_chosen(&self, index: usize, entry: &Arc<ConnectionEntry>) -> bool {
+        let entered = self.rows.get(index).and_then(|row| row.entered.as_ref());
+        entered.is_some_and(|own| Arc::ptr_eq(own.entry(), entry)) && entry.is_evicted()
+    }
+
+    /// Makes the task of an evicted connection end the connection. Returns false if no connection is in the
+    /// row.
+    pub(super) fn end_evicted(&mut self, index: usize) -> bool {
+        let row = &mut self.rows[index];
+        match (&row.told, &row.socket) {
+            // The task looks up the reason for the wake-up and closes the connection in order.
+            (Some(told), _) => told.wake_by_ref(),
+            // The task of the connection reads end of file.
+            (None, Some(socket)) => {
+                row.expired = true;
+                let _ = sys::shutdown_both(socket.as_fd());
+            }
+            (None, None) => return false,
+        }
+        true
+    }
+
+    /// Returns true if the connection in the row is to be evicted. For connections with a waker: other
+    /// connections lose the socket instead.
+    pub(super) fn is_evicted(&self, index: usize) -> bool {
+        let entered = self.rows[index].entered.as_ref();
+        entered.is_some_and(|entered| entered.entry().is_evicted())
+    }
+
+    /// Puts a connection into a phase, and sets the deadline of the phase. A head received in several parts
+    /// keeps the deadline of the first byte.
+    #[inline]
+    pub(super) fn set_phase(
+        &mut self,
+        index: usize,
+        phase: ConnectionPhase,
+        limits: &Limits,
+        now_ms: u64,
+    ) {
+        let row = &mut self.rows[index];
+        let same = row.phase == phase;
+        row.phase = phase;
+        if !same || phase != ConnectionPhase::Head {
+            row.stand(phase.standing(now_ms));
+        }
+        if let (false, ConnectionPhase::Write | ConnectionPhase::Linger) = (same, phase) {
+            // After a late request, the client gets a new deadline for receiving the last response.
+            row.expired = false;
+        }
+        let seconds = match phase {
+            ConnectionPhase::Head if same => return,
+            ConnectionPhase::Handshake => limits.handshake_seconds,
+            ConnectionPhase::Idle => limits.idle_seconds,
+            ConnectionPhase::Head => limits.head_seconds,
+            ConnectionPhase::Write => {
+                row.seen = NOT_ASKED;
+                limits.write_stall_seconds
+            }
+            ConnectionPhase::Linger => (LINGER_MS / 1_000) as u32,
+            ConnectionPhase::Busy | ConnectionPhase::Body => {
+                row.deadline_ms = u64::MAX;
+                return;
+            }
+        };
+        row.deadline_ms = now_ms + u64::from(seconds) * 1_000;
+    }
+
+    /// Sets the deadline of a request body after `seen` received bytes. The body must keep the minimum
+    /// rate, with pauses of at most `patience` in all.
+    pub(super) fn set_body_phase(
+        &mut self,
+        index: usize,
+        seen: u64,
+        patience: Duration,
+        limits: &Limits,
+        now_ms: u64,
+    ) {
+        let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
+        let row = &mut self.rows[index];
+        if row.phase != ConnectionPhase::Body {
+            // Time for which the body waited for the server doesn't count against the peer.
+            row.phase = ConnectionPhase::Body;
+            row.since_ms = now_ms;
+            row.seen = seen;
+        }
+        row.stand(Activity::Busy(now_ms));
+        row.deadline_ms =
+            row.since_ms + patience.as_millis() as u64 + (seen - row.seen) * 1_000 / rate;
+    }
+
+    /// Marks the connection as busy before a task takes over. The task sets the phase when first polled;
+    /// until then the connection must not count as idle, nor be evicted.
+    pub(super) fn set_busy(&self, index: usize, now_ms: u64) {
+        self.rows[index].stand(Activity::Busy(now_ms));
+    }
+
+    /// Sets the deadline of a connection with several deadlines to the earliest, `deadline_ms`. The
+    /// deadline, a drain or an eviction wakes `waker` instead of shutting down the socket.
+    pub(super) fn wake_at(
+        &mut self,
+        index: usize,
+        phase: ConnectionPhase,
+        deadline_ms: u64,
+        standing: Activity,
+        waker: &Waker,
+    ) {
+        let row = &mut self.rows[index];
+        row.phase = phase;
+        row.stand(standing);
+        if row.deadline_ms != deadline_ms {
+            row.seen = NOT_ASKED;
+        }
+        row.deadline_ms = deadline_ms;
+        row.expired = false;
+        if !row.told.as_ref().is_some_and(|told| told.will_wake(waker)) {
+            row.told = Some(waker.clone());
+        }
+    }
+
+    /// Removes the waker, so that a deadline shuts down the socket again.
+    pub(super) fn clear_waker(&mut self, index: usize) {
+        self.rows[index].told = None;
+    }
+
+    /// Returns true if the client makes progress with a response although the socket has no room for more:
+    /// see `ConnectionRow::is_taken`.
+    pub(super) fn is_client_progressing(&mut self, index: usize) -> bool {
+        self.rows[index].is_taken()
+    }
+
+    /// Returns the phase with the deadline that ended the connection; `None` if no deadline has passed.
+    pub(super) fn expired(&self, index: usize) -> Option<ConnectionPhase> {
+        let row = &self.rows[index];
+        row.expired.then_some(row.phase)
+    }
+
+    /// Prefetches a row into the processor's cache.
+    pub(super) fn prefetch(&self, index: usize) {
+        if let Some(row) = self.rows.get(index) {
+            sys::prefetch(row);
+        }
+    }
+}

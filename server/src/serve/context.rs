@@ -1,0 +1,398 @@
+//! State of a worker below the drivers of the protocols: clock, counters, thread pool, buffers, and the
+//! table of connections. Workers share only [`ProcessContext`].
+
+use crate::base::change_tracker::ChangeTracker;
+use crate::base::clock::Clock;
+use crate::base::fair_share::{RefusalCounters, SharedLimit};
+use crate::base::log::AccessLogLine;
+use crate::base::stats::Counters;
+use crate::base::sys;
+use crate::base::thread_pool::ThreadPool;
+use crate::handler::Endpoints;
+use crate::hits::{SiteHits, Tally, UserAgentCache};
+use crate::limits;
+use crate::serve::access_log_batches::AccessLogBatches;
+use crate::serve::connection_ledger::{
+    Activity, ConnectionEntry, ConnectionEntryGuard, ConnectionLedger, EvictionOrders,
+};
+use crate::serve::connection_table::{ConnectionPhase, ConnectionTable};
+use crate::serve::h2::buffers::H2Buffers;
+use crate::serve::h3::context::{H3Context, QuicWorkers};
+use crate::serve::poller::{Poller, Readiness};
+use crate::serve::request_ledger::RequestLedger;
+use crate::serve::socket::TcpSocket;
+use crate::wire::date;
+use crate::world::{AccessLog, World};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+/// State shared by all workers of a process.
+pub struct ProcessContext {
+    /// Number of open connections of all workers.
+    pub open: AtomicUsize,
+    /// Ledger of connections by client.
+    pub ledger: Arc<ConnectionLedger>,
+    /// Thread pool for file reads and name look-ups.
+    pub pool: Arc<ThreadPool>,
+    /// Workers to which new HTTP/3 connections are assigned.
+    pub quic: QuicWorkers,
+    /// Counters of refusals because of shares already taken.
+    pub refusals: Arc<RefusalCounters>,
+    /// Most bytes of request heads that a worker keeps for waiting requests.
+    pub pending_head_bytes_max: usize,
+    /// Tracker of changes on disk that the served content does not show yet.
+    pub change_tracker: Arc<ChangeTracker>,
+    /// Common origin of all workers' clocks.
+    pub origin: Instant,
+}
+
+/// World with a count of the worker's own references: each request counts a reference, and a count of all
+/// workers would travel between their processors.
+pub(super) type CountedWorld = Rc<Arc<World>>;
+
+/// State of a worker, shared by the worker's connections.
+pub struct WorkerContext {
+    pub(super) clock: Clock,
+    pub(super) stats: Arc<Counters>,
+    pub(super) pool: Arc<ThreadPool>,
+    draining: Cell<bool>,
+    /// Buffer for received bytes, shared by all connections: an idle connection owns no buffer.
+    pub(super) scratch: RefCell<Box<[u8]>>,
+    /// Buffer for file content that is sent over TLS.
+    pub(super) disk: RefCell<Box<[u8]>>,
+    /// Buffer for the variable part of a response head.
+    pub(super) lead: RefCell<Vec<u8>>,
+    /// Buffer that joins head and body of a small response.
+    pub(super) joined: RefCell<Vec<u8>>,
+    logs: RefCell<AccessLogBatches>,
+    /// Counted views not yet written to the ledger of hits.
+    tally: RefCell<Tally>,
+    agents: RefCell<UserAgentCache>,
+    /// Buffers for HTTP/2 connections, in use only while a connection is polled.
+    pub(super) h2: H2Buffers,
+    /// State shared by the worker's HTTP/3 connections.
+    pub(super) h3: H3Context,
+    world: RefCell<CountedWorld>,
+    pub(super) shared: Arc<ProcessContext>,
+    /// Requests under way, and the bytes of request heads, by client.
+    pub(super) request_ledger: Rc<RequestLedger>,
+    connections: RefCell<ConnectionTable>,
+    /// Orders from other workers to close connections of the worker.
+    pub(super) eviction_orders: Arc<EvictionOrders>,
+    /// Epoll instance that reports events of sockets and changes on disk.
+    pub(super) poller: Rc<Poller>,
+    /// Notified when a connection of the worker closes, because a drain may be complete.
+    closed: Notify,
+    /// Notified when the sweep has work again.
+    sweep_needed: Notify,
+}
+
+impl WorkerContext {
+    /// Creates the state of a worker without connections.
+    ///
+    /// # Errors
+    /// Fails if no descriptor or no memory is left.
+    pub(super) fn new(
+        world: Arc<World>,
+        shared: Arc<ProcessContext>,
+        stats: Arc<Counters>,
+    ) -> io::Result<WorkerContext> {
+        let context = WorkerContext {
+            clock: Clock::system(shared.origin, date::format_imf),
+            stats,
+            pool: shared.pool.clone(),
+            draining: Cell::new(false),
+            scratch: RefCell::new(vec![0; limits::READ_BUFFER_BYTES].into()),
+            disk: RefCell::new(vec![0; limits::UNSENT_BYTES_MAX].into()),
+            lead: RefCell::default(),
+            joined: RefCell::default(),
+            logs: RefCell::default(),
+            tally: RefCell::default(),
+            agents: RefCell::default(),
+            h2: H2Buffers::default(),
+            h3: H3Context::default(),
+            world: RefCell::new(Rc::new(world)),
+            request_ledger: RequestLedger::new(
+                shared.pending_head_bytes_max,
+                shared.refusals.clone(),
+            ),
+            shared,
+            connections: RefCell::default(),
+            eviction_orders: Arc::default(),
+            poller: Rc::new(Poller::new()?),
+            closed: Notify::new(),
+            sweep_needed: Notify::new(),
+        };
+        context
+            .poller
+            .set_inotify(context.shared.change_tracker.inotify());
+        Ok(context)
+    }
+
+    // ---- World ----
+
+    /// Returns the current World. A request keeps the World until the request ends.
+    #[inline]
+    pub(super) fn world(&self) -> CountedWorld {
+        self.world.borrow().clone()
+    }
+
+    /// Replaces the World.
+    pub(super) fn set_world(&self, world: Arc<World>) {
+        self.world.replace(Rc::new(world));
+        self.poller
+            .set_inotify(self.shared.change_tracker.inotify());
+        self.logs.borrow_mut().forget();
+        let now = self.clock.unix_seconds();
+        self.tally.borrow_mut().flush_and_clear(now);
+    }
+
+    /// Returns true if the server is about to stop.
+    #[inline]
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Begins the drain.
+    pub(super) fn begin_drain(&self) {
+        self.draining.set(true);
+    }
+
+    // ---- Connections ----
+
+    pub(super) fn is_full(&self) -> bool {
+        self.shared.open.load(Ordering::Relaxed) >= self.world.borrow().limits.connections
+    }
+
+    /// Returns the row for the next connection.
+    pub(super) fn next_row(&self) -> usize {
+        self.connections.borrow().next_row()
+    }
+
+    /// Puts an opened connection into the row [`WorkerContext::next_row`].
+    pub(super) fn open(
+        &self,
+        row: usize,
+        socket: Rc<TcpSocket>,
+        entered: ConnectionEntryGuard,
+        phase: ConnectionPhase,
+    ) {
+        self.count_opened();
+        self.connections.borrow_mut().fill(row, socket, entered);
+        self.phase(row, phase);
+        if self.open_connections() == 1 {
+            self.sweep_needed.notify_one();
+        }
+    }
+
+    /// Returns the number of open connections in the table.
+    pub(super) fn open_connections(&self) -> usize {
+        self.connections.borrow().open()
+    }
+
+    /// Returns the socket of the connection in the row.
+    pub(super) fn socket(&self, row: usize) -> Option<Rc<TcpSocket>> {
+        self.connections.borrow().socket(row).cloned()
+    }
+
+    /// Returns the addresses of both ends of the connection in the row.
+    pub(super) fn endpoints(&self, row: usize) -> Endpoints {
+        let socket = self.socket(row);
+        socket.map_or_else(Endpoints::default, |socket| socket.ends())
+    }
+
+    /// Counts an opened connection.
+    pub(super) fn count_opened(&self) {
+        self.shared.open.fetch_add(1, Ordering::Relaxed);
+        self.stats.connections_opened.increment();
+    }
+
+    /// Removes the connection in the row and counts the connection as closed.
+    pub(super) fn close(&self, row: usize) {
+        self.connections.borrow_mut().remove(row);
+        self.count_closed();
+    }
+
+    /// Counts a closed connection, and notifies waiting accept loops and a drain.
+    pub(super) fn count_closed(&self) {
+        self.shared.open.fetch_sub(1, Ordering::Relaxed);
+        self.stats.connections_closed.increment();
+        self.closed.notify_waiters();
+        self.shared.ledger.notify_closed();
+    }
+
+    /// Waits for the next closed connection of the worker.
+    pub(super) fn connection_closed(&self) -> Notified<'_> {
+        self.closed.notified()
+    }
+
+    /// Counts an eviction of a connection in favour of another connection.
+    pub(super) fn count_eviction(&self) {
+        self.shared.refusals.increment(SharedLimit::Connections);
+    }
+
+    /// Returns true if the ledger has chosen `entry` for eviction, and the row still belongs to the entry.
+    pub(super) fn is_chosen(&self, row: usize, entry: &Arc<ConnectionEntry>) -> bool {
+        self.connections.borrow().is_chosen(row, entry)
+    }
+
+    /// Makes the task of an evicted connection end the connection. Returns false if no connection is in the
+    /// row.
+    pub(super) fn end_evicted(&self, row: usize) -> bool {
+        self.connections.borrow_mut().end_evicted(row)
+    }
+
+    /// See [`ConnectionTable::is_evicted`].
+    pub(super) fn is_evicted(&self, row: usize) -> bool {
+        self.connections.borrow().is_evicted(row)
+    }
+
+    /// See [`ConnectionTable::set_phase`].
+    pub(super) fn phase(&self, row: usize, phase: ConnectionPhase) {
+        let (now_ms, world) = (self.clock.millis(), self.world.borrow());
+        let mut connections = self.connections.borrow_mut();
+        connections.set_phase(row, phase, &world.limits, now_ms);
+    }
+
+    /// See [`ConnectionTable::set_body_phase`].
+    pub(super) fn phase_body(&self, row: usize, seen: u64, patience: Duration) {
+        let (now_ms, world) = (self.clock.millis(), self.world.borrow());
+        let mut connections = self.connections.borrow_mut();
+        connections.set_body_phase(row, seen, patience, &world.limits, now_ms);
+    }
+
+    /// See [`ConnectionTable::set_busy`].
+    pub(super) fn stand_busy(&self, row: usize) {
+        let now_ms = self.clock.millis();
+        self.connections.borrow().set_busy(row, now_ms);
+    }
+
+    /// See [`ConnectionTable::wake_at`].
+    pub(super) fn wake_at(
+        &self,
+        row: usize,
+        phase: ConnectionPhase,
+        deadline_ms: u64,
+        standing: Activity,
+        waker: &Waker,
+    ) {
+        let mut connections = self.connections.borrow_mut();
+        connections.wake_at(row, phase, deadline_ms, standing, waker);
+    }
+
+    /// See [`ConnectionTable::clear_waker`].
+    pub(super) fn clear_waker(&self, row: usize) {
+        self.connections.borrow_mut().clear_waker(row);
+    }
+
+    /// See [`ConnectionTable::is_client_progressing`].
+    pub(super) fn is_client_progressing(&self, row: usize) -> bool {
+        self.connections.borrow_mut().is_client_progressing(row)
+    }
+
+    /// See [`ConnectionTable::expired`].
+    pub(super) fn expired(&self, row: usize) -> Option<ConnectionPhase> {
+        self.connections.borrow().expired(row)
+    }
+
+    /// See [`ConnectionTable::is_idle_until`].
+    pub(super) fn is_idle_until(&self, row: usize, deadline_ms: u64) -> bool {
+        self.connections.borrow().is_idle_until(row, deadline_ms)
+    }
+
+    /// Ends connections past their deadlines, and counts late connections.
+    pub(super) fn end_expired(&self) {
+        let now_ms = self.clock.millis();
+        let stall_ms = u64::from(self.world.borrow().limits.write_stall_seconds) * 1_000;
+        let ended = self.connections.borrow_mut().expire(now_ms, stall_ms);
+        self.stats.deadlines.add(ended);
+    }
+
+    /// See [`ConnectionTable::end_idle`].
+    pub(super) fn end_idle(&self) {
+        self.connections.borrow_mut().end_idle();
+    }
+
+    /// Records the readiness of the socket in the row, and wakes the task of the connection where `wakes` is
+    /// true. Returns false if no connection is in the row.
+    #[inline]
+    pub(super) fn socket_ready(&self, row: usize, ready: Readiness, wakes: bool) -> bool {
+        let connections = self.connections.borrow();
+        let Some(socket) = connections.socket(row) else {
+            return false;
+        };
+        socket.now_ready(ready);
+        if wakes {
+            socket.wake();
+        }
+        true
+    }
+
+    /// Prefetches the socket of a connection.
+    pub(super) fn prefetch_socket(&self, row: usize) {
+        if let Some(socket) = self.connections.borrow().socket(row) {
+            sys::prefetch(&**socket);
+        }
+    }
+
+    /// Prefetches the row of a connection.
+    pub(super) fn prefetch_row(&self, row: usize) {
+        self.connections.borrow().prefetch(row);
+    }
+
+    // ---- Logs and views ----
+
+    /// Buffers an access log line.
+    pub(super) fn log_access(&self, access: &AccessLog, line: &AccessLogLine<'_>) {
+        let time = self.clock.log_time();
+        self.logs.borrow_mut().write(access, line, &time);
+        self.wake_sweep();
+    }
+
+    /// Returns true if the User-Agent field names a program rather than a browser.
+    pub(super) fn is_bot(&self, agent: Option<&[u8]>) -> bool {
+        self.agents.borrow_mut().is_bot(agent)
+    }
+
+    /// Counts a view of a page.
+    pub(super) fn count(&self, hits: &Arc<SiteHits>, path: &[u8], is_bot: bool) {
+        let now = self.clock.unix_seconds();
+        self.tally.borrow_mut().count(hits, path, is_bot, now);
+        self.wake_sweep();
+    }
+
+    /// Writes buffered log lines to the logs.
+    pub(super) fn flush_logs(&self) {
+        self.logs.borrow_mut().flush();
+    }
+
+    /// Adds counted views to the ledger of hits.
+    pub(super) fn flush_views(&self) {
+        self.clock.tick();
+        self.tally.borrow_mut().flush(self.clock.unix_seconds());
+    }
+
+    /// Returns true if log lines or views are buffered.
+    pub(super) fn has_buffered(&self) -> bool {
+        !(self.logs.borrow().is_empty() && self.tally.borrow().is_empty())
+    }
+
+    /// Waits until the sweep has work again.
+    pub(super) fn sweep_needed(&self) -> Notified<'_> {
+        self.sweep_needed.notified()
+    }
+
+    /// Starts the sweep where no connection is open, because buffered log lines wait to be flushed.
+    fn wake_sweep(&self) {
+        if self.open_connections() == 0 {
+            self.sweep_needed.notify_one();
+        }
+    }
+}

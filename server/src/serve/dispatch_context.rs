@@ -1,0 +1,34 @@
+//! Facts about a request beside the request's header section.
+
+use crate::handler::Endpoints;
+use crate::tls::PairFingerprint;
+use std::net::IpAddr;
+
+/// Facts about a request beside its header section: the connection, the time, and pending changes on disk.
+#[derive(Copy, Clone, Debug)]
+pub struct DispatchContext {
+    /// Identity of the certificate that the TLS handshake used; None without TLS.
+    pub identity: Option<PairFingerprint>,
+    /// Address of the client. A v4-mapped IPv6 address is given as IPv4.
+    pub peer: IpAddr,
+    /// Source of the addresses of both ends of the connection.
+    pub endpoints: EndpointLookup,
+    /// Time of the worker's clock in milliseconds. All workers count from a common origin.
+    pub now_ms: u64,
+    /// True if the request may wait for changes on disk: the request was received completely and has not
+    /// waited yet. A request with content never waits, because the content may be lost by the end of the
+    /// wait.
+    pub may_wait: bool,
+    /// True if the worker's poller has reported changes on disk that the control plane has not read.
+    pub has_disk_changes: bool,
+}
+
+/// Source of a connection's addresses. Stored pages need no addresses, and a query costs system calls.
+#[derive(Copy, Clone, Debug)]
+pub enum EndpointLookup {
+    /// Row of the connection in the worker's table. The kernel is asked for the addresses of the row's
+    /// socket.
+    Row(usize),
+    /// Addresses that are known already.
+    Known(Endpoints),
+}

@@ -1,0 +1,17 @@
+//! Buffers of a worker for HTTP/2 connections.
+
+use crate::site::VariantResponse;
+use crate::wire::field_section::FieldSection;
+use crate::wire::h2::hpack::HpackScratch;
+use std::cell::RefCell;
+
+/// Buffers shared by all HTTP/2 connections of a worker, in use only while a connection is polled.
+#[derive(Default)]
+pub struct H2Buffers {
+    pub(super) request: RefCell<FieldSection>,
+    pub(super) strings: RefCell<HpackScratch>,
+    /// Encoded frames to be sent.
+    pub(super) frames: RefCell<Vec<u8>>,
+    /// Bodies in memory, each with its position among the frames.
+    pub(super) bodies: RefCell<Vec<(usize, VariantResponse)>>,
+}

@@ -1,0 +1,240 @@
+//! QUIC endpoints: sockets, configuration, and the assignment of new connections to workers.
+
+use crate::base::fair_share::ClientNetwork;
+use crate::base::task::spawn_local;
+use crate::limits;
+use crate::serve::connection_ledger::{ConnectionOwner, Shortage};
+use crate::serve::context::WorkerContext;
+use crate::serve::h3::connection;
+use crate::serve::h3::connection_guard::H3ConnectionGuard;
+use crate::serve::h3::socket::QuicSocket;
+use crate::serve::sessions::{Eviction, Sessions};
+use crate::tls;
+use aws_lc_rs::{hkdf, hmac};
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{Endpoint, EndpointConfig, IdleTimeout, Incoming, TokioRuntime, TransportConfig};
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::timeout;
+
+/// Registers the worker for new connections, and starts the task that admits them.
+pub(in crate::serve) fn begin(sessions: &Rc<Sessions>) {
+    let (sender, mut incoming) = unbounded_channel();
+    let context = &sessions.context;
+    context.shared.quic.join(sender, context.h3.taken.clone());
+    let sessions = sessions.clone();
+    spawn_local(async move {
+        while let Some(incoming) = incoming.recv().await {
+            sessions.admit(incoming);
+        }
+    });
+}
+
+/// Reads the socket from now on, on behalf of all workers.
+pub(in crate::serve) fn host(sessions: &Rc<Sessions>, socket: UdpSocket) -> io::Result<()> {
+    let context = &sessions.context;
+    let world = context.world();
+    let Some(quic) = world.tls.as_ref().and_then(|tls| tls.quic()) else {
+        // TLS 1.3 is off; a later World may enable TLS 1.3.
+        context.h3.unused.borrow_mut().push(socket);
+        return Ok(());
+    };
+    let config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &quic.secret)));
+    let server = server_config(context);
+    let socket = QuicSocket::new(socket)?;
+    let runtime = Arc::new(TokioRuntime);
+    let endpoint = Endpoint::new_with_abstract_socket(config, server, socket, runtime)?;
+    context.h3.hosted.borrow_mut().push(endpoint.clone());
+    spawn_local(assign(sessions.clone(), endpoint));
+    Ok(())
+}
+
+/// Assigns new connections of an endpoint to workers.
+async fn assign(sessions: Rc<Sessions>, endpoint: Endpoint) {
+    while let Some(incoming) = endpoint.accept().await {
+        if let Some(incoming) = sessions.validate(incoming) {
+            sessions.context.shared.quic.assign(incoming);
+        }
+    }
+}
+
+/// Applies a new World: the certificates and limits hold for connections that begin from now on.
+pub(in crate::serve) fn configure(sessions: &Rc<Sessions>) {
+    let context = &sessions.context;
+    for socket in context.h3.unused.take() {
+        if let Err(error) = host(sessions, socket) {
+            log::error!("can't serve HTTP/3: {error}");
+        }
+    }
+    for endpoint in context.h3.hosted.borrow().iter() {
+        endpoint.set_server_config(server_config(context));
+    }
+    if context.world().h3_port.is_none() {
+        context.h3.tell();
+    }
+}
+
+/// Stops accepting connections on the address.
+pub(in crate::serve) fn unlisten(context: &WorkerContext, address: SocketAddr) {
+    let is_other = |its: io::Result<SocketAddr>| its.is_ok_and(|its| its != address);
+    let mut unused = context.h3.unused.borrow_mut();
+    unused.retain(|socket| is_other(socket.local_addr()));
+    context.h3.hosted.borrow_mut().retain(|endpoint| {
+        let stays = is_other(endpoint.local_addr());
+        if !stays {
+            endpoint.set_server_config(None);
+        }
+        stays
+    });
+}
+
+/// Begins a drain: the worker takes no new connections, and hosted sockets accept none.
+pub(in crate::serve) fn leave(context: &WorkerContext) {
+    context.shared.quic.leave(&context.h3.taken);
+    for endpoint in context.h3.hosted.borrow().iter() {
+        endpoint.set_server_config(None);
+    }
+    context.h3.tell();
+}
+
+/// Waits until the last packets of the worker's connections are sent. A worker that hosts a socket also
+/// waits for the connections of other workers.
+pub(in crate::serve) async fn end(context: &WorkerContext) {
+    let hosted = context.h3.hosted.take();
+    for endpoint in hosted {
+        while context.shared.quic.open.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+        // A client that missed the close repeats packets for a while, and each packet is answered with
+        // another close.
+        let _ = timeout(CLOSE_REPEAT_MAX, endpoint.wait_idle()).await;
+    }
+    // The last packets of a connection are sent when the connection's task is next polled.
+    for _ in 0..LAST_TURNS {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Interval at which the host of a socket checks whether connections of other workers are still open.
+const LOOK: Duration = Duration::from_millis(20);
+/// Maximum time for which a closed connection answers packets with a repeated close.
+const CLOSE_REPEAT_MAX: Duration = Duration::from_millis(300);
+/// Number of yields that suffices for the task of a closed connection to wake and to send the last packet.
+const LAST_TURNS: usize = 4;
+
+/// Returns the configuration of an endpoint; `None` while HTTP/3 is off.
+fn server_config(context: &WorkerContext) -> Option<quinn::ServerConfig> {
+    let world = context.world();
+    world.h3_port?;
+    let tls::QuicTls { config, secret } = world.tls.as_ref()?.quic()?;
+    // Initial packets are always protected with AES-128-GCM, independent of the negotiated cipher suite
+    // (RFC 9001 §5.2).
+    let initial = TLS13_AES_128_GCM_SHA256.tls13()?.quic_suite()?;
+    let crypto = QuicServerConfig::with_initial(config.clone(), initial).ok()?;
+    let tokens = hkdf::Salt::new(hkdf::HKDF_SHA256, b"tokens").extract(secret);
+    let mut server = quinn::ServerConfig::new(Arc::new(crypto), Arc::new(tokens));
+    server
+        .transport_config(Arc::new(transport(world.limits.idle_seconds)))
+        .max_incoming(limits::H3_INCOMING_MAX)
+        .incoming_buffer_size(limits::H3_INCOMING_BYTES_MAX / limits::H3_INCOMING_MAX as u64)
+        .incoming_buffer_size_total(limits::H3_INCOMING_BYTES_MAX);
+    Some(server)
+}
+
+fn transport(idle_seconds: u32) -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    // The idle timeout of QUIC ends connections of clients that have disappeared. A client that only sends
+    // keep-alives is asked to leave by GOAWAY, hence 5 s more than the configured idle time.
+    let silence = Duration::from_secs(u64::from(idle_seconds.max(1)) + 5);
+    transport
+        .max_concurrent_bidi_streams(limits::H3_STREAMS_MAX.into())
+        .max_concurrent_uni_streams(limits::H3_ONE_WAY_STREAMS_MAX.into())
+        .stream_receive_window(limits::H3_STREAM_WINDOW_BYTES.into())
+        .receive_window(limits::H3_CONNECTION_WINDOW_BYTES.into())
+        .send_window(limits::H3_UNACKNOWLEDGED_BYTES_MIN)
+        .max_idle_timeout(IdleTimeout::try_from(silence).ok())
+        .datagram_receive_buffer_size(None);
+    transport
+}
+
+impl Sessions {
+    /// Decides on a new connection. A connection costs the server nothing before the decision. Returns
+    /// `None` where the connection was refused, was sent a Retry packet, or waits for room.
+    fn validate(self: &Rc<Self>, incoming: Incoming) -> Option<Incoming> {
+        let world = self.context.world();
+        let is_full = self.context.is_full();
+        let unproven = self.context.shared.quic.unproven.load(Ordering::Relaxed);
+        // Where clients are counted, a client must not use up the share of another address by spoofing the
+        // address. No connection is evicted for an address that may be spoofed.
+        let asks_for_proof = is_full
+            || unproven >= limits::H3_UNVALIDATED_HANDSHAKES_MAX
+            || world.limits.connections_per_address > 0;
+        if asks_for_proof && !incoming.remote_address_validated() {
+            self.context.stats.h3_retries.increment();
+            if let Err(error) = incoming.retry() {
+                error.into_incoming().refuse();
+            }
+            return None;
+        }
+        let client = ClientNetwork::from(incoming.remote_address().ip());
+        match is_full.then(|| self.make_room(Shortage::Connections(client))) {
+            None | Some(Eviction::Now) => Some(incoming),
+            Some(Eviction::Soon) => {
+                spawn_local(self.clone().assign_later(incoming));
+                None
+            }
+            Some(Eviction::None) => {
+                incoming.refuse();
+                None
+            }
+        }
+    }
+
+    /// Assigns the connection to a worker once a connection chosen for eviction has closed.
+    async fn assign_later(self: Rc<Self>, incoming: Incoming) {
+        let patience = Duration::from_millis(limits::H3_ADMISSION_WAIT_MILLISECONDS_MAX);
+        let has_room = timeout(patience, async {
+            loop {
+                let room = self.context.shared.ledger.connection_closed();
+                if !self.context.is_full() {
+                    return;
+                }
+                room.await;
+            }
+        });
+        match has_room.await {
+            Ok(()) => self.context.shared.quic.assign(incoming),
+            Err(_) => incoming.refuse(),
+        }
+    }
+
+    /// Starts a connection assigned to the worker.
+    fn admit(&self, incoming: Incoming) {
+        let peer = incoming.remote_address().ip().to_canonical();
+        self.context.clock.tick();
+        let most = self.context.world().limits.connections_per_address;
+        let owner = ConnectionOwner::Task(Box::default());
+        let now_ms = self.context.clock.millis();
+        let Some(entered) = self
+            .context
+            .shared
+            .ledger
+            .enter(peer.into(), most, owner, now_ms)
+        else {
+            self.context.stats.rejects.increment();
+            return incoming.refuse();
+        };
+        let entry = entered.entry().clone();
+        let is_unproven = !incoming.remote_address_validated();
+        let place = H3ConnectionGuard::new(&self.context, entered, is_unproven);
+        if let Ok(connecting) = incoming.accept() {
+            spawn_local(connection::run(connecting, place, entry, peer));
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! Response to an HTTP/3 request: dispatches the request, and sends the response.
+//!
+//! A response that needs no wait is sent in the first poll, without a task and without stored state. Every
+//! wait (for a file, a password check, a handler or the peer) is an `await` of the same future.
+
+use crate::handler::LocalBoxFuture;
+use crate::limits;
+use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
+use crate::serve::attempt::{Attempt, BodyAction, Progress, ReadyResponse, RequestBody, Step};
+use crate::serve::body::{BodyFill, BodyReader};
+use crate::serve::context::WorkerContext;
+use crate::serve::dispatch::dispatch;
+use crate::serve::dispatch_context::DispatchContext;
+use crate::serve::h3::call::H3Call;
+use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
+use crate::serve::h3::session::{H3Session, now};
+use crate::serve::redispatch;
+use crate::serve::response_head::secure_fields_of;
+use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
+use crate::site::{Listing, VariantResponse};
+use crate::wire::field_section::FieldSection;
+use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::h3::{H3ErrorCode, frame, qpack};
+use crate::wire::reject::Reject;
+use crate::wire::request_head::{Method, RequestHead};
+use crate::wire::status::Status;
+use crate::world::{SecureFields, World};
+use bytes::Bytes;
+use quinn::SendStream;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::timeout;
+/// Result of a dispatch.
+enum H3ExchangeStep {
+    /// QUIC has accepted the whole response.
+    Done,
+    /// QUIC has not yet accepted the whole response.
+    Send(H3Response),
+    /// A wait, then another dispatch.
+    Wait(LocalBoxFuture<Progress>),
+    /// A call of a handler.
+    Call(Box<H3Call>),
+}
+
+/// A response that QUIC has not yet accepted completely.
+struct H3Response {
+    chunks: [Bytes; 2],
+    /// The number of bytes that QUIC accepted.
+    written: u64,
+    /// Source of the content after the chunks.
+    body: Option<BodyReader>,
+    record: Option<Box<OwnedAccessLogEntry>>,
+    status: Status,
+    /// Number of content bytes so far.
+    sent: u64,
+    started_us: u64,
+}
+
+impl H3Exchange {
+    /// Reads the request and sends the response.
+    pub(super) async fn run(mut self) {
+        let mut answered = self.answer().await;
+        if answered.is_ok() && self.is_drained && !self.ended {
+            // The client gets the complete response before the server discards the rest of the content.
+            let _ = self.send.finish();
+            answered = self.drain().await;
+        }
+        let is_whole = answered.is_ok();
+        self.end(answered);
+        if is_whole && self.session.is_widened() {
+            self.until_acknowledged().await;
+        } else if is_whole && self.session.is_leaving() {
+            // CONNECTION_CLOSE must not overtake the end of the response.
+            let _ = timeout(LAST_BYTES, self.send.stopped()).await;
+        }
+    }
+
+    async fn answer(&mut self) -> Result<(), H3ExchangeError> {
+        let mut request = self.context().h3.request();
+        let next = self.next(&mut request).await;
+        // The response needs no memory of the request's head.
+        self.context().h3.keep(request);
+        match next? {
+            H3ExchangeStep::Send(outgoing) => self.send_rest(outgoing).await,
+            H3ExchangeStep::Call(live) => self.live(live).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the request's head and dispatches the request until no further wait is needed.
+    async fn next(
+        &mut self,
+        request: &mut FieldSection,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
+        let mut world = self.context().world();
+        self.read_fields(request, &world.limits).await?;
+        world = self.context().world();
+        let mut progress = Progress::default();
+        loop {
+            let next = self.decide(request, &world, &progress)?;
+            let H3ExchangeStep::Wait(work) = next else {
+                return Ok(next);
+            };
+            self.take_up(request.held_bytes())?;
+            progress = self.waiting.unless_shed(work).await?;
+            self.context().clock.tick();
+            world = self.context().world();
+        }
+    }
+
+    /// Dispatches the request, and sends a response that needs no wait.
+    fn decide(
+        &mut self,
+        request: &FieldSection,
+        world: &World,
+        progress: &Progress,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
+        let head = match request.head() {
+            Ok(head) => head,
+            Err(reject) => return self.refuse_request(request, reject),
+        };
+        self.promised = match head.body {
+            BodyLength::Length(length) => Some(length),
+            _ => None,
+        };
+        // Datagrams do not pass through the poller, so the poller may not know of the latest changes on
+        // disk.
+        self.context().poller.check_inotify();
+        // Discarded content is read after the response, so that no head stays in memory until the end of
+        // the content. Until the response, a handler can still receive the content.
+        let body = match self.ended {
+            true => RequestBody::Complete,
+            false => RequestBody::Pending,
+        };
+        let facts = DispatchContext {
+            may_wait: progress.may_wait(body),
+            has_disk_changes: self.context().poller.has_unread_changes(),
+            ..self.session.facts()
+        };
+        let dispatched = dispatch(world, &head, &facts, self.context());
+        let attempt = Attempt::of(dispatched, world, &head, body, progress);
+        self.is_drained = attempt.body == BodyAction::Discard;
+        self.prioritise(request);
+        self.respond(&head, request, attempt, world, progress)
+    }
+
+    /// Sets the order in which QUIC sends streams, from the urgency in the Priority field. A request
+    /// without the field has the default urgency.
+    fn prioritise(&self, request: &FieldSection) {
+        let priority = request.priority().unwrap_or_default();
+        let _ = self.send.set_priority(-i32::from(priority.urgency));
+    }
+
+    /// Ends a request with an invalid head: a malformed request resets the stream, any other request gets a
+    /// response.
+    fn refuse_request(
+        &mut self,
+        request: &FieldSection,
+        reject: Reject,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
+        if !reject.is_malformed() {
+            return self.refuse(request, reject);
+        }
+        let context = self.context();
+        context.stats.rejects.increment();
+        let line = line_of(context, request, reject);
+        line.log(reject.status, 0, context, self.session.who);
+        Err(H3ExchangeError::Stream(H3ErrorCode::H3_MESSAGE_ERROR))
+    }
+
+    /// Sends the refusal of a request without a dispatch.
+    fn refuse(
+        &mut self,
+        request: &FieldSection,
+        reject: Reject,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
+        let context = self.context().clone();
+        context.stats.rejects.increment();
+        let line = line_of(&context, request, reject);
+        self.send_small(SyntheticResponse::refusal(reject), &line)
+    }
+
+    fn respond(
+        &mut self,
+        head: &RequestHead<'_>,
+        request: &FieldSection,
+        attempt: Attempt<'_>,
+        world: &World,
+        progress: &Progress,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
+        let context = self.context().clone();
+        if attempt.is_too_large() {
+            context.stats.rejects.increment();
+        }
+        let Attempt {
+            host, user, step, ..
+        } = attempt;
+        let line = AccessLogEntry::new(&context, Some(head), host, user.as_deref());
+        let response = match step {
+            Step::Wait(wait) => {
+                let work = redispatch::wait(wait, &context.pool, *progress);
+                return Ok(H3ExchangeStep::Wait(work));
+            }
+            Step::Call(handler) => {
+                // The handler has a copy of the head, and a script has variables made from the head.
+                self.take_up(2 * request.held_bytes() + line.kept_bytes(&context))?;
+                let live = H3Call::begin(self, handler, head, user.clone(), &line, world);
+                return Ok(H3ExchangeStep::Call(Box::new(live)));
+            }
+            Step::Send(response) => response,
+        };
+        match response {
+            ReadyResponse::Stored(stored) => {
+                let mut fields = Vec::new();
+                if stored.is_from_cache() {
+                    context.stats.cache_hits.increment();
+                    stored.push_changing(&mut fields);
+                }
+                let line = AccessLogEntry {
+                    reject: stored.reject(),
+                    ..line
+                };
+                self.send_stored(stored, &fields, &line)
+            }
+            ReadyResponse::Refuse { reject, page } => {
+                let line = AccessLogEntry {
+                    reject: Some(reject),
+                    ..line
+                };
+                match page {
+                    Some(page) => self.send_stored(page, refusal_fields(reject), &line),
+                    None => self.send_small(SyntheticResponse::refusal(reject), &line),
+                }
+            }
+            ReadyResponse::Synthetic(small) => self.send_small(small, &line),
+            ReadyResponse::Listing(listing) => self.send_listing(listing, &line),
+        }
+    }
+
+    /// Sends a stored page.
+    fn send_stored(
+        &mut self,
+        stored: VariantResponse,
+        fields: &[u8],
+        line: &AccessLogEntry<'_>,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
+        let status = stored.status;
+        let length = stored.body_len();
+        let mut built = Vec::new();
+        let section = stored.section(&mut built);
+        let date = self.context().clock.date_field();
+        let date = (!stored.is_dated()).then_some(&date[..]);
+        let mut out = self.dated_head(section, fields, secure_fields_of(line.host), date);
+        let (content, body) = match stored.whole_memory() {
+            _ if length == 0 => (Bytes::new(), None),
+            Some(_) => {
+                frame::push_data(length, &mut out);
+                (Bytes::from_owner(StoredBytes(stored)), None)
+            }
+            None => (Bytes::new(), Some(BodyReader::stored(stored))),
+        };
+        self.send([Bytes::from(out), content], body, status, length, line)
+    }
+
+    /// Sends a small synthetic response.
+    fn send_small(
+        &mut self,
+        small: SyntheticResponse,
+        line: &AccessLogEntry<'_>,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
+        let mut section = Vec::new();
+        qpack::push_head(small.status.0, &small.lines(), &mut section);
+        let mut out = self.head(&section, b"", secure_fields_of(line.host));
+        let is_head = line.head.is_some_and(|it| it.method == Method::Head);
+        let content = if is_head { Vec::new() } else { small.body };
+        let length = content.len() as u64;
+        if length > 0 {
+            frame::push_data(length, &mut out);
+        }
+        self.send(
+            [out.into(), content.into()],
+            None,
+            small.status,
+            length,
+            line,
+        )
+    }
+
+    fn send_listing(
+        &mut self,
+        listing: Box<Listing>,
+        line: &AccessLogEntry<'_>,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
+        let (mut built, mut section) = (Vec::new(), Vec::new());
+        qpack::push_head(Status::OK.0, listing.head(&mut built), &mut section);
+        let out = self.head(&section, b"", secure_fields_of(line.host));
+        let body = (!listing.head_only()).then(|| BodyReader::listing(listing));
+        self.send([out.into(), Bytes::new()], body, Status::OK, 0, line)
+    }
+
+    /// Returns a HEADERS frame with `section`, `fields`, the site's fields for secure connections and the
+    /// current Date.
+    fn head(&self, section: &[u8], fields: &[u8], secure_fields: Option<&SecureFields>) -> Vec<u8> {
+        let date = self.context().clock.date_field();
+        self.dated_head(section, fields, secure_fields, Some(&date))
+    }
+
+    /// Passes a response to QUIC. The remainder that QUIC does not accept at once is returned as
+    /// `H3ExchangeStep::Send`.
+    fn send(
+        &mut self,
+        chunks: [Bytes; 2],
+        body: Option<BodyReader>,
+        status: Status,
+        length: u64,
+        line: &AccessLogEntry<'_>,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
+        let mut outgoing = H3Response {
+            chunks,
+            written: 0,
+            body,
+            record: None,
+            status,
+            sent: length,
+            started_us: line.started_us,
+        };
+        let written = now(outgoing.write(&self.session, &mut self.send));
+        let context = self.context();
+        if matches!(written, Poll::Ready(Ok(()))) && outgoing.body.is_none() {
+            let micros = context.clock.micros() - line.started_us;
+            context.stats.response(status.0, length, micros);
+            line.log(status, length, context, self.session.who);
+            return Ok(H3ExchangeStep::Done);
+        }
+        // The client has not received the bytes accepted by QUIC, so the request can still be refused.
+        let body = outgoing
+            .body
+            .as_ref()
+            .map_or(0, |body| limits::H3_FIRST_DATA_BYTES + body.held_bytes());
+        self.take_up(line.kept_bytes(self.context()) + body)?;
+        let context = self.context();
+        if outgoing.body.is_some() {
+            outgoing.sent = 0;
+        }
+        outgoing.record = line.keep(status, context, self.session.who);
+        Ok(H3ExchangeStep::Send(outgoing))
+    }
+
+    /// Sends the rest of a response at the client's rate. Logs the response, and counts a complete
+    /// response.
+    async fn send_rest(&mut self, mut outgoing: H3Response) -> Result<(), H3ExchangeError> {
+        let sent = self.send_all(&mut outgoing).await;
+        if let Some(record) = &mut outgoing.record {
+            if matches!(sent, Err(H3ExchangeError::Shed)) {
+                record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
+            }
+            record.log(outgoing.sent, self.context());
+        }
+        if sent.is_ok() {
+            let context = self.context();
+            let micros = context.clock.micros().saturating_sub(outgoing.started_us);
+            context
+                .stats
+                .response(outgoing.status.0, outgoing.sent, micros);
+        }
+        sent
+    }
+
+    async fn send_all(&mut self, outgoing: &mut H3Response) -> Result<(), H3ExchangeError> {
+        let seconds = self.context().world().limits.write_stall_seconds;
+        let mut parts = 0u32;
+        loop {
+            match now(outgoing.write(&self.session, &mut self.send)) {
+                Poll::Ready(written) => written?,
+                Poll::Pending => self.write_held(outgoing, seconds).await?,
+            }
+            self.context().clock.tick();
+            let Some(body) = &mut outgoing.body else {
+                return Ok(());
+            };
+            // Each part stays in memory until the client takes the part. The first part is small, and no
+            // later part is larger than the bytes already sent.
+            let taken = usize::try_from(outgoing.sent).unwrap_or(usize::MAX);
+            let bytes_max = taken.clamp(limits::H3_FIRST_DATA_BYTES, limits::H3_DATA_BYTES);
+            let mut out = Vec::with_capacity(bytes_max + frame::HEADER_BYTES_MAX);
+            let at = frame::begin_data(&mut out);
+            let filled = body.fill(&mut out, bytes_max);
+            outgoing.sent += frame::end_data(&mut out, at) as u64;
+            outgoing.chunks = [out.into(), Bytes::new()];
+            match filled {
+                BodyFill::Some | BodyFill::Nothing => {}
+                BodyFill::Last => outgoing.body = None,
+                BodyFill::Broken => {
+                    return Err(H3ExchangeError::Stream(H3ErrorCode::H3_INTERNAL_ERROR));
+                }
+                BodyFill::Disk(read) => {
+                    let job = self.context().pool.run(move || read.run());
+                    match job.await {
+                        Ok(Ok(bytes)) => body.feed(bytes),
+                        _ => return Err(H3ExchangeError::Stream(H3ErrorCode::H3_INTERNAL_ERROR)),
+                    }
+                }
+            }
+            parts += 1;
+            if parts.is_multiple_of(PARTS_BETWEEN_LOOKS) {
+                self.session.widen();
+            }
+        }
+    }
+}
+
+impl H3Exchange {
+    /// Passes the chunks to QUIC while the client's flow control or congestion blocks the stream. Ends with
+    /// an error if the client takes fewer than `RESPONSE_PROGRESS_BYTES_MIN` bytes within the timeout.
+    async fn write_held(
+        &mut self,
+        outgoing: &mut H3Response,
+        seconds: u32,
+    ) -> Result<(), H3ExchangeError> {
+        let waiting = Rc::clone(&self.waiting);
+        let patience = Duration::from_secs(seconds.into());
+        loop {
+            self.stalled_since(self.context().clock.millis());
+            let before = outgoing.written;
+            let written = timeout(patience, outgoing.write(&self.session, &mut self.send));
+            let written = waiting.unless_shed(written).await;
+            self.stalled_since(u64::MAX);
+            self.context().clock.tick();
+            match written? {
+                Ok(written) => return written,
+                Err(_) if outgoing.written - before >= limits::RESPONSE_PROGRESS_BYTES_MIN => {}
+                Err(_) => return Err(self.late()),
+            }
+        }
+    }
+}
+
+impl H3Response {
+    /// Passes the chunks to QUIC, and returns when QUIC has accepted all of them.
+    async fn write(
+        &mut self,
+        session: &H3Session,
+        send: &mut SendStream,
+    ) -> Result<(), H3ExchangeError> {
+        write_chunks(&mut self.chunks, &mut self.written, session, send).await
+    }
+}
+
+/// Content of a stored page, sent without a copy.
+struct StoredBytes(VariantResponse);
+
+impl AsRef<[u8]> for StoredBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.whole_memory().unwrap_or_default()
+    }
+}
+
+fn line_of<'r>(
+    context: &WorkerContext,
+    request: &'r FieldSection,
+    reject: Reject,
+) -> AccessLogEntry<'r> {
+    AccessLogEntry {
+        first: request.line(),
+        reject: Some(reject),
+        ..AccessLogEntry::new(context, None, None, None)
+    }
+}
+
+/// Maximum wait for the acknowledgement of a response before the end of the connection.
+const LAST_BYTES: Duration = Duration::from_secs(5);
+/// Number of content parts between two adjustments of the send window.
+const PARTS_BETWEEN_LOOKS: u32 = 2;

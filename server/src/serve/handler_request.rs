@@ -1,0 +1,64 @@
+//! The owned request of a handler, copied from the head of a client's request or of a subrequest.
+
+use crate::handler::pipe::PipeReader;
+use crate::handler::{Endpoints, Request, Rewrite, Subrequests};
+use crate::serve::dispatch_context::DispatchContext;
+use crate::wire::effective_host;
+use crate::wire::request_head::RequestHead;
+use std::rc::Rc;
+
+/// Creates the owned request for a handler.
+pub(super) fn handler_request(
+    head: &RequestHead<'_>,
+    user: Option<String>,
+    facts: &DispatchContext,
+    ends: Endpoints,
+    body: PipeReader,
+    subrequests: Rc<dyn Subrequests>,
+) -> Request {
+    let fields = match has_own_host(head) {
+        true => with_host(head),
+        false => head.fields.0.to_vec(),
+    };
+    Request {
+        method: head.method,
+        version: head.version,
+        host: head.host.to_vec(),
+        raw_path: head.raw_path.to_vec(),
+        path: head.path.to_vec(),
+        query: head.query.map(<[u8]>::to_vec),
+        rewrite: Rewrite::default(),
+        script: None,
+        fields,
+        peer: facts.peer,
+        ends,
+        secure: facts.identity.is_some(),
+        user,
+        length: head.body,
+        body,
+        subrequests: Some(subrequests),
+        hops: 0,
+    }
+}
+
+/// Returns true if the Host field differs from the host in an absolute target. The field is then ignored
+/// (RFC 9112 §3.2.2) and hidden from handlers.
+fn has_own_host(head: &RequestHead<'_>) -> bool {
+    let field = head.fields.first("host");
+    field.is_some_and(|field| effective_host(head.fields, head.host) != field)
+}
+
+/// Returns the field lines with the effective host in the Host field.
+fn with_host(head: &RequestHead<'_>) -> Vec<u8> {
+    let mut lines = Vec::with_capacity(head.fields.0.len() + head.host.len());
+    for (name, value) in head.fields {
+        let value = match name.eq_ignore_ascii_case(b"host") {
+            true => head.host,
+            false => value,
+        };
+        for part in [name, b": ", value, b"\r\n"] {
+            lines.extend_from_slice(part);
+        }
+    }
+    lines
+}
