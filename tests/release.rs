@@ -11,7 +11,7 @@ const TEST_FEATURES: [&str; 2] = ["test-handlers", "fuzzing"];
 const GATED: [(&str, &str, &str); 4] = [
     (
         "src/handler/mod.rs",
-        "pub mod test_handler;",
+        "pub(crate) mod test_handler;",
         r#"#[cfg(feature = "test-handlers")]"#,
     ),
     (
