@@ -61,7 +61,7 @@ pub struct CertificateStatus {
     /// True if the site has no certificate file.
     pub is_self_signed: bool,
     /// True if the self-signed certificate serves only until the first certificate is issued.
-    pub stands_in: bool,
+    pub awaits_certificate: bool,
     /// The renewal, for a managed certificate.
     pub renewal: Option<RenewalStatus>,
 }
@@ -208,7 +208,7 @@ impl Status {
 impl CertificateStatus {
     fn write_text(&self, out: &mut String, now: u64) {
         let names = self.names.join(", ");
-        let _ = match self.stands_in {
+        let _ = match self.awaits_certificate {
             true => write!(
                 out,
                 "certificate for {names}: none yet, a self-signed certificate is served"
@@ -223,7 +223,7 @@ impl CertificateStatus {
             });
             return;
         };
-        let verb = match (renewal.next <= now, self.stands_in) {
+        let verb = match (renewal.next <= now, self.awaits_certificate) {
             (true, _) => "requested now".to_owned(),
             (false, true) => format!("next request at {}", format_utc(renewal.next)),
             (false, false) => format!("renewal at {}", format_utc(renewal.next)),
@@ -240,7 +240,7 @@ impl CertificateStatus {
             "{{\"names\":[{}],\"days_left\":{},\"self_signed\":{}",
             joined(names),
             self.days_left,
-            self.is_self_signed || self.stands_in
+            self.is_self_signed || self.awaits_certificate
         );
         if let Some(renewal) = &self.renewal {
             let (at, failure) = failure_json(&renewal.failure);
@@ -342,7 +342,7 @@ mod tests {
             names: vec!["a.org".into(), "b.org".into()],
             days_left: 42,
             is_self_signed: false,
-            stands_in: false,
+            awaits_certificate: false,
             renewal: Some(RenewalStatus {
                 next: 86_400,
                 failure: None,
@@ -397,7 +397,7 @@ mod tests {
                     ..certificate.clone()
                 },
                 CertificateStatus {
-                    stands_in: true,
+                    awaits_certificate: true,
                     ..certificate.clone()
                 },
                 CertificateStatus {

@@ -16,19 +16,19 @@ pub(super) async fn handle(rebuilder: &mut Rebuilder, event: DeploymentEvent) {
 
 /// Serves the tree of a finished attempt, then responds to the waiting clients.
 async fn finish(rebuilder: &mut Rebuilder, finished: FinishedDeployment) {
-    let unread = rebuilder.deployments_mut().finish_attempt(&finished);
+    let older = rebuilder.deployments_mut().finish_attempt(&finished);
     let FinishedDeployment { plan, outcome } = finished;
-    let came = match (outcome, unread) {
-        // The unread tree is an older tree without any waiting client.
+    let published = match (outcome, older) {
+        // No client waits for an older tree that could not be read before.
         (DeployOutcome::Deployed(tree), _) => serve(rebuilder, &plan, tree).await,
-        (outcome, Some(unread)) => {
+        (outcome, Some(older)) => {
             // The older tree may be readable by now, regardless of the outcome for the later commit.
-            let came = serve(rebuilder, &plan, unread).await;
-            without_new_tree(outcome, came)
+            let published = serve(rebuilder, &plan, older).await;
+            without_new_tree(outcome, published)
         }
         (outcome, None) => without_new_tree(outcome, PublishOutcome::Served),
     };
-    if rebuilder.deployments_mut().settle(&plan, came) {
+    if rebuilder.deployments_mut().settle(&plan, published) {
         // The repository was unreadable, so the branch had no watch. With the new watch, the branch is
         // checked again.
         rebuilder.mark_branches_changed();
@@ -36,12 +36,12 @@ async fn finish(rebuilder: &mut Rebuilder, finished: FinishedDeployment) {
     }
 }
 
-/// Returns the outcome of an attempt that deployed no new tree. `came` is the outcome for the tree that
+/// Returns the outcome of an attempt that deployed no new tree. `published` is the outcome for the tree that
 /// the root leads to.
-fn without_new_tree(outcome: DeployOutcome, came: PublishOutcome) -> PublishOutcome {
+fn without_new_tree(outcome: DeployOutcome, published: PublishOutcome) -> PublishOutcome {
     match outcome {
         // The branch may have been deleted; the server still serves the tree of the root.
-        DeployOutcome::Same(_) | DeployOutcome::NoBranch | DeployOutcome::Deployed(_) => came,
+        DeployOutcome::Same(_) | DeployOutcome::NoBranch | DeployOutcome::Deployed(_) => published,
         DeployOutcome::StillFailed => PublishOutcome::StillFailed,
         DeployOutcome::Failed(cause, why) => PublishOutcome::Failed(cause, why),
     }
@@ -54,7 +54,7 @@ async fn serve(rebuilder: &mut Rebuilder, plan: &DeployPlan, tree: DeployedTree)
     let is_old = |site: &Site| site.rules().root == plan.root && site.root() != tree.tree;
     let has_old = rebuilder.places().any(|(_, site)| is_old(&site));
     if has_old {
-        // The server may have run out of file descriptors. The control plane tries an unread tree again.
+        // The server may have run out of file descriptors. The control plane tries an older tree again.
         let cause = DeployFailureCause::Commit(tree.commit.clone());
         rebuilder.deployments_mut().mark_unread(plan, tree);
         let what = "the deployed tree can't be read yet; see the error log";

@@ -164,14 +164,14 @@ impl Deployments {
         let mut old = std::mem::take(&mut self.all);
         for deployment in config.deployments() {
             let plan = DeployPlan::of(&deployment, &config.server);
-            let mut standing = match old.iter().position(|it| it.plan.is_like(&plan)) {
+            let mut record = match old.iter().position(|it| it.plan.is_like(&plan)) {
                 Some(nth) => old.swap_remove(nth).under(plan),
                 None => DeploymentRecord::new(plan),
             };
-            let failure = standing.failure.iter_mut();
+            let failure = record.failure.iter_mut();
             failure.for_each(|it| it.is_mended = true);
-            standing.url = url(&deployment.site.names, config, https_port);
-            self.all.push(standing);
+            record.url = url(&deployment.site.names, config, https_port);
+            self.all.push(record);
         }
         for left in old {
             left.unwanted.store(true, Ordering::Relaxed);
@@ -186,35 +186,35 @@ impl Deployments {
 
     /// Starts an attempt for every deployment, to compare the branch with the served commit. A deployment
     /// with an attempt under way gets another attempt afterwards.
-    pub(super) fn look(&mut self) {
-        self.look_where(|_| true);
+    pub(super) fn start_all(&mut self) {
+        self.start_where(|_| true);
     }
 
     /// Starts an attempt for every deployment without an attempt under way. The check at intervals uses the
     /// function, since no branch is known to have changed.
-    pub(super) fn look_at_idle(&mut self) {
-        self.look_where(|standing| !standing.runs);
+    pub(super) fn start_idle(&mut self) {
+        self.start_where(|record| !record.runs);
     }
 
     /// Returns the time of the next attempt without a change of the branch: a repository or a tree that
     /// could not be read may be readable by then.
-    pub(super) fn looks_again_at(&self) -> Option<Instant> {
+    pub(super) fn retries_at(&self) -> Option<Instant> {
         self.all
             .iter()
-            .filter_map(DeploymentRecord::looks_again_at)
+            .filter_map(DeploymentRecord::retries_at)
             .min()
     }
 
-    /// Starts the attempts that are due by [`Deployments::looks_again_at`].
-    pub(super) fn look_again(&mut self) {
+    /// Starts the attempts that are due by [`Deployments::retries_at`].
+    pub(super) fn start_due(&mut self) {
         let now = Instant::now();
-        self.look_where(|standing| standing.looks_again_at().is_some_and(|at| at <= now));
+        self.start_where(|record| record.retries_at().is_some_and(|at| at <= now));
     }
 
-    fn look_where(&mut self, is_meant: impl Fn(&DeploymentRecord) -> bool) {
+    fn start_where(&mut self, is_chosen: impl Fn(&DeploymentRecord) -> bool) {
         for nth in 0..self.all.len() {
-            if is_meant(&self.all[nth]) {
-                self.try_one(nth, None);
+            if is_chosen(&self.all[nth]) {
+                self.start_attempt(nth, None);
             }
         }
     }
@@ -228,21 +228,21 @@ impl Deployments {
         });
         for nth in 0..self.all.len() {
             if self.all[nth].plan.is_from(&pushed.repository) {
-                self.try_one(nth, Some(waiting.clone()));
+                self.start_attempt(nth, Some(waiting.clone()));
             }
         }
     }
 
-    fn try_one(&mut self, nth: usize, waiting: Option<Rc<WaitingPush>>) {
-        let standing = &mut self.all[nth];
-        if standing.runs {
-            standing.again = true;
-            standing.waiting_again.extend(waiting);
+    fn start_attempt(&mut self, nth: usize, waiting: Option<Rc<WaitingPush>>) {
+        let record = &mut self.all[nth];
+        if record.runs {
+            record.again = true;
+            record.waiting_again.extend(waiting);
             return;
         }
-        standing.waiting.extend(waiting);
-        let (plan, unwanted) = (standing.plan.clone(), standing.unwanted.clone());
-        let failed = standing.not_again();
+        record.waiting.extend(waiting);
+        let (plan, unwanted) = (record.plan.clone(), record.unwanted.clone());
+        let failed = record.not_again();
         let done = self.done.0.clone();
         let queued = self.pool.spawn(move || {
             let run = AssertUnwindSafe(|| plan.run(failed.as_deref(), &unwanted));
@@ -258,13 +258,13 @@ impl Deployments {
         });
         match queued {
             Ok(()) => {
-                standing.runs = true;
-                self.under_way.push(standing.plan.clone());
+                record.runs = true;
+                self.under_way.push(record.plan.clone());
             }
             Err(gone) => {
-                log::error!("{}: not deployed: {gone}", standing.plan.site);
-                standing.ended = Some(Instant::now());
-                standing.waiting.clear();
+                log::error!("{}: not deployed: {gone}", record.plan.site);
+                record.ended = Some(Instant::now());
+                record.waiting.clear();
             }
         }
     }
@@ -274,9 +274,9 @@ impl Deployments {
     pub(super) fn stop(&mut self) {
         self.pushed.close();
         while self.pushed.try_recv().is_ok() {}
-        for standing in self.all.drain(..) {
-            standing.unwanted.store(true, Ordering::Relaxed);
-            standing.tell_all(STOPPING);
+        for record in self.all.drain(..) {
+            record.unwanted.store(true, Ordering::Relaxed);
+            record.tell_all(STOPPING);
         }
     }
 
@@ -320,14 +320,14 @@ impl Deployments {
 
     /// Records a tree that is deployed and could not be read yet.
     pub(super) fn mark_unread(&mut self, plan: &DeployPlan, tree: DeployedTree) {
-        if let Some(record) = self.like(plan) {
+        if let Some(record) = self.record_of(plan) {
             record.unread = Some(tree);
         }
     }
 
     /// Records that a tree of `commit` is served.
     pub(super) fn mark_served(&mut self, plan: &DeployPlan, commit: String) {
-        if let Some(record) = self.like(plan) {
+        if let Some(record) = self.record_of(plan) {
             record.serves(commit);
         }
     }
@@ -341,23 +341,23 @@ impl Deployments {
             // tree.
             return false;
         };
-        let standing = &mut self.all[nth];
-        let was_unreadable = standing.is_unreadable();
-        standing.settle(outcome);
+        let record = &mut self.all[nth];
+        let was_unreadable = record.is_unreadable();
+        record.settle(outcome);
         // A check of the branch meanwhile did not know of the failure yet.
-        standing.runs = false;
-        standing.ended = Some(Instant::now());
-        let is_new = was_unreadable && !standing.is_unreadable();
-        if std::mem::take(&mut standing.again) {
-            let waiting = std::mem::take(&mut standing.waiting_again);
-            standing.waiting = waiting;
-            self.try_one(nth, None);
+        record.runs = false;
+        record.ended = Some(Instant::now());
+        let is_new = was_unreadable && !record.is_unreadable();
+        if std::mem::take(&mut record.again) {
+            let waiting = std::mem::take(&mut record.waiting_again);
+            record.waiting = waiting;
+            self.start_attempt(nth, None);
         }
         is_new
     }
 
     /// Returns the record of a plan. A reload may have replaced the plan by an equal plan.
-    fn like(&mut self, plan: &DeployPlan) -> Option<&mut DeploymentRecord> {
+    fn record_of(&mut self, plan: &DeployPlan) -> Option<&mut DeploymentRecord> {
         self.all.iter_mut().find(|it| it.plan.is_like(plan))
     }
 
@@ -458,7 +458,7 @@ impl DeploymentRecord {
         failure.is_some_and(|it| it.cause == DeployFailureCause::Repository)
     }
 
-    fn looks_again_at(&self) -> Option<Instant> {
+    fn retries_at(&self) -> Option<Instant> {
         let may_pass = !self.runs && (self.unread.is_some() || self.is_unreadable());
         self.ended.filter(|_| may_pass).map(|at| at + RESCAN)
     }

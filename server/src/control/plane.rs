@@ -231,7 +231,7 @@ impl ControlPlane {
                 self.rebuilder.apply().await;
             }
             ControlEvent::Rescan => self.rebuilder.rescan().await,
-            ControlEvent::LookAgain => self.rebuilder.deployments.look_again(),
+            ControlEvent::LookAgain => self.rebuilder.deployments.start_due(),
             ControlEvent::Found => {
                 let begun = Instant::now();
                 self.rebuilder.apply_stale_paths().await;
@@ -250,7 +250,7 @@ impl ControlPlane {
     async fn next_event(&mut self, signals: &mut Signals, timers: &mut Timers) -> ControlEvent {
         let rescans = self.rebuilder.needs_rescans();
         let unsettled = self.rebuilder.has_unsettled();
-        let again = self.rebuilder.deployments.looks_again_at();
+        let again = self.rebuilder.deployments.retries_at();
         let lag = self.publisher().resources().lag.clone();
         let watch = &self.rebuilder.watch;
         let publisher = &mut self.rebuilder.publisher;

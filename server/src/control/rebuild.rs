@@ -134,7 +134,7 @@ impl Rebuilder {
             self.changes.rescan.extend(all);
             let stamps = stamp_config_files(self.publisher.config());
             self.changes.files |= self.file_stamps != stamps;
-            self.deployments.look_at_idle();
+            self.deployments.start_idle();
         }
         self.apply().await;
     }
@@ -338,7 +338,7 @@ impl Rebuilder {
                 if let Some(watch) = &mut self.watch {
                     watch.branches(&refs);
                 }
-                self.deployments.look();
+                self.deployments.start_all();
             }
             let looked_at = self.renew(changes).await;
             let Some(watch) = &mut self.watch else { return };

@@ -49,7 +49,7 @@ fn certificate(pair: PairSummary, report: &AcmeReport, now: u64) -> CertificateS
     CertificateStatus {
         days_left: pair.days_left(now),
         is_self_signed: pair.certificate.is_none(),
-        stands_in: pair.stands_in,
+        awaits_certificate: pair.awaits_certificate,
         renewal: renewal.map(|site| RenewalStatus {
             next: site.next,
             failure: site.failure.clone(),

@@ -15,8 +15,8 @@ pub const CACHE_HIT_FOR_PASS_URIS_MAX: usize = 16_384;
 /// Seconds without a further call of a handler that failed while a stale page exists. Requests get the
 /// stale page meanwhile.
 pub const CACHE_FAILED_SECONDS: u64 = 5;
-/// Seconds that a call may refresh a stale page without a waiting client. The call serves the stale
-/// page's next request, and a page has at most one refresh at a time. Beyond the bound the call ends.
+/// Seconds that a call may refresh a stale page without a waiting client. The refreshed page
+/// serves the next request, and a page has at most one refresh at a time. Beyond the bound the call ends.
 pub const CACHE_REFRESH_UNATTENDED_SECONDS_MAX: u32 = 60;
 /// Seconds that a call goes on after all waiting clients have left. A quick call is worth finishing. A
 /// longer call would take a slot from waiting clients and ends.

@@ -58,13 +58,13 @@ pub const COALESCED_RESPONSE_BYTES_MAX: usize = 8 * 1024;
 /// rate of a telephone modem. Without the bound a client that grants 1 byte at a time holds its
 /// responses for ever at almost no cost. A slower response is broken off.
 pub const RESPONSE_PROGRESS_BYTES_MIN: u64 = 8 * 1024;
-/// Acknowledged bytes that allow a client over TCP to take nothing for another `write_stall_seconds`,
-/// 128 KiB: 16 times [`RESPONSE_PROGRESS_BYTES_MIN`]. `curl --limit-rate 20k` lets 1 MB gather in the
-/// receive buffer, and the kernel opens the window again only 50 s later. A client that never reads
-/// acknowledges less: a receive buffer is 128 KiB at first.
+/// Acknowledged bytes after which a client over TCP may pause, 128 KiB: 16 times
+/// [`RESPONSE_PROGRESS_BYTES_MIN`]. A pause is one more `write_stall_seconds` without progress.
+/// `curl --limit-rate 20k` lets 1 MB gather in the receive buffer, and the kernel opens the window again
+/// only 50 s later. A client that never reads acknowledges less: a receive buffer is 128 KiB at first.
 pub const RESPONSE_PAUSE_BYTES: u64 = 128 * 1024;
-/// Consecutive pauses allowed by [`RESPONSE_PAUSE_BYTES`]. A client that has taken many bytes and has
-/// then gone is kept for no longer.
+/// Consecutive pauses of a client over TCP, each paid by [`RESPONSE_PAUSE_BYTES`]. A client that has taken
+/// many bytes and has then vanished is closed after 1 + 3 times `write_stall_seconds`.
 pub const RESPONSE_PAUSES_MAX: u64 = 3;
 /// Response bytes buffered unsent in one connection, 32 KiB, so that 1,500 clients that don't read stay
 /// cheap. The response waits until the socket takes bytes.

@@ -634,7 +634,7 @@ impl SiteDispatcher<'_, '_> {
     /// Returns true if the stored page must be compared with the disk. Without changes on disk the
     /// check costs a few loads.
     fn must_compare(&self, stored: &VariantResponse) -> bool {
-        stored.variant.is_due(self.facts.now_ms) || stored.stands_in || self.lags()
+        stored.variant.is_due(self.facts.now_ms) || stored.is_fallback || self.lags()
     }
 
     /// Returns the outcome for an answer of the site, or the wait for the next World if the disk

@@ -20,7 +20,7 @@ impl VariantResponse {
     ) -> VariantResponse {
         let (status, part) = answer(&variant, head);
         VariantResponse {
-            kept: Some(kept),
+            age_and_lifetime: Some(kept),
             ..VariantResponse::new(status, variant, part)
         }
     }

@@ -39,7 +39,7 @@ pub struct LazyPath<'a> {
     base: Cow<'a, [u8]>,
     rest: [&'a [u8]; 2],
     /// Whether the file stands in for a missing file, independent of the requested path.
-    pub stands_in: bool,
+    pub is_fallback: bool,
 }
 
 impl<'a> LazyPath<'a> {
@@ -47,7 +47,7 @@ impl<'a> LazyPath<'a> {
         LazyPath {
             base: base.into(),
             rest,
-            stands_in: false,
+            is_fallback: false,
         }
     }
 
@@ -125,7 +125,7 @@ impl Site {
 
     /// Returns true if the response for `path` is the file that `try` names for every missing path.
     pub fn is_fallback(&self, path: &[u8]) -> bool {
-        matches!(self.resolve(path), Resource::File(_, place) if place.stands_in)
+        matches!(self.resolve(path), Resource::File(_, place) if place.is_fallback)
     }
 
     /// Looks up a path. The path is decoded and normalised, and begins with a slash; an empty path is the
@@ -276,7 +276,7 @@ impl Site {
             TryPath::Fixed(fixed) => {
                 let fixed = fixed.as_bytes();
                 let place = LazyPath {
-                    stands_in: true,
+                    is_fallback: true,
                     ..LazyPath::new(fixed, [b"", b""])
                 };
                 file(self.tree.lookup(fixed, b""), place)

@@ -66,8 +66,8 @@ impl Site {
             }
             Resource::File(file, place) => {
                 let mut answer = self.answer_file(head, file, &place);
-                if let (true, SiteResponse::Stored(stored)) = (place.stands_in, &mut answer) {
-                    stored.stands_in = true;
+                if let (true, SiteResponse::Stored(stored)) = (place.is_fallback, &mut answer) {
+                    stored.is_fallback = true;
                 }
                 answer
             }
@@ -313,6 +313,6 @@ fn known_in_other_coding(file: &SiteFile, asks: &KnownFields<'_>) -> Option<Vari
         rest.and_then(|rest| rest.strip_suffix(b"\"")) == Some(mark)
     });
     let mut stored = VariantResponse::new(Status::NOT_MODIFIED, plain, BodySelection::Nothing);
-    stored.of_made = true;
+    stored.of_generated_gzip = true;
     is_made.then_some(stored)
 }

@@ -22,12 +22,12 @@ pub struct VariantResponse {
     /// Part of the content to send.
     pub part: BodySelection,
     /// Whether the file is the fallback that `try` names for every missing path.
-    pub stands_in: bool,
+    pub is_fallback: bool,
     /// Whether a 304 refers to the generated gzip of the plain variant, and the gzip variant is missing
     /// now.
-    pub(super) of_made: bool,
+    pub(super) of_generated_gzip: bool,
     /// Age and lifetime, for a response from the cache.
-    pub(super) kept: Option<AgeAndLifetime>,
+    pub(super) age_and_lifetime: Option<AgeAndLifetime>,
 }
 
 /// Age and lifetime of a cached response (RFC 9111 §5.1, RFC 9211).
@@ -138,15 +138,15 @@ impl VariantResponse {
             status,
             variant,
             part,
-            stands_in: false,
-            of_made: false,
-            kept: None,
+            is_fallback: false,
+            of_generated_gzip: false,
+            age_and_lifetime: None,
         }
     }
 
     /// Returns true if the response comes from the cache.
     pub fn is_from_cache(&self) -> bool {
-        self.kept.is_some()
+        self.age_and_lifetime.is_some()
     }
 
     /// Returns true if the head contains Date, so that the driver must not add a Date field.
@@ -156,7 +156,7 @@ impl VariantResponse {
 
     /// Appends the field lines that differ between sendings of one variant.
     pub fn push_changing(&self, out: &mut Vec<u8>) {
-        if let Some(kept) = &self.kept {
+        if let Some(kept) = &self.age_and_lifetime {
             out.extend_from_slice(b"Age: ");
             push_number(out, kept.age_seconds);
             out.extend_from_slice(b"\r\nCache-Status: anthill; hit; ttl=");
@@ -175,7 +175,7 @@ impl VariantResponse {
         let heads = &self.variant.heads;
         match self.status {
             status if status == self.variant.status => return heads.ok(),
-            Status::NOT_MODIFIED if !self.of_made => return heads.not_modified(),
+            Status::NOT_MODIFIED if !self.of_generated_gzip => return heads.not_modified(),
             _ => scratch.clear(),
         }
         if self.status == Status::NOT_MODIFIED {
@@ -200,7 +200,7 @@ impl VariantResponse {
         let heads = &self.variant.heads;
         match self.status {
             status if status == self.variant.status => return heads.ok_block(),
-            Status::NOT_MODIFIED if !self.of_made => return heads.not_modified_block(),
+            Status::NOT_MODIFIED if !self.of_generated_gzip => return heads.not_modified_block(),
             _ => {}
         }
         let mut block = Vec::new();
@@ -214,7 +214,7 @@ impl VariantResponse {
         let heads = &self.variant.heads;
         match self.status {
             status if status == self.variant.status => return heads.ok_section(),
-            Status::NOT_MODIFIED if !self.of_made => return heads.not_modified_section(),
+            Status::NOT_MODIFIED if !self.of_generated_gzip => return heads.not_modified_section(),
             _ => {}
         }
         let mut section = Vec::new();

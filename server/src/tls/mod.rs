@@ -151,7 +151,7 @@ pub struct PairSummary {
     /// File of the certificate, or None for the self-signed certificate.
     pub certificate: Option<PathBuf>,
     /// True while the self-signed certificate takes the place of a missing certificate.
-    pub stands_in: bool,
+    pub awaits_certificate: bool,
     /// Last second of validity, Unix time.
     pub not_after: u64,
     /// True if clients must have a certificate.
@@ -238,7 +238,7 @@ impl Tls {
                 .and_then(|()| load(spec, self_signed, previous, &mut loaded, &mut warnings))
                 .and_then(|pair| builder.entry(spec, pair))
                 .map_err(|error| error.of_pair(index))?;
-            if let (Some(file), false) = (&spec.certificate, entry.stands_in(self_signed)) {
+            if let (Some(file), false) = (&spec.certificate, entry.uses_self_signed(self_signed)) {
                 let names = if spec.is_managed {
                     &[]
                 } else {
@@ -325,14 +325,14 @@ impl Tls {
         let of_entry = |entry: &PairEntry| PairSummary {
             names: entry.spec.names.clone(),
             certificate: entry.spec.certificate.clone(),
-            stands_in: entry.spec.certificate.is_some() && self.stands_in(entry),
+            awaits_certificate: entry.spec.certificate.is_some() && self.uses_self_signed(entry),
             not_after: entry.pair.not_after,
             client_certificate: entry.demanding.is_some(),
         };
         self.shared.entries.iter().map(of_entry).collect()
     }
 
-    fn stands_in(&self, entry: &PairEntry) -> bool {
+    fn uses_self_signed(&self, entry: &PairEntry) -> bool {
         Arc::ptr_eq(&entry.pair, &self.shared.stand_in)
     }
 
@@ -342,8 +342,8 @@ impl Tls {
             entry.spec.certificate == spec.certificate && entry.spec.key == spec.key
         };
         let entry = self.shared.entries.iter().find(same)?;
-        let stands_in = spec.certificate.is_some() && self.stands_in(entry);
-        (!stands_in).then(|| Arc::clone(&entry.pair))
+        let uses_self_signed = spec.certificate.is_some() && self.uses_self_signed(entry);
+        (!uses_self_signed).then(|| Arc::clone(&entry.pair))
     }
 }
 
@@ -364,7 +364,7 @@ impl TlsShared {
 }
 
 impl PairEntry {
-    fn stands_in(&self, self_signed: &SelfSigned) -> bool {
+    fn uses_self_signed(&self, self_signed: &SelfSigned) -> bool {
         Arc::ptr_eq(&self.pair, self_signed.pair())
     }
 

@@ -905,7 +905,7 @@ fn the_self_signed_certificate_replaces_a_missing_managed_certificate() {
         Tls::build(specs, &settings, &fixture.self_signed, previous, NOW).unwrap()
     };
     let before = build(None);
-    assert!(before.summary()[0].stands_in);
+    assert!(before.summary()[0].awaits_certificate);
     assert_eq!(before.warnings(), [""; 0]);
     let mut without_name = fixture.client();
     without_name.enable_sni = false;
@@ -913,12 +913,12 @@ fn the_self_signed_certificate_replaces_a_missing_managed_certificate() {
     // An unusable file counts as missing. Once loaded, the certificate stays in use after the removal of
     // its file.
     fixture.write("later.pem", "-----BEGIN");
-    assert!(build(Some(&before)).summary()[0].stands_in);
+    assert!(build(Some(&before)).summary()[0].awaits_certificate);
     let ready = fixture.pair(&["a.test"]);
     let file = spec.certificate.clone().unwrap();
     std::fs::copy(ready.certificate.as_ref().unwrap(), &file).unwrap();
     let after = build(Some(&before));
-    assert!(!after.summary()[0].stands_in);
+    assert!(!after.summary()[0].awaits_certificate);
     let ends = connect(&after, &fixture.client(), "a.test").unwrap();
     assert_eq!(seen(&ends), certificate_in(&ready));
     // An earlier connection stays usable.
