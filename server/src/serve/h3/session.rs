@@ -159,10 +159,7 @@ impl H3Session {
 
     /// Charges the abuse budget for a part of a body that the client's windows cut off after `bytes`.
     pub(super) fn pay_for_part(&self, bytes: usize) -> Result<(), H3ConnectionError> {
-        self.charge_abuse(
-            limits::WINDOW_UPDATE_POINTS,
-            "flow-control windows opened byte by byte",
-        )?;
+        self.charge_abuse(limits::WINDOW_UPDATE_POINTS, "windows opened byte by byte")?;
         self.abuse_budget.borrow_mut().refund_sent_bytes(bytes);
         Ok(())
     }
