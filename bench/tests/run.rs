@@ -493,7 +493,7 @@ fn external_load_generators_give_rounds() {
         if !installed(driver) {
             continue;
         }
-        let output = home.hello("well", &format!("--driver {driver} --rounds 1"));
+        let output = home.hello("well", &format!("--driver {driver} --rounds 1 --seconds 3"));
         assert_eq!(code(&output), Some(0), "{driver}: {}", stderr(&output));
         let round = &home.result().cells[0].rounds[0];
         assert_eq!(round.driver, driver);
