@@ -770,7 +770,7 @@ pub fn prefetch<T>(value: &T) {
 const CACHE_LINE_BYTES: usize = 64;
 
 /// Returns the pages of the program's code to the system: most pages were needed only during startup or for
-/// a burst of unusual requests. The kernel maps a page again from the page cache when needed, without
+/// a burst of unusual requests. The kernel maps a page again from its file cache when needed, without
 /// reading the disk. Returns the number of bytes returned.
 pub fn release_code_pages() -> usize {
     let here = release_code_pages as *const () as usize;

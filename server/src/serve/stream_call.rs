@@ -5,7 +5,7 @@
 
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
-use crate::serve::body::BodyFill;
+use crate::serve::response_body::BodyFill;
 use crate::site::Site;
 use crate::wire::reject::Reject;
 use crate::world::SecureFields;

@@ -11,12 +11,12 @@ use crate::handler::{
 };
 use crate::limits;
 use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestBody, Step};
-use crate::serve::body::{BodyFill, BodyReader};
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch::{Dispatched, RequestBuilder, admit, dispatch};
 use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
 use crate::serve::handler_request::handler_request;
 use crate::serve::redispatch;
+use crate::serve::response_body::{BodyFill, BodyReader};
 use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
 use crate::site::{SERVER, VariantResponse};
 use crate::wire::fields::Fields;

@@ -6,8 +6,8 @@
 
 use crate::base::sys;
 use crate::limits;
-use crate::serve::body::DiskRead;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
+use crate::serve::response_body::DiskRead;
 use crate::site::{BodyPiece, BodySelection, DiskContent, Variant, VariantResponse};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub enum H1BodySource {
 pub enum SendProgress {
     /// The kernel has accepted all bytes.
     Done,
-    /// The file's bytes are not in the page cache. The caller runs the read on the thread pool and passes
+    /// The file's bytes are not in the kernel's file cache. The caller runs the read on the thread pool and passes
     /// the result to [`ResponseWriter::feed`].
     Disk(DiskRead),
 }
@@ -382,7 +382,7 @@ const TLS_OVERHEAD: usize = 1024;
 const SENDFILE_BYTES_MAX: u64 = 256 * 1024;
 /// Maximum remainder after a part that is sent at once instead of in a separate turn.
 const SENDFILE_REST_BYTES: u64 = 32 * 1024;
-/// Minimum length for the check whether a file is in the page cache: a blocking read of a shorter file
+/// Minimum length for the check whether a file is in the kernel's file cache: a blocking read of a shorter file
 /// is brief.
 const PROBE_BYTES_MIN: u64 = 1 << 20;
 
@@ -431,7 +431,7 @@ fn changed() -> io::Error {
     io::Error::other("the file changed during the response")
 }
 
-/// Returns a read that fills the page cache if sendfile would wait for the disk.
+/// Returns a read that fills the kernel's file cache if sendfile would wait for the disk.
 fn cold(variant: &Arc<Variant>, content: &DiskContent, offset: u64, left: u64) -> Option<DiskRead> {
     if left < PROBE_BYTES_MIN {
         return None;
@@ -440,7 +440,7 @@ fn cold(variant: &Arc<Variant>, content: &DiskContent, offset: u64, left: u64) -
     let bytes = left.min(SENDFILE_BYTES_MAX) as usize;
     let last = offset + bytes as u64 - 1;
     match sys::pread_nowait(content.fd(), &mut probe, last) {
-        Ok(None) => Some(DiskRead::into_page_cache(variant.clone(), offset, bytes)),
+        Ok(None) => Some(DiskRead::into_file_cache(variant.clone(), offset, bytes)),
         _ => None,
     }
 }

@@ -6,7 +6,6 @@ use crate::handler::{self, Response};
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{Attempt, BodyAction, Progress, ReadyResponse, RequestBody, Step};
-use crate::serve::body::BodyReader;
 use crate::serve::dispatch::dispatch;
 use crate::serve::dispatch_context::DispatchContext;
 use crate::serve::h2::exchange::{
@@ -16,6 +15,7 @@ use crate::serve::h2::session::{BODIES_MAX, H2Session, OUT_BYTES_MAX};
 use crate::serve::redispatch;
 use crate::serve::refusal::Refusal;
 use crate::serve::request_ledger::RequestReservation;
+use crate::serve::response_body::BodyReader;
 use crate::serve::response_head::{
     Hpack, content_length, handler_block, is_without_content, push_fields, secure_fields_of,
 };

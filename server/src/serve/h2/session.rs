@@ -8,12 +8,12 @@
 use crate::base::fair_share::SharedLimit;
 use crate::limits;
 use crate::serve::access_log::ClientInfo;
-use crate::serve::body::BodyFill;
 use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::context::WorkerContext;
 use crate::serve::h2::exchange::{H2Exchange, H2ExchangeState, RedispatchedRequest};
 use crate::serve::request_ledger::{ConnectionAccount, RequestReservation, ShedOrder};
+use crate::serve::response_body::BodyFill;
 use crate::serve::stall::StallClock;
 use crate::site::VariantResponse;
 use crate::wire::h2::stream::RemoteState;

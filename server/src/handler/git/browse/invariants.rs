@@ -3,9 +3,9 @@
 
 use crate::handler::git::browse::page_location::PageLocation;
 use crate::handler::git::browse::parse;
-use crate::handler::git::browse::render::diff::DiffOutput;
+use crate::handler::git::browse::render::commit::DiffOutput;
 use crate::handler::git::browse::render::history::{LogPage, SummaryPage, about, atom, refs};
-use crate::handler::git::browse::render::{diff, readme, tree};
+use crate::handler::git::browse::render::{commit, readme, tree};
 use crate::handler::git::browse::url::{ObjectId, PageUrl};
 use crate::limits::GIT_HTML_BYTES_MAX;
 
@@ -59,13 +59,13 @@ pub fn pages(bytes: &[u8]) {
         log.page(),
         atom(&location, bytes, &commits),
         tree::folder(&location, &bytes[..cut], &entries, true),
-        diff::between(&location, &id, &id, bytes, &difference),
+        commit::difference_page(&location, &id, &id, bytes, &difference),
     ];
     for entry in &entries {
         made.push(tree::file(&location, entry, bytes, false));
     }
     if let Some(commit) = parse::commit(bytes) {
-        made.push(diff::commit(&location, &commit, &difference));
+        made.push(commit::commit_page(&location, &commit, &difference));
     }
     for page in &made {
         is_harmless(page);

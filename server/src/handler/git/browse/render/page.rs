@@ -5,10 +5,10 @@ use crate::handler::git::browse::etag::EtagBuilder;
 use crate::handler::git::browse::limiter::{BrowseSlots, BrowseWork, PageCost};
 use crate::handler::git::browse::page_location::PageLocation;
 use crate::handler::git::browse::parse::{self, EntryKind, HiddenRefs, Ref};
-use crate::handler::git::browse::render::diff::DiffOutput;
+use crate::handler::git::browse::render::commit::DiffOutput;
 use crate::handler::git::browse::render::history::{LogPage, SummaryPage, about, atom, refs};
 use crate::handler::git::browse::render::html::Html;
-use crate::handler::git::browse::render::{content_type, diff, readme, tree};
+use crate::handler::git::browse::render::{commit, content_type, readme, tree};
 use crate::handler::git::browse::response::{
     FILE_POLICY, PAGE_POLICY, README_POLICY, fields, html, refused, whole,
 };
@@ -411,7 +411,7 @@ impl PageBuilder {
         let all = self.patch(command, None, commit, b"").await?;
         let whole = parse::commit(&all[0].bytes).ok_or(refused(Reject::SCRIPT_FAILED))?;
         let difference = difference(whole.patch, &all);
-        let page = diff::commit(&self.location, &whole, &difference);
+        let page = commit::commit_page(&self.location, &whole, &difference);
         Ok(html(page, PAGE_POLICY))
     }
 
@@ -438,7 +438,7 @@ impl PageBuilder {
         let command = diff_tree(&[], &PATCH_OPTIONS, Some(other), commit, path);
         let all = self.patch(command, Some(other), commit, path).await?;
         let difference = difference(&all[0].bytes, &all);
-        let page = diff::between(&self.location, other, commit, path, &difference);
+        let page = commit::difference_page(&self.location, other, commit, path, &difference);
         Ok(html(page, PAGE_POLICY))
     }
 

@@ -1,4 +1,4 @@
-//! Bodies of responses that don't come from a handler, read part by part.
+//! Bodies of responses without a handler, read part by part.
 
 use crate::base::sys;
 use crate::site::{BodyPiece, DiskContent, Listing, Variant, VariantResponse};
@@ -55,15 +55,15 @@ impl DiskRead {
         }
     }
 
-    /// Creates a read that only fills the page cache.
-    pub(super) fn into_page_cache(variant: Arc<Variant>, offset: u64, bytes: usize) -> DiskRead {
+    /// Creates a read that only fills the kernel's file cache.
+    pub(super) fn into_file_cache(variant: Arc<Variant>, offset: u64, bytes: usize) -> DiskRead {
         DiskRead {
             keep: false,
             ..DiskRead::new(variant, offset, bytes)
         }
     }
 
-    /// Reads the bytes and blocks meanwhile. The result is empty if the read only fills the page cache.
+    /// Reads the bytes and blocks meanwhile. The result is empty if the read only fills the kernel's file cache.
     pub(super) fn run(self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; self.bytes];
         let Some(disk) = self.variant.disk() else {

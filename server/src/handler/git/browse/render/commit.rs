@@ -1,4 +1,4 @@
-//! Pages of changes: a commit, and the difference of two commits.
+//! Pages of a commit and of the difference between two commits.
 
 use crate::handler::git::browse::page_location::PageLocation;
 use crate::handler::git::browse::parse::{
@@ -23,8 +23,8 @@ pub(crate) struct DiffOutput<'d> {
     pub is_counted_in_part: bool,
 }
 
-/// Renders a commit with its changes.
-pub(crate) fn commit(
+/// Renders the page of a commit with its changes.
+pub(crate) fn commit_page(
     location: &PageLocation,
     commit: &CommitDetails<'_>,
     difference: &DiffOutput<'_>,
@@ -93,8 +93,8 @@ fn push_facts(location: &PageLocation, commit: &CommitDetails<'_>, page: &mut Ht
     page.markup("</dd></dl>\n");
 }
 
-/// Renders the difference between two commits.
-pub(crate) fn between(
+/// Renders the page of the difference between two commits.
+pub(crate) fn difference_page(
     location: &PageLocation,
     from: &ObjectId,
     to: &ObjectId,
