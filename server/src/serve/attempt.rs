@@ -1,5 +1,6 @@
-//! The policy for the steps after a dispatch of a request, equal for all versions of HTTP and for
-//! subrequests.
+//! The next step of a request after a dispatch: a response, a wait for a load, a login check or changes on
+//! disk, or the call of a handler; and whether the content of the request is streamed, discarded or refused.
+//! The policy is equal for all versions of HTTP and for subrequests.
 //!
 //! A driver dispatches a request, passes the outcome to [`Attempt::of`] and executes the step. After a wait
 //! the driver dispatches the request again. Pure: no clock, no I/O.
@@ -16,15 +17,17 @@ use crate::wire::request_head::RequestHead;
 use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, World};
 
-/// Maximum of file loads and login checks for one request: index page, content coding, error page, logins.
-const ERRANDS_MAX: u8 = 16;
+/// Maximum number of file loads and login checks for one request: index page, content coding, error page,
+/// logins. A request needs more only if files change during the loads, if loaded files are evicted before
+/// the next dispatch, or if the queue of loads is full.
+const LOADS_AND_LOGINS_MAX: u8 = 16;
 
 /// Progress of one request over its dispatches.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Progress {
     /// Number of file loads and login checks. The wait for changes on disk does not count: a request waits
     /// at most once.
-    errands: u8,
+    loads_and_logins: u8,
     /// The queue of login checks was full.
     logins_busy: bool,
     has_checked_login: bool,
@@ -34,19 +37,19 @@ pub(super) struct Progress {
 impl Progress {
     /// Returns true if the next dispatch may wait for changes on disk. A request with content never waits:
     /// the content may be lost by then.
-    pub(super) fn may_wait(&self, body: RequestBody) -> bool {
-        body == RequestBody::Complete && !self.has_waited_for_disk
+    pub(super) fn may_wait(&self, content: RequestContent) -> bool {
+        content == RequestContent::None && !self.has_waited_for_disk
     }
 
     /// Records the load of a file, whether or not the load succeeded.
     pub(super) fn record_load(&mut self) {
-        self.errands = self.errands.saturating_add(1);
+        self.loads_and_logins = self.loads_and_logins.saturating_add(1);
         self.logins_busy = false;
     }
 
     /// Records a login check.
     pub(super) fn record_login(&mut self, is_busy: bool) {
-        self.errands = self.errands.saturating_add(1);
+        self.loads_and_logins = self.loads_and_logins.saturating_add(1);
         self.logins_busy = is_busy;
         self.has_checked_login = true;
     }
@@ -59,19 +62,19 @@ impl Progress {
 
 /// The content of a request at the time of a dispatch.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum RequestBody {
+pub(super) enum RequestContent {
     /// The request has no content.
-    Complete,
+    None,
     /// The content is for a handler, if a handler is called.
     Pending,
     /// The content was read and discarded, or is being discarded.
     Discarded,
 }
 
-/// The treatment of pending content.
+/// The treatment of the content of a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum BodyAction {
-    /// No content is pending.
+pub(super) enum ContentAction {
+    /// The request has no pending content.
     None,
     /// The handler reads the content.
     Stream,
@@ -79,7 +82,8 @@ pub(super) enum BodyAction {
     Keep,
     /// The content is read and discarded, up to the limit `body_discard_bytes`.
     Discard,
-    /// The content is not read.
+    /// The content is not read. After the response, the connection is closed over HTTP/1.1, the stream is
+    /// reset over HTTP/2, and reading of the stream stops over HTTP/3.
     Refuse,
 }
 
@@ -131,7 +135,7 @@ enum OutcomeKind {
 /// The decision after one dispatch of a request.
 pub(super) struct Attempt<'w> {
     pub(super) step: Step,
-    pub(super) body: BodyAction,
+    pub(super) content: ContentAction,
     /// The site, if one has the requested name.
     pub(super) host: Option<&'w Host>,
     /// The account that logged in.
@@ -145,7 +149,7 @@ impl<'w> Attempt<'w> {
         dispatched: Dispatched<'w>,
         world: &World,
         head: &RequestHead<'_>,
-        body: RequestBody,
+        content: RequestContent,
         progress: &Progress,
     ) -> Attempt<'w> {
         let Dispatched {
@@ -166,18 +170,18 @@ impl<'w> Attempt<'w> {
             BodyLength::Length(length) => Some(length),
             _ => None,
         };
-        let content = (body, length, head.expect_continue);
-        let (refused, body) = decide(kind, content, progress, &world.limits);
+        let facts = (content, length, head.expect_continue);
+        let (refused, content) = decide(kind, facts, progress, &world.limits);
         let reply = match refused {
             None => reply,
-            Some(Reject::BODY_TOO_LARGE) if progress.errands < ERRANDS_MAX => {
+            Some(Reject::BODY_TOO_LARGE) if progress.loads_and_logins < LOADS_AND_LOGINS_MAX => {
                 with_page(host, Reject::BODY_TOO_LARGE, head.method)
             }
             Some(reject) => DispatchOutcome::Refuse { reject, page: None },
         };
         Attempt {
             step: step(reply),
-            body,
+            content,
             host,
             user,
         }
@@ -197,43 +201,46 @@ impl<'w> Attempt<'w> {
 /// for 100 (Continue).
 fn decide(
     kind: OutcomeKind,
-    content: (RequestBody, Option<u64>, bool),
+    content: (RequestContent, Option<u64>, bool),
     progress: &Progress,
     limits: &Limits,
-) -> (Option<Reject>, BodyAction) {
-    let (body, length, expects_continue) = content;
-    let is_errand = matches!(kind, OutcomeKind::Load | OutcomeKind::Login);
+) -> (Option<Reject>, ContentAction) {
+    let (content, length, expects_continue) = content;
+    let is_load_or_login = matches!(kind, OutcomeKind::Load | OutcomeKind::Login);
     let refused = match kind {
         OutcomeKind::Login if progress.logins_busy => Some(Reject::LOGINS_BUSY),
-        _ if is_errand && progress.errands >= ERRANDS_MAX => Some(Reject::CHANGING),
-        // A new World came while the content was discarded, and has a handler for the content.
-        OutcomeKind::Call if body == RequestBody::Discarded => Some(Reject::CHANGING),
+        _ if is_load_or_login && progress.loads_and_logins >= LOADS_AND_LOGINS_MAX => {
+            Some(Reject::CHANGING)
+        }
+        // A reload during the discarding of the content led the request to a handler, and the handler needs
+        // the content. The client may send the request again.
+        OutcomeKind::Call if content == RequestContent::Discarded => Some(Reject::CHANGING),
         _ => None,
     };
-    if body != RequestBody::Pending {
-        return (refused, BodyAction::None);
+    if content != RequestContent::Pending {
+        return (refused, ContentAction::None);
     }
     if refused.is_some() {
-        return (refused, BodyAction::Refuse);
+        return (refused, ContentAction::Refuse);
     }
     let (step, bytes_max) = match kind {
-        OutcomeKind::Call => (BodyAction::Stream, limits.body_bytes),
+        OutcomeKind::Call => (ContentAction::Stream, limits.body_bytes),
         // A login is decided before the content is read.
-        OutcomeKind::Login | OutcomeKind::AwaitCatchUp => (BodyAction::Keep, u64::MAX),
+        OutcomeKind::Login | OutcomeKind::AwaitCatchUp => (ContentAction::Keep, u64::MAX),
         // A client that waits for 100 (Continue) gets the final response. Whether the content comes
         // nevertheless can't be known (RFC 9110 §10.1.1).
-        _ if expects_continue => (BodyAction::Refuse, u64::MAX),
-        _ => (BodyAction::Discard, limits.body_discard_bytes),
+        _ if expects_continue => (ContentAction::Refuse, u64::MAX),
+        _ => (ContentAction::Discard, limits.body_discard_bytes),
     };
     match length.is_some_and(|length| length > bytes_max) {
         false => (None, step),
         // A wrong login is answered with 401 for any length of the content.
-        true if kind == OutcomeKind::LoginRefused => (None, BodyAction::Refuse),
+        true if kind == OutcomeKind::LoginRefused => (None, ContentAction::Refuse),
         // The file may be the site's page for 401.
         true if kind == OutcomeKind::Load && progress.has_checked_login => {
-            (None, BodyAction::Refuse)
+            (None, ContentAction::Refuse)
         }
-        true => (Some(Reject::BODY_TOO_LARGE), BodyAction::Refuse),
+        true => (Some(Reject::BODY_TOO_LARGE), ContentAction::Refuse),
     }
 }
 
@@ -261,7 +268,7 @@ fn step(outcome: DispatchOutcome) -> Step {
 mod tests {
     use super::*;
     use OutcomeKind::{AwaitCatchUp, Call, Load, Login, LoginRefused, Response};
-    use RequestBody::{Complete, Discarded, Pending};
+    use RequestContent::{Discarded, None as NoContent, Pending};
 
     const SHORT: Option<u64> = Some(10);
     /// More than the tests' `body_discard_bytes`.
@@ -277,9 +284,9 @@ mod tests {
         }
     }
 
-    fn progress(errands: u8, logins_busy: bool, has_checked_login: bool) -> Progress {
+    fn progress(loads_and_logins: u8, logins_busy: bool, has_checked_login: bool) -> Progress {
         Progress {
-            errands,
+            loads_and_logins,
             logins_busy,
             has_checked_login,
             has_waited_for_disk: false,
@@ -293,34 +300,34 @@ mod tests {
         let loaded = progress(1, false, false);
         let busy = progress(1, true, true);
         let checked = progress(1, false, true);
-        let last = progress(ERRANDS_MAX - 1, false, false);
-        let spent = progress(ERRANDS_MAX, false, false);
+        let last = progress(LOADS_AND_LOGINS_MAX - 1, false, false);
+        let spent = progress(LOADS_AND_LOGINS_MAX, false, false);
         let (logins_busy, changing, too_large) =
             (Some(Reject::LOGINS_BUSY), Some(Reject::CHANGING), Some(Reject::BODY_TOO_LARGE));
-        use BodyAction::{Discard, Keep, Refuse, Stream};
-        let none = BodyAction::None;
+        use ContentAction::{Discard, Keep, Refuse, Stream};
+        let none = ContentAction::None;
         let table = [
             // No content.
-            (Response,     (Complete, None, false),     new,     None,        none),
-            (Load,         (Complete, None, false),     new,     None,        none),
-            (Login,        (Complete, None, false),     new,     None,        none),
-            (AwaitCatchUp, (Complete, None, false),     new,     None,        none),
-            (Call,         (Complete, None, false),     new,     None,        none),
-            // Errands.
-            (Load,         (Complete, None, false),     last,    None,        none),
-            (Load,         (Complete, None, false),     spent,   changing,    none),
-            (Login,        (Complete, None, false),     spent,   changing,    none),
-            (AwaitCatchUp, (Complete, None, false),     spent,   None,        none),
-            (Call,         (Complete, None, false),     spent,   None,        none),
-            (Response,     (Complete, None, false),     spent,   None,        none),
+            (Response,     (NoContent, None, false),    new,     None,        none),
+            (Load,         (NoContent, None, false),    new,     None,        none),
+            (Login,        (NoContent, None, false),    new,     None,        none),
+            (AwaitCatchUp, (NoContent, None, false),    new,     None,        none),
+            (Call,         (NoContent, None, false),    new,     None,        none),
+            // Loads and login checks.
+            (Load,         (NoContent, None, false),    last,    None,        none),
+            (Load,         (NoContent, None, false),    spent,   changing,    none),
+            (Login,        (NoContent, None, false),    spent,   changing,    none),
+            (AwaitCatchUp, (NoContent, None, false),    spent,   None,        none),
+            (Call,         (NoContent, None, false),    spent,   None,        none),
+            (Response,     (NoContent, None, false),    spent,   None,        none),
             (Load,         (Pending, SHORT, false),     spent,   changing,    Refuse),
             // A full queue of logins refuses only a login.
-            (Login,        (Complete, None, false),     busy,    logins_busy, none),
+            (Login,        (NoContent, None, false),    busy,    logins_busy, none),
             (Login,        (Pending, SHORT, false),     busy,    logins_busy, Refuse),
             (Login,        (Pending, TOO_LONG, false),  busy,    logins_busy, Refuse),
-            (Load,         (Complete, None, false),     busy,    None,        none),
-            (Call,         (Complete, None, false),     busy,    None,        none),
-            (Response,     (Complete, None, false),     busy,    None,        none),
+            (Load,         (NoContent, None, false),    busy,    None,        none),
+            (Call,         (NoContent, None, false),    busy,    None,        none),
+            (Response,     (NoContent, None, false),    busy,    None,        none),
             // A handler reads the content.
             (Call,         (Pending, SHORT, false),     new,     None,        Stream),
             (Call,         (Pending, None, false),      new,     None,        Stream),
@@ -346,7 +353,7 @@ mod tests {
             (Login,        (Pending, SHORT, false),     new,     None,        Keep),
             (Login,        (Pending, TOO_LONG, false),  new,     None,        Keep),
             (Login,        (Pending, None, true),       new,     None,        Keep),
-            (LoginRefused, (Complete, None, false),     new,     None,        none),
+            (LoginRefused, (NoContent, None, false),    new,     None,        none),
             (LoginRefused, (Pending, SHORT, false),     new,     None,        Discard),
             (LoginRefused, (Pending, None, false),      new,     None,        Discard),
             (LoginRefused, (Pending, LONG, false),      new,     None,        Refuse),
@@ -365,13 +372,13 @@ mod tests {
     #[test]
     fn a_request_waits_once_for_the_disk() {
         let mut progress = Progress::default();
-        assert!(progress.may_wait(Complete));
+        assert!(progress.may_wait(NoContent));
         assert!(!progress.may_wait(Pending) && !progress.may_wait(Discarded));
         progress.record_load();
         progress.record_login(true);
-        assert!(progress.may_wait(Complete));
+        assert!(progress.may_wait(NoContent));
         progress.record_disk_wait();
-        assert!(!progress.may_wait(Complete));
+        assert!(!progress.may_wait(NoContent));
     }
 
     #[test]
@@ -381,6 +388,6 @@ mod tests {
         assert!(progress.logins_busy);
         progress.record_login(false);
         assert!(!progress.logins_busy);
-        assert_eq!(progress.errands, 2);
+        assert_eq!(progress.loads_and_logins, 2);
     }
 }

@@ -10,7 +10,7 @@ use crate::handler::{
     Subrequests,
 };
 use crate::limits;
-use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestBody, Step};
+use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestContent, Step};
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch::{Dispatched, RequestBuilder, admit, dispatch};
 use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
@@ -207,7 +207,7 @@ impl AccessCheckTask {
             Ok(user) => return Ok(AccessCheckStep::Admitted(user)),
             Err(denied) => Dispatched::unguarded(None, denied),
         };
-        let attempt = Attempt::of(denied, &world, &head, RequestBody::Complete, progress);
+        let attempt = Attempt::of(denied, &world, &head, RequestContent::None, progress);
         match attempt.step {
             Step::Wait(wait) => {
                 let work = redispatch::wait(wait, &self.context.pool, *progress);
@@ -274,7 +274,7 @@ impl SubrequestTask {
             has_disk_changes: self.context.poller.has_unread_changes(),
             // The client's connection may have closed, and its row may belong to another connection.
             endpoints: EndpointLookup::Known(self.ends),
-            may_wait: progress.may_wait(RequestBody::Complete),
+            may_wait: progress.may_wait(RequestContent::None),
             ..self.facts
         };
         let dispatched = dispatch(&world, &head, &facts, &self.context);
@@ -286,7 +286,7 @@ impl SubrequestTask {
         if let Some(note) = self.guarded.as_ref().filter(|_| guarded) {
             note.set(true);
         }
-        let attempt = Attempt::of(dispatched, &world, &head, RequestBody::Complete, progress);
+        let attempt = Attempt::of(dispatched, &world, &head, RequestContent::None, progress);
         let response = match attempt.step {
             Step::Wait(wait) => {
                 let work = redispatch::wait(wait, &self.context.pool, *progress);

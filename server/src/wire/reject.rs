@@ -101,7 +101,7 @@ rejects! {
     METHOD_NOT_ALLOWED = 505 405 false "method not allowed here";
     PRECONDITION = 506 412 false "precondition failed";
     RANGE = 507 416 false "range not satisfiable";
-    CHANGING = 508 503 false "file is being changed";
+    CHANGING = 508 503 false "resource is being changed or loaded";
     UNREADABLE = 509 403 false "file can't be read";
     SCRIPT_NOT_EXECUTABLE = 510 403 false "script isn't executable";
     GIT_DUMB = 511 403 false "only git's smart protocol is supported";

@@ -8,7 +8,7 @@
 use crate::handler::LocalBoxFuture;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
-use crate::serve::attempt::{Attempt, BodyAction, Progress, RequestBody};
+use crate::serve::attempt::{Attempt, ContentAction, Progress, RequestContent};
 use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::dispatch::dispatch;
@@ -567,10 +567,10 @@ impl H1Session {
             dispatched,
             world,
             head,
-            RequestBody::Pending,
+            RequestContent::Pending,
             &self.progress,
         );
-        if attempt.body != BodyAction::Discard {
+        if attempt.content != ContentAction::Discard {
             if attempt.is_too_large() {
                 self.connection.context.stats.rejects.increment();
             }
@@ -645,8 +645,8 @@ impl H1Session {
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
         let body = match self.body_read {
-            true => RequestBody::Discarded,
-            false => RequestBody::Complete,
+            true => RequestContent::Discarded,
+            false => RequestContent::None,
         };
         let facts = DispatchContext {
             may_wait: self.progress.may_wait(body),

@@ -157,7 +157,7 @@ impl H2Exchange {
     pub(super) fn counted(&self) -> usize {
         match &self.state {
             H2ExchangeState::Call(call) => call.counted,
-            H2ExchangeState::AwaitingRedispatch(errand) => errand.early.len(),
+            H2ExchangeState::AwaitingRedispatch(pending) => pending.early.len(),
             _ => 0,
         }
     }

@@ -5,7 +5,9 @@ use crate::handler::pipe::pipe;
 use crate::handler::{self, Response};
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
-use crate::serve::attempt::{Attempt, BodyAction, Progress, ReadyResponse, RequestBody, Step};
+use crate::serve::attempt::{
+    Attempt, ContentAction, Progress, ReadyResponse, RequestContent, Step,
+};
 use crate::serve::dispatch::dispatch;
 use crate::serve::dispatch_context::DispatchContext;
 use crate::serve::h2::exchange::{
@@ -83,8 +85,8 @@ impl H2Session<'_> {
         owed.is_head = head.method == Method::Head;
         owed.body = head.body;
         let body = match ended {
-            true => RequestBody::Complete,
-            false => RequestBody::Pending,
+            true => RequestContent::None,
+            false => RequestContent::Pending,
         };
         let progress = Progress::default();
         let facts = DispatchContext {
@@ -97,7 +99,7 @@ impl H2Session<'_> {
         // The response doesn't wait for the end of discarded content, unlike over HTTP/1.1, where the
         // framing of the content must prove sound first: a waiting head could be many times larger than
         // the client's field block (RFC 9113 §10.5.1).
-        owed.is_drained = attempt.body == BodyAction::Discard;
+        owed.is_drained = attempt.content == ContentAction::Discard;
         self.respond(owed, request, &head, attempt, progress, cx);
         Ok(())
     }
@@ -163,9 +165,9 @@ impl H2Session<'_> {
                 }
                 return;
             }
-            H2ExchangeState::AwaitingRedispatch(errand) => {
-                errand.early.extend_from_slice(bytes);
-                let held = errand.asked.held_bytes() + errand.early.len();
+            H2ExchangeState::AwaitingRedispatch(pending) => {
+                pending.early.extend_from_slice(bytes);
+                let held = pending.asked.held_bytes() + pending.early.len();
                 if stream.work.held.resize(held).is_err() {
                     self.break_off(id, H2ErrorCode::REFUSED_STREAM);
                 }
@@ -237,9 +239,9 @@ impl H2Session<'_> {
         owed.is_head = head.method == Method::Head;
         owed.has_early_body = !early.is_empty();
         let body = match (owed.is_drained, owed.ended && early.is_empty()) {
-            (true, _) => RequestBody::Discarded,
-            (false, true) => RequestBody::Complete,
-            (false, false) => RequestBody::Pending,
+            (true, _) => RequestContent::Discarded,
+            (false, true) => RequestContent::None,
+            (false, false) => RequestContent::Pending,
         };
         let facts = DispatchContext {
             may_wait: progress.may_wait(body),
@@ -248,7 +250,7 @@ impl H2Session<'_> {
         };
         let dispatched = dispatch(&world, &head, &facts, &self.context);
         let attempt = Attempt::of(dispatched, &world, &head, body, &progress);
-        if attempt.body == BodyAction::Discard
+        if attempt.content == ContentAction::Discard
             && let Some(stream) = self.h2.stream(id)
         {
             owed.is_drained = true;
@@ -269,9 +271,9 @@ impl H2Session<'_> {
                 _ if stream.work.is_drained => return self.drain(owed.id, bytes, false, world),
                 H2ExchangeState::Call(call) => is_taken = call.take(&early, owed.ended),
                 // The request waits again.
-                H2ExchangeState::AwaitingRedispatch(errand) => {
-                    let held = errand.asked.held_bytes() + bytes;
-                    errand.early = early;
+                H2ExchangeState::AwaitingRedispatch(pending) => {
+                    let held = pending.asked.held_bytes() + bytes;
+                    pending.early = early;
                     if stream.work.held.resize(held).is_err() {
                         self.break_off(owed.id, H2ErrorCode::REFUSED_STREAM);
                     }

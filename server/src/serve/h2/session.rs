@@ -542,13 +542,13 @@ impl H2Session<'_> {
                 }
                 true
             }
-            H2ExchangeState::AwaitingRedispatch(errand) => match errand.work.as_mut().poll(cx) {
+            H2ExchangeState::AwaitingRedispatch(pending) => match pending.work.as_mut().poll(cx) {
                 Poll::Pending => false,
                 Poll::Ready(progress) => {
                     let again = RedispatchedRequest {
-                        asked: std::mem::take(&mut errand.asked),
+                        asked: std::mem::take(&mut pending.asked),
                         progress,
-                        early: std::mem::take(&mut errand.early),
+                        early: std::mem::take(&mut pending.early),
                     };
                     self.ask_again(id, again, cx);
                     true

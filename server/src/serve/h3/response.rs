@@ -6,7 +6,9 @@
 use crate::handler::LocalBoxFuture;
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
-use crate::serve::attempt::{Attempt, BodyAction, Progress, ReadyResponse, RequestBody, Step};
+use crate::serve::attempt::{
+    Attempt, ContentAction, Progress, ReadyResponse, RequestContent, Step,
+};
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch::dispatch;
 use crate::serve::dispatch_context::DispatchContext;
@@ -130,8 +132,8 @@ impl H3Exchange {
         // Discarded content is read after the response, so that no head stays in memory until the end of
         // the content. Until the response, a handler can still receive the content.
         let body = match self.ended {
-            true => RequestBody::Complete,
-            false => RequestBody::Pending,
+            true => RequestContent::None,
+            false => RequestContent::Pending,
         };
         let facts = DispatchContext {
             may_wait: progress.may_wait(body),
@@ -140,7 +142,7 @@ impl H3Exchange {
         };
         let dispatched = dispatch(world, &head, &facts, self.context());
         let attempt = Attempt::of(dispatched, world, &head, body, progress);
-        self.is_drained = attempt.body == BodyAction::Discard;
+        self.is_drained = attempt.content == ContentAction::Discard;
         self.prioritise(request);
         self.respond(&head, request, attempt, world, progress)
     }
