@@ -22,7 +22,9 @@ pub struct CacheKey {
 const SHORT_BYTES: usize = 256;
 
 impl CacheKey {
-    /// Creates the key of a request to the route with the given number.
+    /// Creates the key of a request to the route with the number `route`, made by
+    /// `world::build::route_key`. The number stays the same over reloads and restarts while the settings
+    /// of the route stay the same, so that pages on disk are found again.
     pub fn of(route: u64, head: &RequestHead<'_>) -> CacheKey {
         CacheKey::new(
             route,

@@ -6,7 +6,7 @@
 //! sends the error with [`H2Connection::goaway`] and reads no further input.
 
 use super::error::{H2ConnectionError, H2ErrorCode};
-use super::frame::{self, H2FrameHeader, HEADER_BYTES, PREFACE};
+use super::frame::{self, H2FrameHeader, HEADER_BYTES, PREFACE, STREAM_ID_MAX};
 use super::hpack::{HpackDecoder, HpackScratch};
 use super::settings::{self, FRAME_BYTES, H2Settings, WINDOW_BYTES, WINDOW_BYTES_MAX};
 use super::stream::{H2Stream, RemoteState, closed};
@@ -71,13 +71,13 @@ pub struct H2Connection<T> {
     small_data_credits: u32,
     /// Flow-control window for sending on all streams together.
     send_window: i64,
-    /// Flow-control window granted to the peer for all streams together, and the bytes consumed since the
-    /// last WINDOW_UPDATE.
+    /// Flow-control window granted to the peer for all streams together.
     receive_window: u32,
+    /// Number of bytes consumed since the last WINDOW_UPDATE of the connection.
     taken: u32,
-    /// Highest stream identifier used by the peer, and a bit set of the last 64 identifiers that the peer
-    /// has used.
+    /// Highest stream identifier used by the peer.
     last: u32,
+    /// Bit set of the identifiers used by the peer, among the last 64 odd identifiers up to `last`.
     begun: u64,
     /// Streams reset by the server before the peer had ended the stream.
     reset: VecDeque<u32>,
@@ -87,6 +87,8 @@ pub struct H2Connection<T> {
     accepts_to: u32,
     /// The next field block must signal an empty dynamic table, because the peer has reduced its table.
     must_signal_empty_table: bool,
+    /// Number of turns given to streams so far. A stream takes the number of its last turn, so that
+    /// streams of equal priority take turns.
     turns: u64,
 }
 
@@ -155,7 +157,7 @@ impl<T> H2Connection<T> {
             begun: 0,
             reset: VecDeque::new(),
             ahead: Vec::new(),
-            accepts_to: WINDOW_BYTES_MAX,
+            accepts_to: STREAM_ID_MAX,
             must_signal_empty_table: false,
             turns: 0,
         }
@@ -584,7 +586,7 @@ impl<T> H2Connection<T> {
             return Err(H2ConnectionError::protocol("PRIORITY_UPDATE on a stream"));
         }
         let (id, value) = payload.split_first_chunk().ok_or(too_short())?;
-        let id = u32::from_be_bytes(*id) & WINDOW_BYTES_MAX;
+        let id = u32::from_be_bytes(*id) & STREAM_ID_MAX;
         if id == 0 {
             return Err(H2ConnectionError::protocol("PRIORITY_UPDATE for stream 0"));
         }
@@ -879,7 +881,7 @@ fn depends_on_itself(id: u32, old_priority: &[u8]) -> bool {
     let on = old_priority
         .first_chunk()
         .map(|bytes| u32::from_be_bytes(*bytes));
-    on.is_some_and(|on| on & WINDOW_BYTES_MAX == id)
+    on.is_some_and(|on| on & STREAM_ID_MAX == id)
 }
 
 #[cfg(test)]

@@ -5,6 +5,9 @@ use super::error::H2ErrorCode;
 
 /// Length of a frame header.
 pub const HEADER_BYTES: usize = 9;
+/// Highest stream identifier: 31 bits (RFC 9113 §5.1.1). As a mask, the constant removes the reserved bit
+/// in front of an identifier.
+pub const STREAM_ID_MAX: u32 = (1 << 31) - 1;
 /// Connection preface of the client (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -58,7 +61,7 @@ impl H2FrameHeader {
             length: u32::from_be_bytes([0, a, b, c]) as usize,
             kind,
             flags,
-            stream: u32::from_be_bytes(stream) & 0x7fff_ffff,
+            stream: u32::from_be_bytes(stream) & STREAM_ID_MAX,
         }
     }
 

@@ -227,7 +227,7 @@ impl<T> H2Connection<T> {
     /// answered (RFC 9113 §6.8). The acknowledgement of the PING behind the GOAWAY shows that the peer has
     /// read both.
     pub fn goaway_graceful(&mut self) {
-        frame::goaway(&mut self.out, WINDOW_BYTES_MAX, H2ErrorCode::NO_ERROR, "");
+        frame::goaway(&mut self.out, STREAM_ID_MAX, H2ErrorCode::NO_ERROR, "");
         frame::ping(&mut self.out, 0, &LAST_PING);
     }
 
