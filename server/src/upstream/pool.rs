@@ -1,4 +1,9 @@
 //! Backends with their connection pools.
+//!
+//! A backend such as php-fpm has a fixed number of processes, and each process serves one connection at a
+//! time: an open connection occupies a process even without a request, and a connection without a process
+//! waits in the backend's queue. With [`ReusePolicy::Handover`] an idle connection is therefore closed
+//! within milliseconds unless a call takes the connection over.
 
 #[cfg(test)]
 mod tests;
@@ -202,7 +207,7 @@ impl Backend {
         let mut last = pool.idle.pop()?;
         if !keep.is_compatible_with(pool.keep) {
             // The request cannot use the idle connection. The connection is closed, because the new
-            // connection of the request may need the process of the backend.
+            // connection of the request may need the process that the idle connection occupies.
             drop(pool);
             drop(last);
             return None;
@@ -247,7 +252,7 @@ impl Backend {
 
     /// Returns a connection without a call in progress to the pool, if the current policy and the policy
     /// `keep` at the arrival of the request allow reuse. After a change of policy, other calls may wait for
-    /// the connection's process in the queue of the backend.
+    /// the process that the connection occupies.
     pub(crate) fn put_idle(self: &Arc<Self>, conn: Conn, keep: ReusePolicy) {
         let conn = conn.into_idle();
         let now = Instant::now();
@@ -286,8 +291,9 @@ impl Backend {
         }
     }
 
-    /// Excludes the backend from reuse for a long pause, after the backend answered a request other than
-    /// the last request on a connection.
+    /// Excludes the backend from reuse for a long pause, after the backend ended a response with the
+    /// number of a request other than the last one on the connection. The backend may ignore request
+    /// numbers, so the server cannot know the request of a response on a reused connection.
     pub(crate) fn mark_unfit_for_reuse(&self) {
         self.lock().handover.pause_for_long(Instant::now());
         self.slots.lift_limit();

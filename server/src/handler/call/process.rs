@@ -254,7 +254,7 @@ impl SpawnedProcess {
             leader,
             reaper,
             slot: Some(slot),
-            is_left: false,
+            is_handed_over: false,
             grace: spec.grace,
         };
         if let Some(bytes) = spec.memory_bytes {
@@ -330,7 +330,8 @@ struct ProcessGroup {
     leader: Pid,
     reaper: Arc<Reaper>,
     slot: Option<CallSlot>,
-    is_left: bool,
+    /// True if the reaper ends the group, so that the drop has nothing to do.
+    is_handed_over: bool,
     grace: Duration,
 }
 
@@ -342,25 +343,25 @@ impl ProcessGroup {
             Ok(Some(status)) => Ok(status),
             Err(error) => Err(error),
         };
-        self.is_left = true;
+        self.is_handed_over = true;
         self.reaper.end_rest(self.leader, self.slot.take());
         Some(status)
     }
 
-    /// Leaves a running program to the reaper, with `patience` to end on its own.
-    fn leave(&mut self, patience: Duration) {
-        if !self.is_left && self.reap().is_none() {
-            self.is_left = true;
-            let until = std::time::Instant::now() + patience;
+    /// Hands a running program over to the reaper. The program may end on its own within `time_max`.
+    fn hand_over(&mut self, time_max: Duration) {
+        if !self.is_handed_over && self.reap().is_none() {
+            self.is_handed_over = true;
+            let until = std::time::Instant::now() + time_max;
             self.reaper.end_later(self.leader, until, self.slot.take());
         }
     }
 
-    /// Leaves a running program to the reaper, with the grace to clean up. The unread `pipes` stay open
-    /// meanwhile: writing to a closed pipe would kill the program with SIGPIPE.
+    /// Hands a running program over to the reaper, with the grace to clean up. The unread `pipes` stay
+    /// open meanwhile: writing to a closed pipe would kill the program with SIGPIPE.
     fn give_grace(&mut self, pipes: Vec<OwnedFd>) {
-        if !self.is_left && self.reap().is_none() {
-            self.is_left = true;
+        if !self.is_handed_over && self.reap().is_none() {
+            self.is_handed_over = true;
             let until = std::time::Instant::now() + self.grace;
             let slot = self.slot.take();
             self.reaper.end_gently(self.leader, until, slot, pipes);
@@ -370,7 +371,7 @@ impl ProcessGroup {
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        if !self.is_left {
+        if !self.is_handed_over {
             self.reaper.end(self.leader, self.slot.take());
         }
     }
@@ -384,7 +385,7 @@ pub(crate) struct ProcessTransport {
     stdout: Option<Receiver>,
     stderr: Option<Receiver>,
     stderr_log: StderrLog,
-    left: OrphanWatch,
+    orphan_watch: OrphanWatch,
     /// Exit status, if known before the end of the output.
     status: Option<io::Result<WaitStatus>>,
 }
@@ -406,9 +407,11 @@ struct OrphanWatch {
 impl OrphanWatch {
     /// Becomes ready when the program has ended and no output has arrived for a whole interval since.
     fn poll(&mut self, cx: &mut Context<'_>, leader: Pid) -> Poll<()> {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(LEFT)));
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep(ORPHAN_OUTPUT_PAUSE)));
         while timer.as_mut().poll(cx).is_ready() {
-            timer.as_mut().reset(Instant::now() + LEFT);
+            timer.as_mut().reset(Instant::now() + ORPHAN_OUTPUT_PAUSE);
             let had_ended = std::mem::replace(&mut self.had_ended, has_ended(leader));
             if !std::mem::take(&mut self.has_come) && had_ended {
                 return Poll::Ready(());
@@ -424,11 +427,11 @@ fn has_ended(leader: Pid) -> bool {
     matches!(waitid(WaitId::Pid(leader), look), Ok(Some(_)))
 }
 
-const LEFT: Duration = Duration::from_secs(limits::ORPHAN_OUTPUT_PAUSE_SECONDS_MAX);
+const ORPHAN_OUTPUT_PAUSE: Duration = Duration::from_secs(limits::ORPHAN_OUTPUT_PAUSE_SECONDS_MAX);
 
 impl Drop for ProcessTransport {
     fn drop(&mut self) {
-        if self.group.is_left || self.group.grace.is_zero() {
+        if self.group.is_handed_over || self.group.grace.is_zero() {
             return;
         }
         self.input.stdin = None;
@@ -451,7 +454,7 @@ impl ProcessTransport {
             stderr: Some(Receiver::from_owned_fd_unchecked(started.stderr)?),
             group: started.group,
             stderr_log: StderrLog::new(request),
-            left: OrphanWatch::default(),
+            orphan_watch: OrphanWatch::default(),
             status: None,
         })
     }
@@ -524,20 +527,20 @@ impl Transport for ProcessTransport {
             return Poll::Ready(0);
         };
         if let Poll::Ready(read) = poll_read(stdout, cx, into) {
-            self.left.has_come = true;
+            self.orphan_watch.has_come = true;
             return Poll::Ready(read);
         }
-        ready!(self.left.poll(cx, self.group.leader));
+        ready!(self.orphan_watch.poll(cx, self.group.leader));
         // A direct read: the runtime may not yet have reported output of the last moment.
         if let Ok(read) = rustix::io::read(&*stdout, &mut *into) {
-            self.left.has_come = true;
+            self.orphan_watch.has_come = true;
             return Poll::Ready(read);
         }
         log::warn!(
             "{}: script: the script has ended, but a child process keeps the output open; the server stops reading the output",
             self.stderr_log.about()
         );
-        self.left.is_given_up = true;
+        self.orphan_watch.is_given_up = true;
         self.stdout = None;
         self.status = self.group.reap();
         Poll::Ready(0)
@@ -569,11 +572,11 @@ impl Transport for ProcessTransport {
     }
 
     fn may_be_truncated(&self) -> bool {
-        self.left.is_given_up
+        self.orphan_watch.is_given_up
     }
 
-    fn finish_detached(mut self, patience: Duration) {
-        self.group.leave(patience);
+    fn finish_detached(mut self, time_max: Duration) {
+        self.group.hand_over(time_max);
     }
 }
 

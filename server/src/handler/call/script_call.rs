@@ -1,6 +1,6 @@
-//! One call of a script, by a program or by a backend: reads the head of the script's response, then moves
-//! the content to the client as the script produces it. The request's body moves in the other direction at
-//! the same time. Limits apply to silence, duration and size.
+//! One call of a script, by a process of the server or by a backend: reads the head of the script's
+//! response, then moves the content to the client as the script produces it. The request's body moves in
+//! the other direction at the same time. Limits apply to silence, duration and size.
 
 use crate::base::admission::{CallSlot, ClientPace};
 use crate::base::change_tracker::SiteChangeTracker;
@@ -23,21 +23,21 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Connection to the peer that answers a call: a program started by the server, or a backend. Dropping the
-/// transport ends the peer's work for the call.
+/// Connection to the program that answers a call: a process started by the server for the call, or a
+/// backend. Dropping the transport ends the program's work for the call.
 pub(crate) trait Transport: 'static {
-    /// Name of the peer in the log.
+    /// Name of the program in the log.
     const NAME: &'static str;
 
-    /// Moves the data beside the output: the peer's input, and the peer's messages for the log. Returns
-    /// true if input moved.
+    /// Moves the data beside the output: the program's input, and the program's messages for the log.
+    /// Returns true if input moved.
     fn poll_side_io(&mut self, cx: &mut Context<'_>) -> bool;
 
-    /// Returns true if the peer waits for input from the client.
+    /// Returns true if the program waits for input from the client.
     fn waits_for_client(&self) -> bool;
 
-    /// Returns true if a client that sends almost nothing keeps the peer waiting for input while other
-    /// calls wait for the peer's slot. From then on the slot is promised to a waiting call.
+    /// Returns true if a client that sends almost nothing keeps the program waiting for input while other
+    /// calls wait for the program's slot. From then on the slot is promised to a waiting call.
     fn is_stalled_by_client(&mut self) -> bool;
 
     /// Returns the slot of the call, or None once the slot is given back.
@@ -46,35 +46,36 @@ pub(crate) trait Transport: 'static {
     /// Reads output; 0 bytes mark the end of the output.
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize>;
 
-    /// Waits for the peer's end and returns the result. Called after the end of the output.
+    /// Waits for the program's end and returns the result. Called after the end of the output.
     fn ended(&mut self) -> impl Future<Output = TransportEnd>;
 
-    /// Returns true if the peer is known to have ended successfully, so that `ended` need not wait. Called
-    /// after the end of the output.
+    /// Returns true if the program is known to have ended successfully, so that `ended` need not wait.
+    /// Called after the end of the output.
     fn has_ended_well(&self) -> bool {
         false
     }
 
-    /// Returns true if the peer may not have read the request. Called if the peer ended without any output.
+    /// Returns true if the program may not have read the request. Called if the program ended without any
+    /// output.
     fn is_retriable(&self) -> bool {
         false
     }
 
-    /// Returns true if the output may be incomplete although the peer ended successfully.
+    /// Returns true if the output may be incomplete although the program ended successfully.
     fn may_be_truncated(&self) -> bool {
         false
     }
 
-    /// Lets the peer finish its work for at most `patience`, after the response is complete or the client
-    /// needs no more of the response.
-    fn finish_detached(self, patience: Duration);
+    /// Lets the program finish its work for at most `time_max`, after the response is complete or the
+    /// client needs no more of the response.
+    fn finish_detached(self, time_max: Duration);
 }
 
 /// Result of a call at the end of the output.
 pub(crate) enum TransportEnd {
-    /// The peer ended successfully.
+    /// The program ended successfully.
     Success,
-    /// The output is complete, but the peer reported a failure. The text is for the log.
+    /// The output is complete, but the program reported a failure. The text is for the log.
     Failure(String),
     /// The output may be incomplete. The text is for the log.
     Aborted(Reject, String),
@@ -88,15 +89,16 @@ pub(crate) const BODY_LOST: &str = "the rest of the spooled request body can't b
 pub(crate) struct CallLimits {
     /// Maximum number of calls waiting for a slot.
     pub queue: usize,
-    /// Longest time without progress. Time spent waiting for the client to take the response does not count.
-    /// While the peer waits for the client's input, the longer of `silent` and `patience` applies.
+    /// Longest time without progress. Time spent waiting for the client to take the response does not
+    /// count. While the program waits for the client's input, the longer of `silent` and `patience`
+    /// applies.
     pub silent: Duration,
     /// Longest pause of the client in the request's body, for clients with a legitimate reason to pause,
     /// such as a push.
     pub patience: Duration,
     /// Memory budget of the buffered first parts of bodies.
     pub body_budget: Arc<BodyBudget>,
-    /// Spool for a body without a known length, kept there until the length is known; None if the peer
+    /// Spool for a body without a known length, kept there until the length is known; None if the program
     /// needs no length.
     pub spool_limit: Option<SpoolLimit>,
     /// Tracker of site changes. Files written by the script may not be served yet.
@@ -114,7 +116,7 @@ pub(crate) struct CallLimits {
 pub(crate) struct CollectedOutput {
     /// The output from its beginning.
     pub bytes: Vec<u8>,
-    /// True if the peer wrote more than the limit.
+    /// True if the program wrote more than the limit.
     pub is_cut: bool,
 }
 
@@ -130,7 +132,7 @@ pub(crate) struct ScriptCall<P> {
     bounds: CallLimits,
     /// Rate at which the client takes the response.
     download: DownloadRate,
-    /// Slots of the call in addition to the peer's slot.
+    /// Slots of the call in addition to the program's slot.
     more_slots: Vec<CallSlot>,
     started: Instant,
     /// Time of the last progress.
@@ -148,7 +150,7 @@ enum HeadOutcome {
 
 /// Timeout that ended a call.
 enum CallTimeout {
-    /// The peer made no progress.
+    /// The program made no progress.
     Silence,
     /// The call lasted too long.
     Total,
@@ -165,7 +167,7 @@ enum BodyOutcome {
     ClientGone,
     TimedOut(CallTimeout),
     OutputLimit,
-    /// The peer sent more than its Content-Length.
+    /// The program sent more than its Content-Length.
     TooMuchContent,
 }
 
@@ -190,7 +192,7 @@ impl<P: Transport> ScriptCall<P> {
     }
 
     /// Adds slots that the call holds to its end. The call yields the added slots under the same rules as
-    /// the peer's slot.
+    /// the program's slot.
     pub fn with_slots(mut self, slots: impl IntoIterator<Item = CallSlot>) -> ScriptCall<P> {
         self.more_slots.extend(slots);
         self
@@ -369,7 +371,7 @@ impl<P: Transport> ScriptCall<P> {
         Poll::Ready(false)
     }
 
-    /// Returns true if a short content is already complete and the peer ended successfully.
+    /// Returns true if a short content is already complete and the program ended successfully.
     fn has_short_content(&mut self, document: &CgiDocument, cx: &mut Context<'_>) -> bool {
         if self.request.method == Method::Head {
             // The output does not show the length of the content: many scripts send no content for HEAD.
@@ -462,12 +464,11 @@ impl<P: Transport> ScriptCall<P> {
         let (reject, what) = match done {
             BodyOutcome::ClientGone => return,
             BodyOutcome::TimedOut(CallTimeout::SlowUpload) => {
-                let what = "the client sends almost nothing, and another call waits for the slot";
+                let what = "the client sends almost nothing, and another call waits at the limit of simultaneous calls";
                 (Reject::BODY_SLOW, what.to_owned())
             }
             BodyOutcome::TimedOut(CallTimeout::SlowDownload) => {
-                let what =
-                    "the client takes the response slowly, and another client waits for the slot";
+                let what = "the client takes the response slowly, and a call of another client waits at the limit of simultaneous calls";
                 (Reject::CALL_SHARE_TAKEN, what.to_owned())
             }
             BodyOutcome::TimedOut(CallTimeout::Silence) => {
@@ -494,9 +495,9 @@ impl<P: Transport> ScriptCall<P> {
                 },
             },
         };
-        // The operator cannot fix a slow client, so the log level is a warning.
+        // The operator cannot fix a slow client, so the log level is a warning for both directions.
         let level = match reject {
-            Reject::CALL_SHARE_TAKEN => log::Level::Warn,
+            Reject::BODY_SLOW | Reject::CALL_SHARE_TAKEN => log::Level::Warn,
             _ => log::Level::Error,
         };
         log::log!(
@@ -529,7 +530,7 @@ impl<P: Transport> ScriptCall<P> {
         self.transport.finish_detached(self.bounds.silent);
     }
 
-    /// Logs a failure that the peer reported after complete output.
+    /// Logs a failure that the program reported after complete output.
     fn log_failure(&self, ended: TransportEnd) {
         if let TransportEnd::Failure(how) = ended {
             let rule = Reject::SCRIPT_FAILED.rule;
@@ -637,7 +638,7 @@ impl<P: Transport> ScriptCall<P> {
         })
     }
 
-    /// Records the beginning of the peer's response.
+    /// Records the beginning of the program's response.
     fn mark_begun(&mut self) {
         if let Some(slot) = self.transport.slot() {
             slot.mark_begun();
@@ -650,8 +651,8 @@ impl<P: Transport> ScriptCall<P> {
         }
     }
 
-    /// Returns Ready after a timeout. `waits_for_transport` is true while the call waits for the peer, and
-    /// false while the call waits for the client to take the response.
+    /// Returns Ready after a timeout. `waits_for_transport` is true while the call waits for the program,
+    /// and false while the call waits for the client to take the response.
     fn poll_timeout(
         &mut self,
         cx: &mut Context<'_>,

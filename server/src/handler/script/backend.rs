@@ -541,11 +541,11 @@ impl Transport for BackendTransaction {
         }
     }
 
-    fn finish_detached(self, patience: Duration) {
+    fn finish_detached(self, time_max: Duration) {
         match self.end {
             Some(_) => self.give_back(),
             // The backend may finish its work.
-            None => spawn_local_with_timeout(self.drain(), patience),
+            None => spawn_local_with_timeout(self.drain(), time_max),
         }
     }
 }
