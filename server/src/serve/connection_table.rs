@@ -44,22 +44,24 @@ pub(super) struct ConnectionTable {
 struct ConnectionRow {
     socket: Option<Rc<TcpSocket>>,
     /// Entry in the ledger of connections.
-    entered: Option<ConnectionEntryGuard>,
+    ledger_entry: Option<ConnectionEntryGuard>,
     phase: ConnectionPhase,
     expired: bool,
     deadline_ms: u64,
     /// Waker to call at the deadline, at a drain and at an eviction, instead of a shutdown of the socket.
-    told: Option<Waker>,
+    waker: Option<Waker>,
     /// Start of the phase, in milliseconds of the worker's clock.
     since_ms: u64,
-    /// In the body phase, the bytes of the body received before the phase began. In the write phase, the
-    /// bytes that the client had acknowledged soon after the response began to wait.
-    seen: u64,
+    /// Count of bytes from which the progress of the client is measured: in the body phase, the bytes of
+    /// the body received before the phase began; in the write phase, the bytes acknowledged by the client
+    /// at the last check.
+    progress_from: u64,
     /// Acknowledged bytes used up by pauses of the client.
     paused: u64,
 }
 
-/// Value of [`ConnectionRow::seen`] before the kernel was asked for the bytes acknowledged by the client.
+/// Value of [`ConnectionRow::progress_from`] before the kernel was asked for the bytes acknowledged by
+/// the client.
 const NOT_ASKED: u64 = u64::MAX;
 /// Maximum duration of a lingering close, in milliseconds.
 const LINGER_MS: u64 = 5_000;
@@ -82,8 +84,8 @@ impl ConnectionPhase {
 
 impl ConnectionRow {
     fn stand(&self, standing: Activity) {
-        if let Some(entered) = &self.entered {
-            entered.set_activity(standing);
+        if let Some(ledger_entry) = &self.ledger_entry {
+            ledger_entry.set_activity(standing);
         }
     }
 
@@ -99,7 +101,7 @@ impl ConnectionRow {
     /// rarely to show progress.
     fn is_taken(&mut self) -> bool {
         let now = self.acknowledged();
-        let before = std::mem::replace(&mut self.seen, now);
+        let before = std::mem::replace(&mut self.progress_from, now);
         if now >= before.saturating_add(limits::RESPONSE_PROGRESS_BYTES_MIN) {
             return true;
         }
@@ -135,19 +137,19 @@ impl ConnectionTable {
         &mut self,
         index: usize,
         socket: Rc<TcpSocket>,
-        entered: ConnectionEntryGuard,
+        ledger_entry: ConnectionEntryGuard,
     ) {
         self.free.pop();
         self.open += 1;
         let row = ConnectionRow {
             socket: Some(socket),
-            entered: Some(entered),
+            ledger_entry: Some(ledger_entry),
             phase: ConnectionPhase::Busy,
             expired: false,
             deadline_ms: u64::MAX,
-            told: None,
+            waker: None,
             since_ms: 0,
-            seen: 0,
+            progress_from: 0,
             paused: 0,
         };
         match self.rows.get_mut(index) {
@@ -162,8 +164,8 @@ impl ConnectionTable {
             return;
         };
         row.socket = None;
-        row.entered = None;
-        row.told = None;
+        row.ledger_entry = None;
+        row.waker = None;
         self.free.push(index);
         self.open -= 1;
         if self.open == 0 {
@@ -176,14 +178,16 @@ impl ConnectionTable {
     pub(super) fn expire(&mut self, now_ms: u64, stall_ms: u64) -> u64 {
         let mut ended = 0;
         for row in &mut self.rows {
-            if row.socket.is_some() && row.phase == ConnectionPhase::Write && row.seen == NOT_ASKED
+            if row.socket.is_some()
+                && row.phase == ConnectionPhase::Write
+                && row.progress_from == NOT_ASKED
             {
-                row.seen = row.acknowledged();
+                row.progress_from = row.acknowledged();
             }
             if row.deadline_ms > now_ms || row.expired {
                 continue;
             }
-            if row.phase == ConnectionPhase::Write && row.told.is_none() && row.is_taken() {
+            if row.phase == ConnectionPhase::Write && row.waker.is_none() && row.is_taken() {
                 row.deadline_ms = now_ms + stall_ms;
                 continue;
             }
@@ -191,8 +195,8 @@ impl ConnectionTable {
             row.expired = true;
             // Silence between two requests is no fault of the client.
             ended += u64::from(row.phase != ConnectionPhase::Idle);
-            if let Some(told) = &row.told {
-                told.wake_by_ref();
+            if let Some(waker) = &row.waker {
+                waker.wake_by_ref();
                 continue;
             }
             // Where a response can still be sent, only the read side is shut down.
@@ -215,8 +219,8 @@ impl ConnectionTable {
     /// Shuts down idle connections, and wakes the tasks of connections with a waker.
     pub(super) fn end_idle(&mut self) {
         for row in &mut self.rows {
-            if let Some(told) = &row.told {
-                told.wake_by_ref();
+            if let Some(waker) = &row.waker {
+                waker.wake_by_ref();
                 continue;
             }
             if let (Some(socket), ConnectionPhase::Idle, false) =
@@ -230,17 +234,20 @@ impl ConnectionTable {
 
     /// Returns true if the ledger has chosen `entry` for eviction, and the row still belongs to the entry.
     pub(super) fn is_chosen(&self, index: usize, entry: &Arc<ConnectionEntry>) -> bool {
-        let entered = self.rows.get(index).and_then(|row| row.entered.as_ref());
-        entered.is_some_and(|own| Arc::ptr_eq(own.entry(), entry)) && entry.is_evicted()
+        let ledger_entry = self
+            .rows
+            .get(index)
+            .and_then(|row| row.ledger_entry.as_ref());
+        ledger_entry.is_some_and(|own| Arc::ptr_eq(own.entry(), entry)) && entry.is_evicted()
     }
 
     /// Makes the task of an evicted connection end the connection. Returns false if no connection is in the
     /// row.
     pub(super) fn end_evicted(&mut self, index: usize) -> bool {
         let row = &mut self.rows[index];
-        match (&row.told, &row.socket) {
+        match (&row.waker, &row.socket) {
             // The task looks up the reason for the wake-up and closes the connection in order.
-            (Some(told), _) => told.wake_by_ref(),
+            (Some(waker), _) => waker.wake_by_ref(),
             // The task of the connection reads end of file.
             (None, Some(socket)) => {
                 row.expired = true;
@@ -254,8 +261,8 @@ impl ConnectionTable {
     /// Returns true if the connection in the row is to be evicted. For connections with a waker: other
     /// connections lose the socket instead.
     pub(super) fn is_evicted(&self, index: usize) -> bool {
-        let entered = self.rows[index].entered.as_ref();
-        entered.is_some_and(|entered| entered.entry().is_evicted())
+        let ledger_entry = self.rows[index].ledger_entry.as_ref();
+        ledger_entry.is_some_and(|ledger_entry| ledger_entry.entry().is_evicted())
     }
 
     /// Puts a connection into a phase, and sets the deadline of the phase. A head received in several parts
@@ -284,7 +291,7 @@ impl ConnectionTable {
             ConnectionPhase::Idle => limits.idle_seconds,
             ConnectionPhase::Head => limits.head_seconds,
             ConnectionPhase::Write => {
-                row.seen = NOT_ASKED;
+                row.progress_from = NOT_ASKED;
                 limits.write_stall_seconds
             }
             ConnectionPhase::Linger => (LINGER_MS / 1_000) as u32,
@@ -312,11 +319,11 @@ impl ConnectionTable {
             // Time for which the body waited for the server doesn't count against the peer.
             row.phase = ConnectionPhase::Body;
             row.since_ms = now_ms;
-            row.seen = seen;
+            row.progress_from = seen;
         }
         row.stand(Activity::Busy(now_ms));
         row.deadline_ms =
-            row.since_ms + patience.as_millis() as u64 + (seen - row.seen) * 1_000 / rate;
+            row.since_ms + patience.as_millis() as u64 + (seen - row.progress_from) * 1_000 / rate;
     }
 
     /// Marks the connection as busy before a task takes over. The task sets the phase when first polled;
@@ -339,18 +346,19 @@ impl ConnectionTable {
         row.phase = phase;
         row.stand(standing);
         if row.deadline_ms != deadline_ms {
-            row.seen = NOT_ASKED;
+            row.progress_from = NOT_ASKED;
         }
         row.deadline_ms = deadline_ms;
         row.expired = false;
-        if !row.told.as_ref().is_some_and(|told| told.will_wake(waker)) {
-            row.told = Some(waker.clone());
+        let is_set = row.waker.as_ref().is_some_and(|set| set.will_wake(waker));
+        if !is_set {
+            row.waker = Some(waker.clone());
         }
     }
 
     /// Removes the waker, so that a deadline shuts down the socket again.
     pub(super) fn clear_waker(&mut self, index: usize) {
-        self.rows[index].told = None;
+        self.rows[index].waker = None;
     }
 
     /// Returns true if the client makes progress with a response although the socket has no room for more:

@@ -34,7 +34,7 @@ struct RequestLedgerState {
     requests: ClientHoldings,
     head_bytes: ClientHoldings,
     /// Connections with requests or head bytes, by client.
-    holders: HashMap<ClientNetwork, Vec<Rc<ConnectionAccount>>>,
+    accounts: HashMap<ClientNetwork, Vec<Rc<ConnectionAccount>>>,
 }
 
 /// A connection in the ledger.
@@ -67,7 +67,7 @@ pub(super) struct ShedOrder {
 /// Entry of one request, or of an unfinished head, in the ledger. Dropping the entry returns the request
 /// and the bytes.
 pub(super) struct RequestReservation {
-    holder: Rc<ConnectionAccount>,
+    account: Rc<ConnectionAccount>,
     requests: usize,
     head_bytes: usize,
 }
@@ -83,13 +83,13 @@ impl RequestLedger {
     }
 
     /// Makes the ledger's record of a new connection of `peer`, without requests.
-    pub(super) fn holder(self: &Rc<Self>, peer: IpAddr) -> Rc<ConnectionAccount> {
-        self.holder_on(peer, None)
+    pub(super) fn account(self: &Rc<Self>, peer: IpAddr) -> Rc<ConnectionAccount> {
+        self.account_on(peer, None)
     }
 
     /// Makes the ledger's record of a new connection; with `socket` for HTTP/1.1, where shedding shuts
     /// the socket down.
-    pub(super) fn holder_on(
+    pub(super) fn account_on(
         self: &Rc<Self>,
         peer: IpAddr,
         socket: Option<Rc<TcpSocket>>,
@@ -144,7 +144,7 @@ impl ConnectionAccount {
     fn held(self: &Rc<Self>, requests: usize, head_bytes: usize) -> RequestReservation {
         self.add(requests, head_bytes);
         RequestReservation {
-            holder: Rc::clone(self),
+            account: Rc::clone(self),
             requests,
             head_bytes,
         }
@@ -223,9 +223,9 @@ impl ConnectionAccount {
         }
         let ledger = &mut *self.pending.ledger.borrow_mut();
         if self.is_empty() {
-            let holders = ledger.holders.entry(self.client).or_default();
-            self.index.set(holders.len());
-            holders.push(Rc::clone(self));
+            let accounts = ledger.accounts.entry(self.client).or_default();
+            self.index.set(accounts.len());
+            accounts.push(Rc::clone(self));
         }
         ledger.requests.add(self.client, requests);
         ledger.head_bytes.add(self.client, bytes);
@@ -260,13 +260,13 @@ impl RequestReservation {
     /// bytes; the entry stays as before, and the refusal is counted.
     pub(super) fn resize(&mut self, head_bytes: usize) -> Result<(), SharedLimit> {
         match head_bytes.checked_sub(self.head_bytes) {
-            None | Some(0) => self.holder.remove(0, self.head_bytes - head_bytes),
+            None | Some(0) => self.account.remove(0, self.head_bytes - head_bytes),
             Some(more) => {
-                let holder = &self.holder;
-                holder
+                let account = &self.account;
+                account
                     .make_room(0, more, usize::MAX)
-                    .inspect_err(|share| holder.pending.refused(*share, 1))?;
-                holder.add(0, more);
+                    .inspect_err(|share| account.pending.refused(*share, 1))?;
+                account.add(0, more);
             }
         }
         self.head_bytes = head_bytes;
@@ -289,7 +289,7 @@ impl RequestReservation {
 
 impl Drop for RequestReservation {
     fn drop(&mut self) {
-        self.holder.remove(self.requests, self.head_bytes);
+        self.account.remove(self.requests, self.head_bytes);
     }
 }
 
@@ -303,9 +303,12 @@ impl RequestLedgerState {
         if more == 0 || may_take_more(self.requests.of(client), self.requests.all(), more, bound) {
             return Ok(());
         }
-        let holders = largest_to_shed(&self.requests, client, more, bound)
-            .and_then(|largest| self.holders.get(&largest));
-        let left = holders.into_iter().flatten().filter(|it| it.has_requests());
+        let accounts = largest_to_shed(&self.requests, client, more, bound)
+            .and_then(|largest| self.accounts.get(&largest));
+        let left = accounts
+            .into_iter()
+            .flatten()
+            .filter(|it| it.has_requests());
         let worst = left.min_by_key(|it| it.stalled_ms.get());
         worst.ok_or(SharedLimit::Streams)?.tell(ShedOrder {
             requests: more,
@@ -324,9 +327,9 @@ impl RequestLedgerState {
         if more == 0 || may_take_more(own, all, more, bound) {
             return Ok(());
         }
-        let holders = largest_to_shed(&self.head_bytes, client, more, bound)
-            .and_then(|largest| self.holders.get(&largest));
-        let left = holders
+        let accounts = largest_to_shed(&self.head_bytes, client, more, bound)
+            .and_then(|largest| self.accounts.get(&largest));
+        let left = accounts
             .into_iter()
             .flatten()
             .filter(|it| it.has_head_bytes());
@@ -339,14 +342,14 @@ impl RequestLedgerState {
     }
 
     /// Removes a connection without requests and head bytes.
-    fn forget(&mut self, holder: &ConnectionAccount) {
-        let Some(holders) = self.holders.get_mut(&holder.client) else {
+    fn forget(&mut self, account: &ConnectionAccount) {
+        let Some(accounts) = self.accounts.get_mut(&account.client) else {
             return;
         };
-        holders.swap_remove(holder.index.get());
-        match holders.get(holder.index.get()) {
-            Some(moved) => moved.index.set(holder.index.get()),
-            None if holders.is_empty() => drop(self.holders.remove(&holder.client)),
+        accounts.swap_remove(account.index.get());
+        match accounts.get(account.index.get()) {
+            Some(moved) => moved.index.set(account.index.get()),
+            None if accounts.is_empty() => drop(self.accounts.remove(&account.client)),
             None => {}
         }
     }
@@ -397,28 +400,28 @@ mod tests {
             .map_or(0, |(_, count)| count)
     }
 
-    fn fill(holder: &Rc<ConnectionAccount>, head_bytes: usize) -> Vec<RequestReservation> {
-        std::iter::from_fn(|| holder.admit(head_bytes, REQUESTS).ok()).collect()
+    fn fill(account: &Rc<ConnectionAccount>, head_bytes: usize) -> Vec<RequestReservation> {
+        std::iter::from_fn(|| account.admit(head_bytes, REQUESTS).ok()).collect()
     }
 
     #[test]
     fn one_client_takes_three_quarters_and_another_still_has_room() {
         let (pending, refusals) = ledger();
-        let greedy = pending.holder([192, 0, 2, 1].into());
+        let greedy = pending.account([192, 0, 2, 1].into());
         let held = fill(&greedy, 0);
         assert_eq!(held.len(), 24);
         assert_eq!(counted(&refusals, SharedLimit::Streams), 1);
-        let other = pending.holder([192, 0, 2, 2].into());
+        let other = pending.account([192, 0, 2, 2].into());
         assert_eq!(fill(&other, 0).len(), 4);
         drop(held);
         assert_eq!(fill(&other, 0).len(), 24);
-        assert!(pending.ledger.borrow().holders.is_empty());
+        assert!(pending.ledger.borrow().accounts.is_empty());
     }
 
     #[test]
     fn heads_are_bounded_by_their_bytes() {
         let (pending, refusals) = ledger();
-        let greedy = pending.holder([192, 0, 2, 1].into());
+        let greedy = pending.account([192, 0, 2, 1].into());
         let mut held = fill(&greedy, 100);
         assert_eq!(held.len(), 12);
         assert_eq!(counted(&refusals, SharedLimit::HeadBytes), 1);
@@ -431,19 +434,19 @@ mod tests {
         assert!(unfinished.resize(1_200).is_ok());
         assert_eq!(pending.ledger.borrow().head_bytes.all(), 1_200);
         drop(unfinished);
-        assert!(pending.ledger.borrow().holders.is_empty());
+        assert!(pending.ledger.borrow().accounts.is_empty());
     }
 
     #[test]
     fn at_the_bound_of_head_bytes_the_connection_with_the_largest_heads_sheds() {
         let (pending, _) = ledger();
-        let [small, large] = [1, 1].map(|last| pending.holder([192, 0, 2, last].into()));
+        let [small, large] = [1, 1].map(|last| pending.account([192, 0, 2, last].into()));
         let mut all = fill(&small, 100);
         all.truncate(4);
         all.push(large.admit(700, REQUESTS).expect("room"));
-        let second = pending.holder([192, 0, 2, 2].into());
+        let second = pending.account([192, 0, 2, 2].into());
         all.push(second.held(0, 500));
-        let other = pending.holder([192, 0, 2, 3].into());
+        let other = pending.account([192, 0, 2, 3].into());
         assert!(other.admit(100, REQUESTS).is_ok());
         let bytes = |head_bytes| ShedOrder {
             requests: 0,
@@ -463,32 +466,32 @@ mod tests {
         let mut all = Vec::new();
         // Eight clients with four requests each take the whole bound; the first client has a fifth
         // request.
-        let holders: Vec<_> = (0..8)
-            .map(|nth| pending.holder([192, 0, 2, nth].into()))
+        let accounts: Vec<_> = (0..8)
+            .map(|nth| pending.account([192, 0, 2, nth].into()))
             .collect();
-        let second = pending.holder([192, 0, 2, 0].into());
-        for holder in &holders {
-            all.extend((0..4).map_while(|_| holder.admit(0, REQUESTS).ok()));
+        let second = pending.account([192, 0, 2, 0].into());
+        for account in &accounts {
+            all.extend((0..4).map_while(|_| account.admit(0, REQUESTS).ok()));
         }
         all.push(second.held(1, 0));
         assert_eq!(pending.ledger.borrow().requests.all(), 33);
-        holders[0].stalled_since(5_000);
+        accounts[0].stalled_since(5_000);
         second.stalled_since(4_000);
         second.wake_by(&waker);
-        let other = pending.holder([192, 0, 2, 9].into());
+        let other = pending.account([192, 0, 2, 9].into());
         let admitted = other.admit(0, REQUESTS);
         assert!(admitted.is_ok());
         let one = ShedOrder {
             requests: 1,
             head_bytes: 0,
         };
-        let told = (second.take_shed(), holders[0].take_shed());
+        let told = (second.take_shed(), accounts[0].take_shed());
         assert_eq!(told, (one, ShedOrder::default()));
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
         // At most a sixteenth over the bound.
         assert!(other.admit(0, REQUESTS).is_err());
         // A client that holds as much as the other clients is refused.
-        assert!(holders[3].admit(0, REQUESTS).is_err());
+        assert!(accounts[3].admit(0, REQUESTS).is_err());
         assert_eq!(counted(&refusals, SharedLimit::Streams), 2);
         assert_eq!((other.requests(), second.requests()), (1, 1));
     }

@@ -90,19 +90,19 @@ impl Sessions {
         let connection = Connection::new(stream, context.clone(), row, peer);
         let offered = world.tls.clone().filter(|_| secure);
         // Most clients send a request right after connecting.
-        self.turn(Box::new(H1Session::new(connection, offered)));
+        self.run_guarded(Box::new(H1Session::new(connection, offered)));
     }
 
     /// Runs a session until the session waits. A panic ends only the connection; dropping the connection
     /// counts the panic.
-    fn turn(self: &Rc<Self>, session: Box<H1Session>) {
+    fn run_guarded(self: &Rc<Self>, session: Box<H1Session>) {
         let _ = catch_unwind(AssertUnwindSafe(|| self.answer_requests(session)));
     }
 
     /// Answers the requests that can be answered at once, then parks the session. A task is spawned only
     /// for a step that waits for more than readable bytes.
     fn answer_requests(self: &Rc<Self>, mut session: Box<H1Session>) {
-        match session.turn() {
+        match session.answer_ready() {
             Poll::Pending => self.park(session),
             Poll::Ready(ConnectionStep::End(AfterResponse::Close)) => session.close(),
             Poll::Ready(next) => {
@@ -146,7 +146,7 @@ impl Sessions {
         if let Some(session) = session {
             // Fetched now, because the keys are needed right after the system call that reads the socket.
             session.prefetch();
-            self.turn(session);
+            self.run_guarded(session);
         }
     }
 

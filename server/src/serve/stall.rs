@@ -15,8 +15,8 @@ pub(super) struct StallClock {
 impl StallClock {
     /// Records whether the client's window or socket is the only obstacle of the response, after `sent`
     /// bytes of the response in all. Returns true where the stall clock restarts.
-    pub(super) fn note(&mut self, is_held: bool, sent: u64, now_ms: u64) -> bool {
-        if !is_held {
+    pub(super) fn note(&mut self, is_blocked: bool, sent: u64, now_ms: u64) -> bool {
+        if !is_blocked {
             self.since_ms = None;
             return false;
         }

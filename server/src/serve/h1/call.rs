@@ -48,7 +48,7 @@ pub(in crate::serve) struct H1Call {
     body_bytes_max: u64,
     started_us: u64,
     /// The memory of a large head, counted against the bound of requests under way.
-    _held: Option<RequestReservation>,
+    _reservation: Option<RequestReservation>,
 }
 
 /// The transfer of the request body to the handler.
@@ -93,14 +93,17 @@ impl H1Call {
             record: line.keep(Status::OK, &connection.context, connection.client_info()),
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
-            _held: None,
+            _reservation: None,
         }
     }
 
     /// Attaches the memory reservation of the head, held until the end of the call.
-    pub(in crate::serve) fn holding(self, held: Option<RequestReservation>) -> H1Call {
+    pub(in crate::serve) fn with_reservation(
+        self,
+        reservation: Option<RequestReservation>,
+    ) -> H1Call {
         H1Call {
-            _held: held,
+            _reservation: reservation,
             ..self
         }
     }
@@ -143,7 +146,7 @@ struct H1CallDriver<'c> {
     status: Status,
     /// The treatment of the connection after the response, as announced in the head; a later event may
     /// force another treatment.
-    end: AfterResponse,
+    after: AfterResponse,
     /// True while the driver waits for more of the request body.
     wants_body: bool,
     /// True if the request body will not be read to the end.
@@ -162,11 +165,11 @@ pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>
         taken: 0,
         stall: StallClock::default(),
         status: Status::OK,
-        end: AfterResponse::Close,
+        after: AfterResponse::Close,
         wants_body: false,
         is_cut: false,
     };
-    let end = poll_fn(|cx| exchange.poll(cx)).await;
+    let after = poll_fn(|cx| exchange.poll(cx)).await;
     let H1CallDriver {
         connection,
         call,
@@ -184,18 +187,18 @@ pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>
         record.status = status;
         record.log(sent, &connection.context);
     }
-    end
+    after
 }
 
 impl H1CallDriver<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
         self.connection.context.clock.tick();
         let reading = self.poll_upload(cx);
-        if let Poll::Ready(end) = reading {
-            return Poll::Ready(end);
+        if let Poll::Ready(after) = reading {
+            return Poll::Ready(after);
         }
         match self.poll_download(cx) {
-            Poll::Ready(end) => Poll::Ready(end),
+            Poll::Ready(after) => Poll::Ready(after),
             Poll::Pending => {
                 self.set_deadline();
                 Poll::Pending
@@ -207,9 +210,11 @@ impl H1CallDriver<'_> {
     /// client or the handler.
     fn set_deadline(&mut self) {
         let context = &self.connection.context;
-        let is_held = !self.out.is_empty() || self.connection.stream.has_unsent();
-        let begins = self.stall.note(is_held, self.taken, context.clock.millis());
-        if is_held {
+        let has_unsent_bytes = !self.out.is_empty() || self.connection.stream.has_unsent();
+        let begins = self
+            .stall
+            .note(has_unsent_bytes, self.taken, context.clock.millis());
+        if has_unsent_bytes {
             // Only progress renews the deadline; a stall must not.
             if begins {
                 context.phase(self.connection.slot, ConnectionPhase::Write);
@@ -255,7 +260,7 @@ impl H1CallDriver<'_> {
                         return Poll::Pending;
                     }
                     Poll::Ready(true) => {}
-                    Poll::Ready(false) => return self.left(),
+                    Poll::Ready(false) => return self.input_ended(),
                 }
             }
             if let Err(reject) = self.decode(room) {
@@ -333,7 +338,7 @@ impl H1CallDriver<'_> {
     }
 
     /// Handles the end of the peer's stream within the body, or an expired body deadline.
-    fn left(&mut self) -> Poll<AfterResponse> {
+    fn input_ended(&mut self) -> Poll<AfterResponse> {
         match self.connection.context.expired(self.connection.slot) {
             Some(ConnectionPhase::Body) => self.broken(Reject::BODY_SLOW),
             _ => Poll::Ready(AfterResponse::Close),
@@ -385,7 +390,7 @@ impl H1CallDriver<'_> {
                 Poll::Ready(true) => {}
             }
             match &mut self.download {
-                H1Download::Last => return Poll::Ready(self.end),
+                H1Download::Last => return Poll::Ready(self.after),
                 H1Download::Broken(_) => return Poll::Ready(self.broken_off()),
                 H1Download::Waiting => match self.call.answering.as_mut().poll(cx) {
                     Poll::Pending => return Poll::Pending,
@@ -471,17 +476,17 @@ impl H1CallDriver<'_> {
     /// Writes the head of `response` and starts the body.
     fn begin(&mut self, response: Response) {
         self.status = *response.status;
-        let mut end = self.after(&response);
+        let mut after = self.after(&response);
         let framing = match content_length(&response.body) {
             Some(length) => ResponseFraming::Length(length),
             None if self.call.version == Version::Http11 => ResponseFraming::Chunked,
             None => ResponseFraming::Close,
         };
-        if framing == ResponseFraming::Close && end == AfterResponse::Keep {
-            end = AfterResponse::Close;
+        if framing == ResponseFraming::Close && after == AfterResponse::Keep {
+            after = AfterResponse::Close;
         }
-        self.end = end;
-        self.write_head(&response, framing, end);
+        self.after = after;
+        self.write_head(&response, framing, after);
         let bodiless = self.is_bodiless(&response);
         self.download = match response.body {
             _ if bodiless => H1Download::Last,
@@ -503,7 +508,7 @@ impl H1CallDriver<'_> {
         self.call.is_head || is_without_content(*response.status)
     }
 
-    fn write_head(&mut self, response: &Response, framing: ResponseFraming, end: AfterResponse) {
+    fn write_head(&mut self, response: &Response, framing: ResponseFraming, after: AfterResponse) {
         let body = match &response.body {
             ResponseBody::Whole(bytes) => bytes.len(),
             _ => 0,
@@ -529,7 +534,7 @@ impl H1CallDriver<'_> {
         }
         let secure_fields = self.call.secure_fields.as_deref();
         let secure_fields = secure_fields.filter(|_| self.connection.is_secure());
-        push_connection_lines(&mut self.out, self.call.version, end, secure_fields);
+        push_connection_lines(&mut self.out, self.call.version, after, secure_fields);
         self.out.extend_from_slice(b"\r\n");
     }
 
@@ -575,9 +580,9 @@ impl H1CallDriver<'_> {
                     ResponseFraming::Length(_) => return Poll::Ready(false),
                 }
                 self.download = H1Download::Last;
-                if self.call.upload.is_some() && self.end == AfterResponse::Keep {
+                if self.call.upload.is_some() && self.after == AfterResponse::Keep {
                     // The request body was not read to the end after all.
-                    self.end = AfterResponse::Linger;
+                    self.after = AfterResponse::Linger;
                 }
                 Poll::Ready(true)
             }

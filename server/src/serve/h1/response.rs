@@ -28,7 +28,7 @@ struct H1Exchange<'l> {
     /// State of the connection after the response.
     after: AfterResponse,
     /// Offset of the end of the request in the read buffer.
-    end: usize,
+    request_end: usize,
 }
 
 impl H1Session {
@@ -51,23 +51,24 @@ impl H1Session {
         let mut exchange = H1Exchange {
             line: AccessLogEntry::new(context, Some(head), host, user.as_deref()),
             after: self.after(head, unread_body),
-            end,
+            request_end: end,
         };
         match step {
             Step::Send(response) => self.send_ready(response, &mut exchange, cx),
             Step::Wait(wait) => {
                 self.connection.phase(ConnectionPhase::Busy);
                 let wait = redispatch::wait(wait, &context.pool, self.progress);
-                RequestOutcome::Hold {
+                RequestOutcome::Waiting {
                     keep: head_bytes,
                     from: end,
                     next: Some(ConnectionStep::Redispatch(wait)),
                 }
             }
-            Step::Call(handler) => match self.hold_head(head_bytes) {
-                Ok(held) => {
+            Step::Call(handler) => match self.reserve_head_copies(head_bytes) {
+                Ok(reservation) => {
                     let (connection, line) = (&self.connection, &exchange.line);
-                    let call = H1Call::new(handler, head, connection, world, line).holding(held);
+                    let call = H1Call::new(handler, head, connection, world, line)
+                        .with_reservation(reservation);
                     RequestOutcome::Then(end, ConnectionStep::Call(Box::new(call)))
                 }
                 Err(reject) => {
@@ -92,7 +93,7 @@ impl H1Session {
                 ..line
             },
             after: AfterResponse::Linger,
-            end,
+            request_end: end,
         };
         self.send_small(SyntheticResponse::refusal(reject), &exchange, cx)
     }
@@ -155,7 +156,7 @@ impl H1Session {
     #[inline]
     fn finish_head(&self, fields: &mut Vec<u8>, exchange: &H1Exchange<'_>, needs_date: bool) {
         let line = &exchange.line;
-        let version = line.head.map_or(Version::Http11, |head| head.version);
+        let version = exchange.head().map_or(Version::Http11, |head| head.version);
         let host = line.host.filter(|_| self.connection.is_secure());
         push_connection_lines(fields, version, exchange.after, secure_fields_of(host));
         if needs_date {
@@ -284,7 +285,7 @@ impl H1Session {
         StatusLine::from(status).push(&mut bytes);
         bytes.extend_from_slice(&small.lines());
         self.finish_head(&mut bytes, exchange, true);
-        let head = exchange.line.head;
+        let head = exchange.head();
         let is_head = head.is_some_and(|head| head.method == Method::Head);
         let length = if is_head { 0 } else { small.body.len() };
         bytes.extend_from_slice(&small.body[..length]);
@@ -299,7 +300,7 @@ impl H1Session {
         exchange: &mut H1Exchange<'_>,
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
-        let head = exchange.line.head;
+        let head = exchange.head();
         let chunked = head.is_some_and(|head| head.version == Version::Http11);
         if !chunked && exchange.after == AfterResponse::Keep {
             exchange.after = AfterResponse::Close;
@@ -341,7 +342,10 @@ impl H1Session {
             }
             Poll::Ready(Err(_)) => {
                 self.done(status, outgoing.sent, exchange);
-                RequestOutcome::Then(exchange.end, ConnectionStep::End(AfterResponse::Reset))
+                RequestOutcome::Then(
+                    exchange.request_end,
+                    ConnectionStep::End(AfterResponse::Reset),
+                )
             }
             Poll::Ready(Ok(SendProgress::Disk(_))) | Poll::Pending => {
                 self.later(outgoing, status, exchange)
@@ -355,16 +359,20 @@ impl H1Session {
         status: Status,
         exchange: &H1Exchange<'_>,
     ) -> RequestOutcome {
-        let H1Exchange { line, after, end } = exchange;
+        let H1Exchange {
+            line,
+            after,
+            request_end,
+        } = exchange;
         let connection = &self.connection;
         let record = line.keep(status, &connection.context, connection.client_info());
         connection.phase(ConnectionPhase::Write);
         RequestOutcome::Then(
-            *end,
+            *request_end,
             ConnectionStep::Send(Box::new(UnsentResponse {
                 outgoing,
                 record,
-                end: *after,
+                after: *after,
                 status,
                 started_us: line.started_us,
             })),
@@ -380,18 +388,23 @@ impl H1Session {
     }
 }
 
-impl H1Exchange<'_> {
+impl<'l> H1Exchange<'l> {
+    /// Returns the head of the request; None if the head is malformed or incomplete.
+    fn head(&self) -> Option<&'l RequestHead<'l>> {
+        self.line.head
+    }
+
     /// Returns the outcome after a complete response.
     fn outcome(&self) -> RequestOutcome {
         match self.after {
-            AfterResponse::Keep => RequestOutcome::Took(self.end),
-            after => RequestOutcome::Then(self.end, ConnectionStep::End(after)),
+            AfterResponse::Keep => RequestOutcome::Took(self.request_end),
+            after => RequestOutcome::Then(self.request_end, ConnectionStep::End(after)),
         }
     }
 
     /// Returns the outcome after a failed write.
     fn close(&self) -> RequestOutcome {
-        RequestOutcome::Then(self.end, ConnectionStep::End(AfterResponse::Close))
+        RequestOutcome::Then(self.request_end, ConnectionStep::End(AfterResponse::Close))
     }
 }
 

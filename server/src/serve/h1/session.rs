@@ -16,7 +16,7 @@ use crate::serve::dispatch_context::DispatchContext;
 use crate::serve::h1::call::{self, H1Call};
 use crate::serve::h1::unsent_response::UnsentResponse;
 use crate::serve::h2;
-use crate::serve::request_ledger::{ConnectionAccount, RequestReservation as PendingHead};
+use crate::serve::request_ledger::{ConnectionAccount, RequestReservation};
 use crate::tls::{ACME_TLS_ALPN, Tls};
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::h1::request;
@@ -39,7 +39,7 @@ pub(in crate::serve) struct H1Session {
     pub(super) connection: Connection,
     /// Reservation for unprocessed bytes in the ledger of requests, if the received bytes are longer than
     /// [`limits::UNFINISHED_HEAD_BYTES_FREE`].
-    unfinished: Option<Box<PendingHead>>,
+    unfinished: Option<Box<RequestReservation>>,
     /// True if the connection ends after the next response, because the ledger had no room for pipelined
     /// bytes.
     pub(super) closes: bool,
@@ -47,7 +47,7 @@ pub(in crate::serve) struct H1Session {
     scanned: usize,
     /// Content that is still arriving and is discarded. `rest` begins with the header section of its
     /// request.
-    held: Option<Box<DiscardedBody>>,
+    discarded_body: Option<Box<DiscardedBody>>,
     /// True if the content of the current request was read to its end and discarded.
     pub(super) body_read: bool,
     /// The certificates and demands at the start of the handshake; None after the handshake. A reload
@@ -100,9 +100,9 @@ pub(super) enum RequestOutcome {
     Took(usize),
     /// More bytes are needed.
     More,
-    /// Look at the request again after `next`. The first `keep` bytes (the header section) and the bytes
-    /// from offset `from` on are kept.
-    Hold {
+    /// The request waits for more content or for `next`, and is then looked at again. The first `keep`
+    /// bytes (the header section) and the bytes from offset `from` on are kept.
+    Waiting {
         keep: usize,
         from: usize,
         next: Option<ConnectionStep>,
@@ -124,7 +124,7 @@ impl H1Session {
             unfinished: None,
             closes: false,
             scanned: 0,
-            held: None,
+            discarded_body: None,
             body_read: false,
             is_fresh: true,
             is_h2: false,
@@ -159,8 +159,8 @@ impl H1Session {
 
     /// Handles a readable socket: answers the requests that can be answered at once. Pending if the session
     /// waits for readable bytes.
-    pub(in crate::serve) fn turn(&mut self) -> Poll<ConnectionStep> {
-        self.poll_turn(&mut Context::from_waker(Waker::noop()), false)
+    pub(in crate::serve) fn answer_ready(&mut self) -> Poll<ConnectionStep> {
+        self.poll_requests(&mut Context::from_waker(Waker::noop()), false)
     }
 
     /// Runs `next` and all following steps. Returns the session once the session only waits for readable
@@ -171,7 +171,7 @@ impl H1Session {
     ) -> Option<Box<H1Session>> {
         loop {
             let connection = &mut self.connection;
-            let end = match next {
+            let after = match next {
                 ConnectionStep::Send(sending) => Box::pin(sending.send(connection)).await,
                 ConnectionStep::Redispatch(wait) => {
                     self.progress = wait.await;
@@ -183,10 +183,10 @@ impl H1Session {
                     yield_now().await;
                     AfterResponse::Keep
                 }
-                ConnectionStep::End(end) => end,
+                ConnectionStep::End(after) => after,
             };
             let has_rest = !self.connection.rest.is_empty();
-            match end {
+            match after {
                 // The next look at `rest` sets the phase.
                 AfterResponse::Keep if has_rest => {}
                 AfterResponse::Keep if self.closes => break,
@@ -202,7 +202,7 @@ impl H1Session {
                 }
             }
             // Requests in `rest` are answered before the next read.
-            match poll_fn(|cx| Poll::Ready(self.poll_turn(cx, true))).await {
+            match poll_fn(|cx| Poll::Ready(self.poll_requests(cx, true))).await {
                 Poll::Ready(then) => next = then,
                 Poll::Pending => return Some(self),
             }
@@ -212,11 +212,12 @@ impl H1Session {
     }
 
     /// Reads and answers requests until a step must wait.
-    fn poll_turn(&mut self, cx: &mut Context<'_>, mut again: bool) -> Poll<ConnectionStep> {
+    fn poll_requests(&mut self, cx: &mut Context<'_>, mut again: bool) -> Poll<ConnectionStep> {
         let context = self.connection.context.clone();
         let mut scratch = context.scratch.borrow_mut();
-        let mut turn = limits::TURN_REQUESTS_MAX;
-        // The first request after a read arrived no later than the events that the poller returned.
+        let mut requests_left = limits::TURN_REQUESTS_MAX;
+        // The first request after a read arrived no later than the events that the poller returned, and
+        // the poller has handled the inotify events among them. Only later requests need another check.
         let mut is_inotify_current = !again;
         loop {
             let mut filled = self.connection.rest.len();
@@ -242,11 +243,11 @@ impl H1Session {
                         }
                         // A TLS alert was sent, and a reset would overtake the alert: the client finishes
                         // the handshake before the server and may have begun to send requests.
-                        let end = match error.kind() {
+                        let after = match error.kind() {
                             io::ErrorKind::InvalidData => AfterResponse::Linger,
                             _ => AfterResponse::Close,
                         };
-                        return Poll::Ready(ConnectionStep::End(end));
+                        return Poll::Ready(ConnectionStep::End(after));
                     }
                     Ok(read) => filled += read,
                 }
@@ -267,9 +268,12 @@ impl H1Session {
                     None => {}
                 }
             }
-            if let Some(next) =
-                self.consume(&scratch[..filled], &mut turn, &mut is_inotify_current, cx)
-            {
+            if let Some(next) = self.consume(
+                &scratch[..filled],
+                &mut requests_left,
+                &mut is_inotify_current,
+                cx,
+            ) {
                 return Poll::Ready(next);
             }
         }
@@ -340,11 +344,11 @@ impl H1Session {
         }
     }
 
-    /// Answers the requests in `bytes`, at most `turn` requests, and keeps the remaining bytes.
+    /// Answers the requests in `bytes`, at most `requests_left` requests, and keeps the remaining bytes.
     fn consume(
         &mut self,
         bytes: &[u8],
-        turn: &mut u32,
+        requests_left: &mut u32,
         is_inotify_current: &mut bool,
         cx: &mut Context<'_>,
     ) -> Option<ConnectionStep> {
@@ -361,8 +365,8 @@ impl H1Session {
                 RequestOutcome::Took(used) => {
                     at += used;
                     self.reset_request();
-                    *turn -= 1;
-                    if *turn == 0 {
+                    *requests_left -= 1;
+                    if *requests_left == 0 {
                         // While the requests wait for other clients' requests, no deadline runs for the
                         // client.
                         self.connection.phase(ConnectionPhase::Busy);
@@ -377,12 +381,12 @@ impl H1Session {
                     next = Some(then);
                     break;
                 }
-                RequestOutcome::Hold { keep, from, next } => {
+                RequestOutcome::Waiting { keep, from, next } => {
                     let mut rest = Vec::with_capacity(bytes.len() - at - from + keep);
                     rest.extend_from_slice(&bytes[at..at + keep]);
                     rest.extend_from_slice(&bytes[at + from..]);
                     self.connection.rest = rest;
-                    return match self.keep_held(keep) {
+                    return match self.reserve_waiting_request(keep) {
                         true => next,
                         false => self.no_room(cx),
                     };
@@ -390,7 +394,7 @@ impl H1Session {
             }
         }
         self.keep_unread(bytes, at, next.is_none());
-        match (self.keep_rest(), &next) {
+        match (self.reserve_rest(), &next) {
             (true, _) => next,
             (false, None) => self.no_room(cx),
             (false, Some(_)) => {
@@ -404,16 +408,16 @@ impl H1Session {
         }
     }
 
-    /// Reserves room for `rest`, which begins with the `keep` bytes of a waiting request. Without room for
-    /// the bytes after the request, the bytes are dropped first, so that the request itself can still be
-    /// answered. Returns false if the ledger has no room for the request.
-    fn keep_held(&mut self, keep: usize) -> bool {
-        if self.keep_rest() {
+    /// Reserves room in the ledger of requests for `rest`, which begins with the `keep` bytes of a waiting
+    /// request. Without room for the bytes after the request, the bytes are dropped first, so that the
+    /// request itself can still be answered. Returns false if the ledger has no room for the request.
+    fn reserve_waiting_request(&mut self, keep: usize) -> bool {
+        if self.reserve_rest() {
             return true;
         }
         self.connection.rest.truncate(keep);
         self.closes = true;
-        self.keep_rest()
+        self.reserve_rest()
     }
 
     /// Keeps the bytes from offset `at` on. Sets the phase if the connection waits for more bytes.
@@ -448,14 +452,14 @@ impl H1Session {
 
     /// Reserves room in the ledger of requests for `rest`, if longer than the free amount. Returns false if
     /// the ledger has no room.
-    fn keep_rest(&mut self) -> bool {
+    fn reserve_rest(&mut self) -> bool {
         if self.connection.rest.len() <= limits::UNFINISHED_HEAD_BYTES_FREE {
             self.unfinished = None;
             return true;
         }
         let mut unfinished = match self.unfinished.take() {
             Some(unfinished) => unfinished,
-            None => Box::new(self.holder().unfinished()),
+            None => Box::new(self.account().unfinished()),
         };
         let is_kept = unfinished.resize(self.connection.rest.len()).is_ok();
         self.unfinished = Some(unfinished);
@@ -463,12 +467,12 @@ impl H1Session {
     }
 
     /// Returns the connection's account in the ledger of requests.
-    fn holder(&self) -> Rc<ConnectionAccount> {
+    fn account(&self) -> Rc<ConnectionAccount> {
         let socket = Some(self.connection.stream.socket.clone());
         self.connection
             .context
             .request_ledger
-            .holder_on(self.connection.peer, socket)
+            .account_on(self.connection.peer, socket)
     }
 
     /// Refuses a request because the ledger has no room for its header section.
@@ -484,14 +488,17 @@ impl H1Session {
 
     /// Reserves room for the copies of a long header section in a handler call. Returns an error if the
     /// ledger has no room.
-    pub(super) fn hold_head(&self, head_bytes: usize) -> Result<Option<PendingHead>, Reject> {
+    pub(super) fn reserve_head_copies(
+        &self,
+        head_bytes: usize,
+    ) -> Result<Option<RequestReservation>, Reject> {
         if head_bytes <= limits::UNFINISHED_HEAD_BYTES_FREE {
             return Ok(None);
         }
-        let mut held = self.holder().unfinished();
-        let resized = held.resize(HEAD_COPIES * head_bytes);
+        let mut reservation = self.account().unfinished();
+        let resized = reservation.resize(HEAD_COPIES * head_bytes);
         resized.map_err(|_| Reject::REQUESTS_SHARE_TAKEN)?;
-        Ok(Some(held))
+        Ok(Some(reservation))
     }
 
     /// Resets the state of the previous request.
@@ -503,12 +510,12 @@ impl H1Session {
     /// Answers one request, or returns the missing part.
     fn look(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> RequestOutcome {
         let world = self.connection.context.world();
-        if let Some(mut held) = self.held.take() {
-            return match self.discard(&mut held, bytes, &world) {
+        if let Some(mut body) = self.discarded_body.take() {
+            return match self.discard(&mut body, bytes, &world) {
                 Ok(DiscardProgress::More(from)) => {
-                    let keep = held.head_bytes;
-                    self.held = Some(held);
-                    RequestOutcome::Hold {
+                    let keep = body.head_bytes;
+                    self.discarded_body = Some(body);
+                    RequestOutcome::Waiting {
                         keep,
                         from,
                         next: None,
@@ -519,8 +526,8 @@ impl H1Session {
                         Ok(ParsedHead::Complete { head, head_bytes }) => {
                             self.body_read = true;
                             let look = self.answer(&world, &head, head_bytes, end, cx);
-                            if matches!(look, RequestOutcome::Hold { .. }) {
-                                self.held = Some(held);
+                            if matches!(look, RequestOutcome::Waiting { .. }) {
+                                self.discarded_body = Some(body);
                             }
                             look
                         }
@@ -576,16 +583,16 @@ impl H1Session {
             }
             return self.respond(world, head, attempt, head_bytes, head_bytes, cx);
         }
-        let mut held = Box::new(DiscardedBody {
+        let mut body = Box::new(DiscardedBody {
             head_bytes,
             decoder: BodyDecoder::new(head.body),
             seen: 0,
             done: false,
         });
-        match self.discard(&mut held, bytes, world) {
+        match self.discard(&mut body, bytes, world) {
             Ok(DiscardProgress::More(from)) => {
-                self.held = Some(held);
-                RequestOutcome::Hold {
+                self.discarded_body = Some(body);
+                RequestOutcome::Waiting {
                     keep: head_bytes,
                     from,
                     next: None,
@@ -594,8 +601,8 @@ impl H1Session {
             Ok(DiscardProgress::Done(end)) => {
                 self.body_read = true;
                 let look = self.respond(world, head, attempt, head_bytes, end, cx);
-                if matches!(look, RequestOutcome::Hold { .. }) {
-                    self.held = Some(held);
+                if matches!(look, RequestOutcome::Waiting { .. }) {
+                    self.discarded_body = Some(body);
                 }
                 look
             }
@@ -605,17 +612,17 @@ impl H1Session {
 
     fn discard(
         &mut self,
-        held: &mut DiscardedBody,
+        body: &mut DiscardedBody,
         bytes: &[u8],
         world: &World,
     ) -> Result<DiscardProgress, Reject> {
-        let mut at = held.head_bytes;
-        while !held.done {
-            match held.decoder.step(&bytes[at..])? {
+        let mut at = body.head_bytes;
+        while !body.done {
+            match body.decoder.step(&bytes[at..])? {
                 BodyStep::Data { consumed, payload } => {
                     at += consumed;
-                    held.seen += payload.len() as u64;
-                    if held.seen > world.limits.body_discard_bytes {
+                    body.seen += payload.len() as u64;
+                    if body.seen > world.limits.body_discard_bytes {
                         return Err(Reject::BODY_TOO_LARGE);
                     }
                 }
@@ -623,12 +630,12 @@ impl H1Session {
                     let patience = Duration::from_secs(limits::BODY_GRACE_SECONDS);
                     self.connection
                         .context
-                        .phase_body(self.connection.slot, held.seen, patience);
+                        .phase_body(self.connection.slot, body.seen, patience);
                     return Ok(DiscardProgress::More(at + consumed));
                 }
                 BodyStep::End { consumed } => {
                     at += consumed;
-                    held.done = true;
+                    body.done = true;
                 }
             }
         }
@@ -661,7 +668,7 @@ impl H1Session {
     /// Answers malformed, late or oversized input with a refusal. The following bytes are not parsed as
     /// requests.
     fn refused(&mut self, reject: Reject, bytes: &[u8], cx: &mut Context<'_>) -> RequestOutcome {
-        self.held = None;
+        self.discarded_body = None;
         let context = &self.connection.context;
         context.stats.rejects.increment();
         let line = AccessLogEntry {

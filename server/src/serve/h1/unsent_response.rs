@@ -12,7 +12,7 @@ use std::future::poll_fn;
 pub(in crate::serve) struct UnsentResponse {
     pub(super) outgoing: ResponseWriter,
     pub(super) record: Option<Box<OwnedAccessLogEntry>>,
-    pub(super) end: AfterResponse,
+    pub(super) after: AfterResponse,
     pub(super) status: Status,
     pub(super) started_us: u64,
 }
@@ -44,13 +44,13 @@ impl UnsentResponse {
                     match context.pool.run(move || read.run()).await {
                         Ok(Ok(bytes)) => self.outgoing.feed(bytes),
                         _ => {
-                            self.end = AfterResponse::Reset;
+                            self.after = AfterResponse::Reset;
                             break;
                         }
                     }
                 }
                 Err(_) => {
-                    self.end = AfterResponse::Reset;
+                    self.after = AfterResponse::Reset;
                     break;
                 }
             }
@@ -61,6 +61,6 @@ impl UnsentResponse {
         if let Some(record) = &self.record {
             record.log(sent, &context);
         }
-        self.end
+        self.after
     }
 }

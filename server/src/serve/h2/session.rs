@@ -59,7 +59,7 @@ pub(super) struct H2Session<'c> {
     pub(super) is_dead: bool,
     /// Remaining budget of the current poll: requests taken and rounds of writing. At 0 the connection
     /// yields to other connections, with work possibly left.
-    pub(super) turn: u32,
+    pub(super) budget: u32,
 }
 
 /// Stage of the shutdown of a connection.
@@ -82,7 +82,7 @@ pub(in crate::serve) async fn run(on: &mut Connection) -> AfterResponse {
     let context = on.context.clone();
     context.stats.h2_connections.increment();
     let head_bytes = context.world().limits.head_bytes;
-    let account = context.request_ledger.holder(on.peer);
+    let account = context.request_ledger.account(on.peer);
     let mut session = H2Session {
         unfinished: account.unfinished(),
         account,
@@ -100,16 +100,16 @@ pub(in crate::serve) async fn run(on: &mut Connection) -> AfterResponse {
         idle_ms: context.clock.millis(),
         stage: H2ShutdownStage::Open,
         is_dead: false,
-        turn: 0,
+        budget: 0,
         context,
         connection: on,
     };
     let end = loop {
-        let turn = poll_fn(|cx| match session.poll(cx) {
-            Poll::Pending if session.turn == 0 => Poll::Ready(None),
-            turn => turn.map(Some),
+        let polled = poll_fn(|cx| match session.poll(cx) {
+            Poll::Pending if session.budget == 0 => Poll::Ready(None),
+            polled => polled.map(Some),
         });
-        match turn.await {
+        match polled.await {
             Some(end) => break end,
             // Lets other connections run.
             None => tokio::task::yield_now().await,
@@ -148,14 +148,14 @@ impl H2Session<'_> {
         if context.is_evicted(self.connection.slot) {
             self.give_up();
         }
-        self.turn = limits::TURN_REQUESTS_MAX;
+        self.budget = limits::TURN_REQUESTS_MAX;
         if context.is_draining() && self.stage == H2ShutdownStage::Open {
             self.h2.goaway_graceful();
             self.stage = H2ShutdownStage::Leaving(context.clock.millis());
         }
         let end = match self.is_dead {
             true => Poll::Ready(AfterResponse::Reset),
-            false => self.turn(cx),
+            false => self.poll_work(cx),
         };
         if end.is_pending() {
             self.set_deadline(cx);
@@ -174,7 +174,7 @@ impl H2Session<'_> {
     }
 
     /// Does all work that is possible without waiting.
-    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
+    fn poll_work(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
         loop {
             match self.poll_write(cx) {
                 Poll::Ready(Ok(())) => self.socket_stall = StallClock::default(),
@@ -191,10 +191,10 @@ impl H2Session<'_> {
             if let H2ShutdownStage::Over(end) = self.stage {
                 return Poll::Ready(end);
             }
-            if self.turn == 0 {
+            if self.budget == 0 {
                 return Poll::Pending;
             }
-            self.turn -= 1;
+            self.budget -= 1;
             let mut moved = self.poll_streams(cx);
             moved |= self.fill();
             match self.poll_input(cx) {
@@ -295,7 +295,7 @@ impl H2Session<'_> {
         let mut is_inotify_current = self.is_hungry;
         let mut has_checked_inotify = false;
         self.is_hungry = false;
-        while self.unsent() < OUT_BYTES_MAX && self.turn > 0 {
+        while self.unsent() < OUT_BYTES_MAX && self.budget > 0 {
             let limits = &world.limits;
             match self
                 .h2
@@ -311,7 +311,7 @@ impl H2Session<'_> {
                         context.poller.check_inotify();
                         has_checked_inotify = true;
                     }
-                    self.turn -= 1;
+                    self.budget -= 1;
                     self.idle_ms = now_ms;
                     self.receive_request(id, ended, &request, &world, cx)?;
                 }

@@ -75,7 +75,7 @@ impl H3Session {
         entry: Arc<ConnectionEntry>,
         peer: IpAddr,
     ) -> H3Session {
-        let account = context.request_ledger.holder(peer);
+        let account = context.request_ledger.account(peer);
         let shed = Arc::<ShedWaker>::default();
         account.wake_by(&Waker::from(shed.clone()));
         H3Session {
