@@ -170,7 +170,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         )),
         backends: Arc::new(Backends::new(&refusals)),
         pushes: PushNotifier::new().0,
-        lag: Arc::default(),
+        change_tracker: Arc::default(),
         refusals,
     };
     let world = build::build(&config, &supplies, None, now).expect("a World");

@@ -46,7 +46,7 @@ struct RoundCounts {
 /// Changes of one site reported by inotify and not served yet.
 #[derive(Clone, Debug)]
 pub struct SiteChangeTracker {
-    lag: Arc<ChangeTracker>,
+    tracker: Arc<ChangeTracker>,
     /// True while a worker does not serve a change read from inotify.
     is_pending: Arc<AtomicBool>,
 }
@@ -138,9 +138,9 @@ impl ChangeTracker {
 
 impl SiteChangeTracker {
     /// Makes a tracker for a site without pending changes.
-    pub fn new(lag: &Arc<ChangeTracker>) -> SiteChangeTracker {
+    pub fn new(tracker: &Arc<ChangeTracker>) -> SiteChangeTracker {
         SiteChangeTracker {
-            lag: Arc::clone(lag),
+            tracker: Arc::clone(tracker),
             is_pending: Arc::default(),
         }
     }
@@ -158,7 +158,7 @@ impl SiteChangeTracker {
     /// Returns the wait for changes reported so far, or None if all are served. A worker calls this
     /// function after the lookup in its World, and before it takes up the next World.
     pub fn pending_catch_up(&self) -> Option<CatchUp> {
-        let is_behind = self.is_pending() || self.lag.is_unread() || self.is_pending();
+        let is_behind = self.is_pending() || self.tracker.is_unread() || self.is_pending();
         is_behind.then(|| self.catch_up(0))
     }
 
@@ -168,21 +168,21 @@ impl SiteChangeTracker {
     pub fn is_caught_up(&self) -> bool {
         // The order of the loads matters: the control plane records a change for its site before the
         // control plane clears `is_reading`.
-        !self.lag.is_reading.load(Ordering::SeqCst) && !self.is_pending()
+        !self.tracker.is_reading.load(Ordering::SeqCst) && !self.is_pending()
     }
 
     /// Asks the control plane to read the path that the request recorded as stale, and returns the wait for
     /// the next World. Returns None without inotify: folders are then scanned from time to time, or the
     /// server is stopping.
     pub fn request_recheck(&self) -> Option<CatchUp> {
-        self.lag.told.load().as_ref()?;
-        let ticket = self.lag.asked.fetch_add(1, Ordering::SeqCst) + 1;
-        self.lag.asks.notify_one();
+        self.tracker.told.load().as_ref()?;
+        let ticket = self.tracker.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        self.tracker.asks.notify_one();
         Some(self.catch_up(ticket))
     }
 
     fn catch_up(&self, ticket: u64) -> CatchUp {
-        let rounds = self.lag.rounds.subscribe();
+        let rounds = self.tracker.rounds.subscribe();
         let begun = *rounds.borrow();
         CatchUp {
             site: self.clone(),
@@ -216,7 +216,7 @@ impl CatchUp {
         if self.ticket > 0 {
             return rounds.answered >= self.ticket;
         }
-        let is_read = rounds.read >= self.begun.read + ROUNDS || !self.site.lag.is_unread();
+        let is_read = rounds.read >= self.begun.read + ROUNDS || !self.site.tracker.is_unread();
         let is_served = rounds.served >= self.begun.served + ROUNDS;
         is_read && (is_served || !self.site.is_pending())
     }
@@ -239,21 +239,24 @@ mod tests {
             .watch(folder.path(), Inotify::FOLDER)
             .expect("a watch");
         let write = || fs::write(folder.path().join("new"), "text").expect("written");
-        let lag = Arc::new(ChangeTracker::default());
-        let [site, other] = [SiteChangeTracker::new(&lag), SiteChangeTracker::new(&lag)];
+        let tracker = Arc::new(ChangeTracker::default());
+        let [site, other] = [
+            SiteChangeTracker::new(&tracker),
+            SiteChangeTracker::new(&tracker),
+        ];
         let is_behind = |site: &SiteChangeTracker| site.pending_catch_up().is_some();
         write();
         assert!(!is_behind(&site), "no change is reported");
-        lag.set_inotify(Some(Arc::clone(&inotify)));
+        tracker.set_inotify(Some(Arc::clone(&inotify)));
         // An unread report may concern any site.
         assert_eq!([&site, &other].map(is_behind), [true, true]);
         let unread = [&site, &other].map(|site| site.pending_catch_up().expect("unread"));
-        lag.begin_read();
+        tracker.begin_read();
         assert!(!inotify.read().expect("read").is_empty());
         assert_eq!([&site, &other].map(is_behind), [true, true]);
         assert!(!site.is_caught_up() && !other.is_caught_up());
         site.mark_pending();
-        lag.finish_read();
+        tracker.finish_read();
         assert_eq!([&site, &other].map(is_behind), [true, false]);
         assert!(!site.is_caught_up() && other.is_caught_up());
         let pending = site.pending_catch_up().expect("pending");
@@ -273,17 +276,17 @@ mod tests {
             assert!(is_done(of_other).await, "the change was in another site");
             assert!(!is_done(site.pending_catch_up().expect("pending")).await);
             site.clear();
-            lag.mark_served();
+            tracker.mark_served();
             assert!(is_done(unread).await && is_done(pending).await);
             assert!(!is_behind(&site));
             // Changes are reported continually: the second round contains the earlier reports.
             write();
             let waits = site.pending_catch_up().expect("unread");
             site.mark_pending();
-            lag.finish_read();
-            lag.mark_served();
-            lag.finish_read();
-            lag.mark_served();
+            tracker.finish_read();
+            tracker.mark_served();
+            tracker.finish_read();
+            tracker.mark_served();
             assert!(is_done(waits).await);
             assert!(is_behind(&site));
             // The report stays unread, so the wait ends by its timeout.
@@ -292,11 +295,11 @@ mod tests {
             // A round includes the request that asked before the round began, and not a request that asks
             // later.
             let before = site.request_recheck().expect("a round to come");
-            lag.begin_recheck();
+            tracker.begin_recheck();
             let after = site.request_recheck().expect("a round to come");
-            lag.mark_served();
+            tracker.mark_served();
             assert!(is_done(before).await && !is_done(after).await);
-            lag.set_inotify(None);
+            tracker.set_inotify(None);
             assert!(site.request_recheck().is_none());
             site.clear();
             assert!(!is_behind(&site));

@@ -33,7 +33,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, interval};
 
 /// Time after which a start is complete, including loading in the background if the site is small.
-const SETTLED: Duration = Duration::from_secs(1);
+const START_COMPLETE_AFTER: Duration = Duration::from_secs(1);
 /// Interval at which the control plane checks again a file that a request found changed and possibly half
 /// written.
 const STALE: Duration = Duration::from_secs(2);
@@ -66,13 +66,17 @@ enum ControlEvent {
     Reopen,
     Stop,
     Asked(ControlRequest),
-    Files,
-    Settled,
-    Quiet,
+    /// The watch has reports of changes to read.
+    WatchReadable,
+    /// The pause after the last World is over, and reported changes wait for the next World.
+    ChangesDue,
+    /// Files that may be half written have had a period without events ([`QUIET`]).
+    QuietPeriodOver,
     Rescan,
-    LookAgain,
-    /// A request found a path on disk that differs from the site.
-    Found,
+    /// A failed deployment is due again.
+    DeploymentRetryDue,
+    /// A request found a path on disk that differs from the site, or the interval of such checks is over.
+    StalePaths,
     Keys,
     Hits,
     WorkerEnded(usize),
@@ -170,7 +174,7 @@ impl ControlPlane {
             self.acme.plan(self.rebuilder.publisher.config(), false);
             // The workers have started as well, so little of the program's code is needed from here.
             task::spawn(async {
-                tokio::time::sleep(SETTLED).await;
+                tokio::time::sleep(START_COMPLETE_AFTER).await;
                 sys::release_code_pages();
             });
             self.serve(&mut signals).await;
@@ -212,27 +216,27 @@ impl ControlPlane {
                 self.publisher().resources().sinks.reopen();
             }
             ControlEvent::Asked(question) => return self.answer(question).await,
-            ControlEvent::Files => {
-                self.rebuilder.hear_of_files();
+            ControlEvent::WatchReadable => {
+                self.rebuilder.read_watch_reports();
                 if self.rebuilder.is_up_to_date() {
                     self.rebuilder.caught_up();
                 } else if timers.apply_at.is_none() {
                     timers.apply_at = Some(timers.rested_at);
                 }
             }
-            ControlEvent::Settled => {
+            ControlEvent::ChangesDue => {
                 timers.apply_at = None;
                 let begun = Instant::now();
                 self.rebuilder.apply().await;
                 timers.rested_at = Instant::now() + pause_after(begun.elapsed());
             }
-            ControlEvent::Quiet => {
-                self.rebuilder.find_settled();
+            ControlEvent::QuietPeriodOver => {
+                self.rebuilder.take_quiet_files();
                 self.rebuilder.apply().await;
             }
             ControlEvent::Rescan => self.rebuilder.rescan().await,
-            ControlEvent::LookAgain => self.rebuilder.deployments.start_due(),
-            ControlEvent::Found => {
+            ControlEvent::DeploymentRetryDue => self.rebuilder.deployments.start_due(),
+            ControlEvent::StalePaths => {
                 let begun = Instant::now();
                 self.rebuilder.apply_stale_paths().await;
                 timers.recheck_at = Instant::now() + pause_after(begun.elapsed());
@@ -249,9 +253,9 @@ impl ControlPlane {
 
     async fn next_event(&mut self, signals: &mut Signals, timers: &mut Timers) -> ControlEvent {
         let rescans = self.rebuilder.needs_rescans();
-        let unsettled = self.rebuilder.has_unsettled();
+        let has_half_written = self.rebuilder.has_half_written_files();
         let again = self.rebuilder.deployments.retries_at();
-        let lag = self.publisher().resources().lag.clone();
+        let change_tracker = self.publisher().resources().change_tracker.clone();
         let watch = &self.rebuilder.watch;
         let publisher = &mut self.rebuilder.publisher;
         let deployments = &mut self.rebuilder.deployments;
@@ -263,9 +267,9 @@ impl ControlPlane {
         };
         let found = async {
             sleep_until(Some(timers.recheck_at)).await;
-            lag.recheck_requested().await;
+            change_tracker.recheck_requested().await;
         };
-        let quiet = sleep_until(unsettled.then(|| Instant::now() + QUIET));
+        let quiet = sleep_until(has_half_written.then(|| Instant::now() + QUIET));
         let rescan = async {
             if rescans {
                 timers.rescan.tick().await;
@@ -280,15 +284,15 @@ impl ControlPlane {
             _ = signals.hangup.recv() => ControlEvent::Hangup,
             _ = signals.reopen.recv() => ControlEvent::Reopen,
             question = self.control.next_request() => ControlEvent::Asked(question),
-            () = files => ControlEvent::Files,
-            () = sleep_until(timers.apply_at) => ControlEvent::Settled,
-            () = quiet => ControlEvent::Quiet,
+            () = files => ControlEvent::WatchReadable,
+            () = sleep_until(timers.apply_at) => ControlEvent::ChangesDue,
+            () = quiet => ControlEvent::QuietPeriodOver,
             () = rescan => ControlEvent::Rescan,
-            () = sleep_until(again) => ControlEvent::LookAgain,
+            () = sleep_until(again) => ControlEvent::DeploymentRetryDue,
             _ = timers.keys.tick() => ControlEvent::Keys,
             _ = timers.hits.tick() => ControlEvent::Hits,
-            () = found => ControlEvent::Found,
-            _ = timers.stale.tick() => ControlEvent::Found,
+            () = found => ControlEvent::StalePaths,
+            _ = timers.stale.tick() => ControlEvent::StalePaths,
             index = publisher.worker_ended() => ControlEvent::WorkerEnded(index),
             news = deployments.news() => ControlEvent::Deployments(news),
         }

@@ -82,7 +82,7 @@ impl Publisher {
             ledger: Arc::default(),
             pool: Arc::new(ThreadPool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
             quic: h3::QuicWorkers::default(),
-            change_tracker: resources.lag.clone(),
+            change_tracker: resources.change_tracker.clone(),
             refusals: resources.refusals.clone(),
             pending_head_bytes_max: (pending_head_bytes / count)
                 .max(limits::PENDING_HEAD_BYTES_MIN),

@@ -46,9 +46,9 @@ pub(super) struct Rebuilder {
     pub(super) watch: Option<Watch>,
     /// Known changes that no World contains yet.
     changes: Changes,
-    /// Files that may be half written; true if an event of the file was read, so that no further event may
-    /// follow.
-    unsettled: BTreeMap<(SiteId, PathBuf), bool>,
+    /// Files that may be half written; true if an event of the file was already read: the kernel may
+    /// report no further event, and only the period without changes shows that the file is complete.
+    half_written: BTreeMap<(SiteId, PathBuf), bool>,
     /// Sites that could not be read. The control plane tries to read the sites again at intervals.
     missed: BTreeSet<SiteId>,
     /// State of each file named in the configuration, to find changes of files without a watch.
@@ -69,7 +69,7 @@ impl Rebuilder {
             scans: ThreadPool::new("anthill-scan", 1, POOL_QUEUE),
             watch: None,
             changes: Changes::default(),
-            unsettled: BTreeMap::new(),
+            half_written: BTreeMap::new(),
             missed: BTreeSet::new(),
             file_stamps,
         }
@@ -90,8 +90,8 @@ impl Rebuilder {
         &mut self.deployments
     }
 
-    fn lag(&self) -> &ChangeTracker {
-        &self.publisher.resources().lag
+    fn change_tracker(&self) -> &ChangeTracker {
+        &self.publisher.resources().change_tracker
     }
 
     /// Returns true if no change is waiting.
@@ -105,8 +105,8 @@ impl Rebuilder {
     }
 
     /// Returns true if a file may be half written.
-    pub(super) fn has_unsettled(&self) -> bool {
-        !self.unsettled.is_empty()
+    pub(super) fn has_half_written_files(&self) -> bool {
+        !self.half_written.is_empty()
     }
 
     /// Requests that the next World reads all files named in the configuration again.
@@ -144,7 +144,7 @@ impl Rebuilder {
     pub(super) async fn follow_reload(&mut self, file_stamps: Vec<(PathBuf, Option<FileStamp>)>) {
         self.file_stamps = file_stamps;
         self.missed.clear();
-        self.unsettled.clear();
+        self.half_written.clear();
         self.plan_deployments();
         self.rebuild_watches();
         self.apply().await;
@@ -232,8 +232,8 @@ impl Rebuilder {
 
     /// Stops following the disk. Afterwards no request waits for a change, and no deployment begins.
     pub(super) fn stop(&mut self) {
-        self.lag().set_inotify(None);
-        self.lag().begin_recheck();
+        self.change_tracker().set_inotify(None);
+        self.change_tracker().begin_recheck();
         self.caught_up();
         self.deployments.stop();
     }
@@ -271,28 +271,28 @@ impl Rebuilder {
             is_watched_anew: true,
             ..Changes::default()
         };
-        self.note_lag();
+        self.mark_pending_hosts();
         let told = self.watch.as_ref().map(Watch::inotify);
-        self.lag().set_inotify(told);
+        self.change_tracker().set_inotify(told);
     }
 
     /// Reads the changes that the watch reports.
-    pub(super) fn hear_of_files(&mut self) {
+    pub(super) fn read_watch_reports(&mut self) {
         let Some(watch) = &mut self.watch else { return };
-        self.publisher.resources().lag.begin_read();
+        self.publisher.resources().change_tracker.begin_read();
         if let Err(error) = watch.read(&mut self.changes) {
             log::error!("changes of files can't be read from the watch: {error}");
         }
-        self.note_lag();
-        self.lag().finish_read();
+        self.mark_pending_hosts();
+        self.change_tracker().finish_read();
     }
 
     /// Marks the hosts with changes that were read and are not served yet.
-    fn note_lag(&mut self) {
+    fn mark_pending_hosts(&mut self) {
         let read = std::mem::take(&mut self.changes.read);
         for place in read.iter().chain(&self.changes.rescan) {
             if let Some(host) = self.publisher.world().hosts.iter().nth(place.host) {
-                host.lag.mark_pending();
+                host.change_tracker.mark_pending();
             }
         }
     }
@@ -303,25 +303,25 @@ impl Rebuilder {
             .world()
             .hosts
             .iter()
-            .for_each(|host| host.lag.clear());
-        self.lag().mark_served();
+            .for_each(|host| host.change_tracker.clear());
+        self.change_tracker().mark_served();
     }
 
     /// Brings the World up to date with the paths that requests found changed. All other changes wait: a
     /// large number of changes on disk must not delay a changed page.
     pub(super) async fn apply_stale_paths(&mut self) {
-        self.lag().begin_recheck();
-        self.hear_of_files();
+        self.change_tracker().begin_recheck();
+        self.read_watch_reports();
         let later = std::mem::take(&mut self.changes);
         self.find_stale(&later);
         self.renew_all().await;
         self.changes = later;
-        self.lag().finish_recheck();
+        self.change_tracker().finish_recheck();
     }
 
     /// Brings the World up to date with the disk, including all changes reported until now.
     pub(super) async fn apply(&mut self) {
-        self.hear_of_files();
+        self.read_watch_reports();
         self.renew_all().await;
         self.caught_up();
     }
@@ -447,10 +447,10 @@ impl Rebuilder {
         let old = site.clone();
         let scan = move || renew(&old, whole, &paths, &unsure, budget);
         let error = match self.scans.run(scan).await {
-            Ok(Ok((renewed, unsettled))) => {
-                for path in unsettled {
+            Ok(Ok((renewed, half_written))) => {
+                for path in half_written {
                     let at = (place, path);
-                    *self.unsettled.entry(at.clone()).or_default() |= changes.is_told(&at);
+                    *self.half_written.entry(at.clone()).or_default() |= changes.is_told(&at);
                 }
                 if whole {
                     self.missed.remove(&place);
@@ -488,11 +488,11 @@ impl Rebuilder {
     }
 
     /// Takes the files that have not changed for 400 ms ([`QUIET`]).
-    pub(super) fn find_settled(&mut self) {
+    pub(super) fn take_quiet_files(&mut self) {
         let sites: HashMap<SiteId, Arc<Site>> = self.places().collect();
         let since = self.watch.as_ref().map(Watch::since).unwrap_or_default();
         let changes = &mut self.changes;
-        self.unsettled.retain(|(place, path), is_told| {
+        self.half_written.retain(|(place, path), is_told| {
             let Some(site) = sites.get(place) else {
                 return false;
             };
@@ -501,7 +501,7 @@ impl Rebuilder {
             let watched = since.get(&(*place, folder)).map(|since| *since + TICK);
             if !*is_told && changed > watched && watched.is_some() {
                 // The kernel reports the writer's close, or has already reported the close. A file with a
-                // reported event stays in the map, since no further event may follow.
+                // reported event stays in the map, since the kernel may report no further event.
                 return false;
             }
             let settled = is_past(changed, QUIET);

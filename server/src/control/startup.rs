@@ -185,7 +185,7 @@ pub(super) fn shared_resources(
         readers: Arc::new(BrowseLimiter::new(scripts, &refusals)),
         backends: Arc::new(Backends::new(&refusals)),
         pushes,
-        lag: Arc::default(),
+        change_tracker: Arc::default(),
         refusals,
     })
 }

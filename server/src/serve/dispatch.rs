@@ -21,7 +21,7 @@ use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, RouteTarget, World};
 use std::sync::Arc;
 
-/// Builder of the owned request for a handler behind the page cache.
+/// Builder of the owned request of a cached handler: a handler whose responses the page cache stores.
 pub trait RequestBuilder {
     /// Creates the request from `head`, for the user that logged in.
     fn build(
@@ -92,12 +92,13 @@ impl<'w> Dispatched<'w> {
     }
 }
 
-/// Decides how to answer a request. `requests` is used if a handler behind the page cache is called.
+/// Decides how to answer a request. `request_builder` makes the owned request with which the page cache
+/// calls a cached handler to revalidate a stale page.
 pub fn dispatch<'w>(
     world: &'w World,
     head: &RequestHead<'_>,
     facts: &DispatchContext,
-    requests: &dyn RequestBuilder,
+    request_builder: &dyn RequestBuilder,
 ) -> Dispatched<'w> {
     if &*head.path == b"*" {
         return Dispatched::unguarded(None, of_server(head.method));
@@ -120,7 +121,7 @@ pub fn dispatch<'w>(
         host,
         facts,
         head,
-        requests,
+        request_builder,
         query: None,
     };
     let reply = match site.gate.pass(&head.path) {
@@ -128,8 +129,8 @@ pub fn dispatch<'w>(
         Err(denied) => denied.into(),
     };
     let reply = match reply {
-        DispatchOutcome::Refuse { reject, page: None } => match site.behind_page(reject) {
-            Some(behind) => behind,
+        DispatchOutcome::Refuse { reject, page: None } => match site.wait_for_error_page(reject) {
+            Some(wait) => wait,
             None => with_page(Some(host), reject, head.method),
         },
         reply => reply,
@@ -154,8 +155,9 @@ fn of_server(method: Method) -> DispatchOutcome {
     }
 }
 
-/// Returns the outcome of a request that does not reach the routes of the host: for another connection,
-/// an ACME challenge, another name or https.
+/// Returns the outcome of a request that does not reach the routes of the host: a refusal with 421 if the
+/// request belongs on a connection with another certificate, the answer to an ACME challenge, or a
+/// redirect to another name or to https.
 #[inline]
 fn before_site(
     world: &World,
@@ -319,7 +321,7 @@ struct SiteDispatcher<'w, 'h> {
     host: &'w Host,
     facts: &'h DispatchContext,
     head: &'h RequestHead<'h>,
-    requests: &'h dyn RequestBuilder,
+    request_builder: &'h dyn RequestBuilder,
     /// Query for the script in place of the requested query, if a rewrite or `try` sets a query.
     query: Option<Vec<u8>>,
 }
@@ -439,7 +441,7 @@ impl SiteDispatcher<'_, '_> {
     }
 
     /// Sets the query for the handler or script of the last `try` entry; `path` fills in the query pattern.
-    fn lead_by_try(&mut self, path: &[u8]) {
+    fn set_try_query(&mut self, path: &[u8]) {
         if let Some(query) = &self.host.try_query {
             let before = self.query.as_deref().or(self.head.query);
             self.query = Some(query.fill(path, path, before));
@@ -450,7 +452,7 @@ impl SiteDispatcher<'_, '_> {
     /// to a handler or script.
     fn fall_back(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
         let fallback = self.host.fallback.as_ref()?;
-        self.lead_by_try(path);
+        self.set_try_query(path);
         let path = fallback.path(path);
         if let Err(denied) = self.gate.pass(&path) {
             return Some(denied.into());
@@ -463,8 +465,8 @@ impl SiteDispatcher<'_, '_> {
         self.run(script)
     }
 
-    /// Returns the stored page, or the call of the handler behind the page cache, for a rewritten path or
-    /// for a script of the site. The request is copied only for a call.
+    /// Returns the stored page, or the call of the cached handler, for a rewritten path or for a script of
+    /// the site. The request is copied only for a call.
     fn ask_cache(
         &self,
         cached: &Arc<CachedHandler>,
@@ -481,7 +483,7 @@ impl SiteDispatcher<'_, '_> {
             script: script.clone(),
             rewrite: self.rewrite(path),
             ..self
-                .requests
+                .request_builder
                 .build(self.head, self.facts, self.gate.user.clone())
         };
         match cached.lookup(self.head, &caller, request) {
@@ -492,11 +494,11 @@ impl SiteDispatcher<'_, '_> {
 
     /// Returns the wait for all changes of the site that were reported before the request; None if no
     /// change is pending.
-    fn behind(&self) -> Option<DispatchOutcome> {
+    fn wait_for_changes(&self) -> Option<DispatchOutcome> {
         match self.may_wait() {
             true => self
                 .host
-                .lag
+                .change_tracker
                 .pending_catch_up()
                 .map(DispatchOutcome::AwaitCatchUp),
             false => None,
@@ -510,30 +512,30 @@ impl SiteDispatcher<'_, '_> {
 
     /// Returns true if the disk may have changed before the request in a way that the current World
     /// does not show. Without changes on disk the check costs a flag and two loads.
-    fn lags(&self) -> bool {
-        self.facts.has_disk_changes || !self.host.lag.is_caught_up()
+    fn may_be_stale(&self) -> bool {
+        self.facts.has_disk_changes || !self.host.change_tracker.is_caught_up()
     }
 
     /// Compares the answer of `site` for `path` with the disk. Returns the wait for the next World if
     /// the two differ, whether or not the kernel has reported a change.
     #[inline(never)]
-    fn behind_path(&self, site: &Site, path: &[u8]) -> Option<DispatchOutcome> {
+    fn wait_for_path(&self, site: &Site, path: &[u8]) -> Option<DispatchOutcome> {
         if !self.may_wait() {
             return None;
         }
         let differing = site.first_stale_path(path)?;
         site.note_stale(&differing);
         self.host
-            .lag
+            .change_tracker
             .request_recheck()
             .map(DispatchOutcome::AwaitCatchUp)
     }
 
     /// Compares the site's error page for `reject` with the disk. Returns the wait for the next World
     /// if the two differ.
-    fn behind_page(&self, reject: Reject) -> Option<DispatchOutcome> {
-        let site = self.host.site.as_ref().filter(|_| self.lags())?;
-        self.behind_path(site, site.error_path(reject.status)?)
+    fn wait_for_error_page(&self, reject: Reject) -> Option<DispatchOutcome> {
+        let site = self.host.site.as_ref().filter(|_| self.may_be_stale())?;
+        self.wait_for_path(site, site.error_path(reject.status)?)
     }
 
     fn ask_own_site(&mut self, path: &[u8]) -> DispatchOutcome {
@@ -567,28 +569,28 @@ impl SiteDispatcher<'_, '_> {
         }
         let named = named_script(self.host, site, path);
         let is_named = named.is_some();
-        let (script, by_last) = match named {
+        let (script, by_last_try) = match named {
             Some(script) => (script, false),
             None => {
-                let ResolvedFile { path, by_last } = site.resolve_file(path)?;
+                let ResolvedFile { path, by_last_try } = site.resolve_file(path)?;
                 let path_info = Vec::new();
                 let script = Script {
                     name: path,
                     path_info,
                 };
-                (script, by_last)
+                (script, by_last_try)
             }
         };
         let is_run = self.host.scripts(&script.name).is_some();
         if is_run
             && !is_named
             && site.is_fallback(path)
-            && let Some(behind) = self.behind_path(site, path)
+            && let Some(wait) = self.wait_for_path(site, path)
         {
-            return Some(behind);
+            return Some(wait);
         }
-        if is_run && by_last && self.host.fallback.is_none() {
-            self.lead_by_try(path);
+        if is_run && by_last_try && self.host.fallback.is_none() {
+            self.set_try_query(path);
         }
         self.run(script)
     }
@@ -634,26 +636,26 @@ impl SiteDispatcher<'_, '_> {
     /// Returns true if the stored page must be compared with the disk. Without changes on disk the
     /// check costs a few loads.
     fn must_compare(&self, stored: &VariantResponse) -> bool {
-        stored.variant.is_due(self.facts.now_ms) || stored.is_fallback || self.lags()
+        stored.variant.is_due(self.facts.now_ms) || stored.is_fallback || self.may_be_stale()
     }
 
     /// Returns the outcome for an answer of the site, or the wait for the next World if the disk
     /// contradicts the answer.
     #[inline(never)]
     fn compared(&self, site: &Site, path: &[u8], answer: SiteResponse) -> DispatchOutcome {
-        let behind = match &answer {
-            SiteResponse::Load(_) if !self.lags() => None,
+        let wait = match &answer {
+            SiteResponse::Load(_) if !self.may_be_stale() => None,
             SiteResponse::Stored(_) | SiteResponse::Load(_) | SiteResponse::Redirect { .. } => {
-                self.behind_path(site, path)
+                self.wait_for_path(site, path)
             }
             SiteResponse::Refuse(reject) if is_nothing(*reject) || *reject == Reject::CHANGING => {
-                self.behind_path(site, path)
+                self.wait_for_path(site, path)
             }
             SiteResponse::Refuse(Reject::LINK_LEAVES | Reject::UNREADABLE)
-            | SiteResponse::Listing(_) => self.behind(),
+            | SiteResponse::Listing(_) => self.wait_for_changes(),
             SiteResponse::Options | SiteResponse::Refuse(_) => None,
         };
-        behind.unwrap_or_else(|| match answer {
+        wait.unwrap_or_else(|| match answer {
             SiteResponse::Stored(stored) => DispatchOutcome::Stored(stored),
             SiteResponse::Load(load) => DispatchOutcome::Load(load),
             SiteResponse::Listing(listing) => DispatchOutcome::Listing(listing),

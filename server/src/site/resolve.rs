@@ -31,7 +31,7 @@ pub struct ResolvedFile {
     /// The path of the file below the root, with the first slash.
     pub path: Vec<u8>,
     /// Whether the last entry of `try` found the file.
-    pub by_last: bool,
+    pub by_last_try: bool,
 }
 
 /// Location of a file, assembled into a path only when the file has to be loaded.
@@ -117,7 +117,7 @@ impl Site {
         match self.look_up(path) {
             (Resource::File(_, place), nth) => Some(ResolvedFile {
                 path: [b"/", place.path().as_slice()].concat(),
-                by_last: nth + 1 == self.shared.tries.len(),
+                by_last_try: nth + 1 == self.shared.tries.len(),
             }),
             _ => None,
         }

@@ -126,7 +126,7 @@ pub struct Host {
     /// Counter of page views; `None` when page views are not counted.
     pub hits: Option<Arc<SiteHits>>,
     /// Tracker of changes on disk not served yet, shared by all Worlds.
-    pub lag: SiteChangeTracker,
+    pub change_tracker: SiteChangeTracker,
 }
 
 /// Response fields sent over TLS only, encoded for every version of HTTP. Empty for most sites.

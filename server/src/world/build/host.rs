@@ -26,7 +26,7 @@ pub(super) struct HostBuilder<'b> {
     pub(super) h3_port: Option<u16>,
     /// Response fields set by the operator for the site.
     pub(super) headers: Arc<HeaderRules>,
-    pub(super) lag: SiteChangeTracker,
+    pub(super) change_tracker: SiteChangeTracker,
 }
 
 impl HostBuilder<'_> {
@@ -77,7 +77,7 @@ impl HostBuilder<'_> {
             demands_certificate: site.client_ca.is_some(),
             access: log,
             hits: self.hits(),
-            lag: self.lag.clone(),
+            change_tracker: self.change_tracker.clone(),
             names,
         })
     }

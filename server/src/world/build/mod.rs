@@ -49,9 +49,9 @@ pub fn build(
             previous,
             h3_port,
             headers: Arc::new(headers(config, site)?),
-            lag: before.map_or_else(
-                || SiteChangeTracker::new(&supplies.lag),
-                |host| host.lag.clone(),
+            change_tracker: before.map_or_else(
+                || SiteChangeTracker::new(&supplies.change_tracker),
+                |host| host.change_tracker.clone(),
             ),
         };
         hosts.push(Arc::new(builder.host(&server_access, tls.as_deref())?));

@@ -48,7 +48,7 @@ pub struct SharedResources {
     /// Sender of push notices.
     pub pushes: PushNotifier,
     /// Tracker of changes on disk not served yet.
-    pub lag: Arc<ChangeTracker>,
+    pub change_tracker: Arc<ChangeTracker>,
     /// Counters of requests refused because a client's share of a limit was taken.
     pub refusals: Arc<RefusalCounters>,
 }
@@ -77,7 +77,7 @@ impl SharedResources {
             readers: Arc::new(BrowseLimiter::new(scripts, &refusals)),
             backends: Arc::new(Backends::new(&refusals)),
             pushes: PushNotifier::new().0,
-            lag: Arc::default(),
+            change_tracker: Arc::default(),
             refusals,
         })
     }

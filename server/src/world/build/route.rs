@@ -286,7 +286,7 @@ impl HostBuilder<'_> {
                 spool: Arc::clone(self.supplies.programs.spool()),
                 bytes_max: limits.spooled_bytes,
             }),
-            change_tracker: self.lag.clone(),
+            change_tracker: self.change_tracker.clone(),
             total: Duration::from_secs(limits.script_seconds.into()),
             output_bytes: limits.script_output_bytes,
             held_bytes: 0,
