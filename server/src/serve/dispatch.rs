@@ -129,10 +129,12 @@ pub fn dispatch<'w>(
         Err(denied) => denied.into(),
     };
     let reply = match reply {
-        DispatchOutcome::Refuse { reject, page: None } => match site.wait_for_error_page(reject) {
-            Some(wait) => wait,
-            None => with_page(Some(host), reject, head.method),
-        },
+        DispatchOutcome::Refuse { reject, page: None } => {
+            match site.stale_error_page_wait(reject) {
+                Some(wait) => wait,
+                None => with_page(Some(host), reject, head.method),
+            }
+        }
         reply => reply,
     };
     Dispatched {
@@ -494,7 +496,7 @@ impl SiteDispatcher<'_, '_> {
 
     /// Returns the wait for all changes of the site that were reported before the request; None if no
     /// change is pending.
-    fn wait_for_changes(&self) -> Option<DispatchOutcome> {
+    fn pending_changes_wait(&self) -> Option<DispatchOutcome> {
         match self.may_wait() {
             true => self
                 .host
@@ -519,7 +521,7 @@ impl SiteDispatcher<'_, '_> {
     /// Compares the answer of `site` for `path` with the disk. Returns the wait for the next World if
     /// the two differ, whether or not the kernel has reported a change.
     #[inline(never)]
-    fn wait_for_path(&self, site: &Site, path: &[u8]) -> Option<DispatchOutcome> {
+    fn stale_path_wait(&self, site: &Site, path: &[u8]) -> Option<DispatchOutcome> {
         if !self.may_wait() {
             return None;
         }
@@ -533,9 +535,9 @@ impl SiteDispatcher<'_, '_> {
 
     /// Compares the site's error page for `reject` with the disk. Returns the wait for the next World
     /// if the two differ.
-    fn wait_for_error_page(&self, reject: Reject) -> Option<DispatchOutcome> {
+    fn stale_error_page_wait(&self, reject: Reject) -> Option<DispatchOutcome> {
         let site = self.host.site.as_ref().filter(|_| self.may_be_stale())?;
-        self.wait_for_path(site, site.error_path(reject.status)?)
+        self.stale_path_wait(site, site.error_path(reject.status)?)
     }
 
     fn ask_own_site(&mut self, path: &[u8]) -> DispatchOutcome {
@@ -585,7 +587,7 @@ impl SiteDispatcher<'_, '_> {
         if is_run
             && !is_named
             && site.is_fallback(path)
-            && let Some(wait) = self.wait_for_path(site, path)
+            && let Some(wait) = self.stale_path_wait(site, path)
         {
             return Some(wait);
         }
@@ -646,13 +648,13 @@ impl SiteDispatcher<'_, '_> {
         let wait = match &answer {
             SiteResponse::Load(_) if !self.may_be_stale() => None,
             SiteResponse::Stored(_) | SiteResponse::Load(_) | SiteResponse::Redirect { .. } => {
-                self.wait_for_path(site, path)
+                self.stale_path_wait(site, path)
             }
             SiteResponse::Refuse(reject) if is_nothing(*reject) || *reject == Reject::CHANGING => {
-                self.wait_for_path(site, path)
+                self.stale_path_wait(site, path)
             }
             SiteResponse::Refuse(Reject::LINK_LEAVES | Reject::UNREADABLE)
-            | SiteResponse::Listing(_) => self.wait_for_changes(),
+            | SiteResponse::Listing(_) => self.pending_changes_wait(),
             SiteResponse::Options | SiteResponse::Refuse(_) => None,
         };
         wait.unwrap_or_else(|| match answer {
