@@ -363,8 +363,9 @@ fn heads_of_http_1_make_room_for_other_clients() {
             wires.push(wire);
         }
     }
-    // The clients sent 240 heads, and 69 heads fill 1 MiB.
-    let refused = || (server.counter("heads_refused") >= 160).then_some(());
+    // The clients sent 240 heads, and 69 heads fill 1 MiB. A part of the other heads is refused, and a part
+    // ends requests of the largest holder.
+    let refused = || (server.counter("heads_refused") >= 80).then_some(());
     wait_until(PATIENCE, "refusals", refused);
     for last in 3..8 {
         let mut victim = H2::open_from(&server, address(last));
@@ -411,6 +412,94 @@ fn a_refusal_never_appears_within_a_response() {
     let got = wire.response("GET");
     assert_eq!(got.status, 200);
     assert!(got.whole && got.body == large, "{} bytes", got.body.len());
+}
+
+/// The share of memory for heads is full, and a request with content arrives in one piece. The content is never
+/// dropped: the bytes of a later request would take its place.
+#[test]
+fn content_without_room_is_refused_and_never_replaced() {
+    let hash = run("openssl", &["passwd", "-6", "-stdin"], b"strong");
+    let config = server_table("memory_max = \"16 MiB\"\n")
+        + &site_table("http = \"serve\"")
+        + "[[site.route]]\npath = \"/echo\"\ntest = \"echo\"\n"
+        + "[[site.route]]\npath = \"/closed\"\nusers = \"users\"\ntest = \"echo\"\n"
+        + "[[site.route]]\npath = \"/old\"\nredirect = \"/new/\"\n"
+        + "[[site.route]]\npath = \"/denied\"\nallow = [\"192.0.2.1\"]\n";
+    let folder = Folder::new()
+        .with("public/index.html", "<p>hello</p>\n")
+        .with("users", format!("ant:{}\n", hash.text().trim()));
+    let server = Server::start_in(folder, &config);
+    assert_eq!(Wire::plain(&server).get("/", "").status, 200);
+    // Unfinished heads of 15 KB, 3 KB and 1.1 KB leave less than 1.1 KB of the share.
+    let mut fill = Vec::new();
+    for (bytes, count) in [(15_000, 100), (3_000, 40), (1_100, 40)] {
+        for _ in 0..count {
+            let mut wire = Wire::of(&server, address(2).into());
+            wire.send(format!(
+                "GET / HTTP/1.1\r\nHost: localhost\r\nX-Large: {}",
+                "x".repeat(bytes)
+            ));
+            fill.push(wire);
+        }
+    }
+    let refused = || (server.counter("heads_refused") >= 100).then_some(());
+    wait_until(PATIENCE, "refusals", refused);
+    let login = "Authorization: Basic YW50OnN0cm9uZw==\r\n";
+    let smuggled = "GET /smuggled HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    for (path, field) in [
+        ("/echo", ""),
+        ("/closed", login),
+        ("/", ""),
+        ("/old", ""),
+        ("/denied", ""),
+    ] {
+        for framing in ["Content-Length: 6000", "Transfer-Encoding: chunked"] {
+            let mut wire = Wire::of(&server, address(2).into());
+            let head =
+                format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{field}{framing}\r\n\r\n");
+            let is_chunked = framing.contains("chunked");
+            let framed = |content: &str| match is_chunked {
+                true => format!("1770\r\n{content}\r\n0\r\n\r\n"),
+                false => content.to_owned(),
+            };
+            wire.send(format!("{head}{}", framed(&"A".repeat(6_000))));
+            let got = wire.next_response("POST");
+            let status = got.as_ref().map(|it| it.status);
+            // A client that continues has the bytes of a request within the next content.
+            let padding = "x".repeat(6_000 - smuggled.len() - 100);
+            let content = format!("{}{smuggled}{padding}", "x".repeat(100));
+            wire.send(format!("{head}{}", framed(&content)));
+            wire.finish();
+            let rest = wire.rest();
+            let rest = String::from_utf8_lossy(&rest);
+            assert!(
+                !rest.contains("POST /"),
+                "{path}, {framing}: a request became content: {rest}"
+            );
+            match (path, status) {
+                // The request needs no content: the content may be discarded as it arrives.
+                ("/" | "/old" | "/denied", Some(403 | 405 | 503 | 308 | 301)) => {}
+                ("/echo" | "/closed", Some(503)) => assert!(got.is_some_and(|it| it.closes())),
+                // A part of the other requests may have ended for the request.
+                ("/echo" | "/closed", Some(200)) => {
+                    let content = got.expect("a response").body;
+                    assert!(content == "A".repeat(6_000).as_bytes(), "{path}, {framing}");
+                }
+                _ => panic!("{path}, {framing}: {status:?}"),
+            }
+        }
+    }
+    drop(fill);
+    server
+        .output
+        .wait_for("a refusal for lack of room", |line| {
+            line.contains("POST /echo") && line.contains("rule=R608")
+        });
+    let lines = server.output.all();
+    assert!(
+        !lines.iter().any(|line| line.contains("smuggled")),
+        "{lines:?}"
+    );
 }
 
 /// A listing is rendered as its client reads, so clients that read one byte of each hold little memory.

@@ -502,14 +502,17 @@ const CONTENT_TYPE: &str = "Content-Type";
 const LOCATION: &str = "Location";
 
 /// End-to-end fields, which Connection cannot remove: they describe the response and its audience.
-const END_TO_END: [&str; 7] = [
+const END_TO_END: [&str; 10] = [
     CONTENT_TYPE,
     LOCATION,
     "cache-control",
+    "content-encoding",
     "content-range",
+    "etag",
     "expires",
     "set-cookie",
     "vary",
+    "www-authenticate",
 ];
 
 const TWO_VALUES: &str = "two values for one field";

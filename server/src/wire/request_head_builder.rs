@@ -238,9 +238,9 @@ fn list<'a>(slot: &mut FieldValues<'a>, value: &'a [u8], name: &'static str) {
 }
 
 /// Returns the effective host with its port: the value of Host, unless the target names another host (RFC
-/// 9112 §3.2.2).
+/// 9112 §3.2.2). Another spelling of letters counts as another host, so that a script, and the page cache,
+/// get one spelling of the name.
 pub fn effective_host<'a>(fields: Fields<'a>, host: &'a [u8]) -> &'a [u8] {
-    let is_same =
-        |sent: &&[u8]| valid_host(sent).is_some_and(|(name, _)| name.eq_ignore_ascii_case(host));
+    let is_same = |sent: &&[u8]| valid_host(sent).is_some_and(|(name, _)| name == host);
     fields.first("host").filter(is_same).unwrap_or(host)
 }

@@ -107,6 +107,16 @@ impl H1Call {
             ..self
         }
     }
+
+    /// Returns true if the request has content for the handler.
+    pub(super) fn has_content(&self) -> bool {
+        self.upload.is_some()
+    }
+
+    /// Ends the connection after the response, which announces the end.
+    pub(super) fn close_afterwards(&mut self) {
+        self.keep_alive = false;
+    }
 }
 
 /// The transfer of the response to the peer.

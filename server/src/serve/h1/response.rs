@@ -61,14 +61,18 @@ impl H1Session {
                 RequestOutcome::Waiting {
                     keep: head_bytes,
                     from: end,
+                    has_content: unread_body,
                     next: Some(ConnectionStep::Redispatch(wait)),
                 }
             }
             Step::Call(handler) => match self.reserve_head_copies(head_bytes) {
                 Ok(reservation) => {
                     let (connection, line) = (&self.connection, &exchange.line);
-                    let call = H1Call::new(handler, head, connection, world, line)
+                    let mut call = H1Call::new(handler, head, connection, world, line)
                         .with_reservation(reservation);
+                    if self.closes {
+                        call.close_afterwards();
+                    }
                     RequestOutcome::Then(end, ConnectionStep::Call(Box::new(call)))
                 }
                 Err(reject) => {

@@ -101,10 +101,12 @@ pub(super) enum RequestOutcome {
     /// More bytes are needed.
     More,
     /// The request waits for more content or for `next`, and is then looked at again. The first `keep`
-    /// bytes (the header section) and the bytes from offset `from` on are kept.
+    /// bytes (the header section) and the bytes from offset `from` on are kept. With `has_content`, the
+    /// bytes from `from` on are content of the request.
     Waiting {
         keep: usize,
         from: usize,
+        has_content: bool,
         next: Option<ConnectionStep>,
     },
     /// The given number of bytes is consumed; the step follows.
@@ -171,6 +173,7 @@ impl H1Session {
     ) -> Option<Box<H1Session>> {
         loop {
             let connection = &mut self.connection;
+            let responds = matches!(next, ConnectionStep::Send(_) | ConnectionStep::Call(_));
             let after = match next {
                 ConnectionStep::Send(sending) => Box::pin(sending.send(connection)).await,
                 ConnectionStep::Redispatch(wait) => {
@@ -187,9 +190,11 @@ impl H1Session {
             };
             let has_rest = !self.connection.rest.is_empty();
             match after {
+                // Bytes were dropped behind the answered request, so the bytes in `rest` may begin anywhere
+                // in a request.
+                AfterResponse::Keep if self.closes && (responds || !has_rest) => break,
                 // The next look at `rest` sets the phase.
                 AfterResponse::Keep if has_rest => {}
-                AfterResponse::Keep if self.closes => break,
                 AfterResponse::Keep => self.connection.phase(ConnectionPhase::Idle),
                 AfterResponse::Close => break,
                 AfterResponse::Linger => {
@@ -353,6 +358,7 @@ impl H1Session {
         cx: &mut Context<'_>,
     ) -> Option<ConnectionStep> {
         let mut at = 0;
+        let mut request_at = 0;
         let mut next = None;
         let mut has_checked_inotify = false;
         while at < bytes.len() {
@@ -361,6 +367,7 @@ impl H1Session {
                 has_checked_inotify = true;
             }
             *is_inotify_current = false;
+            request_at = at;
             match self.look(&bytes[at..], cx) {
                 RequestOutcome::Took(used) => {
                     at += used;
@@ -381,25 +388,39 @@ impl H1Session {
                     next = Some(then);
                     break;
                 }
-                RequestOutcome::Waiting { keep, from, next } => {
+                RequestOutcome::Waiting {
+                    keep,
+                    from,
+                    has_content,
+                    next,
+                } => {
                     let mut rest = Vec::with_capacity(bytes.len() - at - from + keep);
                     rest.extend_from_slice(&bytes[at..at + keep]);
                     rest.extend_from_slice(&bytes[at + from..]);
                     self.connection.rest = rest;
-                    return match self.reserve_waiting_request(keep) {
+                    return match self.reserve_waiting_request(keep, has_content) {
                         true => next,
-                        false => self.no_room(cx),
+                        false => self.no_room(&bytes[at..], cx),
                     };
                 }
             }
         }
         self.keep_unread(bytes, at, next.is_none());
-        match (self.reserve_rest(), &next) {
-            (true, _) => next,
-            (false, None) => self.no_room(cx),
-            (false, Some(_)) => {
-                // A response is being sent and must not be interrupted, so the connection ends after the
-                // response.
+        if self.reserve_rest() {
+            return next;
+        }
+        match &mut next {
+            None => self.no_room(&bytes[request_at..], cx),
+            // The bytes without room are content of the request, and a handler must not get the content
+            // without them.
+            Some(ConnectionStep::Call(call)) if call.has_content() => {
+                self.no_room(&bytes[request_at..], cx)
+            }
+            Some(step) => {
+                // The response is sent without its successors: the connection ends after the response.
+                if let ConnectionStep::Call(call) = step {
+                    call.close_afterwards();
+                }
                 self.unfinished = None;
                 self.connection.rest = Vec::new();
                 self.closes = true;
@@ -409,11 +430,15 @@ impl H1Session {
     }
 
     /// Reserves room in the ledger of requests for `rest`, which begins with the `keep` bytes of a waiting
-    /// request. Without room for the bytes after the request, the bytes are dropped first, so that the
-    /// request itself can still be answered. Returns false if the ledger has no room for the request.
-    fn reserve_waiting_request(&mut self, keep: usize) -> bool {
+    /// request. Without room for pipelined bytes after the request, the bytes are dropped first, so that
+    /// the request itself can still be answered. Content is never dropped, because the position in the
+    /// content would be lost. Returns false if the ledger has no room for the request.
+    fn reserve_waiting_request(&mut self, keep: usize, has_content: bool) -> bool {
         if self.reserve_rest() {
             return true;
+        }
+        if has_content {
+            return false;
         }
         self.connection.rest.truncate(keep);
         self.closes = true;
@@ -475,12 +500,12 @@ impl H1Session {
             .account_on(self.connection.peer, socket)
     }
 
-    /// Refuses a request because the ledger has no room for its header section.
-    fn no_room(&mut self, cx: &mut Context<'_>) -> Option<ConnectionStep> {
+    /// Refuses the request at the start of `bytes` because the ledger has no room for its bytes.
+    fn no_room(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Option<ConnectionStep> {
         self.unfinished = None;
         self.closes = true;
-        let rest = std::mem::take(&mut self.connection.rest);
-        match self.refused(Reject::REQUESTS_SHARE_TAKEN, &rest, cx) {
+        self.connection.rest = Vec::new();
+        match self.refused(Reject::REQUESTS_SHARE_TAKEN, bytes, cx) {
             RequestOutcome::Then(_, next) => Some(next),
             _ => Some(ConnectionStep::End(AfterResponse::Close)),
         }
@@ -518,6 +543,7 @@ impl H1Session {
                     RequestOutcome::Waiting {
                         keep,
                         from,
+                        has_content: true,
                         next: None,
                     }
                 }
@@ -595,6 +621,7 @@ impl H1Session {
                 RequestOutcome::Waiting {
                     keep: head_bytes,
                     from,
+                    has_content: true,
                     next: None,
                 }
             }
