@@ -371,17 +371,17 @@ macro_rules! scenarios {
 
 scenarios! {
     the_readme_runs_as_printed("README.md", true) = r#"
-        mkdir public; echo hello > public/index.html; echo missing > public/not-found.html
+        mkdir public; echo hello > public/index.html
         @run anthill serve ~/public
         has hello curl https://localhost:8443/
         kill $!; wait $! || true
         chown -R anthill /var/lib/anthill
         @file anthill.toml [server]
-        touch users.htpasswd
         echo secret > password
         {
-        @run anthill check
+        @run echo '<h1>Not found</h1>'
         } < password
+        @run anthill check
         has hello curl https://www.example.org/
         grep '^alice:' users.htpasswd
     "#;

@@ -10,12 +10,13 @@ with processes on the client's CPU, not counted). The client is `anthill bench l
 anthill-bench, or the program named by BENCH), or wrk with `--client wrk`. wrk is the limit of fast servers: waiting
 for wrk between requests costs the server time. The server runs on CPU 0, the client on
 CPU 1; rounds are interleaved (A B, B A, A B ...); the median is printed with the smallest and the
-largest. ANTHILL names the binary (default: the static release), and ANTHILL_BEFORE another
-binary to compare as `anthill-before`. `--servers anthill,anthill-uncounted` shows the cost of hit counts. The script
-needs ab (apache2-utils), h2load (nghttp2-client), openssl, and the named servers.
+largest, and the median of the rounds' ratios with its 95 % interval. ANTHILL names the binary (default: the
+static release), and ANTHILL_BEFORE another binary to compare as `anthill-before`. `--servers
+anthill,anthill-uncounted` shows the cost of hit counts. The script needs ab (apache2-utils), h2load
+(nghttp2-client), openssl, and the named servers.
 All traffic is on loopback.
 """
-import argparse, json, os, random, re, resource, shutil, signal, socket, ssl, statistics, subprocess, sys, tempfile, threading, time
+import argparse, json, math, os, random, re, resource, shutil, signal, socket, ssl, statistics, subprocess, sys, tempfile, threading, time
 
 HTTP, HTTPS = 28080, 28443
 TICK = os.sysconf("SC_CLK_TCK")
@@ -467,6 +468,16 @@ def pages(folder):
                     "-keyout", folder + "/key.pem", "-out", folder + "/cert.pem", "-subj", "/CN=localhost",
                     "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
 
+def interval_of_median(values):
+    """Returns the 95 % confidence interval of the median of sorted values, by the sign test; with fewer than 6
+    values the smallest and the largest."""
+    count = len(values)
+    outside, rank = 0.5 ** count, 0
+    while rank < count // 2 and outside + math.comb(count, rank + 1) * 0.5 ** count <= 0.025:
+        rank += 1
+        outside += math.comb(count, rank) * 0.5 ** count
+    return values[rank], values[count - 1 - rank]
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario")
@@ -515,7 +526,9 @@ def main():
         print(f"  {name:12} " + "  ".join(line))
     first, last = ([r.get("us", 0) for r in rounds[n]] for n in (names[0], names[-1]))
     if all(first) and all(last) and len(names) > 1:
-        print(f"  CPU per request, {names[0]} / {names[-1]}: {statistics.median(first) / statistics.median(last):.3f}")
+        ratios = sorted(a / b for a, b in zip(first, last))
+        low, high = interval_of_median(ratios)
+        print(f"  CPU per request, {names[0]} / {names[-1]}: median of {len(ratios)} ratios {statistics.median(ratios):.3f}, 95 % interval {low:.3f}-{high:.3f}")
 
 if __name__ == "__main__":
     main()

@@ -131,7 +131,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         name: "check",
         about: "Test a configuration without serving",
         details: &[
-            "Prints each mistake with its place and a correction. The exit status is 2 after a mistake.",
+            "Prints the first mistake with its place and a correction. The exit status is 2 after a mistake.",
         ],
         operands: &[WHAT],
         options: SERVE_OPTIONS,

@@ -349,7 +349,8 @@ impl Checker<'_> {
             let mode = match bits {
                 4 => "g+r",
                 5 => "g+rx",
-                _ => "g+rwx",
+                _ if path.get_ref().is_dir() => "g+rwx",
+                _ => "g+rw",
             };
             (
                 what,

@@ -269,7 +269,13 @@ fn syntax_error(source: &SourceText<'_>, error: &toml::de::Error) -> OperatorErr
         .unwrap_or("the file is not valid TOML")
         .to_owned();
     let help = lines.collect::<Vec<_>>().join(", ");
-    let help = if help.is_empty() {
+    let begins_table = error.span().is_some_and(|span| {
+        let line = source.text[..span.start].rfind('\n').map_or(0, |at| at + 1);
+        source.text[line..].starts_with('[')
+    });
+    let help = if what.contains("duplicate key") && begins_table {
+        "join the two tables; lists such as [[site.route]] stand below their [[site]]".to_owned()
+    } else if help.is_empty() {
         syntax_help(&what).to_owned()
     } else {
         help

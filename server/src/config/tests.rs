@@ -282,6 +282,16 @@ fn errors_show_the_line_and_mark_the_mistake() {
 fn each_mistake_has_a_message_and_a_correction() {
     let table = [
         (
+            "[[site.route]]\npath = \"/a\"\n",
+            "may have several [[site]]",
+            "write [[site]] above its lists of tables",
+        ),
+        (
+            "[[site.route]]\npath = \"/a\"\n[[site]]\nroot = \"b\"\n",
+            "duplicate key",
+            "stand below their [[site]]",
+        ),
+        (
             "[site]\n",
             "may have several [[site]]",
             "double brackets: [[site]]",

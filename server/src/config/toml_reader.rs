@@ -304,7 +304,15 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
     ) -> Result<Vec<TableReader<'s, 'i>>, OperatorError> {
         if self.value.get_ref().is_table() && shape.name.starts_with("[[") {
             let what = format!("the file may have several {}", shape.name);
-            return Err(self.refuse(what, format!("write it in double brackets: {}", shape.name)));
+            let is_list = |value: &Spanned<DeValue<'_>>| value.get_ref().is_array();
+            let help = match self.value.get_ref().as_table() {
+                // A list of tables such as [[site.route]] stands before the first [[site]].
+                Some(table) if !table.is_empty() && table.values().all(is_list) => {
+                    format!("write {} above its lists of tables", shape.name)
+                }
+                _ => format!("write it in double brackets: {}", shape.name),
+            };
+            return Err(self.refuse(what, help));
         }
         if !self.value.get_ref().is_array() {
             return Err(self.mistyped("a list of tables", "[{ … }]"));

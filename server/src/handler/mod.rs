@@ -281,10 +281,10 @@ impl HandlerError {
 impl fmt::Display for HandlerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.stage, self.reject.reason)?;
-        match &self.source {
-            Some(source) => write!(f, ": {source}"),
-            None => Ok(()),
+        if let Some(source) = &self.source {
+            write!(f, ": {source}")?;
         }
+        write!(f, " (rule R{})", self.reject.rule)
     }
 }
 
