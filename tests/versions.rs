@@ -519,7 +519,8 @@ fn folder() -> Folder {
         ),
         (
             "waits",
-            format!("while [ ! -e go ]; do sleep 0.05; done\n{plain}"),
+            // The script also ends with the folder of the test.
+            format!("while [ -e \"$0\" ] && [ ! -e go ]; do sleep 0.05; done\n{plain}"),
         ),
     ] {
         folder.program(&format!("scripts/{name}"), &format!("#!/bin/sh\n{text}\n"));
