@@ -21,7 +21,7 @@ use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, RouteTarget, World};
 use std::sync::Arc;
 
-/// Builder of the owned request of a cached handler: a handler whose responses the page cache stores.
+/// Builder of the owned request of a cached handler. The page cache stores the responses of a cached handler.
 pub trait RequestBuilder {
     /// Creates the request from `head`, for the user that logged in.
     fn build(

@@ -519,7 +519,7 @@ fn a_ticket_does_not_cross_the_demand_for_a_client_certificate() {
         let ends = connect(&open, &known, "a.test").unwrap();
         assert_eq!(kind(&ends), HandshakeKind::Full);
         connect(&closed, &known, "a.test").unwrap();
-        // The same file with another CA: an admitted client must present a certificate again on a new
+        // After a change of the CA in the file, an admitted client must present a certificate again on a new
         // connection, and the old connection no longer belongs to the site.
         fixture.write("clients.pem", &authority("a new CA").pem());
         let changed = fixture.build(std::slice::from_ref(&closed_spec), &settings);

@@ -150,7 +150,7 @@ fn only_whole_records_are_opened() {
     said.extend(ends.said(b"another"));
     for split in 0..=said.len() {
         let mut ends_here = said[..split].to_vec();
-        // The same records are opened again with a reset sequence number.
+        // The records are opened a second time with a reset sequence number.
         ends.records.reading.sequence = 0;
         let opened = ends.records.open(&mut ends_here).unwrap();
         let mut rest = ends_here[opened.used..].to_vec();
