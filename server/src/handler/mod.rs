@@ -13,6 +13,7 @@ pub(crate) mod test_handler;
 pub mod git;
 pub mod call;
 pub(crate) mod script;
+pub mod proxy;
 
 use crate::base::admission::AdmissionRefused;
 use crate::wire::fields::Fields;

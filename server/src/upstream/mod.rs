@@ -13,6 +13,7 @@ mod address;
 mod conn;
 mod handover;
 mod pool;
+pub mod settings;
 
 pub use crate::upstream::address::BackendAddress;
 pub(crate) use crate::upstream::conn::{Conn, IdleConn};

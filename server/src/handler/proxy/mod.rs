@@ -1,0 +1,3 @@
+//! Reverse proxy: requests answered by HTTP servers behind this server.
+
+pub mod settings;

@@ -1,0 +1,27 @@
+//! Settings of a route with a proxy.
+
+/// Settings of a route with `proxy` or `balance`, beside the settings of its balancer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ForwardSettings {
+    /// Host field that members get.
+    pub host: ForwardedHost,
+    /// Path that replaces the route's path, with slashes at both ends; None for the client's path. Location
+    /// fields and cookie paths of responses are rewritten in the other direction.
+    pub prefix: Option<Box<str>>,
+    /// Fields of the request that replace the client's fields; an empty value removes the field.
+    pub request_fields: Vec<(Box<str>, Box<str>)>,
+    /// Fields of the response that replace the member's fields; an empty value removes the field.
+    pub response_fields: Vec<(Box<str>, Box<str>)>,
+}
+
+/// Host field that members get.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum ForwardedHost {
+    /// Host of the client's request.
+    #[default]
+    Client,
+    /// Host of the member's URL.
+    Member,
+    /// Fixed host.
+    Fixed(Box<str>),
+}
