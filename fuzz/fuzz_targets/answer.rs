@@ -1,4 +1,4 @@
-//! Decoders for responses to the server's own requests: heads of responses, JSON.
+//! JSON in responses to the server's own requests.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -13,13 +13,18 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::acme::error::AcmeError;
 use crate::limits::{
-    ACME_CALL_SECONDS, ACME_CONNECT_SECONDS, ACME_HEAD_BYTES_MAX, ACME_RESPONSE_BYTES_MAX,
+    ACME_CALL_SECONDS, ACME_CONNECT_SECONDS, ACME_FIELDS_MAX, ACME_HEAD_BYTES_MAX,
+    ACME_RESPONSE_BYTES_MAX,
 };
 use crate::tls::{self, Ciphers};
 use crate::wire::date::parse_http_date;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
-use crate::wire::h1::response::{MalformedResponse, ResponseHead};
+use crate::wire::h1::response_head::{
+    ParsedResponse, ResponseHead, ResponseHeadBounds, ResponseLength, parse_response_head,
+};
 use crate::wire::json::Json;
+use crate::wire::reject::Reject;
+use crate::wire::request_head::Method;
 
 /// HTTPS client with a set of trusted certificate authorities.
 pub(super) struct HttpsClient {
@@ -28,13 +33,18 @@ pub(super) struct HttpsClient {
 
 /// Complete response.
 pub(super) struct HttpsResponse {
-    pub(super) head: ResponseHead,
+    /// Final status, 200 to 599.
+    pub(super) status: u16,
+    pub(super) content_type: Option<String>,
+    pub(super) location: Option<String>,
+    pub(super) replay_nonce: Option<String>,
+    pub(super) retry_after: Option<String>,
     pub(super) body: Vec<u8>,
 }
 
 /// Request to a directory.
 pub(super) struct HttpsRequest<'q> {
-    pub(super) method: &'static str,
+    pub(super) method: Method,
     pub(super) url: &'q str,
     /// Content of type `application/jose+json`, if any.
     pub(super) content: Option<&'q str>,
@@ -91,14 +101,30 @@ impl HttpsClient {
         let mut stream = StreamOwned::new(client, socket);
         stream.write_all(request(question, url).as_bytes())?;
         stream.flush()?;
-        read_answer(&mut stream, question.method == "HEAD")
+        read_answer(&mut stream, question.method)
     }
 }
 
 impl HttpsResponse {
+    /// Copies the fields that the protocol uses from `head`. A value that is not ASCII counts as absent.
+    fn new(head: &ResponseHead<'_>) -> HttpsResponse {
+        let text = |name: &str| {
+            let text = std::str::from_utf8(head.fields.first(name)?).ok()?;
+            text.is_ascii().then(|| text.to_owned())
+        };
+        HttpsResponse {
+            status: head.status.0,
+            content_type: text("content-type"),
+            location: text("location"),
+            replay_nonce: text("replay-nonce"),
+            retry_after: text("retry-after"),
+            body: Vec::new(),
+        }
+    }
+
     /// Returns the media type without parameters.
     pub(super) fn media_type(&self) -> &str {
-        let value = self.head.text("content-type").unwrap_or_default();
+        let value = self.content_type.as_deref().unwrap_or_default();
         value.split(';').next().unwrap_or_default().trim()
     }
 
@@ -116,7 +142,7 @@ impl HttpsResponse {
 
     /// Returns the seconds to wait according to Retry-After (RFC 9110 §10.2.3). `now` is Unix time.
     pub(super) fn retry_after(&self, now: u64) -> Option<u64> {
-        let value = self.head.text("retry-after")?;
+        let value = self.retry_after.as_deref()?;
         let date = || parse_http_date(value.as_bytes()).map(|at| at.saturating_sub(now));
         value.parse().ok().or_else(date)
     }
@@ -196,7 +222,7 @@ fn request(question: &HttpsRequest<'_>, url: &HttpsUrl<'_>) -> String {
     let mut request = format!(
         "{} {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: anthill/{}\r\nAccept: */*\r\n\
          Connection: close\r\n",
-        question.method,
+        question.method.name(),
         url.path,
         url.authority,
         env!("CARGO_PKG_VERSION")
@@ -261,33 +287,49 @@ impl Write for DeadlineStream {
     }
 }
 
-fn read_answer(stream: &mut impl Read, is_head: bool) -> io::Result<HttpsResponse> {
+fn read_answer(stream: &mut impl Read, method: Method) -> io::Result<HttpsResponse> {
     let mut bytes = Vec::new();
-    let head = loop {
-        match ResponseHead::parse(&bytes).map_err(malformed)? {
-            // Interim responses are skipped (RFC 9110 §15.2).
-            Some((head, length)) if head.status < 200 => {
-                bytes.drain(..length);
-            }
-            Some((head, length)) => {
-                bytes.drain(..length);
-                break head;
-            }
-            None if bytes.len() > ACME_HEAD_BYTES_MAX => return Err(too_long()),
-            None if !more(stream, &mut bytes)? => return Err(ErrorKind::UnexpectedEof.into()),
-            None => {}
-        }
-    };
-    let length = match is_head {
-        true => Some(BodyLength::None),
-        false => head.body_length().map_err(malformed)?,
-    };
-    let body = match length {
+    let (mut response, length) = read_head(stream, &mut bytes, method)?;
+    response.body = match length.framed() {
         Some(length) => read_framed(stream, bytes, length)?,
         None => read_to_end(stream, bytes)?,
     };
-    Ok(HttpsResponse { head, body })
+    Ok(response)
 }
+
+/// Reads the head of the final response and leaves the first bytes of the body in `bytes`. Interim responses
+/// are skipped (RFC 9110 §15.2).
+fn read_head(
+    stream: &mut impl Read,
+    bytes: &mut Vec<u8>,
+    method: Method,
+) -> io::Result<(HttpsResponse, ResponseLength)> {
+    let mut scanned = 0;
+    loop {
+        let parsed = parse_response_head(bytes, &mut scanned, method, &HEAD_BOUNDS);
+        match parsed.map_err(malformed)? {
+            ParsedResponse::Complete { head, head_bytes } => {
+                let is_final = head.status.0 >= 200;
+                let result = is_final.then(|| (HttpsResponse::new(&head), head.body));
+                bytes.drain(..head_bytes);
+                if let Some(result) = result {
+                    return Ok(result);
+                }
+                scanned = 0;
+            }
+            ParsedResponse::Partial => {
+                if !more(stream, bytes)? {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
+            }
+        }
+    }
+}
+
+const HEAD_BOUNDS: ResponseHeadBounds = ResponseHeadBounds {
+    head_bytes: ACME_HEAD_BYTES_MAX,
+    fields: ACME_FIELDS_MAX,
+};
 
 /// Reads a body with Content-Length or chunked coding.
 fn read_framed(
@@ -301,10 +343,7 @@ fn read_framed(
     let mut decoder = BodyDecoder::new(length);
     let mut body = Vec::new();
     loop {
-        let step = decoder
-            .step(&bytes)
-            .map_err(|_| malformed(MalformedResponse))?;
-        match step {
+        match decoder.step(&bytes).map_err(malformed)? {
             BodyStep::Data { consumed, payload } => {
                 body.extend_from_slice(&bytes[payload]);
                 bytes.drain(..consumed);
@@ -341,7 +380,10 @@ fn more(stream: &mut impl Read, into: &mut Vec<u8>) -> io::Result<bool> {
     Ok(read > 0)
 }
 
-fn malformed(_: MalformedResponse) -> io::Error {
+fn malformed(rule: Reject) -> io::Error {
+    if rule == Reject::UPSTREAM_HEAD_TOO_LARGE {
+        return too_long();
+    }
     io::Error::new(ErrorKind::InvalidData, "malformed HTTP/1.1 response")
 }
 
@@ -371,7 +413,7 @@ mod tests {
     use super::*;
 
     fn answer(bytes: &[u8]) -> io::Result<HttpsResponse> {
-        read_answer(&mut &bytes[..], false)
+        read_answer(&mut &bytes[..], Method::Get)
     }
 
     #[test]

@@ -151,9 +151,8 @@ impl IssueTask<'_> {
             self.store.forget_order();
             it.during("the order")
         })?;
-        let location = answer.head.text("location").map(str::to_owned);
-        begun.url =
-            location.ok_or_else(|| AcmeError::new("the directory's response names no order"))?;
+        let no_order = || AcmeError::new("the directory's response names no order");
+        begun.url = answer.location.ok_or_else(no_order)?;
         self.store.keep_order(&begun)?;
         Ok(begun)
     }

@@ -4,6 +4,7 @@ use crate::base::clock::unix_seconds_now;
 use crate::config::AcmeConfig;
 use crate::limits::ACME_NONCE_TRIES;
 use crate::wire::json::{Json, quoted};
+use crate::wire::request_head::Method;
 
 use super::jws::{AccountKey, Signer};
 use super::store::{AcmeAccount, AcmeStore};
@@ -117,8 +118,7 @@ impl<'s> AcmeSession<'s> {
             None => {}
         }
         payload.push('}');
-        let answer = self.call(&Signer::Key, &url, &payload)?;
-        let kid = answer.head.text("location").map(str::to_owned);
+        let kid = self.call(&Signer::Key, &url, &payload)?.location;
         kid.ok_or_else(|| AcmeError::new("the directory's response names no account"))
     }
 
@@ -179,7 +179,7 @@ impl<'s> AcmeSession<'s> {
             let nonce = self.next_nonce()?;
             let content = self.key.sign(signer, &nonce, url, payload)?;
             let answer = self.https.ask(&HttpsRequest {
-                method: "POST",
+                method: Method::Post,
                 url,
                 content: Some(&content),
             })?;
@@ -198,7 +198,7 @@ impl<'s> AcmeSession<'s> {
             return Ok(nonce);
         }
         let answer = self.https.ask(&HttpsRequest {
-            method: "HEAD",
+            method: Method::Head,
             url: &self.links.new_nonce,
             content: None,
         })?;
@@ -213,7 +213,7 @@ impl<'s> AcmeSession<'s> {
         };
         let url = format!("{}/{id}", url.trim_end_matches('/'));
         let answer = self.https.ask(&HttpsRequest {
-            method: "GET",
+            method: Method::Get,
             url: &url,
             content: None,
         })?;
@@ -230,7 +230,7 @@ impl<'s> AcmeSession<'s> {
 impl DirectoryUrls {
     fn read(https: &HttpsClient, directory: &str) -> Result<DirectoryUrls, AcmeError> {
         let answer = https.ask(&HttpsRequest {
-            method: "GET",
+            method: Method::Get,
             url: directory,
             content: None,
         })?;
@@ -277,7 +277,7 @@ impl RenewalInfo {
 
 /// Returns the error for a response with a status other than 2xx.
 fn refusal(answer: &HttpsResponse) -> Option<AcmeError> {
-    let status = answer.head.status;
+    let status = answer.status;
     if (200..300).contains(&status) {
         return None;
     }
@@ -290,7 +290,7 @@ fn refusal(answer: &HttpsResponse) -> Option<AcmeError> {
 
 /// Returns the nonce of a response, which must be base64url (RFC 8555 §6.5.1).
 fn nonce_of(answer: &HttpsResponse) -> Option<String> {
-    let nonce = answer.head.text("replay-nonce")?;
+    let nonce = answer.replay_nonce.as_deref()?;
     is_base64url(nonce).then(|| nonce.to_owned())
 }
 

@@ -7,6 +7,9 @@
 pub const ACME_RESPONSE_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of the head of a directory's response, 16 KiB. A longer head is an error.
 pub const ACME_HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Field lines in the head of a directory's response. Public directories send about 15. A head with more
+/// lines is an error.
+pub const ACME_FIELDS_MAX: usize = 100;
 /// Seconds for one request to a directory, from the look-up of the name to the last byte. A slower
 /// request fails.
 pub const ACME_CALL_SECONDS: u64 = 30;

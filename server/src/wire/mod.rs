@@ -13,6 +13,7 @@ pub mod date;
 pub mod etag;
 pub mod fastcgi;
 pub mod fields;
+mod framing_fields;
 pub mod h2;
 pub mod h3;
 pub mod request_head;

@@ -135,6 +135,26 @@ rejects! {
     BODIES_FULL = 722 503 false "no room for a body of unknown length";
     BODY_NOT_KEPT = 723 507 false "body can't be stored on disk";
     CALL_SHARE_TAKEN = 724 503 false "too many calls at once from one address";
+    // 730 to 748: members of a balancer.
+    UPSTREAM_LINE_MALFORMED = 730 502 false "malformed status line of a member";
+    UPSTREAM_FIELD_MALFORMED = 731 502 false "malformed field line of a member";
+    UPSTREAM_FIELD_FOLDED = 732 502 false "folded field line of a member";
+    UPSTREAM_HEAD_TOO_LARGE = 733 502 false "head of a member's response too large";
+    UPSTREAM_LENGTHS = 734 502 false "malformed or contradictory length of a member's response";
+    UPSTREAM_CODING = 735 502 false "transfer coding of a member other than chunked";
+    UPSTREAM_INTERIM_FLOOD = 736 502 false "too many interim responses of a member";
+    UPSTREAM_UPGRADE_UNASKED = 737 502 false "member switched protocols without a request to do so";
+    UPSTREAM_BYTES_UNASKED = 738 502 false "bytes of a member before a request";
+    UPSTREAM_CHUNK_MALFORMED = 739 502 false "malformed chunk or trailer section of a member";
+    UPSTREAM_LEFT = 740 502 false "member disconnected before its response began";
+    UPSTREAM_SLOW = 741 504 false "no response of a member in time";
+    UPSTREAM_UNREACHABLE = 742 502 false "member can't be reached";
+    UPSTREAM_NONE_USABLE = 743 503 false "no usable member";
+    UPSTREAM_BUSY = 744 503 false "members are busy";
+    UPSTREAM_LOOP = 745 508 false "request came through this server before";
+    UPSTREAM_BROKE_OFF = 746 502 false "response of a member broke off";
+    UPSTREAM_CONNECT_SLOW = 747 504 false "connection to a member took too long";
+    UPSTREAM_TLS_FAILED = 748 502 false "TLS connection to a member failed";
 }
 
 impl Reject {

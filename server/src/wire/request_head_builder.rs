@@ -2,6 +2,7 @@
 
 use crate::wire::byte_search;
 use crate::wire::fields::{FieldValues, Fields, items};
+use crate::wire::framing_fields::{TransferCoding, content_length};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{KnownFields, Method, RequestHead, Version};
@@ -26,20 +27,6 @@ pub(super) struct RequestHeadBuilder<'a> {
     expectation: Expectation,
     close: bool,
     keep_alive: bool,
-}
-
-#[derive(Default, PartialEq)]
-enum TransferCoding {
-    #[default]
-    Absent,
-    /// `chunked` is the only coding.
-    Chunked,
-    /// Only codings that the server does not implement; no `chunked` so far.
-    Unknown,
-    /// Codings that the server does not implement, then `chunked`.
-    UnknownChunked,
-    /// Another coding follows `chunked`.
-    BehindChunked,
 }
 
 #[derive(Default, PartialEq)]
@@ -90,7 +77,7 @@ impl<'a> RequestHeadBuilder<'a> {
             17 if byte_search::is_name(name, b"if-modified-since") => {
                 single(&mut known.if_modified_since, value);
             }
-            17 if byte_search::is_name(name, b"transfer-encoding") => self.add_coding(value),
+            17 if byte_search::is_name(name, b"transfer-encoding") => self.coding.add_line(value),
             19 if byte_search::is_name(name, b"if-unmodified-since") => {
                 single(&mut known.if_unmodified_since, value);
             }
@@ -103,22 +90,6 @@ impl<'a> RequestHeadBuilder<'a> {
         for option in items(value) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-        }
-    }
-
-    /// Adds a line of Transfer-Encoding; all lines form one list (RFC 9110 §5.3). An empty list member and
-    /// `chunked` with a parameter (RFC 9112 §7.1) count as unknown codings: request smuggling exploits
-    /// parsers that disagree on the framing.
-    fn add_coding(&mut self, value: &[u8]) {
-        use TransferCoding::*;
-        for coding in value.split(|byte| *byte == b',') {
-            let is_chunked = byte_search::trim(coding).eq_ignore_ascii_case(b"chunked");
-            self.coding = match (&self.coding, is_chunked) {
-                (Absent, true) => Chunked,
-                (Unknown, true) => UnknownChunked,
-                (Absent | Unknown, false) => Unknown,
-                _ => BehindChunked,
-            };
         }
     }
 
@@ -188,7 +159,10 @@ impl<'a> RequestHeadBuilder<'a> {
     fn body_length(&self, version: Version) -> Result<BodyLength, Reject> {
         match (&self.coding, self.length) {
             (TransferCoding::Absent, None) => Ok(BodyLength::None),
-            (TransferCoding::Absent, Some(value)) => content_length(value).map(BodyLength::Length),
+            (TransferCoding::Absent, Some(value)) => {
+                let length = content_length(value).ok_or(Reject::LENGTH_MALFORMED)?;
+                Ok(BodyLength::Length(length))
+            }
             (_, Some(_)) => Err(Reject::LENGTH_AND_CODING),
             _ if version == Version::Http10 => Err(Reject::CODING_IN_1_0),
             (TransferCoding::Chunked, None) => Ok(BodyLength::Chunked),
@@ -196,17 +170,6 @@ impl<'a> RequestHeadBuilder<'a> {
             _ => Err(Reject::CODING_NOT_CHUNKED),
         }
     }
-}
-
-/// Parses a Content-Length of digits alone, up to `u64::MAX`.
-fn content_length(value: &[u8]) -> Result<u64, Reject> {
-    let length = value.iter().try_fold(0u64, |number, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        number.checked_mul(10)?.checked_add(digit)
-    });
-    length
-        .filter(|_| !value.is_empty())
-        .ok_or(Reject::LENGTH_MALFORMED)
 }
 
 /// Stores a field that may occur once.

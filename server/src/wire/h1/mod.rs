@@ -1,5 +1,6 @@
-//! HTTP/1.1 (RFC 9112): request heads, message bodies, and response heads for the server's own requests.
+//! HTTP/1.1 (RFC 9112): heads of requests and of responses, and message bodies.
 
 pub mod body_decoder;
+mod field_line;
 pub mod request;
-pub mod response;
+pub mod response_head;

@@ -9,6 +9,7 @@
 use crate::limits::Limits;
 use crate::wire::byte_search;
 use crate::wire::fields::Fields;
+use crate::wire::h1::field_line::{LINE_END, MalformedFieldLine, ParsedFieldLine, field_line};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_head_builder::{RequestHeadBuilder, RequestLine};
@@ -88,10 +89,10 @@ fn without_new_line(
     bounds: &RequestHeadLimits,
 ) -> Option<Result<(), Reject>> {
     // The first bytes go through the full parse, which refuses an impossible first byte at once.
-    if scanned <= EMPTY_LINE.len() || byte_search::find(buf, b'\n', scanned).is_some() {
+    if scanned <= LINE_END.len() || byte_search::find(buf, b'\n', scanned).is_some() {
         return None;
     }
-    let line_end_max = bounds.line_bytes.saturating_add(2 * EMPTY_LINE.len());
+    let line_end_max = bounds.line_bytes.saturating_add(2 * LINE_END.len());
     if buf.len() <= bounds.line_bytes {
         Some(Ok(()))
     } else if scanned <= line_end_max {
@@ -111,14 +112,14 @@ fn parse<'a>(buf: &'a [u8], bounds: &RequestHeadLimits) -> Result<ParsedHead<'a>
     let Some(line) = request_line(&buf[start..], bounds.line_bytes)? else {
         return Ok(ParsedHead::Partial);
     };
-    let fields_start = start + line.text.len() + EMPTY_LINE.len();
+    let fields_start = start + line.text.len() + LINE_END.len();
     // A line that ends behind the limit is not examined.
     let window = &buf[..buf.len().min(bounds.head_bytes)];
     let mut builder = RequestHeadBuilder::default();
     let mut at = fields_start;
     let mut count = 0;
     loop {
-        match field_line(window, at)? {
+        match field_line(window, at).map_err(rule)? {
             ParsedFieldLine::Field { name, value, next } => {
                 count += 1;
                 if count > bounds.fields {
@@ -136,18 +137,28 @@ fn parse<'a>(buf: &'a [u8], bounds: &RequestHeadLimits) -> Result<ParsedHead<'a>
     }
     Ok(ParsedHead::Complete {
         head: builder.finish(line, Fields(&buf[fields_start..at]))?,
-        head_bytes: at + EMPTY_LINE.len(),
+        head_bytes: at + LINE_END.len(),
     })
 }
 
-const EMPTY_LINE: &[u8] = b"\r\n";
+/// Returns the rule that a malformed field line breaks.
+#[cold]
+fn rule(line: MalformedFieldLine) -> Reject {
+    match line {
+        MalformedFieldLine::LineEnd => Reject::LINE_END,
+        MalformedFieldLine::Folded => Reject::FIELD_FOLDED,
+        MalformedFieldLine::NoColon => Reject::FIELD_MALFORMED,
+        MalformedFieldLine::Name => Reject::FIELD_NAME,
+        MalformedFieldLine::Value => Reject::FIELD_VALUE,
+    }
+}
 
 /// Returns the position of the request line. One empty line before it is skipped (RFC 9112 §2.2). An
 /// impossible first byte, such as TLS on a plain port, is refused without waiting for a line feed.
 fn line_start(buf: &[u8]) -> Result<Option<usize>, Reject> {
     let start = match buf {
         [] | [b'\r'] => return Ok(None),
-        [b'\r', b'\n', ..] => EMPTY_LINE.len(),
+        [b'\r', b'\n', ..] => LINE_END.len(),
         [b'\r', ..] => return Err(Reject::LINE_END),
         _ => 0,
     };
@@ -161,7 +172,7 @@ fn line_start(buf: &[u8]) -> Result<Option<usize>, Reject> {
 
 /// Parses the request line at the start of `rest`; `None` if incomplete.
 fn request_line(rest: &[u8], bytes_max: usize) -> Result<Option<RequestLine<'_>>, Reject> {
-    let window_end = bytes_max.saturating_add(EMPTY_LINE.len()).min(rest.len());
+    let window_end = bytes_max.saturating_add(LINE_END.len()).min(rest.len());
     let window = &rest[..window_end];
     let Some(split) = SplitRequestLine::new(window) else {
         return check_request_line(window, bytes_max).map(|()| None);
@@ -217,7 +228,7 @@ impl<'a> SplitRequestLine<'a> {
         let is_whole =
             target_end > target_start && major.is_ascii_digit() && minor.is_ascii_digit();
         is_whole.then(|| SplitRequestLine {
-            text: &window[..target_end + rest.len() - EMPTY_LINE.len()],
+            text: &window[..target_end + rest.len() - LINE_END.len()],
             method: &window[..method_end],
             target: &window[target_start..target_end],
             major,
@@ -247,65 +258,6 @@ fn check_request_line(window: &[u8], bytes_max: usize) -> Result<(), Reject> {
         (Some(_), Some(text)) if !text.contains(&b'\r') => Err(Reject::LINE_MALFORMED),
         (Some(_), _) => Err(Reject::LINE_END),
     }
-}
-
-enum ParsedFieldLine<'a> {
-    Field {
-        name: &'a [u8],
-        /// Trimmed value.
-        value: &'a [u8],
-        /// Position of the next line.
-        next: usize,
-    },
-    /// Empty line at the end of the head.
-    Empty,
-    Unfinished,
-}
-
-/// Parses the field line at position `at`.
-#[inline]
-fn field_line(window: &[u8], at: usize) -> Result<ParsedFieldLine<'_>, Reject> {
-    let name_end = byte_search::token_end(window, at);
-    if name_end > at && window.get(name_end) == Some(&b':') {
-        let value_end = byte_search::value_end(window, name_end + 1);
-        let next = value_end + EMPTY_LINE.len();
-        if window.get(value_end..next) == Some(EMPTY_LINE) {
-            return Ok(ParsedFieldLine::Field {
-                name: &window[at..name_end],
-                value: byte_search::trim(&window[name_end + 1..value_end]),
-                next,
-            });
-        }
-    } else if window.get(at..at + EMPTY_LINE.len()) == Some(EMPTY_LINE) {
-        return Ok(ParsedFieldLine::Empty);
-    }
-    check_field_line(window, at)
-}
-
-/// Returns the reason why a field line could not be parsed; `Ok` if the line is only incomplete.
-#[cold]
-fn check_field_line(window: &[u8], at: usize) -> Result<ParsedFieldLine<'_>, Reject> {
-    let Some(line_feed) = byte_search::find(window, b'\n', at) else {
-        return Ok(ParsedFieldLine::Unfinished);
-    };
-    let line = &window[at..line_feed];
-    let Some(text) = line
-        .strip_suffix(b"\r")
-        .filter(|text| !text.contains(&b'\r'))
-    else {
-        return Err(Reject::LINE_END);
-    };
-    if let [b' ' | b'\t', ..] = text {
-        return Err(Reject::FIELD_FOLDED);
-    }
-    let Some(colon) = byte_search::find(text, b':', 0) else {
-        return Err(Reject::FIELD_MALFORMED);
-    };
-    // A name with a space before the colon is refused as well (RFC 9112 §5.1).
-    if colon == 0 || byte_search::token_end(text, 0) < colon {
-        return Err(Reject::FIELD_NAME);
-    }
-    Err(Reject::FIELD_VALUE)
 }
 
 #[cfg(test)]

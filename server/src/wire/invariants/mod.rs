@@ -10,7 +10,9 @@ use crate::wire::fastcgi;
 use crate::wire::fields::{AcceptedCodings, FieldValues, Fields, entity_tags};
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::h1::request::{ParsedHead, first_line, parse_head};
-use crate::wire::h1::response::ResponseHead;
+use crate::wire::h1::response_head::{
+    ParsedResponse, ResponseHead, ResponseHeadBounds, ResponseLength, parse_response_head,
+};
 use crate::wire::json::{Json, quoted};
 use crate::wire::pkt_line;
 use crate::wire::range::{Ranges, parse_ranges};
@@ -214,13 +216,73 @@ pub fn target(bytes: &[u8]) {
     }
 }
 
-/// Checks the parsers of response heads and of JSON from other servers: encoding and parsing JSON text
-/// again changes nothing.
-pub fn answer(bytes: &[u8]) {
-    if let Ok(Some((head, length))) = ResponseHead::parse(bytes) {
-        assert!(length <= bytes.len() && head.status >= 100);
-        let _ = head.body_length();
+/// Checks the parser of response heads: the result is independent of the split and satisfies the
+/// documentation of `ResponseHead`.
+pub fn response_head(bytes: &[u8]) {
+    let bounds = |head_bytes, fields| ResponseHeadBounds { head_bytes, fields };
+    for bounds in [bounds(16 * 1024, 100), bounds(96, 4)] {
+        for method in [Method::Get, Method::Head, Method::Connect] {
+            let whole = response_verdict(bytes, &mut 0, method, &bounds);
+            let mut scanned = 0;
+            let bytewise = (1..bytes.len())
+                .map(|end| response_verdict(&bytes[..end], &mut scanned, method, &bounds))
+                .find(|verdict| *verdict != Ok(None))
+                .unwrap_or_else(|| response_verdict(bytes, &mut scanned, method, &bounds));
+            assert_eq!(whole, bytewise, "byte by byte");
+            let mut scanned = 0;
+            let half = &bytes[..bytes.len() / 2];
+            let halved = match response_verdict(half, &mut scanned, method, &bounds) {
+                Ok(None) => response_verdict(bytes, &mut scanned, method, &bounds),
+                early => early,
+            };
+            assert_eq!(whole, halved, "cut at {}", half.len());
+        }
     }
+}
+
+/// Calls `parse_response_head` once and returns a comparable result; `None` = partial.
+pub fn response_verdict(
+    bytes: &[u8],
+    scanned: &mut usize,
+    method: Method,
+    bounds: &ResponseHeadBounds,
+) -> Result<Option<String>, Reject> {
+    match parse_response_head(bytes, scanned, method, bounds)? {
+        ParsedResponse::Partial => Ok(None),
+        ParsedResponse::Complete { head, head_bytes } => {
+            assert!(head_bytes <= bytes.len().min(bounds.head_bytes));
+            assert!(bytes[..head_bytes].ends_with(b"\r\n\r\n"));
+            assert!(head.fields.iter().count() <= bounds.fields);
+            check_response_head(&head, method);
+            Ok(Some(format!("{head_bytes} {head:?}")))
+        }
+    }
+}
+
+fn check_response_head(head: &ResponseHead<'_>, method: Method) {
+    assert!((100..600).contains(&head.status.0) && head.minor_version <= 1);
+    assert_eq!(byte_search::value_end(head.reason, 0), head.reason.len());
+    for (name, value) in head.fields {
+        assert_eq!(byte_search::token_end(name, 0), name.len());
+        assert_eq!(byte_search::value_end(value, 0), value.len());
+        assert_eq!(byte_search::trim(value), value);
+    }
+    let has = |name: &str| head.fields.first(name).is_some();
+    assert_eq!(has("connection"), head.has_connection_options);
+    assert_eq!(has("upgrade"), head.upgrade.is_some());
+    assert_eq!(has("content-length"), head.content_length.is_some());
+    let is_without = matches!(head.status.0, 100..200 | 204 | 304) || method == Method::Head;
+    assert!(!is_without || head.body == ResponseLength::None);
+    match head.body {
+        ResponseLength::None => {}
+        ResponseLength::Length(length) => assert_eq!(head.content_length, Some(length)),
+        ResponseLength::Chunked => assert!(head.minor_version == 1 && !has("content-length")),
+        ResponseLength::UntilClose => assert!(!head.keep_alive && !has("transfer-encoding")),
+    }
+}
+
+/// Checks the parser of JSON from other servers: encoding and parsing JSON text again changes nothing.
+pub fn answer(bytes: &[u8]) {
     if let Some(Json::Text(text)) = Json::parse(bytes) {
         assert_eq!(
             Json::parse(quoted(&text).as_bytes()),

@@ -1,0 +1,6 @@
+//! Heads of members' responses, complete and truncated.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::invariants::response_head(bytes));
