@@ -1,4 +1,6 @@
-//! Length of a request's body, and decoder of its framing (RFC 9112 §6, §7).
+//! Length of a body, and decoder of its framing (RFC 9112 §6, §7).
+//!
+//! Errors are the rules of requests. The reader of a response replaces an error by its own rule.
 //!
 //! The decoder copies nothing and returns the ranges of payload in the input. Framing is read byte by byte,
 //! which makes the result independent of the split.
@@ -8,7 +10,7 @@ use crate::wire::byte_search;
 use crate::wire::reject::Reject;
 use std::ops::Range;
 
-/// Length of the body, by the request head.
+/// Length of a body, by the head of its message.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum BodyLength {
     /// No body.
@@ -35,7 +37,7 @@ pub enum BodyStep {
         /// Length of the input.
         consumed: usize,
     },
-    /// End of the body; the next request follows in the input.
+    /// End of the body; the next message follows in the input.
     End {
         /// Bytes to discard from the input.
         consumed: usize,
@@ -130,8 +132,29 @@ impl BodyDecoder {
         matches!(self.state, BodyDecoderState::Done)
     }
 
-    /// Decodes framing up to and including the next run of payload. The caller limits the total payload.
+    /// Decodes framing up to and including the next run of payload, and drops the trailer section. The caller
+    /// limits the total payload.
     pub fn step(&mut self, input: &[u8]) -> Result<BodyStep, Reject> {
+        self.step_to(input, &mut DroppedTrailers)
+    }
+
+    /// Decodes framing like `step`, and appends the lines of the trailer section to `trailers`: name, colon,
+    /// value and CRLF, as in `Fields`. The lines are complete at the end of the body. A body without trailers
+    /// appends nothing, and the section is bounded by `TRAILER_BYTES_MAX`.
+    pub fn step_with_trailers(
+        &mut self,
+        input: &[u8],
+        trailers: &mut Vec<u8>,
+    ) -> Result<BodyStep, Reject> {
+        self.step_to(input, trailers)
+    }
+
+    #[inline]
+    fn step_to(
+        &mut self,
+        input: &[u8],
+        trailers: &mut impl TrailerSink,
+    ) -> Result<BodyStep, Reject> {
         let mut consumed = 0;
         loop {
             match self.state {
@@ -157,6 +180,9 @@ impl BodyDecoder {
                     };
                     consumed += 1;
                     self.state = framing.next(byte).unwrap_or_else(BodyDecoderState::Failed);
+                    if framing.adds_to_trailers(&self.state) {
+                        trailers.add(byte);
+                    }
                 }
             }
         }
@@ -184,8 +210,40 @@ impl BodyDecoder {
     }
 }
 
+/// Receiver of the bytes of a trailer section.
+trait TrailerSink {
+    fn add(&mut self, byte: u8);
+}
+
+/// Sink for a body whose trailers are not wanted. The check for trailer bytes compiles to nothing.
+struct DroppedTrailers;
+
+impl TrailerSink for DroppedTrailers {
+    fn add(&mut self, _: u8) {}
+}
+
+impl TrailerSink for Vec<u8> {
+    fn add(&mut self, byte: u8) {
+        self.push(byte);
+    }
+}
+
 impl BodyDecoderState {
     const SIZE: BodyDecoderState = BodyDecoderState::Size { digits: 0, size: 0 };
+
+    /// Returns true if the byte between this state and `next` is part of a trailer line or ends the line.
+    #[inline]
+    fn adds_to_trailers(self, next: &BodyDecoderState) -> bool {
+        match next {
+            BodyDecoderState::TrailerName { .. }
+            | BodyDecoderState::TrailerValue { .. }
+            | BodyDecoderState::TrailerLf { .. } => true,
+            BodyDecoderState::TrailerStart { .. } => {
+                matches!(self, BodyDecoderState::TrailerLf { .. })
+            }
+            _ => false,
+        }
+    }
 
     /// Returns the state after one byte of chunked framing.
     fn next(self, byte: u8) -> Result<BodyDecoderState, Reject> {
@@ -486,6 +544,41 @@ mod tests {
             decode(BodyLength::Chunked, over.as_bytes()).1,
             Err("310".to_owned())
         );
+    }
+
+    #[test]
+    fn trailers_are_kept_on_demand() {
+        let table: &[(&[u8], &[u8])] = &[
+            (b"0\r\n\r\n", b""),
+            (b"5\r\nhello\r\n0\r\n\r\nGET", b""),
+            (b"0\r\nA: b\r\n\r\nG", b"A: b\r\n"),
+            (
+                b"1\r\n!\r\n0;x=\"y\"\r\ngrpc-status:0\r\nB: \tc\xe9 \r\n\r\n",
+                b"grpc-status:0\r\nB: \tc\xe9 \r\n",
+            ),
+        ];
+        for (input, expected) in table {
+            for part_bytes in 1..=input.len() {
+                let mut decoder = BodyDecoder::new(BodyLength::Chunked);
+                let (mut trailers, mut at) = (Vec::new(), 0);
+                while !decoder.is_done() {
+                    let part = &input[at..input.len().min(at + part_bytes)];
+                    at += match decoder.step_with_trailers(part, &mut trailers) {
+                        Ok(BodyStep::Data { consumed, .. }) => consumed,
+                        Ok(BodyStep::More { consumed } | BodyStep::End { consumed }) => consumed,
+                        Err(reject) => panic!("{reject:?}"),
+                    };
+                }
+                assert_eq!(trailers, *expected, "{}", input.escape_ascii());
+                assert!(!expected.is_empty() || trailers.capacity() == 0);
+            }
+        }
+        let mut decoder = BodyDecoder::new(BodyLength::Chunked);
+        let mut trailers = Vec::new();
+        let endless = [b"0\r\nA:", &vec![b'x'; 2 * TRAILER_BYTES_MAX][..]].concat();
+        let refused = decoder.step_with_trailers(&endless, &mut trailers);
+        assert_eq!(refused, Err(Reject::TRAILER_TOO_LARGE));
+        assert_eq!(trailers.len(), TRAILER_BYTES_MAX);
     }
 
     proptest! {
