@@ -11,6 +11,8 @@ pub mod heap_sort;
 pub mod stats;
 pub mod sys;
 pub mod task;
+pub mod coarse_timer;
+pub mod worker_number;
 pub mod number_text;
 pub mod trusted_path;
 pub mod atomic_file;

@@ -260,6 +260,13 @@ pub fn async_readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
 }
 
+/// Registers `socket` with the runtime of the calling thread, to wait for readability and room for writing.
+pub fn async_socket(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    let interest = Interest::READABLE | Interest::WRITABLE;
+    // SAFETY: an OwnedFd names one open descriptor during its whole life, and the AsyncFd owns the OwnedFd.
+    unsafe { AsyncFd::register_with_interest(socket, interest) }.map_err(io::Error::from)
+}
+
 /// Registers a descriptor with several owners with the runtime of the calling thread.
 pub fn async_shared(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     // SAFETY: an OwnedFd names one open descriptor during its whole life, and the AsyncFd is one of the

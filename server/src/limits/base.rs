@@ -32,6 +32,11 @@ pub const CALL_UNANSWERED_MILLISECONDS: u64 = 1_000;
 /// moment to notice that a call has ended and to take up the next call.
 pub const CALL_END_PAUSE_MILLISECONDS: u64 = 250;
 
+// Timers
+
+/// Interval at which a worker looks for passed coarse timers. The timers bound waits of seconds.
+pub const COARSE_TIMER_MILLISECONDS: u64 = 250;
+
 // UDP sockets
 
 /// Receive buffer of each UDP socket, 4 MiB. The kernel doubles the number and charges 2,304 bytes for

@@ -1,4 +1,4 @@
-//! Bounds of `upstream`: connections to FastCGI and SCGI backends.
+//! Bounds of `upstream`: connections to FastCGI and SCGI backends, and to the members of balancers.
 
 // Connections
 
@@ -49,3 +49,12 @@ pub const BACKEND_KEEP_RETRY_SECONDS: u64 = 10;
 /// Longest pause before the server again keeps connections open to a backend that stays slow to read
 /// requests on such connections.
 pub const BACKEND_KEEP_RETRY_SECONDS_MAX: u64 = 600;
+
+// Connections to members
+
+/// Lists of idle connections to a member. Each worker uses one list, so that workers rarely wait for one
+/// another. More workers than lists share the lists.
+pub const MEMBER_IDLE_LISTS: usize = 32;
+/// Interval at which a worker closes idle connections that the member closed or that were idle for too
+/// long.
+pub const MEMBER_IDLE_SWEEP_MILLISECONDS: u64 = 1_000;

@@ -12,9 +12,13 @@
 mod address;
 mod conn;
 mod handover;
+mod member_conn;
+mod member_pool;
 mod pool;
 pub mod settings;
 
 pub use crate::upstream::address::BackendAddress;
 pub(crate) use crate::upstream::conn::{Conn, IdleConn};
+pub(crate) use crate::upstream::member_conn::MemberConn;
+pub(crate) use crate::upstream::member_pool::MemberPool;
 pub use crate::upstream::pool::{Backend, Backends, ReusePolicy};

@@ -13,6 +13,11 @@ impl ResponseFields {
         ResponseFields::default()
     }
 
+    /// Makes an empty list of fields with room for `bytes` bytes of lines.
+    pub fn with_capacity(bytes: usize) -> ResponseFields {
+        ResponseFields(Vec::with_capacity(bytes))
+    }
+
     /// Appends a field line. The value has no CR and no LF.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         debug_assert!(!value.contains(&b'\n'), "{}", value.escape_ascii());

@@ -1,0 +1,116 @@
+//! Idle connections to a member. Each worker keeps its own connections, so that a connection never changes
+//! its runtime.
+
+use crate::base::task::spawn_local;
+use crate::base::worker_number::worker_number;
+use crate::limits::{MEMBER_IDLE_LISTS, MEMBER_IDLE_SWEEP_MILLISECONDS};
+use crate::upstream::address::BackendAddress;
+use crate::upstream::member_conn::MemberConn;
+use crate::upstream::settings::ConnectionSettings;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Connections to one member.
+pub(crate) struct MemberPool {
+    /// Address of the member.
+    pub(crate) address: BackendAddress,
+    /// Settings of the connections.
+    pub(crate) settings: ConnectionSettings,
+    idle: [Mutex<IdleList>; MEMBER_IDLE_LISTS],
+    /// Number of idle connections in all lists.
+    idle_count: AtomicUsize,
+}
+
+/// Idle connections of one worker.
+#[derive(Default)]
+struct IdleList {
+    /// The most recently used connection is the last element.
+    connections: Vec<IdleMemberConn>,
+    /// True while a task watches the list.
+    is_swept: bool,
+}
+
+struct IdleMemberConn {
+    conn: MemberConn,
+    since: Instant,
+}
+
+impl MemberPool {
+    /// Creates a pool without connections.
+    pub(crate) fn new(address: BackendAddress, settings: ConnectionSettings) -> MemberPool {
+        MemberPool {
+            address,
+            settings,
+            idle: Default::default(),
+            idle_count: AtomicUsize::new(0),
+        }
+    }
+
+    /// Takes the idle connection of the current worker that was used last. Connections that the member
+    /// closed are dropped.
+    pub(crate) fn take_idle(&self) -> Option<MemberConn> {
+        let mut list = self.list();
+        while let Some(idle) = list.connections.pop() {
+            self.idle_count.fetch_sub(1, Ordering::Relaxed);
+            if idle.conn.is_quiet() {
+                return Some(idle.conn);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection without a request under way for the next request, if there is room.
+    pub(crate) fn put_idle(self: &Arc<Self>, conn: MemberConn, now: Instant) {
+        if self.idle_count.load(Ordering::Relaxed) >= self.settings.idle_max {
+            return;
+        }
+        self.idle_count.fetch_add(1, Ordering::Relaxed);
+        let mut list = self.list();
+        list.connections.push(IdleMemberConn { conn, since: now });
+        let is_swept = std::mem::replace(&mut list.is_swept, true);
+        drop(list);
+        if !is_swept {
+            spawn_local(Arc::clone(self).sweep());
+        }
+    }
+
+    /// Closes all idle connections.
+    pub(crate) fn close_idle(&self) {
+        for list in &self.idle {
+            let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
+            self.remove(&mut list, |_| true);
+        }
+    }
+
+    /// Closes connections of the current worker that the member closed or that were idle for too long,
+    /// until the worker has no idle connection.
+    async fn sweep(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(MEMBER_IDLE_SWEEP_MILLISECONDS)).await;
+            let now = Instant::now();
+            let idle_timeout = self.settings.idle_timeout;
+            let mut list = self.list();
+            self.remove(&mut list, |idle| {
+                now.duration_since(idle.since) >= idle_timeout || !idle.conn.is_quiet()
+            });
+            list.is_swept = !list.connections.is_empty();
+            if !list.is_swept {
+                return;
+            }
+        }
+    }
+
+    fn remove(&self, list: &mut IdleList, is_removed: impl Fn(&IdleMemberConn) -> bool) {
+        let before = list.connections.len();
+        list.connections.retain(|idle| !is_removed(idle));
+        let removed = before - list.connections.len();
+        self.idle_count.fetch_sub(removed, Ordering::Relaxed);
+    }
+
+    /// Returns the list of the current worker.
+    fn list(&self) -> MutexGuard<'_, IdleList> {
+        let list = &self.idle[worker_number() % MEMBER_IDLE_LISTS];
+        list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
