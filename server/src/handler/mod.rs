@@ -6,6 +6,7 @@
 //! of the HTTP version of the connection.
 
 pub(crate) mod pipe;
+pub(crate) mod interim;
 mod operator_fields;
 pub(crate) mod route_handler;
 #[cfg(feature = "test-handlers")]
@@ -16,6 +17,7 @@ pub(crate) mod script;
 pub mod proxy;
 
 use crate::base::admission::AdmissionRefused;
+use crate::handler::interim::InterimSender;
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -71,10 +73,24 @@ pub struct Request {
     pub length: BodyLength,
     /// The body without its framing. The end of the pipe is the end of the body.
     pub body: pipe::PipeReader,
+    /// Protocol to which the client wants to switch on the connection or the stream (RFC 9110 §7.8, RFC 8441).
+    /// The body is then the client's part of the tunnel and begins after the response.
+    pub upgrade: Option<Upgrade>,
+    /// Way to the client for interim responses.
+    pub interim: InterimSender,
     /// Access to other pages of the server.
     pub subrequests: Option<Rc<dyn Subrequests>>,
     /// Number of internal redirects before the request.
     pub hops: u8,
+}
+
+/// Protocol switch requested by a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Upgrade {
+    /// Name of the protocol, such as `websocket`.
+    pub protocol: Box<[u8]>,
+    /// True for extended CONNECT in HTTP/2 or HTTP/3. A successful response then has the status 200.
+    pub is_extended_connect: bool,
 }
 
 /// Ends of a connection as far as known, without the client's address.

@@ -32,6 +32,8 @@ pub(crate) fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
         bytes: VecDeque::new(),
         capacity,
         finished: false,
+        trailers: None,
+        is_held: false,
         is_queued: false,
         patience: Duration::from_secs(BODY_GRACE_SECONDS),
         writer_gone: false,
@@ -63,6 +65,10 @@ struct PipeState {
     bytes: VecDeque<u8>,
     capacity: usize,
     finished: bool,
+    /// Field lines behind the complete body.
+    trailers: Option<Box<[u8]>>,
+    /// The reader does not want the body yet.
+    is_held: bool,
     /// The reader waits for a slot and takes no bytes until a slot is free.
     is_queued: bool,
     /// Time for which the writer's peer may pause.
@@ -85,6 +91,10 @@ impl PipeWriter {
             return Poll::Ready(Err(PipeBroken));
         }
         match shared.capacity - shared.bytes.len() {
+            _ if shared.is_held => {
+                shared.writer_waits = Some(cx.waker().clone());
+                Poll::Pending
+            }
             0 => {
                 shared.writer_waits = Some(cx.waker().clone());
                 Poll::Pending
@@ -150,6 +160,11 @@ impl PipeWriter {
     /// Marks the body as possibly incomplete, even if it is finished later.
     pub fn mark_maybe_truncated(&mut self) {
         self.shared.borrow_mut().is_doubtful = true;
+    }
+
+    /// Sets the trailer section, field lines with CRLF, to be read at the end of the body.
+    pub fn set_trailers(&mut self, lines: Vec<u8>) {
+        self.shared.borrow_mut().trailers = Some(lines.into());
     }
 
     /// Marks the body as complete and drops the writer.
@@ -236,6 +251,21 @@ impl PipeReader {
     /// Returns true if a finished body may still be incomplete. A cache must not store the body.
     pub fn may_be_truncated(&self) -> bool {
         self.shared.borrow().is_doubtful
+    }
+
+    /// Takes the trailer section, field lines with CRLF. Called after the end of the body.
+    pub fn take_trailers(&mut self) -> Option<Box<[u8]>> {
+        self.shared.borrow_mut().trailers.take()
+    }
+
+    /// Sets whether the writer waits although the pipe has room, because the reader does not want the body
+    /// yet. The client of a request with `Expect: 100-continue` then gets no 100 (Continue) yet.
+    pub fn hold(&mut self, is_held: bool) {
+        let mut shared = self.shared.borrow_mut();
+        shared.is_held = is_held;
+        if let Some(waker) = shared.writer_waits.take() {
+            waker.wake();
+        }
     }
 
     /// Sets whether the reader waits for a slot. Unread bytes of a waiting reader must not block other
@@ -333,6 +363,26 @@ mod tests {
         let end = reader.poll_take(&mut cx(), &mut Vec::new(), 9);
         assert_eq!(end, Poll::Ready(Ok(PipeRead::End)));
         assert!(reader.may_be_truncated());
+    }
+
+    #[test]
+    fn trailers_follow_the_end_of_the_body() {
+        let (mut writer, mut reader) = pipe(4);
+        writer.set_trailers(b"A: b\r\n".to_vec());
+        writer.finish();
+        let end = reader.poll_take(&mut cx(), &mut Vec::new(), 9);
+        assert_eq!(end, Poll::Ready(Ok(PipeRead::End)));
+        assert_eq!(reader.take_trailers().as_deref(), Some(&b"A: b\r\n"[..]));
+        assert_eq!(reader.take_trailers(), None);
+    }
+
+    #[test]
+    fn a_held_pipe_has_no_room() {
+        let (mut writer, mut reader) = pipe(4);
+        reader.hold(true);
+        assert!(writer.poll_room(&mut cx()).is_pending());
+        reader.hold(false);
+        assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(4)));
     }
 
     #[test]

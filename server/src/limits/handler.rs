@@ -1,5 +1,11 @@
 //! Bounds of `handler`: request bodies, pipes, scripts and git.
 
+// Interim responses
+
+/// Interim responses of a handler that wait for the client. A handler sends few, and the final response
+/// makes all others superfluous.
+pub const INTERIM_RESPONSES_WAITING_MAX: usize = 4;
+
 // Request bodies and pipes
 
 /// Capacity of the pipe for the body of a live call, 64 KiB in each direction. A full pipe blocks its

@@ -1,5 +1,6 @@
 //! The owned request of a handler, copied from the head of a client's request or of a subrequest.
 
+use crate::handler::interim::InterimSender;
 use crate::handler::pipe::PipeReader;
 use crate::handler::{Endpoints, Request, Rewrite, Subrequests};
 use crate::serve::dispatch_context::DispatchContext;
@@ -36,6 +37,8 @@ pub(super) fn handler_request(
         user,
         length: head.body,
         body,
+        upgrade: None,
+        interim: InterimSender::default(),
         subrequests: Some(subrequests),
         hops: 0,
     }

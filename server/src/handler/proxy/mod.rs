@@ -40,6 +40,10 @@ impl ProxyHandler {
 impl Handler for ProxyHandler {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         let head = request::encode_head(&request, &self.route, request.length);
-        Box::pin(ProxyCall::new(Arc::clone(&self.route), request.method, head))
+        Box::pin(ProxyCall::new(
+            Arc::clone(&self.route),
+            request.method,
+            head,
+        ))
     }
 }

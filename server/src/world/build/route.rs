@@ -79,9 +79,27 @@ impl HostBuilder<'_> {
                 self.live(scripts, route)
             }
             config::TargetConfig::Backend(backend) if std::env::var("PROXY_HACK").is_ok() => {
-                let address = match backend.address.get_ref() { config::BackendAddressConfig::Unix(p) => crate::upstream::BackendAddress::Unix(p.clone()), config::BackendAddressConfig::Tcp(a) => crate::upstream::BackendAddress::Tcp(*a) };
-                let pool = Arc::new(crate::upstream::MemberPool::new(address, Default::default()));
-                self.live(crate::handler::proxy::ProxyHandler::new(crate::handler::proxy::ProxyRoute { pool, forward: Default::default(), path: prefix.into(), member_host: Box::default() }), route)
+                let address = match backend.address.get_ref() {
+                    config::BackendAddressConfig::Unix(p) => {
+                        crate::upstream::BackendAddress::Unix(p.clone())
+                    }
+                    config::BackendAddressConfig::Tcp(a) => {
+                        crate::upstream::BackendAddress::Tcp(*a)
+                    }
+                };
+                let pool = Arc::new(crate::upstream::MemberPool::new(
+                    address,
+                    Default::default(),
+                ));
+                self.live(
+                    crate::handler::proxy::ProxyHandler::new(crate::handler::proxy::ProxyRoute {
+                        pool,
+                        forward: Default::default(),
+                        path: prefix.into(),
+                        member_host: Box::default(),
+                    }),
+                    route,
+                )
             }
             config::TargetConfig::Backend(backend) => {
                 self.live(self.backend(backend, prefix)?, route)
