@@ -9,6 +9,7 @@ use crate::cache::key::{CacheKey, PresentedRequest, VaryFields};
 use crate::cache::layer::CachedHandler;
 use crate::cache::page::{CachedPage, CachedPageId, of_the_bytes};
 use crate::cache::policy::Freshness;
+use crate::handler::interim::InterimSender;
 use crate::handler::pipe::{self, pipe};
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits::{CACHE_CHUNK_BYTES, PIPE_BYTES};
@@ -386,6 +387,9 @@ impl LeadingCall<'_> {
         let (_, nothing) = pipe(1);
         let own = Request {
             subrequests: request.subrequests.take(),
+            // A shared page is for every client, and interim responses are for one client.
+            interim: InterimSender::default(),
+            upgrade: None,
             fields: request.fields.clone(),
             body: std::mem::replace(&mut request.body, nothing),
             host: request.host.clone(),
