@@ -1,0 +1,49 @@
+//! A route with a proxy, and its handler.
+
+use crate::handler::call::body::budget::BodyBudget;
+use crate::handler::proxy::call::{ProxyCall, begin};
+use crate::handler::proxy::settings::ForwardSettings;
+use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
+use crate::upstream::MemberPool;
+use std::sync::Arc;
+
+/// Handler of a route with a proxy.
+pub(crate) struct ProxyHandler {
+    route: Arc<ProxyRoute>,
+}
+
+/// Settings of a route with a proxy.
+pub(crate) struct ProxyRoute {
+    /// Connections to the member.
+    pub(crate) pool: Arc<MemberPool>,
+    /// Rules for the rewriting of requests and responses.
+    pub(crate) forward: ForwardSettings,
+    /// Path of the route, without a slash at its end.
+    pub(crate) path: Box<[u8]>,
+    /// Name of this server in Via, unique to the process.
+    pub(crate) pseudonym: Arc<str>,
+    /// Memory budget of buffered request bodies.
+    pub(crate) body_budget: Arc<BodyBudget>,
+}
+
+impl ProxyHandler {
+    /// Creates the handler of `route`.
+    pub(crate) fn new(route: ProxyRoute) -> ProxyHandler {
+        ProxyHandler {
+            route: Arc::new(route),
+        }
+    }
+}
+
+impl ProxyRoute {
+    /// Returns the number of segments in the path of the route.
+    pub(super) fn segments(&self) -> usize {
+        self.path.iter().filter(|byte| **byte == b'/').count()
+    }
+}
+
+impl Handler for ProxyHandler {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
+        begin(&self.route, request)
+    }
+}
