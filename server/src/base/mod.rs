@@ -11,6 +11,7 @@ pub mod heap_sort;
 pub mod stats;
 pub mod sys;
 pub mod task;
+pub mod ip_endpoint;
 pub mod number_text;
 pub mod trusted_path;
 pub mod atomic_file;

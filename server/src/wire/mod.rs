@@ -23,6 +23,7 @@ mod hpack_primitives;
 mod request_head_builder;
 pub mod pkt_line;
 pub mod priority;
+pub mod proxy_protocol;
 pub mod range;
 pub mod reject;
 pub mod response_fields;
