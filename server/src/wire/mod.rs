@@ -13,6 +13,7 @@ pub mod date;
 pub mod etag;
 pub mod fastcgi;
 pub mod fields;
+pub mod forwarded;
 mod framing_fields;
 pub mod h2;
 pub mod h3;
@@ -32,6 +33,7 @@ pub mod field_section;
 mod byte_search;
 pub mod status;
 pub mod request_target;
+pub mod via;
 pub mod h1;
 
 pub use crate::wire::request_head_builder::effective_host;

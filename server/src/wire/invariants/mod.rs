@@ -8,6 +8,7 @@ use crate::wire::byte_search;
 use crate::wire::cgi::{CgiHeadError, CgiResponse, MetaVariables, VariableSink};
 use crate::wire::fastcgi;
 use crate::wire::fields::{AcceptedCodings, FieldValues, Fields, entity_tags};
+use crate::wire::forwarded::Hops;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::h1::request::{ParsedHead, first_line, parse_head};
 use crate::wire::h1::response_head::{
@@ -324,6 +325,27 @@ pub fn proxy_header(bytes: &[u8]) {
         };
         assert_eq!(parse_proxy_header(&out), Ok(again));
     }
+}
+
+/// Checks the reader of forwarding fields: the members kept for the next recipient are read as before.
+pub fn forwarded(bytes: &[u8]) {
+    let fields = Fields(bytes);
+    let kept = |hops: &Hops<'_>, name: &str| {
+        let mut line = name.as_bytes().to_vec();
+        let has_members = hops.clone().push_valid(&mut line);
+        assert_eq!(has_members, hops.clone().next().is_some());
+        line
+    };
+    let nodes = |hops: Hops<'_>| {
+        hops.map(|hop| format!("{:?}", hop.node))
+            .collect::<Vec<_>>()
+    };
+    let hops = Hops::by_forwarded(fields);
+    let line = kept(&hops, "Forwarded: ");
+    assert_eq!(nodes(Hops::by_forwarded(Fields(&line))), nodes(hops));
+    let hops = Hops::by_x_forwarded(fields);
+    let line = kept(&hops, "X-Forwarded-For: ");
+    assert_eq!(nodes(Hops::by_x_forwarded(Fields(&line))), nodes(hops));
 }
 
 /// Checks the parser of JSON from other servers: encoding and parsing JSON text again changes nothing.
