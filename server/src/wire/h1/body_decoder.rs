@@ -215,7 +215,7 @@ trait TrailerSink {
     fn add(&mut self, byte: u8);
 }
 
-/// Sink for a body whose trailers are not wanted. The check for trailer bytes compiles to nothing.
+/// Sink that drops trailers. The check for trailer bytes then compiles to nothing.
 struct DroppedTrailers;
 
 impl TrailerSink for DroppedTrailers {
