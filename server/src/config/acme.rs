@@ -173,11 +173,13 @@ pub(super) static ACME: TableSchema = TableSchema {
         "profile",
     ],
     later: &[],
+    foreign: &[],
 };
 static EAB: TableSchema = TableSchema {
     name: "eab",
     keys: &["kid", "key"],
     later: &[],
+    foreign: &[],
 };
 
 /// Challenges by name, in the order of [`ChallengeType`].

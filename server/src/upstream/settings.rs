@@ -25,7 +25,7 @@ pub enum MemberHost {
 }
 
 /// Settings of a balancer.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BalancerSettings {
     /// Name in anthill.toml. A route with `proxy` has a balancer of its own, with the URL as its name.
     pub name: Box<str>,
@@ -70,7 +70,7 @@ pub enum BalancingMethod {
 }
 
 /// Settings of a member.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberSettings {
     /// Location of the member.
     pub url: MemberUrl,

@@ -49,6 +49,8 @@ pub struct World {
     pub h2c: bool,
     /// Ledger of pending ACME challenges; `None` without automatic certificates.
     pub challenges: Option<Arc<PendingChallenges>>,
+    /// Networks of proxies in front of the server.
+    pub trust: AllowList,
     /// Port of HTTP/3 in Alt-Svc; `None` without HTTP/3.
     pub h3_port: Option<u16>,
     /// Backends, each backend once.

@@ -172,13 +172,7 @@ impl HostBuilder<'_> {
     }
 
     pub(super) fn allow(&self, networks: &[Spanned<String>]) -> Result<AllowList, OperatorError> {
-        let mut allow = AllowList::default();
-        for network in networks {
-            allow
-                .add(network.get_ref())
-                .map_err(|error| self.config.point(network.span(), error.what, error.help))?;
-        }
-        Ok(allow)
+        allow_list(self.config, networks)
     }
 
     /// Opens the files of a folder: the site's own root if `is_own`, else the root of a route.
@@ -250,6 +244,20 @@ fn identity(names: &[String], tls: &Tls) -> PairFingerprint {
     let name = names.first().filter(|name| *name != "*");
     let name = name.map(|name| name.replacen('*', "x", 1));
     tls.identity(name.as_deref())
+}
+
+/// Parses a list of networks of the configuration.
+pub(super) fn allow_list(
+    config: &Config,
+    networks: &[Spanned<String>],
+) -> Result<AllowList, OperatorError> {
+    let mut allow = AllowList::default();
+    for network in networks {
+        allow
+            .add(network.get_ref())
+            .map_err(|error| config.point(network.span(), error.what, error.help))?;
+    }
+    Ok(allow)
 }
 
 /// Reads the response fields set by the operator for a site (`headers`).

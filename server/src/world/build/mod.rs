@@ -18,7 +18,7 @@ use crate::base::change_tracker::SiteChangeTracker;
 use crate::config::{self, Config, OperatorError};
 use crate::world::{Hosts, World};
 use guards::guards_number;
-use host::{HostBuilder, headers};
+use host::{HostBuilder, allow_list, headers};
 use ledger_entries::LedgerEntries;
 use std::sync::Arc;
 use tls::{challenges, tls};
@@ -68,6 +68,7 @@ pub fn build(
         https_port: supplies.https_port,
         h2c: config.server.h2c,
         challenges: challenges(config, supplies),
+        trust: allow_list(config, &config.server.trust)?,
         h3_port,
         backends,
         counts,

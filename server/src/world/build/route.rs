@@ -105,6 +105,11 @@ impl HostBuilder<'_> {
                 self.live(self.backend(backend, prefix)?, route)
             }
             config::TargetConfig::Git(git) => self.git_target(git, route, prefix)?,
+            config::TargetConfig::Proxy(_) => {
+                let what = "routes with `proxy` or `balance` are not yet served";
+                let help = "remove the key: a later version of anthill will serve the route";
+                return Err(self.config.point(route.path.span(), what, help));
+            }
             config::TargetConfig::Hits(_) => {
                 let name = self.site.names.first().map_or("*", |name| name.get_ref());
                 let counts = self.entries.counts(name, Some(prefix));

@@ -5,8 +5,12 @@ use super::guards::guarded_paths;
 use crate::base::digest::sha256;
 use crate::base::heap_sort::sort;
 use crate::config::{
-    BackendAddressConfig, BackendConfig, CgiConfig, GitConfig, InterpreterConfig, RouteConfig,
-    ScriptsConfig, SiteConfig, TargetConfig,
+    BackendAddressConfig, BackendConfig, BalancerConfig, BalancerRef, CgiConfig, GitConfig,
+    InterpreterConfig, ProxyConfig, RouteConfig, ScriptsConfig, SiteConfig, TargetConfig,
+};
+use crate::handler::proxy::settings::{ForwardSettings, ForwardedHost};
+use crate::upstream::settings::{
+    ConnectionSettings, MemberHost, MemberTlsSettings, MemberUrl, ProxyHeaderVersion,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -143,6 +147,10 @@ impl KeyEncoder {
                 self.number(8);
                 self.number(*test as u64);
             }
+            TargetConfig::Proxy(proxy) => {
+                self.number(9);
+                self.proxy(proxy);
+            }
         }
     }
 
@@ -218,6 +226,104 @@ impl KeyEncoder {
             key.text(it.branch.get_ref());
             key.text(it.site.get_ref());
         });
+    }
+
+    /// Encodes a balancer by its name: all members serve the same pages, and a new member leaves the pages
+    /// in the cache. The server of `proxy` is encoded by its URL.
+    fn proxy(&mut self, proxy: &ProxyConfig) {
+        let ProxyConfig { balancer, forward } = proxy;
+        match balancer {
+            BalancerRef::Named(name) => {
+                self.number(1);
+                self.text(name.get_ref());
+            }
+            BalancerRef::Own(balancer) => {
+                self.number(2);
+                self.own_balancer(balancer);
+            }
+        }
+        let ForwardSettings {
+            host,
+            prefix,
+            request_fields,
+            response_fields,
+        } = forward;
+        match host {
+            ForwardedHost::Client => self.number(1),
+            ForwardedHost::Member => self.number(2),
+            ForwardedHost::Fixed(host) => {
+                self.number(3);
+                self.text(host);
+            }
+        }
+        self.option(prefix.as_ref(), |key, prefix| key.text(prefix));
+        for fields in [request_fields, response_fields] {
+            self.list(fields.iter(), |key, (name, value)| {
+                key.text(name);
+                key.text(value);
+            });
+        }
+    }
+
+    /// Encodes the server of `proxy` and every setting of a connection by which the server may choose a
+    /// page. Durations and numbers of connections change no page.
+    fn own_balancer(&mut self, balancer: &BalancerConfig) {
+        let settings = &balancer.settings;
+        self.list(settings.members.iter(), |key, member| {
+            key.member_url(&member.url);
+        });
+        let ConnectionSettings {
+            connect_timeout: _,
+            first_byte_timeout: _,
+            silence_timeout: _,
+            idle_max: _,
+            idle_timeout: _,
+            queue: _,
+            queue_timeout: _,
+            tls,
+            from,
+            send_proxy_header,
+            is_http2,
+        } = &settings.connection;
+        let MemberTlsSettings {
+            authorities,
+            server_name,
+            client_certificate,
+        } = tls;
+        self.option(authorities.as_ref(), |key, file| key.path(file));
+        self.option(server_name.as_ref(), |key, name| key.text(name));
+        self.option(client_certificate.as_ref(), |key, (certificate, own)| {
+            key.path(certificate);
+            key.path(own);
+        });
+        self.option(*from, |key, from| key.text(&from.to_string()));
+        self.option(*send_proxy_header, |key, version| {
+            key.number(match version {
+                ProxyHeaderVersion::V1 => 1,
+                ProxyHeaderVersion::V2 => 2,
+            });
+        });
+        self.number((*is_http2).into());
+    }
+
+    fn member_url(&mut self, url: &MemberUrl) {
+        let MemberUrl { is_tls, host } = url;
+        self.number((*is_tls).into());
+        match host {
+            MemberHost::Address(address) => {
+                self.number(1);
+                self.text(&address.to_string());
+            }
+            MemberHost::Name(name, port) => {
+                self.number(2);
+                self.text(name);
+                self.number((*port).into());
+            }
+            MemberHost::Unix(path) => {
+                self.number(3);
+                self.path(path);
+            }
+        }
     }
 }
 
