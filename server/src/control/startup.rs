@@ -186,6 +186,7 @@ pub(super) fn shared_resources(
         backends: Arc::new(Backends::new(&refusals)),
         pushes,
         change_tracker: Arc::default(),
+        pseudonym: build::new_pseudonym(),
         refusals,
     })
 }

@@ -71,6 +71,8 @@ pub struct Request {
     pub user: Option<String>,
     /// Framing of the body according to the head.
     pub length: BodyLength,
+    /// True if the client waits for 100 (Continue) before it sends the body (RFC 9110 §10.1.1).
+    pub expects_continue: bool,
     /// The body without its framing. The end of the pipe is the end of the body.
     pub body: pipe::PipeReader,
     /// Protocol to which the client wants to switch on the connection or the stream (RFC 9110 §7.8, RFC 8441).

@@ -36,6 +36,7 @@ pub(super) fn handler_request(
         secure: facts.identity.is_some(),
         user,
         length: head.body,
+        expects_continue: head.expect_continue,
         body,
         upgrade: None,
         interim: InterimSender::default(),

@@ -1,5 +1,6 @@
 //! Settings of balancers, of members and of the connections to members, in the units of the core.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,6 +23,37 @@ pub enum MemberHost {
     Name(Box<str>, u16),
     /// Unix socket with its path in the file system.
     Unix(PathBuf),
+}
+
+impl MemberUrl {
+    /// Returns the host and the port as in a Host field, without the default port of the scheme.
+    pub fn authority(&self) -> String {
+        let usual = match self.is_tls {
+            true => 443,
+            false => 80,
+        };
+        match &self.host {
+            MemberHost::Unix(_) => "localhost".to_owned(),
+            MemberHost::Address(address) if address.port() != usual => address.to_string(),
+            MemberHost::Address(SocketAddr::V6(address)) => format!("[{}]", address.ip()),
+            MemberHost::Address(address) => address.ip().to_string(),
+            MemberHost::Name(name, port) if *port != usual => format!("{name}:{port}"),
+            MemberHost::Name(name, _) => name.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for MemberUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.is_tls {
+            true => "https",
+            false => "http",
+        };
+        match &self.host {
+            MemberHost::Unix(path) => write!(f, "{scheme}://unix:{}", path.display()),
+            _ => write!(f, "{scheme}://{}", self.authority()),
+        }
+    }
 }
 
 /// Settings of a balancer.

@@ -240,7 +240,9 @@ impl ProxyCall {
     /// Ready if `timeout` has passed since the first call of the current wait.
     fn poll_timer(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
         let deadline = tokio::time::Instant::now() + timeout;
-        let timer = self.timer.get_or_insert_with(|| CoarseTimer::new(deadline, cx.waker()));
+        let timer = self
+            .timer
+            .get_or_insert_with(|| CoarseTimer::new(deadline, cx.waker()));
         match timer.has_passed() {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -282,9 +284,10 @@ impl ProxyCall {
         };
         let sent = exchange.poll_send(cx);
         let polled = match sent {
-            Poll::Ready(Err(SendError::Client)) => {
-                Poll::Ready(Err(AttemptFailure::new(FailureStage::Client, Reject::HANDLER_FAILED)))
-            }
+            Poll::Ready(Err(SendError::Client)) => Poll::Ready(Err(AttemptFailure::new(
+                FailureStage::Client,
+                Reject::HANDLER_FAILED,
+            ))),
             // The member may have sent a response before it closed the connection.
             Poll::Ready(Err(SendError::Member(_))) => {
                 exchange.stop_sending();
@@ -321,7 +324,10 @@ impl ProxyCall {
         }
         let timeout = self.pool().settings.first_byte_timeout;
         ready!(self.poll_timer(cx, timeout));
-        Poll::Ready(AttemptFailure::new(FailureStage::Silent, Reject::UPSTREAM_SLOW))
+        Poll::Ready(AttemptFailure::new(
+            FailureStage::Silent,
+            Reject::UPSTREAM_SLOW,
+        ))
     }
 
     /// Reads until the head of the final response is complete.
@@ -522,9 +528,5 @@ const HEAD_BOUNDS: ResponseHeadBounds = ResponseHeadBounds {
 
 /// Returns the request as `GET /path?query` for the log.
 fn line(request: &Request) -> String {
-    crate::handler::call::request::line(
-        request.method,
-        &request.raw_path,
-        request.query.as_deref(),
-    )
+    crate::handler::call::request::line(request.method, &request.raw_path, request.query.as_deref())
 }

@@ -119,7 +119,11 @@ impl ContentTransfer {
     /// Passes the content in `bytes` on. Returns the end if the content or the client ended.
     fn decode(&mut self, bytes: &[u8]) -> Option<TransferEnd> {
         let Some(decoder) = &mut self.decoder else {
-            return self.writer.write_some(bytes).err().map(|_| TransferEnd::ClientGone);
+            return self
+                .writer
+                .write_some(bytes)
+                .err()
+                .map(|_| TransferEnd::ClientGone);
         };
         let mut at = 0;
         loop {
@@ -150,7 +154,8 @@ impl ContentTransfer {
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<TransferEnd> {
         let timeout = self.pool.settings.silence_timeout;
         let timer = &mut self.timer;
-        let timer = timer.get_or_insert_with(|| CoarseTimer::new(Instant::now() + timeout, cx.waker()));
+        let timer =
+            timer.get_or_insert_with(|| CoarseTimer::new(Instant::now() + timeout, cx.waker()));
         match timer.has_passed() {
             true => Poll::Ready(TransferEnd::Broken(Reject::UPSTREAM_SLOW)),
             false => Poll::Pending,

@@ -96,7 +96,9 @@ impl Exchange {
             false => 0,
         };
         self.out.resize(start, 0);
-        let read = body.reader.poll_take(cx, &mut self.out, PROXY_UNSENT_BYTES_MAX);
+        let read = body
+            .reader
+            .poll_take(cx, &mut self.out, PROXY_UNSENT_BYTES_MAX);
         self.waits_for_client = read.is_pending();
         if read.is_pending() {
             self.out.clear();
@@ -109,7 +111,8 @@ impl Exchange {
                 if is_chunked {
                     self.out.extend_from_slice(b"0\r\n");
                     let trailers = body.reader.take_trailers();
-                    self.out.extend_from_slice(trailers.as_deref().unwrap_or_default());
+                    self.out
+                        .extend_from_slice(trailers.as_deref().unwrap_or_default());
                     self.out.extend_from_slice(b"\r\n");
                 }
                 self.body = None;
@@ -157,6 +160,16 @@ impl Exchange {
         }
     }
 
+    /// Moves the exchange out, for the transfer of the response's content.
+    pub(super) fn take(&mut self) -> Exchange {
+        Exchange {
+            conn: self.conn.take(),
+            out: std::mem::take(&mut self.out),
+            body: self.body.take(),
+            ..*self
+        }
+    }
+
     /// Returns true if the connection has answered a request before.
     pub(super) fn is_on_reused_connection(&self) -> bool {
         self.conn.as_ref().is_some_and(MemberConn::is_reused)
@@ -164,7 +177,9 @@ impl Exchange {
 
     /// Takes the connection after the end of the response. Returns None if the request isn't sent to its end.
     pub(super) fn take_finished(&mut self) -> Option<MemberConn> {
-        let mut conn = self.conn.take_if(|_| self.body.is_none() && self.out_at == self.out.len())?;
+        let mut conn = self
+            .conn
+            .take_if(|_| self.body.is_none() && self.out_at == self.out.len())?;
         conn.record_answer();
         Some(conn)
     }

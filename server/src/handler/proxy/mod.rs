@@ -4,6 +4,7 @@ mod call;
 mod content;
 mod exchange;
 mod request_head;
+mod retry;
 mod response_head;
 pub(crate) mod route;
 pub mod settings;

@@ -30,7 +30,11 @@ pub(super) fn check(request: &Request, route: &ProxyRoute) -> Result<(), Reject>
     if Fields(&request.fields).all("via").any(has_passed) {
         return Err(Reject::UPSTREAM_LOOP);
     }
-    if request.path.split(|byte| *byte == b'/').any(is_dots_with_parameter) {
+    if request
+        .path
+        .split(|byte| *byte == b'/')
+        .any(is_dots_with_parameter)
+    {
         return Err(Reject::TARGET_DOT_PARAMETER);
     }
     Ok(())
@@ -199,7 +203,8 @@ fn push_client_fields(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) 
         if is_written_by_proxy(name) || is_named_by_connection(fields, name) {
             continue;
         }
-        let is_replaced = |(own, _): &(Box<str>, Box<str>)| name.eq_ignore_ascii_case(own.as_bytes());
+        let is_replaced =
+            |(own, _): &(Box<str>, Box<str>)| name.eq_ignore_ascii_case(own.as_bytes());
         if !replaced.iter().any(is_replaced) {
             push_field(out, name, value);
         }

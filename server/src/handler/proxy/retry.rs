@@ -97,7 +97,13 @@ mod tests {
 
     #[test]
     fn idempotent_methods() {
-        let idempotent = [Method::Get, Method::Head, Method::Options, Method::Put, Method::Delete];
+        let idempotent = [
+            Method::Get,
+            Method::Head,
+            Method::Options,
+            Method::Put,
+            Method::Delete,
+        ];
         assert!(idempotent.into_iter().all(is_idempotent));
         assert!(![Method::Post, Method::Patch].into_iter().any(is_idempotent));
     }

@@ -1,7 +1,7 @@
 //! A route with a proxy, and its handler.
 
 use crate::handler::call::body::budget::BodyBudget;
-use crate::handler::proxy::call::{ProxyCall, begin};
+use crate::handler::proxy::call::begin;
 use crate::handler::proxy::settings::ForwardSettings;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
 use crate::upstream::MemberPool;
@@ -18,6 +18,8 @@ pub(crate) struct ProxyRoute {
     pub(crate) pool: Arc<MemberPool>,
     /// Rules for the rewriting of requests and responses.
     pub(crate) forward: ForwardSettings,
+    /// Host and port of the member's URL.
+    pub(crate) member_host: Box<[u8]>,
     /// Path of the route, without a slash at its end.
     pub(crate) path: Box<[u8]>,
     /// Name of this server in Via, unique to the process.

@@ -12,7 +12,7 @@ mod tls;
 mod tests;
 
 pub use logs::{cannot_open, destination, open_access_logs};
-pub use resources::{SharedResources, new_logins};
+pub use resources::{SharedResources, new_logins, new_pseudonym};
 
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::config::{self, Config, OperatorError};

@@ -13,6 +13,7 @@ use crate::site::ContentBudget;
 use crate::tls::{PendingChallenges, SelfSigned, TicketKeys, TlsError};
 use crate::upstream::Backends;
 use crate::world::users::Logins;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -49,6 +50,8 @@ pub struct SharedResources {
     pub pushes: PushNotifier,
     /// Tracker of changes on disk not served yet.
     pub change_tracker: Arc<ChangeTracker>,
+    /// Name of this process in Via.
+    pub pseudonym: Arc<str>,
     /// Counters of requests refused because a client's share of a limit was taken.
     pub refusals: Arc<RefusalCounters>,
 }
@@ -78,9 +81,16 @@ impl SharedResources {
             backends: Arc::new(Backends::new(&refusals)),
             pushes: PushNotifier::new().0,
             change_tracker: Arc::default(),
+            pseudonym: new_pseudonym(),
             refusals,
         })
     }
+}
+
+/// Returns a name for this process in Via, by which the process recognises its own requests.
+pub fn new_pseudonym() -> Arc<str> {
+    let random = RandomState::new().build_hasher().finish();
+    format!("anthill-{random:016x}").into()
 }
 
 /// Returns a new ledger of logins.

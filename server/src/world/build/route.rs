@@ -12,6 +12,7 @@ use crate::handler::git::browse::settings::BrowseSettings;
 use crate::handler::git::http::GitHttpHandler;
 use crate::handler::git::program::{find_git, find_http_backend};
 use crate::handler::git::repository::GitSettings;
+use crate::handler::proxy::route::{ProxyHandler, ProxyRoute};
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::backend::{BackendHandler, BackendProtocol, BackendSettings};
 use crate::handler::script::cgi;
@@ -21,6 +22,8 @@ use crate::handler::test_handler::TestHandler;
 use crate::hits::HitsHandler;
 use crate::limits::{CACHE_PAGE_BYTES, GIT_COMMIT_PAGE_RECHECK_SECONDS};
 use crate::site::{SecretPaths, SiteRoot};
+use crate::upstream::settings::MemberHost;
+use crate::upstream::{BackendAddress, MemberPool};
 use crate::world::query_pattern::QueryPattern;
 use crate::world::{Route, RouteTarget, SiteScripts};
 use std::os::unix::ffi::OsStringExt;
@@ -78,38 +81,11 @@ impl HostBuilder<'_> {
                 let scripts = self.cgi(&cgi.folder, prefix, &cgi.interpreters, &cgi.variables)?;
                 self.live(scripts, route)
             }
-            config::TargetConfig::Backend(backend) if std::env::var("PROXY_HACK").is_ok() => {
-                let address = match backend.address.get_ref() {
-                    config::BackendAddressConfig::Unix(p) => {
-                        crate::upstream::BackendAddress::Unix(p.clone())
-                    }
-                    config::BackendAddressConfig::Tcp(a) => {
-                        crate::upstream::BackendAddress::Tcp(*a)
-                    }
-                };
-                let pool = Arc::new(crate::upstream::MemberPool::new(
-                    address,
-                    Default::default(),
-                ));
-                self.live(
-                    crate::handler::proxy::ProxyHandler::new(crate::handler::proxy::ProxyRoute {
-                        pool,
-                        forward: Default::default(),
-                        path: prefix.into(),
-                        member_host: Box::default(),
-                    }),
-                    route,
-                )
-            }
             config::TargetConfig::Backend(backend) => {
                 self.live(self.backend(backend, prefix)?, route)
             }
             config::TargetConfig::Git(git) => self.git_target(git, route, prefix)?,
-            config::TargetConfig::Proxy(_) => {
-                let what = "routes with `proxy` or `balance` are not yet served";
-                let help = "remove the key: a later version of anthill will serve the route";
-                return Err(self.config.point(route.path.span(), what, help));
-            }
+            config::TargetConfig::Proxy(proxy) => self.live(self.proxy(proxy, prefix)?, route),
             config::TargetConfig::Hits(_) => {
                 let name = self.site.names.first().map_or("*", |name| name.get_ref());
                 let counts = self.entries.counts(name, Some(prefix));
@@ -194,6 +170,31 @@ impl HostBuilder<'_> {
             prefix: prefix.into(),
             root: root.into(),
             variables: backend.variables.clone(),
+        }))
+    }
+
+    fn proxy(
+        &self,
+        proxy: &config::ProxyConfig,
+        prefix: &[u8],
+    ) -> Result<ProxyHandler, OperatorError> {
+        let config::BalancerRef::Own(balancer) = &proxy.balancer else {
+            panic!("later");
+        };
+        let settings = &balancer.settings;
+        let address = match &settings.members[0].url.host {
+            MemberHost::Address(address) => BackendAddress::Tcp(*address),
+            MemberHost::Unix(path) => BackendAddress::Unix(path.clone()),
+            MemberHost::Name(_, _) => panic!("later"),
+        };
+        let pool = MemberPool::new(address, settings.connection.clone());
+        Ok(ProxyHandler::new(ProxyRoute {
+            pool: Arc::new(pool),
+            forward: proxy.forward.clone(),
+            path: prefix.into(),
+            member_host: settings.members[0].url.authority().into_bytes().into(),
+            pseudonym: Arc::clone(&self.supplies.pseudonym),
+            body_budget: Arc::clone(self.supplies.programs.body_budget()),
         }))
     }
 
