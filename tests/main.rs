@@ -45,6 +45,7 @@ mod logs;
 mod mirror;
 mod papers;
 mod pending;
+mod proxy;
 mod reason;
 mod release;
 mod root;

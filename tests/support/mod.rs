@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub mod h2;
+pub mod member;
 pub mod lossy;
 pub mod pebble;
 pub mod trust;

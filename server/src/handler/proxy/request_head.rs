@@ -7,7 +7,7 @@ use crate::handler::proxy::settings::ForwardedHost;
 use crate::wire::fields::{Fields, items};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
-use crate::wire::request_head::Version;
+use crate::wire::request_head::{Method, Version};
 use crate::wire::request_target::encode_path;
 use std::borrow::Cow;
 
@@ -20,6 +20,10 @@ const ADDED_BYTES: usize = 384;
 /// The request came through this server before, or members could read the path in another way than the
 /// guards of the route.
 pub(super) fn check(request: &Request, route: &ProxyRoute) -> Result<(), Reject> {
+    // A response to TRACE would contain the request, including passwords.
+    if request.method == Method::Trace {
+        return Err(Reject::METHOD_NOT_ALLOWED);
+    }
     let has_passed = |value: &[u8]| {
         let received_by = |hop: &[u8]| {
             let mut words = hop.split(|byte| *byte == b' ').filter(|it| !it.is_empty());
