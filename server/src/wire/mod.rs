@@ -17,6 +17,7 @@ pub mod forwarded;
 mod framing_fields;
 pub mod h2;
 pub mod h3;
+pub mod hop_by_hop;
 pub mod request_head;
 pub mod json;
 pub mod huffman;
