@@ -16,6 +16,11 @@ pub const RANGES_MAX: usize = 8;
 /// ends, while a section that is merely too large is answered with 431.
 pub const HEAD_BOMB_FACTOR: usize = 4;
 
+/// Unusual fields listed in Connection, beside fields that a proxy always removes or never removes.
+/// Clients list none or one. The fields are compared with each line of the head. A message to be
+/// forwarded that lists more is refused.
+pub const CONNECTION_OPTIONS_MAX: usize = 16;
+
 // PROXY protocol
 
 /// Bytes of a header of PROXY protocol version 2 with its extensions, 1 KiB. Addresses take at most 232

@@ -9,6 +9,7 @@ pub mod cgi;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod invariants;
 pub mod content_coding;
+pub mod cookie;
 pub mod date;
 pub mod etag;
 pub mod fastcgi;
@@ -17,6 +18,8 @@ pub mod forwarded;
 mod framing_fields;
 pub mod h2;
 pub mod h3;
+pub mod heartbeat;
+pub mod hop_by_hop;
 pub mod request_head;
 pub mod json;
 pub mod huffman;

@@ -73,6 +73,7 @@ rejects! {
     EXPECTATION_UNKNOWN = 214 417 true "unknown expectation";
     PSEUDO_FIELDS = 215 400 false "malformed pseudo-header fields";
     FIELD_OF_HTTP_1 = 216 400 false "field of an HTTP/1 connection";
+    CONNECTION_OPTIONS = 217 400 true "too many fields listed in Connection";
     PROXY_HEADER_MALFORMED = 220 400 true "malformed PROXY header";
     PROXY_HEADER_MISSING = 221 400 true "no PROXY header";
     // 3xx: the body.

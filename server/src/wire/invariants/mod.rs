@@ -14,6 +14,7 @@ use crate::wire::h1::request::{ParsedHead, first_line, parse_head};
 use crate::wire::h1::response_head::{
     ParsedResponse, ResponseHead, ResponseHeadBounds, ResponseLength, parse_response_head,
 };
+use crate::wire::hop_by_hop::copy_response_fields;
 use crate::wire::json::{Json, quoted};
 use crate::wire::pkt_line;
 use crate::wire::proxy_protocol::{self, ParsedProxyHeader, parse_proxy_header};
@@ -283,6 +284,13 @@ fn check_response_head(head: &ResponseHead<'_>, method: Method) {
         assert_eq!(byte_search::token_end(name, 0), name.len());
         assert_eq!(byte_search::value_end(value, 0), value.len());
         assert_eq!(byte_search::trim(value), value);
+    }
+    let mut copied = Vec::new();
+    if copy_response_fields(head.fields, &mut copied, |_, _| false).is_ok() {
+        let lines = copied.iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(Fields(&copied).iter().count(), lines);
+        assert_eq!(Fields(&copied).first("connection"), None);
+        assert_eq!(Fields(&copied).first("transfer-encoding"), None);
     }
     let has = |name: &str| head.fields.first(name).is_some();
     assert_eq!(has("connection"), head.has_connection_options);
