@@ -29,7 +29,7 @@ declare_table! {
         /// moves few clients when a member fails), or the better of two random members.
         method: BalancingMethod = default(BalancingMethod::default()),
             also ["lb_policy", "balance", "lbmethod", "policy"], example "\"p2c\"";
-        /// List of [members](#members).
+        /// [Members](#members), at least one.
         members: Vec<Spanned<MemberTable>> = required,
             also ["server", "servers", "targets", "upstreams", "to", "member", "nodes"],
             example "[\"http://127.0.0.1:9001\", { url = \"http://127.0.0.1:9002\", weight = 2 }]";
@@ -46,7 +46,7 @@ declare_table! {
         /// [Retries](#retries) at further members.
         retries: RetriesTable = table,
             also ["maxattempts", "proxy_next_upstream", "retry"], example "{ attempts = 2 }";
-        /// [Ejection](#eject) of members whose requests fail.
+        /// [Ejection](#eject) of members with failing requests.
         eject: EjectTable = table, also ["outlier", "passive"], example "{ failures = 5 }";
         /// UDP address that receives the datagrams of Apache's mod_heartbeat, for `method = "heartbeat"`.
         heartbeat: ListenAddress = optional("none"),
@@ -62,14 +62,14 @@ declare_table! {
         /// and 443.
         url: MemberUrl = required, also ["address", "host", "server"],
             example "\"http://127.0.0.1:9001\"";
-        /// Share of the load, with at most two decimals.
+        /// Share of the load, relative to the other members.
         weight: Weight = default(Weight(100)), within(Weight(100), Weight(10_000)),
             also ["loadfactor", "factor"], example "1.5";
         /// Number of the member's set. A set with a usable member precedes all higher sets.
         set: u8 = default(0), within(0, CONFIG_MEMBER_SET_MAX), also ["lbset"], example "1";
-        /// `true`: the member gets requests only if no regular member and no spare of its set is usable.
+        /// `true`: hot standby. The member gets requests only if no regular member and no spare is usable.
         standby: bool = default(false), also ["backup"], example "true";
-        /// `true`: the member replaces an unusable regular member of its set.
+        /// `true`: hot spare. The member replaces an unusable regular member of the same set.
         spare: bool = default(false), example "true";
         /// Name of the member in [sticky sessions](#sticky).
         route: RouteName = optional("none"), also ["jvmRoute", "id"], example "\"a\"";
@@ -79,7 +79,7 @@ declare_table! {
         /// members none, `"stopped"` members neither requests nor checks.
         status: AdminState = default(AdminState::default()), also ["state", "down"],
             example "\"draining\"";
-        /// `true`: errors of the member do not count.
+        /// `true`: failed requests and error statuses do not make the member unusable.
         ignore_errors: bool = default(false), example "true";
         /// Number of simultaneous requests, instead of `connections` of the balancer.
         connections: usize = optional("the balancer's"), within(1, CONFIG_MEMBER_CONNECTIONS_MAX),
@@ -157,7 +157,7 @@ declare_table! {
         /// Longest pause.
         pause_max: Duration = default(EjectionSettings::default().pause_max),
             within(SHORTEST, LONGEST), example "\"5m\"";
-        /// List of statuses of responses that count as failed requests.
+        /// Statuses of responses that count as failed requests, from 400 to 599.
         statuses: Vec<FailureStatus> = default(Vec::new()),
             also ["failonstatus", "unhealthy_status", "status"], example "[502, 503]";
     }

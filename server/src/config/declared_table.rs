@@ -96,7 +96,7 @@ impl ShownValue for Duration {
         let milliseconds = self.as_millis();
         let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)];
         let units = units.into_iter().chain([("s", 1_000), ("ms", 1)]);
-        let mut fitting = units.filter(|(_, unit)| milliseconds % unit == 0);
+        let mut fitting = units.filter(|(_, unit)| milliseconds.is_multiple_of(*unit));
         match fitting.find(|(_, unit)| milliseconds >= *unit) {
             Some((name, unit)) => format!("\"{}{name}\"", milliseconds / unit),
             None => "\"0s\"".to_owned(),
@@ -152,6 +152,8 @@ pub(super) struct TableDocumentation {
     pub(super) parts: Vec<TableDocumentation>,
     /// Schema of the table, for tests of single keys.
     pub(super) schema: &'static TableSchema,
+    /// Reads a table without keys.
+    pub(super) read_empty: fn(&SourceText<'_>) -> Result<(), OperatorError>,
 }
 
 /// Documentation of a key.
@@ -294,6 +296,7 @@ macro_rules! declare_table {
                     }),*],
                     parts: vec![$(<$shared as $crate::config::declared_table::DeclaredTable>::documentation()),*],
                     schema: Self::SCHEMA,
+                    read_empty: |source| Self::read_empty(source).map(drop),
                 }
             }
         }

@@ -279,3 +279,147 @@ pub(super) fn prefix(shown: &str, path: &str) -> Result<Box<str>, InvalidValue> 
 const EXAMPLE: &str = "\"http://127.0.0.1:9000\"";
 /// Help for a wrong IPv6 address.
 const BRACKETS: &str = "write an IPv6 address in brackets: \"http://[::1]:9000\"";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_parsed() {
+        // The columns: the URL, the URL as shown, and the prefix.
+        for (text, shown, prefix) in [
+            ("http://127.0.0.1:9000", "http://127.0.0.1:9000", None),
+            ("http://127.0.0.1", "http://127.0.0.1", None),
+            ("http://127.0.0.1:80/", "http://127.0.0.1", Some("/")),
+            ("https://App.Example.org", "https://app.example.org", None),
+            ("https://app:443/a", "https://app", Some("/a/")),
+            ("https://app:80", "https://app:80", None),
+            (
+                "HTTP://app:443/a%20b/c/",
+                "http://app:443",
+                Some("/a%20b/c/"),
+            ),
+            ("http://[::1]", "http://[::1]", None),
+            (
+                "http://[2001:DB8::0:1]:81/x",
+                "http://[2001:db8::1]:81",
+                Some("/x/"),
+            ),
+            ("http://[fe80::1%2]:81", "http://[fe80::1%2]:81", None),
+            ("http://my_app.lan:65535", "http://my_app.lan:65535", None),
+            (
+                "http://unix:/run/app.sock",
+                "http://unix:/run/app.sock",
+                None,
+            ),
+            (
+                "http://unix:run/a b.sock",
+                "http://unix:/srv/run/a b.sock",
+                None,
+            ),
+        ] {
+            let url = proxy_url(text, Path::new("/srv"));
+            let url = url.unwrap_or_else(|wrong| panic!("{text}: {wrong:?}"));
+            assert_eq!(shown_url(&url.member), shown, "{text}");
+            assert_eq!(url.prefix.as_deref(), prefix, "{text}");
+            let again = proxy_url(shown, Path::new("/")).map(|url| url.member);
+            assert_eq!(again, Ok(url.member), "{shown}");
+        }
+    }
+
+    #[test]
+    fn wrong_urls_have_a_message_and_a_correction() {
+        let long = format!("http://unix:/{}", "a".repeat(200));
+        for (text, what, help) in [
+            (
+                "",
+                "not the URL of an HTTP server",
+                "\"http://127.0.0.1:9000\"",
+            ),
+            ("127.0.0.1:9000", "not the URL", "\"http://127.0.0.1:9000\""),
+            (
+                "localhost:3000/x",
+                "not the URL",
+                "\"http://localhost:3000/x\"",
+            ),
+            ("//app", "not the URL", "\"http://app\""),
+            ("unix:/run/a", "not the URL", "\"http://unix:/run/a\""),
+            ("tcp://app:1", "not the URL", "\"http://app:1\""),
+            ("ws://app", "not the URL", "\"http://app\": WebSockets"),
+            ("wss://app", "not the URL", "\"https://app\": WebSockets"),
+            ("h2c://app", "not the URL", "`http2 = true`"),
+            (
+                "grpcs://app",
+                "not the URL",
+                "\"https://app\", and `http2 = true`",
+            ),
+            ("fcgi://app:9000", "not the URL", "`fastcgi = \"app:9000\"`"),
+            ("scgi://app:9000", "not the URL", "`scgi = \"app:9000\"`"),
+            ("ftp://app", "not the URL", "http:// or https://"),
+            ("http://", "has no host", "http://127.0.0.1:9000"),
+            ("http:///x", "has no host", ""),
+            ("http://:80", "has no host", ""),
+            (
+                "http://app:",
+                "`` in `http://app:` is not a port",
+                "1 to 65535",
+            ),
+            ("http://app:0", "`0` in", "1 to 65535"),
+            ("http://app:65536", "`65536` in", ""),
+            ("http://app:+80", "`+80` in", ""),
+            ("http://app:port", "`port` in", ""),
+            ("http://ant@app", "has no user", "\"http://app\""),
+            (
+                "https://ant:secret@app:1/x",
+                "has no user",
+                "\"https://app:1\"",
+            ),
+            ("http://app?x", "has a query", "\"http://app\""),
+            ("http://app/x#y", "has a fragment", "\"http://app/x\""),
+            ("http://a b", "has a space", "without spaces"),
+            ("http://ü", "another character", "ASCII"),
+            ("http://::1", "without brackets", "http://[::1]:9000"),
+            (
+                "http://[::1",
+                "lacks a closing bracket",
+                "http://[::1]:9000",
+            ),
+            ("http://[::1]9", "text after the bracket", ""),
+            ("http://[app]", "`app` is not an IPv6 address", ""),
+            (
+                "http://127.0.0",
+                "`127.0.0` is not a host name",
+                "four numbers",
+            ),
+            ("http://300.0.0.1", "not a host name", "four numbers"),
+            ("http://*.app", "not a host name", ""),
+            ("http://a..b", "not a host name", ""),
+            ("http://app//x", "no valid path", "doubled slashes"),
+            ("http://app/a/../b", "no valid path", "`..`"),
+            ("http://app/a/%2e%2E/b", "no valid path", "`..`"),
+            ("http://app/a%2", "no valid path", "hexadecimal"),
+            ("http://app/a\\b", "no valid path", "percent-encoded"),
+            (
+                "https://unix:/run/a",
+                "TLS over a Unix socket",
+                "\"http://unix:/run/a\"",
+            ),
+            ("http://unix:", "names no Unix socket", "/run/app.sock"),
+            (
+                "http://unix:/run/a:/x/",
+                "a path after the socket",
+                "prefix = \"/x/\"",
+            ),
+            (&long, "longer than 107 bytes", ""),
+        ] {
+            let wrong = proxy_url(text, Path::new("/srv")).expect_err(text);
+            assert!(wrong.what.contains(what), "{text}: {wrong:?}");
+            assert!(wrong.help.contains(help), "{text}: {wrong:?}");
+        }
+        let wrong = member_url("http://app/", Path::new("/")).expect_err("a path");
+        assert!(wrong.what.contains("has a path"), "{wrong:?}");
+        // The message has no password.
+        let wrong = member_url("http://ant:secret@app", Path::new("/")).expect_err("a user");
+        assert!(!format!("{wrong:?}").contains("secret"), "{wrong:?}");
+    }
+}

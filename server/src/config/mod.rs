@@ -23,8 +23,13 @@ mod paths;
 mod toml_reader;
 mod schema;
 mod secret_paths;
+mod value_types;
 mod values;
 
+#[cfg(test)]
+mod proxy_tests;
+#[cfg(test)]
+mod reference;
 #[cfg(test)]
 mod tests;
 

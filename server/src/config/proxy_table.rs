@@ -46,10 +46,11 @@ declare_table! {
         proxy: ProxyTable = optional("none"),
             also ["proxy_pass", "reverse_proxy", "ProxyPass", "upstream", "target"],
             example "\"http://127.0.0.1:9000\"";
-        /// Name of a [balancer](#balancer) whose members answer the requests, or a [table](#balance).
+        /// Name of a [balancer](#balancer) that passes the requests to its members, or a [table](#balance).
         balance: BalanceTable = optional("none"),
             also ["balancer", "backend", "use_backend", "load_balance"], example "\"app\"";
-        /// Paths with `%2F`, for a route with `proxy` or `balance`: `"refuse"` or `"pass"`.
+        /// Paths with an encoded slash, `%2F`: refused, or passed to the member unchanged. Only with `proxy` or
+        /// `balance`.
         encoded_slash: EncodedSlash = default(EncodedSlash::Refuse),
             also ["AllowEncodedSlashes"], example "\"pass\"";
     }
@@ -116,13 +117,16 @@ pub enum BalancerRef {
     Named(Spanned<String>),
 }
 
+/// Names and values of fields.
+type FieldValues = Vec<(Box<str>, Box<str>)>;
+
 /// Fields of requests for a member.
 #[derive(Clone, Debug)]
-pub(super) struct RequestFields(Vec<(Box<str>, Box<str>)>);
+pub(super) struct RequestFields(FieldValues);
 
 /// Fields of responses for the client.
 #[derive(Clone, Debug)]
-pub(super) struct ResponseFields(Vec<(Box<str>, Box<str>)>);
+pub(super) struct ResponseFields(FieldValues);
 
 impl FromToml for RequestFields {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
@@ -147,15 +151,25 @@ static FIELDS: TableSchema = TableSchema {
 fn fields(
     item: KeyedValue<'_, '_>,
     reserved: fn(&str) -> Option<&'static str>,
-) -> Result<Vec<(Box<str>, Box<str>)>, OperatorError> {
+) -> Result<FieldValues, OperatorError> {
     if !item.value.get_ref().is_table() {
         return Err(item.mistyped("a table of fields", "{ \"X-Site\" = \"a\" }"));
     }
-    let fields = item.table(&FIELDS)?.rest().into_iter();
-    let fields = fields.map(|entry| field(entry, reserved));
-    fields
-        .map(|field| field.map(|(name, value)| (name.into(), value.into())))
-        .collect()
+    let source = item.source;
+    let mut fields = FieldValues::new();
+    for entry in item.table(&FIELDS)?.rest() {
+        let span = entry.0.span();
+        let (name, value) = field(entry, reserved)?;
+        if fields
+            .iter()
+            .any(|(other, _)| other.eq_ignore_ascii_case(&name))
+        {
+            let what = format!("the field `{name}` is set twice");
+            return Err(source.error(span, what, "remove one of the two"));
+        }
+        fields.push((name.into(), value.into()));
+    }
+    Ok(fields)
 }
 
 /// Targets among the keys of a route about proxies, each with its key and its position.
@@ -259,7 +273,7 @@ pub(super) fn refuse_untrusted_listener(
     }
 }
 
-/// Refuses a route whose `balance` names no balancer.
+/// Refuses a `balance` that names no balancer.
 pub(super) fn refuse_unknown_balancers(
     source: &SourceText<'_>,
     balancers: &[BalancerConfig],

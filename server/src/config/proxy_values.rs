@@ -9,7 +9,7 @@ use crate::config::values::{InvalidValue, check_host, is_token, wrong};
 use crate::handler::proxy::settings::ForwardedHost;
 use crate::upstream::settings::{AdminState, BalancingMethod, ProxyHeaderVersion};
 
-/// Implements the reading of an enum whose values are words in the file.
+/// Implements the reading of an enum from words of the file.
 macro_rules! words {
     ($type:ty: $($word:literal = $meaning:expr),+) => {
         impl FromToml for $type {

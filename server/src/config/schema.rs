@@ -16,14 +16,15 @@ use super::{
 };
 use super::{acme, deploy};
 use crate::config::balancer::balancers;
-use crate::config::balancer_table::BalancerTable;
+use crate::config::balancer_table::{
+    BalancerTable, EjectTable, HealthTable, MemberTable, RetriesTable, StickyTable,
+};
 use crate::config::declared_table::{DeclaredTable, joined};
 use crate::config::paths;
 use crate::config::proxy_table::{self, ListenerTable, ProxyTable, RouteKeys, TrustKeys};
 use crate::config::scripts;
-use crate::config::toml_reader::{
-    ByteSize, KeyedValue, Seconds, SiteName, SourceText, TableReader, TableSchema,
-};
+use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
+use crate::config::value_types::{ByteSize, Seconds, SiteName};
 use crate::limits::{CACHE_PAGE_BYTES, Limits, READ_BUFFER_BYTES};
 use crate::wire::cache_control::SECONDS_MAX;
 
@@ -234,8 +235,13 @@ pub(super) fn home_of(key: &str) -> Option<&'static str> {
         &ROUTE,
         &LIMITS,
         &acme::ACME,
-        BalancerTable::SCHEMA,
         ProxyTable::SCHEMA,
+        BalancerTable::SCHEMA,
+        MemberTable::SCHEMA,
+        HealthTable::SCHEMA,
+        StickyTable::SCHEMA,
+        RetriesTable::SCHEMA,
+        EjectTable::SCHEMA,
     ];
     let home = shapes
         .iter()

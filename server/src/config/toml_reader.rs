@@ -6,16 +6,13 @@
 
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::error::OperatorError;
 use crate::config::suggestion::suggest;
-use crate::config::values::{
-    InvalidValue, ListenAddress, parse_bytes, parse_duration, parse_seconds, wrong,
-};
+use crate::config::values::InvalidValue;
 
 /// Text of the file, with the folder for relative paths.
 pub(super) struct SourceText<'s> {
@@ -289,11 +286,12 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
 
     /// Returns the meaning of a word from `words`, a list of pairs of a word and the word's meaning.
     pub(super) fn word<T: Copy>(self, words: &[(&str, T)]) -> Result<T, OperatorError> {
-        let choice = words
-            .iter()
-            .map(|(word, _)| format!("\"{word}\""))
-            .collect::<Vec<_>>();
-        let choice = choice.join(" or ");
+        let choice = words.iter().map(|(word, _)| format!("\"{word}\""));
+        let choice = choice.collect::<Vec<_>>();
+        let choice = match choice.split_last() {
+            Some((last, first)) if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+            _ => choice.concat(),
+        };
         let DeValue::String(typed) = self.value.get_ref() else {
             return Err(self.mistyped(&choice, &format!("\"{}\"", words[0].0)));
         };
@@ -486,102 +484,3 @@ macro_rules! smaller_number {
     )*};
 }
 smaller_number!(u8, u16, u32, usize);
-
-/// Duration: text such as `"30d"`, or a number of seconds.
-#[derive(Clone, Copy)]
-pub(super) struct Seconds(pub(super) u64);
-
-impl FromToml for Seconds {
-    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        if item.value.get_ref().is_integer() {
-            return u64::read(item).map(Seconds);
-        }
-        let Some(text) = item.text() else {
-            return Err(item.mistyped("a duration", "\"30d\""));
-        };
-        match parse_seconds(text) {
-            Some(seconds) => Ok(Seconds(seconds)),
-            None => Err(item.refuse(
-                format!("`{text}` is not a duration"),
-                "write a number with a unit (s, m, h, d, w): \"10m\", \"30d\", \"1h30m\"",
-            )),
-        }
-    }
-}
-
-impl From<Seconds> for u64 {
-    fn from(value: Seconds) -> u64 {
-        value.0
-    }
-}
-
-impl FromToml for Duration {
-    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        if item.value.get_ref().is_integer() {
-            return u64::read(item).map(Duration::from_secs);
-        }
-        item.parse("a duration", "\"500ms\"", |text| {
-            let help =
-                "write a number with a unit (ms, s, m, h, d, w): \"500ms\", \"10s\", \"1h30m\"";
-            match parse_duration(text) {
-                Some(duration) => Ok(duration),
-                None => wrong(format!("`{text}` is not a duration"), help),
-            }
-        })
-    }
-}
-
-/// Size: text such as `"64MiB"`, or a number of bytes.
-#[derive(Clone, Copy)]
-pub(super) struct ByteSize(pub(super) u64);
-
-impl FromToml for ByteSize {
-    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        if item.value.get_ref().is_integer() {
-            return u64::read(item).map(ByteSize);
-        }
-        let Some(text) = item.text() else {
-            return Err(item.mistyped("a size", "\"64MiB\""));
-        };
-        match parse_bytes(text) {
-            Some(bytes) => Ok(ByteSize(bytes)),
-            None => Err(item.refuse(
-                format!("`{text}` is not a size"),
-                "write a number with a unit (KiB, MiB, GiB): \"64MiB\"",
-            )),
-        }
-    }
-}
-
-impl From<ByteSize> for u64 {
-    fn from(value: ByteSize) -> u64 {
-        value.0
-    }
-}
-
-impl FromToml for ListenAddress {
-    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        if item.value.get_ref().is_integer() {
-            return u16::read(item).map(ListenAddress::all);
-        }
-        item.parse(
-            "an address to listen on",
-            "[\":8443\"]",
-            ListenAddress::parse,
-        )
-    }
-}
-
-/// Name of a site.
-pub(super) struct SiteName(pub(super) String);
-
-impl FromToml for SiteName {
-    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        let name = item.parse(
-            "a host name in quotes",
-            "[\"example.org\"]",
-            crate::config::values::site_name,
-        );
-        name.map(SiteName)
-    }
-}

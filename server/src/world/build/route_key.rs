@@ -371,7 +371,37 @@ push = true
 pages = true
 deploy = [{ repository = "a.git", branch = "main", site = "example.org" }]"#;
 
+    const PROXY: &str = r#"proxy = { url = "https://app.test:9000", host = "member", prefix = "/base/", server_name = "in.test", from = "10.0.0.1", send_proxy_header = "v1", http2 = true, ca = "ca.pem", client_certificate = "client.pem", client_key = "client.key", request_headers = { X-A = "a" }, response_headers = { X-B = "b" } }"#;
+    const PROXY_UNIX: &str = r#"proxy = "http://unix:/run/app.sock""#;
+    const PROXY_ADDRESS: &str = r#"proxy = "http://127.0.0.1:9000""#;
+    const BALANCE: &str = r#"balance = "one""#;
+
+    /// Balancers of the routes, at the end of the configuration.
+    const BALANCERS: &str = r#"
+[[balancer]]
+name = "one"
+members = ["http://10.0.0.1"]
+
+[[balancer]]
+name = "two"
+members = ["http://10.0.0.1"]
+"#;
+
+    const BASES: [&str; 10] = [
+        CGI,
+        FASTCGI,
+        SCGI,
+        SCRIPTS,
+        INTERPRETER,
+        GIT,
+        PROXY,
+        PROXY_UNIX,
+        PROXY_ADDRESS,
+        BALANCE,
+    ];
+
     fn key_of(text: &str) -> u64 {
+        let text = &format!("{text}{BALANCERS}");
         let config = config::parse(text, Path::new("/srv/anthill.toml"));
         let config = config.unwrap_or_else(|error| panic!("{error}\n{text}"));
         let site = &config.sites[0];
@@ -391,7 +421,7 @@ deploy = [{ repository = "a.git", branch = "main", site = "example.org" }]"#;
 
     #[test]
     fn keys_are_the_same_in_every_build() {
-        let keys = [CGI, FASTCGI, SCGI, SCRIPTS, INTERPRETER, GIT].map(|it| key_of(&with(it)));
+        let keys = BASES.map(|it| key_of(&with(it)));
         assert_eq!(
             keys,
             [
@@ -401,6 +431,10 @@ deploy = [{ repository = "a.git", branch = "main", site = "example.org" }]"#;
                 9_646_199_909_907_458_787,
                 7_482_549_992_336_744_214,
                 8_860_665_632_581_511_641,
+                17_906_094_633_531_860_785,
+                1_503_111_354_526_428_149,
+                7_268_777_173_511_288_468,
+                13_095_899_097_733_747_577,
             ],
             "the encoding has changed: take the next VERSION, then the new keys"
         );
@@ -445,15 +479,34 @@ deploy = [{ repository = "a.git", branch = "main", site = "example.org" }]"#;
             (GIT, "pages = true", "pages = false"),
             (GIT, "\"a.git\"", "\"b.git\""),
             (GIT, "\"main\"", "\"live\""),
+            (PROXY_ADDRESS, "http://", "https://"),
+            (PROXY, "app.test:9000", "app.test:9001"),
+            (PROXY, "app.test:9000", "ap.test:9000"),
+            (PROXY, "host = \"member\"", "host = \"client\""),
+            (PROXY, "host = \"member\"", "host = \"in.test\""),
+            (PROXY, "\"/base/\"", "\"/\""),
+            (PROXY, "prefix = \"/base/\", ", ""),
+            (PROXY, "\"in.test\"", "\"out.test\""),
+            (PROXY, "\"10.0.0.1\"", "\"10.0.0.2\""),
+            (PROXY, "\"v1\"", "\"v2\""),
+            (PROXY, "http2 = true", "http2 = false"),
+            (PROXY, "\"ca.pem\"", "\"ca2.pem\""),
+            (PROXY, "\"client.pem\"", "\"client2.pem\""),
+            (PROXY, "\"client.key\"", "\"client2.key\""),
+            (PROXY, "X-A = \"a\"", "X-A = \"\""),
+            (PROXY, "X-B = \"b\"", "X-C = \"b\""),
+            (PROXY_UNIX, "app.sock", "other.sock"),
+            (PROXY_ADDRESS, "9000", "9001"),
+            (BALANCE, "\"one\"", "\"two\""),
+            (BALANCE, "\"one\"", "{ name = \"one\", host = \"member\" }"),
         ];
-        let bases = [CGI, FASTCGI, SCGI, SCRIPTS, INTERPRETER, GIT];
         let mut keys: Vec<(u64, String)> = Vec::new();
         let changed = changes.iter().map(|(target, from, to)| {
             let text = with(target);
             assert!(text.contains(from), "{from}");
             text.replacen(from, to, 1)
         });
-        for text in bases.into_iter().map(with).chain(changed) {
+        for text in BASES.into_iter().map(with).chain(changed) {
             let key = key_of(&text);
             if let Some((_, other)) = keys.iter().find(|(its, _)| *its == key) {
                 panic!("one key for two configurations:\n{text}\n{other}");
@@ -480,5 +533,10 @@ deploy = [{ repository = "a.git", branch = "main", site = "example.org" }]"#;
             assert!(text.contains(from), "{from}");
             assert_eq!(key_of(&text.replacen(from, to, 1)), key, "{to}");
         }
+        // Durations and numbers of connections change no page.
+        let text = with(PROXY);
+        let changed = text.replacen("host =", "queue = 5, idle_timeout = \"1s\", host =", 1);
+        assert_ne!(changed, text);
+        assert_eq!(key_of(&changed), key_of(&text));
     }
 }
