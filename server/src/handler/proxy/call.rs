@@ -178,18 +178,18 @@ impl ProxyCall {
             false => self.pool().take_idle(),
         };
         if let Some(conn) = idle {
-            return Ok(self.exchange(conn));
+            return self.exchange(conn);
         }
         let (conn, is_connected) =
             MemberConn::begin(&self.pool().address).map_err(AttemptFailure::connect)?;
-        Ok(match is_connected {
+        match is_connected {
             true => self.exchange(conn),
-            false => CallState::Connecting(conn),
-        })
+            false => Ok(CallState::Connecting(conn)),
+        }
     }
 
     /// Begins to send the request on `conn`.
-    fn exchange(&mut self, conn: MemberConn) -> CallState {
+    fn exchange(&mut self, conn: MemberConn) -> Result<CallState, AttemptFailure> {
         self.timer = None;
         self.input = Vec::new();
         self.scanned = 0;
@@ -197,7 +197,8 @@ impl ProxyCall {
         let member_host = &self.route.member_host;
         let length = self.body.length;
         let mut out =
-            request_head::encode(&self.request, &self.route, member_host, length, expects);
+            request_head::encode(&self.request, &self.route, member_host, length, expects)
+                .map_err(|reject| AttemptFailure::new(FailureStage::Client, reject))?;
         let is_chunked = length == BodyLength::Chunked;
         if is_chunked && !self.body.gathered.is_empty() {
             out.extend_from_slice(format!("{:x}\r\n", self.body.gathered.len()).as_bytes());
@@ -214,7 +215,9 @@ impl ProxyCall {
                 is_held: expects,
             }
         });
-        CallState::Exchanging(Box::new(Exchange::new(conn, out, streamed)))
+        Ok(CallState::Exchanging(Box::new(Exchange::new(
+            conn, out, streamed,
+        ))))
     }
 
     fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
@@ -232,7 +235,7 @@ impl ProxyCall {
         }
         ready!(connected).map_err(AttemptFailure::connect)?;
         match std::mem::replace(&mut self.state, CallState::Begin) {
-            CallState::Connecting(conn) => Poll::Ready(Ok(self.exchange(conn))),
+            CallState::Connecting(conn) => Poll::Ready(self.exchange(conn)),
             other => Poll::Ready(Ok(other)),
         }
     }
@@ -400,7 +403,7 @@ impl ProxyCall {
         if head.status.0 == 101 {
             return Err(Reject::UPSTREAM_UPGRADE_UNASKED);
         }
-        let response = self.take_response(exchange, &head, &bytes[head_bytes..]);
+        let response = self.take_response(exchange, &head, &bytes[head_bytes..])?;
         Ok(TakenHead::Final(response))
     }
 
@@ -418,7 +421,7 @@ impl ProxyCall {
             Status(100) => exchange.release_body(),
             status => self.request.interim.send(InterimResponse {
                 status,
-                fields: response_head::fields(head, &self.route),
+                fields: response_head::fields(head, &self.request, &self.route)?,
             }),
         }
         Ok(())
@@ -430,16 +433,16 @@ impl ProxyCall {
         exchange: &mut Exchange,
         head: &ResponseHead<'_>,
         rest: &[u8],
-    ) -> Response {
+    ) -> Result<Response, Reject> {
         let status = StatusLine::new(head.status, head.reason);
-        let fields = response_head::fields(head, &self.route);
+        let fields = response_head::fields(head, &self.request, &self.route)?;
         let whole = match head.body {
             ResponseLength::None => Some(0),
             ResponseLength::Length(length) if length <= rest.len() as u64 => Some(length as usize),
             _ => None,
         };
         let Some(length) = whole else {
-            return self.stream(exchange, head, rest, status, fields);
+            return Ok(self.stream(exchange, head, rest, status, fields));
         };
         if let Some(conn) = exchange.take_finished()
             && head.keep_alive
@@ -461,7 +464,7 @@ impl ProxyCall {
             _ if length == 0 => ResponseBody::Empty,
             _ => ResponseBody::Whole(rest[..length].to_vec()),
         };
-        Response::new(status, fields, body)
+        Ok(Response::new(status, fields, body))
     }
 
     fn stream(

@@ -1,15 +1,20 @@
 //! Head of the request for a member, written anew from the parsed request of the client.
 
-use crate::base::number_text::{push_address, push_number};
+use crate::base::ip_endpoint::IpOctets;
+use crate::base::number_text::push_number;
 use crate::handler::Request;
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::settings::ForwardedHost;
-use crate::wire::fields::{Fields, items};
+use crate::wire::fields::Fields;
+use crate::wire::forwarded::{OwnHop, push_forwarded, push_x_forwarded};
 use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
 use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, Version};
+use crate::wire::request_head::Method;
 use crate::wire::request_target::encode_path;
+use crate::wire::via;
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 /// Bytes of the fields that the proxy adds to a request, about.
 const ADDED_BYTES: usize = 384;
@@ -17,21 +22,14 @@ const ADDED_BYTES: usize = 384;
 /// Checks that a request may go to a member.
 ///
 /// # Errors
-/// The request came through this server before, or members could read the path in another way than the
-/// guards of the route.
+/// The request came through this server before, members could read the path in another way than the guards of
+/// the route, or the method is TRACE.
 pub(super) fn check(request: &Request, route: &ProxyRoute) -> Result<(), Reject> {
     // A response to TRACE would contain the request, including passwords.
     if request.method == Method::Trace {
         return Err(Reject::METHOD_NOT_ALLOWED);
     }
-    let has_passed = |value: &[u8]| {
-        let received_by = |hop: &[u8]| {
-            let mut words = hop.split(|byte| *byte == b' ').filter(|it| !it.is_empty());
-            words.nth(1) == Some(route.pseudonym.as_bytes())
-        };
-        items(value).any(received_by)
-    };
-    if Fields(&request.fields).all("via").any(has_passed) {
+    if via::has_passed(Fields(&request.fields), &route.pseudonym) {
         return Err(Reject::UPSTREAM_LOOP);
     }
     if request
@@ -58,15 +56,19 @@ pub(super) fn encode(
     member_host: &[u8],
     length: BodyLength,
     expects_continue: bool,
-) -> Vec<u8> {
+) -> Result<Vec<u8>, Reject> {
     let bytes = request.fields.len() + request.raw_path.len() + ADDED_BYTES;
     let mut out = Vec::with_capacity(bytes);
     push_request_line(request, route, &mut out);
     push_host(request, route, member_host, &mut out);
-    push_client_fields(request, route, &mut out);
-    push_connection_fields(request, expects_continue, &mut out);
-    push_forwarded(request, &mut out);
-    push_via(request, route, &mut out);
+    let accepts_trailers = push_client_fields(request, route, &mut out)?;
+    push_connection_fields(request, accepts_trailers, &mut out);
+    if expects_continue {
+        out.extend_from_slice(b"Expect: 100-continue\r\n");
+    }
+    push_origin(request, &mut out);
+    let earlier = Fields(&request.fields);
+    via::push_via(earlier, request.version, &route.pseudonym, &mut out);
     for (name, value) in &route.forward.request_fields {
         if !value.is_empty() {
             push_field(&mut out, name.as_bytes(), value.as_bytes());
@@ -74,7 +76,7 @@ pub(super) fn encode(
     }
     push_length(length, &mut out);
     out.extend_from_slice(b"\r\n");
-    out
+    Ok(out)
 }
 
 fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
@@ -200,95 +202,71 @@ fn push_host(request: &Request, route: &ProxyRoute, member_host: &[u8], out: &mu
 }
 
 /// Appends the client's fields without the fields of the connection and the fields that the proxy writes.
-fn push_client_fields(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
-    let fields = Fields(&request.fields);
+/// Returns true if the client accepts trailers.
+fn push_client_fields(
+    request: &Request,
+    route: &ProxyRoute,
+    out: &mut Vec<u8>,
+) -> Result<bool, Reject> {
     let replaced = &route.forward.request_fields;
-    for (name, value) in fields {
-        if is_written_by_proxy(name) || is_named_by_connection(fields, name) {
-            continue;
-        }
+    let copied = copy_request_fields(Fields(&request.fields), out, |name, _| {
         let is_replaced =
             |(own, _): &(Box<str>, Box<str>)| name.eq_ignore_ascii_case(own.as_bytes());
-        if !replaced.iter().any(is_replaced) {
-            push_field(out, name, value);
-        }
-    }
+        is_written_by_proxy(name) || replaced.iter().any(is_replaced)
+    });
+    let copied = copied.map_err(|TooManyConnectionOptions| Reject::FIELDS_TOO_MANY)?;
+    Ok(copied.accepts_trailers)
 }
 
-/// Returns true for a field that belongs to one connection (RFC 9110 §7.6.1), or that the proxy writes
-/// itself.
+/// Returns true for a field that the proxy writes itself.
 fn is_written_by_proxy(name: &[u8]) -> bool {
-    let known: &[&[u8]] = match name.len() {
-        2 => &[b"te"],
-        3 => &[b"via"],
-        4 => &[b"host"],
-        6 => &[b"expect"],
-        7 => &[b"upgrade"],
-        9 => &[b"forwarded"],
-        10 => &[b"connection", b"keep-alive"],
-        14 => &[b"content-length"],
-        15 => &[b"x-forwarded-for"],
-        16 => &[b"proxy-connection", b"x-forwarded-host"],
-        17 => &[b"transfer-encoding", b"x-forwarded-proto"],
-        19 => &[b"proxy-authorization"],
+    let known: &[u8] = match name.len() {
+        3 => b"via",
+        4 => b"host",
+        6 => b"expect",
+        9 => b"forwarded",
+        14 => b"content-length",
+        15 => b"x-forwarded-for",
+        16 => b"x-forwarded-host",
+        17 => b"x-forwarded-proto",
         _ => return false,
     };
-    known.iter().any(|known| name.eq_ignore_ascii_case(known))
-}
-
-/// Returns true if the Connection field of the client names the field.
-fn is_named_by_connection(fields: Fields<'_>, name: &[u8]) -> bool {
-    let mut options = fields.all("connection").flat_map(items);
-    options.any(|option| option.eq_ignore_ascii_case(name))
+    name.eq_ignore_ascii_case(known)
 }
 
 /// Appends the fields of the connection to the member.
-fn push_connection_fields(request: &Request, expects_continue: bool, out: &mut Vec<u8>) {
-    if let Some(upgrade) = &request.upgrade {
-        out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
-        out.extend_from_slice(&upgrade.protocol);
-        out.extend_from_slice(b"\r\n");
-    }
-    let mut codings = Fields(&request.fields).all("te").flat_map(items);
-    if codings.any(|coding| coding.eq_ignore_ascii_case(b"trailers")) {
-        out.extend_from_slice(b"TE: trailers\r\n");
-        if request.upgrade.is_none() {
-            out.extend_from_slice(b"Connection: TE\r\n");
+fn push_connection_fields(request: &Request, accepts_trailers: bool, out: &mut Vec<u8>) {
+    match (&request.upgrade, accepts_trailers) {
+        (Some(upgrade), _) => {
+            out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
+            out.extend_from_slice(&upgrade.protocol);
+            out.extend_from_slice(b"\r\n");
         }
-    }
-    if expects_continue {
-        out.extend_from_slice(b"Expect: 100-continue\r\n");
-    }
-}
-
-/// Appends the address of the client and the host and scheme of the client's request.
-fn push_forwarded(request: &Request, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"X-Forwarded-For: ");
-    push_address(out, request.peer);
-    out.extend_from_slice(match request.secure {
-        true => b"\r\nX-Forwarded-Proto: https\r\n",
-        false => b"\r\nX-Forwarded-Proto: http\r\n",
-    });
-    if let Some(host) = Fields(&request.fields).first("host") {
-        push_field(out, b"X-Forwarded-Host", host);
+        (None, true) => out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n"),
+        (None, false) => {}
     }
 }
 
-/// Appends Via (RFC 9110 §7.6.3): the proxies before this server, then this server.
-fn push_via(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"Via: ");
-    for before in Fields(&request.fields).all("via") {
-        out.extend_from_slice(before);
-        out.extend_from_slice(b", ");
+/// Appends the address of the client and the host and scheme of the client's request, which replace the
+/// fields that the client sent.
+fn push_origin(request: &Request, out: &mut Vec<u8>) {
+    let hop = OwnHop {
+        address: Some(octets(request.peer)),
+        proto: match request.secure {
+            true => "https",
+            false => "http",
+        },
+        host: Fields(&request.fields).first("host").unwrap_or_default(),
+    };
+    push_x_forwarded(None, &hop, None, out);
+    push_forwarded(None, &hop, out);
+}
+
+fn octets(address: IpAddr) -> IpOctets {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpOctets::V4(address.octets()),
+        IpAddr::V6(address) => IpOctets::V6(address.octets()),
     }
-    out.extend_from_slice(match request.version {
-        Version::Http10 => b"1.0 ",
-        Version::Http11 => b"1.1 ",
-        Version::Http2 => b"2.0 ",
-        Version::Http3 => b"3.0 ",
-    });
-    out.extend_from_slice(route.pseudonym.as_bytes());
-    out.extend_from_slice(b"\r\n");
 }
 
 fn push_length(length: BodyLength, out: &mut Vec<u8>) {
