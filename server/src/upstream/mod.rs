@@ -10,6 +10,7 @@
 //! most of the connection setup, and no process of the backend stays reserved for the server.
 
 mod address;
+pub mod balancer;
 mod conn;
 mod handover;
 mod member_conn;

@@ -44,14 +44,16 @@ impl MemberUrl {
 }
 
 impl fmt::Display for MemberUrl {
+    /// Writes the URL, for a Unix socket as `unix:PATH`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.is_tls {
             true => "https",
             false => "http",
         };
         match &self.host {
-            MemberHost::Unix(path) => write!(f, "{scheme}://unix:{}", path.display()),
-            _ => write!(f, "{scheme}://{}", self.authority()),
+            MemberHost::Address(address) => write!(f, "{scheme}://{address}"),
+            MemberHost::Name(name, port) => write!(f, "{scheme}://{name}:{port}"),
+            MemberHost::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -132,7 +134,8 @@ pub enum MemberRole {
     Regular,
     /// Hot spare: replaces an unusable regular member of the same set (Apache's `+R`).
     Spare,
-    /// Hot standby: gets requests if no regular member and no spare is usable (Apache's `+H`).
+    /// Hot standby: gets requests if no regular member and no spare of the same set is usable (Apache's
+    /// `+H`).
     Standby,
 }
 
@@ -158,7 +161,7 @@ pub struct StickySettings {
     /// Name of the path parameter with the route, such as `jsessionid`; None for the cookie alone.
     pub path_parameter: Option<Box<str>>,
     /// True if the balancer sets the cookie itself, signed. False if the members set the cookie, with the
-    /// route after the last dot of the value, as for Apache.
+    /// route after the first dot of the value, as for Apache.
     pub is_signed: bool,
     /// True if the requests of a session never go to another member (Apache's `nofailover`).
     pub is_strict: bool,
