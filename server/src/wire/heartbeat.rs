@@ -1,7 +1,7 @@
 //! Datagram with which Apache's mod_heartbeat and Tomcat's HeartbeatListener announce the load of a server
 //! once a second.
 //!
-//! Anyone can send datagrams, so the reader is strict; the caller accepts datagrams from members only.
+//! Any machine can send datagrams, so the reader is strict. The caller accepts datagrams from members only.
 
 /// Announcement of a server.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -1,9 +1,9 @@
 //! Fields of a single connection (RFC 9110 §7.6.1), which a proxy removes from a message before it forwards
 //! the message.
 //!
-//! A request also loses fields whose names contain characters other than letters, digits and `-`: many
-//! applications read `X_Forwarded_For` as X-Forwarded-For. Scripts of this server never get such fields
-//! either.
+//! A request also loses each field with an underscore or another character beside letters, digits and `-` in
+//! its name: many applications read `X_Forwarded_For` as X-Forwarded-For. Scripts of this server never get
+//! such fields either.
 
 use crate::limits::CONNECTION_OPTIONS_MAX;
 use crate::wire::byte_search;

@@ -224,7 +224,7 @@ fn is_checksum(header: &[u8], at: usize, value: &[u8]) -> bool {
 fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(crc, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-            crc >> 1 ^ 0x82f6_3b78 * (crc & 1)
+            (crc >> 1) ^ (0x82f6_3b78 * (crc & 1))
         })
     })
 }
