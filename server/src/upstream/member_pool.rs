@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Connections to one member.
 pub(crate) struct MemberPool {
+    /// Host and port of the member's URL.
+    pub(crate) authority: Box<[u8]>,
     /// Address of the member.
     pub(crate) address: BackendAddress,
     /// Settings of the connections.
@@ -38,8 +40,13 @@ struct IdleMemberConn {
 
 impl MemberPool {
     /// Creates a pool without connections.
-    pub(crate) fn new(address: BackendAddress, settings: ConnectionSettings) -> MemberPool {
+    pub(crate) fn new(
+        authority: Box<[u8]>,
+        address: BackendAddress,
+        settings: ConnectionSettings,
+    ) -> MemberPool {
         MemberPool {
+            authority,
             address,
             settings,
             idle: Default::default(),

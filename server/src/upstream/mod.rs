@@ -15,6 +15,7 @@ mod conn;
 mod handover;
 mod member_conn;
 mod member_pool;
+mod plan;
 mod pool;
 pub mod settings;
 
@@ -22,4 +23,5 @@ pub use crate::upstream::address::BackendAddress;
 pub(crate) use crate::upstream::conn::{Conn, IdleConn};
 pub(crate) use crate::upstream::member_conn::MemberConn;
 pub(crate) use crate::upstream::member_pool::MemberPool;
+pub use crate::upstream::plan::BalancerPlan;
 pub use crate::upstream::pool::{Backend, Backends, ReusePolicy};

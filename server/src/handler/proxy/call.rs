@@ -1,35 +1,27 @@
 //! Call of a member: attempts to get a response, at further members where a request may be repeated.
 
+use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
-use crate::handler::call::body::budget::BodyReservation;
-use crate::handler::call::body::request_body::{BodyRest, RequestBody};
-use crate::handler::interim::InterimResponse;
-use crate::handler::pipe::{PipeReader, pipe};
-use crate::handler::proxy::content::ContentTransfer;
-use crate::handler::proxy::exchange::{Exchange, SendError, StreamedBody, with_receive_buffer};
+use crate::handler::proxy::attempt::{Attempt, HeadReader};
+use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
-use crate::handler::proxy::route::ProxyRoute;
-use crate::handler::proxy::{request_head, response_head};
-use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
-use crate::limits::{
-    PIPE_BYTES, PROXY_CONTINUE_SECONDS, PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX,
-    PROXY_INTERIM_RESPONSES_MAX,
+use crate::handler::proxy::route::{NAME, ProxyRoute};
+use crate::handler::{HandlerError, LocalBoxFuture, Request, Response};
+use crate::upstream::MemberConn;
+use crate::upstream::balancer::{
+    ChooseRequest, Lease, MemberId, NoMember, QueueTicket, StateChange, WaitRefused, Waited,
+    client_hash, session_value,
 };
-use crate::upstream::{MemberConn, MemberPool};
-use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength};
-use crate::wire::h1::response_head::{
-    ParsedResponse, ResponseHead, ResponseHeadBounds, ResponseLength, parse_response_head,
-};
+use crate::wire::fields::Fields;
+use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::{Status, StatusLine};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Starts the call of a member with the client's request.
 pub(super) fn begin(
@@ -46,75 +38,12 @@ pub(super) fn begin(
             Box::pin(ProxyCall::new(route, request, body))
         }
         length => {
-            let expects = request.expects_continue;
-            request.body.hold(expects);
+            request.body.hold(request.expects_continue);
             Box::pin(async move {
                 let body = OutgoingBody::receive(&route, &mut request, length).await?;
                 ProxyCall::new(route, request, body).await
             })
         }
-    }
-}
-
-/// Name of the handler in the log.
-const NAME: &str = "proxy";
-
-/// Body of a request, as sent to a member.
-struct OutgoingBody {
-    /// Framing for the member.
-    length: BodyLength,
-    /// The body from its beginning, as far as gathered.
-    gathered: Vec<u8>,
-    /// Memory of the gathered part.
-    _reservation: Option<BodyReservation>,
-    /// Rest of the body; None if the whole body is gathered, or once an attempt has begun to send the rest.
-    rest: Option<PipeReader>,
-    /// True while the rest is unread.
-    is_replayable: bool,
-}
-
-impl OutgoingBody {
-    fn none(length: BodyLength) -> OutgoingBody {
-        OutgoingBody {
-            length,
-            gathered: Vec::new(),
-            _reservation: None,
-            rest: None,
-            is_replayable: true,
-        }
-    }
-
-    /// Gathers a short body before a member is taken, so that a slow client occupies no member. The body of a
-    /// client that waits for 100 (Continue) stays with the client until the member wants the body.
-    async fn receive(
-        route: &ProxyRoute,
-        request: &mut Request,
-        length: BodyLength,
-    ) -> Result<OutgoingBody, HandlerError> {
-        let (_, nothing) = pipe(1);
-        let reader = std::mem::replace(&mut request.body, nothing);
-        if request.expects_continue {
-            return Ok(OutgoingBody {
-                rest: Some(reader),
-                ..OutgoingBody::none(length)
-            });
-        }
-        let budget = &route.body_budget;
-        let received = RequestBody::receive(reader, length, request.peer, budget, None).await;
-        let (body, known) = received.map_err(|error| error.fault(&line(request)))?;
-        let Some(body) = body else {
-            return Ok(OutgoingBody::none(length));
-        };
-        Ok(OutgoingBody {
-            length: known.map_or(BodyLength::Chunked, BodyLength::Length),
-            gathered: body.first_part,
-            _reservation: body.reservation,
-            rest: body.rest.and_then(|rest| match rest {
-                BodyRest::Streamed(reader) => Some(reader),
-                BodyRest::Spooled(_) => None,
-            }),
-            is_replayable: true,
-        })
     }
 }
 
@@ -124,109 +53,156 @@ struct ProxyCall {
     request: Request,
     body: OutgoingBody,
     state: CallState,
-    /// Attempts that have failed.
-    failed: u8,
-    /// True if the next attempt needs a new connection: the request must not meet a connection that the
-    /// member is about to close.
+    /// Member of the current attempt.
+    lease: Option<Lease>,
+    /// Members that failed to answer the request.
+    tried: Vec<MemberId>,
+    /// Reason of the last failed attempt.
+    last_failure: Option<AttemptFailure>,
+    /// True if the next attempt needs a new connection, because the request must not meet a connection that
+    /// the member is about to close.
     needs_new_connection: bool,
-    /// Received beginning of an incomplete head.
-    input: Vec<u8>,
-    scanned: usize,
-    interim_responses: u32,
     timer: Option<CoarseTimer>,
 }
 
 enum CallState {
-    Begin,
+    /// A member is to be chosen.
+    Choosing,
+    /// All usable members are busy.
+    Queued(QueueTicket),
+    /// A connection is being established.
     Connecting(MemberConn),
-    Exchanging(Box<Exchange>),
-}
-
-/// One head of a member.
-enum TakenHead {
-    /// Length of an interim head.
-    Interim(usize),
-    Final(Response),
-    Partial,
+    /// The request is on its way, or the response is awaited.
+    Attempting(Box<Attempt>),
 }
 
 impl ProxyCall {
     fn new(route: Arc<ProxyRoute>, request: Request, body: OutgoingBody) -> ProxyCall {
-        let needs_new_connection = !is_idempotent(request.method);
         ProxyCall {
+            needs_new_connection: !is_idempotent(request.method),
             route,
             request,
             body,
-            state: CallState::Begin,
-            failed: 0,
-            needs_new_connection,
-            input: Vec::new(),
-            scanned: 0,
-            interim_responses: 0,
+            state: CallState::Choosing,
+            lease: None,
+            tried: Vec::new(),
+            last_failure: None,
             timer: None,
         }
     }
 
-    fn pool(&self) -> &Arc<MemberPool> {
-        &self.route.pool
+    /// Chooses a member and takes a connection.
+    fn choose(&mut self) -> Result<CallState, AttemptFailure> {
+        let chosen = self.with_question(|balancer, question| balancer.choose(question));
+        match chosen {
+            Ok(lease) => self.connect(lease),
+            Err(NoMember::Busy { session_member }) => {
+                let waits = self
+                    .with_question(|balancer, question| balancer.wait(question, session_member));
+                waits
+                    .map(CallState::Queued)
+                    .map_err(|refused| match refused {
+                        WaitRefused::QueueFull => AttemptFailure::none(Reject::UPSTREAM_BUSY),
+                        WaitRefused::NoMember(_) => self.none_usable(),
+                    })
+            }
+            Err(NoMember::NoneUsable | NoMember::SessionLost) => Err(self.none_usable()),
+        }
     }
 
-    /// Takes a connection to the member.
-    fn begin(&mut self) -> Result<CallState, AttemptFailure> {
+    /// Calls `ask` with the balancer and the question for a member.
+    fn with_question<T>(
+        &self,
+        ask: impl FnOnce(&crate::upstream::balancer::Balancer, &ChooseRequest<'_>) -> T,
+    ) -> T {
+        let route = &*self.route;
+        let sticky = route.sticky.as_ref();
+        let session = sticky.and_then(|sticky| {
+            let target = std::str::from_utf8(&self.request.raw_path).unwrap_or_default();
+            let cookies = Fields(&self.request.fields).all("cookie");
+            let cookies = cookies.filter_map(|cookie| std::str::from_utf8(cookie).ok());
+            session_value(sticky, target, cookies)
+        });
+        let question = ChooseRequest {
+            client_hash: client_hash(self.request.peer),
+            session,
+            tried: &self.tried,
+            now_ms: monotonic_ms(),
+        };
+        ask(&route.balancer, &question)
+    }
+
+    /// Returns the failure of a request without a usable member: the failure of the last member tried, if
+    /// any.
+    fn none_usable(&mut self) -> AttemptFailure {
+        let last = self.last_failure.take();
+        let last = last.map(|failure| AttemptFailure {
+            stage: FailureStage::NoMember,
+            ..failure
+        });
+        last.unwrap_or_else(|| AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE))
+    }
+
+    /// Takes an idle connection to the member, or starts a new one.
+    fn connect(&mut self, lease: Lease) -> Result<CallState, AttemptFailure> {
+        let pool = lease.member().pool();
+        self.lease = Some(lease);
+        self.timer = None;
+        let Some(pool) = pool else {
+            return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
+        };
         let idle = match self.needs_new_connection {
             true => None,
-            false => self.pool().take_idle(),
+            false => pool.take_idle(),
         };
         if let Some(conn) = idle {
-            return self.exchange(conn);
+            return self.attempt(conn);
         }
-        let (conn, is_connected) =
-            MemberConn::begin(&self.pool().address).map_err(AttemptFailure::connect)?;
+        let begun = MemberConn::begin(&pool.address);
+        let (conn, is_connected) = begun.map_err(AttemptFailure::connect)?;
         match is_connected {
-            true => self.exchange(conn),
+            true => self.attempt(conn),
             false => Ok(CallState::Connecting(conn)),
         }
     }
 
-    /// Begins to send the request on `conn`.
-    fn exchange(&mut self, conn: MemberConn) -> Result<CallState, AttemptFailure> {
+    /// Begins an attempt on a connection.
+    fn attempt(&mut self, conn: MemberConn) -> Result<CallState, AttemptFailure> {
         self.timer = None;
-        self.input = Vec::new();
-        self.scanned = 0;
-        let expects = self.request.expects_continue && self.body.rest.is_some();
-        let member_host = &self.route.member_host;
-        let length = self.body.length;
-        let mut out =
-            request_head::encode(&self.request, &self.route, member_host, length, expects)
-                .map_err(|reject| AttemptFailure::new(FailureStage::Client, reject))?;
-        let is_chunked = length == BodyLength::Chunked;
-        if is_chunked && !self.body.gathered.is_empty() {
-            out.extend_from_slice(format!("{:x}\r\n", self.body.gathered.len()).as_bytes());
-            out.extend_from_slice(&self.body.gathered);
-            out.extend_from_slice(b"\r\n");
-        } else {
-            out.extend_from_slice(&self.body.gathered);
-        }
-        let streamed = self.body.rest.take().map(|reader| {
-            self.body.is_replayable = false;
-            StreamedBody {
-                reader,
-                is_chunked,
-                is_held: expects,
+        let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool()) else {
+            return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
+        };
+        let attempt = Attempt::new(conn, pool, &self.request, &self.route, &mut self.body)?;
+        Ok(CallState::Attempting(Box::new(attempt)))
+    }
+
+    fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
+        let CallState::Queued(ticket) = &mut self.state else {
+            return Poll::Ready(Ok(CallState::Choosing));
+        };
+        match Pin::new(ticket).poll(cx) {
+            Poll::Ready(Waited::Lease(lease)) => Poll::Ready(self.connect(lease)),
+            Poll::Ready(Waited::ChooseAgain) => Poll::Ready(Ok(CallState::Choosing)),
+            Poll::Pending => {
+                let timeout = self.route.balancer.settings().connection.queue_timeout;
+                ready!(self.poll_timer(cx, timeout));
+                Poll::Ready(Err(AttemptFailure::none(Reject::UPSTREAM_BUSY)))
             }
-        });
-        Ok(CallState::Exchanging(Box::new(Exchange::new(
-            conn, out, streamed,
-        ))))
+        }
     }
 
     fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
         let CallState::Connecting(conn) = &mut self.state else {
-            return Poll::Ready(Ok(CallState::Begin));
+            return Poll::Ready(Ok(CallState::Choosing));
         };
         let connected = conn.poll_connected(cx);
         if connected.is_pending() {
-            let timeout = self.pool().settings.connect_timeout;
+            if self.poll_member_down(cx) {
+                let gone = AttemptFailure::connect(io::ErrorKind::ConnectionAborted.into());
+                return Poll::Ready(Err(gone));
+            }
+            let settings = self.lease.as_ref().and_then(|lease| lease.member().pool());
+            let timeout = settings.map_or(Duration::ZERO, |pool| pool.settings.connect_timeout);
             ready!(self.poll_timer(cx, timeout));
             return Poll::Ready(Err(AttemptFailure {
                 reject: Reject::UPSTREAM_CONNECT_SLOW,
@@ -234,19 +210,44 @@ impl ProxyCall {
             }));
         }
         ready!(connected).map_err(AttemptFailure::connect)?;
-        match std::mem::replace(&mut self.state, CallState::Begin) {
-            CallState::Connecting(conn) => Poll::Ready(self.exchange(conn)),
+        match std::mem::replace(&mut self.state, CallState::Choosing) {
+            CallState::Connecting(conn) => Poll::Ready(self.attempt(conn)),
             other => Poll::Ready(Ok(other)),
         }
+    }
+
+    /// Continues the attempt. Ready with the response, or with the failure of the attempt.
+    fn poll_attempt(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, AttemptFailure>> {
+        let may_go_on = self.route.watches_members
+            && is_idempotent(self.request.method)
+            && self.body.is_replayable();
+        let CallState::Attempting(attempt) = &mut self.state else {
+            return Poll::Pending;
+        };
+        let mut reader = HeadReader {
+            request: &self.request,
+            route: &self.route,
+            lease: &mut self.lease,
+        };
+        let polled = attempt.poll(&mut reader, cx);
+        if polled.is_pending() && may_go_on && self.poll_member_down(cx) {
+            let down = AttemptFailure::new(FailureStage::MemberDown, Reject::UPSTREAM_LEFT);
+            return Poll::Ready(Err(down));
+        }
+        polled
+    }
+
+    /// Returns true if active checks found the member of the attempt down.
+    fn poll_member_down(&mut self, cx: &Context<'_>) -> bool {
+        let lease = self.lease.as_mut().filter(|_| self.route.watches_members);
+        lease.is_some_and(|lease| lease.poll_member_down(cx).is_ready())
     }
 
     /// Ready if `timeout` has passed since the first call of the current wait.
     fn poll_timer(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
         let deadline = tokio::time::Instant::now() + timeout;
-        let timer = self
-            .timer
-            .get_or_insert_with(|| CoarseTimer::new(deadline, cx.waker()));
-        match timer.has_passed() {
+        let new = || CoarseTimer::new(deadline, cx.waker());
+        match self.timer.get_or_insert_with(new).has_passed() {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }
@@ -260,18 +261,19 @@ impl Future for ProxyCall {
         let call = &mut *self;
         loop {
             let next = match &call.state {
-                CallState::Begin => call.begin(),
+                CallState::Choosing => call.choose(),
+                CallState::Queued(_) => ready!(call.poll_queued(cx)),
                 CallState::Connecting(_) => ready!(call.poll_connected(cx)),
-                CallState::Exchanging(_) => match ready!(call.poll_exchange(cx)) {
+                CallState::Attempting(_) => match ready!(call.poll_attempt(cx)) {
                     Ok(response) => return Poll::Ready(Ok(response)),
                     Err(failure) => Err(failure),
                 },
             };
             call.state = match next {
                 Ok(state) => state,
-                Err(failure) => match call.may_go_on(&failure) {
-                    true => CallState::Begin,
-                    false => return Poll::Ready(Err(call.failure(failure))),
+                Err(failure) => match call.after(failure) {
+                    None => CallState::Choosing,
+                    Some(error) => return Poll::Ready(Err(error)),
                 },
             };
         }
@@ -279,257 +281,86 @@ impl Future for ProxyCall {
 }
 
 impl ProxyCall {
-    /// Sends the request and reads the head of the response.
-    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, AttemptFailure>> {
-        let mut state = std::mem::replace(&mut self.state, CallState::Begin);
-        let CallState::Exchanging(exchange) = &mut state else {
-            return Poll::Pending;
-        };
-        let sent = exchange.poll_send(cx);
-        let polled = match sent {
-            Poll::Ready(Err(SendError::Client)) => Poll::Ready(Err(AttemptFailure::new(
-                FailureStage::Client,
-                Reject::HANDLER_FAILED,
-            ))),
-            // The member may have sent a response before it closed the connection.
-            Poll::Ready(Err(SendError::Member(_))) => {
-                exchange.stop_sending();
-                self.poll_head(exchange, cx)
-            }
-            _ => self.poll_head(exchange, cx),
-        };
-        if polled.is_pending() {
-            if let Poll::Ready(failure) = self.poll_silence(exchange, cx) {
-                return Poll::Ready(Err(failure));
-            }
-            self.state = state;
-        }
-        polled
-    }
-
-    /// Returns the failure of a member that took too long for its response.
-    fn poll_silence(
-        &mut self,
-        exchange: &mut Exchange,
-        cx: &mut Context<'_>,
-    ) -> Poll<AttemptFailure> {
-        if exchange.waits_for_client() {
-            // The client's connection has its own deadline.
-            self.timer = None;
-            return Poll::Pending;
-        }
-        if exchange.is_body_held() {
-            ready!(self.poll_timer(cx, Duration::from_secs(PROXY_CONTINUE_SECONDS)));
-            self.timer = None;
-            exchange.release_body();
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let timeout = self.pool().settings.first_byte_timeout;
-        ready!(self.poll_timer(cx, timeout));
-        Poll::Ready(AttemptFailure::new(
-            FailureStage::Silent,
-            Reject::UPSTREAM_SLOW,
-        ))
-    }
-
-    /// Reads until the head of the final response is complete.
-    fn poll_head(
-        &mut self,
-        exchange: &mut Exchange,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Response, AttemptFailure>> {
-        with_receive_buffer(|buffer| {
-            loop {
-                let kept = self.input.len();
-                buffer[..kept].copy_from_slice(&self.input);
-                let read = match ready!(exchange.poll_read(cx, &mut buffer[kept..])) {
-                    Ok(0) | Err(_) => return Poll::Ready(Err(self.left(exchange))),
-                    Ok(read) => read,
-                };
-                let filled = kept + read;
-                if let Some(response) = self.take_heads(exchange, &buffer[..filled])? {
-                    return Poll::Ready(Ok(response));
-                }
-            }
-        })
-    }
-
-    /// Returns the failure of a member that closed the connection before its response.
-    fn left(&self, exchange: &Exchange) -> AttemptFailure {
-        let has_begun = !self.input.is_empty() || self.interim_responses > 0;
-        let stage = match (has_begun, exchange.is_on_reused_connection()) {
-            (true, _) => FailureStage::InResponse,
-            (false, true) => FailureStage::StaleConnection,
-            (false, false) => FailureStage::BeforeResponse,
-        };
-        AttemptFailure::new(stage, Reject::UPSTREAM_LEFT)
-    }
-
-    /// Takes the heads in `bytes` up to a final head. An incomplete head is kept.
-    fn take_heads(
-        &mut self,
-        exchange: &mut Exchange,
-        bytes: &[u8],
-    ) -> Result<Option<Response>, AttemptFailure> {
-        let mut at = 0;
-        loop {
-            let taken = self.take_head(exchange, &bytes[at..]);
-            let malformed = |reject| AttemptFailure::new(FailureStage::InResponse, reject);
-            match taken.map_err(malformed)? {
-                TakenHead::Interim(head_bytes) => {
-                    at += head_bytes;
-                    self.scanned = 0;
-                }
-                TakenHead::Final(response) => return Ok(Some(response)),
-                TakenHead::Partial => {
-                    self.input = bytes[at..].to_vec();
-                    return Ok(None);
-                }
-            }
-        }
-    }
-
-    fn take_head(&mut self, exchange: &mut Exchange, bytes: &[u8]) -> Result<TakenHead, Reject> {
-        let method = self.request.method;
-        let parsed = parse_response_head(bytes, &mut self.scanned, method, &HEAD_BOUNDS)?;
-        let ParsedResponse::Complete { head, head_bytes } = parsed else {
-            return Ok(TakenHead::Partial);
-        };
-        if head.status.0 < 200 && head.status.0 != 101 {
-            self.take_interim(exchange, &head)?;
-            return Ok(TakenHead::Interim(head_bytes));
-        }
-        if head.status.0 == 101 {
-            return Err(Reject::UPSTREAM_UPGRADE_UNASKED);
-        }
-        let response = self.take_response(exchange, &head, &bytes[head_bytes..])?;
-        Ok(TakenHead::Final(response))
-    }
-
-    /// Handles an interim response: 100 (Continue) lets a held body begin, and others go to the client.
-    fn take_interim(
-        &mut self,
-        exchange: &mut Exchange,
-        head: &ResponseHead<'_>,
-    ) -> Result<(), Reject> {
-        self.interim_responses += 1;
-        if self.interim_responses > PROXY_INTERIM_RESPONSES_MAX {
-            return Err(Reject::UPSTREAM_INTERIM_FLOOD);
-        }
-        match head.status {
-            Status(100) => exchange.release_body(),
-            status => self.request.interim.send(InterimResponse {
-                status,
-                fields: response_head::fields(head, &self.request, &self.route)?,
-            }),
-        }
-        Ok(())
-    }
-
-    /// Makes the response for the client. `rest` holds received bytes behind the head.
-    fn take_response(
-        &mut self,
-        exchange: &mut Exchange,
-        head: &ResponseHead<'_>,
-        rest: &[u8],
-    ) -> Result<Response, Reject> {
-        let status = StatusLine::new(head.status, head.reason);
-        let fields = response_head::fields(head, &self.request, &self.route)?;
-        let whole = match head.body {
-            ResponseLength::None => Some(0),
-            ResponseLength::Length(length) if length <= rest.len() as u64 => Some(length as usize),
-            _ => None,
-        };
-        let Some(length) = whole else {
-            return Ok(self.stream(exchange, head, rest, status, fields));
-        };
-        if let Some(conn) = exchange.take_finished()
-            && head.keep_alive
-            && length == rest.len()
-        {
-            self.pool().put_idle(conn, Instant::now());
-        }
-        let body = match (head.body, head.content_length) {
-            // The length of the content of a GET (RFC 9110 §9.3.2).
-            (ResponseLength::None, Some(length)) if self.request.method == Method::Head => {
-                let (writer, reader) = pipe(0);
-                writer.finish();
-                ResponseBody::Stream {
-                    length: Some(length),
-                    reader,
-                    work: Box::pin(std::future::ready(())),
-                }
-            }
-            _ if length == 0 => ResponseBody::Empty,
-            _ => ResponseBody::Whole(rest[..length].to_vec()),
-        };
-        Ok(Response::new(status, fields, body))
-    }
-
-    fn stream(
-        &mut self,
-        exchange: &mut Exchange,
-        head: &ResponseHead<'_>,
-        rest: &[u8],
-        status: StatusLine,
-        fields: ResponseFields,
-    ) -> Response {
-        let (writer, reader) = pipe(PIPE_BYTES);
-        let length = match head.body {
-            ResponseLength::Length(length) => Some(length),
-            _ => None,
-        };
-        let transfer = ContentTransfer {
-            pool: Arc::clone(self.pool()),
-            exchange: exchange.take(),
-            decoder: head.body.framed().map(BodyDecoder::new),
-            keep_alive: head.keep_alive,
-            rest: rest.to_vec(),
-            rest_at: 0,
-            trailers: Vec::new(),
-            writer,
-            line: line(&self.request).into(),
-            timer: None,
-        };
-        let body = ResponseBody::Stream {
-            length,
-            reader,
-            work: Box::pin(transfer),
-        };
-        Response::new(status, fields, body)
-    }
-
-    /// Returns true if the request goes to a member again after a failure.
-    fn may_go_on(&mut self, failure: &AttemptFailure) -> bool {
-        let is_idempotent = is_idempotent(self.request.method);
-        let goes_on = failure.may_repeat(is_idempotent, self.body.is_replayable)
-            && self.failed < ATTEMPTS_MAX;
+    /// Reports a failed attempt to the balancer. Returns the response for the client, or None if the request
+    /// goes to a member again.
+    fn after(&mut self, failure: AttemptFailure) -> Option<HandlerError> {
+        let now_ms = monotonic_ms();
         self.timer = None;
-        self.failed += 1;
-        self.needs_new_connection |= failure.stage == FailureStage::StaleConnection;
-        goes_on
+        let member = self.report(&failure, now_ms);
+        self.state = CallState::Choosing;
+        let settings = self.route.balancer.settings();
+        let may_repeat = failure.may_repeat(
+            is_idempotent(self.request.method),
+            self.body.is_replayable(),
+        );
+        // The first attempt counts as one of the members tried.
+        let is_last = self.tried.len() >= usize::from(settings.retry.attempts_max)
+            && failure.stage != FailureStage::StaleConnection;
+        let goes_on = may_repeat
+            && !is_last
+            && (!failure.needs_budget() || self.route.balancer.take_retry(now_ms));
+        if !goes_on {
+            return Some(self.error(failure, member));
+        }
+        match failure.stage {
+            FailureStage::StaleConnection => self.needs_new_connection = true,
+            _ => self.tried.extend(member),
+        }
+        self.last_failure = Some(failure);
+        None
     }
 
-    fn failure(&self, failure: AttemptFailure) -> HandlerError {
-        let address = &self.pool().address;
+    /// Reports a failure to the balancer, and ends the lease. Returns the member of the attempt.
+    fn report(&mut self, failure: &AttemptFailure, now_ms: u64) -> Option<MemberId> {
+        let mut lease = self.lease.take()?;
+        let change = match failure.stage {
+            FailureStage::Connect => lease.record_connect_failure(now_ms),
+            FailureStage::BeforeResponse | FailureStage::Silent | FailureStage::InResponse => {
+                lease.record_failure(now_ms)
+            }
+            FailureStage::StaleConnection
+            | FailureStage::MemberDown
+            | FailureStage::NoMember
+            | FailureStage::Client => None,
+        };
+        if let Some(change) = change {
+            log_change(&self.route, &lease, change);
+        }
+        Some(lease.member().id())
+    }
+
+    /// Returns the error of the last attempt, with details for the log.
+    fn error(&self, failure: AttemptFailure, member: Option<MemberId>) -> HandlerError {
+        let line = line(&self.request);
+        let members = self.route.balancer.members();
+        let member = members.iter().find(|known| Some(known.id()) == member);
+        let place = member.map_or_else(
+            || self.route.balancer.name().to_owned(),
+            |member| member.url().to_string(),
+        );
         let why = match failure.source {
-            Some(source) => format!("{}: {address}: {source}", line(&self.request)),
-            None => format!("{}: {address}", line(&self.request)),
+            Some(source) => format!("{line}: {place}: {source}"),
+            None => format!("{line}: {place}"),
         };
         HandlerError::because(NAME, failure.reject, why)
     }
 }
 
-/// Largest number of failed attempts before the last one.
-const ATTEMPTS_MAX: u8 = 3;
-
-const HEAD_BOUNDS: ResponseHeadBounds = ResponseHeadBounds {
-    head_bytes: PROXY_HEAD_BYTES_MAX,
-    fields: PROXY_FIELDS_MAX,
-};
+/// Logs the change of a member's state.
+pub(super) fn log_change(route: &ProxyRoute, lease: &Lease, change: StateChange) {
+    let (balancer, member) = (route.balancer.name(), lease.member().url());
+    let StateChange {
+        old, new, reason, ..
+    } = change;
+    log::warn!(
+        "balancer {balancer}: {member} changed from {} to {}: {reason}",
+        old.name(),
+        new.name()
+    );
+}
 
 /// Returns the request as `GET /path?query` for the log.
-fn line(request: &Request) -> String {
-    crate::handler::call::request::line(request.method, &request.raw_path, request.query.as_deref())
+pub(super) fn line(request: &Request) -> String {
+    let query = request.query.as_deref();
+    crate::handler::call::request::line(request.method, &request.raw_path, query)
 }

@@ -1,9 +1,11 @@
 //! Content of a member's response on its way to the client.
 
+use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
 use crate::upstream::MemberPool;
+use crate::upstream::balancer::Lease;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyStep};
 use crate::wire::reject::Reject;
 use std::future::Future;
@@ -17,6 +19,8 @@ use tokio::time::Instant;
 pub(super) struct ContentTransfer {
     pub(super) pool: Arc<MemberPool>,
     pub(super) exchange: Exchange,
+    /// Use of the member until the end of the content.
+    pub(super) lease: Option<Lease>,
     /// Decoder of the framing; None for content that ends with the connection.
     pub(super) decoder: Option<BodyDecoder>,
     /// True if the member keeps the connection open.
@@ -57,7 +61,7 @@ impl ContentTransfer {
         if let Poll::Ready(Err(error)) = self.exchange.poll_send(cx) {
             // A member may answer before the end of the request and then read no more.
             match error {
-                SendError::Member(_) => self.exchange.stop_sending(),
+                SendError::Member => self.exchange.stop_sending(),
                 SendError::Client => return Poll::Ready(TransferEnd::ClientGone),
             }
         }
@@ -162,8 +166,29 @@ impl ContentTransfer {
         }
     }
 
+    /// Reports the end of the transfer to the balancer.
+    fn report(&mut self, end: &TransferEnd) {
+        let Some(mut lease) = self.lease.take() else {
+            return;
+        };
+        lease.add_sent(self.exchange.sent_bytes());
+        lease.add_received(self.exchange.received_bytes());
+        if let TransferEnd::Broken(_) = end
+            && let Some(change) = lease.record_failure(monotonic_ms())
+        {
+            log::warn!(
+                "{} changed from {} to {}: {}",
+                lease.member().url(),
+                change.old.name(),
+                change.new.name(),
+                change.reason
+            );
+        }
+    }
+
     /// Completes or breaks off the client's response.
     fn finish(&mut self, end: TransferEnd) {
+        self.report(&end);
         match end {
             TransferEnd::ClientGone => {}
             TransferEnd::Broken(reject) => {

@@ -30,6 +30,9 @@ pub(super) struct Exchange {
     out: Vec<u8>,
     out_at: usize,
     body: Option<StreamedBody>,
+    /// Bytes sent to the member and received from the member.
+    sent_bytes: u64,
+    received_bytes: u64,
     /// True while the call waits for the client to send more of the body.
     waits_for_client: bool,
 }
@@ -44,10 +47,10 @@ pub(super) struct StreamedBody {
 }
 
 /// Reason why a request can't be sent to its end.
-#[derive(Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum SendError {
     /// The connection to the member broke.
-    Member(io::Error),
+    Member,
     /// The client broke the body off.
     Client,
 }
@@ -60,6 +63,8 @@ impl Exchange {
             out,
             out_at: 0,
             body,
+            sent_bytes: 0,
+            received_bytes: 0,
             waits_for_client: false,
         }
     }
@@ -72,7 +77,9 @@ impl Exchange {
                     return Poll::Ready(Err(SendError::Member(io::ErrorKind::NotConnected.into())));
                 };
                 let sent = ready!(conn.poll_write(cx, &self.out[self.out_at..]));
-                self.out_at += sent.map_err(SendError::Member)?;
+                let sent = sent.map_err(|_| SendError::Member)?;
+                self.out_at += sent;
+                self.sent_bytes += sent as u64;
             }
             if self.body.is_none() {
                 return Poll::Ready(Ok(()));
@@ -155,7 +162,11 @@ impl Exchange {
         into: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         match &mut self.conn {
-            Some(conn) => conn.poll_read(cx, into),
+            Some(conn) => {
+                let read = ready!(conn.poll_read(cx, into));
+                self.received_bytes += read.as_ref().map_or(0, |read| *read as u64);
+                Poll::Ready(read)
+            }
             None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
@@ -184,9 +195,14 @@ impl Exchange {
         Some(conn)
     }
 
-    /// Returns true if the whole request is sent.
-    pub(super) fn is_sent(&self) -> bool {
-        self.body.is_none() && self.out_at == self.out.len()
+    /// Returns the number of bytes sent to the member.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    /// Returns the number of bytes received from the member.
+    pub(super) fn received_bytes(&self) -> u64 {
+        self.received_bytes
     }
 
     /// Drops the rest of the request, because the member reads no more.

@@ -1,5 +1,7 @@
 //! Reverse proxy: requests answered by HTTP servers behind this server.
 
+mod attempt;
+mod body;
 mod call;
 mod content;
 mod exchange;

@@ -15,6 +15,7 @@ pub(super) fn fields(
     head: &ResponseHead<'_>,
     request: &Request,
     route: &ProxyRoute,
+    member_host: &[u8],
 ) -> Result<ResponseFields, Reject> {
     let replaced = &route.forward.response_fields;
     let rewrites = route.forward.prefix.is_some();
@@ -29,7 +30,7 @@ pub(super) fn fields(
     copied.map_err(|TooManyConnectionOptions| Reject::UPSTREAM_FIELD_MALFORMED)?;
     let mut fields = ResponseFields::from_lines(out);
     if rewrites {
-        push_rewritten(head.fields, request, route, &mut fields);
+        push_rewritten(head.fields, request, route, member_host, &mut fields);
     }
     for (name, value) in replaced.iter().filter(|(_, value)| !value.is_empty()) {
         fields.push(name.as_bytes(), value.as_bytes());
@@ -49,10 +50,13 @@ fn push_rewritten(
     fields: Fields<'_>,
     request: &Request,
     route: &ProxyRoute,
+    member_host: &[u8],
     out: &mut ResponseFields,
 ) {
     let prefix = route.forward.prefix.as_deref().unwrap_or("/").as_bytes();
     let path = [&route.path, &b"/"[..]].concat();
+    let host = Fields(&request.fields).first("host");
+    let hosts = [member_host, host.unwrap_or(&request.host)];
     let scope = CookieScope {
         path: Some((prefix, &path)),
         domain: None,
@@ -63,7 +67,7 @@ fn push_rewritten(
             scope.push_set_cookie(value, &mut cookie);
             out.push(name, &cookie);
         } else if is_rewritten(name) {
-            let location = client_location(value, request, route, prefix, &path);
+            let location = client_location(value, &hosts, prefix, &path);
             out.push(name, &location);
         }
     }
@@ -71,16 +75,7 @@ fn push_rewritten(
 
 /// Returns a Location as seen by the client: the prefix at the member becomes the path of the route, and a URL
 /// of the member becomes a path. Other locations stay as they are.
-fn client_location(
-    value: &[u8],
-    request: &Request,
-    route: &ProxyRoute,
-    prefix: &[u8],
-    path: &[u8],
-) -> Vec<u8> {
-    let host = Fields(&request.fields).first("host");
-    let host = host.unwrap_or(&request.host);
-    let hosts = [&route.member_host[..], host];
+fn client_location(value: &[u8], hosts: &[&[u8]], prefix: &[u8], path: &[u8]) -> Vec<u8> {
     let local = hosts.iter().find_map(|host| without_origin(value, host));
     match local.unwrap_or(value).strip_prefix(prefix) {
         Some(rest) => [path, rest].concat(),

@@ -29,7 +29,11 @@ pub(super) enum FailureStage {
     Silent,
     /// The response began, and was malformed or broken off.
     InResponse,
-    /// The client broke the request off.
+    /// Active checks found the member down while its response was awaited.
+    MemberDown,
+    /// No member is usable.
+    NoMember,
+    /// The client broke the request off, or sent a request that can't be forwarded.
     Client,
 }
 
@@ -40,6 +44,11 @@ impl AttemptFailure {
             reject,
             source: None,
         }
+    }
+
+    /// Makes the failure of a request without a member.
+    pub(super) fn none(reject: Reject) -> AttemptFailure {
+        AttemptFailure::new(FailureStage::NoMember, reject)
     }
 
     /// Makes the failure of a connection that could not be made.
@@ -57,11 +66,23 @@ impl AttemptFailure {
     pub(super) fn may_repeat(&self, is_idempotent: bool, is_replayable: bool) -> bool {
         match self.stage {
             FailureStage::Connect => true,
-            FailureStage::StaleConnection | FailureStage::BeforeResponse => {
-                is_idempotent && is_replayable
-            }
-            FailureStage::Silent | FailureStage::InResponse | FailureStage::Client => false,
+            FailureStage::StaleConnection
+            | FailureStage::BeforeResponse
+            | FailureStage::MemberDown => is_idempotent && is_replayable,
+            FailureStage::Silent
+            | FailureStage::InResponse
+            | FailureStage::NoMember
+            | FailureStage::Client => false,
         }
+    }
+
+    /// Returns true if a repetition counts against the budget of retries. Repetitions that put no further
+    /// load on a member don't count.
+    pub(super) fn needs_budget(&self) -> bool {
+        matches!(
+            self.stage,
+            FailureStage::BeforeResponse | FailureStage::MemberDown
+        )
     }
 }
 
@@ -85,6 +106,8 @@ mod tests {
             (BeforeResponse,  [true, false, false, false]),
             (Silent,          [false, false, false, false]),
             (InResponse,      [false, false, false, false]),
+            (MemberDown,      [true, false, false, false]),
+            (NoMember,        [false, false, false, false]),
             (Client,          [false, false, false, false]),
         ];
         for (stage, expected) in table {

@@ -4,8 +4,12 @@ use crate::handler::call::body::budget::BodyBudget;
 use crate::handler::proxy::call::begin;
 use crate::handler::proxy::settings::ForwardSettings;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
-use crate::upstream::MemberPool;
+use crate::upstream::balancer::Balancer;
+use crate::upstream::settings::StickySettings;
 use std::sync::Arc;
+
+/// Name of the handler in the log.
+pub(super) const NAME: &str = "proxy";
 
 /// Handler of a route with a proxy.
 pub(crate) struct ProxyHandler {
@@ -14,12 +18,14 @@ pub(crate) struct ProxyHandler {
 
 /// Settings of a route with a proxy.
 pub(crate) struct ProxyRoute {
-    /// Connections to the member.
-    pub(crate) pool: Arc<MemberPool>,
+    /// Balancer that chooses the member.
+    pub(crate) balancer: Arc<Balancer>,
+    /// Binding of clients to members.
+    pub(crate) sticky: Option<StickySettings>,
+    /// True if requests that wait for an answer go on when active checks find their member down.
+    pub(crate) watches_members: bool,
     /// Rules for the rewriting of requests and responses.
     pub(crate) forward: ForwardSettings,
-    /// Host and port of the member's URL.
-    pub(crate) member_host: Box<[u8]>,
     /// Path of the route, without a slash at its end.
     pub(crate) path: Box<[u8]>,
     /// Name of this server in Via, unique to the process.

@@ -17,9 +17,11 @@ use crate::upstream::balancer::standing::Standing;
 use crate::upstream::balancer::state::{
     ChangeReason, CheckOutcome, MemberState, StateChange, StateHistory,
 };
+use crate::upstream::member_pool::MemberPool;
 use crate::upstream::settings::{
     AdminState, CheckSettings, EjectionSettings, MemberRole, MemberSettings, MemberUrl,
 };
+use arc_swap::ArcSwapOption;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -52,6 +54,8 @@ pub struct Member {
     pub(super) latency: LatencyAverage,
     /// Last heartbeat for the method `heartbeat`.
     pub(super) heartbeat: LastHeartbeat,
+    /// Connections to the member; None before the first World with the member is served.
+    pool: ArcSwapOption<MemberPool>,
     /// Requests that wait for an answer.
     pub(super) down_watch: DownWatch,
     /// Requests that wait for a slot of any member of the balancer.
@@ -139,6 +143,7 @@ impl Member {
             counters: MemberCounters::default(),
             latency: LatencyAverage::default(),
             heartbeat: LastHeartbeat::default(),
+            pool: ArcSwapOption::empty(),
             down_watch: DownWatch::default(),
             queue: Arc::clone(queue),
             core: Mutex::new(core),
@@ -153,6 +158,19 @@ impl Member {
     /// Returns the location of the member.
     pub fn url(&self) -> &MemberUrl {
         &self.url
+    }
+
+    /// Returns the connections to the member.
+    pub(crate) fn pool(&self) -> Option<Arc<MemberPool>> {
+        self.pool.load_full()
+    }
+
+    /// Replaces the connections to the member. Idle connections of the former pool are closed.
+    pub(crate) fn set_pool(&self, pool: Arc<MemberPool>) {
+        let former = self.pool.swap(Some(Arc::clone(&pool)));
+        if let Some(former) = former.filter(|former| !Arc::ptr_eq(former, &pool)) {
+            former.close_idle();
+        }
     }
 
     /// Returns the number of requests under way. A drained member with 0 requests may be updated.

@@ -1,0 +1,72 @@
+//! Balancer of a World: the ledger entry, the settings of the World and the connections to the members.
+
+use crate::upstream::MemberPool;
+use crate::upstream::address::BackendAddress;
+use crate::upstream::balancer::{Balancer, Balancers, MemberChange};
+use crate::upstream::settings::{BalancerSettings, MemberHost, MemberUrl};
+use std::sync::Arc;
+
+/// Balancer as planned by one World. The plan is put in force when the World is served.
+pub struct BalancerPlan {
+    balancer: Arc<Balancer>,
+    settings: BalancerSettings,
+    pools: Vec<(MemberUrl, Arc<MemberPool>)>,
+}
+
+impl BalancerPlan {
+    /// Plans a balancer with the settings. The registered balancer of the name, and the connections of its
+    /// members, are reused where their settings are unchanged. The registry and the balancer stay as they
+    /// are.
+    pub fn new(registry: &Balancers, settings: &BalancerSettings, now_ms: u64) -> BalancerPlan {
+        let balancer = registry.find_or_new(settings, now_ms);
+        let pools = settings.members.iter().map(|member| {
+            let known = balancer.member(&member.url).and_then(|it| it.pool());
+            let known = known.filter(|pool| pool.settings == settings.connection);
+            let pool = known.unwrap_or_else(|| {
+                let address = address(&member.url);
+                let authority = member.url.authority().into_bytes().into();
+                Arc::new(MemberPool::new(
+                    authority,
+                    address,
+                    settings.connection.clone(),
+                ))
+            });
+            (member.url.clone(), pool)
+        });
+        BalancerPlan {
+            pools: pools.collect(),
+            balancer,
+            settings: settings.clone(),
+        }
+    }
+
+    /// Returns the balancer.
+    pub fn balancer(&self) -> &Arc<Balancer> {
+        &self.balancer
+    }
+
+    /// Returns the settings of the World.
+    pub fn settings(&self) -> &BalancerSettings {
+        &self.settings
+    }
+
+    /// Registers the balancer and puts its settings in force. Returns the changes of members.
+    pub fn put_in_force(&self, registry: &Balancers, now_ms: u64) -> Vec<MemberChange> {
+        registry.register(&self.balancer);
+        let changes = self.balancer.reconfigure(self.settings.clone(), now_ms);
+        for (url, pool) in &self.pools {
+            if let Some(member) = self.balancer.member(url) {
+                member.set_pool(Arc::clone(pool));
+            }
+        }
+        changes
+    }
+}
+
+fn address(url: &MemberUrl) -> BackendAddress {
+    match &url.host {
+        MemberHost::Address(address) => BackendAddress::Tcp(*address),
+        MemberHost::Unix(path) => BackendAddress::Unix(path.clone()),
+        MemberHost::Name(name, port) => panic!("{name}:{port}"),
+    }
+}
