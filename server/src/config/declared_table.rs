@@ -236,133 +236,116 @@ macro_rules! declare_table {
             $(#[doc = "Keys of a part that several tables share."] $visible $part: $shared,)*
         }
 
-        impl $crate::config::declared_table::DeclaredTable for $table {
-            const KEYS: &'static [&'static str] = {
-                const OWN: &[&str] = &[$(stringify!($key)),*];
-                const COUNT: usize = OWN.len() $(+ <$shared as $crate::config::declared_table::DeclaredTable>::KEYS.len())*;
-                &$crate::config::declared_table::joined::<_, COUNT>(
-                    &[OWN $(, <$shared as $crate::config::declared_table::DeclaredTable>::KEYS)*],
-                    "",
-                )
-            };
-            const FOREIGN: &'static [(&'static str, &'static str)] = {
-                const OWN: &[(&str, &str)] = &[$($($((
-                    $foreign,
-                    concat!("did you mean `", stringify!($key), "`?"),
-                ),)+)?)*];
-                const COUNT: usize = OWN.len() $(+ <$shared as $crate::config::declared_table::DeclaredTable>::FOREIGN.len())*;
-                &$crate::config::declared_table::joined::<_, COUNT>(
-                    &[OWN $(, <$shared as $crate::config::declared_table::DeclaredTable>::FOREIGN)*],
-                    ("", ""),
-                )
-            };
-            const SCHEMA: &'static $crate::config::toml_reader::TableSchema =
-                &$crate::config::toml_reader::TableSchema {
+        const _: () = {
+            use $crate::config::declared_table::*;
+            use $crate::config::error::OperatorError;
+            use $crate::config::toml_reader::{FromToml, KeyedValue, TableReader, TableSchema};
+
+            impl DeclaredTable for $table {
+                const KEYS: &'static [&'static str] = {
+                    const OWN: &[&str] = &[$(stringify!($key)),*];
+                    const COUNT: usize = OWN.len() $(+ <$shared>::KEYS.len())*;
+                    &joined::<_, COUNT>(&[OWN $(, <$shared>::KEYS)*], "")
+                };
+                const FOREIGN: &'static [(&'static str, &'static str)] = {
+                    const OWN: &[(&str, &str)] = &[$($($(
+                        ($foreign, concat!("did you mean `", stringify!($key), "`?")),
+                    )+)?)*];
+                    const COUNT: usize = OWN.len() $(+ <$shared>::FOREIGN.len())*;
+                    &joined::<_, COUNT>(&[OWN $(, <$shared>::FOREIGN)*], ("", ""))
+                };
+                const SCHEMA: &'static TableSchema = &TableSchema {
                     name: $name,
                     keys: Self::KEYS,
                     later: &[],
                     foreign: Self::FOREIGN,
                 };
 
-            fn take(
-                table: &mut $crate::config::toml_reader::TableReader<'_, '_>,
-            ) -> Result<Self, $crate::config::error::OperatorError> {
-                Ok($table {
-                    $($key: {
-                        let value = declare_table!(@take table $key $type $(, $low, $high)?);
-                        declare_table!(@present $presence $(($value))?, value, table, $type,
-                            concat!($name, " needs `", stringify!($key), "`"),
-                            concat!("for example ", stringify!($key), " = ", $example))
-                    },)*
-                    $($part: <$shared as $crate::config::declared_table::DeclaredTable>::take(table)?,)*
-                })
-            }
-
-            #[cfg(test)]
-            fn documentation() -> $crate::config::declared_table::TableDocumentation {
-                $crate::config::declared_table::TableDocumentation {
-                    name: $name,
-                    keys: vec![$($crate::config::declared_table::KeyDocumentation {
-                        name: stringify!($key),
-                        lines: &[$($doc),+],
-                        default: declare_table!(@default $presence $type $(, $value)?),
-                        bounds: declare_table!(@bounds $type $(, $low, $high)?),
-                        foreign: &[$($($foreign),+)?],
-                        example: $example,
-                        read: |table| {
+                fn take(table: &mut TableReader<'_, '_>) -> Result<Self, OperatorError> {
+                    Ok($table {
+                        $($key: {
                             let value = declare_table!(@take table $key $type $(, $low, $high)?);
-                            Ok(format!("{:?}", value.map(toml::Spanned::into_inner)))
-                        },
-                    }),*],
-                    parts: vec![$(<$shared as $crate::config::declared_table::DeclaredTable>::documentation()),*],
-                    schema: Self::SCHEMA,
-                    read_empty: |source| Self::read_empty(source).map(drop),
+                            declare_table!(@present $presence $(($value))?, value, table $type,
+                                concat!($name, " needs `", stringify!($key), "`"),
+                                concat!("for example ", stringify!($key), " = ", $example))
+                        },)*
+                        $($part: <$shared>::take(table)?,)*
+                    })
+                }
+
+                #[cfg(test)]
+                fn documentation() -> TableDocumentation {
+                    TableDocumentation {
+                        name: $name,
+                        keys: vec![$(KeyDocumentation {
+                            name: stringify!($key),
+                            lines: &[$($doc),+],
+                            default: declare_table!(@default $presence $type $(, $value)?),
+                            bounds: declare_table!(@bounds $type $(, $low, $high)?),
+                            foreign: &[$($($foreign),+)?],
+                            example: $example,
+                            read: |table| {
+                                let value = declare_table!(@take table $key $type $(, $low, $high)?);
+                                Ok(format!("{:?}", value.map(toml::Spanned::into_inner)))
+                            },
+                        }),*],
+                        parts: vec![$(<$shared>::documentation()),*],
+                        schema: Self::SCHEMA,
+                        read_empty: |source| Self::read_empty(source).map(drop),
+                    }
                 }
             }
-        }
 
-        impl $crate::config::toml_reader::FromToml for $table {
-            fn read(
-                item: $crate::config::toml_reader::KeyedValue<'_, '_>,
-            ) -> Result<Self, $crate::config::error::OperatorError> {
-                use $crate::config::declared_table::DeclaredTable;
-                let table = declare_table!(@open item, $table $(, $short, $kind, $shown)?);
-                $table::read_table(table).map(toml::Spanned::into_inner)
+            impl FromToml for $table {
+                fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+                    let table = declare_table!(@open item, $table $(, $short, $kind, $shown)?);
+                    $table::read_table(table).map(toml::Spanned::into_inner)
+                }
             }
-        }
+        };
     };
+
+    (@type optional $type:ty) => { Option<toml::Spanned<$type>> };
+    (@type $presence:ident $type:ty) => { toml::Spanned<$type> };
 
     (@open $item:ident, $table:ident) => { $item.table($table::SCHEMA)? };
     (@open $item:ident, $table:ident, $short:ident, $kind:literal, $shown:literal) => {
         $item.table_or($table::SCHEMA, stringify!($short), $kind, $shown)?
     };
 
-    (@type optional $type:ty) => { Option<toml::Spanned<$type>> };
-    (@type $presence:ident $type:ty) => { toml::Spanned<$type> };
-
     (@take $table:ident $key:ident $type:ty) => {
         $table.take::<toml::Spanned<$type>>(stringify!($key))?
     };
     (@take $table:ident $key:ident $type:ty, $low:expr, $high:expr) => {
-        $crate::config::declared_table::take_within::<$type>(
-            $table,
-            stringify!($key),
-            &($low..=$high),
-        )?
+        take_within::<$type>($table, stringify!($key), &($low..=$high))?
     };
 
-    (@present required, $taken:ident, $table:ident, $type:ty, $what:expr, $help:expr) => {
+    (@present required, $taken:ident, $table:ident $type:ty, $what:expr, $help:expr) => {
         match $taken {
             Some(value) => value,
             None => return Err($table.lacks($what, $help)),
         }
     };
-    (@present default($value:expr), $taken:ident, $table:ident, $type:ty, $what:expr, $help:expr) => {
+    (@present default($value:expr), $taken:ident, $table:ident $type:ty, $what:expr, $help:expr) => {
         $taken.unwrap_or(toml::Spanned::new(0..0, $value))
     };
-    (@present optional($value:expr), $taken:ident, $table:ident, $type:ty, $what:expr, $help:expr) => {
+    (@present optional($value:expr), $taken:ident, $table:ident $type:ty, $what:expr, $help:expr) => {
         $taken
     };
-    (@present table, $taken:ident, $table:ident, $type:ty, $what:expr, $help:expr) => {
+    (@present table, $taken:ident, $table:ident $type:ty, $what:expr, $help:expr) => {
         match $taken {
             Some(value) => value,
-            None => toml::Spanned::new(
-                0..0,
-                <$type as $crate::config::declared_table::DeclaredTable>::read_empty($table.source())?,
-            ),
+            None => toml::Spanned::new(0..0, <$type>::read_empty($table.source())?),
         }
     };
 
-    (@default required $type:ty) => { $crate::config::declared_table::KeyDefault::Required };
-    (@default default $type:ty, $value:expr) => { $crate::config::declared_table::KeyDefault::of::<$type>($value) };
-    (@default optional $type:ty, $value:expr) => {
-        $crate::config::declared_table::KeyDefault::Words($value)
-    };
-    (@default table $type:ty) => { $crate::config::declared_table::KeyDefault::EmptyTable };
+    (@default required $type:ty) => { KeyDefault::Required };
+    (@default default $type:ty, $value:expr) => { KeyDefault::of::<$type>($value) };
+    (@default optional $type:ty, $value:expr) => { KeyDefault::Words($value) };
+    (@default table $type:ty) => { KeyDefault::EmptyTable };
 
     (@bounds $type:ty) => { None };
     (@bounds $type:ty, $low:expr, $high:expr) => {{
-        use $crate::config::declared_table::ShownValue;
         let (low, high): ($type, $type) = ($low, $high);
         Some((low.shown(), high.shown()))
     }};

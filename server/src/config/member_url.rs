@@ -182,18 +182,7 @@ fn authority_host(text: &str, is_tls: bool, authority: &str) -> Result<MemberHos
     }
     let usual = if is_tls { 443 } else { 80 };
     if let Some(rest) = authority.strip_prefix('[') {
-        let Some((host, port)) = rest.split_once(']') else {
-            return wrong(format!("`{text}` lacks a closing bracket"), BRACKETS);
-        };
-        let port = match port.strip_prefix(':') {
-            Some(port) => port_number(text, port)?,
-            None if port.is_empty() => usual,
-            None => return wrong(format!("`{text}` has text after the bracket"), BRACKETS),
-        };
-        return match format!("[{host}]:{port}").parse::<SocketAddrV6>() {
-            Ok(address) => Ok(MemberHost::Address(address.into())),
-            Err(_) => wrong(format!("`{host}` is not an IPv6 address"), BRACKETS),
-        };
+        return bracketed_host(text, rest, usual);
     }
     let (host, port) = match authority.split_once(':') {
         Some((_, port)) if port.contains(':') => {
@@ -222,6 +211,22 @@ fn authority_host(text: &str, is_tls: bool, authority: &str) -> Result<MemberHos
     }
     check_host(what, &host)?;
     Ok(MemberHost::Name(host.into(), port))
+}
+
+/// Parses an IPv6 address after the opening bracket, with its port.
+fn bracketed_host(text: &str, rest: &str, usual: u16) -> Result<MemberHost, InvalidValue> {
+    let Some((host, port)) = rest.split_once(']') else {
+        return wrong(format!("`{text}` lacks a closing bracket"), BRACKETS);
+    };
+    let port = match port.strip_prefix(':') {
+        Some(port) => port_number(text, port)?,
+        None if port.is_empty() => usual,
+        None => return wrong(format!("`{text}` has text after the bracket"), BRACKETS),
+    };
+    match format!("[{host}]:{port}").parse::<SocketAddrV6>() {
+        Ok(address) => Ok(MemberHost::Address(address.into())),
+        Err(_) => wrong(format!("`{host}` is not an IPv6 address"), BRACKETS),
+    }
 }
 
 fn port_number(text: &str, port: &str) -> Result<u16, InvalidValue> {
