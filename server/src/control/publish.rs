@@ -101,7 +101,7 @@ impl Publisher {
         let resources = &publisher.resources;
         publisher
             .world
-            .register(&resources.backends, &resources.hits);
+            .register(&resources.backends, &resources.balancers, &resources.hits);
         log_warnings(&publisher.world, None);
         // The server has read and built everything, so little of the program's code is needed from here.
         sys::release_code_pages();
@@ -232,7 +232,8 @@ impl Publisher {
     /// new entries of the World, and the error log gets the warnings about new certificates.
     pub(super) async fn publish(&mut self, world: World) {
         self.resources.programs.resize(world.limits.scripts);
-        world.register(&self.resources.backends, &self.resources.hits);
+        let ledgers = &self.resources;
+        world.register(&ledgers.backends, &ledgers.balancers, &ledgers.hits);
         self.resources.readers.resize(world.limits.scripts);
         let before = std::mem::replace(&mut self.world, Arc::new(world));
         log_warnings(&self.world, Some(&before));

@@ -187,6 +187,7 @@ pub(super) fn shared_resources(
         pushes,
         change_tracker: Arc::default(),
         pseudonym: build::new_pseudonym(),
+        balancers: Arc::new(build::new_balancers()?),
         refusals,
     })
 }

@@ -7,6 +7,7 @@ use crate::upstream::settings::{BalancerSettings, MemberHost, MemberUrl};
 use std::sync::Arc;
 
 /// Balancer as planned by one World. The plan is put in force when the World is served.
+#[derive(Clone)]
 pub struct BalancerPlan {
     balancer: Arc<Balancer>,
     settings: BalancerSettings,

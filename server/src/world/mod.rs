@@ -10,6 +10,7 @@ pub mod query_pattern;
 pub mod users;
 
 use crate::base::change_tracker::SiteChangeTracker;
+use crate::base::clock::monotonic_ms;
 use crate::base::log::{AccessLogFormat, Sink};
 use crate::cache::CachedHandler;
 use crate::handler::route_handler::RouteHandler;
@@ -18,7 +19,8 @@ use crate::hits::{Hits, SiteHits};
 use crate::limits::Limits;
 use crate::site::Site;
 use crate::tls::{PairFingerprint, PendingChallenges, Tls};
-use crate::upstream::{Backend, Backends, ReusePolicy};
+use crate::upstream::balancer::Balancers;
+use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::world::allow_list::AllowList;
@@ -55,6 +57,8 @@ pub struct World {
     pub h3_port: Option<u16>,
     /// Backends, each backend once.
     pub backends: Vec<BackendReuse>,
+    /// Balancers of all routes, each balancer once.
+    pub balancers: Vec<BalancerPlan>,
     /// Hit counts of all sites with counts.
     pub counts: Vec<SiteCounts>,
 }
@@ -66,13 +70,20 @@ pub type BackendReuse = (Arc<Backend>, ReusePolicy);
 pub type SiteCounts = (Arc<SiteHits>, Vec<Box<[u8]>>);
 
 impl World {
-    /// Registers the backends and the hit counts in the ledgers of the process, and applies the policies of
+    /// Registers the backends, the balancers and the hit counts in the ledgers of the process, and applies the policies of
     /// the configuration to the entries. All Worlds share the entries, so the caller waits until the World
     /// is about to be served.
-    pub fn register(&self, backends: &Backends, hits: &Hits) {
+    pub fn register(&self, backends: &Backends, balancers: &Balancers, hits: &Hits) {
         for (backend, keep) in &self.backends {
             backends.register(backend);
             backend.set_reuse_policy(*keep);
+        }
+        let now_ms = monotonic_ms();
+        for plan in &self.balancers {
+            for change in plan.put_in_force(balancers, now_ms) {
+                let (name, url) = (plan.balancer().name(), change.member.url());
+                log::info!("balancer {name}: {url}: {}", change.change);
+            }
         }
         for (site, excluded) in &self.counts {
             hits.register(site);

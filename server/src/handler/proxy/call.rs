@@ -124,7 +124,7 @@ impl ProxyCall {
             session_value(sticky, target, cookies)
         });
         let question = ChooseRequest {
-            client_hash: client_hash(self.request.peer),
+            client_hash: client_hash(self.request.peer.into()),
             session,
             tried: &self.tried,
             now_ms: monotonic_ms(),
@@ -349,14 +349,7 @@ impl ProxyCall {
 /// Logs the change of a member's state.
 pub(super) fn log_change(route: &ProxyRoute, lease: &Lease, change: StateChange) {
     let (balancer, member) = (route.balancer.name(), lease.member().url());
-    let StateChange {
-        old, new, reason, ..
-    } = change;
-    log::warn!(
-        "balancer {balancer}: {member} changed from {} to {}: {reason}",
-        old.name(),
-        new.name()
-    );
+    log::warn!("balancer {balancer}: {member} {change}");
 }
 
 /// Returns the request as `GET /path?query` for the log.

@@ -176,13 +176,7 @@ impl ContentTransfer {
         if let TransferEnd::Broken(_) = end
             && let Some(change) = lease.record_failure(monotonic_ms())
         {
-            log::warn!(
-                "{} changed from {} to {}: {}",
-                lease.member().url(),
-                change.old.name(),
-                change.new.name(),
-                change.reason
-            );
+            log::warn!("{} {change}", lease.member().url());
         }
     }
 

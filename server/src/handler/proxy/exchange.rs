@@ -74,7 +74,7 @@ impl Exchange {
         loop {
             while self.out_at < self.out.len() {
                 let Some(conn) = &mut self.conn else {
-                    return Poll::Ready(Err(SendError::Member(io::ErrorKind::NotConnected.into())));
+                    return Poll::Ready(Err(SendError::Member));
                 };
                 let sent = ready!(conn.poll_write(cx, &self.out[self.out_at..]));
                 let sent = sent.map_err(|_| SendError::Member)?;

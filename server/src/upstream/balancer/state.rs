@@ -139,6 +139,13 @@ pub struct StateChange {
     pub at_ms: u64,
 }
 
+impl fmt::Display for StateChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (old, new) = (self.old.name(), self.new.name());
+        write!(f, "changed from {old} to {new}: {}", self.reason)
+    }
+}
+
 /// Last changes of a member's state, the oldest first.
 #[derive(Default)]
 pub(super) struct StateHistory(VecDeque<StateChange>);

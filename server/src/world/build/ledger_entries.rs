@@ -2,10 +2,13 @@
 
 use super::logs::destination;
 use super::resources::SharedResources;
+use crate::base::clock::monotonic_ms;
 use crate::base::log::{AccessLogFormat, Sink};
 use crate::config::{self, Config, LogFormat, LogTarget, OperatorError, Spanned};
 use crate::hits::SiteHits;
-use crate::upstream::{Backend, BackendAddress, ReusePolicy};
+use crate::upstream::balancer::Balancer;
+use crate::upstream::settings::BalancerSettings;
+use crate::upstream::{Backend, BackendAddress, BalancerPlan, ReusePolicy};
 use crate::world::{AccessLog, BackendReuse, SiteCounts};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,6 +21,7 @@ pub(super) struct LedgerEntries<'b> {
     resources: &'b SharedResources,
     sinks: RefCell<Vec<Sink>>,
     backends: RefCell<Vec<BackendReuse>>,
+    balancers: RefCell<Vec<BalancerPlan>>,
     counts: RefCell<Vec<SiteCounts>>,
 }
 
@@ -29,6 +33,7 @@ impl<'b> LedgerEntries<'b> {
             resources,
             sinks: RefCell::default(),
             backends: RefCell::default(),
+            balancers: RefCell::default(),
             counts: RefCell::default(),
         }
     }
@@ -78,6 +83,21 @@ impl<'b> LedgerEntries<'b> {
         Err(self.config.point(backend.address.span(), what, help))
     }
 
+    /// Returns the balancer with the name of `settings`.
+    pub(super) fn balancer(&self, settings: &BalancerSettings) -> Arc<Balancer> {
+        let mut all = self.balancers.borrow_mut();
+        let known = all
+            .iter()
+            .find(|plan| plan.settings().name == settings.name);
+        if let Some(plan) = known {
+            return Arc::clone(plan.balancer());
+        }
+        let plan = BalancerPlan::new(&self.resources.balancers, settings, monotonic_ms());
+        let balancer = Arc::clone(plan.balancer());
+        all.push(plan);
+        balancer
+    }
+
     /// Returns the hit counts of the site with the first name `name`. The World excludes the paths below
     /// `excluded` from the counts.
     pub(super) fn counts(&self, name: &str, excluded: Option<&[u8]>) -> Arc<SiteHits> {
@@ -92,9 +112,13 @@ impl<'b> LedgerEntries<'b> {
         Arc::clone(counts)
     }
 
-    /// Returns the backends and the hit counts.
-    pub(super) fn finish(self) -> (Vec<BackendReuse>, Vec<SiteCounts>) {
-        (self.backends.into_inner(), self.counts.into_inner())
+    /// Returns the backends, the balancers and the hit counts.
+    pub(super) fn finish(self) -> (Vec<BackendReuse>, Vec<BalancerPlan>, Vec<SiteCounts>) {
+        (
+            self.backends.into_inner(),
+            self.balancers.into_inner(),
+            self.counts.into_inner(),
+        )
     }
 }
 

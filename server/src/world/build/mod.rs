@@ -12,7 +12,7 @@ mod tls;
 mod tests;
 
 pub use logs::{cannot_open, destination, open_access_logs};
-pub use resources::{SharedResources, new_logins, new_pseudonym};
+pub use resources::{SharedResources, new_balancers, new_logins, new_pseudonym};
 
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::config::{self, Config, OperatorError};
@@ -56,7 +56,10 @@ pub fn build(
         };
         hosts.push(Arc::new(builder.host(&server_access, tls.as_deref())?));
     }
-    let (backends, counts) = entries.finish();
+    for balancer in &config.balancers {
+        entries.balancer(&balancer.settings);
+    }
+    let (backends, balancers, counts) = entries.finish();
     Ok(World {
         generation: previous.map_or(1, |world| world.generation + 1),
         guards: guards_number(config),
@@ -71,6 +74,7 @@ pub fn build(
         trust: allow_list(config, &config.server.trust)?,
         h3_port,
         backends,
+        balancers,
         counts,
     })
 }

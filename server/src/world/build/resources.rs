@@ -12,6 +12,7 @@ use crate::hits::Hits;
 use crate::site::ContentBudget;
 use crate::tls::{PendingChallenges, SelfSigned, TicketKeys, TlsError};
 use crate::upstream::Backends;
+use crate::upstream::balancer::{Balancers, SessionKey};
 use crate::world::users::Logins;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub struct SharedResources {
     pub readers: Arc<BrowseLimiter>,
     /// FastCGI and SCGI backends.
     pub backends: Arc<Backends>,
+    /// Balancers of all Worlds.
+    pub balancers: Arc<Balancers>,
     /// Sender of push notices.
     pub pushes: PushNotifier,
     /// Tracker of changes on disk not served yet.
@@ -79,6 +82,7 @@ impl SharedResources {
             programs: Arc::new(ProcessRunner::new(scripts, state, &refusals)),
             readers: Arc::new(BrowseLimiter::new(scripts, &refusals)),
             backends: Arc::new(Backends::new(&refusals)),
+            balancers: Arc::new(new_balancers()?),
             pushes: PushNotifier::new().0,
             change_tracker: Arc::default(),
             pseudonym: new_pseudonym(),
@@ -87,10 +91,21 @@ impl SharedResources {
     }
 }
 
+/// Returns an empty registry of balancers with a random key for session cookies.
+pub fn new_balancers() -> Result<Balancers, OperatorError> {
+    let mut key = [0; 32];
+    let filled = aws_lc_rs::rand::fill(&mut key);
+    filled.map_err(|_| OperatorError::failure("the system has no random numbers"))?;
+    Ok(Balancers::new(SessionKey::new(&key), random()))
+}
+
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 /// Returns a name for this process in Via, by which the process recognises its own requests.
 pub fn new_pseudonym() -> Arc<str> {
-    let random = RandomState::new().build_hasher().finish();
-    format!("anthill-{random:016x}").into()
+    format!("anthill-{:016x}", random()).into()
 }
 
 /// Returns a new ledger of logins.

@@ -22,8 +22,7 @@ use crate::handler::test_handler::TestHandler;
 use crate::hits::HitsHandler;
 use crate::limits::{CACHE_PAGE_BYTES, GIT_COMMIT_PAGE_RECHECK_SECONDS};
 use crate::site::{SecretPaths, SiteRoot};
-use crate::upstream::settings::MemberHost;
-use crate::upstream::{BackendAddress, MemberPool};
+use crate::upstream::settings::BalancerSettings;
 use crate::world::query_pattern::QueryPattern;
 use crate::world::{Route, RouteTarget, SiteScripts};
 use std::os::unix::ffi::OsStringExt;
@@ -178,21 +177,32 @@ impl HostBuilder<'_> {
         proxy: &config::ProxyConfig,
         prefix: &[u8],
     ) -> Result<ProxyHandler, OperatorError> {
-        let config::BalancerRef::Own(balancer) = &proxy.balancer else {
-            panic!("later");
+        let settings = match &proxy.balancer {
+            config::BalancerRef::Own(balancer) => {
+                let site = self.site.names.first().map_or("*", |name| name.get_ref());
+                let path = String::from_utf8_lossy(prefix);
+                BalancerSettings {
+                    name: format!("{site}{path}/").into(),
+                    ..balancer.settings.clone()
+                }
+            }
+            config::BalancerRef::Named(name) => {
+                let mut all = self.config.balancers.iter();
+                let named = all.find(|it| *it.settings.name == **name.get_ref());
+                let named = named.ok_or_else(|| {
+                    let what = format!("no balancer has the name `{}`", name.get_ref());
+                    let help = "add a [[balancer]] with the name";
+                    self.config.point(name.span(), what, help)
+                })?;
+                named.settings.clone()
+            }
         };
-        let settings = &balancer.settings;
-        let address = match &settings.members[0].url.host {
-            MemberHost::Address(address) => BackendAddress::Tcp(*address),
-            MemberHost::Unix(path) => BackendAddress::Unix(path.clone()),
-            MemberHost::Name(_, _) => panic!("later"),
-        };
-        let pool = MemberPool::new(address, settings.connection.clone());
         Ok(ProxyHandler::new(ProxyRoute {
-            pool: Arc::new(pool),
+            balancer: self.entries.balancer(&settings),
+            watches_members: settings.check.is_some(),
+            sticky: settings.sticky,
             forward: proxy.forward.clone(),
             path: prefix.into(),
-            member_host: settings.members[0].url.authority().into_bytes().into(),
             pseudonym: Arc::clone(&self.supplies.pseudonym),
             body_budget: Arc::clone(self.supplies.programs.body_budget()),
         }))

@@ -57,7 +57,8 @@ impl Setup {
     /// Opens the logs of a World and registers the entries.
     fn publish(&self, world: &World) {
         open_access_logs(world, &self.config, &self.resources.sinks).unwrap();
-        world.register(&self.resources.backends, &self.resources.hits);
+        let ledgers = &self.resources;
+        world.register(&ledgers.backends, &ledgers.balancers, &ledgers.hits);
     }
 
     fn file(&self, name: &str) -> PathBuf {
