@@ -6,6 +6,7 @@
 //! work started by the call.
 
 use crate::base::number_text::push_number;
+use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{self, PipeRead, pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
@@ -27,7 +28,7 @@ use crate::site::Site;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
-use crate::wire::status::Status;
+use crate::wire::status::{Status, StatusLine};
 use crate::world::{SecureFields, World};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use std::task::{Context, Poll};
 /// A call of a handler, with all data owned.
 pub(in crate::serve) struct H1Call {
     answering: LocalBoxFuture<Result<Response, HandlerError>>,
+    interim: InterimReceiver,
     upload: Option<H1Upload>,
     /// True while `100 Continue` is to be sent (RFC 9110 §10.1.1).
     continue_owed: bool,
@@ -70,9 +72,15 @@ impl H1Call {
         };
         let facts = connection.facts();
         let user = line.user.map(str::to_owned);
-        let request = client_request(&connection.context, head, &facts, user, reader);
+        let mut request = client_request(&connection.context, head, &facts, user, reader);
+        let interim = InterimReceiver::default();
+        // A client of HTTP/1.0 takes an interim response for the final one (RFC 9110 §15.2).
+        if head.version != Version::Http10 {
+            request.interim = interim.sender();
+        }
         H1Call {
             answering: handler.start(request),
+            interim,
             upload,
             continue_owed: head.expect_continue,
             keep_alive: head.keep_alive,
@@ -188,6 +196,12 @@ pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>
 impl H1CallDriver<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
         self.connection.context.clock.tick();
+        // The handler may hold the body back, and the client then gets no 100 (Continue) yet.
+        if self.call.continue_owed
+            && let Poll::Ready(after) = self.poll_download(cx)
+        {
+            return Poll::Ready(after);
+        }
         let reading = self.poll_upload(cx);
         if let Poll::Ready(after) = reading {
             return Poll::Ready(after);
@@ -243,13 +257,7 @@ impl H1CallDriver<'_> {
                 },
             };
             if self.connection.rest.is_empty() {
-                if self.call.continue_owed {
-                    self.call.continue_owed = false;
-                    if matches!(self.download, H1Download::Waiting) {
-                        let out = &mut self.out.bytes;
-                        out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-                    }
-                }
+                self.push_continue();
                 match self.poll_read(cx, room.min(limits::READ_BUFFER_BYTES)) {
                     Poll::Pending => {
                         self.wants_body = true;
@@ -262,6 +270,16 @@ impl H1CallDriver<'_> {
             if let Err(reject) = self.decode(room) {
                 return self.broken(reject);
             }
+        }
+    }
+
+    /// Appends 100 (Continue) if the client waits for it. No interim response may follow the final head.
+    fn push_continue(&mut self) {
+        if std::mem::take(&mut self.call.continue_owed)
+            && matches!(self.download, H1Download::Waiting)
+        {
+            let out = &mut self.out.bytes;
+            out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
     }
 
@@ -365,17 +383,32 @@ impl H1CallDriver<'_> {
             match &mut self.download {
                 H1Download::Last => return Poll::Ready(self.after),
                 H1Download::Broken(_) => return Poll::Ready(self.broken_off()),
-                H1Download::Waiting => match self.call.answering.as_mut().poll(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Ok(response)) => self.begin(response),
-                    Poll::Ready(Err(fault)) => {
-                        fault.log();
-                        self.refuse(fault.reject, fault.after_seconds);
+                H1Download::Waiting => {
+                    let answer = self.call.answering.as_mut().poll(cx);
+                    self.push_interim();
+                    match answer {
+                        Poll::Pending if self.out.is_empty() => return Poll::Pending,
+                        Poll::Pending => {}
+                        Poll::Ready(Ok(response)) => self.begin(response),
+                        Poll::Ready(Err(fault)) => {
+                            fault.log();
+                            self.refuse(fault.reject, fault.after_seconds);
+                        }
                     }
-                },
+                }
                 H1Download::Streaming { .. } if is_all => return Poll::Pending,
                 H1Download::Streaming { .. } => {}
             }
+        }
+    }
+
+    /// Appends the interim responses that the handler has sent.
+    fn push_interim(&mut self) {
+        while let Some(interim) = self.call.interim.take() {
+            let out = &mut self.out.bytes;
+            StatusLine::from(interim.status).push(out);
+            out.extend_from_slice(interim.fields.lines());
+            out.extend_from_slice(b"\r\n");
         }
     }
 
@@ -435,9 +468,7 @@ impl H1CallDriver<'_> {
     /// read, and most handlers have read the body by the end of the response.
     fn after(&self, response: &Response) -> AfterResponse {
         let context = &self.connection.context;
-        let goes_on =
-            matches!(response.body, ResponseBody::Stream { .. }) && !self.is_bodiless(response);
-        if self.is_cut || self.call.upload.is_some() && !goes_on {
+        if self.is_cut || self.call.upload.is_some() && !self.is_streamed(response) {
             AfterResponse::Linger
         } else if self.call.keep_alive && !context.is_draining() {
             AfterResponse::Keep
@@ -446,8 +477,18 @@ impl H1CallDriver<'_> {
         }
     }
 
+    /// Returns true if the content follows while the handler may still read the request body.
+    fn is_streamed(&self, response: &Response) -> bool {
+        matches!(response.body, ResponseBody::Stream { .. }) && !self.is_bodiless(response)
+    }
+
     /// Writes the head of `response` and starts the body.
     fn begin(&mut self, response: Response) {
+        let upload = self.call.upload.as_ref();
+        let is_body_wanted = upload.is_some_and(|it| it.writer.has_room());
+        if is_body_wanted && self.is_streamed(&response) && self.connection.rest.is_empty() {
+            self.push_continue();
+        }
         self.status = *response.status;
         let mut after = self.after(&response);
         let framing = match content_length(&response.body) {
