@@ -36,6 +36,7 @@ mod handlers;
 mod hits;
 mod hosts;
 mod http;
+mod interim;
 mod journal;
 mod layers;
 mod lifecycle;

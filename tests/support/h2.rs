@@ -218,15 +218,7 @@ impl H2 {
                         Ok(())
                     })
                     .expect("a field block");
-                let (name, status) = fields.remove(0);
-                assert_eq!(name, ":status");
-                let response = Response {
-                    status: status.parse().expect("a status"),
-                    fields,
-                    body: Vec::new(),
-                    whole: frame.ends(),
-                };
-                self.begun.insert(frame.stream, response);
+                self.record_fields(frame, fields);
             }
             frame::DATA => {
                 let response = self.begun.get_mut(&frame.stream).expect("a head first");
@@ -245,6 +237,34 @@ impl H2 {
             }
             _ => {}
         }
+    }
+
+    /// Records the fields of a head or of a trailer section.
+    fn record_fields(&mut self, frame: &Frame, mut fields: Vec<(String, String)>) {
+        let before = self.begun.remove(&frame.stream);
+        if let Some(mut response) = before.clone().filter(|before| before.status >= 200) {
+            assert!(frame.ends(), "trailers that don't end the stream");
+            response.trailers = fields;
+            response.whole = true;
+            self.begun.insert(frame.stream, response);
+            return;
+        }
+        let (name, status) = fields.remove(0);
+        assert_eq!(name, ":status");
+        let mut interim = Vec::new();
+        if let Some(mut before) = before {
+            interim = std::mem::take(&mut before.interim);
+            interim.push(before);
+        }
+        let response = Response {
+            status: status.parse().expect("a status"),
+            fields,
+            body: Vec::new(),
+            whole: frame.ends(),
+            trailers: Vec::new(),
+            interim,
+        };
+        self.begun.insert(frame.stream, response);
     }
 
     pub fn grant(&mut self, id: u32, bytes: u32) {

@@ -37,6 +37,8 @@ class Response:
     def __init__(self):
         self.fields = []
         self.status = 0
+        self.interim = []
+        self.trailers = None
         self.body = bytearray()
         self.length = 0
         self.reset = None
@@ -94,8 +96,14 @@ class Client(QuicConnectionProtocol):
         if stream is None:
             return
         if isinstance(what, HeadersReceived):
-            stream.fields = [(name.decode(), value.decode()) for name, value in what.headers]
-            stream.status = int(stream.field(":status"))
+            fields = [(name.decode(), value.decode()) for name, value in what.headers]
+            if stream.status:
+                stream.trailers = fields
+            elif fields[0][1].startswith("1"):
+                stream.interim.append(fields)
+            else:
+                stream.fields = fields
+                stream.status = int(stream.field(":status"))
         if isinstance(what, DataReceived):
             stream.length += len(what.data)
             stream.digest.update(what.data)
@@ -253,6 +261,54 @@ async def live():
         await within(trailed.ended.wait())
         equal(bytes(trailed.body), b"with trailers")
     print("echoed, slow, cancelled, broken off, trailed")
+
+
+async def until(stream, reached):
+    """Waits until the function returns true for the response."""
+    while not reached(stream):
+        stream.moved.clear()
+        await within(stream.moved.wait())
+
+
+async def open_gate(it, gate):
+    equal(bytes((await it.get(f"/hold?open={gate}")).body), b"open\n")
+
+
+async def interim():
+    """Reads the interim responses of handlers, and sends bodies to handlers that hold the body back."""
+    expects = [("expect", "100-continue")]
+    async with client() as it:
+        hinted = it.ask("POST", "/hints", ends=False)
+        await until(hinted, lambda got: len(got.interim) == 2)
+        links = [dict(fields)["link"] for fields in hinted.interim]
+        equal(links, ["</a.css>; rel=preload", "</b.js>; rel=preload"])
+        it.http.send_data(hinted.id, b"body", True)
+        it.transmit()
+        await within(hinted.ended.wait())
+        equal((hinted.status, bytes(hinted.body)), (200, b"after the hints\n"))
+
+        held = it.ask("POST", "/hold?gate=a", expects, ends=False)
+        await until(held, lambda got: len(got.interim) == 1)
+        await open_gate(it, "a")
+        await until(held, lambda got: len(got.interim) == 2)
+        equal([fields[0][1] for fields in held.interim], ["103", "100"])
+        it.http.send_data(held.id, b"12345", True)
+        it.transmit()
+        await within(held.ended.wait())
+        equal(bytes(held.body), b"12345")
+
+        refused = it.ask("POST", "/hold?refuse=417", expects, ends=False)
+        await within(refused.ended.wait())
+        equal((refused.status, len(refused.interim)), (417, 1))
+
+        # The stream's window and the pipe to the handler: the rest waits until the handler wants the body.
+        body = b"x" * 300_000
+        held = it.ask("POST", "/hold?gate=b", body=body)
+        await until(held, lambda got: len(got.interim) == 1)
+        await open_gate(it, "b")
+        await within(held.ended.wait())
+        equal(bytes(held.body), body)
+    print("hints, continued, refused, held")
 
 
 async def script(path, megabytes):

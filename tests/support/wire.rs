@@ -57,6 +57,10 @@ pub struct Response {
     pub body: Vec<u8>,
     /// Whether the body reached the end announced by its framing.
     pub whole: bool,
+    /// Fields of the trailer section.
+    pub trailers: Vec<(String, String)>,
+    /// Interim responses before the response. Over HTTP/1.1 each interim response is read by itself.
+    pub interim: Vec<Response>,
 }
 
 impl Response {
@@ -260,6 +264,8 @@ impl Wire {
             fields: fields.collect(),
             body: Vec::new(),
             whole: true,
+            trailers: Vec::new(),
+            interim: Vec::new(),
         };
         let bodiless = method == "HEAD" || matches!(status, 100..=199 | 204 | 304);
         if !bodiless {
@@ -289,6 +295,9 @@ impl Wire {
             };
             let size = lossy(&line[..line.len() - 2]);
             let size = usize::from_str_radix(&size, 16).expect("a chunk's size");
+            if size == 0 {
+                return self.read_trailers(response);
+            }
             let chunk = self.take(size + 2);
             if chunk.len() < size + 2 {
                 response
@@ -297,11 +306,20 @@ impl Wire {
                 return;
             }
             assert_eq!(&chunk[size..], b"\r\n", "the end of a chunk");
-            if size == 0 {
+            response.body.extend_from_slice(&chunk[..size]);
+        }
+    }
+
+    fn read_trailers(&mut self, response: &mut Response) {
+        while let Some(line) = self.until(b"\r\n") {
+            let line = lossy(&line[..line.len() - 2]);
+            let Some((name, value)) = line.split_once(':') else {
+                assert_eq!(line, "", "a trailer line");
                 response.whole = true;
                 return;
-            }
-            response.body.extend_from_slice(&chunk[..size]);
+            };
+            let field = (name.to_owned(), value.trim().to_owned());
+            response.trailers.push(field);
         }
     }
 

@@ -445,6 +445,10 @@ pub enum TestHandlerConfig {
     Endless,
     /// Makes the response from the parameters of the query.
     Page,
+    /// Sends interim responses before the response.
+    Hints,
+    /// Holds the content of the request back.
+    Hold,
 }
 
 /// Reads and validates a configuration file. [`check`] validates the files named in the configuration.

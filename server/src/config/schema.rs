@@ -1030,11 +1030,13 @@ pub(super) fn field(
 
 /// Values of `test`.
 #[cfg(feature = "test-handlers")]
-const TEST_HANDLERS: [(&str, super::TestHandlerConfig); 4] = [
+const TEST_HANDLERS: [(&str, super::TestHandlerConfig); 6] = [
     ("echo", super::TestHandlerConfig::Echo),
     ("slow", super::TestHandlerConfig::Slow),
     ("endless", super::TestHandlerConfig::Endless),
     ("page", super::TestHandlerConfig::Page),
+    ("hints", super::TestHandlerConfig::Hints),
+    ("hold", super::TestHandlerConfig::Hold),
 ];
 
 fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {

@@ -29,9 +29,11 @@ pub(crate) struct InterimReceiver(Queue);
 impl InterimSender {
     /// Sends an interim response to a client that accepts interim responses. The driver takes the response
     /// after the handler returns. Responses above a bound are dropped, because a client reads none of them
-    /// while the driver waits for the client.
+    /// while the driver waits for the client. A response with any other status is dropped as well: the driver
+    /// sends 100 (Continue) itself, and 101 ends the request.
     pub(crate) fn send(&self, response: InterimResponse) {
-        let Some(queue) = &self.0 else {
+        let is_interim = matches!(response.status.0, 102..=199);
+        let Some(queue) = self.0.as_ref().filter(|_| is_interim) else {
             return;
         };
         let mut queue = queue.borrow_mut();
@@ -77,5 +79,17 @@ mod tests {
         let rest = std::iter::from_fn(|| receiver.take()).count();
         assert_eq!(rest, INTERIM_RESPONSES_WAITING_MAX - 1);
         InterimSender::default().send(hints(b"dropped"));
+    }
+
+    #[test]
+    fn responses_of_the_driver_are_dropped() {
+        let receiver = InterimReceiver::default();
+        for status in [100, 101, 200] {
+            receiver.sender().send(InterimResponse {
+                status: Status(status),
+                ..hints(b"a")
+            });
+        }
+        assert_eq!(receiver.take(), None);
     }
 }

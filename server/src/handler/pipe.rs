@@ -147,6 +147,17 @@ impl PipeWriter {
         self.shared.borrow().is_queued
     }
 
+    /// Returns true if the reader does not want the body yet.
+    pub fn is_held(&self) -> bool {
+        self.shared.borrow().is_held
+    }
+
+    /// Returns true if the pipe has room for more of the body, and the reader wants the body.
+    pub fn has_room(&self) -> bool {
+        let shared = self.shared.borrow();
+        !shared.reader_gone && !shared.is_held && shared.bytes.len() < shared.capacity
+    }
+
     /// Returns the time for which the peer may pause before the minimum rate applies.
     pub fn patience(&self) -> Duration {
         self.shared.borrow().patience
@@ -264,7 +275,8 @@ impl PipeReader {
     }
 
     /// Sets whether the writer waits although the pipe has room, because the reader does not want the body
-    /// yet. The client of a request with `Expect: 100-continue` then gets no 100 (Continue) yet.
+    /// yet. The client of a request with `Expect: 100-continue` then gets no 100 (Continue) yet. A handler that
+    /// must not get a byte of the body holds the pipe before the handler's future is polled.
     pub fn hold(&mut self, is_held: bool) {
         let mut shared = self.shared.borrow_mut();
         shared.is_held = is_held;
@@ -386,7 +398,9 @@ mod tests {
         let (mut writer, mut reader) = pipe(4);
         reader.hold(true);
         assert!(writer.poll_room(&mut cx()).is_pending());
+        assert!(writer.is_held() && !writer.has_room());
         reader.hold(false);
+        assert!(!writer.is_held() && writer.has_room());
         assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(4)));
     }
 
@@ -407,6 +421,7 @@ mod tests {
     fn the_writer_sees_a_dropped_reader() {
         let (mut writer, reader) = pipe(4);
         drop(reader);
+        assert!(!writer.has_room());
         assert_eq!(writer.write_some(b"a"), Err(PipeBroken));
         assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Err(PipeBroken)));
     }

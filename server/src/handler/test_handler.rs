@@ -2,7 +2,9 @@
 //!
 //! `echo` returns the request's body as the body arrives, `slow` sends a few lines with pauses, `endless`
 //! sends data until the peer disconnects, and `page` counts its calls and answers as specified by the
-//! query.
+//! query. The further handlers are in [`proxied`].
+
+mod proxied;
 
 use crate::handler::pipe::{PipeRead, pipe};
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
@@ -29,6 +31,10 @@ pub(crate) enum TestHandler {
     Endless,
     /// Answers as specified by the query; see [`TestPages`].
     Page(Arc<TestPages>),
+    /// Sends interim responses; see [`proxied::hints`].
+    Hints,
+    /// Holds the request's body back; see [`proxied::hold`].
+    Hold(Arc<TestPages>),
 }
 
 /// State of `page` between calls.
@@ -56,8 +62,14 @@ impl Handler for TestHandler {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         let test = self.clone();
         Box::pin(async move {
-            if let TestHandler::Page(pages) = test {
-                return page(pages, request).await;
+            match test {
+                TestHandler::Page(pages) => return page(pages, request).await,
+                TestHandler::Hints => return proxied::hints(request).await,
+                TestHandler::Hold(pages) => {
+                    let query = query_pairs(&request);
+                    return proxied::hold(pages, request, query).await;
+                }
+                _ => {}
             }
             let (writer, reader) = pipe(limits::PIPE_BYTES);
             let length = match (&test, request.length) {
@@ -68,7 +80,7 @@ impl Handler for TestHandler {
             let work: LocalBoxFuture<()> = match test {
                 TestHandler::Echo => Box::pin(echo(request, writer)),
                 TestHandler::Slow => Box::pin(slow(request, writer)),
-                TestHandler::Endless | TestHandler::Page(_) => Box::pin(endless(writer)),
+                _ => Box::pin(endless(writer)),
             };
             Ok(Response::new(
                 Status::OK,
@@ -126,8 +138,7 @@ async fn endless(mut writer: crate::handler::pipe::PipeWriter) {
 }
 
 async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, HandlerError> {
-    let query = String::from_utf8_lossy(request.query.as_deref().unwrap_or_default()).into_owned();
-    let asked: Vec<(String, String)> = query.split('&').map(pair).collect();
+    let asked = query_pairs(&request);
     let value = |name: &str| {
         let found = asked.iter().find(|(its, _)| its == name);
         found.map(|(_, value)| value.clone())
@@ -138,7 +149,7 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
         .map(|(name, value)| (name.as_bytes(), value.trim().as_bytes()))
         .collect();
     if let Some(gate) = value("open").filter(|_| request.method == Method::Post) {
-        lock(&pages.gates).insert(gate);
+        pages.open(&gate);
     }
     let call = {
         let mut calls = lock(&pages.calls);
@@ -218,6 +229,10 @@ async fn parts(
 }
 
 impl TestPages {
+    fn open(&self, gate: &str) {
+        lock(&self.gates).insert(gate.to_owned());
+    }
+
     async fn wait(&self, gate: &str) {
         while !lock(&self.gates).contains(gate) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -227,6 +242,12 @@ impl TestPages {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the names and values of the query.
+fn query_pairs(request: &Request) -> Vec<(String, String)> {
+    let query = String::from_utf8_lossy(request.query.as_deref().unwrap_or_default());
+    query.split('&').map(pair).collect()
 }
 
 /// Splits `name=value` and decodes the value's percent-encoding.

@@ -3,9 +3,11 @@
 //! The peer receives window credit only for bytes that the handler has taken, so at most a pipe of body
 //! bytes waits. The handler's pipe is emptied as the flow-control windows and the socket allow.
 
+use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
 use crate::serve::response_body::BodyFill;
+use crate::serve::response_head::{FieldCompression, is_without_content};
 use crate::site::Site;
 use crate::wire::reject::Reject;
 use crate::world::SecureFields;
@@ -17,6 +19,10 @@ use std::time::Duration;
 pub(super) struct StreamCall {
     /// Future of the response; `None` once the response has arrived.
     pub(super) answering: Option<LocalBoxFuture<Result<Response, HandlerError>>>,
+    /// Interim responses of the handler, to be sent before the response.
+    pub(super) interim: InterimReceiver,
+    /// True while 100 (Continue) is to be sent (RFC 9110 §10.1.1).
+    pub(super) continue_owed: bool,
     /// Pipe to the handler; `None` where the request has no body, or the handler takes no more of the body.
     pub(super) upload: Option<PipeWriter>,
     /// Bytes of the body that lie in the pipe.
@@ -38,6 +44,9 @@ pub(super) struct StreamCall {
     pub(super) site: Option<Arc<Site>>,
     pub(super) download: Option<StreamedBody>,
 }
+
+/// Result of a poll for the handler's response; `None` once the response was delivered.
+pub(super) type HandlerAnswer = Poll<Option<Result<Response, HandlerError>>>;
 
 /// Window credit to grant to the peer.
 #[derive(Default)]
@@ -76,8 +85,19 @@ impl StreamCall {
         true
     }
 
+    /// Returns true if the handler does not want the body yet.
+    pub(super) fn is_body_held(&self) -> bool {
+        self.upload.as_ref().is_some_and(PipeWriter::is_held)
+    }
+
     /// Returns the window credit for bytes taken by the handler since the last call.
     pub(super) fn poll_taken(&mut self, cx: &mut Context<'_>) -> WindowCredit {
+        if self.is_body_held()
+            && let Some(upload) = &mut self.upload
+        {
+            // Registers the task, to be woken when the handler wants the body.
+            let _ = upload.poll_room(cx);
+        }
         if self.held == 0 {
             return WindowCredit::default();
         }
@@ -106,10 +126,7 @@ impl StreamCall {
     }
 
     /// Polls for the handler's response. Returns `None` once the response was delivered.
-    pub(super) fn poll_answer(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Response, HandlerError>>> {
+    pub(super) fn poll_answer(&mut self, cx: &mut Context<'_>) -> HandlerAnswer {
         let Some(answering) = &mut self.answering else {
             return Poll::Ready(None);
         };
@@ -120,6 +137,47 @@ impl StreamCall {
                 Poll::Ready(Some(answer))
             }
         }
+    }
+
+    /// Returns the encoded heads of the interim responses to send before `answer`: the interim responses of the
+    /// handler, and 100 (Continue) if the client waits for it and the handler wants the body. No interim
+    /// response follows the final head.
+    pub(super) fn interim_heads<C: FieldCompression>(
+        &mut self,
+        answer: &HandlerAnswer,
+    ) -> Vec<Vec<u8>> {
+        let mut heads = Vec::new();
+        if matches!(answer, Poll::Ready(None)) {
+            return heads;
+        }
+        while let Some(interim) = self.interim.take() {
+            let mut head = Vec::new();
+            C::push_status(interim.status.0, &mut head);
+            C::push_lines(interim.fields.lines(), &mut head);
+            heads.push(head);
+        }
+        if self.continue_owed && self.awaits_body(answer) {
+            self.continue_owed = false;
+            let mut head = Vec::new();
+            C::push_status(100, &mut head);
+            heads.push(head);
+        }
+        heads
+    }
+
+    /// Returns true if the handler wants more of the body: no response has come, or the content of the response
+    /// follows meanwhile.
+    fn awaits_body(&self, answer: &HandlerAnswer) -> bool {
+        let is_streamed = |response: &Response| {
+            let is_stream = matches!(response.body, ResponseBody::Stream { .. });
+            is_stream && !self.is_head && !is_without_content(*response.status)
+        };
+        let is_open = match answer {
+            Poll::Pending => true,
+            Poll::Ready(Some(Ok(response))) => is_streamed(response),
+            Poll::Ready(_) => false,
+        };
+        is_open && self.upload.as_ref().is_some_and(PipeWriter::has_room)
     }
 
     /// Starts sending a streamed body.

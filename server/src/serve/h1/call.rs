@@ -6,6 +6,7 @@
 //! work started by the call.
 
 use crate::base::number_text::push_number;
+use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{self, PipeRead, pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
@@ -14,6 +15,8 @@ use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
 use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::h1::chunk::encode_chunk;
+use crate::serve::h1::out_buffer::OutBuffer;
+use crate::serve::h1::upload::{DecodedInput, H1Upload};
 use crate::serve::refusal::Refusal;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_head::{
@@ -22,19 +25,19 @@ use crate::serve::response_head::{
 use crate::serve::stall::StallClock;
 use crate::serve::subrequest::client_request;
 use crate::site::Site;
-use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
+use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
-use crate::wire::status::Status;
+use crate::wire::status::{Status, StatusLine};
 use crate::world::{SecureFields, World};
 use std::future::poll_fn;
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// A call of a handler, with all data owned.
 pub(in crate::serve) struct H1Call {
     answering: LocalBoxFuture<Result<Response, HandlerError>>,
+    interim: InterimReceiver,
     upload: Option<H1Upload>,
     /// True while `100 Continue` is to be sent (RFC 9110 §10.1.1).
     continue_owed: bool,
@@ -51,13 +54,6 @@ pub(in crate::serve) struct H1Call {
     _reservation: Option<RequestReservation>,
 }
 
-/// The transfer of the request body to the handler.
-struct H1Upload {
-    writer: pipe::PipeWriter,
-    decoder: BodyDecoder,
-    seen: u64,
-}
-
 impl H1Call {
     pub(in crate::serve) fn new(
         handler: HandlerCall,
@@ -72,17 +68,19 @@ impl H1Call {
                 writer.finish();
                 None
             }
-            length => Some(H1Upload {
-                writer,
-                decoder: BodyDecoder::new(length),
-                seen: 0,
-            }),
+            length => Some(H1Upload::new(writer, length)),
         };
         let facts = connection.facts();
         let user = line.user.map(str::to_owned);
-        let request = client_request(&connection.context, head, &facts, user, reader);
+        let mut request = client_request(&connection.context, head, &facts, user, reader);
+        let interim = InterimReceiver::default();
+        // A client of HTTP/1.0 takes an interim response for the final one (RFC 9110 §15.2).
+        if head.version != Version::Http10 {
+            request.interim = interim.sender();
+        }
         H1Call {
             answering: handler.start(request),
+            interim,
             upload,
             continue_owed: head.expect_continue,
             keep_alive: head.keep_alive,
@@ -147,11 +145,8 @@ struct H1CallDriver<'c> {
     connection: &'c mut Connection,
     call: H1Call,
     download: H1Download,
-    out: Vec<u8>,
-    out_at: usize,
+    out: OutBuffer,
     sent: u64,
-    /// Bytes of the head and of the framed body taken by the stream.
-    taken: u64,
     stall: StallClock,
     status: Status,
     /// The treatment of the connection after the response, as announced in the head; a later event may
@@ -169,10 +164,8 @@ pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>
         connection,
         call: *call,
         download: H1Download::Waiting,
-        out: Vec::new(),
-        out_at: 0,
+        out: OutBuffer::default(),
         sent: 0,
-        taken: 0,
         stall: StallClock::default(),
         status: Status::OK,
         after: AfterResponse::Close,
@@ -203,6 +196,12 @@ pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>
 impl H1CallDriver<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
         self.connection.context.clock.tick();
+        // The handler may hold the body back, and the client then gets no 100 (Continue) yet.
+        if self.call.continue_owed
+            && let Poll::Ready(after) = self.poll_download(cx)
+        {
+            return Poll::Ready(after);
+        }
         let reading = self.poll_upload(cx);
         if let Poll::Ready(after) = reading {
             return Poll::Ready(after);
@@ -223,7 +222,7 @@ impl H1CallDriver<'_> {
         let has_unsent_bytes = !self.out.is_empty() || self.connection.stream.has_unsent();
         let begins = self
             .stall
-            .note(has_unsent_bytes, self.taken, context.clock.millis());
+            .note(has_unsent_bytes, self.out.taken, context.clock.millis());
         if has_unsent_bytes {
             // Only progress renews the deadline; a stall must not.
             if begins {
@@ -258,12 +257,7 @@ impl H1CallDriver<'_> {
                 },
             };
             if self.connection.rest.is_empty() {
-                if self.call.continue_owed {
-                    self.call.continue_owed = false;
-                    if matches!(self.download, H1Download::Waiting) {
-                        self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-                    }
-                }
+                self.push_continue();
                 match self.poll_read(cx, room.min(limits::READ_BUFFER_BYTES)) {
                     Poll::Pending => {
                         self.wants_body = true;
@@ -279,42 +273,29 @@ impl H1CallDriver<'_> {
         }
     }
 
+    /// Appends 100 (Continue) if the client waits for it. No interim response may follow the final head.
+    fn push_continue(&mut self) {
+        if std::mem::take(&mut self.call.continue_owed)
+            && matches!(self.download, H1Download::Waiting)
+        {
+            let out = &mut self.out.bytes;
+            out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+    }
+
     /// Decodes up to `room` bytes of received data.
     fn decode(&mut self, room: usize) -> Result<(), Reject> {
         let Some(upload) = &mut self.call.upload else {
             return Ok(());
         };
         let rest = std::mem::take(&mut self.connection.rest);
+        // The pipe has room for the whole payload, because the window is no larger than `room`.
         let window = &rest[..rest.len().min(room)];
-        let mut at = 0;
-        let mut ended = false;
-        loop {
-            match upload.decoder.step(&window[at..])? {
-                BodyStep::Data { consumed, payload } => {
-                    let payload = &window[at..][payload];
-                    upload.seen += payload.len() as u64;
-                    if upload.seen > self.call.body_bytes_max {
-                        return Err(Reject::BODY_TOO_LARGE);
-                    }
-                    // The pipe has room for the whole payload, because the window is no larger than `room`.
-                    let _ = upload.writer.write_some(payload);
-                    at += consumed;
-                }
-                BodyStep::More { consumed } => {
-                    at += consumed;
-                    break;
-                }
-                BodyStep::End { consumed } => {
-                    at += consumed;
-                    ended = true;
-                    break;
-                }
-            }
+        let DecodedInput { consumed, is_end } = upload.decode(window, self.call.body_bytes_max)?;
+        if consumed < rest.len() {
+            self.connection.rest = rest[consumed..].to_vec();
         }
-        if at < rest.len() {
-            self.connection.rest = rest[at..].to_vec();
-        }
-        if ended && let Some(upload) = self.call.upload.take() {
+        if is_end && let Some(upload) = self.call.upload.take() {
             upload.writer.finish();
         }
         Ok(())
@@ -391,7 +372,7 @@ impl H1CallDriver<'_> {
     fn poll_download(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
         loop {
             let is_all = self.gather(cx);
-            match self.poll_out(cx) {
+            match self.out.poll_send(&mut self.connection.stream, cx) {
                 Poll::Pending => {
                     self.poll_work(cx);
                     return Poll::Pending;
@@ -402,17 +383,32 @@ impl H1CallDriver<'_> {
             match &mut self.download {
                 H1Download::Last => return Poll::Ready(self.after),
                 H1Download::Broken(_) => return Poll::Ready(self.broken_off()),
-                H1Download::Waiting => match self.call.answering.as_mut().poll(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Ok(response)) => self.begin(response),
-                    Poll::Ready(Err(fault)) => {
-                        fault.log();
-                        self.refuse(fault.reject, fault.after_seconds);
+                H1Download::Waiting => {
+                    let answer = self.call.answering.as_mut().poll(cx);
+                    self.push_interim();
+                    match answer {
+                        Poll::Pending if self.out.is_empty() => return Poll::Pending,
+                        Poll::Pending => {}
+                        Poll::Ready(Ok(response)) => self.begin(response),
+                        Poll::Ready(Err(fault)) => {
+                            fault.log();
+                            self.refuse(fault.reject, fault.after_seconds);
+                        }
                     }
-                },
+                }
                 H1Download::Streaming { .. } if is_all => return Poll::Pending,
                 H1Download::Streaming { .. } => {}
             }
+        }
+    }
+
+    /// Appends the interim responses that the handler has sent.
+    fn push_interim(&mut self) {
+        while let Some(interim) = self.call.interim.take() {
+            let out = &mut self.out.bytes;
+            StatusLine::from(interim.status).push(out);
+            out.extend_from_slice(interim.fields.lines());
+            out.extend_from_slice(b"\r\n");
         }
     }
 
@@ -431,7 +427,7 @@ impl H1CallDriver<'_> {
     /// with one write. Returns true if no more content is available now.
     fn gather(&mut self, cx: &mut Context<'_>) -> bool {
         while let H1Download::Streaming { framing, .. } = self.download
-            && self.out.len() - self.out_at <= limits::UNSENT_BYTES_MAX / 2
+            && self.out.unsent() <= limits::UNSENT_BYTES_MAX / 2
         {
             match self.poll_stream(cx) {
                 Poll::Pending => return true,
@@ -472,9 +468,7 @@ impl H1CallDriver<'_> {
     /// read, and most handlers have read the body by the end of the response.
     fn after(&self, response: &Response) -> AfterResponse {
         let context = &self.connection.context;
-        let goes_on =
-            matches!(response.body, ResponseBody::Stream { .. }) && !self.is_bodiless(response);
-        if self.is_cut || self.call.upload.is_some() && !goes_on {
+        if self.is_cut || self.call.upload.is_some() && !self.is_streamed(response) {
             AfterResponse::Linger
         } else if self.call.keep_alive && !context.is_draining() {
             AfterResponse::Keep
@@ -483,8 +477,18 @@ impl H1CallDriver<'_> {
         }
     }
 
+    /// Returns true if the content follows while the handler may still read the request body.
+    fn is_streamed(&self, response: &Response) -> bool {
+        matches!(response.body, ResponseBody::Stream { .. }) && !self.is_bodiless(response)
+    }
+
     /// Writes the head of `response` and starts the body.
     fn begin(&mut self, response: Response) {
+        let upload = self.call.upload.as_ref();
+        let is_body_wanted = upload.is_some_and(|it| it.writer.has_room());
+        if is_body_wanted && self.is_streamed(&response) && self.connection.rest.is_empty() {
+            self.push_continue();
+        }
         self.status = *response.status;
         let mut after = self.after(&response);
         let framing = match content_length(&response.body) {
@@ -503,7 +507,7 @@ impl H1CallDriver<'_> {
             ResponseBody::Empty => H1Download::Last,
             ResponseBody::Whole(bytes) => {
                 self.sent = bytes.len() as u64;
-                self.out.extend_from_slice(&bytes);
+                self.out.bytes.extend_from_slice(&bytes);
                 H1Download::Last
             }
             ResponseBody::Stream { reader, work, .. } => H1Download::Streaming {
@@ -523,29 +527,28 @@ impl H1CallDriver<'_> {
             ResponseBody::Whole(bytes) => bytes.len(),
             _ => 0,
         };
-        self.out.reserve(limits::SCRIPT_HEAD_BYTES_INITIAL + body);
-        response.status.push(&mut self.out);
         let date = self.connection.context.clock.date_field();
-        self.out
-            .extend_from_slice(&server_and_date_lines(response, &date));
-        self.out.extend_from_slice(response.fields.lines());
-        let bodiless = is_without_content(*response.status);
+        let secure_fields = self.call.secure_fields.as_deref();
+        let secure_fields = secure_fields.filter(|_| self.connection.is_secure());
+        let out = &mut self.out.bytes;
+        out.reserve(limits::SCRIPT_HEAD_BYTES_INITIAL + body);
+        response.status.push(out);
+        out.extend_from_slice(&server_and_date_lines(response, &date));
+        out.extend_from_slice(response.fields.lines());
         match framing {
-            _ if bodiless => {}
-            ResponseFraming::Chunked => self
-                .out
-                .extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            _ if is_without_content(*response.status) => {}
+            ResponseFraming::Chunked => {
+                out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+            }
             ResponseFraming::Length(length) => {
-                self.out.extend_from_slice(b"Content-Length: ");
-                push_number(&mut self.out, length);
-                self.out.extend_from_slice(b"\r\n");
+                out.extend_from_slice(b"Content-Length: ");
+                push_number(out, length);
+                out.extend_from_slice(b"\r\n");
             }
             ResponseFraming::Close => {}
         }
-        let secure_fields = self.call.secure_fields.as_deref();
-        let secure_fields = secure_fields.filter(|_| self.connection.is_secure());
-        push_connection_lines(&mut self.out, self.call.version, after, secure_fields);
-        self.out.extend_from_slice(b"\r\n");
+        push_connection_lines(out, self.call.version, after, secure_fields);
+        out.extend_from_slice(b"\r\n");
     }
 
     /// Reads a part of the body from the handler; false if the body broke off.
@@ -569,23 +572,24 @@ impl H1CallDriver<'_> {
             Poll::Ready(Err(_)) => Poll::Ready(false),
             Poll::Ready(Ok(PipeRead::Bytes(count))) => {
                 self.sent += count as u64;
+                let out = &mut self.out.bytes;
                 match framing {
-                    ResponseFraming::Chunked => self.out.append(&mut encode_chunk(chunk)),
-                    ResponseFraming::Close => self.out.append(&mut chunk),
+                    ResponseFraming::Chunked => out.append(&mut encode_chunk(chunk)),
+                    ResponseFraming::Close => out.append(&mut chunk),
                     ResponseFraming::Length(left) => {
                         // Bytes beyond Content-Length would be parsed as the next response.
                         let Some(less) = left.checked_sub(count as u64) else {
                             return Poll::Ready(false);
                         };
                         *left = less;
-                        self.out.append(&mut chunk);
+                        out.append(&mut chunk);
                     }
                 }
                 Poll::Ready(true)
             }
             Poll::Ready(Ok(PipeRead::End)) => {
                 match framing {
-                    ResponseFraming::Chunked => self.out.extend_from_slice(b"0\r\n\r\n"),
+                    ResponseFraming::Chunked => self.out.bytes.extend_from_slice(b"0\r\n\r\n"),
                     ResponseFraming::Length(0) | ResponseFraming::Close => {}
                     ResponseFraming::Length(_) => return Poll::Ready(false),
                 }
@@ -595,32 +599,6 @@ impl H1CallDriver<'_> {
                     self.after = AfterResponse::Linger;
                 }
                 Poll::Ready(true)
-            }
-        }
-    }
-
-    /// Sends the bytes in `out`; false if the peer has disconnected.
-    fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        loop {
-            // The TLS stream takes a limited amount before a flush.
-            match self.connection.stream.poll_flush(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(_)) => return Poll::Ready(false),
-                Poll::Ready(Ok(())) => {}
-            }
-            if self.out_at == self.out.len() {
-                self.out.clear();
-                self.out_at = 0;
-                return Poll::Ready(true);
-            }
-            let waiting = IoSlice::new(&self.out[self.out_at..]);
-            match self.connection.stream.poll_write(cx, &[waiting]) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(_)) => return Poll::Ready(false),
-                Poll::Ready(Ok(taken)) => {
-                    self.out_at += taken;
-                    self.taken += taken as u64;
-                }
             }
         }
     }

@@ -2,7 +2,9 @@
 
 mod call;
 mod chunk;
+mod out_buffer;
 mod response;
 pub(super) mod send;
 pub(super) mod session;
 mod unsent_response;
+mod upload;

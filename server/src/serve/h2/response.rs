@@ -1,8 +1,6 @@
 //! Processing of an HTTP/2 request from the complete field section to the response: calls
 //! [`dispatch`](crate::serve::dispatch), and carries out the result at once or after a wait.
 
-use crate::handler::pipe::pipe;
-use crate::handler::{self, Response};
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{
@@ -15,14 +13,9 @@ use crate::serve::h2::exchange::{
 };
 use crate::serve::h2::session::{BODIES_MAX, H2Session, OUT_BYTES_MAX};
 use crate::serve::redispatch;
-use crate::serve::refusal::Refusal;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_body::BodyReader;
-use crate::serve::response_head::{
-    Hpack, content_length, handler_block, is_without_content, push_fields, secure_fields_of,
-};
-use crate::serve::stream_call::{StreamCall, WindowCredit};
-use crate::serve::subrequest::client_request;
+use crate::serve::response_head::{Hpack, push_fields, secure_fields_of};
 use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
 use crate::site::{Listing, VariantResponse};
 use crate::wire::field_section::FieldSection;
@@ -33,8 +26,8 @@ use crate::wire::priority::Priority;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::status::Status;
-use crate::world::{Host, SecureFields, World};
-use std::task::{Context, Poll};
+use crate::world::{SecureFields, World};
+use std::task::Context;
 
 /// Highest urgency value (RFC 9218 §4.1) of small responses sent at once. A less urgent response is queued
 /// regardless of the size.
@@ -42,10 +35,10 @@ const URGENCY_AT_ONCE: u8 = 3;
 
 /// A stream that needs a response.
 #[derive(Copy, Clone)]
-struct OwedResponse {
-    id: u32,
+pub(super) struct OwedResponse {
+    pub(super) id: u32,
     /// True if the whole request has been received.
-    ended: bool,
+    pub(super) ended: bool,
     /// True if the stream is not in the table of streams.
     is_new: bool,
     /// Length of the content as declared by the request.
@@ -55,7 +48,7 @@ struct OwedResponse {
     /// True if the content is read and discarded, regardless of the response.
     is_drained: bool,
     /// True if content received during a wait is to be passed to the handler.
-    has_early_body: bool,
+    pub(super) has_early_body: bool,
 }
 
 impl H2Session<'_> {
@@ -435,7 +428,7 @@ impl H2Session<'_> {
 
     /// Writes a HEADERS frame with `block`, `fields`, the site's fields for secure connections and `date`.
     /// `date` is None if `block` has a Date.
-    fn send_dated_head(
+    pub(super) fn send_dated_head(
         &mut self,
         id: u32,
         block: &[u8],
@@ -624,176 +617,6 @@ impl H2Session<'_> {
         match self.account.admit_answered(requests_max) {
             Some(held) => self.enter(owed, held),
             None => owed,
-        }
-    }
-
-    /// Starts a handler call.
-    fn begin_call(
-        &mut self,
-        owed: OwedResponse,
-        handler: handler::route_handler::HandlerCall,
-        head: &RequestHead<'_>,
-        host: Option<&Host>,
-        user: Option<String>,
-        line: &AccessLogEntry<'_>,
-    ) {
-        let (mut writer, reader) = pipe(limits::PIPE_BYTES);
-        let upload = match owed.ended && !owed.has_early_body {
-            true => {
-                writer.end();
-                None
-            }
-            false => Some(writer),
-        };
-        if head.expect_continue && !owed.ended {
-            let mut block = Vec::new();
-            hpack::push_status(100, &mut block);
-            self.h2.head(owed.id, &block, false);
-        }
-        let request = client_request(&self.context, head, &self.connection.facts(), user, reader);
-        let now_ms = self.context.clock.millis();
-        let call = StreamCall {
-            answering: Some(handler.start(request)),
-            upload,
-            held: 0,
-            counted: 0,
-            seen: 0,
-            since_ms: now_ms,
-            seen_then: 0,
-            is_head: head.method == Method::Head,
-            secure_fields: host.map(|host| host.secure_fields.clone()),
-            site: host.and_then(|host| host.site.clone()),
-            download: None,
-        };
-        let record = line.keep(Status::OK, &self.context, self.who);
-        let Some(exchange) = self.exchange(owed) else {
-            return;
-        };
-        exchange.record = record;
-        exchange.state = H2ExchangeState::Call(Box::new(call));
-    }
-
-    /// Polls a handler call. Returns true if a response has begun or window credit was granted.
-    pub(super) fn poll_call(&mut self, id: u32, cx: &mut Context<'_>) -> bool {
-        let now_ms = self.context.clock.millis();
-        let Some(stream) = self.h2.stream(id) else {
-            return false;
-        };
-        let H2ExchangeState::Call(call) = &mut stream.work.state else {
-            return false;
-        };
-        let granted = call.poll_taken(cx);
-        if call.held > 0 {
-            // Time spent waiting for the handler does not count against the peer's minimum rate.
-            (call.since_ms, call.seen_then) = (now_ms, call.seen);
-        }
-        match call.poll_answer(cx) {
-            Poll::Pending | Poll::Ready(None) => {}
-            Poll::Ready(Some(Ok(response))) => {
-                self.grant(id, &granted);
-                self.begin_response(id, response);
-                return true;
-            }
-            Poll::Ready(Some(Err(fault))) => {
-                fault.log();
-                self.grant(id, &granted);
-                self.fail_call(id, fault.reject, fault.after_seconds);
-                return true;
-            }
-        }
-        stream.ready = call.poll_ready(cx);
-        self.grant(id, &granted);
-        // Further progress shows in the bytes filled into `out`.
-        granted.of_stream > 0 || granted.of_all > 0
-    }
-
-    fn grant(&mut self, id: u32, granted: &WindowCredit) {
-        self.h2.release_connection_capacity(granted.of_all as u32);
-        self.h2
-            .release_stream_capacity(id, granted.of_stream as u32);
-    }
-
-    /// Writes the head of a handler's response, and starts the transfer of the content.
-    fn begin_response(&mut self, id: u32, response: Response) {
-        let block = handler_block::<Hpack>(&response, &self.context.clock.date_field());
-        let Response { status, body, .. } = response;
-        let status = *status;
-        let Some(stream) = self.h2.stream(id) else {
-            return;
-        };
-        let H2ExchangeState::Call(call) = &mut stream.work.state else {
-            return;
-        };
-        let is_bodiless = call.is_head || is_without_content(status);
-        let secure_fields = call.secure_fields.clone();
-        stream.work.status = status;
-        stream.left = content_length(&body).unwrap_or(u64::MAX);
-        if let Some(record) = &mut stream.work.record {
-            record.status = status;
-        }
-        let is_last = is_bodiless
-            || matches!(body, handler::ResponseBody::Empty)
-            || matches!(&body, handler::ResponseBody::Whole(bytes) if bytes.is_empty());
-        self.send_dated_head(id, &block, b"", secure_fields.as_deref(), None, is_last);
-        if is_last {
-            return self.finish(id);
-        }
-        let Some(stream) = self.h2.stream(id) else {
-            return;
-        };
-        match (body, &mut stream.work.state) {
-            // The handler has returned the whole content, so the call is replaced by the bytes.
-            (handler::ResponseBody::Whole(bytes), state) => {
-                let counted = match state {
-                    H2ExchangeState::Call(call) => call.counted,
-                    _ => 0,
-                };
-                *state = H2ExchangeState::Body(BodyReader::bytes(bytes));
-                stream.ready = true;
-                self.h2.release_connection_capacity(counted as u32);
-            }
-            (body, H2ExchangeState::Call(call)) => call.begin(body),
-            _ => {}
-        }
-    }
-
-    /// Ends a call with an incomplete request. The client gets the refusal as the response, or a reset if
-    /// the response has begun.
-    pub(super) fn cut_call(&mut self, id: u32, reject: Reject) {
-        let Some(stream) = self.h2.stream(id) else {
-            return;
-        };
-        if matches!(&stream.work.state, H2ExchangeState::Call(call) if call.answering.is_some()) {
-            return self.fail_call(id, reject, None);
-        }
-        if let Some(record) = &mut stream.work.record {
-            record.rule = reject.rule;
-        }
-        self.break_off(id, H2ErrorCode::CANCEL);
-    }
-
-    /// Responds with a refusal to a call that failed before the response.
-    fn fail_call(&mut self, id: u32, reject: Reject, after_seconds: Option<u64>) {
-        let context = self.context.clone();
-        let Some(stream) = self.h2.stream(id) else {
-            return;
-        };
-        let H2ExchangeState::Call(call) = &mut stream.work.state else {
-            return;
-        };
-        if let Some(record) = &mut stream.work.record {
-            record.rule = reject.rule;
-        }
-        call.upload = None;
-        match Refusal::new(
-            &context,
-            call.site.as_ref(),
-            call.is_head,
-            reject,
-            after_seconds,
-        ) {
-            Refusal::Now(response) => self.begin_response(id, response),
-            Refusal::Later(making) => call.answering = Some(making),
         }
     }
 }

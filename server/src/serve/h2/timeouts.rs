@@ -216,6 +216,8 @@ fn body_due(stream: &H2Stream<Box<H2Exchange>>, limits: &Limits) -> Option<u64> 
             let patience = Duration::from_secs(BODY_GRACE_SECONDS);
             (*since_ms, stream.work.drained, patience)
         }
+        // A body that the handler doesn't want yet is not late.
+        H2ExchangeState::Call(call) if call.is_body_held() => return None,
         H2ExchangeState::Call(call) if call.upload.is_some() && call.held == 0 => {
             (call.since_ms, call.seen - call.seen_then, call.patience())
         }

@@ -2,6 +2,7 @@
 //! the client, and neither direction waits for the other. The peer's flow-control window opens only as the
 //! handler takes content.
 
+use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{PipeWriter, pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Response, ResponseBody};
@@ -12,9 +13,9 @@ use crate::serve::h3::session::H3Session;
 use crate::serve::refusal::Refusal;
 use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{Qpack, handler_block, is_without_content};
-use crate::serve::stream_call::StreamCall;
+use crate::serve::stream_call::{HandlerAnswer, StreamCall};
 use crate::serve::subrequest::client_request;
-use crate::wire::h3::{H3ErrorCode, frame, qpack};
+use crate::wire::h3::{H3ErrorCode, frame};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::status::Status;
@@ -30,8 +31,6 @@ use tokio::time::{Instant, sleep};
 /// A request during a handler call.
 pub(super) struct H3Call {
     call: StreamCall,
-    /// Writing end of the content's pipe; None without content, or if the handler takes no more content.
-    upload: Option<PipeWriter>,
     /// Received content that did not fit into the pipe.
     part: Bytes,
     bytes_max: u64,
@@ -67,19 +66,18 @@ impl H3Call {
         let context = exchange.context();
         let session = &exchange.session;
         let (mut writer, reader) = pipe(limits::H3_PIPE_BYTES);
-        let mut out = Vec::new();
         if exchange.ended {
             writer.end();
-        } else if head.expect_continue {
-            let at = frame::begin_headers(&mut out);
-            qpack::push_status(100, &mut out);
-            frame::end_headers(&mut out, at);
         }
-        let request = client_request(context, head, &session.facts(), user, reader);
+        let mut request = client_request(context, head, &session.facts(), user, reader);
+        let interim = InterimReceiver::default();
+        request.interim = interim.sender();
         let now_ms = context.clock.millis();
         let call = StreamCall {
             answering: Some(handler.start(request)),
-            upload: None,
+            interim,
+            continue_owed: head.expect_continue && !exchange.ended,
+            upload: (!exchange.ended).then_some(writer),
             held: 0,
             counted: 0,
             seen: 0,
@@ -92,14 +90,13 @@ impl H3Call {
         };
         H3Call {
             call,
-            upload: (!exchange.ended).then_some(writer),
             part: Bytes::new(),
             bytes_max: world.limits.body_bytes,
             wants_body: false,
             queued: None,
             since_ms: now_ms,
             seen_then: 0,
-            out: [out.into(), Bytes::new()],
+            out: [Bytes::new(), Bytes::new()],
             moved_ms: now_ms,
             is_last: false,
             record: line.keep(Status::OK, context, session.who),
@@ -116,15 +113,15 @@ impl H3Call {
         cx: &mut Context<'_>,
     ) -> Result<(), H3ExchangeError> {
         self.wants_body = false;
-        let is_queued = self.upload.as_ref().is_some_and(PipeWriter::is_queued);
+        let is_queued = self.call.upload.as_ref().is_some_and(PipeWriter::is_queued);
         if is_queued != self.queued.is_some() {
             self.queued = is_queued.then(|| WindowExtension::new(&exchange.session));
         }
-        while let Some(writer) = &mut self.upload {
+        while let Some(writer) = &mut self.call.upload {
             match writer.poll_room(cx) {
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(_)) => {
-                    self.upload = None;
+                    self.call.upload = None;
                     return Ok(());
                 }
                 Poll::Pending => {
@@ -144,7 +141,7 @@ impl H3Call {
                         Some(part) => self.part = part,
                         None => {
                             writer.end();
-                            self.upload = None;
+                            self.call.upload = None;
                             return Ok(());
                         }
                     },
@@ -162,7 +159,7 @@ impl H3Call {
     /// Ends the request's content with `reject`. The peer gets the refusal as the response, or a reset if
     /// the response has begun.
     fn cut(&mut self, exchange: &H3Exchange, reject: Reject) -> Result<(), H3ExchangeError> {
-        self.upload = None;
+        self.call.upload = None;
         if self.call.answering.take().is_none() {
             if let Some(record) = &mut self.record {
                 record.rule = reject.rule;
@@ -194,8 +191,11 @@ impl H3Call {
             if self.is_last {
                 return Poll::Ready(Ok(()));
             }
-            match self.call.poll_answer(cx) {
-                Poll::Pending => return Poll::Pending,
+            let answer = self.call.poll_answer(cx);
+            self.push_interim(&answer);
+            match answer {
+                Poll::Pending if !self.is_sending() => return Poll::Pending,
+                Poll::Pending => {}
                 Poll::Ready(Some(Ok(response))) => self.respond(exchange, response),
                 Poll::Ready(Some(Err(fault))) => {
                     fault.log();
@@ -204,6 +204,21 @@ impl H3Call {
                 Poll::Ready(None) => ready!(self.poll_stream(cx))?,
             }
         }
+    }
+
+    /// Appends the interim responses to be sent before `answer`.
+    fn push_interim(&mut self, answer: &HandlerAnswer) {
+        let heads = self.call.interim_heads::<Qpack>(answer);
+        if heads.is_empty() {
+            return;
+        }
+        let mut out = Vec::new();
+        for head in heads {
+            let at = frame::begin_headers(&mut out);
+            out.extend_from_slice(&head);
+            frame::end_headers(&mut out, at);
+        }
+        self.out[0] = out.into();
     }
 
     fn is_sending(&self) -> bool {
@@ -269,7 +284,7 @@ impl H3Call {
             record.status = status;
         }
         let head = exchange.dated_head(section, b"", self.call.secure_fields.as_deref(), None);
-        // `out` may still hold a 100 (Continue) response.
+        // `out` may still hold interim responses.
         let before = std::mem::take(&mut self.out);
         let out = [&before[0][..], &before[1], &head].concat();
         self.out[0] = out.into();
@@ -307,11 +322,7 @@ impl H3Call {
         if self.wants_body {
             let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
             let seen = exchange.seen - self.seen_then;
-            let patience = self
-                .upload
-                .as_ref()
-                .map_or(Duration::ZERO, PipeWriter::patience);
-            return self.since_ms + patience.as_millis() as u64 + seen * 1_000 / rate;
+            return self.since_ms + self.call.patience().as_millis() as u64 + seen * 1_000 / rate;
         }
         u64::MAX
     }
@@ -358,6 +369,12 @@ impl H3Exchange {
             }
             if shed.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(H3ExchangeError::Shed));
+            }
+            // The handler may hold the body back, and the client then gets no 100 (Continue) yet.
+            if live.call.continue_owed
+                && let Poll::Ready(ended) = live.poll_download(self, cx)
+            {
+                return Poll::Ready(ended);
             }
             loop {
                 live.poll_upload(self, cx)?;

@@ -97,6 +97,8 @@ impl HostBuilder<'_> {
                     config::TestHandlerConfig::Slow => TestHandler::Slow,
                     config::TestHandlerConfig::Endless => TestHandler::Endless,
                     config::TestHandlerConfig::Page => TestHandler::Page(Arc::default()),
+                    config::TestHandlerConfig::Hints => TestHandler::Hints,
+                    config::TestHandlerConfig::Hold => TestHandler::Hold(Arc::default()),
                 };
                 self.live(handler, route)
             }

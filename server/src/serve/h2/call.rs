@@ -1,0 +1,201 @@
+//! A handler call on an HTTP/2 stream: starts the call, sends the handler's response, and ends calls that can't
+//! be completed.
+
+use crate::handler::interim::InterimReceiver;
+use crate::handler::pipe::pipe;
+use crate::handler::route_handler::HandlerCall;
+use crate::handler::{Response, ResponseBody};
+use crate::limits;
+use crate::serve::access_log::AccessLogEntry;
+use crate::serve::h2::exchange::H2ExchangeState;
+use crate::serve::h2::response::OwedResponse;
+use crate::serve::h2::session::H2Session;
+use crate::serve::refusal::Refusal;
+use crate::serve::response_body::BodyReader;
+use crate::serve::response_head::{Hpack, content_length, handler_block, is_without_content};
+use crate::serve::stream_call::{StreamCall, WindowCredit};
+use crate::serve::subrequest::client_request;
+use crate::wire::h2::H2ErrorCode;
+use crate::wire::reject::Reject;
+use crate::wire::request_head::{Method, RequestHead};
+use crate::wire::status::Status;
+use crate::world::Host;
+use std::task::{Context, Poll};
+
+impl H2Session<'_> {
+    /// Starts a handler call.
+    pub(super) fn begin_call(
+        &mut self,
+        owed: OwedResponse,
+        handler: HandlerCall,
+        head: &RequestHead<'_>,
+        host: Option<&Host>,
+        user: Option<String>,
+        line: &AccessLogEntry<'_>,
+    ) {
+        let (mut writer, reader) = pipe(limits::PIPE_BYTES);
+        let upload = match owed.ended && !owed.has_early_body {
+            true => {
+                writer.end();
+                None
+            }
+            false => Some(writer),
+        };
+        let facts = self.connection.facts();
+        let mut request = client_request(&self.context, head, &facts, user, reader);
+        let interim = InterimReceiver::default();
+        request.interim = interim.sender();
+        let now_ms = self.context.clock.millis();
+        let call = StreamCall {
+            answering: Some(handler.start(request)),
+            interim,
+            continue_owed: head.expect_continue && !owed.ended,
+            upload,
+            held: 0,
+            counted: 0,
+            seen: 0,
+            since_ms: now_ms,
+            seen_then: 0,
+            is_head: head.method == Method::Head,
+            secure_fields: host.map(|host| host.secure_fields.clone()),
+            site: host.and_then(|host| host.site.clone()),
+            download: None,
+        };
+        let record = line.keep(Status::OK, &self.context, self.who);
+        let Some(stream) = self.h2.stream(owed.id) else {
+            return;
+        };
+        stream.work.record = record;
+        stream.work.state = H2ExchangeState::Call(Box::new(call));
+    }
+
+    /// Polls a handler call. Returns true if a response has begun or window credit was granted.
+    pub(super) fn poll_call(&mut self, id: u32, cx: &mut Context<'_>) -> bool {
+        let now_ms = self.context.clock.millis();
+        let Some(stream) = self.h2.stream(id) else {
+            return false;
+        };
+        let H2ExchangeState::Call(call) = &mut stream.work.state else {
+            return false;
+        };
+        let granted = call.poll_taken(cx);
+        if call.held > 0 || call.is_body_held() {
+            // Time spent waiting for the handler does not count against the peer's minimum rate.
+            (call.since_ms, call.seen_then) = (now_ms, call.seen);
+        }
+        let answer = call.poll_answer(cx);
+        let interim_heads = call.interim_heads::<Hpack>(&answer);
+        let is_ready = matches!(answer, Poll::Pending | Poll::Ready(None)) && call.poll_ready(cx);
+        stream.ready = is_ready;
+        for head in interim_heads {
+            self.h2.head(id, &head, false);
+        }
+        match answer {
+            Poll::Pending | Poll::Ready(None) => {}
+            Poll::Ready(Some(Ok(response))) => {
+                self.grant(id, &granted);
+                self.begin_response(id, response);
+                return true;
+            }
+            Poll::Ready(Some(Err(fault))) => {
+                fault.log();
+                self.grant(id, &granted);
+                self.fail_call(id, fault.reject, fault.after_seconds);
+                return true;
+            }
+        }
+        self.grant(id, &granted);
+        // Further progress shows in the bytes filled into `out`.
+        granted.of_stream > 0 || granted.of_all > 0
+    }
+
+    fn grant(&mut self, id: u32, granted: &WindowCredit) {
+        self.h2.release_connection_capacity(granted.of_all as u32);
+        self.h2
+            .release_stream_capacity(id, granted.of_stream as u32);
+    }
+
+    /// Writes the head of a handler's response, and starts the transfer of the content.
+    fn begin_response(&mut self, id: u32, response: Response) {
+        let block = handler_block::<Hpack>(&response, &self.context.clock.date_field());
+        let Response { status, body, .. } = response;
+        let status = *status;
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        let H2ExchangeState::Call(call) = &mut stream.work.state else {
+            return;
+        };
+        let is_bodiless = call.is_head || is_without_content(status);
+        let secure_fields = call.secure_fields.clone();
+        stream.work.status = status;
+        stream.left = content_length(&body).unwrap_or(u64::MAX);
+        if let Some(record) = &mut stream.work.record {
+            record.status = status;
+        }
+        let is_last = is_bodiless
+            || matches!(body, ResponseBody::Empty)
+            || matches!(&body, ResponseBody::Whole(bytes) if bytes.is_empty());
+        self.send_dated_head(id, &block, b"", secure_fields.as_deref(), None, is_last);
+        if is_last {
+            return self.finish(id);
+        }
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        match (body, &mut stream.work.state) {
+            // The handler has returned the whole content, so the call is replaced by the bytes.
+            (ResponseBody::Whole(bytes), state) => {
+                let counted = match state {
+                    H2ExchangeState::Call(call) => call.counted,
+                    _ => 0,
+                };
+                *state = H2ExchangeState::Body(BodyReader::bytes(bytes));
+                stream.ready = true;
+                self.h2.release_connection_capacity(counted as u32);
+            }
+            (body, H2ExchangeState::Call(call)) => call.begin(body),
+            _ => {}
+        }
+    }
+
+    /// Ends a call with an incomplete request. The client gets the refusal as the response, or a reset if
+    /// the response has begun.
+    pub(super) fn cut_call(&mut self, id: u32, reject: Reject) {
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        if matches!(&stream.work.state, H2ExchangeState::Call(call) if call.answering.is_some()) {
+            return self.fail_call(id, reject, None);
+        }
+        if let Some(record) = &mut stream.work.record {
+            record.rule = reject.rule;
+        }
+        self.break_off(id, H2ErrorCode::CANCEL);
+    }
+
+    /// Responds with a refusal to a call that failed before the response.
+    fn fail_call(&mut self, id: u32, reject: Reject, after_seconds: Option<u64>) {
+        let context = self.context.clone();
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        let H2ExchangeState::Call(call) = &mut stream.work.state else {
+            return;
+        };
+        if let Some(record) = &mut stream.work.record {
+            record.rule = reject.rule;
+        }
+        call.upload = None;
+        match Refusal::new(
+            &context,
+            call.site.as_ref(),
+            call.is_head,
+            reject,
+            after_seconds,
+        ) {
+            Refusal::Now(response) => self.begin_response(id, response),
+            Refusal::Later(making) => call.answering = Some(making),
+        }
+    }
+}
