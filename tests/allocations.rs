@@ -169,6 +169,8 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
             1, &refusals,
         )),
         backends: Arc::new(Backends::new(&refusals)),
+        balancers: Arc::new(build::new_balancers().expect("a registry")),
+        pseudonym: build::new_pseudonym(),
         pushes: PushNotifier::new().0,
         change_tracker: Arc::default(),
         refusals,
