@@ -13,7 +13,9 @@ mod address;
 pub mod balancer;
 mod conn;
 mod handover;
+mod name_state;
 mod pool;
+pub mod resolver;
 pub mod settings;
 
 pub use crate::upstream::address::BackendAddress;
