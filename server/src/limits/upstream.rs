@@ -96,8 +96,8 @@ pub const SESSION_REDIRECTS_MAX: usize = 8;
 /// Seconds after which the addresses of a host name in use are looked up again. The C library hides the
 /// lifetime of the records.
 pub const RESOLVE_AGAIN_SECONDS: u64 = 30;
-/// Seconds without use after which the addresses of a host name are no longer looked up.
-pub const RESOLVE_IDLE_SECONDS: u64 = 120;
+/// Seconds after which a failed look-up of a host name is repeated.
+pub const RESOLVE_RETRY_SECONDS: u64 = 5;
 /// Addresses kept for one host name. Further addresses are ignored.
 pub const RESOLVED_ADDRESSES_MAX: usize = 16;
 /// Threads for look-ups of host names. A dead name server holds a thread for about 10 s.

@@ -16,7 +16,9 @@ mod handover;
 mod member_conn;
 mod member_pool;
 mod plan;
+mod name_state;
 mod pool;
+pub mod resolver;
 pub mod settings;
 
 pub use crate::upstream::address::BackendAddress;

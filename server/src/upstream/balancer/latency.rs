@@ -2,13 +2,13 @@
 //! that the average means equally much for a member with few and with many requests.
 
 use crate::limits::LATENCY_DECAY_MILLISECONDS;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Average latency, shared by all workers. Two simultaneous samples may count as one.
 #[derive(Default)]
 pub(super) struct LatencyAverage {
-    /// Average in microseconds; 0 before the first sample.
-    micros: AtomicU32,
+    /// Average in nanoseconds; 0 before the first sample.
+    nanos: AtomicU64,
     /// Time of the last sample in milliseconds.
     sampled_at_ms: AtomicU64,
 }
@@ -16,29 +16,30 @@ pub(super) struct LatencyAverage {
 impl LatencyAverage {
     /// Adds a sample.
     pub(super) fn record(&self, micros: u64, now_ms: u64) {
-        let sample = u32::try_from(micros).unwrap_or(u32::MAX).max(1);
-        let old = self.micros.load(Relaxed);
+        let sample = micros.clamp(1, u64::from(u32::MAX)) * 1_000;
+        let old = self.nanos.load(Relaxed);
         let elapsed_ms = now_ms.saturating_sub(self.sampled_at_ms.swap(now_ms, Relaxed));
         let new = match old {
             0 => sample,
             _ => {
                 // The clock has a resolution of 1 ms: each sample counts for at least 1 ms.
                 let old_share = decay(elapsed_ms.max(1));
-                (f64::from(old) * old_share + f64::from(sample) * (1.0 - old_share)) as u32
+                (old as f64 * old_share + sample as f64 * (1.0 - old_share)) as u64
             }
         };
-        self.micros.store(new.max(1), Relaxed);
+        self.nanos.store(new.max(1), Relaxed);
     }
 
     /// Returns the average in microseconds; None before the first sample. Without samples the average falls
     /// towards zero, so that a member with a slow past is tried again.
     pub(super) fn micros(&self, now_ms: u64) -> Option<f64> {
-        let micros = self.micros.load(Relaxed);
+        let nanos = self.nanos.load(Relaxed);
+        let micros = nanos as f64 / 1_000.0;
         let elapsed_ms = now_ms.saturating_sub(self.sampled_at_ms.load(Relaxed));
-        match (micros, elapsed_ms) {
+        match (nanos, elapsed_ms) {
             (0, _) => None,
-            (_, 0..=DECAY_FREE_MILLISECONDS) => Some(f64::from(micros)),
-            _ => Some(f64::from(micros) * decay(elapsed_ms)),
+            (_, 0..=DECAY_FREE_MILLISECONDS) => Some(micros),
+            _ => Some(micros * decay(elapsed_ms)),
         }
     }
 }

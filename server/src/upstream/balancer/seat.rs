@@ -1,6 +1,7 @@
 //! Seat of a member in a balancer: the member, and the state that choices keep under the balancer's lock.
 
 use crate::upstream::balancer::member::Member;
+use crate::upstream::balancer::slow_start::WeightShare;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -71,30 +72,32 @@ impl Seat {
         (sent / weight + received / weight).saturating_add(self.load.traffic.handicap)
     }
 
-    /// Adapts the score to a slow start of `slow_start_ms`. At the recovery the score rises to `floor`, the
-    /// lowest score of the other members: the member does not have to catch up. During the slow start, bytes
-    /// count by the reduced weight.
-    pub(super) fn cover_slow_start(&mut self, floor: u64, slow_start_ms: u64, now_ms: u64) {
-        let recovered_at_ms = self.member.recovered_at_ms();
-        if slow_start_ms == 0 || recovered_at_ms == 0 {
-            return;
-        }
+    /// Returns true if the member recovered since the last [`Seat::begin_slow_start`].
+    pub(super) fn has_new_recovery(&self) -> bool {
+        self.member.recovered_at_ms() != self.load.traffic.covered_recovery_ms
+    }
+
+    /// Raises the score of a recovered member to `floor`, the lowest score of the other members. Under a
+    /// slow start, a member does not have to catch up.
+    pub(super) fn begin_slow_start(&mut self, floor: u64) {
+        let missing = floor.saturating_sub(self.traffic_score());
+        let (sent, received) = self.traffic();
+        let traffic = &mut self.load.traffic;
+        traffic.handicap = traffic.handicap.saturating_add(missing);
+        traffic.covered_bytes = sent + received;
+        traffic.covered_recovery_ms = self.member.recovered_at_ms();
+    }
+
+    /// Counts the bytes since the last call by the weight reduced to `share`.
+    pub(super) fn cover_slow_start(&mut self, share: WeightShare) {
         let (sent, received) = self.traffic();
         let bytes = sent + received;
-        let is_new = self.load.traffic.covered_recovery_ms != recovered_at_ms;
-        let missing = floor.saturating_sub(self.traffic_score());
         let weight = self.member.standing().weight.max(1);
-        let share = self.member.weight_share(now_ms, slow_start_ms);
         let traffic = &mut self.load.traffic;
-        if is_new {
-            traffic.covered_recovery_ms = recovered_at_ms;
-            traffic.handicap = traffic.handicap.saturating_add(missing);
-        } else {
-            let new = bytes.saturating_sub(traffic.covered_bytes);
-            let reduced = new / u64::from(share.of(weight));
-            let surplus = reduced.saturating_sub(new / u64::from(weight));
-            traffic.handicap = traffic.handicap.saturating_add(surplus);
-        }
+        let new = bytes.saturating_sub(traffic.covered_bytes);
+        let reduced = new / u64::from(share.of(weight));
+        let surplus = reduced.saturating_sub(new / u64::from(weight));
+        traffic.handicap = traffic.handicap.saturating_add(surplus);
         traffic.covered_bytes = bytes;
     }
 

@@ -51,7 +51,7 @@ mod tests {
         };
         assert_eq!(sequence(&[100; 4], 8), "abcdabcd");
         assert_eq!(sequence(&[300, 100, 100], 10), "abacaabaca");
-        assert_eq!(sequence(&[100, 250], 7), "babbabb");
+        assert_eq!(sequence(&[100, 250], 7), "babbbab");
     }
 
     #[test]

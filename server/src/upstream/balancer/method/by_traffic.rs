@@ -2,6 +2,7 @@
 //! first wins.
 
 use crate::upstream::balancer::contest::Contest;
+use crate::upstream::balancer::slow_start::WeightShare;
 
 /// Chooses a member.
 pub(super) fn pick(contest: &mut Contest<'_>) -> u16 {
@@ -22,11 +23,17 @@ fn cover_slow_starts(contest: &mut Contest<'_>) {
         return;
     }
     for index in contest.candidates {
-        let rivals = contest.candidates.iter().filter(|other| *other != index);
-        let scores = rivals.map(|other| contest.seat(*other).traffic_score());
-        let floor = scores.min().unwrap_or(0);
-        let (slow_start_ms, now_ms) = (contest.slow_start_ms, contest.now_ms);
-        contest.seats[usize::from(*index)].cover_slow_start(floor, slow_start_ms, now_ms);
+        if contest.seat(*index).has_new_recovery() {
+            let rivals = contest.candidates.iter().filter(|other| *other != index);
+            let scores = rivals.map(|other| contest.seat(*other).traffic_score());
+            let floor = scores.min().unwrap_or(0);
+            contest.seats[usize::from(*index)].begin_slow_start(floor);
+        }
+        let member = &contest.seat(*index).member;
+        let share = member.weight_share(contest.now_ms, contest.slow_start_ms);
+        if share < WeightShare::WHOLE {
+            contest.seats[usize::from(*index)].cover_slow_start(share);
+        }
     }
 }
 
@@ -39,7 +46,7 @@ mod tests {
     fn the_member_with_the_fewest_bytes_is_chosen() {
         let mut contest = TestContest::new(BalancingMethod::ByTraffic, &[100; 3]);
         contest.bytes = vec![1_000, 3_000, 500];
-        assert_eq!(contest.sequence(11), "abccacaccab");
+        assert_eq!(contest.sequence(11), "abccaccacca");
     }
 
     #[test]

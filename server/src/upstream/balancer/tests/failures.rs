@@ -200,9 +200,11 @@ fn a_recovered_member_starts_slowly() {
     fixture.now_ms += 1_000;
     fixture.lease_of('a').record_answer(200, 1, fixture.now_ms);
     let share = |fixture: &Fixture| fixture.sequence(550).matches('a').count();
-    assert_eq!(share(&fixture), 50);
+    let first = share(&fixture);
+    assert!((49..=51).contains(&first), "{first}");
     fixture.now_ms += 10_000;
-    assert_eq!(share(&fixture), 275);
+    let later = share(&fixture);
+    assert!((274..=276).contains(&later), "{later}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn each_unusable_regular_member_is_replaced_by_one_spare() {
     fixture.edit('b', MemberEdit::Admin(AdminState::Disabled));
     assert_eq!(fixture.sequence(4), "caca");
     fixture.edit('c', MemberEdit::Admin(AdminState::Draining));
-    assert_eq!(fixture.sequence(4), "dada");
+    assert_eq!(fixture.sequence(4), "adad");
     fixture.edit('a', MemberEdit::Admin(AdminState::Disabled));
     assert_eq!(fixture.sequence(2), "dd");
 }
