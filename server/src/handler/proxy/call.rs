@@ -4,14 +4,15 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::proxy::attempt::{Attempt, HeadReader};
 use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::log::{line, log_change};
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response};
 use crate::upstream::MemberConn;
 use crate::upstream::balancer::{
-    ChooseRequest, Lease, MemberId, NoMember, QueueTicket, StateChange, WaitRefused, Waited,
-    client_hash, session_value,
+    ChooseRequest, Lease, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
+    session_value,
 };
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -344,16 +345,4 @@ impl ProxyCall {
         };
         HandlerError::because(NAME, failure.reject, why)
     }
-}
-
-/// Logs the change of a member's state.
-pub(super) fn log_change(route: &ProxyRoute, lease: &Lease, change: StateChange) {
-    let (balancer, member) = (route.balancer.name(), lease.member().url());
-    log::warn!("balancer {balancer}: {member} {change}");
-}
-
-/// Returns the request as `GET /path?query` for the log.
-pub(super) fn line(request: &Request) -> String {
-    let query = request.query.as_deref();
-    crate::handler::call::request::line(request.method, &request.raw_path, query)
 }

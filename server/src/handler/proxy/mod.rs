@@ -5,6 +5,8 @@ mod body;
 mod call;
 mod content;
 mod exchange;
+mod log;
+pub(crate) mod proxy_handler;
 mod request_head;
 mod retry;
 mod response_head;
