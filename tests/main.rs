@@ -43,6 +43,7 @@ mod lifecycle;
 mod limits;
 mod live;
 mod logs;
+mod members;
 mod mirror;
 mod papers;
 mod pending;

@@ -23,6 +23,7 @@ pub mod h2;
 pub mod member;
 pub mod lossy;
 pub mod pebble;
+pub mod programs;
 pub mod trust;
 pub mod wire;
 
@@ -35,7 +36,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(180);
 
 /// Client programs and their Debian packages, which `tools/setup.sh` installs.
-const TOOLS: [(&str, &str); 20] = [
+const TOOLS: [(&str, &str); 24] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
@@ -54,6 +55,10 @@ const TOOLS: [(&str, &str); 20] = [
     ("php-cgi8.2", "php8.2-cgi"),
     ("php-fpm8.2", "php8.2-fpm"),
     ("uwsgi-core", "uwsgi-core"),
+    ("nginx", "nginx-light"),
+    ("apache2", "apache2"),
+    ("haproxy", "haproxy"),
+    ("caddy", "caddy"),
     ("tar", "tar"),
     ("sha256sum", "coreutils"),
 ];
