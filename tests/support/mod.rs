@@ -34,7 +34,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(180);
 
 /// Client programs and their Debian packages, which `tools/setup.sh` installs.
-const TOOLS: [(&str, &str); 20] = [
+const TOOLS: [(&str, &str); 21] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
@@ -55,12 +55,15 @@ const TOOLS: [(&str, &str); 20] = [
     ("uwsgi-core", "uwsgi-core"),
     ("tar", "tar"),
     ("sha256sum", "coreutils"),
+    ("apache2", "apache2"),
 ];
 
-/// Returns the path of a tool. Fails the test with the package's name if the tool is missing.
+/// Returns the path of a tool. Fails the test with the package's name if the tool is missing. Servers are in
+/// folders outside of an ordinary user's PATH.
 pub fn tool(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).map(|folder| folder.join(name));
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
+    let places = folders.map(|folder| folder.join(name));
     places
         .into_iter()
         .find(|file| file.is_file())
