@@ -63,10 +63,12 @@ const TOOLS: [(&str, &str); 24] = [
     ("sha256sum", "coreutils"),
 ];
 
-/// Returns the path of a tool. Fails the test with the package's name if the tool is missing.
+/// Returns the path of a tool. Fails the test with the package's name if the tool is missing. Servers are in
+/// folders outside of an ordinary user's PATH.
 pub fn tool(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).map(|folder| folder.join(name));
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
+    let places = folders.map(|folder| folder.join(name));
     places
         .into_iter()
         .find(|file| file.is_file())

@@ -87,9 +87,9 @@ pub const RETRIES_MIN: u32 = 10;
 pub const SLOW_START_PERCENT: u64 = 10;
 /// Last changes of state kept for each member, for the manager page.
 pub const STATE_CHANGES_MAX: usize = 16;
-/// Changes of members by redirects in one search for the member of a session. Members may redirect in a
-/// circle.
-pub const SESSION_REDIRECTS_MAX: usize = 8;
+/// Redirects followed in one search for the member of a session. Members may redirect in a circle, and many
+/// members may have one route.
+pub const SESSION_REDIRECTS_MAX: usize = 32;
 
 // Names of members
 

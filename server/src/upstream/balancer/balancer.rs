@@ -178,18 +178,10 @@ impl Balancer {
             .ok_or(EditError::UnknownMember)?;
         let member = Arc::clone(member);
         let is_weight = matches!(edit, MemberEdit::Weight(_));
-        let is_allowed = |member: &Member| {
-            let standing = member.standing();
-            standing.is_allowed() && !standing.is_check_failed
-        };
-        let was_allowed = is_allowed(&member);
         let change = member.change(ChangeReason::Operator, now_ms, |core| edit.apply(core));
         member.plan_checks(0, 1, now_ms);
         if is_weight {
             selection.roster.recalculate_statuses();
-        }
-        if !was_allowed && is_allowed(&member) {
-            selection.roster.reset_loads();
         }
         selection.refresh(&self.key);
         selection.update_doubt();
