@@ -30,6 +30,7 @@ pub mod scgi;
 pub mod field_section;
 mod byte_search;
 pub mod status;
+pub mod trailers;
 pub mod request_target;
 pub mod h1;
 
