@@ -59,6 +59,7 @@ mod support;
 mod tls;
 mod tls_fragments;
 mod tls_records;
+mod trailers;
 mod turns;
 #[cfg(feature = "http3")]
 mod versions;

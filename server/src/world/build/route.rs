@@ -100,6 +100,7 @@ impl HostBuilder<'_> {
                     config::TestHandlerConfig::Page => TestHandler::Page(Arc::default()),
                     config::TestHandlerConfig::Hints => TestHandler::Hints,
                     config::TestHandlerConfig::Hold => TestHandler::Hold(Arc::default()),
+                    config::TestHandlerConfig::Trailers => TestHandler::Trailers,
                 };
                 self.live(handler, route)
             }
