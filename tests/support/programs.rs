@@ -79,7 +79,7 @@ impl Program {
             "Caddyfile",
             format!(
                 "{{\n admin off\n auto_https off\n}}\n\
-                 http://127.0.0.1:{port} {{\n root * {}\n file_server\n}}\n",
+                 http://:{port} {{\n bind 127.0.0.1\n root * {}\n file_server\n}}\n",
                 root.display()
             ),
         );
