@@ -41,8 +41,8 @@ mod test_waker;
 mod tests;
 mod ticket;
 
-pub use crate::upstream::balancer::balancer::{Balancer, MemberChange};
-pub use crate::upstream::balancer::check_run::{CheckReport, CheckRun, DoubtChange, NextCheck};
+pub use crate::upstream::balancer::balancer::{Balancer, ReconfigureReport};
+pub use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, NextCheck};
 pub use crate::upstream::balancer::edit::{BalancerEdit, EditError, MemberEdit};
 pub use crate::upstream::balancer::heartbeat_table::Heartbeat;
 pub use crate::upstream::balancer::lease::Lease;
