@@ -14,6 +14,9 @@ mod conn;
 mod handover;
 mod member_conn;
 mod member_pool;
+mod member_socket;
+mod member_tls;
+mod member_tls_failure;
 mod pool;
 pub mod settings;
 
@@ -21,4 +24,5 @@ pub use crate::upstream::address::BackendAddress;
 pub(crate) use crate::upstream::conn::{Conn, IdleConn};
 pub(crate) use crate::upstream::member_conn::MemberConn;
 pub(crate) use crate::upstream::member_pool::MemberPool;
+pub(crate) use crate::upstream::member_tls_failure::MemberTlsFailure;
 pub use crate::upstream::pool::{Backend, Backends, ReusePolicy};

@@ -17,7 +17,7 @@ use crate::handler::script::cgi::has_ending;
 use crate::hits::{Hits, SiteHits};
 use crate::limits::Limits;
 use crate::site::Site;
-use crate::tls::{PairFingerprint, PendingChallenges, Tls};
+use crate::tls::{PairFingerprint, PendingChallenges, Tls, TlsClient};
 use crate::upstream::{Backend, Backends, ReusePolicy};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
@@ -55,6 +55,9 @@ pub struct World {
     pub h3_port: Option<u16>,
     /// Backends, each backend once.
     pub backends: Vec<BackendReuse>,
+    /// Clients for TLS to members. The next World takes over the clients whose settings and files are
+    /// unchanged.
+    pub tls_clients: Vec<Arc<TlsClient>>,
     /// Hit counts of all sites with counts.
     pub counts: Vec<SiteCounts>,
 }

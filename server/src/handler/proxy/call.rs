@@ -180,8 +180,7 @@ impl ProxyCall {
         if let Some(conn) = idle {
             return Ok(self.exchange(conn));
         }
-        let (conn, is_connected) =
-            MemberConn::begin(&self.pool().address).map_err(AttemptFailure::connect)?;
+        let (conn, is_connected) = self.pool().connect().map_err(AttemptFailure::connect)?;
         Ok(match is_connected {
             true => self.exchange(conn),
             false => CallState::Connecting(conn),
@@ -341,8 +340,9 @@ impl ProxyCall {
                 let kept = self.input.len();
                 buffer[..kept].copy_from_slice(&self.input);
                 let read = match ready!(exchange.poll_read(cx, &mut buffer[kept..])) {
-                    Ok(0) | Err(_) => return Poll::Ready(Err(self.left(exchange))),
+                    Ok(0) => return Poll::Ready(Err(self.left(exchange, None))),
                     Ok(read) => read,
+                    Err(error) => return Poll::Ready(Err(self.left(exchange, Some(error)))),
                 };
                 let filled = kept + read;
                 if let Some(response) = self.take_heads(exchange, &buffer[..filled])? {
@@ -353,14 +353,14 @@ impl ProxyCall {
     }
 
     /// Returns the failure of a member that closed the connection before its response.
-    fn left(&self, exchange: &Exchange) -> AttemptFailure {
+    fn left(&self, exchange: &Exchange, error: Option<io::Error>) -> AttemptFailure {
         let has_begun = !self.input.is_empty() || self.interim_responses > 0;
         let stage = match (has_begun, exchange.is_on_reused_connection()) {
             (true, _) => FailureStage::InResponse,
             (false, true) => FailureStage::StaleConnection,
             (false, false) => FailureStage::BeforeResponse,
         };
-        AttemptFailure::new(stage, Reject::UPSTREAM_LEFT)
+        AttemptFailure::left(stage, error)
     }
 
     /// Takes the heads in `bytes` up to a final head. An incomplete head is kept.

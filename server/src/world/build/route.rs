@@ -187,7 +187,8 @@ impl HostBuilder<'_> {
             MemberHost::Unix(path) => BackendAddress::Unix(path.clone()),
             MemberHost::Name(_, _) => panic!("later"),
         };
-        let pool = MemberPool::new(address, settings.connection.clone());
+        let tls = self.member_tls.endpoint(balancer, 0)?;
+        let pool = MemberPool::new(address, settings.connection.clone(), tls);
         Ok(ProxyHandler::new(ProxyRoute {
             pool: Arc::new(pool),
             forward: proxy.forward.clone(),
