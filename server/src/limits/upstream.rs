@@ -58,6 +58,9 @@ pub const MEMBER_IDLE_LISTS: usize = 32;
 /// Interval at which a worker closes idle connections that the member closed or that were idle for too
 /// long.
 pub const MEMBER_IDLE_SWEEP_MILLISECONDS: u64 = 1_000;
+/// Plaintext sealed by one write to a member over TLS, 64 bytes below 32 KiB: the sealed records take at most
+/// 32 KiB. The next write waits until the socket has accepted the records.
+pub const MEMBER_TLS_WRITE_BYTES_MAX: usize = 32 * 1024 - 64;
 
 // Balancers
 

@@ -18,7 +18,7 @@ use crate::handler::script::cgi::has_ending;
 use crate::hits::{Hits, SiteHits};
 use crate::limits::Limits;
 use crate::site::Site;
-use crate::tls::{PairFingerprint, PendingChallenges, Tls};
+use crate::tls::{PairFingerprint, PendingChallenges, Tls, TlsClient};
 use crate::upstream::balancer::Balancers;
 use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy};
 use crate::wire::h2::hpack;
@@ -59,6 +59,9 @@ pub struct World {
     pub backends: Vec<BackendReuse>,
     /// Balancers of all routes, each balancer once.
     pub balancers: Vec<BalancerPlan>,
+    /// Clients for TLS to members. The next World takes over the clients whose settings and files are
+    /// unchanged.
+    pub tls_clients: Vec<Arc<TlsClient>>,
     /// Hit counts of all sites with counts.
     pub counts: Vec<SiteCounts>,
 }
@@ -80,9 +83,9 @@ impl World {
         }
         let now_ms = monotonic_ms();
         for plan in &self.balancers {
-            for change in plan.put_in_force(balancers, now_ms) {
-                let (name, url) = (plan.balancer().name(), change.member.url());
-                log::info!("balancer {name}: {url}: {}", change.change);
+            let name = plan.balancer().name();
+            for (member, change) in plan.put_in_force(balancers, now_ms).changes {
+                log::info!("balancer {name}: {} {change}", member.url());
             }
         }
         for (site, excluded) in &self.counts {

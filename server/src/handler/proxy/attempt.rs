@@ -26,6 +26,7 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -151,8 +152,9 @@ impl Attempt {
                 let kept = self.input.len();
                 buffer[..kept].copy_from_slice(&self.input);
                 let read = match ready!(self.exchange.poll_read(cx, &mut buffer[kept..])) {
-                    Ok(0) | Err(_) => return Poll::Ready(Err(self.left())),
+                    Ok(0) => return Poll::Ready(Err(self.left(None))),
                     Ok(read) => read,
+                    Err(error) => return Poll::Ready(Err(self.left(Some(error)))),
                 };
                 if let Some(lease) = call.lease.as_mut() {
                     // The answer has begun, so the request no longer goes to another member.
@@ -167,14 +169,14 @@ impl Attempt {
     }
 
     /// Returns the failure of a member that closed the connection before its response.
-    fn left(&self) -> AttemptFailure {
+    fn left(&self, error: Option<io::Error>) -> AttemptFailure {
         let has_begun = !self.input.is_empty() || self.interim_responses > 0;
         let stage = match (has_begun, self.exchange.is_on_reused_connection()) {
             (true, _) => FailureStage::InResponse,
             (false, true) => FailureStage::StaleConnection,
             (false, false) => FailureStage::BeforeResponse,
         };
-        AttemptFailure::new(stage, Reject::UPSTREAM_LEFT)
+        AttemptFailure::left(stage, error)
     }
 
     /// Takes the heads in `bytes` up to a final head. An incomplete head is kept.

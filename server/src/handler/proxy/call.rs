@@ -159,8 +159,7 @@ impl ProxyCall {
         if let Some(conn) = idle {
             return self.attempt(conn);
         }
-        let begun = MemberConn::begin(&pool.address);
-        let (conn, is_connected) = begun.map_err(AttemptFailure::connect)?;
+        let (conn, is_connected) = pool.connect().map_err(AttemptFailure::connect)?;
         match is_connected {
             true => self.attempt(conn),
             false => Ok(CallState::Connecting(conn)),

@@ -181,14 +181,15 @@ impl HostBuilder<'_> {
         proxy: &config::ProxyConfig,
         prefix: &[u8],
     ) -> Result<ProxyHandler, OperatorError> {
-        let settings = match &proxy.balancer {
+        let (balancer, settings) = match &proxy.balancer {
             config::BalancerRef::Own(balancer) => {
                 let site = self.site.names.first().map_or("*", |name| name.get_ref());
                 let path = String::from_utf8_lossy(prefix);
-                BalancerSettings {
+                let settings = BalancerSettings {
                     name: format!("{site}{path}/").into(),
                     ..balancer.settings.clone()
-                }
+                };
+                (&**balancer, settings)
             }
             config::BalancerRef::Named(name) => {
                 let mut all = self.config.balancers.iter();
@@ -198,11 +199,13 @@ impl HostBuilder<'_> {
                     let help = "add a [[balancer]] with the name";
                     self.config.point(name.span(), what, help)
                 })?;
-                named.settings.clone()
+                (named, named.settings.clone())
             }
         };
         Ok(ProxyHandler::new(ProxyRoute {
-            balancer: self.entries.balancer(&settings),
+            balancer: self
+                .entries
+                .balancer(balancer, &settings, self.member_tls)?,
             watches_members: settings.check.is_some(),
             sticky: settings.sticky,
             forward: proxy.forward.clone(),
