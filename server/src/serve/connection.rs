@@ -84,6 +84,8 @@ impl Connection {
         DispatchContext {
             identity: self.identity,
             peer: self.peer,
+            secure: self.identity.is_some(),
+            forwarded_by: None,
             endpoints: EndpointLookup::Row(self.slot),
             now_ms: self.context.clock.millis(),
             may_wait: false,

@@ -28,6 +28,7 @@ use crate::world::World;
 use rustls::HandshakeKind;
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -484,20 +485,20 @@ impl H1Session {
         }
         let mut unfinished = match self.unfinished.take() {
             Some(unfinished) => unfinished,
-            None => Box::new(self.account().unfinished()),
+            None => Box::new(self.account(self.connection.peer).unfinished()),
         };
         let is_kept = unfinished.resize(self.connection.rest.len()).is_ok();
         self.unfinished = Some(unfinished);
         is_kept
     }
 
-    /// Returns the connection's account in the ledger of requests.
-    fn account(&self) -> Rc<ConnectionAccount> {
+    /// Returns an account of the connection in the ledger of requests, for a request of `client`.
+    fn account(&self, client: IpAddr) -> Rc<ConnectionAccount> {
         let socket = Some(self.connection.stream.socket.clone());
         self.connection
             .context
             .request_ledger
-            .account_on(self.connection.peer, socket)
+            .account_on(client, socket)
     }
 
     /// Refuses the request at the start of `bytes` because the ledger has no room for its bytes.
@@ -515,12 +516,15 @@ impl H1Session {
     /// ledger has no room.
     pub(super) fn reserve_head_copies(
         &self,
+        line: &AccessLogEntry<'_>,
         head_bytes: usize,
     ) -> Result<Option<RequestReservation>, Reject> {
         if head_bytes <= limits::UNFINISHED_HEAD_BYTES_FREE {
             return Ok(None);
         }
-        let mut reservation = self.account().unfinished();
+        let world = self.connection.context.world();
+        let client = line.client(&world, self.connection.client_info());
+        let mut reservation = self.account(client.peer).unfinished();
         let resized = reservation.resize(HEAD_COPIES * head_bytes);
         resized.map_err(|_| Reject::REQUESTS_SHARE_TAKEN)?;
         Ok(Some(reservation))
