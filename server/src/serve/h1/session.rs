@@ -28,7 +28,6 @@ use crate::world::World;
 use rustls::HandshakeKind;
 use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
