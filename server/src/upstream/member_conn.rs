@@ -102,6 +102,14 @@ impl MemberConn {
         }
     }
 
+    /// Tells the member that no further bytes follow. The member may go on sending.
+    pub(crate) fn end_sending(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.close(&self.socket);
+        }
+        self.socket.end_sending();
+    }
+
     /// Returns true if written bytes wait in the buffer.
     pub(crate) fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_unsent())

@@ -4,7 +4,7 @@
 use crate::base::sys;
 use crate::upstream::address::BackendAddress;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll, Waker, ready};
@@ -66,6 +66,12 @@ impl MemberSocket {
             }
             ready!(self.0.poll_write_ready(cx))?.clear_ready();
         }
+    }
+
+    /// Ends the sending side of the connection.
+    pub(super) fn end_sending(&self) {
+        // The peer may have closed the connection already.
+        let _ = shutdown(self.0.get_ref(), Shutdown::Write);
     }
 
     /// Writes bytes as far as the socket accepts bytes at once, outside of a task.

@@ -34,6 +34,11 @@ pub(super) fn begin(
     }
     let route = Arc::clone(route);
     match request.length {
+        // The content of a request for a protocol switch is the client's part of the tunnel.
+        _ if request.upgrade.is_some() => {
+            let body = OutgoingBody::none(BodyLength::None);
+            Box::pin(ProxyCall::new(route, request, body))
+        }
         BodyLength::None | BodyLength::Length(0) => {
             let body = OutgoingBody::none(request.length);
             Box::pin(ProxyCall::new(route, request, body))
@@ -80,7 +85,7 @@ enum CallState {
 impl ProxyCall {
     fn new(route: Arc<ProxyRoute>, request: Request, body: OutgoingBody) -> ProxyCall {
         ProxyCall {
-            needs_new_connection: !is_idempotent(request.method),
+            needs_new_connection: !is_idempotent(request.method) || request.upgrade.is_some(),
             route,
             request,
             body,
@@ -225,7 +230,7 @@ impl ProxyCall {
             return Poll::Pending;
         };
         let mut reader = HeadReader {
-            request: &self.request,
+            request: &mut self.request,
             route: &self.route,
             lease: &mut self.lease,
         };

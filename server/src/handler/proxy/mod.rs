@@ -12,3 +12,4 @@ mod retry;
 mod response_head;
 pub(crate) mod route;
 pub mod settings;
+mod tunnel;
