@@ -33,7 +33,7 @@ pub struct Balancer {
 /// Effects of a new configuration.
 #[derive(Default)]
 pub struct ReconfigureReport {
-    /// Members whose state changed.
+    /// Members with a changed state, and the changes.
     pub changes: Vec<(Arc<Member>, StateChange)>,
     /// Beginning or end of the doubt about the checks.
     pub doubt: Option<DoubtChange>,

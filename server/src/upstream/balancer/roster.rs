@@ -138,7 +138,7 @@ impl Roster {
         self.seats[usize::from(chosen)].load.status -= total;
     }
 
-    /// Returns the seat whose signed cookie the client sent.
+    /// Returns the seat of the signed cookie `value`, sent by the client.
     pub(super) fn signed_seat(&self, value: &str) -> Option<u16> {
         let is_own = |seat: &Seat| {
             let cookie = seat.cookie.as_deref();

@@ -1,6 +1,6 @@
-//! Apache's lbmethod bybusyness: the candidate with the fewest requests under way is chosen, and of equals
-//! the candidate of the method `byrequests`. During a slow start, requests under way count by the reduced
-//! weight.
+//! Apache's lbmethod bybusyness: the candidate with the fewest requests under way is chosen, and among
+//! equals the candidate of the method `byrequests`. During a slow start, requests under way count by the
+//! reduced weight.
 
 use crate::upstream::balancer::contest::Contest;
 use crate::upstream::balancer::method::by_requests;

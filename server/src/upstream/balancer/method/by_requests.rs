@@ -1,5 +1,5 @@
 //! Apache's lbmethod byrequests: the urgency of each candidate rises by the weight, the most urgent
-//! candidate is chosen, and its urgency falls by the sum of the weights. Of equals the first wins.
+//! candidate is chosen, and its urgency falls by the sum of the weights. Among equals, the first wins.
 
 use crate::upstream::balancer::contest::Contest;
 

@@ -1,5 +1,5 @@
-//! Apache's lbmethod bytraffic: the candidate with the fewest bytes by weight is chosen. Of equals the
-//! first wins.
+//! Apache's lbmethod bytraffic: the candidate with the fewest bytes by weight is chosen. Among
+//! equals, the first wins.
 
 use crate::upstream::balancer::contest::Contest;
 use crate::upstream::balancer::slow_start::WeightShare;

@@ -203,7 +203,7 @@ impl Fixture {
         self.lease_of(name).record_connect_failure(self.now_ms)
     }
 
-    /// Makes all checks that are due. Members whose letters are in `failing` fail.
+    /// Makes all checks that are due. The members with the letters in `failing` fail.
     pub(super) fn run_due_checks(&self, failing: &str) -> Vec<(char, HealthReport)> {
         let mut reports = Vec::new();
         while let NextCheck::Run(run) = self.balancer.next_check(self.now_ms) {
