@@ -6,6 +6,7 @@ use crate::upstream::address::BackendAddress;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::unix::AsyncFd;
@@ -18,9 +19,13 @@ pub(crate) struct MemberConn {
 }
 
 impl MemberConn {
-    /// Starts connecting. Returns the connection, and true if the connection is established.
-    pub(crate) fn begin(address: &BackendAddress) -> io::Result<(MemberConn, bool)> {
-        let (socket, is_connected) = address.begin_connecting()?;
+    /// Starts connecting, from the local address `from` if given. Returns the connection, and true if the
+    /// connection is established.
+    pub(crate) fn begin(
+        address: &BackendAddress,
+        from: Option<IpAddr>,
+    ) -> io::Result<(MemberConn, bool)> {
+        let (socket, is_connected) = address.begin_connecting_from(from)?;
         let fd = sys::async_socket(socket)?;
         Ok((MemberConn { fd, answers: 0 }, is_connected))
     }
@@ -30,6 +35,20 @@ impl MemberConn {
         let _ = ready!(self.fd.poll_write_ready(cx))?;
         sockopt::socket_error(self.fd.get_ref())??;
         Poll::Ready(Ok(()))
+    }
+
+    /// Sends the first bytes of an established connection, in one packet with the bytes that follow. The empty
+    /// buffer of the kernel takes a few bytes at once.
+    pub(crate) fn send_first(&self, bytes: &[u8]) -> io::Result<()> {
+        let sent = send(
+            self.fd.get_ref(),
+            bytes,
+            SendFlags::MORE | SendFlags::NOSIGNAL,
+        )?;
+        match sent == bytes.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WriteZero.into()),
+        }
     }
 
     /// Returns true if the connection has answered a request before.

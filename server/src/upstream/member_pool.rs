@@ -67,8 +67,12 @@ impl MemberPool {
         None
     }
 
-    /// Keeps a connection without a request under way for the next request, if there is room.
+    /// Keeps a connection without a request under way for the next request, if there is room. A connection
+    /// with a PROXY header belongs to one client and is closed.
     pub(crate) fn put_idle(self: &Arc<Self>, conn: MemberConn, now: Instant) {
+        if self.settings.send_proxy_header.is_some() {
+            return;
+        }
         if self.idle_count.load(Ordering::Relaxed) >= self.settings.idle_max {
             return;
         }

@@ -4,6 +4,7 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::proxy::attempt::{Attempt, HeadReader};
 use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
@@ -158,7 +159,7 @@ impl ProxyCall {
         if let Some(conn) = idle {
             return self.attempt(conn);
         }
-        let begun = MemberConn::begin(&pool.address);
+        let begun = MemberConn::begin(&pool.address, pool.settings.from);
         let (conn, is_connected) = begun.map_err(AttemptFailure::connect)?;
         match is_connected {
             true => self.attempt(conn),
@@ -172,6 +173,10 @@ impl ProxyCall {
         let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool()) else {
             return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
         };
+        if let Some(version) = pool.settings.send_proxy_header {
+            let header = proxy_header(version, &self.request);
+            conn.send_first(&header).map_err(AttemptFailure::connect)?;
+        }
         let attempt = Attempt::new(conn, pool, &self.request, &self.route, &mut self.body)?;
         Ok(CallState::Attempting(Box::new(attempt)))
     }

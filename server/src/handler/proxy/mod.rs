@@ -5,6 +5,7 @@ mod body;
 mod call;
 mod content;
 mod exchange;
+mod proxy_header;
 mod request_head;
 mod retry;
 mod response_head;
