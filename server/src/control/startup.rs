@@ -34,6 +34,7 @@ pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, Operato
         });
     passed?;
     listeners.bind(config, workers)?;
+    listeners.apply_proxy_protocol(config);
     Ok(listeners)
 }
 

@@ -5,6 +5,7 @@ use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::proxy::attempt::{Attempt, HeadReader};
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::log::{line, log_change};
+use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
@@ -164,7 +165,10 @@ impl ProxyCall {
         if let Some(conn) = idle {
             return self.attempt(conn);
         }
-        let (conn, is_connected) = pool.connect().map_err(AttemptFailure::connect)?;
+        let version = pool.settings.send_proxy_header;
+        let first = version.map(|version| proxy_header(version, &self.request));
+        let begun = pool.connect(first.unwrap_or_default());
+        let (conn, is_connected) = begun.map_err(AttemptFailure::connect)?;
         match is_connected {
             true => self.attempt(conn),
             false => Ok(CallState::Connecting(conn)),

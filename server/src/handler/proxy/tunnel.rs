@@ -68,7 +68,10 @@ impl Tunnel {
             if self.has_client_ended {
                 return Poll::Pending;
             }
-            match ready!(self.reader.poll_take(cx, &mut self.out, PROXY_UNSENT_BYTES_MAX)) {
+            match ready!(
+                self.reader
+                    .poll_take(cx, &mut self.out, PROXY_UNSENT_BYTES_MAX)
+            ) {
                 Ok(PipeRead::Bytes(_)) => {}
                 Ok(PipeRead::End) => {
                     self.has_client_ended = true;
