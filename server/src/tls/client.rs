@@ -183,3 +183,6 @@ fn client_certificate(settings: &TlsClientSettings) -> Result<Option<Arc<Certifi
     let pair = CertificatePair::load(certificate, key).map_err(TlsError::of_client)?;
     Ok(Some(pair.certified))
 }
+
+#[cfg(test)]
+mod tests;

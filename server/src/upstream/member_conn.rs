@@ -136,3 +136,6 @@ impl Drop for MemberConn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,4 +97,10 @@ impl MemberSocket {
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         send(self.0.get_ref(), bytes, SendFlags::NOSIGNAL).map_err(io::Error::from)
     }
+
+    /// Returns the descriptor.
+    #[cfg(test)]
+    pub(super) fn fd(&self) -> &AsyncFd<OwnedFd> {
+        &self.0
+    }
 }
