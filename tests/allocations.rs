@@ -195,6 +195,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
             socket,
             address,
             secure,
+            proxy_protocol: false,
         };
         assert!(commands.send(WorkerCommand::Listen(listening)).is_ok());
         address

@@ -252,11 +252,7 @@ mod tests {
                 "not for servers",
                 "serverAuth",
             ),
-            (
-                CertificateError::Revoked.into(),
-                "refused: Revoked",
-                "",
-            ),
+            (CertificateError::Revoked.into(), "refused: Revoked", ""),
             (
                 wrong_name_of(&["DnsName(\"a.test\")", "IpAddress(192.0.2.1)"]),
                 "is for a.test, 192.0.2.1, and not for b.test",
