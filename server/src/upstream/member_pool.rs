@@ -4,7 +4,7 @@
 use crate::base::task::spawn_local;
 use crate::base::worker_number::worker_number;
 use crate::limits::{MEMBER_IDLE_LISTS, MEMBER_IDLE_SWEEP_MILLISECONDS};
-use crate::upstream::address::BackendAddress;
+use crate::upstream::member_address::MemberAddress;
 use crate::upstream::member_conn::MemberConn;
 use crate::upstream::settings::ConnectionSettings;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ pub(crate) struct MemberPool {
     /// Host and port of the member's URL.
     pub(crate) authority: Box<[u8]>,
     /// Address of the member.
-    pub(crate) address: BackendAddress,
+    pub(crate) address: MemberAddress,
     /// Settings of the connections.
     pub(crate) settings: ConnectionSettings,
     idle: [Mutex<IdleList>; MEMBER_IDLE_LISTS],
@@ -42,7 +42,7 @@ impl MemberPool {
     /// Creates a pool without connections.
     pub(crate) fn new(
         authority: Box<[u8]>,
-        address: BackendAddress,
+        address: MemberAddress,
         settings: ConnectionSettings,
     ) -> MemberPool {
         MemberPool {

@@ -1,9 +1,10 @@
 //! Balancer of a World: the ledger entry, the settings of the World and the connections to the members.
 
 use crate::upstream::MemberPool;
-use crate::upstream::address::BackendAddress;
 use crate::upstream::balancer::{Balancer, Balancers, MemberChange};
-use crate::upstream::settings::{BalancerSettings, MemberHost, MemberUrl};
+use crate::upstream::member_address::MemberAddress;
+use crate::upstream::resolver::Resolver;
+use crate::upstream::settings::{BalancerSettings, MemberUrl};
 use std::sync::Arc;
 
 /// Balancer as planned by one World. The plan is put in force when the World is served.
@@ -16,15 +17,20 @@ pub struct BalancerPlan {
 
 impl BalancerPlan {
     /// Plans a balancer with the settings. The registered balancer of the name, and the connections of its
-    /// members, are reused where their settings are unchanged. The registry and the balancer stay as they
-    /// are.
-    pub fn new(registry: &Balancers, settings: &BalancerSettings, now_ms: u64) -> BalancerPlan {
+    /// members, are reused where their settings are unchanged. `resolver` looks the names of members up. The
+    /// registry and the balancer stay as they are.
+    pub fn new(
+        registry: &Balancers,
+        resolver: &Resolver,
+        settings: &BalancerSettings,
+        now_ms: u64,
+    ) -> BalancerPlan {
         let balancer = registry.find_or_new(settings, now_ms);
         let pools = settings.members.iter().map(|member| {
             let known = balancer.member(&member.url).and_then(|it| it.pool());
             let known = known.filter(|pool| pool.settings == settings.connection);
             let pool = known.unwrap_or_else(|| {
-                let address = address(&member.url);
+                let address = MemberAddress::new(&member.url.host, resolver);
                 let authority = member.url.authority().into_bytes().into();
                 Arc::new(MemberPool::new(
                     authority,
@@ -61,13 +67,5 @@ impl BalancerPlan {
             }
         }
         changes
-    }
-}
-
-fn address(url: &MemberUrl) -> BackendAddress {
-    match &url.host {
-        MemberHost::Address(address) => BackendAddress::Tcp(*address),
-        MemberHost::Unix(path) => BackendAddress::Unix(path.clone()),
-        MemberHost::Name(name, port) => panic!("{name}:{port}"),
     }
 }

@@ -20,7 +20,7 @@ use crate::limits::Limits;
 use crate::site::Site;
 use crate::tls::{PairFingerprint, PendingChallenges, Tls};
 use crate::upstream::balancer::Balancers;
-use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy};
+use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::world::allow_list::AllowList;
@@ -70,9 +70,9 @@ pub type BackendReuse = (Arc<Backend>, ReusePolicy);
 pub type SiteCounts = (Arc<SiteHits>, Vec<Box<[u8]>>);
 
 impl World {
-    /// Registers the backends, the balancers and the hit counts in the ledgers of the process, and applies the policies of
-    /// the configuration to the entries. All Worlds share the entries, so the caller waits until the World
-    /// is about to be served.
+    /// Registers the backends, the balancers and the hit counts in the ledgers of the process, and applies
+    /// the policies of the configuration to the entries. All Worlds share the entries, so the caller waits
+    /// until the World is about to be served.
     pub fn register(&self, backends: &Backends, balancers: &Balancers, hits: &Hits) {
         for (backend, keep) in &self.backends {
             backends.register(backend);
@@ -81,8 +81,7 @@ impl World {
         let now_ms = monotonic_ms();
         for plan in &self.balancers {
             for change in plan.put_in_force(balancers, now_ms) {
-                let (name, url) = (plan.balancer().name(), change.member.url());
-                log::info!("balancer {name}: {url}: {}", change.change);
+                log_change(plan.balancer().name(), change.member.url(), change.change);
             }
         }
         for (site, excluded) in &self.counts {

@@ -315,9 +315,7 @@ impl Member {
     /// Records the result of a check.
     pub(super) fn record_check(&self, outcome: CheckOutcome, now_ms: u64) -> Option<StateChange> {
         let mut core = self.lock();
-        let Some(check) = core.check_settings() else {
-            return None;
-        };
+        let check = core.check_settings()?;
         let was_failed = core.streak.is_failed();
         core.streak.record(outcome, check.rise, check.fall);
         let reason = match outcome {

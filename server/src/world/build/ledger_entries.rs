@@ -92,7 +92,8 @@ impl<'b> LedgerEntries<'b> {
         if let Some(plan) = known {
             return Arc::clone(plan.balancer());
         }
-        let plan = BalancerPlan::new(&self.resources.balancers, settings, monotonic_ms());
+        let (balancers, resolver) = (&self.resources.balancers, &self.resources.resolver);
+        let plan = BalancerPlan::new(balancers, resolver, settings, monotonic_ms());
         let balancer = Arc::clone(plan.balancer());
         all.push(plan);
         balancer
