@@ -6,6 +6,7 @@ use crate::base::worker_number::worker_number;
 use crate::limits::{MEMBER_IDLE_LISTS, MEMBER_IDLE_SWEEP_MILLISECONDS};
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::BackendAddress;
+use crate::upstream::member_address::MemberAddress;
 use crate::upstream::member_conn::MemberConn;
 use crate::upstream::settings::ConnectionSettings;
 use std::io;
@@ -18,7 +19,7 @@ pub(crate) struct MemberPool {
     /// Host and port of the member's URL.
     pub(crate) authority: Box<[u8]>,
     /// Address of the member.
-    pub(crate) address: BackendAddress,
+    pub(crate) address: MemberAddress,
     /// Settings of the connections.
     pub(crate) settings: ConnectionSettings,
     /// TLS of the connections; None for plain connections.
@@ -46,7 +47,7 @@ impl MemberPool {
     /// Creates a pool without connections. `tls` is set for an `https` member.
     pub(crate) fn new(
         authority: Box<[u8]>,
-        address: BackendAddress,
+        address: MemberAddress,
         settings: ConnectionSettings,
         tls: Option<TlsEndpoint>,
     ) -> MemberPool {
@@ -70,10 +71,14 @@ impl MemberPool {
         is_same_tls && self.settings == *settings
     }
 
-    /// Starts a new connection that begins with the bytes `first`. Returns the connection, and true if the
-    /// connection is established.
-    pub(crate) fn connect(&self, first: Vec<u8>) -> io::Result<(MemberConn, bool)> {
-        MemberConn::begin(&self.address, self.settings.from, self.tls.as_ref(), first)
+    /// Starts a new connection to one of the member's addresses. The connection begins with the bytes `first`.
+    /// Returns the connection, and true if the connection is established.
+    pub(super) fn connect(
+        &self,
+        address: &BackendAddress,
+        first: Vec<u8>,
+    ) -> io::Result<(MemberConn, bool)> {
+        MemberConn::begin(address, self.settings.from, self.tls.as_ref(), first)
     }
 
     /// Takes the idle connection of the current worker that was used last. Connections that the member

@@ -2,9 +2,10 @@
 
 use crate::tls::TlsEndpoint;
 use crate::upstream::MemberPool;
-use crate::upstream::address::BackendAddress;
 use crate::upstream::balancer::{Balancer, Balancers, ReconfigureReport};
-use crate::upstream::settings::{BalancerSettings, MemberHost, MemberUrl};
+use crate::upstream::member_address::MemberAddress;
+use crate::upstream::resolver::Resolver;
+use crate::upstream::settings::{BalancerSettings, MemberUrl};
 use std::sync::Arc;
 
 /// Balancer as planned by one World. The plan is put in force when the World is served.
@@ -17,10 +18,11 @@ pub struct BalancerPlan {
 
 impl BalancerPlan {
     /// Plans a balancer with the settings. The registered balancer of the name, and the connections of its
-    /// members, are reused where their settings are unchanged. The registry and the balancer stay as they
-    /// are. `tls` holds the TLS of each member with `https`.
+    /// members, are reused where their settings are unchanged. `resolver` looks the names of members up, and
+    /// `tls` holds the TLS of each member with `https`. The registry and the balancer stay as they are.
     pub(crate) fn new(
         registry: &Balancers,
+        resolver: &Resolver,
         settings: &BalancerSettings,
         tls: Vec<Option<TlsEndpoint>>,
         now_ms: u64,
@@ -30,7 +32,7 @@ impl BalancerPlan {
             let known = balancer.member(&member.url).and_then(|it| it.pool());
             let known = known.filter(|pool| pool.suits(&settings.connection, tls.as_ref()));
             let pool = known.unwrap_or_else(|| {
-                let address = address(&member.url);
+                let address = MemberAddress::new(&member.url.host, resolver);
                 let authority = member.url.authority().into_bytes().into();
                 Arc::new(MemberPool::new(
                     authority,
@@ -68,13 +70,5 @@ impl BalancerPlan {
             }
         }
         report
-    }
-}
-
-fn address(url: &MemberUrl) -> BackendAddress {
-    match &url.host {
-        MemberHost::Address(address) => BackendAddress::Tcp(*address),
-        MemberHost::Unix(path) => BackendAddress::Unix(path.clone()),
-        MemberHost::Name(name, port) => panic!("{name}:{port}"),
     }
 }

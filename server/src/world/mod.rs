@@ -20,7 +20,7 @@ use crate::limits::Limits;
 use crate::site::Site;
 use crate::tls::{PairFingerprint, PendingChallenges, Tls, TlsClient};
 use crate::upstream::balancer::Balancers;
-use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy};
+use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::world::allow_list::AllowList;
@@ -73,9 +73,9 @@ pub type BackendReuse = (Arc<Backend>, ReusePolicy);
 pub type SiteCounts = (Arc<SiteHits>, Vec<Box<[u8]>>);
 
 impl World {
-    /// Registers the backends, the balancers and the hit counts in the ledgers of the process, and applies the policies of
-    /// the configuration to the entries. All Worlds share the entries, so the caller waits until the World
-    /// is about to be served.
+    /// Registers the backends, the balancers and the hit counts in the ledgers of the process, and applies
+    /// the policies of the configuration to the entries. All Worlds share the entries, so the caller waits
+    /// until the World is about to be served.
     pub fn register(&self, backends: &Backends, balancers: &Balancers, hits: &Hits) {
         for (backend, keep) in &self.backends {
             backends.register(backend);
@@ -85,7 +85,7 @@ impl World {
         for plan in &self.balancers {
             let name = plan.balancer().name();
             for (member, change) in plan.put_in_force(balancers, now_ms).changes {
-                log::info!("balancer {name}: {} {change}", member.url());
+                log_change(name, member.url(), change);
             }
         }
         for (site, excluded) in &self.counts {

@@ -370,6 +370,7 @@ impl Attempt {
         };
         let transfer = ContentTransfer {
             pool: Arc::clone(&self.pool),
+            balancer: call.route.balancer.name().into(),
             exchange: self.exchange.take(),
             lease: call.lease.take(),
             decoder: head.body.framed().map(BodyDecoder::new),

@@ -10,11 +10,11 @@ use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response};
-use crate::upstream::MemberConn;
 use crate::upstream::balancer::{
     ChooseRequest, Lease, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
     session_value,
 };
+use crate::upstream::{MemberConn, MemberConnecting};
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -78,7 +78,7 @@ enum CallState {
     /// All usable members are busy.
     Queued(QueueTicket),
     /// A connection is being established.
-    Connecting(MemberConn),
+    Connecting(MemberConnecting),
     /// The request is on its way, or the response is awaited.
     Attempting(Box<Attempt>),
 }
@@ -167,12 +167,9 @@ impl ProxyCall {
         }
         let version = pool.settings.send_proxy_header;
         let first = version.map(|version| proxy_header(version, &self.request));
-        let begun = pool.connect(first.unwrap_or_default());
-        let (conn, is_connected) = begun.map_err(AttemptFailure::connect)?;
-        match is_connected {
-            true => self.attempt(conn),
-            false => Ok(CallState::Connecting(conn)),
-        }
+        let timeout = pool.settings.connect_timeout;
+        let connecting = MemberConnecting::new(pool, timeout, first.unwrap_or_default());
+        Ok(CallState::Connecting(connecting))
     }
 
     /// Begins an attempt on a connection.
@@ -201,10 +198,10 @@ impl ProxyCall {
     }
 
     fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
-        let CallState::Connecting(conn) = &mut self.state else {
+        let CallState::Connecting(connecting) = &mut self.state else {
             return Poll::Ready(Ok(CallState::Choosing));
         };
-        let connected = conn.poll_connected(cx);
+        let connected = connecting.poll(cx);
         if connected.is_pending() {
             if self.poll_member_down(cx) {
                 let gone = AttemptFailure::connect(io::ErrorKind::ConnectionAborted.into());
@@ -218,11 +215,8 @@ impl ProxyCall {
                 ..AttemptFailure::connect(io::ErrorKind::TimedOut.into())
             }));
         }
-        ready!(connected).map_err(AttemptFailure::connect)?;
-        match std::mem::replace(&mut self.state, CallState::Choosing) {
-            CallState::Connecting(conn) => Poll::Ready(self.attempt(conn)),
-            other => Poll::Ready(Ok(other)),
-        }
+        let conn = ready!(connected).map_err(AttemptFailure::connect)?;
+        Poll::Ready(self.attempt(conn))
     }
 
     /// Continues the attempt. Ready with the response, or with the failure of the attempt.

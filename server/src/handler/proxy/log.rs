@@ -2,12 +2,12 @@
 
 use crate::handler::Request;
 use crate::handler::proxy::route::ProxyRoute;
+use crate::upstream;
 use crate::upstream::balancer::{Lease, StateChange};
 
 /// Logs the change of a member's state.
 pub(super) fn log_change(route: &ProxyRoute, lease: &Lease, change: StateChange) {
-    let (balancer, member) = (route.balancer.name(), lease.member().url());
-    log::warn!("balancer {balancer}: {member} {change}");
+    upstream::log_change(route.balancer.name(), lease.member().url(), change);
 }
 
 /// Returns the request as `GET /path?query` for the log.

@@ -197,19 +197,21 @@ impl Balancer {
         Ok(())
     }
 
-    /// Starts the next check that is due, or returns the time of the next check. One worker makes a check
-    /// for all.
+    /// Starts the check that has been due for the longest time, or returns the time of the next check. The
+    /// order gives every member its turn, even if more checks are due than the caller can make.
     pub fn next_check(&self, now_ms: u64) -> NextCheck {
-        let mut next_at_ms: Option<u64> = None;
-        for member in self.members() {
-            if let Some(run) = CheckRun::begin(&member, now_ms) {
-                return NextCheck::Run(run);
-            }
-            if let Some(at_ms) = member.read(|core| core.plan.next_at_ms()) {
-                next_at_ms = Some(next_at_ms.map_or(at_ms, |next| next.min(at_ms)));
-            }
+        let members = self.members().into_iter();
+        let planned = members.filter_map(|member| {
+            let at_ms = member.read(|core| core.plan.next_at_ms())?;
+            Some((at_ms, member))
+        });
+        let Some((at_ms, member)) = planned.min_by_key(|(at_ms, _)| *at_ms) else {
+            return NextCheck::None;
+        };
+        match CheckRun::begin(&member, now_ms) {
+            Some(run) => NextCheck::Run(run),
+            None => NextCheck::At(at_ms),
         }
-        next_at_ms.map_or(NextCheck::None, NextCheck::At)
     }
 
     /// Records the result of a check. Requests that wait for an answer of a member are woken when the member

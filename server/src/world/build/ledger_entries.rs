@@ -101,7 +101,8 @@ impl<'b> LedgerEntries<'b> {
         let endpoints = 0..settings.members.len();
         let endpoints = endpoints.map(|member| clients.endpoint(config, member));
         let tls = endpoints.collect::<Result<_, _>>()?;
-        let plan = BalancerPlan::new(&self.resources.balancers, settings, tls, monotonic_ms());
+        let (balancers, resolver) = (&self.resources.balancers, &self.resources.resolver);
+        let plan = BalancerPlan::new(balancers, resolver, settings, tls, monotonic_ms());
         let balancer = Arc::clone(plan.balancer());
         all.push(plan);
         Ok(balancer)
