@@ -126,7 +126,7 @@ fn balancer(addresses: impl IntoIterator<Item = SocketAddr>, kind: CheckKind) ->
         &registry,
         &Resolver::system(),
         &settings,
-        vec![None; settings.members.len()],
+        settings.members.iter().map(|_| None).collect(),
         now_ms(),
     );
     plan.put_in_force(&registry, now_ms());
