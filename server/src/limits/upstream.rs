@@ -58,6 +58,9 @@ pub const MEMBER_IDLE_LISTS: usize = 32;
 /// Interval at which a worker closes idle connections that the member closed or that were idle for too
 /// long.
 pub const MEMBER_IDLE_SWEEP_MILLISECONDS: u64 = 1_000;
+/// Plaintext sealed by one write to a member over TLS, 64 bytes below 32 KiB: the sealed records take at most
+/// 32 KiB. The next write waits until the socket has accepted the records.
+pub const MEMBER_TLS_WRITE_BYTES_MAX: usize = 32 * 1024 - 64;
 
 // Balancers
 
@@ -87,9 +90,9 @@ pub const RETRIES_MIN: u32 = 10;
 pub const SLOW_START_PERCENT: u64 = 10;
 /// Last changes of state kept for each member, for the manager page.
 pub const STATE_CHANGES_MAX: usize = 16;
-/// Changes of members by redirects in one search for the member of a session. Members may redirect in a
-/// circle.
-pub const SESSION_REDIRECTS_MAX: usize = 8;
+/// Redirects followed in one search for the member of a session. Members may redirect in a circle, and many
+/// members may have one route.
+pub const SESSION_REDIRECTS_MAX: usize = 32;
 
 // Active checks
 

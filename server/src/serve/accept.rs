@@ -233,10 +233,9 @@ impl Acceptor<'_> {
             return true;
         }
         let client = ClientNetwork::from(peer.ip());
-        let most = context.world().limits.connections_per_address;
         // A connection of a client at the limit for each address is refused when opened, and takes no
         // place.
-        if !self.ledger().may_enter(client, most) {
+        if !context.may_connect(peer.ip()) {
             return true;
         }
         let room = || self.sessions.make_room(Shortage::Connections(client));

@@ -11,6 +11,7 @@ mod connection_table;
 mod context;
 mod dispatch;
 mod dispatch_context;
+mod forwarding;
 mod h1;
 mod h2;
 #[cfg(feature = "http3")]

@@ -69,14 +69,8 @@ impl Sessions {
         };
         context.clock.tick();
         let row = context.next_row();
-        let most = world.limits.connections_per_address;
         let owner = ConnectionOwner::Row(context.eviction_orders.clone(), row);
-        let now_ms = context.clock.millis();
-        let Some(entered) = context
-            .shared
-            .ledger
-            .enter(peer.into(), most, owner, now_ms)
-        else {
+        let Some(entered) = context.enter_connection(peer, owner) else {
             return context.stats.rejects.increment();
         };
         let phase = if secure {

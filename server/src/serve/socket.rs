@@ -75,6 +75,7 @@ impl TcpSocket {
         Endpoints {
             client_port: client.map(|client| client.port()),
             server: server.map(|server| server.ip().to_canonical()),
+            server_port: server.map(|server| server.port()),
         }
     }
 

@@ -119,5 +119,5 @@ async fn send(conn: &mut MemberConn, mut bytes: &[u8]) -> io::Result<()> {
         let sent = poll_fn(|cx| conn.poll_write(cx, bytes)).await?;
         bytes = &bytes[sent..];
     }
-    Ok(())
+    poll_fn(|cx| conn.poll_flush(cx)).await
 }

@@ -62,7 +62,7 @@ impl MemberConnecting {
                 Ok(address) => address,
                 Err(failure) => return Poll::Ready(Err(failure)),
             };
-            match MemberConn::begin(&address) {
+            match self.pool.connect(&address) {
                 Ok((conn, true)) => return Poll::Ready(Ok(conn)),
                 Ok((conn, false)) => self.conn = Some(conn),
                 Err(failure) => self.failure = Some(failure),
@@ -147,7 +147,7 @@ mod tests {
         let host = MemberHost::Name("a.example".into(), port);
         let address = MemberAddress::new(&host, &resolver);
         resolver.refresh(0);
-        let pool = MemberPool::new(Box::default(), address, ConnectionSettings::default());
+        let pool = MemberPool::new(Box::default(), address, ConnectionSettings::default(), None);
         poll(MemberConnecting::new(Arc::new(pool), TIMEOUT))
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let fixed = |address| {
             let address = MemberAddress::new(&MemberHost::Address(address), &resolver);
             let settings = ConnectionSettings::default();
-            Arc::new(MemberPool::new(Box::default(), address, settings))
+            Arc::new(MemberPool::new(Box::default(), address, settings, None))
         };
         assert!(poll(MemberConnecting::new(fixed(address), TIMEOUT)).is_ok());
         drop(listener);

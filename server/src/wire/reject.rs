@@ -74,8 +74,10 @@ rejects! {
     PSEUDO_FIELDS = 215 400 false "malformed pseudo-header fields";
     FIELD_OF_HTTP_1 = 216 400 false "field of an HTTP/1 connection";
     CONNECTION_OPTIONS = 217 400 true "too many fields listed in Connection";
+    FORWARDED_CONTRADICTION = 218 400 false "trusted proxy names two clients";
     PROXY_HEADER_MALFORMED = 220 400 true "malformed PROXY header";
     PROXY_HEADER_MISSING = 221 400 true "no PROXY header";
+    PROXY_HEADER_UNTRUSTED = 222 400 true "PROXY header of an untrusted address";
     // 3xx: the body.
     LENGTH_AND_CODING = 301 400 true "Content-Length together with Transfer-Encoding";
     LENGTH_DUPLICATE = 302 400 true "more than one Content-Length";

@@ -18,9 +18,9 @@ use crate::handler::script::cgi::has_ending;
 use crate::hits::{Hits, SiteHits};
 use crate::limits::Limits;
 use crate::site::Site;
-use crate::tls::{PairFingerprint, PendingChallenges, Tls};
+use crate::tls::{PairFingerprint, PendingChallenges, Tls, TlsClient};
 use crate::upstream::balancer::Balancers;
-use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change};
+use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::world::allow_list::AllowList;
@@ -59,6 +59,9 @@ pub struct World {
     pub backends: Vec<BackendReuse>,
     /// Balancers of all routes, each balancer once.
     pub balancers: Vec<BalancerPlan>,
+    /// Clients for TLS to members. The next World takes over the clients whose settings and files are
+    /// unchanged.
+    pub tls_clients: Vec<Arc<TlsClient>>,
     /// Hit counts of all sites with counts.
     pub counts: Vec<SiteCounts>,
 }
@@ -80,8 +83,13 @@ impl World {
         }
         let now_ms = monotonic_ms();
         for plan in &self.balancers {
-            for change in plan.put_in_force(balancers, now_ms) {
-                log_change(plan.balancer().name(), change.member.url(), change.change);
+            let name = plan.balancer().name();
+            let report = plan.put_in_force(balancers, now_ms);
+            for (member, change) in report.changes {
+                log_change(name, member.url(), change);
+            }
+            if let Some(doubt) = report.doubt {
+                log_doubt(name, doubt);
             }
         }
         for (site, excluded) in &self.counts {

@@ -4,15 +4,16 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::proxy::attempt::{Attempt, HeadReader};
 use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::log::{line, log_change};
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response};
 use crate::upstream::balancer::{
-    ChooseRequest, Lease, MemberId, NoMember, QueueTicket, StateChange, WaitRefused, Waited,
-    client_hash, session_value,
+    ChooseRequest, Lease, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
+    session_value,
 };
-use crate::upstream::{self, MemberConn, MemberConnecting};
+use crate::upstream::{MemberConn, MemberConnecting};
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -33,6 +34,11 @@ pub(super) fn begin(
     }
     let route = Arc::clone(route);
     match request.length {
+        // The content of a request for a protocol switch is the client's part of the tunnel.
+        _ if request.upgrade.is_some() => {
+            let body = OutgoingBody::none(BodyLength::None);
+            Box::pin(ProxyCall::new(route, request, body))
+        }
         BodyLength::None | BodyLength::Length(0) => {
             let body = OutgoingBody::none(request.length);
             Box::pin(ProxyCall::new(route, request, body))
@@ -79,7 +85,7 @@ enum CallState {
 impl ProxyCall {
     fn new(route: Arc<ProxyRoute>, request: Request, body: OutgoingBody) -> ProxyCall {
         ProxyCall {
-            needs_new_connection: !is_idempotent(request.method),
+            needs_new_connection: !is_idempotent(request.method) || request.upgrade.is_some(),
             route,
             request,
             body,
@@ -218,7 +224,7 @@ impl ProxyCall {
             return Poll::Pending;
         };
         let mut reader = HeadReader {
-            request: &self.request,
+            request: &mut self.request,
             route: &self.route,
             lease: &mut self.lease,
         };
@@ -337,15 +343,4 @@ impl ProxyCall {
         };
         HandlerError::because(NAME, failure.reject, why)
     }
-}
-
-/// Logs the change of a member's state.
-pub(super) fn log_change(route: &ProxyRoute, lease: &Lease, change: StateChange) {
-    upstream::log_change(route.balancer.name(), lease.member().url(), change);
-}
-
-/// Returns the request as `GET /path?query` for the log.
-pub(super) fn line(request: &Request) -> String {
-    let query = request.query.as_deref();
-    crate::handler::call::request::line(request.method, &request.raw_path, query)
 }

@@ -6,7 +6,7 @@ use crate::handler::Request;
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::settings::ForwardedHost;
 use crate::wire::fields::Fields;
-use crate::wire::forwarded::{OwnHop, push_forwarded, push_x_forwarded};
+use crate::wire::forwarded::{ForwardedClient, OwnHop, push_forwarded, push_x_forwarded};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
 use crate::wire::reject::Reject;
@@ -248,18 +248,26 @@ fn push_connection_fields(request: &Request, accepts_trailers: bool, out: &mut V
 }
 
 /// Appends the address of the client and the host and scheme of the client's request, which replace the
-/// fields that the client sent.
+/// fields that the client sent. The lists of a trusted proxy are passed on and extended by the proxy.
 fn push_origin(request: &Request, out: &mut Vec<u8>) {
+    let forwarding = request.forwarding.as_ref();
+    let earlier = forwarding.map(|_| Fields(&request.fields));
+    let client = forwarding.map(|forwarding| ForwardedClient {
+        address: octets(request.peer),
+        port: None,
+        proto: None,
+        host: forwarding.host.as_deref(),
+    });
     let hop = OwnHop {
-        address: Some(octets(request.peer)),
+        address: Some(octets(forwarding.map_or(request.peer, |it| it.proxy))),
         proto: match request.secure {
             true => "https",
             false => "http",
         },
         host: Fields(&request.fields).first("host").unwrap_or_default(),
     };
-    push_x_forwarded(None, &hop, None, out);
-    push_forwarded(None, &hop, out);
+    push_x_forwarded(earlier, &hop, client.as_ref(), out);
+    push_forwarded(earlier, &hop, out);
 }
 
 fn octets(address: IpAddr) -> IpOctets {

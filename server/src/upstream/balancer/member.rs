@@ -433,7 +433,7 @@ impl MemberCore {
         self.settle(had_checks);
     }
 
-    /// Ends states whose cause is gone: failed checks of a member whose checks ended, and the ejection of a
+    /// Ends states without a cause: failed checks of a member without checks any more, and the ejection of a
     /// member that ignores errors.
     pub(super) fn settle(&mut self, had_checks: bool) {
         if had_checks && self.check_settings().is_none() {
