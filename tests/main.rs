@@ -4,6 +4,7 @@
 mod access;
 mod acme;
 mod backup;
+mod balancer;
 mod balancer_oracle;
 mod cache;
 mod cache_rfc9111;
