@@ -31,6 +31,7 @@ pub mod field_section;
 mod byte_search;
 pub mod status;
 pub mod trailers;
+mod upgrade;
 pub mod request_target;
 pub mod h1;
 

@@ -72,6 +72,7 @@ rejects! {
     EXPECTATION_UNKNOWN = 214 417 true "unknown expectation";
     PSEUDO_FIELDS = 215 400 false "malformed pseudo-header fields";
     FIELD_OF_HTTP_1 = 216 400 false "field of an HTTP/1 connection";
+    PROTOCOL_UNSUPPORTED = 218 501 false "protocol of CONNECT not supported";
     // 3xx: the body.
     LENGTH_AND_CODING = 301 400 true "Content-Length together with Transfer-Encoding";
     LENGTH_DUPLICATE = 302 400 true "more than one Content-Length";
