@@ -61,6 +61,7 @@ mod tls;
 mod tls_fragments;
 mod tls_records;
 mod trailers;
+mod tunnels;
 mod turns;
 #[cfg(feature = "http3")]
 mod versions;

@@ -9,13 +9,14 @@ use crate::base::number_text::push_number;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{self, PipeRead, pipe};
 use crate::handler::route_handler::HandlerCall;
-use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
+use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody, Upgrade};
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
 use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::h1::chunk::encode_chunk;
 use crate::serve::h1::out_buffer::OutBuffer;
+use crate::serve::h1::tunnel::H1Tunnel;
 use crate::serve::h1::upload::{DecodedInput, H1Upload};
 use crate::serve::refusal::Refusal;
 use crate::serve::request_ledger::RequestReservation;
@@ -24,6 +25,7 @@ use crate::serve::response_head::{
 };
 use crate::serve::stall::StallClock;
 use crate::serve::subrequest::client_request;
+use crate::serve::tunnel::{opens_tunnel, request_tunnel};
 use crate::site::Site;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -40,6 +42,8 @@ pub(in crate::serve) struct H1Call {
     answering: LocalBoxFuture<Result<Response, HandlerError>>,
     interim: InterimReceiver,
     upload: Option<H1Upload>,
+    /// Tunnel requested by the client, until the response.
+    tunnel: Option<Box<PendingTunnel>>,
     /// True while `100 Continue` is to be sent (RFC 9110 §10.1.1).
     continue_owed: bool,
     keep_alive: bool,
@@ -58,6 +62,13 @@ pub(in crate::serve) struct H1Call {
     _trailers: Option<RequestReservation>,
 }
 
+/// Tunnel requested by the client.
+struct PendingTunnel {
+    /// Pipe to the handler. No byte of the client is written before the response.
+    writer: pipe::PipeWriter,
+    upgrade: Upgrade,
+}
+
 impl H1Call {
     pub(in crate::serve) fn new(
         handler: HandlerCall,
@@ -67,16 +78,15 @@ impl H1Call {
         line: &AccessLogEntry<'_>,
     ) -> H1Call {
         let (writer, reader) = pipe(limits::PIPE_BYTES);
-        let upload = match head.body {
-            BodyLength::None | BodyLength::Length(0) => {
-                writer.finish();
-                None
-            }
-            length => Some(H1Upload::new(writer, length)),
-        };
         let facts = connection.facts();
         let user = line.user.map(str::to_owned);
         let mut request = client_request(&connection.context, head, &facts, user, reader);
+        let (mut upload, mut tunnel) = (None, None);
+        match (request_tunnel(&mut request, head, &handler), head.body) {
+            (Some(upgrade), _) => tunnel = Some(Box::new(PendingTunnel { writer, upgrade })),
+            (None, BodyLength::None | BodyLength::Length(0)) => writer.finish(),
+            (None, length) => upload = Some(H1Upload::new(writer, length)),
+        }
         let interim = InterimReceiver::default();
         // A client of HTTP/1.0 takes an interim response for the final one (RFC 9110 §15.2).
         if head.version != Version::Http10 {
@@ -86,6 +96,7 @@ impl H1Call {
             answering: handler.start(request),
             interim,
             upload,
+            tunnel,
             continue_owed: head.expect_continue,
             keep_alive: head.keep_alive,
             accepts_trailers: head.accepts_trailers,
@@ -112,9 +123,9 @@ impl H1Call {
         }
     }
 
-    /// Returns true if the request has content for the handler.
+    /// Returns true if the bytes behind the head are for the handler, as content or in a tunnel.
     pub(super) fn has_content(&self) -> bool {
-        self.upload.is_some()
+        self.upload.is_some() || self.tunnel.is_some()
     }
 
     /// Ends the connection after the response, which announces the end.
@@ -133,6 +144,8 @@ enum H1Download {
     },
     /// The complete response is in `out`.
     Last,
+    /// The connection becomes a tunnel.
+    Tunnel(Box<H1Tunnel>),
     /// The response broke off; `out` holds the part received.
     Broken(ResponseFraming),
 }
@@ -178,20 +191,25 @@ pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>
         wants_body: false,
         is_cut: false,
     };
-    let after = poll_fn(|cx| exchange.poll(cx)).await;
+    let mut after = poll_fn(|cx| exchange.poll(cx)).await;
     let H1CallDriver {
         connection,
         call,
-        sent,
+        download,
+        mut sent,
         status,
         ..
     } = exchange;
-    let started_us = call.started_us;
-    connection.context.stats.response(
-        status.0,
-        sent,
-        connection.context.clock.micros() - started_us,
-    );
+    match download {
+        H1Download::Tunnel(tunnel) => {
+            (after, sent) = Box::pin(tunnel.run(connection)).await;
+            connection.context.stats.tunnel(status.0, sent);
+        }
+        _ => {
+            let micros = connection.context.clock.micros() - call.started_us;
+            connection.context.stats.response(status.0, sent, micros);
+        }
+    }
     if let Some(mut record) = call.record {
         record.status = status;
         record.log(sent, &connection.context);
@@ -392,6 +410,7 @@ impl H1CallDriver<'_> {
             }
             match &mut self.download {
                 H1Download::Last => return Poll::Ready(self.after),
+                H1Download::Tunnel(_) => return Poll::Ready(AfterResponse::Close),
                 H1Download::Broken(_) => return Poll::Ready(self.broken_off()),
                 H1Download::Waiting => {
                     let answer = self.call.answering.as_mut().poll(cx);
@@ -492,8 +511,38 @@ impl H1CallDriver<'_> {
         matches!(response.body, ResponseBody::Stream { .. }) && !self.is_bodiless(response)
     }
 
-    /// Writes the head of `response` and starts the body.
+    /// Starts the response: the tunnel that the client has requested, or a response with a body.
     fn begin(&mut self, response: Response) {
+        let pending = self.call.tunnel.take();
+        let upgrade = pending.as_ref().map(|it| &it.upgrade);
+        match (opens_tunnel(&response, upgrade), pending) {
+            (Ok(true), Some(pending)) => self.begin_tunnel(*pending, response),
+            (Err(reject), _) => self.refuse(reject, None),
+            (Ok(_), pending) => {
+                if let Some(pending) = pending {
+                    pending.writer.finish();
+                }
+                self.begin_response(response);
+            }
+        }
+    }
+
+    /// Writes the head of the response that opens a tunnel.
+    fn begin_tunnel(&mut self, pending: PendingTunnel, mut response: Response) {
+        self.status = *response.status;
+        if response.fields.first("upgrade").is_none() {
+            response.fields.push(b"Upgrade", &pending.upgrade.protocol);
+        }
+        self.write_head(&response, None, AfterResponse::Keep);
+        if let ResponseBody::Stream { reader, work, .. } = response.body {
+            let out = std::mem::take(&mut self.out);
+            let tunnel = H1Tunnel::new(pending.writer, reader, work, out);
+            self.download = H1Download::Tunnel(Box::new(tunnel));
+        }
+    }
+
+    /// Writes the head of `response` and starts the body.
+    fn begin_response(&mut self, response: Response) {
         let upload = self.call.upload.as_ref();
         let is_body_wanted = upload.is_some_and(|it| it.writer.has_room());
         if is_body_wanted && self.is_streamed(&response) && self.connection.rest.is_empty() {
@@ -510,7 +559,7 @@ impl H1CallDriver<'_> {
             after = AfterResponse::Close;
         }
         self.after = after;
-        self.write_head(&response, framing, after);
+        self.write_head(&response, Some(framing), after);
         let bodiless = self.is_bodiless(&response);
         self.download = match response.body {
             _ if bodiless => H1Download::Last,
@@ -532,7 +581,13 @@ impl H1CallDriver<'_> {
         self.call.is_head || is_without_content(*response.status)
     }
 
-    fn write_head(&mut self, response: &Response, framing: ResponseFraming, after: AfterResponse) {
+    /// Writes the head of `response`; `framing` is None for a tunnel.
+    fn write_head(
+        &mut self,
+        response: &Response,
+        framing: Option<ResponseFraming>,
+        after: AfterResponse,
+    ) {
         let body = match &response.body {
             ResponseBody::Whole(bytes) => bytes.len(),
             _ => 0,
@@ -546,16 +601,17 @@ impl H1CallDriver<'_> {
         out.extend_from_slice(&server_and_date_lines(response, &date));
         out.extend_from_slice(response.fields.lines());
         match framing {
-            _ if is_without_content(*response.status) => {}
-            ResponseFraming::Chunked => {
+            None => out.extend_from_slice(b"Connection: Upgrade\r\n"),
+            Some(_) if is_without_content(*response.status) => {}
+            Some(ResponseFraming::Chunked) => {
                 out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
             }
-            ResponseFraming::Length(length) => {
+            Some(ResponseFraming::Length(length)) => {
                 out.extend_from_slice(b"Content-Length: ");
                 push_number(out, length);
                 out.extend_from_slice(b"\r\n");
             }
-            ResponseFraming::Close => {}
+            Some(ResponseFraming::Close) => {}
         }
         push_connection_lines(out, self.call.version, after, secure_fields);
         out.extend_from_slice(b"\r\n");

@@ -1,4 +1,4 @@
-//! HTTP/1.1 on the data plane: the session of a connection, a handler call, and sending a response.
+//! HTTP/1.1 on the data plane: the session of a connection, a handler call, a tunnel, and sending a response.
 
 mod call;
 mod chunk;
@@ -6,5 +6,6 @@ mod out_buffer;
 mod response;
 pub(super) mod send;
 pub(super) mod session;
+mod tunnel;
 mod unsent_response;
 mod upload;

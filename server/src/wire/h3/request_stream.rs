@@ -198,6 +198,11 @@ impl RequestStreamReceiver {
         event(is_trailer, section)
     }
 
+    /// Returns true after the trailers.
+    pub fn is_trailed(&self) -> bool {
+        self.stage == RequestStreamStage::Trailed
+    }
+
     /// Returns the length of an incomplete field section in bytes.
     pub fn section_bytes(&self) -> usize {
         self.section.len()

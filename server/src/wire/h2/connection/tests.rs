@@ -232,6 +232,37 @@ fn a_field_section_becomes_a_request_head() {
     );
 }
 
+/// An extended CONNECT has a path, a query and a host like other requests. Its line in the log has the path.
+#[test]
+fn an_extended_connect_becomes_a_request_head() {
+    let mut request = FieldSection::default();
+    for (ended, body) in [(false, BodyLength::Chunked), (true, BodyLength::None)] {
+        request.begin(Version::Http3, &Limits::default(), ended, false);
+        for (name, value) in [
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "https"),
+            (":path", "/a/../chat?room=1"),
+            (":authority", "www.example.org"),
+            ("sec-websocket-version", "13"),
+        ] {
+            let taken = request.field(name.as_bytes(), value.as_bytes());
+            assert_eq!(taken, Ok(()));
+        }
+        request.end();
+        let head = request.head().expect("a head");
+        assert_eq!(head.line, b"CONNECT /a/../chat?room=1 HTTP/3.0");
+        assert_eq!(head.method, crate::wire::request_head::Method::Connect);
+        assert_eq!(
+            (head.host, &*head.path),
+            (&b"www.example.org"[..], &b"/chat"[..])
+        );
+        assert_eq!(head.query, Some(&b"room=1"[..]));
+        assert_eq!(head.upgrade, Some(&b"websocket"[..]));
+        assert_eq!(head.body, body);
+    }
+}
+
 #[test]
 fn malformed_heads_are_refused_by_rule() {
     let good = [
@@ -248,6 +279,13 @@ fn malformed_heads_are_refused_by_rule() {
     let changed = |name: &'static str, value: &'static str| -> Vec<(&str, &str)> {
         let change = |(it, old)| (it, if it == name { value } else { old });
         good.into_iter().map(change).collect()
+    };
+    let connect =
+        |more: &[(&'static str, &'static str)]| [&changed(":method", "CONNECT")[..], more].concat();
+    let connect_without = |name: &str| {
+        let mut fields = connect(&[(":protocol", "websocket")]);
+        fields.retain(|(it, _)| *it != name);
+        fields
     };
     let table = [
         (without(":method"), 215),
@@ -282,6 +320,18 @@ fn malformed_heads_are_refused_by_rule() {
         (changed(":authority", "u@a"), 212),
         (changed(":authority", ""), 212),
         (changed(":method", "CONNECT"), 215),
+        (with(&[(":protocol", "websocket")]), 215),
+        (connect(&[(":protocol", "")]), 215),
+        (connect(&[(":protocol", "a, b")]), 215),
+        (connect(&[(":protocol", "a"), (":protocol", "a")]), 215),
+        (connect(&[("x", "y"), (":protocol", "a")]), 215),
+        (connect(&[(":protocol", "a"), ("content-length", "0")]), 311),
+        (connect(&[(":protocol", "a"), ("upgrade", "a")]), 216),
+        (connect(&[(":protocol", "h2c")]), 218),
+        (connect(&[(":protocol", "HTTP/2.0")]), 218),
+        (connect_without(":scheme"), 215),
+        (connect_without(":path"), 215),
+        (connect_without(":authority"), 215),
         (vec![("x", &long[..]); 101], 207),
         (vec![("x", &long[..]); 80], 206),
     ];
