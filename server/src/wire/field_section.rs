@@ -10,7 +10,7 @@ use crate::wire::priority::Priority;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_head_builder::{RequestHeadBuilder, RequestLine};
-use crate::wire::request_target::parse_target;
+use crate::wire::request_target::{EncodedSlash, parse_target_with};
 use std::ops::Range;
 
 /// Fields of one decoded field section, collected field by field and read by `head`.
@@ -54,6 +54,7 @@ struct FieldSectionLimits {
     line_bytes: usize,
     head_bytes: usize,
     fields: usize,
+    slash: EncodedSlash,
 }
 
 impl FieldSection {
@@ -80,6 +81,7 @@ impl FieldSection {
             line_bytes: limits.request_line_bytes,
             head_bytes: limits.head_bytes,
             fields: limits.fields,
+            slash: EncodedSlash::of(limits),
         };
         self.fault = None;
     }
@@ -311,7 +313,11 @@ impl FieldSection {
             text,
             method,
             version: self.version,
-            target: parse_target(method, target.ok_or(Reject::TARGET_MALFORMED)?)?,
+            target: parse_target_with(
+                method,
+                target.ok_or(Reject::TARGET_MALFORMED)?,
+                self.bounds.slash,
+            )?,
         })
     }
 
