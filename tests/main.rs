@@ -16,6 +16,7 @@ mod cost;
 mod demands;
 mod deploy;
 mod disk;
+mod encoded_slash;
 mod fastcgi;
 mod fresh;
 #[cfg(feature = "http3")]
@@ -47,6 +48,7 @@ mod mirror;
 mod papers;
 mod pending;
 mod proxy;
+mod proxy_protocol;
 mod reason;
 mod release;
 mod root;
@@ -57,6 +59,7 @@ mod support;
 mod tls;
 mod tls_fragments;
 mod tls_records;
+mod trust;
 mod turns;
 #[cfg(feature = "http3")]
 mod versions;
