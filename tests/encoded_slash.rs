@@ -76,7 +76,11 @@ fn both_readings_of_a_path_decide() {
             match expected {
                 Ok(sent) => {
                     let line = format!("GET {sent} HTTP/1.1");
-                    assert_eq!((response.status, response.text()), (200, line), "{path} {version}");
+                    assert_eq!(
+                        (response.status, response.text()),
+                        (200, line),
+                        "{path} {version}"
+                    );
                 }
                 Err(rule) => {
                     assert_eq!(response.status, 400, "{path} {version}");
@@ -89,8 +93,14 @@ fn both_readings_of_a_path_decide() {
         }
     }
     // The login of the guard is asked for where both readings are guarded.
-    assert_eq!(Wire::plain(&server).get("/npm/private/a%2Fb", "").status, 401);
-    let passed = PATHS.iter().filter(|(_, expected)| expected.is_ok()).count();
+    assert_eq!(
+        Wire::plain(&server).get("/npm/private/a%2Fb", "").status,
+        401
+    );
+    let passed = PATHS
+        .iter()
+        .filter(|(_, expected)| expected.is_ok())
+        .count();
     assert_eq!(member.requests().len(), 2 * passed);
 }
 

@@ -4,6 +4,7 @@
 mod access;
 mod acme;
 mod backup;
+mod balancer_oracle;
 mod cache;
 mod cache_rfc9111;
 mod cgi;
@@ -44,6 +45,7 @@ mod lifecycle;
 mod limits;
 mod live;
 mod logs;
+mod members;
 mod mirror;
 mod papers;
 mod pending;
@@ -59,6 +61,7 @@ mod support;
 mod tls;
 mod tls_fragments;
 mod tls_records;
+mod trailers;
 mod trust;
 mod turns;
 #[cfg(feature = "http3")]

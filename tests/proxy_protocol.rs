@@ -68,7 +68,10 @@ fn headers() -> Vec<(Vec<u8>, &'static str)> {
         (v2(&chain), "10.1.1.1 4711 off 198.51.100.1"),
         (v1(&ProxyHeader::Unknown), "127.0.0.1 PORT off 127.0.0.1"),
         (v2(&ProxyHeader::Unknown), "127.0.0.1 PORT off 127.0.0.1"),
-        (line("PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n"), "127.0.0.1 PORT off 127.0.0.1"),
+        (
+            line("PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n"),
+            "127.0.0.1 PORT off 127.0.0.1",
+        ),
     ]
 }
 
@@ -140,7 +143,10 @@ fn connections_without_a_valid_header_are_closed() {
     huge[14] = 0xff;
     let table: Vec<(Vec<u8>, &str)> = vec![
         (ASK.into(), "R221"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(), "R221"),
+        (
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
+            "R221",
+        ),
         (b"proxy TCP4 1.2.3.4 1.2.3.4 1 2\r\n".to_vec(), "R221"),
         (b"PROXY TCP4 1.2.3.4 1.2.3.4 1\r\n".to_vec(), "R220"),
         (b"PROXY TCP4 ::1 ::1 1 2\r\n".to_vec(), "R220"),
@@ -155,13 +161,20 @@ fn connections_without_a_valid_header_are_closed() {
         let mut wire = Wire::plain(&server);
         wire.send(bytes);
         wire.send(ASK);
-        assert!(wire.next_response("GET").is_none(), "{}", bytes.escape_ascii());
+        assert!(
+            wire.next_response("GET").is_none(),
+            "{}",
+            bytes.escape_ascii()
+        );
     }
     let refused = server.counter("rejects") - before;
     assert_eq!(refused, table.len() as u64);
     // The log has a line for the first refusal, and not for each.
     let lines = server.errors.all();
-    let complaints = lines.iter().filter(|line| line.contains("(rule R22")).count();
+    let complaints = lines
+        .iter()
+        .filter(|line| line.contains("(rule R22"))
+        .count();
     assert_eq!(complaints, 1, "{lines:?}");
     for (bytes, rule) in &table {
         let server = start();
@@ -204,7 +217,10 @@ fn a_missing_header_ends_with_the_deadline_of_heads() {
 
 #[test]
 fn connections_are_counted_by_the_address_in_the_header() {
-    let server = Server::start_in(folder(), &config("limits = { connections_per_address = 2 }\n"));
+    let server = Server::start_in(
+        folder(),
+        &config("limits = { connections_per_address = 2 }\n"),
+    );
     let connect = |client: &str| {
         let mut wire = Wire::plain(&server);
         wire.send(v2(&relayed(client, "192.0.2.1:80")));
@@ -228,7 +244,8 @@ fn fields_of_a_relayed_untrusted_client_have_no_effect() {
     let ask = |client: &str| {
         let mut wire = Wire::plain(&server);
         wire.send(v2(&relayed(client, "192.0.2.1:80")));
-        wire.get("/run/env", "X-Forwarded-For: 203.0.113.5\r\n").text()
+        wire.get("/run/env", "X-Forwarded-For: 203.0.113.5\r\n")
+            .text()
     };
     assert!(ask("192.0.2.7:4711").starts_with("192.0.2.7 4711 "));
     // A trusted proxy in front of the proxy that sent the header.
@@ -242,7 +259,10 @@ fn a_reload_changes_the_protocol_of_new_connections() {
     kept.send(v1(&relayed("192.0.2.7:1", "192.0.2.1:2")));
     assert_eq!(kept.get("/", "").status, 200);
     let with = config("");
-    let without = with.replace("{ listen = \"127.0.0.1:0\", proxy_protocol = true }", "\"127.0.0.1:0\"");
+    let without = with.replace(
+        "{ listen = \"127.0.0.1:0\", proxy_protocol = true }",
+        "\"127.0.0.1:0\"",
+    );
     server.reload(&without);
     assert_eq!(Wire::plain(&server).get("/", "").status, 200);
     assert_eq!(kept.get("/", "").status, 200, "the connection stays open");
@@ -269,8 +289,10 @@ fn header_reader(member: &Member) -> (u16, std::sync::mpsc::Receiver<ProxyHeader
                 let mut byte = [0];
                 client.read_exact(&mut byte).expect("a header");
                 bytes.push(byte[0]);
-                if let ParsedProxyHeader::Complete { header, header_bytes } =
-                    parse_proxy_header(&bytes).expect("a valid header")
+                if let ParsedProxyHeader::Complete {
+                    header,
+                    header_bytes,
+                } = parse_proxy_header(&bytes).expect("a valid header")
                 {
                     break (header, header_bytes);
                 }
@@ -403,7 +425,8 @@ fn ask_from(from: [u8; 4], port: u16, fields: &str) -> String {
 #[test]
 fn haproxy_in_front() {
     let with_header = start();
-    let plain = server_table("trust = [\"127.0.0.1\"]\n") + &site_table("http = \"serve\"") + ROUTES;
+    let plain =
+        server_table("trust = [\"127.0.0.1\"]\n") + &site_table("http = \"serve\"") + ROUTES;
     let by_fields = Server::start_in(folder(), &plain);
     let [v1, v2, fields] = [free_port(), free_port(), free_port()];
     let folder = Folder::new();
@@ -431,7 +454,8 @@ fn haproxy_in_front() {
 
 #[test]
 fn nginx_in_front() {
-    let plain = server_table("trust = [\"127.0.0.1\"]\n") + &site_table("http = \"serve\"") + ROUTES;
+    let plain =
+        server_table("trust = [\"127.0.0.1\"]\n") + &site_table("http = \"serve\"") + ROUTES;
     let by_fields = Server::start_in(folder(), &plain);
     let fields = free_port();
     let folder = Folder::new();

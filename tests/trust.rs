@@ -141,7 +141,10 @@ fn fields_of_untrusted_peers_have_no_effect() {
 #[test]
 fn lists_that_name_two_clients_are_refused() {
     let server = start();
-    let fields = [("forwarded", "for=192.0.2.7"), ("x-forwarded-for", "6.6.6.6")];
+    let fields = [
+        ("forwarded", "for=192.0.2.7"),
+        ("x-forwarded-for", "6.6.6.6"),
+    ];
     let mut wire = Wire::plain(&server);
     assert_eq!(wire.get("/", &lines(&fields)).status, 400);
     assert_eq!(wire.get("/", "").status, 200, "the connection stays open");
@@ -179,7 +182,10 @@ fn guards_and_logs_see_the_client() {
         assert_eq!(wire.get(&path, &fields).status, status, "{list}");
         let id = h2.ask("GET", &path, &[("x-forwarded-for", list)], true);
         assert_eq!(h2.response(id).status, status, "{list} over HTTP/2");
-        let address = match list.rsplit(", ").find(|it| !it.starts_with("10.") || *it == list) {
+        let address = match list
+            .rsplit(", ")
+            .find(|it| !it.starts_with("10.") || *it == list)
+        {
             Some(address) => address,
             None => list,
         };
@@ -190,8 +196,8 @@ fn guards_and_logs_see_the_client() {
             });
         }
     }
-    let spoofed = Wire::of(&server, [127, 0, 0, 9].into())
-        .get("/own/", "X-Forwarded-For: 192.0.2.7\r\n");
+    let spoofed =
+        Wire::of(&server, [127, 0, 0, 9].into()).get("/own/", "X-Forwarded-For: 192.0.2.7\r\n");
     assert_eq!(spoofed.status, 403);
 }
 
@@ -208,7 +214,8 @@ fn a_site_behind_a_front_with_tls_does_not_redirect_for_ever() {
         (response.status, location)
     };
     let port = server.https_port;
-    let with = |proto: &str| format!("X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: {proto}\r\n");
+    let with =
+        |proto: &str| format!("X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: {proto}\r\n");
     assert_eq!(ask("a.test", &with("https")), (404, String::new()));
     let to_https = format!("https://a.test:{port}/x");
     assert_eq!(ask("a.test", &with("http")), (308, to_https.clone()));
@@ -250,14 +257,20 @@ fn limits_count_the_client_and_not_the_proxy() {
     };
     let tries = 2 * limits::LOGIN_FAILURES_MAX;
     let answers: Vec<u16> = (0..tries).map(|_| log_in("192.0.2.7")).collect();
-    assert!(answers.starts_with(&[401]) && answers.contains(&429), "{answers:?}");
+    assert!(
+        answers.starts_with(&[401]) && answers.contains(&429),
+        "{answers:?}"
+    );
     assert_eq!(log_in("192.0.2.8"), 401);
 }
 
 #[test]
 fn members_get_the_list_of_the_proxy_with_the_proxy_at_its_end() {
     let member = Member::start(|_| ok("hello"));
-    let route = format!("[[site.route]]\npath = \"/\"\nproxy = \"{}\"\n", member.url());
+    let route = format!(
+        "[[site.route]]\npath = \"/\"\nproxy = \"{}\"\n",
+        member.url()
+    );
     let server = Server::start(&config("", &route));
     let fields = "X-Forwarded-For: 6.6.6.6, 192.0.2.7, 10.1.1.1\r\nX-Forwarded-Proto: https\r\n\
          X-Forwarded-Host: shop.test\r\nForwarded: for=192.0.2.7;host=shop.test;proto=https\r\n";
@@ -281,7 +294,10 @@ fn members_get_the_list_of_the_proxy_with_the_proxy_at_its_end() {
     let request = member.wait_for(2);
     assert_eq!(request.fields("x-forwarded-for"), ["127.0.0.9"]);
     assert_eq!(request.fields("x-forwarded-host"), ["localhost"]);
-    assert_eq!(request.fields("forwarded"), ["for=127.0.0.9;host=localhost;proto=http"]);
+    assert_eq!(
+        request.fields("forwarded"),
+        ["for=127.0.0.9;host=localhost;proto=http"]
+    );
 }
 
 #[test]
@@ -289,7 +305,10 @@ fn stickiness_by_address_follows_the_client() {
     let members: Vec<Member> = (0..4)
         .map(|nth: u8| Member::start(move |_| ok(nth.to_string())))
         .collect();
-    let urls: Vec<String> = members.iter().map(|member| format!("\"{}\"", member.url())).collect();
+    let urls: Vec<String> = members
+        .iter()
+        .map(|member| format!("\"{}\"", member.url()))
+        .collect();
     let balancer = format!(
         "[[balancer]]\nname = \"app\"\nmethod = \"ip-hash\"\nmembers = [{}]\n",
         urls.join(", ")
@@ -302,7 +321,10 @@ fn stickiness_by_address_follows_the_client() {
             let fields = format!("X-Forwarded-For: 192.0.2.{last}\r\n");
             let member = Wire::plain(&server).get("/", &fields).text();
             let before = by_client.insert(last, member.clone());
-            assert!(before.is_none_or(|before| before == member), "client {last}");
+            assert!(
+                before.is_none_or(|before| before == member),
+                "client {last}"
+            );
         }
     }
     let used: BTreeSet<&String> = by_client.values().collect();

@@ -40,6 +40,7 @@ test       lighttpd                lighttpd
 test       /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
 test       certutil                libnss3-tools
 test       caddy                   caddy
+test       /usr/lib/uwsgi/plugins/python3_plugin.so  uwsgi-plugin-python3
 test       perl                    perl-base
 test       git                     git
 test       php-cgi8.2              php8.2-cgi

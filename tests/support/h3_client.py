@@ -311,6 +311,37 @@ async def interim():
     print("hints, continued, refused, held")
 
 
+async def trailers():
+    """Sends trailers behind bodies, and reads the trailers behind the responses."""
+    async with client() as it:
+        for body in (b"some content", b""):
+            asked = it.ask("POST", "/trailers", body=body or None, ends=False)
+            sent = [("x-sum", "1"), ("content-type", "text/html"), ("cookie", "a=b")]
+            it.http.send_headers(asked.id, [(n.encode(), v.encode()) for n, v in sent], end_stream=True)
+            it.transmit()
+            await within(asked.ended.wait())
+            equal(bytes(asked.body), body)
+            equal(asked.trailers, [("x-sum", "1"), ("x-own", "end")])
+        asked = await it.get("/trailers")
+        equal((asked.status, asked.trailers), (200, [("x-own", "end")]))
+
+        long = it.ask("POST", "/hints", ends=False)
+        it.http.send_headers(long.id, [(b"x", b"y" * 5_000)], end_stream=True)
+        it.transmit()
+        await within(long.ended.wait())
+        equal(long.status, 431)
+
+        # Malformed trailers, without the checks of the client's HTTP/3 layer: `:path` by its index in the
+        # static table of QPACK, and Connection by its name.
+        for section in (b"\0\0\xc1", b"\0\0\x27\x03connection\x01x"):
+            asked = it.ask("POST", "/trailers", ends=False)
+            it._quic.send_stream_data(asked.id, frame(1, section), True)
+            it.transmit()
+            await within(asked.ended.wait())
+            equal(asked.reset, 0x10E)
+    print("echoed, too long, malformed")
+
+
 async def script(path, megabytes):
     """Sends a body to an echo script and compares the echo, both directions at once."""
     async with client() as it:

@@ -102,7 +102,12 @@ impl ContentRest {
         loop {
             chunk.clear();
             match poll_fn(|cx| self.poll_take(cx, &mut chunk)).await {
-                Ok(PipeRead::End) => return to.finish(),
+                Ok(PipeRead::End) => {
+                    if let Some(trailers) = self.reader.take_trailers() {
+                        to.set_trailers(trailers.into());
+                    }
+                    return to.finish();
+                }
                 Err(_) => return to.break_off(self.reader.break_reason()),
                 Ok(PipeRead::Bytes(_)) => {}
             }

@@ -449,6 +449,8 @@ pub enum TestHandlerConfig {
     Hints,
     /// Holds the content of the request back.
     Hold,
+    /// Sends the content and the trailers of the request back.
+    Trailers,
 }
 
 /// Reads and validates a configuration file. [`check`] validates the files named in the configuration.

@@ -1031,13 +1031,14 @@ pub(super) fn field(
 
 /// Values of `test`.
 #[cfg(feature = "test-handlers")]
-const TEST_HANDLERS: [(&str, super::TestHandlerConfig); 6] = [
+const TEST_HANDLERS: [(&str, super::TestHandlerConfig); 7] = [
     ("echo", super::TestHandlerConfig::Echo),
     ("slow", super::TestHandlerConfig::Slow),
     ("endless", super::TestHandlerConfig::Endless),
     ("page", super::TestHandlerConfig::Page),
     ("hints", super::TestHandlerConfig::Hints),
     ("hold", super::TestHandlerConfig::Hold),
+    ("trailers", super::TestHandlerConfig::Trailers),
 ];
 
 fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {

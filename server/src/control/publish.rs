@@ -7,12 +7,14 @@ use crate::base::clock;
 use crate::base::log::ErrorLog;
 use crate::base::stats::Stats;
 use crate::base::sys;
+use crate::base::task;
 use crate::base::thread_pool::ThreadPool;
 use crate::config::{Config, OperatorError};
 use crate::limits;
 use crate::serve::h3;
 use crate::serve::worker::{self, ProcessContext, WorkerCommand};
 use crate::tls::SelfSigned;
+use crate::upstream::checker::Checker;
 use crate::world::World;
 use crate::world::build::{self, SharedResources};
 use std::io;
@@ -49,6 +51,7 @@ pub(super) struct Publisher {
     stats: Arc<Stats>,
     workers: Vec<WorkerHandle>,
     process: Arc<ProcessContext>,
+    checker: Arc<Checker>,
     /// Channel with the indices of ended workers.
     ended: (UnboundedSender<usize>, UnboundedReceiver<usize>),
 }
@@ -96,12 +99,10 @@ impl Publisher {
             stats: Arc::new(Stats::new(count)),
             workers: Vec::new(),
             process,
+            checker: Arc::default(),
             ended: mpsc::unbounded_channel(),
         };
-        let resources = &publisher.resources;
-        publisher
-            .world
-            .register(&resources.backends, &resources.balancers, &resources.hits);
+        publisher.register_world();
         log_warnings(&publisher.world, None);
         // The server has read and built everything, so little of the program's code is needed from here.
         sys::release_code_pages();
@@ -110,6 +111,22 @@ impl Publisher {
             publisher.workers.push(running);
         }
         Ok(publisher)
+    }
+
+    /// Enters the ledgers' new entries of the World, and has the members of its balancers checked.
+    fn register_world(&self) {
+        let (world, ledgers) = (&self.world, &self.resources);
+        world.register(&ledgers.backends, &ledgers.balancers, &ledgers.hits);
+        let plans = world.balancers.iter();
+        self.checker
+            .follow(plans.map(|plan| Arc::clone(plan.balancer())).collect());
+    }
+
+    /// Starts the background tasks of balancers on the runtime of the calling thread: active checks and
+    /// look-ups of names.
+    pub(super) fn start_balancing(&self) {
+        task::spawn(Arc::clone(&self.checker).run());
+        task::spawn(Arc::clone(&self.resources.resolver).keep_fresh());
     }
 
     /// Returns the configuration of the World.
@@ -232,10 +249,9 @@ impl Publisher {
     /// new entries of the World, and the error log gets the warnings about new certificates.
     pub(super) async fn publish(&mut self, world: World) {
         self.resources.programs.resize(world.limits.scripts);
-        let ledgers = &self.resources;
-        world.register(&ledgers.backends, &ledgers.balancers, &ledgers.hits);
         self.resources.readers.resize(world.limits.scripts);
         let before = std::mem::replace(&mut self.world, Arc::new(world));
+        self.register_world();
         log_warnings(&self.world, Some(&before));
         let mut waiting = Vec::new();
         for running in &self.workers {

@@ -18,6 +18,7 @@ use crate::limits;
 use crate::site::ContentBudget;
 use crate::tls::{SelfSigned, TicketKeys};
 use crate::upstream::Backends;
+use crate::upstream::resolver::Resolver;
 use crate::world::build::{self, SharedResources};
 use std::io;
 use std::path::Path;
@@ -189,6 +190,7 @@ pub(super) fn shared_resources(
         change_tracker: Arc::default(),
         pseudonym: build::new_pseudonym(),
         balancers: Arc::new(build::new_balancers()?),
+        resolver: Arc::new(Resolver::system()),
         refusals,
     })
 }

@@ -4,9 +4,11 @@
 //! sends data until the peer disconnects, and `page` counts its calls and answers as specified by the
 //! query. The further handlers are in [`proxied`].
 
+mod gates;
 mod proxied;
 
 use crate::handler::pipe::{PipeRead, pipe};
+use crate::handler::test_handler::gates::TestGates;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits;
 use crate::wire::fields::Fields;
@@ -15,7 +17,7 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,7 +36,9 @@ pub(crate) enum TestHandler {
     /// Sends interim responses; see [`proxied::hints`].
     Hints,
     /// Holds the request's body back; see [`proxied::hold`].
-    Hold(Arc<TestPages>),
+    Hold(Arc<TestGates>),
+    /// Returns the body with trailers; see [`proxied::trailers`].
+    Trailers,
 }
 
 /// State of `page` between calls.
@@ -55,7 +59,7 @@ pub(crate) enum TestHandler {
 #[derive(Default, Debug)]
 pub(crate) struct TestPages {
     calls: Mutex<HashMap<Vec<u8>, u64>>,
-    gates: Mutex<HashSet<String>>,
+    gates: TestGates,
 }
 
 impl Handler for TestHandler {
@@ -65,9 +69,10 @@ impl Handler for TestHandler {
             match test {
                 TestHandler::Page(pages) => return page(pages, request).await,
                 TestHandler::Hints => return proxied::hints(request).await,
-                TestHandler::Hold(pages) => {
+                TestHandler::Trailers => return Ok(proxied::trailers(request)),
+                TestHandler::Hold(gates) => {
                     let query = query_pairs(&request);
-                    return proxied::hold(pages, request, query).await;
+                    return proxied::hold(gates, request, query).await;
                 }
                 _ => {}
             }
@@ -149,7 +154,7 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
         .map(|(name, value)| (name.as_bytes(), value.trim().as_bytes()))
         .collect();
     if let Some(gate) = value("open").filter(|_| request.method == Method::Post) {
-        pages.open(&gate);
+        pages.gates.open(&gate);
     }
     let call = {
         let mut calls = lock(&pages.calls);
@@ -159,7 +164,7 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
     };
     let later = value("later").filter(|_| call > 1);
     if let Some(gate) = value("gate").or(later) {
-        pages.wait(&gate).await;
+        pages.gates.wait(&gate).await;
     }
     let statuses = value("status").unwrap_or_else(|| "200".into());
     let status = status_of_call(&statuses, call as usize);
@@ -218,25 +223,13 @@ async fn parts(
         return;
     }
     if let Some(gate) = mid {
-        pages.wait(&gate).await;
+        pages.gates.wait(&gate).await;
     }
     if !is_cut && writer.write_all(second).await.is_ok() {
         if let Some(gate) = end {
-            pages.wait(&gate).await;
+            pages.gates.wait(&gate).await;
         }
         writer.finish();
-    }
-}
-
-impl TestPages {
-    fn open(&self, gate: &str) {
-        lock(&self.gates).insert(gate.to_owned());
-    }
-
-    async fn wait(&self, gate: &str) {
-        while !lock(&self.gates).contains(gate) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
     }
 }
 

@@ -7,6 +7,7 @@
 mod base;
 mod wire;
 mod site;
+mod tls;
 mod world;
 mod handler;
 mod upstream;
@@ -30,6 +31,7 @@ pub use crate::limits::handler::*;
 pub use crate::limits::hits::*;
 pub use crate::limits::serve::*;
 pub use crate::limits::site::*;
+pub use crate::limits::tls::*;
 pub use crate::limits::upstream::*;
 pub use crate::limits::wire::*;
 pub use crate::limits::world::*;

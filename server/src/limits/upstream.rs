@@ -58,6 +58,9 @@ pub const MEMBER_IDLE_LISTS: usize = 32;
 /// Interval at which a worker closes idle connections that the member closed or that were idle for too
 /// long.
 pub const MEMBER_IDLE_SWEEP_MILLISECONDS: u64 = 1_000;
+/// Plaintext sealed by one write to a member over TLS, 64 bytes below 32 KiB: the sealed records take at most
+/// 32 KiB. The next write waits until the socket has accepted the records.
+pub const MEMBER_TLS_WRITE_BYTES_MAX: usize = 32 * 1024 - 64;
 
 // Balancers
 
@@ -87,9 +90,25 @@ pub const RETRIES_MIN: u32 = 10;
 pub const SLOW_START_PERCENT: u64 = 10;
 /// Last changes of state kept for each member, for the manager page.
 pub const STATE_CHANGES_MAX: usize = 16;
-/// Changes of members by redirects in one search for the member of a session. Members may redirect in a
-/// circle.
-pub const SESSION_REDIRECTS_MAX: usize = 8;
+/// Redirects followed in one search for the member of a session. Members may redirect in a circle, and many
+/// members may have one route.
+pub const SESSION_REDIRECTS_MAX: usize = 32;
+
+// Active checks
+
+/// Active checks of all balancers at the same time. Each check takes a descriptor and some KiB; further
+/// checks wait for the end of a check, at most for its timeout.
+pub const CHECKS_MAX: usize = 128;
+/// Bytes of the content of a response that a check reads, 64 KiB.
+pub const CHECK_CONTENT_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that a check reads at once.
+pub const CHECK_READ_BYTES: usize = 8 * 1024;
+/// Largest head of a response to a check, 32 KiB, as for other responses of members.
+pub const CHECK_HEAD_BYTES_MAX: usize = 32 * 1024;
+/// Largest number of field lines in the response to a check.
+pub const CHECK_FIELDS_MAX: usize = 256;
+/// Interim responses to a check. A member that sends more fails the check.
+pub const CHECK_INTERIM_RESPONSES_MAX: u32 = 32;
 
 // Names of members
 
@@ -98,6 +117,8 @@ pub const SESSION_REDIRECTS_MAX: usize = 8;
 pub const RESOLVE_AGAIN_SECONDS: u64 = 30;
 /// Seconds after which a failed look-up of a host name is repeated.
 pub const RESOLVE_RETRY_SECONDS: u64 = 5;
+/// Interval at which the server looks for names that are due, while a name is in use.
+pub const RESOLVER_INTERVAL_SECONDS: u64 = 1;
 /// Addresses kept for one host name. Further addresses are ignored.
 pub const RESOLVED_ADDRESSES_MAX: usize = 16;
 /// Threads for look-ups of host names. A dead name server holds a thread for about 10 s.

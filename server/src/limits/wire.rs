@@ -5,9 +5,9 @@
 /// Bytes of one chunk extension in a chunk-size line. RFC 9112 §7.1.1 asks for a bound, and real
 /// clients send no extensions. A longer extension is answered with 400.
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
-/// Bytes of all trailer lines of one chunked body, 4 KiB. Trailers of requests are checked and dropped.
-/// Trailers of members' responses, such as the status of gRPC, are kept in memory. A request with a
-/// larger trailer section is answered with 431, and a response is broken off.
+/// Bytes of the trailer section of one message, 4 KiB: the status of gRPC with a message, or checksums.
+/// Trailers are kept in memory until the end of the message. A request with a larger trailer section is
+/// answered with 431, and a response is broken off.
 pub const TRAILER_BYTES_MAX: usize = 4 * 1024;
 /// Ranges in one request. A request with more ranges is answered with the whole representation: RFC
 /// 9110 §14.2 lets a server ignore the Range field.

@@ -222,7 +222,8 @@ impl Acceptor {
         while let Some(headers) = &mut self.headers
             && let Ok(read) = headers.receiver.try_recv()
         {
-            read.into_iter().for_each(|connection| self.open(connection));
+            read.into_iter()
+                .for_each(|connection| self.open(connection));
         }
     }
 

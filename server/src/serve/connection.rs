@@ -6,6 +6,7 @@ use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
+use crate::serve::request_ledger::ConnectionAccount;
 use crate::tls::PairFingerprint;
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -91,6 +92,12 @@ impl Connection {
             may_wait: false,
             has_disk_changes: false,
         }
+    }
+
+    /// Returns an account of the connection in the ledger of requests, for a request of `client`.
+    pub(super) fn account(&self, client: IpAddr) -> Rc<ConnectionAccount> {
+        let socket = Some(self.stream.socket.clone());
+        self.context.request_ledger.account_on(client, socket)
     }
 
     /// Puts the connection into a phase, and sets the deadline of the phase.

@@ -13,7 +13,8 @@ use crate::hits::{SiteHits, Tally, UserAgentCache};
 use crate::limits;
 use crate::serve::access_log_batches::AccessLogBatches;
 use crate::serve::connection_ledger::{
-    Activity, ConnectionEntry, ConnectionEntryGuard, ConnectionLedger, ConnectionOwner, EvictionOrders,
+    Activity, ConnectionEntry, ConnectionEntryGuard, ConnectionLedger, ConnectionOwner,
+    EvictionOrders,
 };
 use crate::serve::connection_table::{ConnectionPhase, ConnectionTable};
 use crate::serve::h2::buffers::H2Buffers;

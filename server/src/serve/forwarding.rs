@@ -38,8 +38,9 @@ impl DispatchContext {
 #[inline(never)]
 pub(super) fn logged_client(trust: &AllowList, peer: IpAddr, head: &RequestHead<'_>) -> IpAddr {
     match trust.contains(peer) {
-        true => stated_client(trust, peer, head.fields)
-            .map_or(peer, |client| client.address.into()),
+        true => {
+            stated_client(trust, peer, head.fields).map_or(peer, |client| client.address.into())
+        }
         false => peer,
     }
 }
@@ -140,7 +141,11 @@ mod tests {
             "Forwarded: for=192.0.2.7|X-Forwarded-For: unknown",
         ];
         for fields in table {
-            assert_eq!(client(fields), Err(Reject::FORWARDED_CONTRADICTION), "{fields}");
+            assert_eq!(
+                client(fields),
+                Err(Reject::FORWARDED_CONTRADICTION),
+                "{fields}"
+            );
         }
     }
 }

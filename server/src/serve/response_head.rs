@@ -14,6 +14,8 @@ use crate::world::{Host, SecureFields};
 pub(super) trait FieldCompression {
     /// Appends `:status`, the first field of a response.
     fn push_status(status: u16, out: &mut Vec<u8>);
+    /// Begins a trailer section.
+    fn begin_trailers(out: &mut Vec<u8>);
     /// Appends a field.
     fn push_field(name: &[u8], value: &[u8], out: &mut Vec<u8>);
     /// Appends the fields in lines of HTTP/1.1.
@@ -36,6 +38,8 @@ impl FieldCompression for Hpack {
         hpack::push_status(status, out);
     }
 
+    fn begin_trailers(_out: &mut Vec<u8>) {}
+
     fn push_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         hpack::push_field(name, value, out);
     }
@@ -57,6 +61,10 @@ impl FieldCompression for Hpack {
 impl FieldCompression for Qpack {
     fn push_status(status: u16, out: &mut Vec<u8>) {
         qpack::push_status(status, out);
+    }
+
+    fn begin_trailers(out: &mut Vec<u8>) {
+        qpack::begin_section(out);
     }
 
     fn push_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {

@@ -10,6 +10,7 @@ use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{FieldCompression, is_without_content};
 use crate::site::Site;
 use crate::wire::reject::Reject;
+use crate::wire::trailers::allowed_trailers;
 use crate::world::SecureFields;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -83,6 +84,26 @@ impl StreamCall {
             upload.end();
         }
         true
+    }
+
+    /// Sets the trailers of the body, to be called before the end of the body.
+    pub(super) fn set_trailers(&mut self, lines: Vec<u8>) {
+        if let Some(upload) = self.upload.as_mut().filter(|_| !lines.is_empty()) {
+            upload.set_trailers(lines);
+        }
+    }
+
+    /// Takes the trailers of a complete response, as an encoded field section.
+    pub(super) fn take_trailers<C: FieldCompression>(&mut self) -> Option<Vec<u8>> {
+        let trailers = self.download.as_mut()?.reader.take_trailers()?;
+        let lines = allowed_trailers(&trailers);
+        if lines.is_empty() {
+            return None;
+        }
+        let mut section = Vec::new();
+        C::begin_trailers(&mut section);
+        C::push_lines(&lines, &mut section);
+        Some(section)
     }
 
     /// Returns true if the handler does not want the body yet.

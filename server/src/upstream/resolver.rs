@@ -4,14 +4,17 @@
 //! The system's resolver blocks, so look-ups run in a few threads of their own. A name is looked up for as
 //! long as a [`ResolvedName`] exists.
 
+use crate::base::clock::monotonic_ms;
 use crate::base::thread_pool::ThreadPool;
-use crate::limits::{RESOLVER_QUEUE_MAX, RESOLVER_THREADS_MAX};
+use crate::limits::{RESOLVER_INTERVAL_SECONDS, RESOLVER_QUEUE_MAX, RESOLVER_THREADS_MAX};
 pub use crate::upstream::name_state::NameAnswer;
 use crate::upstream::name_state::NameState;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Function that looks up a host name and may block.
 pub type LookUp = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
@@ -20,6 +23,8 @@ pub type LookUp = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 pub struct Resolver {
     names: Mutex<Vec<Weak<ResolvedName>>>,
     threads: ThreadPool,
+    /// Reports new names to [`Resolver::keep_fresh`].
+    has_new_names: Notify,
     look_up: Arc<LookUp>,
 }
 
@@ -49,8 +54,22 @@ impl Resolver {
     pub fn new(look_up: Arc<LookUp>) -> Resolver {
         Resolver {
             names: Mutex::default(),
-            threads: ThreadPool::new("resolver", RESOLVER_THREADS_MAX, RESOLVER_QUEUE_MAX),
+            threads: ThreadPool::new("anthill-names", RESOLVER_THREADS_MAX, RESOLVER_QUEUE_MAX),
+            has_new_names: Notify::new(),
             look_up,
+        }
+    }
+
+    /// Keeps the addresses of all names fresh. The future never ends, and sleeps while no name is in use.
+    pub async fn keep_fresh(self: Arc<Self>) {
+        let interval = Duration::from_secs(RESOLVER_INTERVAL_SECONDS);
+        loop {
+            self.refresh(monotonic_ms());
+            let has_names = self.lock().iter().any(|name| name.strong_count() > 0);
+            tokio::select! {
+                () = self.has_new_names.notified() => {}
+                () = tokio::time::sleep(interval), if has_names => {}
+            }
         }
     }
 
@@ -67,11 +86,11 @@ impl Resolver {
             state: Mutex::default(),
         });
         names.push(Arc::downgrade(&new));
+        self.has_new_names.notify_one();
         new
     }
 
-    /// Starts the look-ups that are due, without waiting. The control plane calls the function after each
-    /// publication and about once a second.
+    /// Starts the look-ups that are due, without waiting.
     pub fn refresh(&self, now_ms: u64) {
         let names: Vec<Arc<ResolvedName>> = self.lock().iter().filter_map(Weak::upgrade).collect();
         for name in names {
@@ -245,6 +264,23 @@ mod tests {
     }
 
     #[test]
+    fn names_are_looked_up_in_the_background() {
+        let resolver = Arc::new(Resolver::new(Arc::new(|_: &str| Ok(vec![address(1)]))));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let found = runtime.block_on(async {
+            crate::base::task::spawn(Arc::clone(&resolver).keep_fresh());
+            tokio::task::yield_now().await;
+            // The task has seen no name yet, and is woken by the name.
+            let name = resolver.name("a.example");
+            poll_fn(|cx| name.poll_addresses(cx)).await
+        });
+        assert_eq!(found.as_deref(), Some(&[address(1)][..]));
+    }
+
+    #[test]
     fn a_name_has_one_entry_while_in_use() {
         let resolver = Resolver::new(Arc::new(|_: &str| Ok(vec![address(1)])));
         let first = resolver.name("a.example");
@@ -252,8 +288,11 @@ mod tests {
         assert_eq!(first.name(), "a.example");
         resolver.refresh(0);
         assert_eq!(wait(&first), Some(vec![address(1)]));
-        settle(&first);
         drop(first);
+        // The thread of the look-up lets go of the entry a moment after its answer.
+        while resolver.lock().iter().any(|it| it.strong_count() > 0) {
+            std::thread::yield_now();
+        }
         resolver.refresh(0);
         assert_eq!(resolver.name("a.example").answer(), NameAnswer::Pending);
     }

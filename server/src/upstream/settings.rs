@@ -202,7 +202,7 @@ pub enum CheckKind {
     },
 }
 
-/// Passive ejection: a member whose requests fail gets no requests for a while.
+/// Passive ejection: a member with failed requests gets no requests for a while.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EjectionSettings {
     /// Failed requests in a row that eject a member. A failed connection ejects a member at once.

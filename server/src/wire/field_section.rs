@@ -2,7 +2,7 @@
 //! that HTTP/1.1 would have sent. A [`RequestHead`] borrows the text, and later stages handle a single kind
 //! of head for all versions.
 
-use crate::limits::{HEAD_BOMB_FACTOR, Limits};
+use crate::limits::{HEAD_BOMB_FACTOR, Limits, TRAILER_BYTES_MAX};
 use crate::wire::byte_search;
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -11,6 +11,7 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_head_builder::{RequestHeadBuilder, RequestLine};
 use crate::wire::request_target::{EncodedSlash, parse_target_with};
+use crate::wire::trailers::allowed_trailers;
 use std::ops::Range;
 
 /// Fields of one decoded field section, collected field by field and read by `head`.
@@ -34,7 +35,7 @@ pub struct FieldSection {
     priority: Option<Priority>,
     /// The peer ended the stream with this field section.
     ended: bool,
-    /// The section holds trailers, which have no pseudo-header fields and are never read.
+    /// The section holds trailers, which have no pseudo-header fields.
     is_trailer: bool,
     /// Size as the peer counts it (RFC 9113 §10.5.1).
     size: usize,
@@ -52,7 +53,9 @@ type Span = Option<(u32, u32)>;
 #[derive(Copy, Clone, Default)]
 struct FieldSectionLimits {
     line_bytes: usize,
-    head_bytes: usize,
+    section_bytes: usize,
+    /// Size of a section that no honest client sends.
+    bomb_bytes: usize,
     fields: usize,
     slash: EncodedSlash,
 }
@@ -79,7 +82,11 @@ impl FieldSection {
         self.count = 0;
         self.bounds = FieldSectionLimits {
             line_bytes: limits.request_line_bytes,
-            head_bytes: limits.head_bytes,
+            section_bytes: match is_trailer {
+                true => TRAILER_BYTES_MAX,
+                false => limits.head_bytes,
+            },
+            bomb_bytes: limits.head_bytes * HEAD_BOMB_FACTOR,
             fields: limits.fields,
             slash: EncodedSlash::of(limits),
         };
@@ -90,7 +97,7 @@ impl FieldSection {
     /// block: the compression state of the next block depends on each field.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), FieldSectionBomb> {
         self.size += name.len() + value.len() + FIELD_OVERHEAD;
-        if self.size > self.bounds.head_bytes * HEAD_BOMB_FACTOR {
+        if self.size > self.bounds.bomb_bytes {
             return Err(FieldSectionBomb);
         }
         if self.fault.is_none()
@@ -102,8 +109,11 @@ impl FieldSection {
     }
 
     fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reject> {
-        if self.size > self.bounds.head_bytes {
-            return Err(Reject::HEAD_TOO_LARGE);
+        if self.size > self.bounds.section_bytes {
+            return Err(match self.is_trailer {
+                true => Reject::TRAILER_TOO_LARGE,
+                false => Reject::HEAD_TOO_LARGE,
+            });
         }
         if byte_search::value_end(value, 0) != value.len()
             || byte_search::trim(value).len() != value.len()
@@ -220,6 +230,12 @@ impl FieldSection {
     /// Returns the first fault found in the fields.
     pub fn fault(&self) -> Option<Reject> {
         self.fault
+    }
+
+    /// Returns the trailers that may pass to the handler, as field lines with CRLF.
+    pub fn trailers(&self) -> Vec<u8> {
+        let start = self.fields_start.unwrap_or(self.fields_end);
+        allowed_trailers(&self.text[start..self.fields_end])
     }
 
     /// Returns true if the required pseudo-header fields are present (RFC 9113 §8.3.1, §8.5).

@@ -35,6 +35,7 @@ pub mod scgi;
 pub mod field_section;
 mod byte_search;
 pub mod status;
+pub mod trailers;
 pub mod request_target;
 pub mod via;
 pub mod h1;

@@ -172,6 +172,8 @@ pub struct RequestHead<'a> {
     pub keep_alive: bool,
     /// Framing of the request's body.
     pub body: BodyLength,
+    /// The client accepts trailers in the response (`TE: trailers`, RFC 9110 §10.1.4).
+    pub accepts_trailers: bool,
     /// The client sent `Expect: 100-continue`, and not in HTTP/1.0 (RFC 9110 §10.1.1).
     pub expect_continue: bool,
 }

@@ -25,6 +25,7 @@ pub(super) struct RequestHeadBuilder<'a> {
     length: Option<&'a [u8]>,
     coding: TransferCoding,
     expectation: Expectation,
+    accepts_trailers: bool,
     close: bool,
     keep_alive: bool,
 }
@@ -45,6 +46,7 @@ impl<'a> RequestHeadBuilder<'a> {
     pub(super) fn add_field(&mut self, name: &'a [u8], value: &'a [u8]) -> Result<(), Reject> {
         let known = &mut self.known_fields;
         match name.len() {
+            2 if byte_search::is_name(name, b"te") => self.add_te(value),
             4 if byte_search::is_name(name, b"host") => {
                 once(&mut self.host, value, Reject::HOST_DUPLICATE)?
             }
@@ -93,6 +95,10 @@ impl<'a> RequestHeadBuilder<'a> {
         }
     }
 
+    fn add_te(&mut self, value: &[u8]) {
+        self.accepts_trailers |= items(value).any(|item| item.eq_ignore_ascii_case(b"trailers"));
+    }
+
     fn add_expect(&mut self, value: &[u8]) {
         let is_first = self.expectation != Expectation::Other;
         self.expectation = if is_first && value.eq_ignore_ascii_case(b"100-continue") {
@@ -137,6 +143,7 @@ impl<'a> RequestHeadBuilder<'a> {
             fields,
             keep_alive: !self.close && (!is_1_0 || self.keep_alive),
             body,
+            accepts_trailers: self.accepts_trailers,
             expect_continue: !is_1_0 && self.expectation == Expectation::Continue,
         })
     }

@@ -139,9 +139,15 @@ fn separated_path(raw_path: &[u8]) -> Result<Vec<u8>, Reject> {
     let mut separated = Vec::with_capacity(raw_path.len());
     let mut rest = raw_path;
     while let [first, after @ ..] = rest {
-        let is_slash = rest.get(..ENCODED_SLASH.len()).is_some_and(is_encoded_slash);
+        let is_slash = rest
+            .get(..ENCODED_SLASH.len())
+            .is_some_and(is_encoded_slash);
         separated.push(if is_slash { b'/' } else { *first });
-        rest = if is_slash { &rest[ENCODED_SLASH.len()..] } else { after };
+        rest = if is_slash {
+            &rest[ENCODED_SLASH.len()..]
+        } else {
+            after
+        };
     }
     Ok(normalise(&separated)?.into_owned())
 }
@@ -152,7 +158,10 @@ pub fn opaque_path(raw_path: &[u8]) -> Result<Vec<u8>, Reject> {
     let mut escaped = Vec::with_capacity(raw_path.len() + 8);
     let mut rest = raw_path;
     while let [first, after @ ..] = rest {
-        if rest.get(..ENCODED_SLASH.len()).is_some_and(is_encoded_slash) {
+        if rest
+            .get(..ENCODED_SLASH.len())
+            .is_some_and(is_encoded_slash)
+        {
             // The encoded percent sign keeps the two digits through the decoding.
             escaped.extend_from_slice(b"%25");
         } else {

@@ -18,9 +18,9 @@ use crate::handler::script::cgi::has_ending;
 use crate::hits::{Hits, SiteHits};
 use crate::limits::Limits;
 use crate::site::Site;
-use crate::tls::{PairFingerprint, PendingChallenges, Tls};
+use crate::tls::{PairFingerprint, PendingChallenges, Tls, TlsClient};
 use crate::upstream::balancer::Balancers;
-use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy};
+use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::world::allow_list::AllowList;
@@ -59,6 +59,9 @@ pub struct World {
     pub backends: Vec<BackendReuse>,
     /// Balancers of all routes, each balancer once.
     pub balancers: Vec<BalancerPlan>,
+    /// Clients for TLS to members. The next World takes over the clients whose settings and files are
+    /// unchanged.
+    pub tls_clients: Vec<Arc<TlsClient>>,
     /// Hit counts of all sites with counts.
     pub counts: Vec<SiteCounts>,
 }
@@ -70,9 +73,9 @@ pub type BackendReuse = (Arc<Backend>, ReusePolicy);
 pub type SiteCounts = (Arc<SiteHits>, Vec<Box<[u8]>>);
 
 impl World {
-    /// Registers the backends, the balancers and the hit counts in the ledgers of the process, and applies the policies of
-    /// the configuration to the entries. All Worlds share the entries, so the caller waits until the World
-    /// is about to be served.
+    /// Registers the backends, the balancers and the hit counts in the ledgers of the process, and applies
+    /// the policies of the configuration to the entries. All Worlds share the entries, so the caller waits
+    /// until the World is about to be served.
     pub fn register(&self, backends: &Backends, balancers: &Balancers, hits: &Hits) {
         for (backend, keep) in &self.backends {
             backends.register(backend);
@@ -80,9 +83,9 @@ impl World {
         }
         let now_ms = monotonic_ms();
         for plan in &self.balancers {
-            for change in plan.put_in_force(balancers, now_ms) {
-                let (name, url) = (plan.balancer().name(), change.member.url());
-                log::info!("balancer {name}: {url}: {}", change.change);
+            let name = plan.balancer().name();
+            for (member, change) in plan.put_in_force(balancers, now_ms).changes {
+                log_change(name, member.url(), change);
             }
         }
         for (site, excluded) in &self.counts {

@@ -5,11 +5,12 @@ use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::interim::InterimResponse;
 use crate::handler::pipe::pipe;
 use crate::handler::proxy::body::OutgoingBody;
-use crate::handler::proxy::call::{line, log_change};
 use crate::handler::proxy::content::ContentTransfer;
 use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
+use crate::handler::proxy::log::{line, log_change};
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
+use crate::handler::proxy::tunnel::Tunnel;
 use crate::handler::proxy::{request_head, response_head};
 use crate::handler::{Request, Response, ResponseBody};
 use crate::limits::{
@@ -26,6 +27,7 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -44,7 +46,7 @@ pub(super) struct Attempt {
 
 /// The call of an attempt, as far as the reader of the response needs it.
 pub(super) struct HeadReader<'c> {
-    pub(super) request: &'c Request,
+    pub(super) request: &'c mut Request,
     pub(super) route: &'c ProxyRoute,
     pub(super) lease: &'c mut Option<Lease>,
 }
@@ -151,8 +153,9 @@ impl Attempt {
                 let kept = self.input.len();
                 buffer[..kept].copy_from_slice(&self.input);
                 let read = match ready!(self.exchange.poll_read(cx, &mut buffer[kept..])) {
-                    Ok(0) | Err(_) => return Poll::Ready(Err(self.left())),
+                    Ok(0) => return Poll::Ready(Err(self.left(None))),
                     Ok(read) => read,
+                    Err(error) => return Poll::Ready(Err(self.left(Some(error)))),
                 };
                 if let Some(lease) = call.lease.as_mut() {
                     // The answer has begun, so the request no longer goes to another member.
@@ -167,14 +170,14 @@ impl Attempt {
     }
 
     /// Returns the failure of a member that closed the connection before its response.
-    fn left(&self) -> AttemptFailure {
+    fn left(&self, error: Option<io::Error>) -> AttemptFailure {
         let has_begun = !self.input.is_empty() || self.interim_responses > 0;
         let stage = match (has_begun, self.exchange.is_on_reused_connection()) {
             (true, _) => FailureStage::InResponse,
             (false, true) => FailureStage::StaleConnection,
             (false, false) => FailureStage::BeforeResponse,
         };
-        AttemptFailure::new(stage, Reject::UPSTREAM_LEFT)
+        AttemptFailure::left(stage, error)
     }
 
     /// Takes the heads in `bytes` up to a final head. An incomplete head is kept.
@@ -208,7 +211,10 @@ impl Attempt {
             return Ok(TakenHead::Partial);
         };
         match head.status.0 {
-            101 => Err(Reject::UPSTREAM_UPGRADE_UNASKED),
+            101 => {
+                let response = self.take_switch(call, &head, &bytes[head_bytes..])?;
+                Ok(TakenHead::Final(response))
+            }
             100..200 => {
                 self.take_interim(call, &head)?;
                 Ok(TakenHead::Interim(head_bytes))
@@ -218,6 +224,44 @@ impl Attempt {
                 Ok(TakenHead::Final(response))
             }
         }
+    }
+
+    /// Opens the tunnel of a protocol switch that the client requested.
+    fn take_switch(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        head: &ResponseHead<'_>,
+        rest: &[u8],
+    ) -> Result<Response, Reject> {
+        let Some(upgrade) = call.request.upgrade.clone() else {
+            return Err(Reject::UPSTREAM_UPGRADE_UNASKED);
+        };
+        let protocol = head.upgrade.unwrap_or_default();
+        let is_asked = protocol.eq_ignore_ascii_case(&upgrade.protocol);
+        let Some(conn) = self.exchange.take_finished().filter(|_| is_asked) else {
+            return Err(Reject::UPSTREAM_UPGRADE_UNASKED);
+        };
+        let mut fields = self.fields(call, head)?;
+        self.report_answer(call, head.status, &mut fields);
+        let status = match upgrade.is_extended_connect {
+            // A successful CONNECT has the status 200 (RFC 8441 §5).
+            true => Status::OK,
+            false => {
+                fields.push(b"Upgrade", protocol);
+                head.status
+            }
+        };
+        let (_, nothing) = pipe(1);
+        let from_client = std::mem::replace(&mut call.request.body, nothing);
+        let (writer, reader) = pipe(PIPE_BYTES);
+        let lease = call.lease.take();
+        let tunnel = Tunnel::new(conn, lease, from_client, writer, rest.to_vec());
+        let body = ResponseBody::Stream {
+            length: None,
+            reader,
+            work: Box::pin(tunnel),
+        };
+        Ok(Response::new(status, fields, body))
     }
 
     /// Handles an interim response: 100 (Continue) lets a held body begin, and others go to the client.
@@ -326,6 +370,7 @@ impl Attempt {
         };
         let transfer = ContentTransfer {
             pool: Arc::clone(&self.pool),
+            balancer: call.route.balancer.name().into(),
             exchange: self.exchange.take(),
             lease: call.lease.take(),
             decoder: head.body.framed().map(BodyDecoder::new),

@@ -3,8 +3,8 @@
 use crate::handler::call::body::budget::BodyReservation;
 use crate::handler::call::body::request_body::{BodyRest, RequestBody};
 use crate::handler::pipe::{PipeReader, pipe};
-use crate::handler::proxy::call::line;
 use crate::handler::proxy::exchange::StreamedBody;
+use crate::handler::proxy::log::line;
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::{HandlerError, Request};
 use crate::wire::h1::body_decoder::BodyLength;

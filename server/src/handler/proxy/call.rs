@@ -4,16 +4,17 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::proxy::attempt::{Attempt, HeadReader};
 use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::log::{line, log_change};
 use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response};
-use crate::upstream::MemberConn;
 use crate::upstream::balancer::{
-    ChooseRequest, Lease, MemberId, NoMember, QueueTicket, StateChange, WaitRefused, Waited,
-    client_hash, session_value,
+    ChooseRequest, Lease, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
+    session_value,
 };
+use crate::upstream::{MemberConn, MemberConnecting};
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -34,6 +35,11 @@ pub(super) fn begin(
     }
     let route = Arc::clone(route);
     match request.length {
+        // The content of a request for a protocol switch is the client's part of the tunnel.
+        _ if request.upgrade.is_some() => {
+            let body = OutgoingBody::none(BodyLength::None);
+            Box::pin(ProxyCall::new(route, request, body))
+        }
         BodyLength::None | BodyLength::Length(0) => {
             let body = OutgoingBody::none(request.length);
             Box::pin(ProxyCall::new(route, request, body))
@@ -72,7 +78,7 @@ enum CallState {
     /// All usable members are busy.
     Queued(QueueTicket),
     /// A connection is being established.
-    Connecting(MemberConn),
+    Connecting(MemberConnecting),
     /// The request is on its way, or the response is awaited.
     Attempting(Box<Attempt>),
 }
@@ -80,7 +86,7 @@ enum CallState {
 impl ProxyCall {
     fn new(route: Arc<ProxyRoute>, request: Request, body: OutgoingBody) -> ProxyCall {
         ProxyCall {
-            needs_new_connection: !is_idempotent(request.method),
+            needs_new_connection: !is_idempotent(request.method) || request.upgrade.is_some(),
             route,
             request,
             body,
@@ -159,12 +165,11 @@ impl ProxyCall {
         if let Some(conn) = idle {
             return self.attempt(conn);
         }
-        let begun = MemberConn::begin(&pool.address, pool.settings.from);
-        let (conn, is_connected) = begun.map_err(AttemptFailure::connect)?;
-        match is_connected {
-            true => self.attempt(conn),
-            false => Ok(CallState::Connecting(conn)),
-        }
+        let version = pool.settings.send_proxy_header;
+        let first = version.map(|version| proxy_header(version, &self.request));
+        let timeout = pool.settings.connect_timeout;
+        let connecting = MemberConnecting::new(pool, timeout, first.unwrap_or_default());
+        Ok(CallState::Connecting(connecting))
     }
 
     /// Begins an attempt on a connection.
@@ -173,10 +178,6 @@ impl ProxyCall {
         let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool()) else {
             return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
         };
-        if let Some(version) = pool.settings.send_proxy_header {
-            let header = proxy_header(version, &self.request);
-            conn.send_first(&header).map_err(AttemptFailure::connect)?;
-        }
         let attempt = Attempt::new(conn, pool, &self.request, &self.route, &mut self.body)?;
         Ok(CallState::Attempting(Box::new(attempt)))
     }
@@ -197,10 +198,10 @@ impl ProxyCall {
     }
 
     fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
-        let CallState::Connecting(conn) = &mut self.state else {
+        let CallState::Connecting(connecting) = &mut self.state else {
             return Poll::Ready(Ok(CallState::Choosing));
         };
-        let connected = conn.poll_connected(cx);
+        let connected = connecting.poll(cx);
         if connected.is_pending() {
             if self.poll_member_down(cx) {
                 let gone = AttemptFailure::connect(io::ErrorKind::ConnectionAborted.into());
@@ -214,11 +215,8 @@ impl ProxyCall {
                 ..AttemptFailure::connect(io::ErrorKind::TimedOut.into())
             }));
         }
-        ready!(connected).map_err(AttemptFailure::connect)?;
-        match std::mem::replace(&mut self.state, CallState::Choosing) {
-            CallState::Connecting(conn) => Poll::Ready(self.attempt(conn)),
-            other => Poll::Ready(Ok(other)),
-        }
+        let conn = ready!(connected).map_err(AttemptFailure::connect)?;
+        Poll::Ready(self.attempt(conn))
     }
 
     /// Continues the attempt. Ready with the response, or with the failure of the attempt.
@@ -230,7 +228,7 @@ impl ProxyCall {
             return Poll::Pending;
         };
         let mut reader = HeadReader {
-            request: &self.request,
+            request: &mut self.request,
             route: &self.route,
             lease: &mut self.lease,
         };
@@ -349,16 +347,4 @@ impl ProxyCall {
         };
         HandlerError::because(NAME, failure.reject, why)
     }
-}
-
-/// Logs the change of a member's state.
-pub(super) fn log_change(route: &ProxyRoute, lease: &Lease, change: StateChange) {
-    let (balancer, member) = (route.balancer.name(), lease.member().url());
-    log::warn!("balancer {balancer}: {member} {change}");
-}
-
-/// Returns the request as `GET /path?query` for the log.
-pub(super) fn line(request: &Request) -> String {
-    let query = request.query.as_deref();
-    crate::handler::call::request::line(request.method, &request.raw_path, query)
 }

@@ -81,12 +81,21 @@ impl Exchange {
                 self.out_at += sent;
                 self.sent_bytes += sent as u64;
             }
-            if self.body.is_none() {
-                return Poll::Ready(Ok(()));
+            let flushed = self.poll_flush(cx);
+            if self.body.is_none() || matches!(flushed, Poll::Ready(Err(_))) {
+                return flushed;
             }
             self.out.clear();
             self.out_at = 0;
             ready!(self.poll_body(cx))?;
+        }
+    }
+
+    /// Sends bytes that wait in the connection's buffer.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        match &mut self.conn {
+            Some(conn) => conn.poll_flush(cx).map_err(|_| SendError::Member),
+            None => Poll::Ready(Ok(())),
         }
     }
 
@@ -188,9 +197,8 @@ impl Exchange {
 
     /// Takes the connection after the end of the response. Returns None if the request isn't sent to its end.
     pub(super) fn take_finished(&mut self) -> Option<MemberConn> {
-        let mut conn = self
-            .conn
-            .take_if(|_| self.body.is_none() && self.out_at == self.out.len())?;
+        let is_sent = self.body.is_none() && self.out_at == self.out.len();
+        let mut conn = self.conn.take_if(|conn| is_sent && !conn.has_unsent())?;
         conn.record_answer();
         Some(conn)
     }

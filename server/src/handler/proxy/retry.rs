@@ -1,5 +1,6 @@
 //! Decision whether a request is repeated after a failed attempt. Pure.
 
+use crate::upstream::MemberTlsFailure;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use std::io;
@@ -51,11 +52,30 @@ impl AttemptFailure {
         AttemptFailure::new(FailureStage::NoMember, reject)
     }
 
-    /// Makes the failure of a connection that could not be made.
+    /// Makes the failure of a connection that could not be made. A failed handshake of TLS counts, since the
+    /// member has received nothing of the request.
     pub(super) fn connect(source: io::Error) -> AttemptFailure {
+        let reject = match MemberTlsFailure::is_in(&source) {
+            true => Reject::UPSTREAM_TLS_FAILED,
+            false => Reject::UPSTREAM_UNREACHABLE,
+        };
         AttemptFailure {
             source: Some(source),
-            ..AttemptFailure::new(FailureStage::Connect, Reject::UPSTREAM_UNREACHABLE)
+            ..AttemptFailure::new(FailureStage::Connect, reject)
+        }
+    }
+
+    /// Makes the failure of a connection that the member ended at `stage`. A member may refuse the client
+    /// certificate of TLS 1.3 only after the request is sent.
+    pub(super) fn left(stage: FailureStage, source: Option<io::Error>) -> AttemptFailure {
+        let source = source.filter(MemberTlsFailure::is_in);
+        let reject = match source {
+            Some(_) => Reject::UPSTREAM_TLS_FAILED,
+            None => Reject::UPSTREAM_LEFT,
+        };
+        AttemptFailure {
+            source,
+            ..AttemptFailure::new(stage, reject)
         }
     }
 

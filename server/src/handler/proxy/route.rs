@@ -1,20 +1,13 @@
-//! A route with a proxy, and its handler.
+//! Settings of a route with a proxy.
 
 use crate::handler::call::body::budget::BodyBudget;
-use crate::handler::proxy::call::begin;
 use crate::handler::proxy::settings::ForwardSettings;
-use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
 use crate::upstream::balancer::Balancer;
 use crate::upstream::settings::StickySettings;
 use std::sync::Arc;
 
 /// Name of the handler in the log.
 pub(super) const NAME: &str = "proxy";
-
-/// Handler of a route with a proxy.
-pub(crate) struct ProxyHandler {
-    route: Arc<ProxyRoute>,
-}
 
 /// Settings of a route with a proxy.
 pub(crate) struct ProxyRoute {
@@ -34,24 +27,9 @@ pub(crate) struct ProxyRoute {
     pub(crate) body_budget: Arc<BodyBudget>,
 }
 
-impl ProxyHandler {
-    /// Creates the handler of `route`.
-    pub(crate) fn new(route: ProxyRoute) -> ProxyHandler {
-        ProxyHandler {
-            route: Arc::new(route),
-        }
-    }
-}
-
 impl ProxyRoute {
     /// Returns the number of segments in the path of the route.
     pub(super) fn segments(&self) -> usize {
         self.path.iter().filter(|byte| **byte == b'/').count()
-    }
-}
-
-impl Handler for ProxyHandler {
-    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
-        begin(&self.route, request)
     }
 }

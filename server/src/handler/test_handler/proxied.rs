@@ -1,10 +1,11 @@
-//! Test handlers with the needs of a reverse proxy: interim responses, and request bodies held back.
+//! Test handlers with the needs of a reverse proxy: interim responses, request bodies held back, and trailers.
 
 use crate::handler::interim::InterimResponse;
-use crate::handler::pipe::PipeRead;
-use crate::handler::test_handler::TestPages;
+use crate::handler::pipe::{PipeRead, pipe};
+use crate::handler::test_handler::gates::TestGates;
 use crate::handler::{HandlerError, Request, Response, ResponseBody};
 use crate::limits;
+use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
@@ -22,7 +23,7 @@ pub(super) async fn hints(mut request: Request) -> Result<Response, HandlerError
 /// Holds the body back until a gate opens, and then returns the body, or refuses the request with the status
 /// `?refuse=417`. An interim response shows that the call has begun.
 pub(super) async fn hold(
-    pages: Arc<TestPages>,
+    gates: Arc<TestGates>,
     mut request: Request,
     query: Vec<(String, String)>,
 ) -> Result<Response, HandlerError> {
@@ -31,13 +32,13 @@ pub(super) async fn hold(
         found.map(|(_, value)| value.as_str())
     };
     if let Some(gate) = value("open") {
-        pages.open(gate);
+        gates.open(gate);
         return Ok(text(Status::OK, b"open\n".to_vec()));
     }
     request.body.hold(true);
     send_interim(&request, "X-Stage", "held");
     if let Some(gate) = value("gate") {
-        pages.wait(gate).await;
+        gates.wait(gate).await;
     }
     if let Some(status) = value("refuse").and_then(|status| status.parse().ok()) {
         return Ok(text(Status(status), b"refused\n".to_vec()));
@@ -45,6 +46,37 @@ pub(super) async fn hold(
     request.body.hold(false);
     let body = read_body(&mut request).await?;
     Ok(text(Status::OK, body))
+}
+
+/// Returns the request's body as the body arrives, and then the request's trailers with trailers of the
+/// handler. The length of the response is announced if the request has a Content-Length.
+pub(super) fn trailers(mut request: Request) -> Response {
+    let (mut writer, reader) = pipe(limits::PIPE_BYTES);
+    let length = match request.length {
+        BodyLength::Length(length) => Some(length),
+        BodyLength::None | BodyLength::Chunked => None,
+    };
+    let work = async move {
+        let mut part = Vec::new();
+        while let Ok(read) = request.body.take(&mut part, limits::PIPE_BYTES / 4).await {
+            if read == PipeRead::End {
+                let received = request.body.take_trailers().unwrap_or_default();
+                let own = b"X-Own: end\r\nContent-Length: 5\r\nSet-Cookie: a=b\r\n";
+                writer.set_trailers([&received[..], own].concat());
+                return writer.finish();
+            }
+            if writer.write_all(&part).await.is_err() {
+                return;
+            }
+            part.clear();
+        }
+    };
+    let body = ResponseBody::Stream {
+        length,
+        reader,
+        work: Box::pin(work),
+    };
+    Response::new(Status::OK, ResponseFields::new(), body)
 }
 
 fn send_interim(request: &Request, name: &str, value: &str) {

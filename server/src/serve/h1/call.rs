@@ -29,6 +29,7 @@ use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::{Status, StatusLine};
+use crate::wire::trailers::allowed_trailers;
 use crate::world::{SecureFields, World};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub(in crate::serve) struct H1Call {
     /// True while `100 Continue` is to be sent (RFC 9110 §10.1.1).
     continue_owed: bool,
     keep_alive: bool,
+    accepts_trailers: bool,
     version: Version,
     is_head: bool,
     secure_fields: Option<Arc<SecureFields>>,
@@ -52,6 +54,8 @@ pub(in crate::serve) struct H1Call {
     started_us: u64,
     /// The memory of a large head, counted against the bound of requests under way.
     _reservation: Option<RequestReservation>,
+    /// The memory of a long trailer section of the request, counted likewise.
+    _trailers: Option<RequestReservation>,
 }
 
 impl H1Call {
@@ -84,6 +88,7 @@ impl H1Call {
             upload,
             continue_owed: head.expect_continue,
             keep_alive: head.keep_alive,
+            accepts_trailers: head.accepts_trailers,
             version: head.version,
             is_head: head.method == Method::Head,
             secure_fields: line.host.map(|host| host.secure_fields.clone()),
@@ -92,6 +97,7 @@ impl H1Call {
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
             _reservation: None,
+            _trailers: None,
         }
     }
 
@@ -292,11 +298,15 @@ impl H1CallDriver<'_> {
         // The pipe has room for the whole payload, because the window is no larger than `room`.
         let window = &rest[..rest.len().min(room)];
         let DecodedInput { consumed, is_end } = upload.decode(window, self.call.body_bytes_max)?;
+        let connection = &*self.connection;
+        if !upload.reserve_trailers(|| connection.account(connection.peer)) {
+            return Err(Reject::REQUESTS_SHARE_TAKEN);
+        }
         if consumed < rest.len() {
             self.connection.rest = rest[consumed..].to_vec();
         }
         if is_end && let Some(upload) = self.call.upload.take() {
-            upload.writer.finish();
+            self.call._trailers = upload.finish();
         }
         Ok(())
     }
@@ -589,7 +599,14 @@ impl H1CallDriver<'_> {
             }
             Poll::Ready(Ok(PipeRead::End)) => {
                 match framing {
-                    ResponseFraming::Chunked => self.out.bytes.extend_from_slice(b"0\r\n\r\n"),
+                    ResponseFraming::Chunked => {
+                        let trailers = reader.take_trailers();
+                        let trailers = trailers.filter(|_| self.call.accepts_trailers);
+                        let out = &mut self.out.bytes;
+                        out.extend_from_slice(b"0\r\n");
+                        out.extend_from_slice(&allowed_trailers(&trailers.unwrap_or_default()));
+                        out.extend_from_slice(b"\r\n");
+                    }
                     ResponseFraming::Length(0) | ResponseFraming::Close => {}
                     ResponseFraming::Length(_) => return Poll::Ready(false),
                 }

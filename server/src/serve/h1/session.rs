@@ -16,7 +16,7 @@ use crate::serve::dispatch_context::DispatchContext;
 use crate::serve::h1::call::{self, H1Call};
 use crate::serve::h1::unsent_response::UnsentResponse;
 use crate::serve::h2;
-use crate::serve::request_ledger::{ConnectionAccount, RequestReservation};
+use crate::serve::request_ledger::RequestReservation;
 use crate::tls::{ACME_TLS_ALPN, Tls};
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::h1::request;
@@ -28,8 +28,6 @@ use crate::world::World;
 use rustls::HandshakeKind;
 use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -485,20 +483,11 @@ impl H1Session {
         }
         let mut unfinished = match self.unfinished.take() {
             Some(unfinished) => unfinished,
-            None => Box::new(self.account(self.connection.peer).unfinished()),
+            None => Box::new(self.connection.account(self.connection.peer).unfinished()),
         };
         let is_kept = unfinished.resize(self.connection.rest.len()).is_ok();
         self.unfinished = Some(unfinished);
         is_kept
-    }
-
-    /// Returns an account of the connection in the ledger of requests, for a request of `client`.
-    fn account(&self, client: IpAddr) -> Rc<ConnectionAccount> {
-        let socket = Some(self.connection.stream.socket.clone());
-        self.connection
-            .context
-            .request_ledger
-            .account_on(client, socket)
     }
 
     /// Refuses the request at the start of `bytes` because the ledger has no room for its bytes.
@@ -524,7 +513,7 @@ impl H1Session {
         }
         let world = self.connection.context.world();
         let client = line.client(&world, self.connection.client_info());
-        let mut reservation = self.account(client.peer).unfinished();
+        let mut reservation = self.connection.account(client.peer).unfinished();
         let resized = reservation.resize(HEAD_COPIES * head_bytes);
         resized.map_err(|_| Reject::REQUESTS_SHARE_TAKEN)?;
         Ok(Some(reservation))

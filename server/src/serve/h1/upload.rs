@@ -1,8 +1,11 @@
 //! The transfer of a request body from the received bytes to the handler.
 
 use crate::handler::pipe::PipeWriter;
+use crate::serve::request_ledger::{ConnectionAccount, RequestReservation};
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::reject::Reject;
+use crate::wire::trailers::allowed_trailers;
+use std::rc::Rc;
 
 /// The transfer of a request body to the handler.
 pub(super) struct H1Upload {
@@ -10,6 +13,10 @@ pub(super) struct H1Upload {
     decoder: BodyDecoder,
     /// Number of decoded bytes.
     pub(super) seen: u64,
+    /// Trailer section, as far as received.
+    trailers: Vec<u8>,
+    /// Entry in the ledger of requests for the memory of a long trailer section.
+    reservation: Option<RequestReservation>,
 }
 
 /// Part of the input used by [`H1Upload::decode`].
@@ -26,6 +33,8 @@ impl H1Upload {
             writer,
             decoder: BodyDecoder::new(length),
             seen: 0,
+            trailers: Vec::new(),
+            reservation: None,
         }
     }
 
@@ -34,7 +43,10 @@ impl H1Upload {
     pub(super) fn decode(&mut self, input: &[u8], bytes_max: u64) -> Result<DecodedInput, Reject> {
         let mut at = 0;
         loop {
-            let (consumed, is_end) = match self.decoder.step(&input[at..])? {
+            let (consumed, is_end) = match self
+                .decoder
+                .step_with_trailers(&input[at..], &mut self.trailers)?
+            {
                 BodyStep::Data { consumed, payload } => {
                     let payload = &input[at..][payload];
                     self.seen += payload.len() as u64;
@@ -50,5 +62,31 @@ impl H1Upload {
             };
             return Ok(DecodedInput { consumed, is_end });
         }
+    }
+
+    /// Records the memory of the trailer section in the ledger of requests. Returns false if the ledger has no
+    /// room.
+    pub(super) fn reserve_trailers(
+        &mut self,
+        account: impl FnOnce() -> Rc<ConnectionAccount>,
+    ) -> bool {
+        if self.trailers.is_empty() {
+            return true;
+        }
+        let reservation = self
+            .reservation
+            .get_or_insert_with(|| account().unfinished());
+        reservation.keep(self.trailers.len())
+    }
+
+    /// Passes the trailers and the end of the body to the handler. Returns the reservation of the trailers, to
+    /// be held until the end of the call.
+    pub(super) fn finish(mut self) -> Option<RequestReservation> {
+        let trailers = allowed_trailers(&self.trailers);
+        if !trailers.is_empty() {
+            self.writer.set_trailers(trailers);
+        }
+        self.writer.finish();
+        self.reservation
     }
 }

@@ -8,6 +8,7 @@ use crate::serve::attempt::Progress;
 use crate::serve::context::WorkerContext;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_body::{BodyFill, BodyReader};
+use crate::serve::response_head::Hpack;
 use crate::serve::stall::StallClock;
 use crate::serve::stream_call::StreamCall;
 use crate::wire::field_section::FieldSection;
@@ -59,7 +60,7 @@ pub(super) struct PendingRedispatch {
     pub(super) asked: Box<FieldSection>,
     /// Content received during the wait, for a handler called after the wait. The client gets no
     /// window credit during the wait.
-    pub(super) early: Vec<u8>,
+    pub(super) early: EarlyBody,
     /// Wait before the next dispatch.
     pub(super) work: LocalBoxFuture<Progress>,
 }
@@ -69,7 +70,25 @@ pub(super) struct RedispatchedRequest {
     pub(super) asked: Box<FieldSection>,
     pub(super) progress: Progress,
     /// Content received during the wait.
-    pub(super) early: Vec<u8>,
+    pub(super) early: EarlyBody,
+}
+
+/// Content of a request received before the call of the handler.
+#[derive(Default)]
+pub(super) struct EarlyBody {
+    pub(super) bytes: Vec<u8>,
+    /// Field lines of the trailer section.
+    pub(super) trailers: Vec<u8>,
+}
+
+impl EarlyBody {
+    pub(super) fn is_empty(&self) -> bool {
+        self.held_bytes() == 0
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes.len() + self.trailers.len()
+    }
 }
 
 impl H2Exchange {
@@ -152,12 +171,38 @@ impl H2Exchange {
         Poll::Ready(true)
     }
 
+    /// Returns true if the content is for a handler, now or after a wait.
+    pub(super) fn awaits_body(&self) -> bool {
+        match &self.state {
+            H2ExchangeState::Call(call) => call.upload.is_some(),
+            H2ExchangeState::AwaitingRedispatch(_) => !self.is_drained,
+            _ => false,
+        }
+    }
+
+    /// Sets the trailers of the content.
+    pub(super) fn set_trailers(&mut self, lines: Vec<u8>) {
+        match &mut self.state {
+            H2ExchangeState::Call(call) => call.set_trailers(lines),
+            H2ExchangeState::AwaitingRedispatch(pending) => pending.early.trailers = lines,
+            _ => {}
+        }
+    }
+
+    /// Takes the trailers of a complete response, as a field block.
+    pub(super) fn take_trailers(&mut self) -> Option<Vec<u8>> {
+        match &mut self.state {
+            H2ExchangeState::Call(call) => call.take_trailers::<Hpack>(),
+            _ => None,
+        }
+    }
+
     /// Returns the number of content bytes that the handler has not taken and that count against the
     /// connection's window.
     pub(super) fn counted(&self) -> usize {
         match &self.state {
             H2ExchangeState::Call(call) => call.counted,
-            H2ExchangeState::AwaitingRedispatch(pending) => pending.early.len(),
+            H2ExchangeState::AwaitingRedispatch(pending) => pending.early.bytes.len(),
             _ => 0,
         }
     }

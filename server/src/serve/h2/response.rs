@@ -9,7 +9,7 @@ use crate::serve::attempt::{
 use crate::serve::dispatch::dispatch;
 use crate::serve::dispatch_context::DispatchContext;
 use crate::serve::h2::exchange::{
-    H2Exchange, H2ExchangeState, PendingRedispatch, RedispatchedRequest,
+    EarlyBody, H2Exchange, H2ExchangeState, PendingRedispatch, RedispatchedRequest,
 };
 use crate::serve::h2::session::{BODIES_MAX, H2Session, OUT_BYTES_MAX};
 use crate::serve::redispatch;
@@ -159,8 +159,8 @@ impl H2Session<'_> {
                 return;
             }
             H2ExchangeState::AwaitingRedispatch(pending) => {
-                pending.early.extend_from_slice(bytes);
-                let held = pending.asked.held_bytes() + pending.early.len();
+                pending.early.bytes.extend_from_slice(bytes);
+                let held = pending.asked.held_bytes() + pending.early.held_bytes();
                 if stream.work.held.resize(held).is_err() {
                     self.break_off(id, H2ErrorCode::REFUSED_STREAM);
                 }
@@ -169,6 +169,25 @@ impl H2Session<'_> {
             _ => {}
         }
         self.h2.release_capacity(id, bytes.len());
+    }
+
+    /// Processes the trailers and the end of a request's content.
+    pub(super) fn receive_trailers(&mut self, id: u32, section: &FieldSection, world: &World) {
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        if stream.work.awaits_body() {
+            if let Some(fault) = section.fault() {
+                return self.cut_call(id, fault);
+            }
+            let trailers = section.trailers();
+            let head_bytes = stream.work.held.head_bytes() + trailers.len();
+            if stream.work.held.resize(head_bytes).is_err() {
+                return self.cut_call(id, Reject::REQUESTS_SHARE_TAKEN);
+            }
+            stream.work.set_trailers(trailers);
+        }
+        self.receive_body(id, b"", true, world);
     }
 
     /// Discards a part of the content. Beyond the limit `body_discard_bytes`, the stream's window stays
@@ -256,16 +275,19 @@ impl H2Session<'_> {
     }
 
     /// Passes the content received before the call of the handler to the handler.
-    fn give_early(&mut self, owed: OwedResponse, early: Vec<u8>, world: &World) {
-        let bytes = early.len();
+    fn give_early(&mut self, owed: OwedResponse, early: EarlyBody, world: &World) {
+        let bytes = early.bytes.len();
         let mut is_taken = false;
         if let Some(stream) = self.h2.stream(owed.id) {
             match &mut stream.work.state {
                 _ if stream.work.is_drained => return self.drain(owed.id, bytes, false, world),
-                H2ExchangeState::Call(call) => is_taken = call.take(&early, owed.ended),
+                H2ExchangeState::Call(call) => {
+                    call.set_trailers(early.trailers);
+                    is_taken = call.take(&early.bytes, owed.ended);
+                }
                 // The request waits again.
                 H2ExchangeState::AwaitingRedispatch(pending) => {
-                    let held = pending.asked.held_bytes() + bytes;
+                    let held = pending.asked.held_bytes() + early.held_bytes();
                     pending.early = early;
                     if stream.work.held.resize(held).is_err() {
                         self.break_off(owed.id, H2ErrorCode::REFUSED_STREAM);
@@ -360,7 +382,7 @@ impl H2Session<'_> {
                 if let Some(exchange) = self.exchange(owed) {
                     exchange.state = H2ExchangeState::AwaitingRedispatch(PendingRedispatch {
                         asked: Box::new(request.clone()),
-                        early: Vec::new(),
+                        early: EarlyBody::default(),
                         work,
                     });
                 }

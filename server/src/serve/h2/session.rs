@@ -316,6 +316,7 @@ impl H2Session<'_> {
                     self.receive_request(id, ended, &request, &world, cx)?;
                 }
                 H2Event::Data { id, bytes, ended } => self.receive_body(id, bytes, ended, &world),
+                H2Event::Trailers { id } => self.receive_trailers(id, &request, &world),
                 H2Event::Reset { work, .. } => self.gone(&work),
                 H2Event::GoawayAcknowledged => {
                     if let H2ShutdownStage::Leaving(_) = self.stage {
@@ -476,13 +477,20 @@ impl H2Session<'_> {
         // Taken out of `h2`, because the stream is borrowed from `h2` as well.
         let mut out = std::mem::take(&mut self.h2.out);
         let begin = out.len();
-        let filled = match self.h2.stream(id) {
-            Some(stream) => stream.work.fill(&mut out, bytes_max),
-            None => BodyFill::Broken,
+        let (filled, trailers) = match self.h2.stream(id) {
+            Some(stream) => match stream.work.fill(&mut out, bytes_max) {
+                BodyFill::Last => (BodyFill::Last, stream.work.take_trailers()),
+                filled => (filled, None),
+            },
+            None => (BodyFill::Broken, None),
         };
         self.h2.out = out;
         let bytes = self.h2.out.len() - begin;
-        self.h2.end_data(id, at, matches!(filled, BodyFill::Last));
+        let is_last = matches!(filled, BodyFill::Last);
+        self.h2.end_data(id, at, is_last && trailers.is_none());
+        if let Some(block) = trailers {
+            self.h2.head(id, &block, true);
+        }
         let Some(stream) = self.h2.stream(id) else {
             return;
         };

@@ -65,10 +65,14 @@ impl H3Call {
     ) -> H3Call {
         let context = exchange.context();
         let session = &exchange.session;
-        let (mut writer, reader) = pipe(limits::H3_PIPE_BYTES);
-        if exchange.ended {
-            writer.end();
-        }
+        let (writer, reader) = pipe(limits::H3_PIPE_BYTES);
+        let upload = match exchange.has_no_body() {
+            true => {
+                writer.finish();
+                None
+            }
+            false => Some(writer),
+        };
         let mut request = client_request(context, head, &session.facts(), user, reader);
         let interim = InterimReceiver::default();
         request.interim = interim.sender();
@@ -77,7 +81,7 @@ impl H3Call {
             answering: Some(handler.start(request)),
             interim,
             continue_owed: head.expect_continue && !exchange.ended,
-            upload: (!exchange.ended).then_some(writer),
+            upload,
             held: 0,
             counted: 0,
             seen: 0,
@@ -139,11 +143,7 @@ impl H3Call {
                     }
                     Poll::Ready(part) => match part? {
                         Some(part) => self.part = part,
-                        None => {
-                            writer.end();
-                            self.call.upload = None;
-                            return Ok(());
-                        }
+                        None => return self.end_upload(exchange),
                     },
                 }
                 if exchange.seen > self.bytes_max {
@@ -152,6 +152,18 @@ impl H3Call {
             }
             let taken = writer.write_some(&self.part).unwrap_or(self.part.len());
             let _ = self.part.split_to(taken);
+        }
+        Ok(())
+    }
+
+    /// Passes the trailers and the end of the request's content to the handler.
+    fn end_upload(&mut self, exchange: &mut H3Exchange) -> Result<(), H3ExchangeError> {
+        match exchange.take_trailers() {
+            Ok(trailers) => self.call.set_trailers(trailers),
+            Err(reject) => return self.cut(exchange, reject),
+        }
+        if let Some(writer) = self.call.upload.take() {
+            writer.finish();
         }
         Ok(())
     }
@@ -240,6 +252,13 @@ impl H3Call {
             BodyFill::Nothing => Poll::Pending,
             BodyFill::Last => {
                 self.is_last = true;
+                if let Some(section) = self.call.take_trailers::<Qpack>() {
+                    let mut out = self.out[0].to_vec();
+                    let at = frame::begin_headers(&mut out);
+                    out.extend_from_slice(&section);
+                    frame::end_headers(&mut out, at);
+                    self.out[0] = out.into();
+                }
                 Poll::Ready(Ok(()))
             }
             BodyFill::Broken | BodyFill::Disk(_) => {

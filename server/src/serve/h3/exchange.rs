@@ -11,6 +11,7 @@ use crate::wire::h3::request_stream::RequestStreamEndError;
 use crate::wire::h3::{
     H3ConnectionError, H3ErrorCode, RequestStreamEvent, RequestStreamReceiver, frame, qpack,
 };
+use crate::wire::reject::Reject;
 use crate::wire::request_head::Version;
 use crate::world::SecureFields;
 use bytes::Bytes;
@@ -34,6 +35,8 @@ pub(super) struct H3Exchange {
     ahead: Option<Bytes>,
     /// True after the last byte of the request.
     pub(super) ended: bool,
+    /// Trailers of the request as field lines, or the rule that refuses the trailers.
+    trailers: Result<Vec<u8>, Reject>,
     /// Length of the content according to Content-Length.
     pub(super) promised: Option<u64>,
     pub(super) seen: u64,
@@ -102,6 +105,7 @@ impl H3Exchange {
             chunk: Bytes::new(),
             ahead: None,
             ended: false,
+            trailers: Ok(Vec::new()),
             promised: None,
             seen: 0,
             done: false,
@@ -362,16 +366,18 @@ impl H3Exchange {
                     self.pay()?;
                     return Poll::Ready(Ok(Some(part)));
                 }
-                // Trailers are validated and discarded.
                 RequestStreamEvent::Trailers(section) | RequestStreamEvent::Fields(section) => {
                     let context = self.session.context.clone();
                     let mut request = context.h3.request();
                     let limits = &context.world().limits;
                     let decoded = decode(&context, section, &mut request, limits, true);
-                    let fault = request.fault();
+                    self.trailers = match request.fault() {
+                        Some(fault) => Err(fault),
+                        None => Ok(request.trailers()),
+                    };
                     context.h3.keep(request);
                     decoded?;
-                    if fault.is_some() {
+                    if self.trailers.as_ref().is_err_and(|it| it.is_malformed()) {
                         return Poll::Ready(Err(H3ExchangeError::Stream(
                             H3ErrorCode::H3_MESSAGE_ERROR,
                         )));
@@ -392,6 +398,26 @@ impl H3Exchange {
             }
         }
         Poll::Ready(Ok(None))
+    }
+
+    /// Returns true if neither content nor trailers wait for a handler.
+    pub(super) fn has_no_body(&self) -> bool {
+        let has_trailers = self
+            .trailers
+            .as_ref()
+            .map_or(true, |lines| !lines.is_empty());
+        self.ended && !has_trailers
+    }
+
+    /// Takes the trailers after the end of the content, and records their memory in the ledger of requests.
+    pub(super) fn take_trailers(&mut self) -> Result<Vec<u8>, Reject> {
+        let trailers = std::mem::replace(&mut self.trailers, Ok(Vec::new()))?;
+        if let Some(held) = self.held.as_ref().filter(|_| !trailers.is_empty()) {
+            let head_bytes = held.head_bytes() + trailers.len();
+            let taken = self.take_up(head_bytes);
+            taken.map_err(|_| Reject::REQUESTS_SHARE_TAKEN)?;
+        }
+        Ok(trailers)
     }
 
     /// Compares the length of the content with Content-Length (RFC 9114 §4.1.2).

@@ -4,7 +4,7 @@
 //! The time comes from the caller as milliseconds on the monotonic clock of the process, and nothing here
 //! waits or opens a connection. A choice holds the lock of the balancer for well below a microsecond.
 
-use crate::upstream::balancer::check_run::{CheckReport, CheckRun, DoubtChange, NextCheck};
+use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, NextCheck};
 use crate::upstream::balancer::edit::{BalancerEdit, EditError, MemberEdit};
 use crate::upstream::balancer::heartbeat_table::Heartbeat;
 use crate::upstream::balancer::lease::Lease;
@@ -30,13 +30,13 @@ pub struct Balancer {
     selection: Mutex<Selection>,
 }
 
-/// Change of a member's state by a new configuration.
-#[derive(Clone)]
-pub struct MemberChange {
-    /// The member.
-    pub member: Arc<Member>,
-    /// The change.
-    pub change: StateChange,
+/// Effects of a new configuration.
+#[derive(Default)]
+pub struct ReconfigureReport {
+    /// Members with a changed state, and the changes.
+    pub changes: Vec<(Arc<Member>, StateChange)>,
+    /// Beginning or end of the doubt about the checks.
+    pub doubt: Option<DoubtChange>,
 }
 
 impl Balancer {
@@ -66,7 +66,18 @@ impl Balancer {
 
     /// Replaces the list of members and all settings. Members with known URLs keep their state, and the
     /// operator's changes stay in force where the configuration did not change.
-    pub fn reconfigure(&self, settings: BalancerSettings, now_ms: u64) -> Vec<MemberChange> {
+    pub fn reconfigure(&self, settings: BalancerSettings, now_ms: u64) -> ReconfigureReport {
+        self.reconfigure_prepared(settings, now_ms, |_| {})
+    }
+
+    /// Replaces the list of members and all settings, as [`Balancer::reconfigure`] does. `prepare` is called
+    /// with each member of the new list before the member gets requests.
+    pub(crate) fn reconfigure_prepared(
+        &self,
+        settings: BalancerSettings,
+        now_ms: u64,
+        prepare: impl Fn(&Member),
+    ) -> ReconfigureReport {
         let mut selection = self.lock();
         let old_method = selection.policies.current().method;
         let shared = SharedSettings {
@@ -84,10 +95,10 @@ impl Balancer {
                 (Arc::new(member), Load::default())
             });
             if let Some(change) = member.configure(member_settings, &shared, now_ms) {
-                let member = Arc::clone(&member);
-                changes.push(MemberChange { member, change });
+                changes.push((Arc::clone(&member), change));
             }
             member.plan_checks(seats.len(), settings.members.len(), now_ms);
+            prepare(&member);
             seats.push(Seat::new(member, load));
         }
         selection.policies.configure(settings);
@@ -95,10 +106,8 @@ impl Balancer {
         if selection.policies.current().method != old_method {
             selection.roster.reset_loads();
         }
-        selection.update_doubt();
-        drop(selection);
-        self.queue.wake_all();
-        changes
+        let doubt = self.settle_change(selection, None);
+        ReconfigureReport { changes, doubt }
     }
 
     /// Chooses a member for a request, and counts the request until the end of the lease.
@@ -169,33 +178,20 @@ impl Balancer {
         id: MemberId,
         edit: MemberEdit,
         now_ms: u64,
-    ) -> Result<Option<StateChange>, EditError> {
+    ) -> Result<HealthReport, EditError> {
         edit.check()?;
         let mut selection = self.lock();
-        let member = selection
-            .roster
-            .member(id)
-            .ok_or(EditError::UnknownMember)?;
-        let member = Arc::clone(member);
+        let member = selection.roster.member(id);
+        let member = Arc::clone(member.ok_or(EditError::UnknownMember)?);
         let is_weight = matches!(edit, MemberEdit::Weight(_));
-        let is_allowed = |member: &Member| {
-            let standing = member.standing();
-            standing.is_allowed() && !standing.is_check_failed
-        };
-        let was_allowed = is_allowed(&member);
         let change = member.change(ChangeReason::Operator, now_ms, |core| edit.apply(core));
         member.plan_checks(0, 1, now_ms);
         if is_weight {
             selection.roster.recalculate_statuses();
         }
-        if !was_allowed && is_allowed(&member) {
-            selection.roster.reset_loads();
-        }
         selection.refresh(&self.key);
-        selection.update_doubt();
-        drop(selection);
-        self.queue.wake_all();
-        Ok(change)
+        let doubt = self.settle_change(selection, change.map(|change| (&*member, change)));
+        Ok(HealthReport { change, doubt })
     }
 
     /// Changes the balancer at runtime.
@@ -213,44 +209,57 @@ impl Balancer {
         Ok(())
     }
 
-    /// Starts the next check that is due, or returns the time of the next check. One worker makes a check
-    /// for all.
+    /// Starts the check that has been due for the longest time, or returns the time of the next check. The
+    /// order gives every member its turn, even if more checks are due than the caller can make.
     pub fn next_check(&self, now_ms: u64) -> NextCheck {
-        let mut next_at_ms: Option<u64> = None;
-        for member in self.members() {
-            if let Some(run) = CheckRun::begin(&member, now_ms) {
-                return NextCheck::Run(run);
-            }
-            if let Some(at_ms) = member.read(|core| core.plan.next_at_ms()) {
-                next_at_ms = Some(next_at_ms.map_or(at_ms, |next| next.min(at_ms)));
-            }
+        let members = self.members().into_iter();
+        let planned = members.filter_map(|member| {
+            let at_ms = member.read(|core| core.plan.next_at_ms())?;
+            Some((at_ms, member))
+        });
+        let Some((at_ms, member)) = planned.min_by_key(|(at_ms, _)| *at_ms) else {
+            return NextCheck::None;
+        };
+        match CheckRun::begin(&member, now_ms) {
+            Some(run) => NextCheck::Run(run),
+            None => NextCheck::At(at_ms),
         }
-        next_at_ms.map_or(NextCheck::None, NextCheck::At)
     }
 
     /// Records the result of a check. Requests that wait for an answer of a member are woken when the member
     /// goes down.
-    pub fn finish_check(&self, run: CheckRun, outcome: CheckOutcome, now_ms: u64) -> CheckReport {
+    pub fn finish_check(&self, run: CheckRun, outcome: CheckOutcome, now_ms: u64) -> HealthReport {
         let member = Arc::clone(run.member());
         let change = member.record_check(outcome, now_ms);
         drop(run);
-        let Some(made) = change else {
-            return CheckReport::default();
-        };
-        let mut selection = self.lock();
+        let doubt = change.and_then(|change| {
+            let selection = self.lock();
+            self.settle_change(selection, Some((&*member, change)))
+        });
+        HealthReport { change, doubt }
+    }
+
+    /// Decides anew about the doubt after a change, and wakes the requests that the change concerns.
+    fn settle_change(
+        &self,
+        mut selection: MutexGuard<'_, Selection>,
+        changed: Option<(&Member, StateChange)>,
+    ) -> Option<DoubtChange> {
         let doubt = selection.update_doubt();
         let are_checks_doubted = selection.are_checks_doubted;
         drop(selection);
-        if made.new == MemberState::CheckFailed && !are_checks_doubted {
-            member.down_watch.go_down();
-        }
         if doubt == Some(DoubtChange::Ended) {
             let members = self.members().into_iter();
             let failed = members.filter(|member| member.state() == MemberState::CheckFailed);
             failed.for_each(|member| member.down_watch.go_down());
+        } else if let Some((member, change)) = changed
+            && change.new == MemberState::CheckFailed
+            && !are_checks_doubted
+        {
+            member.down_watch.go_down();
         }
         self.queue.wake_all();
-        CheckReport { change, doubt }
+        doubt
     }
 
     /// Records a heartbeat from an address. Heartbeats from addresses without a member are ignored; the
@@ -264,15 +273,14 @@ impl Balancer {
     ) -> bool {
         let from = from.to_canonical();
         let members = self.members().into_iter();
-        let mut senders = members.filter(|member| match &member.url().host {
+        let is_sender = |member: &Arc<Member>| match &member.url().host {
             MemberHost::Address(address) => address.ip().to_canonical() == from,
             MemberHost::Name(name, _) => resolves_to(name, from),
             MemberHost::Unix(_) => false,
-        });
-        senders.by_ref().fold(false, |_, member| {
-            member.heartbeat.record(heartbeat, now_ms);
-            true
-        })
+        };
+        let senders = members.filter(is_sender);
+        let heard = senders.map(|member| member.heartbeat.record(heartbeat, now_ms));
+        heard.count() > 0
     }
 
     /// Returns the state of the balancer and of all members.

@@ -49,9 +49,9 @@ pub enum NextCheck {
     None,
 }
 
-/// Effects of the result of a check.
+/// Effects of the result of a check, or of a change by the operator.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct CheckReport {
+pub struct HealthReport {
     /// Change of the member's state.
     pub change: Option<StateChange>,
     /// Beginning or end of the doubt about the checks, reported once each.

@@ -1,4 +1,4 @@
-//! Passive ejection of a member whose requests fail, with growing pauses. Pure.
+//! Passive ejection of a failing member, with growing pauses. Pure.
 //!
 //! A failed connection ejects the member at once, failed requests after a number in a row. After the pause
 //! one request at a time is sent on trial (Apache's `retry`): success ends the ejection, failure doubles the

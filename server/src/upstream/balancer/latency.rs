@@ -1,5 +1,5 @@
-//! Average latency of a member: an exponentially weighted moving average whose weights decay with time, so
-//! that the average means equally much for a member with few and with many requests.
+//! Average latency of a member: an exponentially weighted moving average. The weights decay with time, and
+//! the average means equally much for a member with few and with many requests.
 
 use crate::limits::LATENCY_DECAY_MILLISECONDS;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

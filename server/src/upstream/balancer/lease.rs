@@ -104,6 +104,10 @@ impl Lease {
         }
         let change = self.member.record_success(self.ejections, now_ms);
         self.end_trial();
+        if change.is_some() {
+            // The recovered member may have places for several waiting requests.
+            self.member.queue.wake_all();
+        }
         change
     }
 
@@ -132,30 +136,33 @@ impl Lease {
 }
 
 impl Drop for Lease {
-    /// Hands the place of the request to a waiting request, or frees the place.
     fn drop(&mut self) {
         self.end_watch();
         self.end_trial();
-        let member = &self.member;
-        let queue = &member.queue;
-        if queue.has_waiting()
-            && member.may_hand_over()
-            && queue.offer(member.id(), || Some(Arc::clone(member)))
-        {
-            return;
+        release_place(&self.member);
+    }
+}
+
+/// Hands the place of a request at a member to a waiting request, or frees the place.
+pub(super) fn release_place(member: &Arc<Member>) {
+    let queue = &member.queue;
+    if queue.has_waiting()
+        && member.may_hand_over()
+        && queue.offer(member.id(), || Some(Arc::clone(member)))
+    {
+        return;
+    }
+    member.leave();
+    if !queue.has_waiting() {
+        return;
+    }
+    match member.may_hand_over() {
+        // A request joined the queue in the meantime.
+        true => {
+            let take = || member.try_enter().then(|| Arc::clone(member));
+            queue.offer(member.id(), take);
         }
-        member.leave();
-        if !queue.has_waiting() {
-            return;
-        }
-        match member.may_hand_over() {
-            // A request joined the queue in the meantime.
-            true => {
-                let take = || member.try_enter().then(|| Arc::clone(member));
-                queue.offer(member.id(), take);
-            }
-            // The choice knows whether the member may be used all the same.
-            false => queue.wake_first(member.id()),
-        }
+        // The choice knows whether the member may be used all the same.
+        false => queue.wake_first(member.id()),
     }
 }

@@ -315,9 +315,7 @@ impl Member {
     /// Records the result of a check.
     pub(super) fn record_check(&self, outcome: CheckOutcome, now_ms: u64) -> Option<StateChange> {
         let mut core = self.lock();
-        let Some(check) = core.check_settings() else {
-            return None;
-        };
+        let check = core.check_settings()?;
         let was_failed = core.streak.is_failed();
         core.streak.record(outcome, check.rise, check.fall);
         let reason = match outcome {
@@ -435,7 +433,7 @@ impl MemberCore {
         self.settle(had_checks);
     }
 
-    /// Ends states whose cause is gone: failed checks of a member whose checks ended, and the ejection of a
+    /// Ends states without a cause: failed checks of a member without checks any more, and the ejection of a
     /// member that ignores errors.
     pub(super) fn settle(&mut self, had_checks: bool) {
         if had_checks && self.check_settings().is_none() {

@@ -2,8 +2,8 @@
 //!
 //! A [`Balancer`] owns the frozen list of its [`Member`]s. [`Balancer::choose`] gives a [`Lease`] of a
 //! member for one request, and the lease takes the reports of the outcome. Everything is shared by all
-//! workers. The oracle of the choices is Apache's mod_proxy_balancer, whose order the methods `byrequests`,
-//! `bytraffic` and `bybusyness` follow exactly.
+//! workers. The methods `byrequests`, `bytraffic` and `bybusyness` follow the order of Apache's
+//! mod_proxy_balancer exactly, and a test compares both (`tests/balancer_oracle.rs`).
 
 #[allow(clippy::module_inception)]
 mod balancer;
@@ -41,8 +41,8 @@ mod test_waker;
 mod tests;
 mod ticket;
 
-pub use crate::upstream::balancer::balancer::{Balancer, MemberChange};
-pub use crate::upstream::balancer::check_run::{CheckReport, CheckRun, DoubtChange, NextCheck};
+pub use crate::upstream::balancer::balancer::{Balancer, ReconfigureReport};
+pub use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, NextCheck};
 pub use crate::upstream::balancer::edit::{BalancerEdit, EditError, MemberEdit};
 pub use crate::upstream::balancer::heartbeat_table::Heartbeat;
 pub use crate::upstream::balancer::lease::Lease;

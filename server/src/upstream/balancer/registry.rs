@@ -1,8 +1,10 @@
 //! Registry of all balancers in all Worlds.
 
 use crate::upstream::balancer::balancer::Balancer;
+use crate::upstream::balancer::heartbeat_table::Heartbeat;
 use crate::upstream::balancer::sticky::SessionKey;
 use crate::upstream::settings::BalancerSettings;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Registry of all balancers, with one entry for each name.
@@ -48,6 +50,22 @@ impl Balancers {
         if !all.iter().any(is_known) {
             all.push(Arc::downgrade(balancer));
         }
+    }
+
+    /// Records a heartbeat of a member in all balancers ([`Balancer::record_heartbeat`]). Returns false if no
+    /// balancer has a member with the address.
+    pub fn record_heartbeat(
+        &self,
+        from: IpAddr,
+        heartbeat: Heartbeat,
+        now_ms: u64,
+        resolves_to: impl Fn(&str, IpAddr) -> bool,
+    ) -> bool {
+        let balancers = self.all();
+        let hears = |balancer: &&Arc<Balancer>| {
+            balancer.record_heartbeat(from, heartbeat, now_ms, &resolves_to)
+        };
+        balancers.iter().filter(hears).count() > 0
     }
 
     /// Returns all registered balancers in use, in the order of registration.

@@ -138,7 +138,7 @@ impl Roster {
         self.seats[usize::from(chosen)].load.status -= total;
     }
 
-    /// Returns the seat whose signed cookie the client sent.
+    /// Returns the seat of the signed cookie `value`, sent by the client.
     pub(super) fn signed_seat(&self, value: &str) -> Option<u16> {
         let is_own = |seat: &Seat| {
             let cookie = seat.cookie.as_deref();
@@ -176,21 +176,38 @@ impl Roster {
     /// Finds the member of a session by its route, in Apache's order: standbys come last, and an unusable
     /// member is replaced by its redirect.
     pub(super) fn session_of_route(&self, route: &str, terms: &UsableTerms<'_>) -> SessionSeat {
-        let mut searched = route;
-        for redirects in 0..=SESSION_REDIRECTS_MAX {
-            if searched.is_empty() {
-                break;
+        let mut redirects_left = SESSION_REDIRECTS_MAX;
+        match self.search_route(route, terms, 1, &mut redirects_left) {
+            SessionSeat::Ready(index, _) => {
+                SessionSeat::Ready(index, *self.seat(index).route == *route)
             }
-            let mut redirect = "";
-            for (index, seat) in self.seats_of_route(searched) {
-                match terms.readiness(&seat.member, seat.member.standing()) {
-                    Readiness::Ready => return SessionSeat::Ready(index, redirects == 0),
-                    Readiness::Full => return SessionSeat::Full(index),
-                    Readiness::Unusable if redirect.is_empty() => redirect = &seat.redirect,
-                    Readiness::Unusable => {}
-                }
+            other => other,
+        }
+    }
+
+    /// Finds a member by its route or by redirects. `depth` is the number of redirects so far, plus 1.
+    fn search_route(
+        &self,
+        route: &str,
+        terms: &UsableTerms<'_>,
+        depth: usize,
+        redirects_left: &mut usize,
+    ) -> SessionSeat {
+        for (index, seat) in self.seats_of_route(route) {
+            match terms.readiness(&seat.member, seat.member.standing()) {
+                Readiness::Ready => return SessionSeat::Ready(index, true),
+                Readiness::Full => return SessionSeat::Full(index),
+                Readiness::Unusable => {}
             }
-            searched = redirect;
+            let may_redirect = depth < self.seats.len() && *redirects_left > 0;
+            if seat.redirect.is_empty() || !may_redirect {
+                continue;
+            }
+            *redirects_left -= 1;
+            let found = self.search_route(&seat.redirect, terms, depth + 1, redirects_left);
+            if found != SessionSeat::Unusable {
+                return found;
+            }
         }
         SessionSeat::Unusable
     }
@@ -200,7 +217,9 @@ impl Roster {
             let seats = (0..).zip(&self.seats);
             seats.filter(move |(_, seat)| {
                 let role = seat.member.standing().role;
-                *seat.route == *route && (role == MemberRole::Standby) == is_standby
+                !route.is_empty()
+                    && *seat.route == *route
+                    && (role == MemberRole::Standby) == is_standby
             })
         };
         seats(false).chain(seats(true))

@@ -101,8 +101,8 @@ impl Seat {
         traffic.covered_bytes = bytes;
     }
 
-    /// Resets the state of all methods, as Apache does when a member is enabled or the method changes. The
-    /// counters for the operator keep their values.
+    /// Resets the state of all methods, as Apache does when the method changes. The counters for the operator
+    /// keep their values.
     pub(super) fn reset_load(&mut self) {
         let counters = &self.member.counters;
         self.load = Load {

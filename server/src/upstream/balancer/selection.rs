@@ -44,7 +44,7 @@ struct Choice {
 enum NamedSession<'a> {
     /// Route from the value of the session.
     Route(&'a str),
-    /// Member whose signed cookie the client sent.
+    /// Member of the signed cookie that the client sent.
     Signed(u16),
 }
 

@@ -214,10 +214,10 @@ mod tests {
         assert!(queue.offer(A, || Some("a")));
         assert!(queue.offer(B, || Some("b")));
         assert!(!queue.offer(A, || Some("a")));
-        let mut cx = Context::from_waker(Waker::noop());
+        let cx = Context::from_waker(Waker::noop());
         assert_eq!(queue.poll(any, &cx), Poll::Ready(WaitOutcome::Slot("a")));
         assert_eq!(queue.poll(only_b, &cx), Poll::Ready(WaitOutcome::Slot("b")));
-        assert_eq!(queue.poll(not_a, &mut cx), Poll::Pending);
+        assert_eq!(queue.poll(not_a, &cx), Poll::Pending);
         assert!(queue.has_waiting());
         assert_eq!(queue.leave(not_a), None);
         assert!(!queue.has_waiting());

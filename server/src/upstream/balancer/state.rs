@@ -118,7 +118,8 @@ impl fmt::Display for ChangeReason {
             ChangeReason::RequestsFailed(1) => f.write_str("a request failed"),
             ChangeReason::RequestsFailed(count) => write!(f, "{count} requests in a row failed"),
             ChangeReason::RequestSucceeded => f.write_str("a request succeeded"),
-            ChangeReason::ChecksFailed(failure) => write!(f, "check failed: {failure}"),
+            // The new state is "check failed".
+            ChangeReason::ChecksFailed(failure) => failure.fmt(f),
             ChangeReason::ChecksPassed => f.write_str("checks passed"),
             ChangeReason::Operator => f.write_str("operator"),
             ChangeReason::Configuration => f.write_str("configuration"),

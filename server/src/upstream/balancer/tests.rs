@@ -8,3 +8,4 @@ mod properties;
 mod queue;
 mod reload;
 mod sessions;
+mod threads;

@@ -1,6 +1,6 @@
 //! Place of a request in the queue for a busy member.
 
-use crate::upstream::balancer::lease::Lease;
+use crate::upstream::balancer::lease::{Lease, release_place};
 use crate::upstream::balancer::member::Member;
 use crate::upstream::balancer::request::{NoMember, SessionUse};
 use crate::upstream::balancer::slot_queue::{SlotQueue, WaitNumber, WaitOutcome};
@@ -76,9 +76,11 @@ impl QueueTicket {
         let Place::Waiting(number) = std::mem::replace(&mut self.place, Place::Left) else {
             return;
         };
-        if let Some(WaitOutcome::Slot(member)) = self.queue.leave(number) {
-            // The end of the lease passes the place on.
-            drop(self.lease(member));
+        match self.queue.leave(number) {
+            Some(WaitOutcome::Slot(member)) => release_place(&member),
+            // The place that the request was told of is for the next request.
+            Some(WaitOutcome::ChooseAgain) => self.queue.wake_all(),
+            None => {}
         }
     }
 }

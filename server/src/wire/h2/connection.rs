@@ -15,6 +15,7 @@ use crate::wire::abuse_budget::AbuseBudget;
 use crate::wire::field_section::FieldSection;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::priority::Priority;
+use crate::wire::reject::Reject;
 use crate::wire::request_head::Version;
 use std::collections::VecDeque;
 
@@ -43,6 +44,12 @@ pub enum H2Event<'i, T> {
         bytes: &'i [u8],
         /// The part is the last of the body.
         ended: bool,
+    },
+    /// Trailers at the end of a request's body. The `FieldSection` holds the trailers, or the fault for which
+    /// the request is refused.
+    Trailers {
+        /// Stream identifier.
+        id: u32,
     },
     /// A stream was reset, by the peer or because of an error of the peer.
     Reset {
@@ -408,17 +415,13 @@ impl<T> H2Connection<T> {
             FieldBlockPurpose::Request => Ok(H2Event::Request { id, ended }),
             FieldBlockPurpose::Reset(code) => self.stream_error(id, code, reading.now_ms),
             FieldBlockPurpose::Trailers => {
-                let at = self.place(id);
-                let ended = match (at, request.fault()) {
-                    (Some(at), None) => self.streams[at].end(),
-                    _ => Err(H2ErrorCode::PROTOCOL_ERROR),
+                let is_malformed = request.fault().is_some_and(Reject::is_malformed);
+                let ended = match self.place(id).filter(|_| !is_malformed) {
+                    Some(at) => self.streams[at].end(),
+                    None => Err(H2ErrorCode::PROTOCOL_ERROR),
                 };
                 match ended {
-                    Ok(()) => Ok(H2Event::Data {
-                        id,
-                        bytes: &[],
-                        ended: true,
-                    }),
+                    Ok(()) => Ok(H2Event::Trailers { id }),
                     Err(code) => self.stream_error(id, code, reading.now_ms),
                 }
             }

@@ -66,9 +66,14 @@ fn entry(index: usize) -> Result<(&'static [u8], &'static [u8]), MalformedPrimit
     Ok((name.as_bytes(), value.as_bytes()))
 }
 
+/// Begins a section without pseudo-header fields: the prefix (RFC 9204 §4.5.1).
+pub fn begin_section(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0, 0]);
+}
+
 /// Begins a section: the prefix, and `:status`, the first field of a response.
 pub fn push_status(status: u16, out: &mut Vec<u8>) {
-    out.extend_from_slice(&[0, 0]);
+    begin_section(out);
     let digit = |place: u16| b'0' + (status / place % 10) as u8;
     push_field(b":status", &[digit(100), digit(10), digit(1)], out);
 }

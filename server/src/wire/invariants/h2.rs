@@ -141,6 +141,13 @@ impl H2TestDriver {
             H2Event::More | H2Event::Handled => {}
             H2Event::GoawayAcknowledged => self.events.push("GOAWAY acknowledged".into()),
             H2Event::Request { id, ended } => self.answer(id, ended),
+            H2Event::Trailers { id } => {
+                let trailers = self.request.trailers();
+                let fault = self.request.fault().map(|reject| reject.rule);
+                let text = format!("{id} trailers {} {fault:?}", trailers.escape_ascii());
+                self.events.push(text);
+                self.end(id);
+            }
             H2Event::Reset { id, work } => {
                 assert_eq!(id, work);
                 self.events.push(format!("{id} reset"));
@@ -156,13 +163,18 @@ impl H2TestDriver {
                     _ => self.events.push(text),
                 }
                 if ended {
-                    self.events.push(format!("{id} ended"));
-                    self.h2.head(id, b"\x88", true);
-                    assert_eq!(self.h2.finish(id), Some(id));
+                    self.end(id);
                 }
             }
         }
         assert!(self.h2.open() <= H2_STREAMS_MAX);
+    }
+
+    /// Answers a request at the end of its body.
+    fn end(&mut self, id: u32) {
+        self.events.push(format!("{id} ended"));
+        self.h2.head(id, b"\x88", true);
+        assert_eq!(self.h2.finish(id), Some(id));
     }
 
     /// Answers in one of three ways, chosen by the stream identifier.

@@ -224,7 +224,10 @@ pub fn target(bytes: &[u8]) {
         if let Ok(target) = parse_target(method, bytes) {
             normal_path(&target.path);
             assert!(target.authority.is_none_or(|a| valid_host(a).is_some()));
-            assert_eq!(parse_target_with(method, bytes, EncodedSlash::Separator), Ok(target));
+            assert_eq!(
+                parse_target_with(method, bytes, EncodedSlash::Separator),
+                Ok(target)
+            );
         } else if let Ok(target) = parse_target_with(method, bytes, EncodedSlash::Separator) {
             normal_path(&target.path);
             assert!(has_encoded_slash(target.raw_path));

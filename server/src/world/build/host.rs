@@ -2,6 +2,7 @@
 
 use super::guards::guards;
 use super::ledger_entries::LedgerEntries;
+use super::member_tls::MemberTlsClients;
 use super::resources::SharedResources;
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
@@ -22,6 +23,7 @@ pub(super) struct HostBuilder<'b> {
     pub(super) site: &'b config::SiteConfig,
     pub(super) supplies: &'b SharedResources,
     pub(super) entries: &'b LedgerEntries<'b>,
+    pub(super) member_tls: &'b MemberTlsClients<'b>,
     pub(super) previous: Option<&'b World>,
     pub(super) h3_port: Option<u16>,
     /// Response fields set by the operator for the site.

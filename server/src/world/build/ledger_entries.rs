@@ -1,6 +1,7 @@
 //! Entries of the process-wide ledgers for a World under construction.
 
 use super::logs::destination;
+use super::member_tls::MemberTlsClients;
 use super::resources::SharedResources;
 use crate::base::clock::monotonic_ms;
 use crate::base::log::{AccessLogFormat, Sink};
@@ -83,19 +84,28 @@ impl<'b> LedgerEntries<'b> {
         Err(self.config.point(backend.address.span(), what, help))
     }
 
-    /// Returns the balancer with the name of `settings`.
-    pub(super) fn balancer(&self, settings: &BalancerSettings) -> Arc<Balancer> {
+    /// Returns the balancer with the name of `settings`, configured by `config`.
+    pub(super) fn balancer(
+        &self,
+        config: &config::BalancerConfig,
+        settings: &BalancerSettings,
+        clients: &MemberTlsClients<'_>,
+    ) -> Result<Arc<Balancer>, OperatorError> {
         let mut all = self.balancers.borrow_mut();
         let known = all
             .iter()
             .find(|plan| plan.settings().name == settings.name);
         if let Some(plan) = known {
-            return Arc::clone(plan.balancer());
+            return Ok(Arc::clone(plan.balancer()));
         }
-        let plan = BalancerPlan::new(&self.resources.balancers, settings, monotonic_ms());
+        let endpoints = 0..settings.members.len();
+        let endpoints = endpoints.map(|member| clients.endpoint(config, member));
+        let tls = endpoints.collect::<Result<_, _>>()?;
+        let (balancers, resolver) = (&self.resources.balancers, &self.resources.resolver);
+        let plan = BalancerPlan::new(balancers, resolver, settings, tls, monotonic_ms());
         let balancer = Arc::clone(plan.balancer());
         all.push(plan);
-        balancer
+        Ok(balancer)
     }
 
     /// Returns the hit counts of the site with the first name `name`. The World excludes the paths below

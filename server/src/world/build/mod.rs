@@ -4,6 +4,7 @@ mod guards;
 mod host;
 mod ledger_entries;
 mod logs;
+mod member_tls;
 mod resources;
 mod route_key;
 mod route;
@@ -21,6 +22,7 @@ use crate::world::{Hosts, World};
 use guards::guards_number;
 use host::{HostBuilder, allow_list, headers};
 use ledger_entries::LedgerEntries;
+use member_tls::MemberTlsClients;
 use std::sync::Arc;
 use tls::{challenges, tls};
 
@@ -35,6 +37,7 @@ pub fn build(
     now: u64,
 ) -> Result<World, OperatorError> {
     let entries = LedgerEntries::new(config, supplies);
+    let member_tls = MemberTlsClients::new(config, previous);
     let server_access = entries.access(&config.log.access);
     let tls = tls(config, supplies, previous, now)?;
     let quic = tls.as_ref().and_then(|tls| tls.quic());
@@ -47,6 +50,7 @@ pub fn build(
             site,
             supplies,
             entries: &entries,
+            member_tls: &member_tls,
             previous,
             h3_port,
             headers: Arc::new(headers(config, site)?),
@@ -58,7 +62,7 @@ pub fn build(
         hosts.push(Arc::new(builder.host(&server_access, tls.as_deref())?));
     }
     for balancer in &config.balancers {
-        entries.balancer(&balancer.settings);
+        entries.balancer(balancer, &balancer.settings, &member_tls)?;
     }
     let (backends, balancers, counts) = entries.finish();
     Ok(World {
@@ -76,6 +80,7 @@ pub fn build(
         h3_port,
         backends,
         balancers,
+        tls_clients: member_tls.finish(),
         counts,
     })
 }

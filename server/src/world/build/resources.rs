@@ -13,6 +13,7 @@ use crate::site::ContentBudget;
 use crate::tls::{PendingChallenges, SelfSigned, TicketKeys, TlsError};
 use crate::upstream::Backends;
 use crate::upstream::balancer::{Balancers, SessionKey};
+use crate::upstream::resolver::Resolver;
 use crate::world::users::Logins;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -49,6 +50,8 @@ pub struct SharedResources {
     pub backends: Arc<Backends>,
     /// Balancers of all Worlds.
     pub balancers: Arc<Balancers>,
+    /// Addresses of the members' host names.
+    pub resolver: Arc<Resolver>,
     /// Sender of push notices.
     pub pushes: PushNotifier,
     /// Tracker of changes on disk not served yet.
@@ -83,6 +86,7 @@ impl SharedResources {
             readers: Arc::new(BrowseLimiter::new(scripts, &refusals)),
             backends: Arc::new(Backends::new(&refusals)),
             balancers: Arc::new(new_balancers()?),
+            resolver: Arc::new(Resolver::system()),
             pushes: PushNotifier::new().0,
             change_tracker: Arc::default(),
             pseudonym: new_pseudonym(),

@@ -12,7 +12,8 @@ use crate::handler::git::browse::settings::BrowseSettings;
 use crate::handler::git::http::GitHttpHandler;
 use crate::handler::git::program::{find_git, find_http_backend};
 use crate::handler::git::repository::GitSettings;
-use crate::handler::proxy::route::{ProxyHandler, ProxyRoute};
+use crate::handler::proxy::proxy_handler::ProxyHandler;
+use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::backend::{BackendHandler, BackendProtocol, BackendSettings};
 use crate::handler::script::cgi;
@@ -100,6 +101,7 @@ impl HostBuilder<'_> {
                     config::TestHandlerConfig::Page => TestHandler::Page(Arc::default()),
                     config::TestHandlerConfig::Hints => TestHandler::Hints,
                     config::TestHandlerConfig::Hold => TestHandler::Hold(Arc::default()),
+                    config::TestHandlerConfig::Trailers => TestHandler::Trailers,
                 };
                 self.live(handler, route)
             }
@@ -180,14 +182,15 @@ impl HostBuilder<'_> {
         proxy: &config::ProxyConfig,
         prefix: &[u8],
     ) -> Result<ProxyHandler, OperatorError> {
-        let settings = match &proxy.balancer {
+        let (balancer, settings) = match &proxy.balancer {
             config::BalancerRef::Own(balancer) => {
                 let site = self.site.names.first().map_or("*", |name| name.get_ref());
                 let path = String::from_utf8_lossy(prefix);
-                BalancerSettings {
+                let settings = BalancerSettings {
                     name: format!("{site}{path}/").into(),
                     ..balancer.settings.clone()
-                }
+                };
+                (&**balancer, settings)
             }
             config::BalancerRef::Named(name) => {
                 let mut all = self.config.balancers.iter();
@@ -197,11 +200,13 @@ impl HostBuilder<'_> {
                     let help = "add a [[balancer]] with the name";
                     self.config.point(name.span(), what, help)
                 })?;
-                named.settings.clone()
+                (named, named.settings.clone())
             }
         };
         Ok(ProxyHandler::new(ProxyRoute {
-            balancer: self.entries.balancer(&settings),
+            balancer: self
+                .entries
+                .balancer(balancer, &settings, self.member_tls)?,
             watches_members: settings.check.is_some(),
             sticky: settings.sticky,
             forward: proxy.forward.clone(),

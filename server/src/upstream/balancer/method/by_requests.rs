@@ -1,5 +1,5 @@
 //! Apache's lbmethod byrequests: the urgency of each candidate rises by the weight, the most urgent
-//! candidate is chosen, and its urgency falls by the sum of the weights. Of equals the first wins.
+//! candidate is chosen, and its urgency falls by the sum of the weights. Among equals, the first wins.
 
 use crate::upstream::balancer::contest::Contest;
 
@@ -40,15 +40,13 @@ pub(super) fn pick_first_by<R: Ord>(
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::upstream::balancer::method::test_contest::TestContest;
-    use crate::upstream::settings::BalancingMethod;
     use proptest::prelude::*;
 
     #[test]
     fn the_sequence_is_the_sequence_of_apache() {
-        let sequence = |weights: &[u32], length| {
-            TestContest::new(BalancingMethod::ByRequests, weights).sequence(length)
-        };
+        let sequence = |weights: &[u32], length| TestContest::new(pick, weights).sequence(length);
         assert_eq!(sequence(&[100; 4], 8), "abcdabcd");
         assert_eq!(sequence(&[300, 100, 100], 10), "abacaabaca");
         assert_eq!(sequence(&[100, 250], 7), "babbbab");
@@ -56,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_recovered_member_gets_a_tenth_at_first() {
-        let mut contest = TestContest::new(BalancingMethod::ByRequests, &[100, 100]);
+        let mut contest = TestContest::new(pick, &[100, 100]);
         contest.slow_start_ms = 1_000;
         contest.now_ms = 10_000;
         contest.recover(0);
@@ -72,7 +70,7 @@ mod tests {
             weights in proptest::collection::vec(100..=10_000_u32, 1..12),
         ) {
             let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
-            let mut contest = TestContest::new(BalancingMethod::ByRequests, &weights);
+            let mut contest = TestContest::new(pick, &weights);
             let length = 2_000;
             let counts = contest.counts(length);
             for (count, weight) in counts.iter().zip(&weights) {

@@ -1,5 +1,5 @@
-//! Apache's lbmethod bytraffic: the candidate with the fewest bytes by weight is chosen. Of equals the
-//! first wins.
+//! Apache's lbmethod bytraffic: the candidate with the fewest bytes by weight is chosen. Among
+//! equals, the first wins.
 
 use crate::upstream::balancer::contest::Contest;
 use crate::upstream::balancer::slow_start::WeightShare;
@@ -39,26 +39,26 @@ fn cover_slow_starts(contest: &mut Contest<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::upstream::balancer::method::test_contest::TestContest;
-    use crate::upstream::settings::BalancingMethod;
 
     #[test]
     fn the_member_with_the_fewest_bytes_is_chosen() {
-        let mut contest = TestContest::new(BalancingMethod::ByTraffic, &[100; 3]);
+        let mut contest = TestContest::new(pick, &[100; 3]);
         contest.bytes = vec![1_000, 3_000, 500];
         assert_eq!(contest.sequence(11), "abccaccacca");
     }
 
     #[test]
     fn bytes_count_by_weight() {
-        let mut contest = TestContest::new(BalancingMethod::ByTraffic, &[300, 100]);
+        let mut contest = TestContest::new(pick, &[300, 100]);
         contest.bytes = vec![1_000; 2];
         assert_eq!(contest.counts(400), [300, 100]);
     }
 
     #[test]
     fn without_slow_start_a_recovered_member_catches_up_as_in_apache() {
-        let mut contest = TestContest::new(BalancingMethod::ByTraffic, &[100; 2]);
+        let mut contest = TestContest::new(pick, &[100; 2]);
         contest.bytes = vec![1_000; 2];
         contest.exclude(0);
         contest.counts(50);
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn with_slow_start_a_recovered_member_starts_with_a_tenth() {
-        let mut contest = TestContest::new(BalancingMethod::ByTraffic, &[100; 2]);
+        let mut contest = TestContest::new(pick, &[100; 2]);
         contest.bytes = vec![1_000; 2];
         contest.slow_start_ms = 1_000;
         contest.now_ms = 10_000;

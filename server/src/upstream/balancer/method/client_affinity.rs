@@ -1,4 +1,5 @@
-//! Choice of a member for a client whose own member, by a hash of the client's address, may be unusable.
+//! Choice of a member for a client by a hash of the client's address. The client's own member may be
+//! unusable.
 //!
 //! Each client of an unusable member gets a substitute, and the clients of all other members stay where
 //! they are. A hot spare gets all clients of the member that the spare replaces.

@@ -30,14 +30,14 @@ fn idle(contest: &Contest<'_>, index: u16) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::limits::HEARTBEAT_EXPIRY_MILLISECONDS;
     use crate::upstream::balancer::heartbeat_table::Heartbeat;
     use crate::upstream::balancer::method::test_contest::TestContest;
-    use crate::upstream::settings::BalancingMethod;
 
     fn contest(heartbeats: &[Option<(u32, u32)>]) -> TestContest {
         let weights = vec![100; heartbeats.len()];
-        let contest = TestContest::new(BalancingMethod::Heartbeat, &weights);
+        let contest = TestContest::new(pick, &weights);
         for (index, heartbeat) in heartbeats.iter().enumerate() {
             if let Some((ready, busy)) = *heartbeat {
                 contest.hear(index, Heartbeat { ready, busy });

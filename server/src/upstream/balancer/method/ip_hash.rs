@@ -34,20 +34,20 @@ fn home(contest: &Contest<'_>) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::upstream::balancer::method::test_contest::TestContest;
-    use crate::upstream::settings::BalancingMethod;
     use proptest::prelude::*;
 
     #[test]
     fn a_client_keeps_its_member() {
-        let mut contest = TestContest::new(BalancingMethod::IpHash, &[100; 4]);
+        let mut contest = TestContest::new(pick, &[100; 4]);
         let first = contest.by_client(200);
         assert_eq!(contest.by_client(200), first);
     }
 
     #[test]
     fn a_lost_member_moves_only_its_own_clients() {
-        let mut contest = TestContest::new(BalancingMethod::IpHash, &[100; 4]);
+        let mut contest = TestContest::new(pick, &[100; 4]);
         let before = contest.by_client(2_000);
         contest.exclude(1);
         let during = contest.by_client(2_000);
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_spare_takes_the_clients_of_the_replaced_member() {
-        let mut contest = TestContest::new(BalancingMethod::IpHash, &[100; 4]);
+        let mut contest = TestContest::new(pick, &[100; 4]);
         contest.make_spare(3);
         let before = contest.by_client(1_000);
         contest.exclude(1);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_recovered_member_gets_its_clients_back_in_steps() {
-        let mut contest = TestContest::new(BalancingMethod::IpHash, &[100; 4]);
+        let mut contest = TestContest::new(pick, &[100; 4]);
         contest.slow_start_ms = 10_000;
         contest.now_ms = 50_000;
         let home = contest.by_client(4_000);
@@ -110,7 +110,7 @@ mod tests {
         #[test]
         fn shares_follow_the_weights(weights in proptest::collection::vec(100..=1_000_u32, 1..8)) {
             let total: u32 = weights.iter().sum();
-            let mut contest = TestContest::new(BalancingMethod::IpHash, &weights);
+            let mut contest = TestContest::new(pick, &weights);
             let chosen = contest.by_client(5_000);
             for (index, weight) in weights.iter().enumerate() {
                 let count = chosen.iter().filter(|it| usize::from(**it) == index).count();

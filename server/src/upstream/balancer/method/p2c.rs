@@ -36,19 +36,19 @@ fn is_better(contest: &Contest<'_>, challenger: u16, rival: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::upstream::balancer::method::test_contest::TestContest;
-    use crate::upstream::settings::BalancingMethod;
 
     #[test]
     fn the_faster_of_two_members_is_chosen() {
-        let mut contest = TestContest::new(BalancingMethod::P2c, &[100; 2]);
+        let mut contest = TestContest::new(pick, &[100; 2]);
         contest.set_latency(&[900, 300]);
         assert_eq!(contest.counts(100), [0, 100]);
     }
 
     #[test]
     fn requests_under_way_outweigh_a_low_latency() {
-        let mut contest = TestContest::new(BalancingMethod::P2c, &[100; 2]);
+        let mut contest = TestContest::new(pick, &[100; 2]);
         contest.set_latency(&[900, 300]);
         contest.set_busy(&[0, 3]);
         assert_eq!(contest.counts(100), [100, 0]);
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_higher_weight_allows_more_requests_under_way() {
-        let mut contest = TestContest::new(BalancingMethod::P2c, &[100, 300]);
+        let mut contest = TestContest::new(pick, &[100, 300]);
         contest.set_latency(&[500, 500]);
         contest.set_busy(&[1, 4]);
         assert_eq!(contest.counts(100), [0, 100]);
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_slowest_of_many_members_is_never_chosen_and_the_next_rarely() {
-        let mut contest = TestContest::new(BalancingMethod::P2c, &[100; 4]);
+        let mut contest = TestContest::new(pick, &[100; 4]);
         contest.set_latency(&[100, 200, 300, 400]);
         // The shares are 3, 2, 1 and 0 of 6 pairs.
         let counts = contest.counts(6_000);
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_slow_member_is_tried_again_after_a_while() {
-        let mut contest = TestContest::new(BalancingMethod::P2c, &[100; 2]);
+        let mut contest = TestContest::new(pick, &[100; 2]);
         contest.set_latency(&[2_000, 300]);
         assert_eq!(contest.sequence(1), "b");
         contest.now_ms += 20_000;
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_member_without_measurements_is_not_flooded() {
-        let mut contest = TestContest::new(BalancingMethod::P2c, &[100; 2]);
+        let mut contest = TestContest::new(pick, &[100; 2]);
         contest.set_latency_of(0, 300);
         contest.set_busy(&[4, 5]);
         assert_eq!(contest.counts(100), [100, 0]);
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn one_candidate_is_chosen() {
-        let mut contest = TestContest::new(BalancingMethod::P2c, &[100]);
+        let mut contest = TestContest::new(pick, &[100]);
         assert_eq!(contest.sequence(3), "aaa");
     }
 }

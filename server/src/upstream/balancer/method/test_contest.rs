@@ -3,26 +3,26 @@
 use crate::upstream::balancer::contest::Contest;
 use crate::upstream::balancer::heartbeat_table::Heartbeat;
 use crate::upstream::balancer::member::{Member, SharedSettings};
-use crate::upstream::balancer::method::{MaglevTables, pick};
 use crate::upstream::balancer::random::{RandomSource, mix};
 use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::seat::{Load, Seat};
 use crate::upstream::balancer::slot_queue::SlotQueue;
 use crate::upstream::balancer::state::ChangeReason;
 use crate::upstream::settings::{
-    AdminState, BalancingMethod, EjectionSettings, MemberHost, MemberRole, MemberSettings,
-    MemberUrl,
+    AdminState, EjectionSettings, MemberHost, MemberRole, MemberSettings, MemberUrl,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// A balancing method.
+type TestMethod = dyn FnMut(&mut Contest<'_>) -> u16;
+
 /// Members of one set, and the method under test.
 pub(in crate::upstream::balancer) struct TestContest {
-    method: BalancingMethod,
+    method: Box<TestMethod>,
     seats: Vec<Seat>,
     excluded: Vec<u16>,
     random: RandomSource,
-    tables: MaglevTables,
     /// Time of the choices.
     pub(in crate::upstream::balancer) now_ms: u64,
     /// Length of the slow start.
@@ -34,7 +34,7 @@ pub(in crate::upstream::balancer) struct TestContest {
 impl TestContest {
     /// Creates one member for each weight in hundredths.
     pub(in crate::upstream::balancer) fn new(
-        method: BalancingMethod,
+        method: impl FnMut(&mut Contest<'_>) -> u16 + 'static,
         weights: &[u32],
     ) -> TestContest {
         let queue = Arc::new(SlotQueue::default());
@@ -52,8 +52,7 @@ impl TestContest {
         };
         let seats: Vec<Seat> = weights.iter().enumerate().map(seat).collect();
         TestContest {
-            method,
-            tables: MaglevTables::fill(&seats),
+            method: Box::new(method),
             seats,
             excluded: Vec::new(),
             random: RandomSource::new(1),
@@ -89,7 +88,7 @@ impl TestContest {
             client_hash,
             random: &mut self.random,
         };
-        let chosen = pick(self.method, &self.tables, &mut contest);
+        let chosen = (self.method)(&mut contest);
         let counters = &self.seats[usize::from(chosen)].member.counters;
         counters
             .received_bytes
@@ -145,7 +144,6 @@ impl TestContest {
         member.change(ChangeReason::Operator, self.now_ms, |core| {
             core.role.edit(MemberRole::Spare);
         });
-        self.tables = MaglevTables::fill(&self.seats);
     }
 
     /// Sets the requests under way of all members.

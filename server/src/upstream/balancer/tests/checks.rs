@@ -239,6 +239,16 @@ fn the_operator_overrides_the_checks() {
 }
 
 #[test]
+fn requests_are_woken_when_the_operator_fails_the_checks() {
+    let fixture = checked("abcd");
+    let mut waiting = fixture.lease_of('b');
+    let cx = Context::from_waker(std::task::Waker::noop());
+    assert!(waiting.poll_member_down(&cx).is_pending());
+    fixture.edit('b', MemberEdit::CheckFailed(true));
+    assert!(waiting.poll_member_down(&cx).is_ready());
+}
+
+#[test]
 fn requests_waiting_for_an_answer_are_woken_when_the_member_goes_down() {
     let mut fixture = checked("abcd");
     let mut waiting = fixture.lease_of('b');

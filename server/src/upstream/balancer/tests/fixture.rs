@@ -1,7 +1,7 @@
 //! A balancer under a virtual clock. Members are named by letters, the first is `a`.
 
 use crate::upstream::balancer::{
-    Balancer, BalancerReport, CheckFailure, CheckOutcome, CheckReport, ChooseRequest, Lease,
+    Balancer, BalancerReport, CheckFailure, CheckOutcome, ChooseRequest, HealthReport, Lease,
     Member, MemberEdit, MemberId, MemberReport, MemberState, NextCheck, NoMember, SessionKey,
     StateChange,
 };
@@ -178,6 +178,7 @@ impl Fixture {
         self.balancer
             .edit_member(id, edit, self.now_ms)
             .expect("a valid change")
+            .change
     }
 
     pub(super) fn report(&self) -> BalancerReport {
@@ -202,8 +203,8 @@ impl Fixture {
         self.lease_of(name).record_connect_failure(self.now_ms)
     }
 
-    /// Makes all checks that are due. Members whose letters are in `failing` fail.
-    pub(super) fn run_due_checks(&self, failing: &str) -> Vec<(char, CheckReport)> {
+    /// Makes all checks that are due. The members with the letters in `failing` fail.
+    pub(super) fn run_due_checks(&self, failing: &str) -> Vec<(char, HealthReport)> {
         let mut reports = Vec::new();
         while let NextCheck::Run(run) = self.balancer.next_check(self.now_ms) {
             let name = name_of(run.member().url());
@@ -221,7 +222,7 @@ impl Fixture {
         &mut self,
         failing: &str,
         duration_ms: u64,
-    ) -> Vec<(char, CheckReport)> {
+    ) -> Vec<(char, HealthReport)> {
         let mut reports = Vec::new();
         let end_ms = self.now_ms + duration_ms;
         while self.now_ms < end_ms {

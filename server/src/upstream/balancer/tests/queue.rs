@@ -206,6 +206,32 @@ fn a_failed_member_hands_no_place_over() {
 }
 
 #[test]
+fn a_recovered_member_serves_all_waiting_requests() {
+    let two = |name| member(name, |member| member.connections_max = Some(2));
+    let mut fixture = Fixture::new(with_queue(vec![two('a'), bounded('b')]));
+    fixture.lease_of('a').record_connect_failure(fixture.now_ms);
+    fixture.now_ms += 1_000;
+    let mut trial = fixture.lease_of('a');
+    let _b = fixture.choose().unwrap();
+    let mut tickets = [fixture.wait().unwrap(), fixture.wait().unwrap()];
+    trial.record_answer(200, 1, fixture.now_ms);
+    assert_eq!(tickets.each_mut().map(served), [Some('?'); 2]);
+}
+
+#[test]
+fn a_request_that_gives_up_passes_its_wake_up_on() {
+    let fixture = Fixture::new(with_queue(vec![bounded('a'), bounded('b')]));
+    let (mut a, _b) = (fixture.choose().unwrap(), fixture.choose().unwrap());
+    let first = fixture.wait().unwrap();
+    let mut second = fixture.wait().unwrap();
+    a.record_connect_failure(fixture.now_ms);
+    drop(a);
+    assert_eq!(served(&mut second), None);
+    drop(first);
+    assert_eq!(served(&mut second), Some('?'));
+}
+
+#[test]
 fn a_request_without_any_usable_member_does_not_wait() {
     let fixture = Fixture::new(with_queue(vec![bounded('a')]));
     fixture.edit('a', MemberEdit::Admin(AdminState::Disabled));

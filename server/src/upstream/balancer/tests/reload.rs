@@ -2,7 +2,8 @@
 
 use super::fixture::{Fixture, checks, letter, member, members, settings, url};
 use crate::upstream::balancer::{
-    BalancerEdit, Balancers, ChangeReason, Heartbeat, MemberEdit, MemberState, SessionKey,
+    BalancerEdit, Balancers, ChangeReason, DoubtChange, Heartbeat, MemberEdit, MemberState,
+    SessionKey,
 };
 use crate::upstream::settings::{AdminState, BalancingMethod, MemberHost, MemberUrl};
 use std::net::IpAddr;
@@ -70,13 +71,16 @@ fn changes_at_runtime_stay_until_the_configuration_changes_the_value() {
         member('b', |member| member.admin = AdminState::Disabled),
     ]);
     changed.retry.attempts_max = 5;
-    let changes = fixture.balancer.reconfigure(changed, fixture.now_ms);
+    let changes = fixture
+        .balancer
+        .reconfigure(changed, fixture.now_ms)
+        .changes;
     assert_eq!(fixture.report_of('a').weight, 200);
     assert_eq!(fixture.state('b'), MemberState::Disabled);
     assert_eq!(fixture.balancer.settings().retry.attempts_max, 5);
     assert_eq!(changes.len(), 1);
-    assert_eq!(*changes[0].member.url(), url('b'));
-    assert_eq!(changes[0].change.reason, ChangeReason::Configuration);
+    assert_eq!(*changes[0].0.url(), url('b'));
+    assert_eq!(changes[0].1.reason, ChangeReason::Configuration);
 }
 
 #[test]
@@ -99,7 +103,8 @@ fn a_reload_that_leaves_failed_members_alone_puts_the_checks_in_doubt() {
     let mut fixture = Fixture::new(checked.clone());
     fixture.run_checks("a", 2_000);
     checked.members = members("a");
-    fixture.balancer.reconfigure(checked, fixture.now_ms);
+    let report = fixture.balancer.reconfigure(checked, fixture.now_ms);
+    assert_eq!(report.doubt, Some(DoubtChange::Begun));
     assert!(fixture.report().are_checks_doubted);
     assert_eq!(fixture.sequence(1), "a");
 }

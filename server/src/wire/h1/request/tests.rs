@@ -532,6 +532,23 @@ fn keep_alive_follows_version_and_connection_field() {
 }
 
 #[test]
+fn trailers_are_accepted_by_te() {
+    for (lines, expected) in [
+        ("", false),
+        ("TE:\r\n", false),
+        ("TE: gzip\r\n", false),
+        ("te: Trailers\r\n", true),
+        ("TE: gzip;q=0.5, trailers\r\n", true),
+        ("TE: trailers\r\nTE: gzip\r\n", true),
+        ("TE: trailers;q=1\r\n", false),
+    ] {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        let head = complete(text.as_bytes()).0;
+        assert_eq!(head.accepts_trailers, expected, "{lines:?}");
+    }
+}
+
+#[test]
 #[rustfmt::skip]
 fn body_lengths_and_expectations_are_determined() {
     let table = [

@@ -117,10 +117,61 @@ fn requests_and_bodies_become_events() {
         "3 ended",
         "7 request false",
         "7 data 123456789",
+        "7 trailers x-sum: 1\\r\\n None",
         "7 ended",
         "9 request true",
     ];
     assert_eq!(events(&client), expected);
+}
+
+/// Trailers with a pseudo-header field or a field of the connection are malformed (RFC 9113 §8.1). Trailers that
+/// are merely too long get a response.
+#[test]
+fn trailers_are_kept_dropped_or_refused() {
+    let long = "x".repeat(100);
+    let reset = ["1 request false", "1 reset"];
+    let trailers = |text: &str| {
+        ["1 request false", text, "1 ended"]
+            .map(str::to_owned)
+            .to_vec()
+    };
+    let table = [
+        (vec![("a", "b")], trailers("1 trailers a: b\\r\\n None")),
+        (
+            vec![
+                ("host", "b"),
+                ("a", "b"),
+                ("content-type", "c"),
+                ("cookie", "d"),
+            ],
+            trailers("1 trailers a: b\\r\\n None"),
+        ),
+        (vec![(":path", "/")], reset.map(str::to_owned).to_vec()),
+        (
+            vec![("connection", "close")],
+            reset.map(str::to_owned).to_vec(),
+        ),
+        (vec![("upgrade", "x")], reset.map(str::to_owned).to_vec()),
+        (vec![("A", "b")], reset.map(str::to_owned).to_vec()),
+        (vec![("x", "a\nb")], reset.map(str::to_owned).to_vec()),
+    ];
+    let post = fields(&[
+        (":method", "POST"),
+        (":scheme", "https"),
+        (":path", "/"),
+        (":authority", "a"),
+    ]);
+    for (sent, expected) in table {
+        let client = ClientBytes::hello(b"")
+            .frame(frame::HEADERS, 4, 1, &post)
+            .frame(frame::HEADERS, 5, 1, &fields(&sent));
+        assert_eq!(events(&client), expected, "{sent:?}");
+    }
+    let client = ClientBytes::hello(b"")
+        .frame(frame::HEADERS, 4, 1, &post)
+        .frame(frame::HEADERS, 5, 1, &fields(&vec![("x", &long[..]); 40]));
+    let events = events(&client);
+    assert!(events[1].ends_with("Some(310)"), "{events:?}");
 }
 
 #[test]
@@ -154,7 +205,8 @@ fn a_field_section_becomes_a_request_head() {
     assert_eq!(head.query, Some(&b"q=1"[..]));
     assert_eq!(head.known_fields.user_agent, Some(&b"ant"[..]));
     assert_eq!(head.body, BodyLength::None);
-    assert!(head.keep_alive && !head.known_fields.if_none_match.is_none());
+    assert!(head.keep_alive && head.accepts_trailers);
+    assert!(!head.known_fields.if_none_match.is_none());
     let lines: Vec<_> = head.fields.iter().map(|(name, _)| name).collect();
     let expected: [&[u8]; 6] = [
         b"host",
