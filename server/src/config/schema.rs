@@ -585,6 +585,7 @@ fn limits<'s>(
             1..=u64::MAX,
             usual.script_output_bytes,
         )?,
+        has_encoded_slashes: usual.has_encoded_slashes,
         git_seconds: seconds(t, "git_seconds", usual.git_seconds)?,
         deploy_files: t
             .within("deploy_files", 1..=u64::MAX)?

@@ -61,6 +61,9 @@ pub struct Limits {
     pub head_bytes: usize,
     /// Field lines of one head. A head with more lines is answered with 431.
     pub fields: usize,
+    /// True if the parser accepts encoded slashes in paths, because a route of any site has `encoded_slash`.
+    /// Dispatch then refuses the paths of all other routes.
+    pub has_encoded_slashes: bool,
 
     // serve: timeouts and rates
     /// Seconds for a whole TLS handshake. A slower connection is closed.
@@ -134,6 +137,7 @@ impl Default for Limits {
             request_line_bytes: 8 * 1024,
             head_bytes: 16 * 1024,
             fields: 100,
+            has_encoded_slashes: false,
             handshake_seconds: 10,
             head_seconds: 10,
             idle_seconds: 75,

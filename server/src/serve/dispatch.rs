@@ -19,6 +19,7 @@ use crate::wire::request_target;
 use crate::wire::status::Status;
 use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, RouteTarget, World};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Builder of the owned request of a cached handler. The page cache stores the responses of a cached handler.
@@ -113,6 +114,11 @@ pub fn dispatch<'w>(
         );
     };
     let host: &Host = host;
+    if let Cow::Owned(path) = &head.path
+        && must_refuse_slash(host, head.raw_path, path)
+    {
+        return Dispatched::unguarded(Some(host), refuse(Reject::TARGET_SLASH));
+    }
     let forwarded;
     let facts = match world.trust.is_empty() {
         true => facts,
@@ -154,6 +160,17 @@ pub fn dispatch<'w>(
         reply,
         guarded: site.gate.is_guarded,
     }
+}
+
+/// Returns true for an encoded slash in a path that is not for a route with `encoded_slash`. `path` is the
+/// decoded path with a separator in place of the encoded slash.
+#[inline(never)]
+fn must_refuse_slash(host: &Host, raw_path: &[u8], path: &[u8]) -> bool {
+    let passes = || {
+        let opaque = request_target::opaque_path(raw_path);
+        opaque.is_ok_and(|opaque| host.passes_encoded_slash(path, &opaque))
+    };
+    request_target::has_encoded_slash(raw_path) && !passes()
 }
 
 /// Returns the outcome of a request for the server as a whole, with the target `*`.

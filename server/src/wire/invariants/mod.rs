@@ -21,7 +21,10 @@ use crate::wire::proxy_protocol::{self, ParsedProxyHeader, parse_proxy_header};
 use crate::wire::range::{Ranges, parse_ranges};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
-use crate::wire::request_target::{encode_path, normalise, parse_target, valid_host};
+use crate::wire::request_target::{
+    EncodedSlash, encode_path, has_encoded_slash, normalise, opaque_path, parse_target,
+    parse_target_with, valid_host,
+};
 
 /// Checks the filter for responses to a push: all bytes pass in order, and a message is inserted before a
 /// final flush or not at all.
@@ -229,6 +232,14 @@ pub fn target(bytes: &[u8]) {
         if let Ok(target) = parse_target(method, bytes) {
             normal_path(&target.path);
             assert!(target.authority.is_none_or(|a| valid_host(a).is_some()));
+            assert_eq!(
+                parse_target_with(method, bytes, EncodedSlash::Separator),
+                Ok(target)
+            );
+        } else if let Ok(target) = parse_target_with(method, bytes, EncodedSlash::Separator) {
+            normal_path(&target.path);
+            assert!(has_encoded_slash(target.raw_path));
+            assert!(opaque_path(target.raw_path).is_ok_and(|path| path != *target.path));
         }
     }
     if let Ok(path) = normalise(bytes) {

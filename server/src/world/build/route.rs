@@ -56,6 +56,7 @@ impl HostBuilder<'_> {
             allow,
             users,
             scripts,
+            has_encoded_slashes: route.encoded_slash,
         })
     }
 
