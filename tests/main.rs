@@ -69,3 +69,5 @@ mod turns;
 #[cfg(feature = "http3")]
 mod versions;
 mod watch;
+#[cfg(feature = "http3")]
+mod websockets;

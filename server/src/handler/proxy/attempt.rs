@@ -244,8 +244,11 @@ impl Attempt {
         let mut fields = self.fields(call, head)?;
         self.report_answer(call, head.status, &mut fields);
         let status = match upgrade.is_extended_connect {
-            // A successful CONNECT has the status 200 (RFC 8441 §5).
-            true => Status::OK,
+            // A successful CONNECT has the status 200, and no proof of the handshake (RFC 8441 §5).
+            true => {
+                fields.retain(|name, _| !name.eq_ignore_ascii_case(b"sec-websocket-accept"));
+                Status::OK
+            }
             false => {
                 fields.push(b"Upgrade", protocol);
                 head.status
