@@ -1,6 +1,8 @@
 //! HTTP/1.1 on the data plane: the session of a connection, a handler call, a tunnel, and sending a response.
 
 mod call;
+mod call_driver;
+mod call_head;
 mod chunk;
 mod out_buffer;
 mod response;

@@ -272,6 +272,8 @@ impl H1Tunnel {
 
     /// Sets the deadline of the connection: a client that takes no bytes is late, while silence is allowed.
     fn set_phase(&mut self, connection: &Connection) {
+        // A silent tunnel holds no buffer.
+        self.out.release();
         let context = &connection.context;
         let has_unsent_bytes = !self.out.is_empty() || connection.stream.has_unsent();
         let now_ms = context.clock.millis();
