@@ -62,8 +62,8 @@ pub struct Limits {
     /// Field lines of one head. A head with more lines is answered with 431.
     pub fields: usize,
     /// True if the parser accepts encoded slashes in paths, because a route of any site has `encoded_slash`.
-    /// Dispatch then refuses the paths of all other routes.
-    pub has_encoded_slashes: bool,
+    /// Dispatch then refuses the paths of all other routes. The flag is no bound: it is set by the routes.
+    pub(crate) has_encoded_slashes: bool,
 
     // serve: timeouts and rates
     /// Seconds for a whole TLS handshake. A slower connection is closed.
