@@ -35,6 +35,7 @@ pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, Operato
         });
     passed?;
     listeners.bind(config, workers)?;
+    listeners.heartbeats.bind(config)?;
     Ok(listeners)
 }
 
