@@ -1,5 +1,6 @@
 //! Balancers: active checks, heartbeats, names of members, and `anthill balancer`.
 
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -253,4 +254,71 @@ fn a_name_without_an_address_is_a_member_that_cannot_be_reached() {
         .wait_for("the rule", |line| line.contains("rule=R742"));
     server.reload(&config(&[unknown, member.url()], ""));
     assert_eq!(contents(&server, 10), ["a"; 10]);
+}
+
+/// Keys of a balancer with the method `heartbeat`, at a port of the system's choice.
+const HEARTBEATS: &str = "method = \"heartbeat\"\nheartbeat = \"127.0.0.1:0\"";
+
+/// Returns the address at which the server receives heartbeats.
+fn heartbeat_address(server: &Server) -> SocketAddr {
+    let line = server.errors.wait_for("the address of heartbeats", |line| {
+        line.contains("heartbeats of members are received at ")
+    });
+    let address = line.rsplit(' ').next().expect("an address");
+    address.parse().expect("an address")
+}
+
+/// Sends a heartbeat of a member with idle workers.
+fn send_heartbeat(to: SocketAddr, from: &str, member: &Member, ready: u32) {
+    let socket = UdpSocket::bind((from, 0)).expect("a socket");
+    let datagram = format!("v=1&ready={ready}&busy=1&port={}", member.port);
+    socket.send_to(datagram.as_bytes(), to).expect("a datagram");
+}
+
+#[test]
+fn heartbeats_of_members_steer_the_choice() {
+    let members = [Member::start(|_| ok("a")), Member::start(|_| ok("b"))];
+    let server = balance(&[&members[0], &members[1]], HEARTBEATS);
+    let address = heartbeat_address(&server);
+    // Without a heartbeat, both members get requests.
+    assert_eq!(
+        contents(&server, 4).iter().filter(|it| *it == "a").count(),
+        2
+    );
+    // The heartbeats of another address do not count, and malformed heartbeats neither.
+    send_heartbeat(address, "127.0.0.2", &members[0], 9);
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for bad in ["", "v=2&ready=9&busy=0", "v=1&ready=9&busy=0&x=y"] {
+        socket.send_to(bad.as_bytes(), address).expect("a datagram");
+    }
+    send_heartbeat(address, "127.0.0.1", &members[1], 9);
+    eventually("requests for the member with a heartbeat", || {
+        (contents(&server, 10) == ["b"; 10]).then_some(())
+    });
+    send_heartbeat(address, "127.0.0.1", &members[0], 9);
+    send_heartbeat(address, "127.0.0.1", &members[1], 0);
+    eventually("requests for the other member", || {
+        (contents(&server, 10) == ["a"; 10]).then_some(())
+    });
+}
+
+#[test]
+fn a_reload_opens_and_closes_the_address_of_heartbeats() {
+    let members = [Member::start(|_| ok("a")), Member::start(|_| ok("b"))];
+    let urls = [members[0].url(), members[1].url()];
+    let server = Server::start(&config(&urls, ""));
+    server.reload(&config(&urls, HEARTBEATS));
+    let address = heartbeat_address(&server);
+    send_heartbeat(address, "127.0.0.1", &members[1], 9);
+    eventually("requests for the member with a heartbeat", || {
+        (contents(&server, 10) == ["b"; 10]).then_some(())
+    });
+    // A refused reload keeps the address.
+    server
+        .folder
+        .write("anthill.toml", config(&urls, "method = \"unknown\""));
+    assert_eq!(server.ask(&["reload"]).code, Some(1));
+    assert!(UdpSocket::bind(address).is_err());
+    server.reload(&config(&urls, ""));
+    eventually("a closed port", || UdpSocket::bind(address).ok());
 }

@@ -165,7 +165,7 @@ impl ControlPlane {
             self.control
                 .open()
                 .map_err(|error| failed("the control socket", error))?;
-            self.publisher().start_balancing();
+            self.rebuilder.publisher.start_balancing();
             self.rebuilder.plan_deployments();
             self.rebuilder.rebuild_watches();
             let publisher = self.publisher();
