@@ -3,6 +3,7 @@
 
 help:
 	@echo 'make run             serve examples/journal: https://localhost:8443, http://localhost:8080'
+	@echo 'make cluster         serve examples/cluster: a balancer and four members, http://localhost:8080'
 	@echo 'make test            all tests: prose, format, lints, unit, end to end'
 	@echo 'make release         one static binary (musl)'
 	@echo 'make release TARGET=…  the same for a Raspberry Pi (docs/src/installation.md)'
@@ -18,6 +19,9 @@ help:
 
 run:
 	@sh tools/run.sh
+
+cluster:
+	@sh tools/cluster.sh
 
 test:
 	@sh tools/test.sh
@@ -52,4 +56,4 @@ guide:
 clean:
 	@cargo clean
 
-.PHONY: help run test release tiny bench bench-quick fuzz check-licences peers fmt guide clean
+.PHONY: help run cluster test release tiny bench bench-quick fuzz check-licences peers fmt guide clean

@@ -169,6 +169,9 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
             1, &refusals,
         )),
         backends: Arc::new(Backends::new(&refusals)),
+        balancers: Arc::new(build::new_balancers().expect("a registry")),
+        resolver: Arc::new(anthill::upstream::resolver::Resolver::system()),
+        pseudonym: build::new_pseudonym(),
         pushes: PushNotifier::new().0,
         change_tracker: Arc::default(),
         refusals,
@@ -193,6 +196,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
             socket,
             address,
             secure,
+            proxy_protocol: Arc::default(),
         };
         assert!(commands.send(WorkerCommand::Listen(listening)).is_ok());
         address

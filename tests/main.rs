@@ -4,6 +4,8 @@
 mod access;
 mod acme;
 mod backup;
+mod balancer;
+mod balancer_oracle;
 mod cache;
 mod cache_rfc9111;
 mod cgi;
@@ -16,6 +18,7 @@ mod cost;
 mod demands;
 mod deploy;
 mod disk;
+mod encoded_slash;
 mod fastcgi;
 mod fresh;
 #[cfg(feature = "http3")]
@@ -43,9 +46,12 @@ mod lifecycle;
 mod limits;
 mod live;
 mod logs;
+mod members;
 mod mirror;
 mod papers;
 mod pending;
+mod proxy;
+mod proxy_protocol;
 mod reason;
 mod release;
 mod root;
@@ -57,8 +63,11 @@ mod tls;
 mod tls_fragments;
 mod tls_records;
 mod trailers;
+mod trust;
 mod tunnels;
 mod turns;
 #[cfg(feature = "http3")]
 mod versions;
 mod watch;
+#[cfg(feature = "http3")]
+mod websockets;

@@ -490,10 +490,10 @@ async def ended(path):
         await it.get(path)
 
 
-async def fetch(path):
-    """Requests a page and prints its status and content."""
+async def fetch(path, *fields):
+    """Requests a page with the fields NAME=VALUE, and prints its status and content."""
     async with client() as it:
-        page = await it.get(path)
+        page = await it.get(path, fields=[field.split("=", 1) for field in fields])
     print(page.status, bytes(page.body).decode())
 
 

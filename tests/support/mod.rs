@@ -20,8 +20,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub mod h2;
+pub mod member;
 pub mod lossy;
 pub mod pebble;
+pub mod programs;
 pub mod trust;
 pub mod wire;
 
@@ -34,7 +36,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(180);
 
 /// Client programs and their Debian packages, which `tools/setup.sh` installs.
-const TOOLS: [(&str, &str); 20] = [
+const TOOLS: [(&str, &str); 24] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
@@ -53,14 +55,20 @@ const TOOLS: [(&str, &str); 20] = [
     ("php-cgi8.2", "php8.2-cgi"),
     ("php-fpm8.2", "php8.2-fpm"),
     ("uwsgi-core", "uwsgi-core"),
+    ("nginx", "nginx-light"),
+    ("apache2", "apache2"),
+    ("haproxy", "haproxy"),
+    ("caddy", "caddy"),
     ("tar", "tar"),
     ("sha256sum", "coreutils"),
 ];
 
-/// Returns the path of a tool. Fails the test with the package's name if the tool is missing.
+/// Returns the path of a tool. Fails the test with the package's name if the tool is missing. Servers are in
+/// folders outside of an ordinary user's PATH.
 pub fn tool(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).map(|folder| folder.join(name));
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
+    let places = folders.map(|folder| folder.join(name));
     places
         .into_iter()
         .find(|file| file.is_file())

@@ -4,19 +4,18 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::StreamOwned;
 
 use crate::acme::error::AcmeError;
 use crate::limits::{
     ACME_CALL_SECONDS, ACME_CONNECT_SECONDS, ACME_FIELDS_MAX, ACME_HEAD_BYTES_MAX,
     ACME_RESPONSE_BYTES_MAX,
 };
-use crate::tls::{self, Ciphers};
+use crate::tls::{TlsClient, TlsClientSettings};
 use crate::wire::date::parse_http_date;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::h1::response_head::{
@@ -28,7 +27,7 @@ use crate::wire::request_head::Method;
 
 /// HTTPS client with a set of trusted certificate authorities.
 pub(super) struct HttpsClient {
-    config: Arc<ClientConfig>,
+    tls: Arc<TlsClient>,
 }
 
 /// Complete response.
@@ -54,28 +53,13 @@ impl HttpsClient {
     /// Creates a client that trusts the authorities in `ca`, or the authorities of the system. The
     /// authorities (about 140) are held in memory only as long as the client exists.
     pub(super) fn new(ca: Option<&Path>) -> Result<HttpsClient, AcmeError> {
-        let file = match ca {
-            Some(file) => file.to_owned(),
-            None => system_store()?,
+        let settings = TlsClientSettings {
+            authorities: ca.map(Path::to_owned),
+            ..TlsClientSettings::default()
         };
-        let authorities =
-            tls::authorities(&file).map_err(|error| AcmeError::new(error.to_string()))?;
-        let mut roots = RootCertStore::empty();
-        let (added, _) = roots.add_parsable_certificates(authorities);
-        if added == 0 {
-            let what = format!("{}: no usable certificate", file.display());
-            return Err(AcmeError::new(what));
-        }
-        let provider = tls::provider(&Ciphers::Auto, tls::aes_in_hardware());
-        let provider = provider.map_err(|error| AcmeError::new(error.to_string()))?;
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| AcmeError::new(error.to_string()))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(HttpsClient {
-            config: Arc::new(config),
-        })
+        let tls = TlsClient::load(&settings, []);
+        let tls = tls.map_err(|error| AcmeError::new(error.to_string()))?;
+        Ok(HttpsClient { tls })
     }
 
     /// Sends the request and reads the complete response. Redirects are not followed, because directories
@@ -92,8 +76,8 @@ impl HttpsClient {
         url: &HttpsUrl<'_>,
     ) -> io::Result<HttpsResponse> {
         let until = Instant::now() + Duration::from_secs(ACME_CALL_SECONDS);
-        let name = ServerName::try_from(url.host.to_owned()).map_err(invalid)?;
-        let client = ClientConnection::new(self.config.clone(), name).map_err(invalid)?;
+        let endpoint = self.tls.endpoint(url.host).map_err(invalid)?;
+        let client = endpoint.connection().map_err(invalid)?;
         let socket = DeadlineStream {
             socket: connect(url, until)?,
             until,
@@ -147,27 +131,6 @@ impl HttpsResponse {
         value.parse().ok().or_else(date)
     }
 }
-
-/// Returns the file with the trusted authorities of the Linux distribution.
-fn system_store() -> Result<PathBuf, AcmeError> {
-    let here = |path: &&&str| Path::new(path).is_file();
-    let found = SYSTEM_STORES.iter().find(here).map(PathBuf::from);
-    found.ok_or_else(|| {
-        AcmeError::new(
-            "no list of trusted certificate authorities found: install the package \
-             `ca-certificates`, or name a file with `ca`",
-        )
-    })
-}
-
-const SYSTEM_STORES: [&str; 6] = [
-    "/etc/ssl/certs/ca-certificates.crt", // Debian, Ubuntu, Arch, Gentoo
-    "/etc/pki/tls/certs/ca-bundle.crt",   // Fedora
-    "/etc/ssl/ca-bundle.pem",             // openSUSE
-    "/etc/ssl/cert.pem",                  // Alpine
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // RHEL
-    "/etc/ca-certificates/extracted/tls-ca-bundle.pem",
-];
 
 /// Parsed https URL.
 struct HttpsUrl<'u> {

@@ -5,6 +5,7 @@
 //! time zones. The calendar is the proleptic Gregorian calendar from 1970 on.
 
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes of the field line `Date: ` + IMF-fixdate + CRLF.
@@ -237,6 +238,13 @@ fn digits(out: &mut [u8], mut number: u32) {
 const MONTHS: [&[u8; 3]; 12] = [
     b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
 ];
+
+/// Returns milliseconds on a monotonic clock of the process, for times shared by threads. The value begins
+/// above 0 and never decreases.
+pub fn monotonic_ms() -> u64 {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    1_000 + ORIGIN.get_or_init(Instant::now).elapsed().as_millis() as u64
+}
 
 #[cfg(test)]
 mod tests {

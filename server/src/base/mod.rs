@@ -13,6 +13,7 @@ pub mod sys;
 pub mod task;
 pub mod coarse_timer;
 pub mod worker_number;
+pub mod ip_endpoint;
 pub mod number_text;
 pub mod trusted_path;
 pub mod atomic_file;

@@ -399,6 +399,7 @@ impl LeadingCall<'_> {
             rewrite: std::mem::take(&mut request.rewrite),
             script: request.script.take(),
             user: request.user.clone(),
+            forwarding: request.forwarding.clone(),
             ..request
         };
         let hand = PrivateReceiver::new();

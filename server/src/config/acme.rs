@@ -10,7 +10,8 @@ use toml::Spanned;
 use super::error::OperatorError;
 use super::{Config, ServerConfig, SiteConfig};
 use crate::config::suggestion::suggest;
-use crate::config::toml_reader::{KeyedValue, Seconds, SourceText, TableSchema};
+use crate::config::toml_reader::{KeyedValue, SourceText, TableSchema};
+use crate::config::value_types::Seconds;
 
 /// Configuration in `[tls] acme`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,11 +174,13 @@ pub(super) static ACME: TableSchema = TableSchema {
         "profile",
     ],
     later: &[],
+    foreign: &[],
 };
 static EAB: TableSchema = TableSchema {
     name: "eab",
     keys: &["kid", "key"],
     later: &[],
+    foreign: &[],
 };
 
 /// Challenges by name, in the order of [`ChallengeType`].

@@ -7,10 +7,11 @@ use std::path::{Component, Path, PathBuf};
 use toml::Spanned;
 
 use super::{
-    Config, Deployment, LogTarget, OperatorError, PlainHttp, RootState, ScriptsConfig, SiteConfig,
-    TargetConfig, deployed_folder, inspect_root,
+    BalancerConfig, Config, Deployment, LogTarget, OperatorError, PlainHttp, RootState,
+    ScriptsConfig, SiteConfig, TargetConfig, deployed_folder, inspect_root,
 };
 use crate::base::trusted_path::user_name;
+use crate::config::balancer::{own_listener, unused_balancers};
 use crate::config::paths::reason;
 use crate::config::suggestion::suggest;
 use crate::config::unix_account::UnixAccount;
@@ -38,6 +39,9 @@ pub fn check(config: &Config) -> Result<Vec<String>, OperatorError> {
         if let Some(hook) = &acme.hook {
             checker.program(hook)?;
         }
+    }
+    for balancer in config.all_balancers() {
+        checker.balancer(balancer)?;
     }
     checker.log(&config.log.access)?;
     checker.log(&config.log.errors)?;
@@ -124,6 +128,27 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Checks the files of a balancer, and refuses the server itself as a member.
+    fn balancer(&self, balancer: &BalancerConfig) -> Result<(), OperatorError> {
+        for (file, kind) in [
+            (&balancer.ca, "certificate"),
+            (&balancer.client_certificate, "certificate"),
+            (&balancer.client_key, "key"),
+        ] {
+            if let Some(file) = file {
+                self.file(file, kind)?;
+            }
+        }
+        match own_listener(self.config, balancer) {
+            None => Ok(()),
+            Some((span, listener)) => {
+                let what = format!("the member is this server, which listens on {listener}");
+                let help = "write the address of the application, which needs a port of its own";
+                Err(self.config.point(span, what, help))
+            }
+        }
     }
 
     /// Refuses a site with `client_ca` that is served over plain HTTP (HTTP/1.1 or h2c): a client presents
@@ -447,6 +472,8 @@ impl Checker<'_> {
     /// in any folder; the check is a second defence against a mistake in the first.
     fn nothing_secret_is_served(&self) -> Result<(), OperatorError> {
         let sites = || self.config.sites.iter();
+        let balancers = self.config.all_balancers();
+        let client_keys = balancers.filter_map(BalancerConfig::secret_file);
         let secrets = sites()
             .flat_map(|site| {
                 let users = site.routes.iter().filter_map(|route| route.users.as_ref());
@@ -456,6 +483,7 @@ impl Checker<'_> {
                     .chain(site.certificate.iter().filter(|_| site.key.is_none()));
                 users.chain(key)
             })
+            .chain(client_keys.map(|(_, file)| file))
             .chain(&self.config.tls.tickets)
             .chain([&self.config.server.state]);
         for secret in secrets {
@@ -552,6 +580,7 @@ impl Checker<'_> {
             };
             warnings.extend(site.routes.iter().filter_map(of_route));
         }
+        warnings.extend(unused_balancers(self.config));
         let deployments = self.config.deployments();
         warnings.extend(deployments.iter().filter_map(not_exported));
         warnings

@@ -17,6 +17,7 @@ static DEPLOY: TableSchema = TableSchema {
     name: "deploy",
     keys: &["repository", "branch", "site"],
     later: &[],
+    foreign: &[],
 };
 
 /// Default branch.

@@ -7,17 +7,29 @@
 
 mod unix_account;
 mod acme;
+mod balancer;
+mod balancer_table;
 mod check;
+mod connection_table;
+mod declared_table;
 mod deploy;
 mod error;
+mod member_url;
+mod proxy_table;
+mod proxy_values;
 mod scripts;
 mod suggestion;
 mod paths;
 mod toml_reader;
 mod schema;
 mod secret_paths;
+mod value_types;
 mod values;
 
+#[cfg(test)]
+mod proxy_tests;
+#[cfg(test)]
+mod reference;
 #[cfg(test)]
 mod tests;
 
@@ -31,9 +43,11 @@ pub use crate::config::paths::{ConfigSource, Overrides, control_sockets, prepare
 pub use crate::config::suggestion::suggest;
 pub use crate::config::unix_account::UnixAccount;
 pub use acme::{AcmeConfig, ChallengeType, EabConfig, ManagedCertificate};
+pub use balancer::BalancerConfig;
 pub use check::check;
 pub use deploy::{Deployment, RootState, deployed_folder, inspect_root};
 pub use error::OperatorError;
+pub use proxy_table::{BalancerRef, ProxyConfig};
 pub use toml::Spanned;
 pub use values::{ListenAddress, parse_bytes, parse_seconds};
 
@@ -67,6 +81,8 @@ pub struct Config {
     pub tls: TlsConfig,
     /// Sites (`[[site]]`) in the order of the file; at least one.
     pub sites: Vec<SiteConfig>,
+    /// Balancers (`[[balancer]]`) in the order of the file, each with its own name.
+    pub balancers: Vec<BalancerConfig>,
 }
 
 /// Settings of `[server]`.
@@ -94,6 +110,8 @@ pub struct ServerConfig {
     pub control: Spanned<PathBuf>,
     /// Limits set by the operator.
     pub limits: Limits,
+    /// Networks of proxies in front of the server.
+    pub trust: Vec<Spanned<String>>,
 }
 
 /// Settings of `[log]`.
@@ -256,6 +274,8 @@ pub struct RouteConfig {
     pub scripts: Option<ScriptsConfig>,
     /// Page cache for the responses of the handler.
     pub cache: Option<PageCacheConfig>,
+    /// Whether paths with an encoded slash (`%2F`) reach the members of a proxied route.
+    pub encoded_slash: bool,
 }
 
 /// Rule that runs files of a site, selected by file ending.
@@ -383,6 +403,8 @@ pub enum TargetConfig {
     Backend(BackendConfig),
     /// Git repositories.
     Git(GitConfig),
+    /// HTTP servers behind the server.
+    Proxy(ProxyConfig),
     /// View count of the page with the path after the prefix.
     Hits(Spanned<bool>),
     /// Handler for tests.
@@ -467,6 +489,12 @@ impl Config {
             Some(_) => error.at(&self.shown, &self.source, span),
             None => error,
         }
+    }
+
+    /// Returns the balancers of the file, then the balancers of routes with `proxy`.
+    pub fn all_balancers(&self) -> impl Iterator<Item = &BalancerConfig> {
+        let own = self.sites.iter().flat_map(proxy_table::own_balancers);
+        self.balancers.iter().chain(own)
     }
 
     /// Returns the HTTPS port in the URLs of redirects, as far as the configuration alone determines the

@@ -15,36 +15,61 @@ use super::{
     SiteConfig, SymlinksConfig, TargetConfig, TlsConfig, TlsVersion,
 };
 use super::{acme, deploy};
-use crate::config::paths;
-use crate::config::scripts;
-use crate::config::toml_reader::{
-    ByteSize, KeyedValue, Seconds, SiteName, SourceText, TableReader, TableSchema,
+use crate::config::balancer::balancers;
+use crate::config::balancer_table::{
+    BalancerTable, EjectTable, HealthTable, MemberTable, RetriesTable, StickyTable,
 };
+use crate::config::declared_table::{DeclaredTable, joined};
+use crate::config::paths;
+use crate::config::proxy_table::{self, ListenerTable, ProxyTable, RouteKeys, TrustKeys};
+use crate::config::scripts;
+use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
+use crate::config::value_types::{ByteSize, Seconds, SiteName};
 use crate::limits::{CACHE_PAGE_BYTES, Limits, READ_BUFFER_BYTES};
 use crate::wire::cache_control::SECONDS_MAX;
 
 static FILE: TableSchema = TableSchema {
     name: "the file",
-    keys: &["server", "log", "tls", "site"],
-    later: &["balancer", "cluster"],
+    keys: &["server", "log", "tls", "site", "balancer"],
+    later: &["cluster"],
+    foreign: &[
+        ("upstream", BALANCER_HELP),
+        ("upstreams", BALANCER_HELP),
+        ("backend", BALANCER_HELP),
+        ("proxy", PROXY_HELP),
+        ("proxy_pass", PROXY_HELP),
+        ("reverse_proxy", PROXY_HELP),
+    ],
 };
+/// Help for words of other servers that mean a group of servers.
+const BALANCER_HELP: &str =
+    "write [[balancer]] with `name` and `members`, and `balance` in a route";
+/// Help for words of other servers that mean a proxied path.
+const PROXY_HELP: &str =
+    "write `proxy = \"http://127.0.0.1:9000\"` in a [[site.route]] with `path`";
 static SERVER: TableSchema = TableSchema {
     name: "[server]",
-    keys: &[
-        "https",
-        "http",
-        "h2c",
-        "http3",
-        "public_port",
-        "workers",
-        "user",
-        "memory_max",
-        "state",
-        "control",
-        "limits",
-    ],
+    keys: &joined::<_, { OWN_SERVER_KEYS.len() + TrustKeys::KEYS.len() }>(
+        &[OWN_SERVER_KEYS, TrustKeys::KEYS],
+        "",
+    ),
     later: &["manager"],
+    foreign: TrustKeys::FOREIGN,
 };
+/// Keys of `[server]` without a declaration.
+const OWN_SERVER_KEYS: &[&str] = &[
+    "https",
+    "http",
+    "h2c",
+    "http3",
+    "public_port",
+    "workers",
+    "user",
+    "memory_max",
+    "state",
+    "control",
+    "limits",
+];
 static LIMITS: TableSchema = TableSchema {
     name: "limits",
     keys: &[
@@ -75,16 +100,19 @@ static LIMITS: TableSchema = TableSchema {
         "git_pages_per_minute",
     ],
     later: &[],
+    foreign: &[],
 };
 static LOG: TableSchema = TableSchema {
     name: "[log]",
     keys: &["access", "errors", "format"],
     later: &[],
+    foreign: &[],
 };
 static TLS: TableSchema = TableSchema {
     name: "[tls]",
     keys: &["min_version", "ciphers", "tickets", "acme"],
     later: &[],
+    foreign: &[],
 };
 static SITE: TableSchema = TableSchema {
     name: "[[site]]",
@@ -109,61 +137,80 @@ static SITE: TableSchema = TableSchema {
         "route",
     ],
     later: &["release"],
+    foreign: &[
+        ("proxy", PROXY_HELP),
+        ("proxy_pass", PROXY_HELP),
+        ("reverse_proxy", PROXY_HELP),
+        ("location", "write [[site.route]] with `path`"),
+        ("upstream", BALANCER_HELP),
+        ("balance", BALANCER_HELP),
+    ],
 };
 static ERRORS: TableSchema = TableSchema {
     name: "errors",
     keys: &[],
     later: &[],
+    foreign: &[],
 };
 static MIME: TableSchema = TableSchema {
     name: "mime",
     keys: &[],
     later: &[],
+    foreign: &[],
 };
 static SET: TableSchema = TableSchema {
     name: "set",
     keys: &[],
     later: &[],
+    foreign: &[],
 };
 static CACHE: TableSchema = TableSchema {
     name: "cache",
     keys: &["files", "max_age", "immutable"],
     later: &[],
+    foreign: &[],
 };
 static HEADERS: TableSchema = TableSchema {
     name: "headers",
     keys: &["files", "set"],
     later: &[],
+    foreign: &[],
 };
 static ROUTE: TableSchema = TableSchema {
     name: "[[site.route]]",
-    keys: &[
-        "path",
-        "allow",
-        "users",
-        "redirect",
-        "rewrite",
-        "root",
-        "cgi",
-        "interpreter",
-        "fastcgi",
-        "scgi",
-        "files",
-        "keep",
-        "script_root",
-        "env",
-        "git",
-        "export",
-        "push",
-        "deploy",
-        "pages",
-        "cache",
-        "hits",
-        #[cfg(feature = "test-handlers")]
-        "test",
-    ],
-    later: &["proxy", "balance"],
+    keys: &joined::<_, { OWN_ROUTE_KEYS.len() + RouteKeys::KEYS.len() }>(
+        &[OWN_ROUTE_KEYS, RouteKeys::KEYS],
+        "",
+    ),
+    later: &[],
+    foreign: RouteKeys::FOREIGN,
 };
+/// Keys of `[[site.route]]` without a declaration.
+const OWN_ROUTE_KEYS: &[&str] = &[
+    "path",
+    "allow",
+    "users",
+    "redirect",
+    "rewrite",
+    "root",
+    "cgi",
+    "interpreter",
+    "fastcgi",
+    "scgi",
+    "files",
+    "keep",
+    "script_root",
+    "env",
+    "git",
+    "export",
+    "push",
+    "deploy",
+    "pages",
+    "cache",
+    "hits",
+    #[cfg(feature = "test-handlers")]
+    "test",
+];
 static PAGE_CACHE: TableSchema = TableSchema {
     name: "cache",
     keys: &[
@@ -175,11 +222,27 @@ static PAGE_CACHE: TableSchema = TableSchema {
         "disk",
     ],
     later: &[],
+    foreign: &[],
 };
 
 /// Returns the name of the table that a key belongs to, for the help of a key in the wrong table.
 pub(super) fn home_of(key: &str) -> Option<&'static str> {
-    let shapes = [&SERVER, &LOG, &TLS, &SITE, &ROUTE, &LIMITS, &acme::ACME];
+    let shapes = [
+        &SERVER,
+        &LOG,
+        &TLS,
+        &SITE,
+        &ROUTE,
+        &LIMITS,
+        &acme::ACME,
+        ProxyTable::SCHEMA,
+        BalancerTable::SCHEMA,
+        MemberTable::SCHEMA,
+        HealthTable::SCHEMA,
+        StickyTable::SCHEMA,
+        RetriesTable::SCHEMA,
+        EjectTable::SCHEMA,
+    ];
     let home = shapes
         .iter()
         .find(|shape| shape.keys.contains(&key) || shape.later.contains(&key));
@@ -218,6 +281,7 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
             DeTable::new(),
         ))?],
     };
+    let balancers = balancers(file.item("balancer"))?;
     file.finish()?;
     if sites.is_empty() {
         return Err(OperatorError::new("the file has no [[site]]")
@@ -225,6 +289,8 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
             .at(shown, text, 0..0));
     }
     refuse_shared_names(&source, &sites)?;
+    proxy_table::refuse_unknown_balancers(&source, &balancers, &sites)?;
+    proxy_table::refuse_untrusted_listener(&source, &server)?;
     deploy::refuse_impossible(&source, &sites)?;
     if let Some(acme) = &tls.acme {
         acme::refuse_impossible(&source, acme, &server, &sites)?;
@@ -238,6 +304,7 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
         log,
         tls,
         sites,
+        balancers,
     })
 }
 
@@ -259,6 +326,7 @@ pub(super) fn guess(folder: &Path, shown: &str) -> Result<Config, OperatorError>
         log: log(None, &source)?,
         tls: tls(None, &source)?,
         sites: vec![site],
+        balancers: Vec::new(),
     })
 }
 
@@ -373,6 +441,7 @@ fn server<'s>(
         None => nowhere(places.control(state.get_ref())),
     };
     let limits = limits(table.item("limits"), source)?;
+    let TrustKeys { trust } = TrustKeys::take(&mut table)?;
     table.finish()?;
     Ok(ServerConfig {
         https,
@@ -386,6 +455,7 @@ fn server<'s>(
         state,
         control,
         limits,
+        trust: trust.into_inner(),
     })
 }
 
@@ -420,7 +490,10 @@ fn addresses(
 ) -> Result<Vec<Spanned<ListenAddress>>, OperatorError> {
     match table.item(key) {
         Some(item) if item.text() == Some("off") => Ok(Vec::new()),
-        Some(item) => read(item),
+        Some(item) => {
+            let listeners = read::<Vec<ListenerTable>>(item)?.into_iter();
+            Ok(listeners.map(proxy_table::listener).collect())
+        }
         None => Ok(vec![nowhere(ListenAddress::all(default_port))]),
     }
 }
@@ -512,6 +585,7 @@ fn limits<'s>(
             1..=u64::MAX,
             usual.script_output_bytes,
         )?,
+        has_encoded_slashes: usual.has_encoded_slashes,
         git_seconds: seconds(t, "git_seconds", usual.git_seconds)?,
         deploy_files: t
             .within("deploy_files", 1..=u64::MAX)?
@@ -702,7 +776,7 @@ fn refuse_shared_names(source: &SourceText<'_>, sites: &[SiteConfig]) -> Result<
                 continue;
             };
             let name = name.get_ref();
-            let line = source.text[..place.start].matches('\n').count() + 1;
+            let line = source.line(place.start);
             if first == nth {
                 let what = format!("the site has the name `{name}` twice");
                 return Err(source.error(span, what, "remove one of the two"));
@@ -924,14 +998,17 @@ fn headers(table: &mut TableReader<'_, '_>) -> Result<Vec<HeadersConfig>, Operat
         };
         rule.finish()?;
         let set = set.table(&SET)?.rest();
-        let set = set.into_iter().map(field).collect::<Result<Vec<_>, _>>()?;
+        let set = set.into_iter().map(|entry| field(entry, reserved_field));
+        let set = set.collect::<Result<Vec<_>, _>>()?;
         rules.push(HeadersConfig { files, set });
     }
     Ok(rules)
 }
 
-fn field(
+/// Reads a field with its value. `reserved` returns the reason why a field cannot be set.
+pub(super) fn field(
     (name, item): (Spanned<String>, KeyedValue<'_, '_>),
+    reserved: fn(&str) -> Option<&'static str>,
 ) -> Result<(String, String), OperatorError> {
     let source = item.source;
     if !is_token(name.get_ref()) {
@@ -939,7 +1016,7 @@ fn field(
         let help = "write letters, digits and hyphens, such as \"X-Frame-Options\"";
         return Err(source.error(name.span(), what, help));
     }
-    if let Some(help) = reserved_field(name.get_ref()) {
+    if let Some(help) = reserved(name.get_ref()) {
         let what = format!("the field `{}` cannot be set", name.get_ref());
         return Err(source.error(name.span(), what, help));
     }
@@ -1009,6 +1086,10 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     if let Some(test) = table.word("test", &TEST_HANDLERS)? {
         add("test", table.span.clone(), TargetConfig::Test(test));
     }
+    let proxied = proxy_table::proxy_targets(&mut table)?;
+    for (name, span, target) in proxied.targets {
+        add(name, span, target);
+    }
     let live = scripts::handler_keys(&mut table, users.is_some())?;
     if let Some((name, span, target)) = live.target {
         add(name, span, target);
@@ -1032,8 +1113,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let span = table.span.clone();
     table.finish()?;
     if target.is_none() && allow.is_none() && users.is_none() && live.scripts.is_none() {
-        let help =
-            "add a target (redirect, rewrite, root, cgi, fastcgi, git) or a guard (allow, users)";
+        let help = "add a target (redirect, rewrite, root, cgi, fastcgi, proxy, git) or a guard (allow, users)";
         return Err(source.error(span, "the route has no effect", help));
     }
     Ok(RouteConfig {
@@ -1044,6 +1124,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         users,
         scripts: live.scripts,
         cache,
+        encoded_slash: proxied.encoded_slash,
     })
 }
 
@@ -1183,7 +1264,7 @@ fn refuse_shared_paths(
             other.target.is_some() && route.target.is_some() && component(other) == component(route)
         });
         if let Some(twin) = twin {
-            let line = source.text[..twin.path.span().start].matches('\n').count() + 1;
+            let line = source.line(twin.path.span().start);
             let what = format!("two routes have a target for `{}`", route.path.get_ref());
             let help =
                 format!("the first is in line {line}; remove one of the two, or change its path");

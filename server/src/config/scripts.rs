@@ -18,11 +18,13 @@ static INTERPRETER: TableSchema = TableSchema {
     name: "interpreter",
     keys: &[],
     later: &[],
+    foreign: &[],
 };
 static ENV: TableSchema = TableSchema {
     name: "env",
     keys: &[],
     later: &[],
+    foreign: &[],
 };
 
 /// Result of reading the keys.

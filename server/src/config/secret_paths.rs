@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
-use crate::config::{Config, LogTarget, SiteConfig, TargetConfig};
+use crate::config::{BalancerConfig, Config, LogTarget, SiteConfig, TargetConfig};
 
 impl Config {
     /// Returns the paths of the secrets, files and whole folders: the configuration itself, user files,
-    /// keys, ticket keys, the program that publishes DNS records, logs, the control socket, the state
+    /// keys, also of client certificates, ticket keys, the program that publishes DNS records, logs, the control socket, the state
     /// folder, and the folders of repositories, which clients read only through the routes of the
     /// repositories.
     ///
@@ -25,6 +25,7 @@ impl Config {
         let named = self.sites.iter().flat_map(of_site);
         let named = named.chain(self.tls.tickets.iter().map(|path| ("tickets", path)));
         let named = named.chain(hook.map(|path| ("hook", path)));
+        let named = named.chain(self.all_balancers().filter_map(BalancerConfig::secret_file));
         let server = &self.server;
         let named = named.chain([("state", &server.state), ("control", &server.control)]);
         let named = named.map(|(key, path)| (key, path.get_ref().clone()));

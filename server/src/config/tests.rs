@@ -6,10 +6,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::values::{ListenAddress, site_name};
+use super::declared_table::ShownValue;
+use super::proxy_values::Weight;
+use super::values::{ListenAddress, parse_duration, site_name};
 use super::*;
 
 fn read(text: &str) -> Result<Config, OperatorError> {
@@ -305,8 +308,8 @@ fn each_mistake_has_a_message_and_a_correction() {
         ("site = []\n", "the file has no [[site]]", "root = "),
         (
             "[balancer]\n",
-            "`balancer` is not yet supported",
-            "later version",
+            "may have several [[balancer]]",
+            "double brackets: [[balancer]]",
         ),
         ("[cluster]\n", "not yet", ""),
         (
@@ -372,16 +375,6 @@ fn each_mistake_has_a_message_and_a_correction() {
         ),
         ("[[site]]\nrelease = \"x\"", "not yet", ""),
         (
-            "[[site]]\n[[site.route]]\npath = \"/\"\nbalance = \"x\"",
-            "`balance` is not yet",
-            "",
-        ),
-        (
-            "[[site]]\n[[site.route]]\npath = \"/\"\nproxy = \"x\"",
-            "`proxy` is not yet",
-            "",
-        ),
-        (
             "[[site]]\n[[site.route]]\npath = \"/\"\ncache = {}",
             "`cache` stores responses of a handler",
             "files are served from memory",
@@ -415,7 +408,7 @@ fn each_mistake_has_a_message_and_a_correction() {
         ),
         (
             "[server]\nhttps = true",
-            "must be an address to listen on, not true or false",
+            "must be an address to listen on or a table, not true or false",
             "",
         ),
         (
@@ -791,8 +784,48 @@ fn durations_are_parsed() {
         "999999999999999999w",
         "１s",
         "1ü",
+        "500ms",
+        "1s500ms",
     ] {
         assert_eq!(parse_seconds(text), None, "{text}");
+    }
+    for (text, milliseconds) in [
+        ("2", 2_000),
+        ("500ms", 500),
+        ("0ms", 0),
+        ("1500ms", 1_500),
+        ("1s500ms", 1_500),
+        ("1m1ms", 60_001),
+        ("2w", 1_209_600_000),
+    ] {
+        let duration = Duration::from_millis(milliseconds);
+        assert_eq!(parse_duration(text), Some(duration), "{text}");
+    }
+    for text in [
+        "", "ms", "500 ms", "500MS", "1.5s", "500mss", "1s500", "-1s",
+    ] {
+        assert_eq!(parse_duration(text), None, "{text}");
+    }
+}
+
+#[test]
+fn values_are_shown_as_in_the_file() {
+    for (milliseconds, shown) in [
+        (0, "0s"),
+        (1, "1ms"),
+        (1_500, "1500ms"),
+        (2_000, "2s"),
+        (90_000, "90s"),
+        (120_000, "2m"),
+        (7_200_000, "2h"),
+        (86_400_000, "1d"),
+    ] {
+        let duration = Duration::from_millis(milliseconds);
+        assert_eq!(duration.shown(), format!("\"{shown}\""));
+        assert_eq!(parse_duration(shown), Some(duration));
+    }
+    for (hundredths, shown) in [(100, "1"), (150, "1.5"), (1_225, "12.25"), (105, "1.05")] {
+        assert_eq!(Weight(hundredths).shown(), shown);
     }
 }
 
@@ -1295,9 +1328,10 @@ proptest! {
 
     #[test]
     fn no_mutated_file_panics(changes in prop::collection::vec(mutation(), 1..6)) {
-        let text = mutate(FULL, &changes);
-        if let Err(error) = read(&text) {
-            prop_assert!(error.to_string().starts_with("error: "));
+        for text in [FULL, super::proxy_tests::FULL] {
+            if let Err(error) = read(&mutate(text, &changes)) {
+                prop_assert!(error.to_string().starts_with("error: "));
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::config::error::OperatorError;
 use crate::config::suggestion::suggest;
-use crate::config::values::{InvalidValue, ListenAddress, parse_bytes, parse_seconds};
+use crate::config::values::InvalidValue;
 
 /// Text of the file, with the folder for relative paths.
 pub(super) struct SourceText<'s> {
@@ -22,6 +22,11 @@ pub(super) struct SourceText<'s> {
 }
 
 impl SourceText<'_> {
+    /// Returns the number of the line at a position, beginning with 1.
+    pub(super) fn line(&self, at: usize) -> usize {
+        self.text[..at].matches('\n').count() + 1
+    }
+
     pub(super) fn error(
         &self,
         span: Range<usize>,
@@ -42,6 +47,8 @@ pub(super) struct TableSchema {
     pub(super) keys: &'static [&'static str],
     /// Keys reserved for a later version.
     pub(super) later: &'static [&'static str],
+    /// Words that other servers use for a key, with the help for each word.
+    pub(super) foreign: &'static [(&'static str, &'static str)],
 }
 
 /// Table of the file, with the keys not yet taken out.
@@ -51,6 +58,8 @@ pub(super) struct TableReader<'s, 'i> {
     /// Position of the table's header (or braces).
     pub(super) span: Range<usize>,
     entries: DeTable<'i>,
+    /// Key of the table, if the file has a single value instead of the table.
+    short_for: Option<String>,
 }
 
 impl<'s, 'i> TableReader<'s, 'i> {
@@ -65,6 +74,7 @@ impl<'s, 'i> TableReader<'s, 'i> {
             shape,
             span,
             entries,
+            short_for: None,
         }
     }
 
@@ -121,24 +131,8 @@ impl<'s, 'i> TableReader<'s, 'i> {
         let Some(item) = self.item(key) else {
             return Ok(None);
         };
-        let choice = words
-            .iter()
-            .map(|(word, _)| format!("\"{word}\""))
-            .collect::<Vec<_>>();
-        let choice = choice.join(" or ");
-        let DeValue::String(typed) = item.value.get_ref() else {
-            return Err(item.mistyped(&choice, &format!("\"{}\"", words[0].0)));
-        };
-        match words.iter().find(|(word, _)| word == typed) {
-            Some((_, meaning)) => Ok(Some(Spanned::new(item.value.span(), *meaning))),
-            None => {
-                let help = match suggest(typed, words.iter().map(|(word, _)| *word)) {
-                    Some(meant) => format!("did you mean \"{meant}\"?"),
-                    None => choice,
-                };
-                Err(item.refuse(format!("`{key}` can't be \"{typed}\""), help))
-            }
-        }
+        let span = item.value.span();
+        item.word(words).map(|word| Some(Spanned::new(span, word)))
     }
 
     /// Takes a value out together with the key, for keys that accept several types.
@@ -149,9 +143,10 @@ impl<'s, 'i> TableReader<'s, 'i> {
             self.shape.name
         );
         let (_, value) = self.entries.remove_entry(key)?;
+        let key = self.short_for.as_deref().unwrap_or(key).to_owned();
         Some(KeyedValue {
             source: self.source,
-            key: key.to_owned(),
+            key,
             value,
         })
     }
@@ -218,7 +213,9 @@ impl<'s, 'i> TableReader<'s, 'i> {
             return Err(self.source.error(key.span(), what, help));
         }
         let known = shape.keys.iter().chain(shape.later).copied();
-        let help = if let Some(meant) = suggest(word, known) {
+        let help = if let Some((_, help)) = shape.foreign.iter().find(|(it, _)| *it == word) {
+            (*help).to_owned()
+        } else if let Some(meant) = suggest(word, known) {
             format!("did you mean `{meant}`?")
         } else if let Some(home) = crate::config::schema::home_of(word) {
             format!("`{word}` belongs in {home}")
@@ -267,10 +264,69 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         self.value.get_ref().as_str()
     }
 
+    /// Reads text with a parser. `expected` names the type, and `example` is a value of the type.
+    pub(super) fn parse<T>(
+        &self,
+        expected: &str,
+        example: &str,
+        parser: impl FnOnce(&str) -> Result<T, InvalidValue>,
+    ) -> Result<T, OperatorError> {
+        match self.text() {
+            Some(text) => parser(text).map_err(|wrong| self.wrong(wrong)),
+            None => Err(self.mistyped(expected, example)),
+        }
+    }
+
     fn into_text(self, expected: &str, example: &str) -> Result<String, OperatorError> {
         match self.text() {
             Some(text) => Ok(text.to_owned()),
             None => Err(self.mistyped(expected, example)),
+        }
+    }
+
+    /// Returns the meaning of a word from `words`, a list of pairs of a word and the word's meaning.
+    pub(super) fn word<T: Copy>(self, words: &[(&str, T)]) -> Result<T, OperatorError> {
+        let choice = words.iter().map(|(word, _)| format!("\"{word}\""));
+        let choice = choice.collect::<Vec<_>>();
+        let choice = match choice.split_last() {
+            Some((last, first)) if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+            _ => choice.concat(),
+        };
+        let DeValue::String(typed) = self.value.get_ref() else {
+            return Err(self.mistyped(&choice, &format!("\"{}\"", words[0].0)));
+        };
+        match words.iter().find(|(word, _)| word == typed) {
+            Some((_, meaning)) => Ok(*meaning),
+            None => {
+                let help = match suggest(typed, words.iter().map(|(word, _)| *word)) {
+                    Some(meant) => format!("did you mean \"{meant}\"?"),
+                    None => choice,
+                };
+                Err(self.refuse(format!("`{}` can't be \"{typed}\"", self.key), help))
+            }
+        }
+    }
+
+    /// Opens a table. Any other value becomes a table with the value as its key `short`. An error names the
+    /// key of the file. `kind` names the type of `short`, and `example` is a value of the type.
+    pub(super) fn table_or(
+        self,
+        shape: &'static TableSchema,
+        short: &'static str,
+        kind: &str,
+        example: &str,
+    ) -> Result<TableReader<'s, 'i>, OperatorError> {
+        match self.value.get_ref() {
+            DeValue::Table(_) => self.table(shape),
+            DeValue::String(_) | DeValue::Integer(_) => {
+                let span = self.value.span();
+                let key = Spanned::new(span.clone(), short.into());
+                let entries = DeTable::from_iter([(key, self.value)]);
+                let mut table = TableReader::new(self.source, shape, span, entries);
+                table.short_for = Some(self.key);
+                Ok(table)
+            }
+            _ => Err(self.mistyped(&format!("{kind} or a table"), example)),
         }
     }
 
@@ -280,7 +336,7 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         shape: &'static TableSchema,
     ) -> Result<TableReader<'s, 'i>, OperatorError> {
         if !self.value.get_ref().is_table() {
-            if self.value.get_ref().is_array() {
+            if self.value.get_ref().is_array() && shape.name.starts_with('[') {
                 let what = format!("the file may have a single {} only", shape.name);
                 return Err(
                     self.refuse(what, format!("write it in single brackets: {}", shape.name))
@@ -427,87 +483,4 @@ macro_rules! smaller_number {
         }
     )*};
 }
-smaller_number!(u16, u32, usize);
-
-/// Duration: text such as `"30d"`, or a number of seconds.
-#[derive(Clone, Copy)]
-pub(super) struct Seconds(pub(super) u64);
-
-impl FromToml for Seconds {
-    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        if item.value.get_ref().is_integer() {
-            return u64::read(item).map(Seconds);
-        }
-        let Some(text) = item.text() else {
-            return Err(item.mistyped("a duration", "\"30d\""));
-        };
-        match parse_seconds(text) {
-            Some(seconds) => Ok(Seconds(seconds)),
-            None => Err(item.refuse(
-                format!("`{text}` is not a duration"),
-                "write a number with a unit (s, m, h, d, w): \"10m\", \"30d\", \"1h30m\"",
-            )),
-        }
-    }
-}
-
-impl From<Seconds> for u64 {
-    fn from(value: Seconds) -> u64 {
-        value.0
-    }
-}
-
-/// Size: text such as `"64MiB"`, or a number of bytes.
-#[derive(Clone, Copy)]
-pub(super) struct ByteSize(pub(super) u64);
-
-impl FromToml for ByteSize {
-    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        if item.value.get_ref().is_integer() {
-            return u64::read(item).map(ByteSize);
-        }
-        let Some(text) = item.text() else {
-            return Err(item.mistyped("a size", "\"64MiB\""));
-        };
-        match parse_bytes(text) {
-            Some(bytes) => Ok(ByteSize(bytes)),
-            None => Err(item.refuse(
-                format!("`{text}` is not a size"),
-                "write a number with a unit (KiB, MiB, GiB): \"64MiB\"",
-            )),
-        }
-    }
-}
-
-impl From<ByteSize> for u64 {
-    fn from(value: ByteSize) -> u64 {
-        value.0
-    }
-}
-
-impl FromToml for ListenAddress {
-    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        if item.value.get_ref().is_integer() {
-            return u16::read(item).map(ListenAddress::all);
-        }
-        match item.text() {
-            Some(text) => ListenAddress::parse(text).map_err(|wrong| item.wrong(wrong)),
-            None => Err(item.mistyped("an address to listen on", "[\":8443\"]")),
-        }
-    }
-}
-
-/// Name of a site.
-pub(super) struct SiteName(pub(super) String);
-
-impl FromToml for SiteName {
-    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        match item.text() {
-            Some(text) => match crate::config::values::site_name(text) {
-                Ok(name) => Ok(SiteName(name)),
-                Err(wrong) => Err(item.wrong(wrong)),
-            },
-            None => Err(item.mistyped("a host name in quotes", "[\"example.org\"]")),
-        }
-    }
-}
+smaller_number!(u8, u16, u32, usize);

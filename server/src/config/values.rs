@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use toml::Spanned;
 
@@ -32,6 +33,8 @@ pub struct ListenAddress {
     pub address: SocketAddr,
     /// True if another address of the configuration covers the IPv4 half of `[::]`.
     pub v6_only: bool,
+    /// True if every connection begins with a header of the PROXY protocol.
+    pub proxy_protocol: bool,
 }
 
 impl ListenAddress {
@@ -41,6 +44,7 @@ impl ListenAddress {
         ListenAddress {
             address,
             v6_only: false,
+            proxy_protocol: false,
         }
     }
 
@@ -56,6 +60,7 @@ impl ListenAddress {
             return Ok(ListenAddress {
                 address,
                 v6_only: false,
+                proxy_protocol: false,
             });
         }
         let all = text
@@ -136,25 +141,38 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// Parses a duration as seconds: `90`, `90s`, `10m`, `12h`, `30d`, `2w` or a sum such as `1h30m`.
+/// Parses a duration in whole seconds: `90`, `90s`, `10m`, `12h`, `30d`, `2w` or a sum such as `1h30m`.
 pub fn parse_seconds(text: &str) -> Option<u64> {
-    let mut total: u64 = 0;
+    let duration = parse_duration(text)?;
+    (duration.subsec_nanos() == 0).then_some(duration.as_secs())
+}
+
+/// Parses a duration: `90` (seconds), `500ms`, `90s`, `10m`, `12h`, `30d`, `2w` or a sum such as `1s500ms`.
+pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+    let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         let number: u64 = rest[..digits].parse().ok()?;
         rest = &rest[digits..];
-        let unit = match rest.bytes().next() {
-            None if digits == text.len() => return Some(number),
-            Some(b's') => 1,
-            Some(b'm') => 60,
-            Some(b'h') => 3_600,
-            Some(b'd') => 86_400,
-            Some(b'w') => 604_800,
+        if rest.is_empty() && digits == text.len() {
+            return Some(Duration::from_secs(number));
+        }
+        let letters = rest.bytes().take_while(u8::is_ascii_lowercase).count();
+        let seconds = match &rest[..letters] {
+            "ms" => 0,
+            "s" => 1,
+            "m" => 60,
+            "h" => 3_600,
+            "d" => 86_400,
+            "w" => 604_800,
             _ => return None,
         };
-        rest = &rest[1..];
-        total = total.checked_add(number.checked_mul(unit)?)?;
+        rest = &rest[letters..];
+        total = total.checked_add(match seconds {
+            0 => Duration::from_millis(number),
+            seconds => Duration::from_secs(number.checked_mul(seconds)?),
+        })?;
     }
     (!text.is_empty()).then_some(total)
 }
@@ -199,7 +217,7 @@ pub(super) fn site_name(text: &str) -> Result<String, InvalidValue> {
 }
 
 /// Fails with `what` and the correction if `host` is not a host name.
-fn check_host(what: String, host: &str) -> Result<(), InvalidValue> {
+pub(super) fn check_host(what: String, host: &str) -> Result<(), InvalidValue> {
     let is_url = host.split_once("://").map(|(_, rest)| rest);
     if let Some(rest) = is_url {
         let bare = rest.split(['/', ':']).next().unwrap_or_default();
@@ -294,4 +312,35 @@ pub(super) fn reserved_field(name: &str) -> Option<&'static str> {
         return Some("use `mime = { \".ext\" = \"type/subtype\" }`");
     }
     None
+}
+
+/// Returns the reason why a proxy can't set a field of requests, or `None` if the operator can set the field.
+pub(super) fn reserved_request_field(name: &str) -> Option<&'static str> {
+    match name {
+        _ if name.eq_ignore_ascii_case("host") => Some("use `host`"),
+        _ if name.eq_ignore_ascii_case("expect") => {
+            Some("remove the field: the server answers and sends expectations itself")
+        }
+        _ => reserved_response_field(name),
+    }
+}
+
+/// Returns the reason why a proxy can't set a field of responses, or `None` if the operator can set the field.
+/// The reserved fields are the fields of one connection and the framing (RFC 9110 §7.6.1).
+pub(super) fn reserved_response_field(name: &str) -> Option<&'static str> {
+    let reserved = [
+        "connection",
+        "content-length",
+        "http2-settings",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    let mut reserved = reserved.into_iter();
+    reserved
+        .any(|field| name.eq_ignore_ascii_case(field))
+        .then_some("remove the field: the server sets it for each connection")
 }

@@ -4,6 +4,7 @@ mod rebuild;
 mod deployments;
 mod deployment_events;
 mod banner;
+mod heartbeats;
 mod listeners;
 mod plane;
 mod publish;

@@ -165,6 +165,7 @@ impl ControlPlane {
             self.control
                 .open()
                 .map_err(|error| failed("the control socket", error))?;
+            self.rebuilder.publisher.start_balancing();
             self.rebuilder.plan_deployments();
             self.rebuilder.rebuild_watches();
             let publisher = self.publisher();

@@ -1,18 +1,21 @@
 //! The publisher: owns the listening sockets, the workers and the World that the workers serve.
 
 use super::banner;
+use super::heartbeats::HeartbeatLedgers;
 use super::listeners::{Listeners, RETIRE_DELAY};
 use super::startup::{h3_port, https_port, open_error_sinks, tls_supplies};
 use crate::base::clock;
 use crate::base::log::ErrorLog;
 use crate::base::stats::Stats;
 use crate::base::sys;
+use crate::base::task;
 use crate::base::thread_pool::ThreadPool;
 use crate::config::{Config, OperatorError};
 use crate::limits;
 use crate::serve::h3;
 use crate::serve::worker::{self, ProcessContext, WorkerCommand};
 use crate::tls::SelfSigned;
+use crate::upstream::checker::Checker;
 use crate::world::World;
 use crate::world::build::{self, SharedResources};
 use std::io;
@@ -49,6 +52,7 @@ pub(super) struct Publisher {
     stats: Arc<Stats>,
     workers: Vec<WorkerHandle>,
     process: Arc<ProcessContext>,
+    checker: Arc<Checker>,
     /// Channel with the indices of ended workers.
     ended: (UnboundedSender<usize>, UnboundedReceiver<usize>),
 }
@@ -63,6 +67,7 @@ struct WorkerHandle {
 pub(super) struct NewAddresses {
     tcp: Vec<SocketAddr>,
     quic: Vec<SocketAddr>,
+    heartbeats: Vec<SocketAddr>,
 }
 
 impl Publisher {
@@ -96,12 +101,10 @@ impl Publisher {
             stats: Arc::new(Stats::new(count)),
             workers: Vec::new(),
             process,
+            checker: Arc::default(),
             ended: mpsc::unbounded_channel(),
         };
-        let resources = &publisher.resources;
-        publisher
-            .world
-            .register(&resources.backends, &resources.hits);
+        publisher.register_world();
         log_warnings(&publisher.world, None);
         // The server has read and built everything, so little of the program's code is needed from here.
         sys::release_code_pages();
@@ -110,6 +113,30 @@ impl Publisher {
             publisher.workers.push(running);
         }
         Ok(publisher)
+    }
+
+    /// Enters the ledgers' new entries of the World, and has the members of its balancers checked.
+    fn register_world(&self) {
+        let (world, ledgers) = (&self.world, &self.resources);
+        world.register(&ledgers.backends, &ledgers.balancers, &ledgers.hits);
+        let plans = world.balancers.iter();
+        self.checker
+            .follow(plans.map(|plan| Arc::clone(plan.balancer())).collect());
+    }
+
+    /// Starts the background tasks of balancers on the runtime of the calling thread: active checks,
+    /// look-ups of names, and the readers of heartbeats.
+    pub(super) fn start_balancing(&mut self) {
+        task::spawn(Arc::clone(&self.checker).run());
+        task::spawn(Arc::clone(&self.resources.resolver).keep_fresh());
+        self.read_heartbeats();
+    }
+
+    fn read_heartbeats(&mut self) {
+        self.listeners.heartbeats.read(&HeartbeatLedgers {
+            balancers: Arc::clone(&self.resources.balancers),
+            resolver: Arc::clone(&self.resources.resolver),
+        });
     }
 
     /// Returns the configuration of the World.
@@ -232,9 +259,9 @@ impl Publisher {
     /// new entries of the World, and the error log gets the warnings about new certificates.
     pub(super) async fn publish(&mut self, world: World) {
         self.resources.programs.resize(world.limits.scripts);
-        world.register(&self.resources.backends, &self.resources.hits);
         self.resources.readers.resize(world.limits.scripts);
         let before = std::mem::replace(&mut self.world, Arc::new(world));
+        self.register_world();
         log_warnings(&self.world, Some(&before));
         let mut waiting = Vec::new();
         for running in &self.workers {
@@ -252,15 +279,23 @@ impl Publisher {
 
     /// Binds the addresses of a new configuration that are not bound yet.
     pub(super) fn bind(&mut self, config: &Config) -> Result<NewAddresses, OperatorError> {
-        Ok(NewAddresses {
-            tcp: self.listeners.bind(config, self.workers.len())?,
-            quic: self.listeners.bind_quic(config)?,
-        })
+        let tcp = self.listeners.bind(config, self.workers.len())?;
+        let heartbeats = self.listeners.heartbeats.bind(config);
+        let heartbeats = heartbeats.inspect_err(|_| self.listeners.forget(&tcp))?;
+        let mut new = NewAddresses {
+            tcp,
+            quic: Vec::new(),
+            heartbeats,
+        };
+        let quic = self.listeners.bind_quic(config);
+        new.quic = quic.inspect_err(|_| self.unbind(&new))?;
+        Ok(new)
     }
 
     /// Closes the addresses bound for a configuration that was refused.
     pub(super) fn unbind(&mut self, new: &NewAddresses) {
         self.listeners.forget(&new.tcp);
+        self.listeners.heartbeats.forget(&new.heartbeats);
     }
 
     /// Builds the World of a new configuration. The served World stays as it is.
@@ -297,6 +332,8 @@ impl Publisher {
         self.resources = resources;
         self.config = config;
         self.publish(world).await;
+        self.listeners.apply_proxy_protocol(&self.config);
+        self.read_heartbeats();
         for (index, running) in self.workers.iter().enumerate() {
             match self.listeners.for_worker(index, Some(&new.tcp)) {
                 Ok(sockets) => {

@@ -18,6 +18,7 @@ use crate::limits;
 use crate::site::ContentBudget;
 use crate::tls::{SelfSigned, TicketKeys};
 use crate::upstream::Backends;
+use crate::upstream::resolver::Resolver;
 use crate::world::build::{self, SharedResources};
 use std::io;
 use std::path::Path;
@@ -34,6 +35,8 @@ pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, Operato
         });
     passed?;
     listeners.bind(config, workers)?;
+    listeners.apply_proxy_protocol(config);
+    listeners.heartbeats.bind(config)?;
     Ok(listeners)
 }
 
@@ -186,6 +189,9 @@ pub(super) fn shared_resources(
         backends: Arc::new(Backends::new(&refusals)),
         pushes,
         change_tracker: Arc::default(),
+        pseudonym: build::new_pseudonym(),
+        balancers: Arc::new(build::new_balancers()?),
+        resolver: Arc::new(Resolver::system()),
         refusals,
     })
 }

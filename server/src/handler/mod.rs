@@ -72,12 +72,16 @@ pub struct Request {
     pub peer: IpAddr,
     /// Port of the client and address of the server.
     pub ends: Endpoints,
-    /// True if the request came over TLS.
+    /// True if the client uses TLS, to this server or to a trusted proxy in front.
     pub secure: bool,
+    /// Trusted proxy that forwarded the request; None for a request sent by the client itself.
+    pub forwarding: Option<Forwarding>,
     /// Name of the authenticated user, if the route requires a login.
     pub user: Option<String>,
     /// Framing of the body according to the head.
     pub length: BodyLength,
+    /// True if the client waits for 100 (Continue) before it sends the body (RFC 9110 §10.1.1).
+    pub expects_continue: bool,
     /// The body without its framing. The end of the pipe is the end of the body.
     pub body: pipe::PipeReader,
     /// Protocol to which the client wants to switch on the connection or the stream (RFC 9110 §7.8, RFC
@@ -102,6 +106,15 @@ pub struct Upgrade {
     pub is_extended_connect: bool,
 }
 
+/// Trusted proxy in front of the server that forwarded a request of the client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Forwarding {
+    /// Address of the proxy.
+    pub proxy: IpAddr,
+    /// Host of the client's request, if a trusted proxy stated the host.
+    pub host: Option<Vec<u8>>,
+}
+
 /// Ends of a connection as far as known, without the client's address.
 #[derive(Copy, Clone, Default, Debug)]
 pub struct Endpoints {
@@ -109,6 +122,8 @@ pub struct Endpoints {
     pub client_port: Option<u16>,
     /// Address of the server on the connection.
     pub server: Option<IpAddr>,
+    /// Port of the server on the connection.
+    pub server_port: Option<u16>,
 }
 
 /// The server as seen by a handler, for a response of another path instead of the handler's own response.

@@ -168,6 +168,11 @@ impl PipeWriter {
         self.shared.borrow_mut().why = why;
     }
 
+    /// Sets the rule for the log of a body that is about to be broken off.
+    pub fn set_break_reason(&mut self, why: Reject) {
+        self.shared.borrow_mut().why = Some(why);
+    }
+
     /// Marks the body as possibly incomplete, even if it is finished later.
     pub fn mark_maybe_truncated(&mut self) {
         self.shared.borrow_mut().is_doubtful = true;

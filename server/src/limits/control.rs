@@ -11,5 +11,7 @@ pub const WORLD_UPDATE_TIME_DIVISOR: u32 = 5;
 /// Shortest pause between two Worlds. Each World is taken up by every worker, and related changes
 /// mostly arrive within 10 ms.
 pub const WORLD_UPDATE_PAUSE_MILLISECONDS_MIN: u64 = 10;
+/// Pause after a datagram with a heartbeat could not be received.
+pub const HEARTBEAT_PAUSE_MILLISECONDS: u64 = 100;
 /// Longest pause between two Worlds, for a folder so large that reading a change takes long.
 pub const WORLD_UPDATE_PAUSE_MILLISECONDS_MAX: u64 = 100;

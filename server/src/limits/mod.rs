@@ -7,11 +7,13 @@
 mod base;
 mod wire;
 mod site;
+mod tls;
 mod world;
 mod handler;
 mod upstream;
 mod cache;
 mod hits;
+mod config;
 mod serve;
 mod control;
 mod acme;
@@ -22,12 +24,14 @@ pub use crate::limits::acme::*;
 pub use crate::limits::backup::*;
 pub use crate::limits::base::*;
 pub use crate::limits::cache::*;
+pub use crate::limits::config::*;
 pub use crate::limits::control::*;
 pub use crate::limits::deploy::*;
 pub use crate::limits::handler::*;
 pub use crate::limits::hits::*;
 pub use crate::limits::serve::*;
 pub use crate::limits::site::*;
+pub use crate::limits::tls::*;
 pub use crate::limits::upstream::*;
 pub use crate::limits::wire::*;
 pub use crate::limits::world::*;
@@ -57,6 +61,9 @@ pub struct Limits {
     pub head_bytes: usize,
     /// Field lines of one head. A head with more lines is answered with 431.
     pub fields: usize,
+    /// True if the parser accepts encoded slashes in paths, because a route of any site has `encoded_slash`.
+    /// Dispatch then refuses the paths of all other routes. The flag is no bound: it is set by the routes.
+    pub(crate) has_encoded_slashes: bool,
 
     // serve: timeouts and rates
     /// Seconds for a whole TLS handshake. A slower connection is closed.
@@ -131,6 +138,7 @@ impl Default for Limits {
             request_line_bytes: 8 * 1024,
             head_bytes: 16 * 1024,
             fields: 100,
+            has_encoded_slashes: false,
             handshake_seconds: 10,
             head_seconds: 10,
             idle_seconds: 75,

@@ -130,3 +130,11 @@ pub const H3_INCOMING_MAX: usize = 1_024;
 /// Bytes received from all HTTP/3 connections waiting to be accepted by a worker, 4 MiB. Further
 /// datagrams are dropped. See [`H3_INCOMING_MAX`].
 pub const H3_INCOMING_BYTES_MAX: u64 = 4 << 20;
+
+/// Connections of a listening socket of a worker with a PROXY header under way. Further connections wait in the
+/// kernel's queue. Only trusted proxies get that far, and send the header at once.
+pub const PROXY_HEADERS_AWAITED_MAX: usize = 1_024;
+
+/// Seconds between two log lines of a listening socket about connections without a valid PROXY header, so that
+/// a scan of the port does not fill the log.
+pub const PROXY_HEADER_COMPLAINT_SECONDS: u64 = 10;

@@ -1,4 +1,4 @@
-//! Bounds of `upstream`: connections to FastCGI and SCGI backends, and to the members of balancers.
+//! Bounds of `upstream`: connections to FastCGI and SCGI backends, balancers, and their members.
 
 // Connections
 
@@ -58,3 +58,70 @@ pub const MEMBER_IDLE_LISTS: usize = 32;
 /// Interval at which a worker closes idle connections that the member closed or that were idle for too
 /// long.
 pub const MEMBER_IDLE_SWEEP_MILLISECONDS: u64 = 1_000;
+/// Plaintext sealed by one write to a member over TLS, 64 bytes below 32 KiB: the sealed records take at most
+/// 32 KiB. The next write waits until the socket has accepted the records.
+pub const MEMBER_TLS_WRITE_BYTES_MAX: usize = 32 * 1024 - 64;
+
+// Balancers
+
+/// Milliseconds after which a heartbeat of a member no longer counts, as in Apache's mod_lbmethod_heartbeat.
+/// Members send a heartbeat each second.
+pub const HEARTBEAT_EXPIRY_MILLISECONDS: u64 = 10_000;
+/// Bytes of a heartbeat datagram. Apache's mod_heartbeat sends at most 43 bytes, and Tomcat at most 54; a
+/// longer datagram is ignored.
+pub const HEARTBEAT_BYTES_MAX: usize = 256;
+/// Entries of a Maglev table with few members: a prime number, so that each step width visits every entry.
+/// With 50 members, the shares of two members differ by at most a few percent.
+pub const MAGLEV_ENTRIES: usize = 5_003;
+/// Entries of a Maglev table with many members: a prime number. The table takes 128 KiB.
+pub const MAGLEV_ENTRIES_MAX: usize = 65_537;
+/// Largest number of members in a Maglev table of [`MAGLEV_ENTRIES`].
+pub const MAGLEV_FEW_MEMBERS_MAX: usize = 50;
+/// Time constant of the average latency of a member. A member without requests for three times as long
+/// counts as nearly unmeasured, and gets the next request.
+pub const LATENCY_DECAY_MILLISECONDS: u64 = 5_000;
+/// Seconds of requests that count for the budget of retries: long enough for a balancer with few requests,
+/// short enough to follow the load.
+pub const RETRY_WINDOW_SECONDS: u64 = 10;
+/// Retries within [`RETRY_WINDOW_SECONDS`] that a balancer may always make. A balancer with few requests
+/// would otherwise have no retry.
+pub const RETRIES_MIN: u32 = 10;
+/// Percent of a recovered member's weight at the beginning of the slow start.
+pub const SLOW_START_PERCENT: u64 = 10;
+/// Last changes of state kept for each member, for the manager page.
+pub const STATE_CHANGES_MAX: usize = 16;
+/// Redirects followed in one search for the member of a session. Members may redirect in a circle, and many
+/// members may have one route.
+pub const SESSION_REDIRECTS_MAX: usize = 32;
+
+// Active checks
+
+/// Active checks of all balancers at the same time. Each check takes a descriptor and some KiB; further
+/// checks wait for the end of a check, at most for its timeout.
+pub const CHECKS_MAX: usize = 128;
+/// Bytes of the content of a response that a check reads, 64 KiB.
+pub const CHECK_CONTENT_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that a check reads at once.
+pub const CHECK_READ_BYTES: usize = 8 * 1024;
+/// Largest head of a response to a check, 32 KiB, as for other responses of members.
+pub const CHECK_HEAD_BYTES_MAX: usize = 32 * 1024;
+/// Largest number of field lines in the response to a check.
+pub const CHECK_FIELDS_MAX: usize = 256;
+/// Interim responses to a check. A member that sends more fails the check.
+pub const CHECK_INTERIM_RESPONSES_MAX: u32 = 32;
+
+// Names of members
+
+/// Seconds after which the addresses of a host name in use are looked up again. The C library hides the
+/// lifetime of the records.
+pub const RESOLVE_AGAIN_SECONDS: u64 = 30;
+/// Seconds after which a failed look-up of a host name is repeated.
+pub const RESOLVE_RETRY_SECONDS: u64 = 5;
+/// Interval at which the server looks for names that are due, while a name is in use.
+pub const RESOLVER_INTERVAL_SECONDS: u64 = 1;
+/// Addresses kept for one host name. Further addresses are ignored.
+pub const RESOLVED_ADDRESSES_MAX: usize = 16;
+/// Threads for look-ups of host names. A dead name server holds a thread for about 10 s.
+pub const RESOLVER_THREADS_MAX: usize = 4;
+/// Look-ups of host names that wait for a thread.
+pub const RESOLVER_QUEUE_MAX: usize = 64;

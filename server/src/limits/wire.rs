@@ -16,6 +16,18 @@ pub const RANGES_MAX: usize = 8;
 /// ends, while a section that is merely too large is answered with 431.
 pub const HEAD_BOMB_FACTOR: usize = 4;
 
+/// Unusual fields listed in Connection, beside fields that a proxy always removes or never removes.
+/// Clients list none or one. The fields are compared with each line of the head. A message to be
+/// forwarded that lists more is refused.
+pub const CONNECTION_OPTIONS_MAX: usize = 16;
+
+// PROXY protocol
+
+/// Bytes of a header of PROXY protocol version 2 with its extensions, 1 KiB. Addresses take at most 232
+/// bytes, and the extensions of common load balancers 100 to 300 bytes. A connection with a longer
+/// header is closed.
+pub const PROXY_V2_HEADER_BYTES_MAX: usize = 1_024;
+
 // Responses of scripts
 
 /// Bytes of the head of a script's response, 64 KiB: cookies and policies of the largest applications

@@ -4,6 +4,7 @@
 use crate::base::log::{self, AccessLogFormat};
 use crate::hits::SiteHits;
 use crate::serve::context::WorkerContext;
+use crate::serve::forwarding::logged_client;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
@@ -97,6 +98,18 @@ impl<'a> AccessLogEntry<'a> {
         size_of::<OwnedAccessLogEntry>() + self.first.len() + head + self.user.map_or(0, str::len)
     }
 
+    /// Returns the client of the request, which is not the peer of the connection behind a trusted proxy.
+    #[inline]
+    pub(super) fn client(&self, world: &World, who: ClientInfo) -> ClientInfo {
+        match self.head.filter(|_| !world.trust.is_empty()) {
+            Some(head) => ClientInfo {
+                peer: logged_client(&world.trust, who.peer, head),
+                ..who
+            },
+            None => who,
+        }
+    }
+
     /// Writes the line where a log is configured, and counts the view where the response is a view.
     pub(super) fn log(&self, status: Status, bytes: u64, context: &WorkerContext, who: ClientInfo) {
         if is_seen(status)
@@ -109,6 +122,7 @@ impl<'a> AccessLogEntry<'a> {
         let Some(access) = self.access(&world) else {
             return;
         };
+        let who = self.client(&world, who);
         let asks = self.head.map(|head| &head.known_fields);
         let line = log::AccessLogLine {
             peer: who.peer,
@@ -159,7 +173,7 @@ impl<'a> AccessLogEntry<'a> {
             first: line.map(|line| line.first.to_vec()).unwrap_or_default(),
             access,
             view,
-            who,
+            who: self.client(&world, who),
             host: head.map(|head| head.host.to_vec()).unwrap_or_default(),
             referer: asks.and_then(|asks| asks.referer).map(<[u8]>::to_vec),
             agent: asks.and_then(|asks| asks.user_agent).map(<[u8]>::to_vec),

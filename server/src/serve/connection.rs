@@ -85,6 +85,8 @@ impl Connection {
         DispatchContext {
             identity: self.identity,
             peer: self.peer,
+            secure: self.identity.is_some(),
+            forwarded_by: None,
             endpoints: EndpointLookup::Row(self.slot),
             now_ms: self.context.clock.millis(),
             may_wait: false,
@@ -92,10 +94,10 @@ impl Connection {
         }
     }
 
-    /// Returns the account of the connection in the ledger of requests.
-    pub(super) fn account(&self) -> Rc<ConnectionAccount> {
+    /// Returns an account of the connection in the ledger of requests, for a request of `client`.
+    pub(super) fn account(&self, client: IpAddr) -> Rc<ConnectionAccount> {
         let socket = Some(self.stream.socket.clone());
-        self.context.request_ledger.account_on(self.peer, socket)
+        self.context.request_ledger.account_on(client, socket)
     }
 
     /// Puts the connection into a phase, and sets the deadline of the phase.

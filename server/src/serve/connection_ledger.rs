@@ -36,6 +36,8 @@ pub struct ConnectionEntry {
     /// wasn't chosen.
     chosen: AtomicU64,
     owner: ConnectionOwner,
+    /// True for a connection of a trusted proxy, which carries the requests of many clients.
+    is_of_proxy: bool,
 }
 
 /// Channel by which a connection is told to end.
@@ -209,18 +211,43 @@ impl ConnectionLedger {
         if most > 0 && entries.len() >= most {
             return None;
         }
+        Some(self.insert(entries, client, owner, now_ms, false))
+    }
+
+    /// Enters a connection of the trusted proxy `client`, idle since `now_ms`. A proxy may open any number of
+    /// connections, and loses no connection with a request under way.
+    pub fn enter_proxy(
+        self: &Arc<Self>,
+        client: ClientNetwork,
+        owner: ConnectionOwner,
+        now_ms: u64,
+    ) -> ConnectionEntryGuard {
+        let mut by_client = self.lock();
+        let entries = by_client.entry(client).or_default();
+        self.insert(entries, client, owner, now_ms, true)
+    }
+
+    fn insert(
+        self: &Arc<Self>,
+        entries: &mut Vec<Arc<ConnectionEntry>>,
+        client: ClientNetwork,
+        owner: ConnectionOwner,
+        now_ms: u64,
+        is_of_proxy: bool,
+    ) -> ConnectionEntryGuard {
         let entry = Arc::new(ConnectionEntry {
             client,
             position: AtomicUsize::new(entries.len()),
             standing: AtomicU64::new(Activity::Idle(now_ms).pack()),
             chosen: AtomicU64::new(NOT_CHOSEN),
             owner,
+            is_of_proxy,
         });
         entries.push(entry.clone());
-        Some(ConnectionEntryGuard {
+        ConnectionEntryGuard {
             ledger: self.clone(),
             entry,
-        })
+        }
     }
 
     /// Returns a future that resolves when a connection is closed after the call.
@@ -320,7 +347,9 @@ fn to_give_up(by_client: &EntriesByClient, shortage: Shortage) -> Vec<Arc<Connec
                 oldest = Some(oldest.map_or(since_ms, |oldest: u64| oldest.min(since_ms)));
             }
         }
-        if held > most {
+        // A busy connection of a proxy belongs to any client of the proxy, not to the largest holder.
+        let is_of_proxy = entries.iter().any(|entry| entry.is_of_proxy);
+        if held > most && !is_of_proxy {
             (largest, holder, most) = (entries, Some(*client), held);
         }
         if let Some(oldest) = oldest

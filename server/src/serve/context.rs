@@ -13,7 +13,8 @@ use crate::hits::{SiteHits, Tally, UserAgentCache};
 use crate::limits;
 use crate::serve::access_log_batches::AccessLogBatches;
 use crate::serve::connection_ledger::{
-    Activity, ConnectionEntry, ConnectionEntryGuard, ConnectionLedger, EvictionOrders,
+    Activity, ConnectionEntry, ConnectionEntryGuard, ConnectionLedger, ConnectionOwner,
+    EvictionOrders,
 };
 use crate::serve::connection_table::{ConnectionPhase, ConnectionTable};
 use crate::serve::h2::buffers::H2Buffers;
@@ -25,6 +26,7 @@ use crate::wire::date;
 use crate::world::{AccessLog, World};
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -206,6 +208,31 @@ impl WorkerContext {
     pub(super) fn endpoints(&self, row: usize) -> Endpoints {
         let socket = self.socket(row);
         socket.map_or_else(Endpoints::default, |socket| socket.ends())
+    }
+
+    /// Enters a connection of `peer` into the ledger of connections. Returns None where the client has the
+    /// largest number of connections already; the limit does not apply to trusted proxies.
+    pub(super) fn enter_connection(
+        &self,
+        peer: IpAddr,
+        owner: ConnectionOwner,
+    ) -> Option<ConnectionEntryGuard> {
+        let (world, ledger) = (self.world(), &self.shared.ledger);
+        let now_ms = self.clock.millis();
+        match !world.trust.is_empty() && world.trust.contains(peer) {
+            true => Some(ledger.enter_proxy(peer.into(), owner, now_ms)),
+            false => {
+                let most = world.limits.connections_per_address;
+                ledger.enter(peer.into(), most, owner, now_ms)
+            }
+        }
+    }
+
+    /// Returns true if the ledger of connections has room for another connection of `peer`.
+    pub(super) fn may_connect(&self, peer: IpAddr) -> bool {
+        let world = self.world();
+        let most = world.limits.connections_per_address;
+        self.shared.ledger.may_enter(peer.into(), most) || world.trust.contains(peer)
     }
 
     /// Counts an opened connection.

@@ -19,6 +19,7 @@ use crate::wire::request_target;
 use crate::wire::status::Status;
 use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, RouteTarget, World};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Builder of the owned request of a cached handler. The page cache stores the responses of a cached handler.
@@ -113,6 +114,22 @@ pub fn dispatch<'w>(
         );
     };
     let host: &Host = host;
+    if let Cow::Owned(path) = &head.path
+        && must_refuse_slash(host, head.raw_path, path)
+    {
+        return Dispatched::unguarded(Some(host), refuse(Reject::TARGET_SLASH));
+    }
+    let forwarded;
+    let facts = match world.trust.is_empty() {
+        true => facts,
+        false => match facts.behind_proxy(&world.trust, head) {
+            Ok(facts) => {
+                forwarded = facts;
+                &forwarded
+            }
+            Err(reject) => return Dispatched::unguarded(Some(host), refuse(reject)),
+        },
+    };
     if let Some(reply) = before_site(world, host, head, facts) {
         return Dispatched::unguarded(Some(host), reply);
     }
@@ -145,6 +162,17 @@ pub fn dispatch<'w>(
     }
 }
 
+/// Returns true for an encoded slash in a path that is not for a route with `encoded_slash`. `path` is the
+/// decoded path with a separator in place of the encoded slash.
+#[inline(never)]
+fn must_refuse_slash(host: &Host, raw_path: &[u8], path: &[u8]) -> bool {
+    let passes = || {
+        let opaque = request_target::opaque_path(raw_path);
+        opaque.is_ok_and(|opaque| host.passes_encoded_slash(path, &opaque))
+    };
+    request_target::has_encoded_slash(raw_path) && !passes()
+}
+
 /// Returns the outcome of a request for the server as a whole, with the target `*`.
 fn of_server(method: Method) -> DispatchOutcome {
     match method {
@@ -167,7 +195,7 @@ fn before_site(
     head: &RequestHead<'_>,
     facts: &DispatchContext,
 ) -> Option<DispatchOutcome> {
-    let secure = facts.identity.is_some();
+    let secure = facts.secure;
     // A connection serves another site only if a new connection for the site would use an equal certificate
     // and equal client certificate demands (RFC 9110 §15.5.20).
     if facts
@@ -187,7 +215,7 @@ fn before_site(
     if to_https && host.canonical.is_none() && head.host.is_empty() {
         return Some(refuse(Reject::HOST_MISSING));
     }
-    if let Some(location) = elsewhere(world, host, head, secure) {
+    if let Some(location) = elsewhere(world, host, head, facts) {
         return Some(DispatchOutcome::Redirect {
             status: Status::PERMANENT_REDIRECT,
             location,
@@ -195,7 +223,7 @@ fn before_site(
     }
     // The configuration check refuses any configuration that leads here. A mistake in the check must not
     // open the site.
-    if !secure && host.demands_certificate {
+    if facts.identity.is_none() && host.demands_certificate {
         return Some(refuse(Reject::MISDIRECTED));
     }
     None
@@ -265,7 +293,13 @@ pub(super) fn with_page(host: Option<&Host>, reject: Reject, method: Method) -> 
 /// One redirect corrects both the scheme and the name. Under HSTS the first redirect leads to https on the
 /// requested name, so that the browser learns the HSTS policy for the requested name too (a demand of the
 /// preload lists).
-fn elsewhere(world: &World, host: &Host, head: &RequestHead<'_>, secure: bool) -> Option<Vec<u8>> {
+fn elsewhere(
+    world: &World,
+    host: &Host,
+    head: &RequestHead<'_>,
+    facts: &DispatchContext,
+) -> Option<Vec<u8>> {
+    let secure = facts.secure;
     let to_https = !secure && host.http_redirects && world.https_port.is_some();
     let canonical = host.canonical.as_deref();
     let misnamed = canonical.is_some_and(|name| !head.host.eq_ignore_ascii_case(name))
@@ -285,6 +319,8 @@ fn elsewhere(world: &World, host: &Host, head: &RequestHead<'_>, secure: bool) -
     location.extend_from_slice(if https { b"https://" } else { b"http://" });
     location.extend_from_slice(name);
     let port = match https {
+        // A proxy in front ends TLS on a port of its own.
+        true if secure && facts.identity.is_none() => asked_port(head).filter(|port| *port != 443),
         true => world.https_port.filter(|port| *port != 443),
         false => asked_port(head).filter(|port| *port != 80),
     };
@@ -491,10 +527,9 @@ impl SiteDispatcher<'_, '_> {
                 None => {}
             }
         }
-        let secure = self.facts.identity.is_some();
         let caller = LookupContext {
             user: self.gate.user.as_deref(),
-            secure,
+            secure: self.facts.secure,
             now_ms: self.facts.now_ms,
         };
         let request = || Request {

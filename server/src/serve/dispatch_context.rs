@@ -11,6 +11,10 @@ pub struct DispatchContext {
     pub identity: Option<PairFingerprint>,
     /// Address of the client. A v4-mapped IPv6 address is given as IPv4.
     pub peer: IpAddr,
+    /// True if the client uses TLS: on the connection, or by the statement of a trusted proxy in front.
+    pub secure: bool,
+    /// Trusted proxy that forwarded the request; None for a request sent by the client itself.
+    pub forwarded_by: Option<IpAddr>,
     /// Source of the addresses of both ends of the connection.
     pub endpoints: EndpointLookup,
     /// Time of the worker's clock in milliseconds. All workers count from a common origin.

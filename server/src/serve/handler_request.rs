@@ -2,7 +2,7 @@
 
 use crate::handler::interim::InterimSender;
 use crate::handler::pipe::PipeReader;
-use crate::handler::{Endpoints, Request, Rewrite, Subrequests};
+use crate::handler::{Endpoints, Forwarding, Request, Rewrite, Subrequests};
 use crate::serve::dispatch_context::DispatchContext;
 use crate::wire::effective_host;
 use crate::wire::request_head::RequestHead;
@@ -33,9 +33,13 @@ pub(super) fn handler_request(
         fields,
         peer: facts.peer,
         ends,
-        secure: facts.identity.is_some(),
+        secure: facts.secure,
+        forwarding: facts
+            .forwarded_by
+            .map(|proxy| Forwarding { proxy, host: None }),
         user,
         length: head.body,
+        expects_continue: head.expect_continue,
         body,
         upgrade: None,
         interim: InterimSender::default(),

@@ -68,6 +68,11 @@ impl TcpSocket {
         **self.ends.get_or_init(|| Box::new(self.ask_for_ends()))
     }
 
+    /// Sets the addresses of both ends, if stated by a PROXY header.
+    pub fn set_ends(&self, ends: Endpoints) {
+        let _ = self.ends.set(Box::new(ends));
+    }
+
     fn ask_for_ends(&self) -> Endpoints {
         let address = |any: Option<SocketAddrAny>| SocketAddr::try_from(any?).ok();
         let client = address(getpeername(&self.fd).ok().flatten());
@@ -75,6 +80,7 @@ impl TcpSocket {
         Endpoints {
             client_port: client.map(|client| client.port()),
             server: server.map(|server| server.ip().to_canonical()),
+            server_port: server.map(|server| server.port()),
         }
     }
 

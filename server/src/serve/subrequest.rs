@@ -14,6 +14,7 @@ use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestContent, St
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch::{Dispatched, RequestBuilder, admit, dispatch};
 use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
+use crate::serve::forwarding::stated_client;
 use crate::serve::handler_request::handler_request;
 use crate::serve::redispatch;
 use crate::serve::response_body::{BodyFill, BodyReader};
@@ -47,18 +48,37 @@ pub(super) fn client_request(
     user: Option<String>,
     body: PipeReader,
 ) -> Request {
-    let ends = match facts.endpoints {
+    let mut ends = match facts.endpoints {
         EndpointLookup::Row(row) => context.endpoints(row),
         EndpointLookup::Known(ends) => ends,
     };
+    let world = context.world();
+    let mut facts = *facts;
+    let mut client_host = None;
+    if !world.trust.is_empty() {
+        // The dispatch has refused a request with contradictory fields.
+        facts = facts.behind_proxy(&world.trust, head).unwrap_or(facts);
+        let stated = |proxy| stated_client(&world.trust, proxy, head.fields).ok();
+        if let Some(client) = facts.forwarded_by.and_then(stated) {
+            // A proxy that sends a request of its own has the port of the connection.
+            if facts.forwarded_by != Some(facts.peer) {
+                ends.client_port = client.port;
+            }
+            client_host = client.host;
+        }
+    }
     let subrequests = Rc::new(WorkerSubrequests {
         context: Rc::clone(context),
-        facts: *facts,
+        facts,
         ends,
-        guards: context.world().guards,
+        guards: world.guards,
         guarded: None,
     });
-    handler_request(head, user, facts, ends, body, subrequests)
+    let mut request = handler_request(head, user, &facts, ends, body, subrequests);
+    if let Some(forwarding) = &mut request.forwarding {
+        forwarding.host = client_host.map(<[u8]>::to_vec);
+    }
+    request
 }
 
 impl RequestBuilder for Rc<WorkerContext> {

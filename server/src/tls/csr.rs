@@ -1,8 +1,6 @@
 //! Certificates from a certificate authority: key, certificate request, and check of the issued
 //! certificate.
 
-use std::path::Path;
-
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair,
 };
@@ -99,20 +97,4 @@ impl IssuedCertificate {
             missing: pair.missing(names),
         })
     }
-}
-
-/// Returns the DER of every certificate in a PEM file: the authorities trusted by a system or an operator.
-///
-/// # Errors
-/// Fails if the file can't be read, or contains no certificate.
-pub fn authorities(
-    path: &Path,
-) -> Result<Vec<rustls::pki_types::CertificateDer<'static>>, TlsError> {
-    let file = PemFile::read(path, TlsPart::Certificate)?;
-    if file.certificates.is_empty() {
-        let hint = "name the PEM file with the certificate of the authority";
-        let error = TlsError::new(TlsPart::Certificate, "the file has no certificate", hint);
-        return Err(error.in_file(path));
-    }
-    Ok(file.certificates)
 }

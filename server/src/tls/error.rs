@@ -15,6 +15,14 @@ pub enum TlsPart {
     Key,
     /// `client_ca` of a pair.
     ClientCa,
+    /// `ca` of a client: the authorities that certify servers.
+    Authorities,
+    /// `client_certificate` of a client.
+    ClientCertificate,
+    /// `client_key` of a client, or the private key inside a combined file.
+    ClientKey,
+    /// `server_name` of a client, or the host of a URL.
+    ServerName,
     /// `ciphers` of `[tls]`.
     Ciphers,
     /// `tickets` of `[tls]`, or the ticket keys in the state folder.
@@ -59,6 +67,25 @@ impl TlsError {
 
     pub(super) fn of_pair(mut self, index: usize) -> TlsError {
         self.pair = Some(index);
+        self
+    }
+
+    /// Converts the error of a server's pair to the error of a client's pair, with the names of the client's
+    /// keys.
+    pub(super) fn of_client(mut self) -> TlsError {
+        self.part = match self.part {
+            TlsPart::Certificate => TlsPart::ClientCertificate,
+            TlsPart::Key => TlsPart::ClientKey,
+            other => other,
+        };
+        let renamed = [
+            ("`certificate`", "`client_certificate`"),
+            ("`key`", "`client_key`"),
+            ("server's certificate", "client's certificate"),
+        ];
+        for (server, client) in renamed {
+            self.hint = self.hint.replace(server, client);
+        }
         self
     }
 }

@@ -1,4 +1,5 @@
-//! TLS: choice of certificates by server name, cipher suites, and resumption.
+//! TLS: choice of certificates by server name, cipher suites, resumption, and the client side of connections
+//! to other servers.
 //!
 //! A [`Tls`] is immutable: all certificates of one World, read and checked during construction. A new
 //! [`Tls`] is built when files change, and takes over pairs that can't be replaced yet from the previous
@@ -7,12 +8,16 @@
 // Tests may panic to report a failure.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod authorities;
 mod challenges;
+mod client;
+mod client_connection;
 mod der;
 mod error;
 mod connection;
 mod csr;
 mod server_names;
+mod server_verifier;
 mod certificate_pair;
 mod provider;
 mod record_layer;
@@ -37,11 +42,14 @@ use rustls::server::{
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{NoKeyLog, ProtocolVersion, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
+pub use crate::tls::client::{TlsClient, TlsClientSettings, TlsEndpoint};
+pub use crate::tls::client_connection::TlsClientConnection;
 pub use crate::tls::connection::{HelloReader, HelloResult, TlsConnection};
-pub use crate::tls::csr::{CsrKey, IssuedCertificate, authorities};
+pub use crate::tls::csr::{CsrKey, IssuedCertificate};
 pub use crate::tls::record_layer::{
     OpenedRecords, RECORD_BYTES_MAX, RecordBoundaryFinder, RecordLayer, TrafficSecrets,
 };
+pub use crate::tls::server_verifier::UnlistedSelfSigned;
 pub use crate::tls::ticket_keys::{TicketKeys, was_ticket_opened};
 pub use challenges::{ACME_TLS_ALPN, PendingChallenges, PostedChallenge};
 pub use error::{TlsError, TlsPart};

@@ -13,7 +13,9 @@ use std::ops::Range;
 
 use crate::base::sys::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
 use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
-use rustls::{ConnectionTrafficSecrets, KeyLog, ServerConnection};
+use rustls::{
+    ClientConnection, ConnectionTrafficSecrets, ExtractedSecrets, KeyLog, ServerConnection, Side,
+};
 use zeroize::Zeroizing;
 
 /// Bytes of a record's header: type, version, length.
@@ -26,16 +28,21 @@ const SEALED_BYTES_MAX: usize = CONTENT_BYTES_MAX + 256;
 pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + SEALED_BYTES_MAX;
 /// Number of records after which a key is changed. The limit of AES-GCM is 2^24.5 records (§5.5).
 const RECORDS_OF_A_KEY: u64 = 1 << 24;
-/// Largest number of consecutive records without content or with new keys, which serve no request. Further
-/// records end the connection with the alert unexpected_message.
+/// Largest number of consecutive records without content, with new keys or with session tickets, which serve
+/// no request. Further records end the connection with the alert unexpected_message.
 const IDLE_RECORDS_MAX: u8 = 32;
-/// Largest number of consecutive KeyUpdates sent by the server without application data: one for each
-/// request of the peer, and the last for all further requests. A client that uses rustls accepts 32 and
+/// Largest number of consecutive KeyUpdates sent by this end without application data: one for each
+/// request of the peer, and the last for all further requests. A peer that uses rustls accepts 32 and
 /// refuses more.
 const ANSWERS_MAX: u8 = 32;
 /// KeyUpdate message without its last byte: type, and length in three bytes. The last byte tells whether an
 /// update is requested in return.
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
+/// Type of a NewSessionTicket message (§4.6.1).
+const NEW_SESSION_TICKET: u8 = 4;
+/// Largest accepted NewSessionTicket message, 64 KiB: rustls's bound for any handshake message. Tickets
+/// with a client's certificate chain take a few KiB.
+const TICKET_BYTES_MAX: usize = 64 * 1024;
 
 thread_local! {
     /// Buffer of the thread's last response that was sent completely, for reuse.
@@ -71,7 +78,7 @@ impl RecordError {
         "the peer sent a KeyUpdate message with an unknown request",
     );
     const MALFORMED: RecordError = RecordError::new(50, "the peer sent a message of wrong length");
-    /// The peer sent an error alert. The server sends no alert in return (§6.2).
+    /// The peer sent an error alert. No alert is sent in return (§6.2).
     const ALERT: RecordError = RecordError::new(0, "the peer sent an alert");
     const INTERNAL: RecordError = RecordError::new(80, "the keys could not be renewed");
 
@@ -79,7 +86,7 @@ impl RecordError {
         RecordError { alert, what }
     }
 
-    /// Returns true if the server sends an alert for this error.
+    /// Returns true if an alert is sent for this error.
     pub fn sends_alert(self) -> bool {
         self != RecordError::ALERT
     }
@@ -107,12 +114,14 @@ pub struct RecordLayer {
     reading: DirectionKeys,
     writing: DirectionKeys,
     suite: SuiteParameters,
+    /// Role of this end of the connection.
+    role: Side,
     idle: u8,
     /// True after the peer's close_notify or a fatal error: no further record is read.
     ended: bool,
-    /// True after the server's close_notify or fatal alert.
+    /// True after this end's close_notify or fatal alert.
     has_sent_close: bool,
-    /// The number of KeyUpdates that the server has sent since the last application data. At
+    /// The number of KeyUpdates that this end has sent since the last application data. At
     /// [`ANSWERS_MAX`] the last KeyUpdate waits until application data is sent.
     renewals: u8,
     /// The beginning of a handshake message that ends in a later record.
@@ -153,7 +162,7 @@ struct SuiteParameters {
 }
 
 impl RecordLayer {
-    /// Takes a connection's keys out of rustls.
+    /// Takes the keys of a server's connection out of rustls.
     ///
     /// Precondition: the handshake of TLS 1.3 is over, and the peer's Finished was the last record passed
     /// to rustls, so rustls holds no fragment of a later message. `unsent` is output of rustls that the
@@ -167,6 +176,35 @@ impl RecordLayer {
         unsent: Vec<u8>,
     ) -> Result<RecordLayer, rustls::Error> {
         let extracted = connection.dangerous_extract_secrets()?;
+        let (reading, writing) = (&secrets.client, &secrets.server);
+        RecordLayer::of(Side::Server, extracted, reading, writing, unsent)
+    }
+
+    /// Takes the keys of a client's connection out of rustls.
+    ///
+    /// Precondition: the handshake of TLS 1.3 is over, and a record with application data was the last
+    /// record passed to rustls. No fragment of a message precedes such a record (§5.1), so rustls holds
+    /// none. `unsent` is output of rustls that the socket has not accepted yet.
+    ///
+    /// # Errors
+    /// Fails if rustls refuses because the precondition isn't met, or if the suite is unknown.
+    pub fn for_client(
+        connection: ClientConnection,
+        secrets: &TrafficSecrets,
+        unsent: Vec<u8>,
+    ) -> Result<RecordLayer, rustls::Error> {
+        let extracted = connection.dangerous_extract_secrets()?;
+        let (reading, writing) = (&secrets.server, &secrets.client);
+        RecordLayer::of(Side::Client, extracted, reading, writing, unsent)
+    }
+
+    fn of(
+        role: Side,
+        extracted: ExtractedSecrets,
+        reading: &TrafficSecret,
+        writing: &TrafficSecret,
+        unsent: Vec<u8>,
+    ) -> Result<RecordLayer, rustls::Error> {
         let unusable = || rustls::Error::General("keys of another suite".to_owned());
         let suite = SuiteParameters::of(&extracted.rx.1).ok_or_else(unusable)?;
         let direction = |(sequence, keys): (u64, ConnectionTrafficSecrets),
@@ -182,9 +220,10 @@ impl RecordLayer {
             DirectionKeys::new(suite, key.as_ref(), iv, sequence, secret)
         };
         Ok(RecordLayer {
-            reading: direction(extracted.rx, &secrets.client).ok_or_else(unusable)?,
-            writing: direction(extracted.tx, &secrets.server).ok_or_else(unusable)?,
+            reading: direction(extracted.rx, reading).ok_or_else(unusable)?,
+            writing: direction(extracted.tx, writing).ok_or_else(unusable)?,
             suite,
+            role,
             idle: 0,
             ended: false,
             has_sent_close: false,
@@ -258,7 +297,9 @@ impl RecordLayer {
             (content::ALERT, [_] | [_, _, _, ..], true) => return Err(RecordError::MALFORMED),
             (content::HANDSHAKE, [_, ..], _) => {
                 self.message.extend_from_slice(content);
-                self.renew()?;
+                if self.role == Side::Server || self.drop_tickets()? {
+                    self.renew()?;
+                }
             }
             _ => return Err(RecordError::UNEXPECTED),
         }
@@ -269,8 +310,39 @@ impl RecordLayer {
         }
     }
 
-    /// Renews the key of the peer's direction after a complete KeyUpdate message. Other messages are errors
-    /// after the handshake, since the server requests none.
+    /// Drops the session tickets in front of the received messages. A client that has reduced its
+    /// connection to the record layer stores no further ticket. Returns true if the beginning of another
+    /// message follows.
+    fn drop_tickets(&mut self) -> Result<bool, RecordError> {
+        let mut at = 0;
+        while let [NEW_SESSION_TICKET, high, middle, low, rest @ ..] = &self.message[at..] {
+            let len = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
+            if len > TICKET_BYTES_MAX {
+                return Err(RecordError::MALFORMED);
+            }
+            if len > rest.len() {
+                break;
+            }
+            at += 4 + len;
+        }
+        self.message.drain(..at);
+        match self.message.first() {
+            None => {
+                // An idle connection keeps no buffer.
+                self.message = Vec::new();
+                Ok(false)
+            }
+            Some(&kind) => Ok(kind != NEW_SESSION_TICKET),
+        }
+    }
+
+    /// Returns true if the beginning of a handshake message was received, and the end was not.
+    pub fn is_inside_message(&self) -> bool {
+        !self.message.is_empty()
+    }
+
+    /// Renews the key of the peer's direction after a complete KeyUpdate message. All other messages are
+    /// errors: a server requests none after the handshake, and a client only accepts session tickets.
     fn renew(&mut self) -> Result<(), RecordError> {
         let wanted = match self.message[..] {
             [24, 0, 0, 1, wanted] => wanted,
@@ -296,7 +368,7 @@ impl RecordLayer {
         }
     }
 
-    /// Announces to the peer that the server's next records use the next key (§4.6.3).
+    /// Announces to the peer that the next records of this end use the next key (§4.6.3).
     fn renew_writing(&mut self) -> Option<()> {
         let next = self.writing.next(self.suite)?;
         self.seal_one(content::HANDSHAKE, &[&KEY_UPDATE, &[0]]);
@@ -360,8 +432,8 @@ impl RecordLayer {
             let is_worn = self.writing.sequence >= RECORDS_OF_A_KEY;
             let is_due = is_worn || self.renewals == ANSWERS_MAX;
             if is_due && self.renew_writing().is_none() {
-                // The key has reached its limit and no new key could be derived, so the server sends
-                // nothing more.
+                // The key has reached its limit and no new key could be derived, so nothing
+                // more is sent.
                 self.ended = true;
                 return;
             }
@@ -637,5 +709,7 @@ impl RecordBoundaryFinder {
     }
 }
 
+#[cfg(test)]
+mod client_tests;
 #[cfg(test)]
 mod tests;

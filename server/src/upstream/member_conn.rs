@@ -1,35 +1,61 @@
-//! Connection to a member of a balancer. The connection stays registered with the runtime of its worker,
-//! also while idle, so the worker learns without a system call that the member closed the connection.
+//! Connection to a member of a balancer, plain or over TLS.
 
-use crate::base::sys;
+use crate::tls::TlsEndpoint;
 use crate::upstream::address::BackendAddress;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+use crate::upstream::member_socket::MemberSocket;
+use crate::upstream::member_tls::MemberTls;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::task::{Context, Poll, Waker, ready};
-use tokio::io::unix::AsyncFd;
+use std::net::IpAddr;
+use std::task::{Context, Poll, ready};
 
 /// Connection to a member, between or during requests.
 pub(crate) struct MemberConn {
-    fd: AsyncFd<OwnedFd>,
+    socket: MemberSocket,
+    /// Bytes to be sent before all other bytes; empty once sent.
+    first: Vec<u8>,
+    /// TLS of the connection; None for a plain connection.
+    tls: Option<Box<MemberTls>>,
     /// Number of requests that the member has answered on the connection.
     answers: u64,
 }
 
 impl MemberConn {
-    /// Starts connecting. Returns the connection, and true if the connection is established.
-    pub(crate) fn begin(address: &BackendAddress) -> io::Result<(MemberConn, bool)> {
-        let (socket, is_connected) = address.begin_connecting()?;
-        let fd = sys::async_socket(socket)?;
-        Ok((MemberConn { fd, answers: 0 }, is_connected))
+    /// Starts connecting, from the local address `from` if given, with TLS if `tls` is set. `first` is sent
+    /// before all other bytes, also before the handshake of TLS. Returns the connection, and true if the
+    /// connection is established.
+    pub(crate) fn begin(
+        address: &BackendAddress,
+        from: Option<IpAddr>,
+        tls: Option<&TlsEndpoint>,
+        first: Vec<u8>,
+    ) -> io::Result<(MemberConn, bool)> {
+        let (socket, is_connected) = MemberSocket::begin(address, from)?;
+        let is_ready = is_connected && first.is_empty();
+        let tls = match tls {
+            Some(endpoint) => Some(Box::new(MemberTls::new(endpoint, is_ready)?)),
+            None => None,
+        };
+        let is_established = is_ready && tls.is_none();
+        let conn = MemberConn {
+            socket,
+            first,
+            tls,
+            answers: 0,
+        };
+        Ok((conn, is_established))
     }
 
-    /// Waits until the connection is established.
+    /// Waits until the connection is established, with the handshake of TLS. A failed handshake is a
+    /// [`MemberTlsFailure`](crate::upstream::MemberTlsFailure).
     pub(crate) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let _ = ready!(self.fd.poll_write_ready(cx))?;
-        sockopt::socket_error(self.fd.get_ref())??;
-        Poll::Ready(Ok(()))
+        if !self.first.is_empty() {
+            ready!(self.socket.poll_connected(cx))?;
+            self.socket.send_first(&std::mem::take(&mut self.first))?;
+        }
+        match &mut self.tls {
+            None => self.socket.poll_connected(cx),
+            Some(tls) => tls.poll_connected(&self.socket, cx),
+        }
     }
 
     /// Returns true if the connection has answered a request before.
@@ -43,46 +69,73 @@ impl MemberConn {
     }
 
     /// Returns true if the member has neither closed the idle connection nor sent bytes, as far as the
-    /// runtime knows.
-    pub(crate) fn is_quiet(&self) -> bool {
-        let mut noop = Context::from_waker(Waker::noop());
-        self.fd.poll_read_ready(&mut noop).is_pending()
+    /// runtime knows. Session tickets and new keys of TLS are processed and do not count.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        match &mut self.tls {
+            None => self.socket.is_quiet(),
+            Some(tls) => tls.is_quiet(&self.socket),
+        }
     }
 
-    /// Reads bytes; returns 0 at the end.
+    /// Reads bytes; returns 0 at the end. Over TLS, an end without close_notify is an error, because the end
+    /// of the connection may be the end of a response.
+    #[inline]
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         into: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        loop {
-            let mut ready = ready!(self.fd.poll_read_ready(cx))?;
-            match recv(self.fd.get_ref(), &mut *into, RecvFlags::empty()) {
-                Err(Errno::AGAIN) => ready.clear_ready(),
-                Err(Errno::INTR) => {}
-                Ok((read, _)) if read < into.len() && read > 0 => {
-                    // A short read empties the buffer, and the kernel reports further bytes.
-                    ready.clear_ready();
-                    return Poll::Ready(Ok(read));
-                }
-                read => return Poll::Ready(read.map(|(read, _)| read).map_err(io::Error::from)),
-            }
+        match &mut self.tls {
+            None => self.socket.poll_read(cx, into),
+            Some(tls) => tls.poll_read(&self.socket, cx, into),
         }
     }
 
-    /// Writes bytes and returns their number.
+    /// Writes bytes and returns their number. Over TLS, the bytes may wait in a buffer of 32 KiB until
+    /// [`MemberConn::poll_flush`].
+    #[inline]
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        loop {
-            match send(self.fd.get_ref(), bytes, SendFlags::NOSIGNAL) {
-                Err(Errno::AGAIN) => {}
-                Err(Errno::INTR) => continue,
-                sent => return Poll::Ready(sent.map_err(io::Error::from)),
-            }
-            ready!(self.fd.poll_write_ready(cx))?.clear_ready();
+        match &mut self.tls {
+            None => self.socket.poll_write(cx, bytes),
+            Some(tls) => tls.poll_write(&self.socket, cx, bytes),
+        }
+    }
+
+    /// Sends the bytes that wait in the buffer. Always ready for a plain connection.
+    #[inline]
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.tls {
+            None => Poll::Ready(Ok(())),
+            Some(tls) => tls.poll_flush(&self.socket, cx),
+        }
+    }
+
+    /// Tells the member that no further bytes follow. The member may go on sending.
+    pub(crate) fn end_sending(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.close(&self.socket);
+        }
+        self.socket.end_sending();
+    }
+
+    /// Returns true if written bytes wait in the buffer.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
+    }
+}
+
+impl Drop for MemberConn {
+    /// Sends close_notify, as far as the socket accepts bytes at once.
+    fn drop(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.close(&self.socket);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

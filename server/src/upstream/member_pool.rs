@@ -4,19 +4,26 @@
 use crate::base::task::spawn_local;
 use crate::base::worker_number::worker_number;
 use crate::limits::{MEMBER_IDLE_LISTS, MEMBER_IDLE_SWEEP_MILLISECONDS};
+use crate::tls::TlsEndpoint;
 use crate::upstream::address::BackendAddress;
+use crate::upstream::member_address::MemberAddress;
 use crate::upstream::member_conn::MemberConn;
 use crate::upstream::settings::ConnectionSettings;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Connections to one member.
 pub(crate) struct MemberPool {
+    /// Host and port of the member's URL.
+    pub(crate) authority: Box<[u8]>,
     /// Address of the member.
-    pub(crate) address: BackendAddress,
+    pub(crate) address: MemberAddress,
     /// Settings of the connections.
     pub(crate) settings: ConnectionSettings,
+    /// TLS of the connections; None for plain connections.
+    tls: Option<TlsEndpoint>,
     idle: [Mutex<IdleList>; MEMBER_IDLE_LISTS],
     /// Number of idle connections in all lists.
     idle_count: AtomicUsize,
@@ -37,21 +44,48 @@ struct IdleMemberConn {
 }
 
 impl MemberPool {
-    /// Creates a pool without connections.
-    pub(crate) fn new(address: BackendAddress, settings: ConnectionSettings) -> MemberPool {
+    /// Creates a pool without connections. `tls` is set for an `https` member.
+    pub(crate) fn new(
+        authority: Box<[u8]>,
+        address: MemberAddress,
+        settings: ConnectionSettings,
+        tls: Option<TlsEndpoint>,
+    ) -> MemberPool {
         MemberPool {
+            authority,
             address,
             settings,
+            tls,
             idle: Default::default(),
             idle_count: AtomicUsize::new(0),
         }
+    }
+
+    /// Returns true if connections of the pool suit the settings and the TLS of a new configuration.
+    pub(crate) fn suits(&self, settings: &ConnectionSettings, tls: Option<&TlsEndpoint>) -> bool {
+        let is_same_tls = match (&self.tls, tls) {
+            (None, None) => true,
+            (Some(own), Some(other)) => own.is_same(other),
+            _ => false,
+        };
+        is_same_tls && self.settings == *settings
+    }
+
+    /// Starts a new connection to one of the member's addresses. The connection begins with the bytes `first`.
+    /// Returns the connection, and true if the connection is established.
+    pub(super) fn connect(
+        &self,
+        address: &BackendAddress,
+        first: Vec<u8>,
+    ) -> io::Result<(MemberConn, bool)> {
+        MemberConn::begin(address, self.settings.from, self.tls.as_ref(), first)
     }
 
     /// Takes the idle connection of the current worker that was used last. Connections that the member
     /// closed are dropped.
     pub(crate) fn take_idle(&self) -> Option<MemberConn> {
         let mut list = self.list();
-        while let Some(idle) = list.connections.pop() {
+        while let Some(mut idle) = list.connections.pop() {
             self.idle_count.fetch_sub(1, Ordering::Relaxed);
             if idle.conn.is_quiet() {
                 return Some(idle.conn);
@@ -60,8 +94,12 @@ impl MemberPool {
         None
     }
 
-    /// Keeps a connection without a request under way for the next request, if there is room.
+    /// Keeps a connection without a request under way for the next request, if there is room. A connection
+    /// with a PROXY header belongs to one client and is closed.
     pub(crate) fn put_idle(self: &Arc<Self>, conn: MemberConn, now: Instant) {
+        if self.settings.send_proxy_header.is_some() {
+            return;
+        }
         if self.idle_count.load(Ordering::Relaxed) >= self.settings.idle_max {
             return;
         }
@@ -101,9 +139,9 @@ impl MemberPool {
         }
     }
 
-    fn remove(&self, list: &mut IdleList, is_removed: impl Fn(&IdleMemberConn) -> bool) {
+    fn remove(&self, list: &mut IdleList, is_removed: impl Fn(&mut IdleMemberConn) -> bool) {
         let before = list.connections.len();
-        list.connections.retain(|idle| !is_removed(idle));
+        list.connections.retain_mut(|idle| !is_removed(idle));
         let removed = before - list.connections.len();
         self.idle_count.fetch_sub(removed, Ordering::Relaxed);
     }

@@ -10,15 +10,32 @@
 //! most of the connection setup, and no process of the backend stays reserved for the server.
 
 mod address;
+pub mod balancer;
+mod change_log;
+mod check_exchange;
+mod check_reader;
+pub mod checker;
 mod conn;
 mod handover;
+mod member_address;
 mod member_conn;
+mod member_connecting;
 mod member_pool;
+mod plan;
+mod name_state;
+mod member_socket;
+mod member_tls;
+mod member_tls_failure;
 mod pool;
+pub mod resolver;
 pub mod settings;
 
 pub use crate::upstream::address::BackendAddress;
+pub(crate) use crate::upstream::change_log::{log_change, log_doubt};
 pub(crate) use crate::upstream::conn::{Conn, IdleConn};
 pub(crate) use crate::upstream::member_conn::MemberConn;
+pub(crate) use crate::upstream::member_connecting::MemberConnecting;
 pub(crate) use crate::upstream::member_pool::MemberPool;
+pub(crate) use crate::upstream::member_tls_failure::MemberTlsFailure;
+pub use crate::upstream::plan::BalancerPlan;
 pub use crate::upstream::pool::{Backend, Backends, ReusePolicy};

@@ -1,5 +1,6 @@
 //! Settings of balancers, of members and of the connections to members, in the units of the core.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,8 +25,41 @@ pub enum MemberHost {
     Unix(PathBuf),
 }
 
+impl MemberUrl {
+    /// Returns the host and the port as in a Host field, without the default port of the scheme.
+    pub fn authority(&self) -> String {
+        let usual = match self.is_tls {
+            true => 443,
+            false => 80,
+        };
+        match &self.host {
+            MemberHost::Unix(_) => "localhost".to_owned(),
+            MemberHost::Address(address) if address.port() != usual => address.to_string(),
+            MemberHost::Address(SocketAddr::V6(address)) => format!("[{}]", address.ip()),
+            MemberHost::Address(address) => address.ip().to_string(),
+            MemberHost::Name(name, port) if *port != usual => format!("{name}:{port}"),
+            MemberHost::Name(name, _) => name.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for MemberUrl {
+    /// Writes the URL, for a Unix socket as `unix:PATH`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.is_tls {
+            true => "https",
+            false => "http",
+        };
+        match &self.host {
+            MemberHost::Address(address) => write!(f, "{scheme}://{address}"),
+            MemberHost::Name(name, port) => write!(f, "{scheme}://{name}:{port}"),
+            MemberHost::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// Settings of a balancer.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BalancerSettings {
     /// Name in anthill.toml. A route with `proxy` has a balancer of its own, with the URL as its name.
     pub name: Box<str>,
@@ -70,7 +104,7 @@ pub enum BalancingMethod {
 }
 
 /// Settings of a member.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberSettings {
     /// Location of the member.
     pub url: MemberUrl,
@@ -100,7 +134,8 @@ pub enum MemberRole {
     Regular,
     /// Hot spare: replaces an unusable regular member of the same set (Apache's `+R`).
     Spare,
-    /// Hot standby: gets requests if no regular member and no spare is usable (Apache's `+H`).
+    /// Hot standby: gets requests if no regular member and no spare of the same set is usable (Apache's
+    /// `+H`).
     Standby,
 }
 
@@ -126,7 +161,7 @@ pub struct StickySettings {
     /// Name of the path parameter with the route, such as `jsessionid`; None for the cookie alone.
     pub path_parameter: Option<Box<str>>,
     /// True if the balancer sets the cookie itself, signed. False if the members set the cookie, with the
-    /// route after the last dot of the value, as for Apache.
+    /// route after the first dot of the value, as for Apache.
     pub is_signed: bool,
     /// True if the requests of a session never go to another member (Apache's `nofailover`).
     pub is_strict: bool,
@@ -167,7 +202,7 @@ pub enum CheckKind {
     },
 }
 
-/// Passive ejection: a member whose requests fail gets no requests for a while.
+/// Passive ejection: a member with failed requests gets no requests for a while.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EjectionSettings {
     /// Failed requests in a row that eject a member. A failed connection ejects a member at once.

@@ -22,6 +22,18 @@ pub(super) fn find(bytes: &[u8], byte: u8, from: usize) -> Option<usize> {
     rest.iter().position(|&b| b == byte).map(|n| at + n)
 }
 
+/// Returns the position of the last `byte` before `end`.
+pub(super) fn rfind(bytes: &[u8], byte: u8, mut end: usize) -> Option<usize> {
+    while let Some(word) = end.checked_sub(WORD).and_then(|at| word_at(bytes, at)) {
+        let hits = exact_zero_bytes(word ^ spread(byte));
+        if hits != 0 {
+            return Some(end - 1 - hits.leading_zeros() as usize / 8);
+        }
+        end -= WORD;
+    }
+    bytes.get(..end)?.iter().rposition(|&b| b == byte)
+}
+
 /// Returns the first position at or after `from` without a field-value byte (RFC 9110 §5.5: visible
 /// characters, space, tab, and 0x80 or above), or the length of `bytes`.
 #[inline]
@@ -139,6 +151,13 @@ fn zero_bytes(word: usize) -> usize {
     word.wrapping_sub(spread(1)) & !word & TOP_BITS
 }
 
+/// Sets the top bit of each zero byte and no other bit.
+#[inline]
+fn exact_zero_bytes(word: usize) -> usize {
+    const LOW_BITS: usize = spread(0x7f);
+    !(((word & LOW_BITS) + LOW_BITS) | word | LOW_BITS)
+}
+
 /// Sets the top bit of each byte below `bound` (at most 0x80). Exact up to the first hit.
 #[inline]
 fn bytes_below(word: usize, bound: u8) -> usize {
@@ -169,10 +188,16 @@ mod tests {
                     assert_eq!(visible_end(&bytes, 0), expected, "visible {byte:#x}");
                     let expected = bytes.iter().position(|&b| b == byte);
                     assert_eq!(find(&bytes, byte, 0), expected, "find {byte:#x}");
+                    let expected = bytes.iter().rposition(|&b| b == byte);
+                    assert_eq!(rfind(&bytes, byte, length), expected, "rfind {byte:#x}");
+                    let expected = bytes[..place].iter().rposition(|&b| b == byte);
+                    assert_eq!(rfind(&bytes, byte, place), expected, "rfind {byte:#x}");
                 }
             }
         }
         assert_eq!(find(b"abc", b'a', 7), None);
+        assert_eq!(rfind(b"abc", b'a', 4), None);
+        assert_eq!(rfind(b"\x01\0\x01\0\x01\x01\x01\x01", 0, 8), Some(3));
         assert_eq!(value_end(b"a\tb\rc\n", 0), 3);
     }
 

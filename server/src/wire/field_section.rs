@@ -10,7 +10,7 @@ use crate::wire::priority::Priority;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_head_builder::{RequestHeadBuilder, RequestLine};
-use crate::wire::request_target::parse_target;
+use crate::wire::request_target::{EncodedSlash, parse_target_with};
 use crate::wire::trailers::allowed_trailers;
 use crate::wire::upgrade::{carries_requests, is_protocol};
 use std::ops::Range;
@@ -59,6 +59,7 @@ struct FieldSectionLimits {
     /// Size of a section that no honest client sends.
     bomb_bytes: usize,
     fields: usize,
+    slash: EncodedSlash,
 }
 
 impl FieldSection {
@@ -90,6 +91,7 @@ impl FieldSection {
             },
             bomb_bytes: limits.head_bytes * HEAD_BOMB_FACTOR,
             fields: limits.fields,
+            slash: EncodedSlash::of(limits),
         };
         self.fault = None;
     }
@@ -343,7 +345,11 @@ impl FieldSection {
             text,
             method,
             version: self.version,
-            target: parse_target(target_method, target.ok_or(Reject::TARGET_MALFORMED)?)?,
+            target: parse_target_with(
+                target_method,
+                target.ok_or(Reject::TARGET_MALFORMED)?,
+                self.bounds.slash,
+            )?,
         })
     }
 

@@ -45,6 +45,14 @@ pub struct FieldLines<'a> {
     rest: &'a [u8],
 }
 
+impl<'a> FieldLines<'a> {
+    /// Returns the lines that were not visited yet.
+    #[inline]
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+}
+
 impl<'a> Iterator for FieldLines<'a> {
     type Item = (&'a [u8], &'a [u8]);
 

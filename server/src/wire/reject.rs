@@ -57,6 +57,7 @@ rejects! {
     TARGET_NUL = 113 400 true "NUL in the path";
     TARGET_SLASH = 114 400 true "encoded slash in the path";
     TARGET_BACKSLASH = 115 400 true "backslash in the path";
+    TARGET_DOT_PARAMETER = 116 400 false "parameter on a dot segment of the path";
     // 2xx: fields.
     FIELD_MALFORMED = 201 400 true "malformed field line";
     FIELD_NAME = 202 400 true "malformed field name";
@@ -72,7 +73,12 @@ rejects! {
     EXPECTATION_UNKNOWN = 214 417 true "unknown expectation";
     PSEUDO_FIELDS = 215 400 false "malformed pseudo-header fields";
     FIELD_OF_HTTP_1 = 216 400 false "field of an HTTP/1 connection";
-    PROTOCOL_UNSUPPORTED = 218 501 false "protocol of CONNECT not supported";
+    CONNECTION_OPTIONS = 217 400 true "too many fields listed in Connection";
+    FORWARDED_CONTRADICTION = 218 400 false "trusted proxy names two clients";
+    PROTOCOL_UNSUPPORTED = 219 501 false "protocol of CONNECT not supported";
+    PROXY_HEADER_MALFORMED = 220 400 true "malformed PROXY header";
+    PROXY_HEADER_MISSING = 221 400 true "no PROXY header";
+    PROXY_HEADER_UNTRUSTED = 222 400 true "PROXY header of an untrusted address";
     // 3xx: the body.
     LENGTH_AND_CODING = 301 400 true "Content-Length together with Transfer-Encoding";
     LENGTH_DUPLICATE = 302 400 true "more than one Content-Length";

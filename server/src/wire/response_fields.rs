@@ -13,9 +13,9 @@ impl ResponseFields {
         ResponseFields::default()
     }
 
-    /// Makes an empty list of fields with room for `bytes` bytes of lines.
-    pub fn with_capacity(bytes: usize) -> ResponseFields {
-        ResponseFields(Vec::with_capacity(bytes))
+    /// Makes the list of the lines, each name, colon, space, value and CRLF.
+    pub fn from_lines(lines: Vec<u8>) -> ResponseFields {
+        ResponseFields(lines)
     }
 
     /// Appends a field line. The value has no CR and no LF.

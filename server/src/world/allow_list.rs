@@ -67,6 +67,12 @@ impl AllowList {
             .map(|()| allow)
     }
 
+    /// Returns true for a list without networks.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+
     /// Returns true if `address` has access.
     pub fn contains(&self, address: IpAddr) -> bool {
         match address.to_canonical() {

@@ -10,6 +10,7 @@ pub mod query_pattern;
 pub mod users;
 
 use crate::base::change_tracker::SiteChangeTracker;
+use crate::base::clock::monotonic_ms;
 use crate::base::log::{AccessLogFormat, Sink};
 use crate::cache::CachedHandler;
 use crate::handler::route_handler::RouteHandler;
@@ -17,8 +18,9 @@ use crate::handler::script::cgi::has_ending;
 use crate::hits::{Hits, SiteHits};
 use crate::limits::Limits;
 use crate::site::Site;
-use crate::tls::{PairFingerprint, PendingChallenges, Tls};
-use crate::upstream::{Backend, Backends, ReusePolicy};
+use crate::tls::{PairFingerprint, PendingChallenges, Tls, TlsClient};
+use crate::upstream::balancer::Balancers;
+use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::world::allow_list::AllowList;
@@ -49,10 +51,17 @@ pub struct World {
     pub h2c: bool,
     /// Ledger of pending ACME challenges; `None` without automatic certificates.
     pub challenges: Option<Arc<PendingChallenges>>,
+    /// Networks of proxies in front of the server.
+    pub trust: AllowList,
     /// Port of HTTP/3 in Alt-Svc; `None` without HTTP/3.
     pub h3_port: Option<u16>,
     /// Backends, each backend once.
     pub backends: Vec<BackendReuse>,
+    /// Balancers of all routes, each balancer once.
+    pub balancers: Vec<BalancerPlan>,
+    /// Clients for TLS to members. The next World takes over the clients whose settings and files are
+    /// unchanged.
+    pub tls_clients: Vec<Arc<TlsClient>>,
     /// Hit counts of all sites with counts.
     pub counts: Vec<SiteCounts>,
 }
@@ -64,13 +73,24 @@ pub type BackendReuse = (Arc<Backend>, ReusePolicy);
 pub type SiteCounts = (Arc<SiteHits>, Vec<Box<[u8]>>);
 
 impl World {
-    /// Registers the backends and the hit counts in the ledgers of the process, and applies the policies of
-    /// the configuration to the entries. All Worlds share the entries, so the caller waits until the World
-    /// is about to be served.
-    pub fn register(&self, backends: &Backends, hits: &Hits) {
+    /// Registers the backends, the balancers and the hit counts in the ledgers of the process, and applies
+    /// the policies of the configuration to the entries. All Worlds share the entries, so the caller waits
+    /// until the World is about to be served.
+    pub fn register(&self, backends: &Backends, balancers: &Balancers, hits: &Hits) {
         for (backend, keep) in &self.backends {
             backends.register(backend);
             backend.set_reuse_policy(*keep);
+        }
+        let now_ms = monotonic_ms();
+        for plan in &self.balancers {
+            let name = plan.balancer().name();
+            let report = plan.put_in_force(balancers, now_ms);
+            for (member, change) in report.changes {
+                log_change(name, member.url(), change);
+            }
+            if let Some(doubt) = report.doubt {
+                log_doubt(name, doubt);
+            }
         }
         for (site, excluded) in &self.counts {
             hits.register(site);
@@ -179,6 +199,8 @@ pub struct Route {
     pub users: Option<Arc<Users>>,
     /// Rule that runs some of the site's files instead of sending the files.
     pub scripts: Option<SiteScripts>,
+    /// Whether the handler gets paths with an encoded slash.
+    pub has_encoded_slashes: bool,
 }
 
 /// Fallback path, answered by a handler or a script of the site for any requested path.
@@ -276,11 +298,28 @@ impl Host {
     /// Returns the target for `path`, and the path after the prefix of the route. The route with the
     /// longest prefix wins.
     pub fn target<'h, 'p>(&'h self, path: &'p [u8]) -> Option<(&'h RouteTarget, &'p [u8])> {
+        self.target_route(path)
+            .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])))
+    }
+
+    fn target_route(&self, path: &[u8]) -> Option<&Route> {
         self.routes
             .iter()
             .filter(|route| route.target.is_some() && route.covers(path))
             .max_by_key(|route| route.prefix.len())
-            .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])))
+    }
+
+    /// Returns true if a path with an encoded slash may pass: both readings of the path, with a separator and
+    /// with a name that contains the slash, lead to the same route with `encoded_slash` and the same guards.
+    pub fn passes_encoded_slash(&self, separated: &[u8], opaque: &[u8]) -> bool {
+        let routes = [separated, opaque].map(|path| self.target_route(path));
+        let [Some(route), Some(other)] = routes else {
+            return false;
+        };
+        let guards = |path| self.guards(path).map(std::ptr::from_ref);
+        route.has_encoded_slashes
+            && std::ptr::eq(route, other)
+            && guards(separated).eq(guards(opaque))
     }
 
     /// Returns the rule that runs the file at `path` of the site; `None` for a file to be sent. The route

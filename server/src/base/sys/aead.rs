@@ -54,6 +54,10 @@ pub struct AeadKey {
     context: aws::EVP_AEAD_CTX,
 }
 
+// SAFETY: the context owns its state, points only to constants besides, and has no tie to a thread. The library
+// even allows simultaneous use of a context by several threads.
+unsafe impl Send for AeadKey {}
+
 impl AeadKey {
     /// Makes the key schedule. Returns None if `key` has another length than the cipher's keys.
     pub fn new(aead: Aead, key: &[u8]) -> Option<AeadKey> {

@@ -1,186 +1,258 @@
-//! Call of a member: sends the request, reads the head of the response, and moves the content.
+//! Call of a member: attempts to get a response, at further members where a request may be repeated.
 
+use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
-use crate::handler::pipe::{PipeWriter, pipe};
-use crate::handler::proxy::ProxyRoute;
-use crate::handler::proxy::response::response_fields;
-use crate::handler::{HandlerError, Response, ResponseBody};
-use crate::limits;
-use crate::upstream::{MemberConn, MemberPool};
-use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
-use crate::wire::h1::response_head::{
-    ParsedResponse, ResponseHeadBounds, ResponseLength, parse_response_head,
+use crate::handler::proxy::attempt::{Attempt, HeadReader};
+use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::log::{line, log_change};
+use crate::handler::proxy::proxy_header::proxy_header;
+use crate::handler::proxy::request_head;
+use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
+use crate::handler::proxy::route::{NAME, ProxyRoute};
+use crate::handler::{HandlerError, LocalBoxFuture, Request, Response};
+use crate::upstream::balancer::{
+    ChooseRequest, Lease, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
+    session_value,
 };
+use crate::upstream::{MemberConn, MemberConnecting};
+use crate::wire::fields::Fields;
+use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
-use crate::wire::status::StatusLine;
-use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::Duration;
 
-thread_local! {
-    /// Buffer for bytes received from members, shared by all calls of a worker.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+/// Starts the call of a member with the client's request.
+pub(super) fn begin(
+    route: &Arc<ProxyRoute>,
+    mut request: Request,
+) -> LocalBoxFuture<Result<Response, HandlerError>> {
+    if let Err(reject) = request_head::check(&request, route) {
+        return Box::pin(std::future::ready(Err(HandlerError::new(NAME, reject))));
+    }
+    let route = Arc::clone(route);
+    match request.length {
+        // The content of a request for a protocol switch is the client's part of the tunnel.
+        _ if request.upgrade.is_some() => {
+            let body = OutgoingBody::none(BodyLength::None);
+            Box::pin(ProxyCall::new(route, request, body))
+        }
+        BodyLength::None | BodyLength::Length(0) => {
+            let body = OutgoingBody::none(request.length);
+            Box::pin(ProxyCall::new(route, request, body))
+        }
+        length => {
+            request.body.hold(request.expects_continue);
+            Box::pin(async move {
+                let body = OutgoingBody::receive(&route, &mut request, length).await?;
+                ProxyCall::new(route, request, body).await
+            })
+        }
+    }
 }
 
 /// A call in progress, until the head of the response has arrived.
-pub(super) struct ProxyCall {
+struct ProxyCall {
     route: Arc<ProxyRoute>,
-    method: Method,
+    request: Request,
+    body: OutgoingBody,
     state: CallState,
-    conn: Option<MemberConn>,
-    out: Vec<u8>,
-    out_at: usize,
-    /// Beginning of an incomplete head.
-    input: Vec<u8>,
-    scanned: usize,
+    /// Member of the current attempt.
+    lease: Option<Lease>,
+    /// Members that failed to answer the request.
+    tried: Vec<MemberId>,
+    /// Reason of the last failed attempt.
+    last_failure: Option<AttemptFailure>,
+    /// True if the next attempt needs a new connection, because the request must not meet a connection that
+    /// the member is about to close.
+    needs_new_connection: bool,
     timer: Option<CoarseTimer>,
 }
 
-#[derive(Copy, Clone, PartialEq, Eq)]
 enum CallState {
-    Begin,
-    Connecting,
-    Sending,
-    Waiting,
+    /// A member is to be chosen.
+    Choosing,
+    /// All usable members are busy.
+    Queued(QueueTicket),
+    /// A connection is being established.
+    Connecting(MemberConnecting),
+    /// The request is on its way, or the response is awaited.
+    Attempting(Box<Attempt>),
 }
 
 impl ProxyCall {
-    pub(super) fn new(route: Arc<ProxyRoute>, method: Method, out: Vec<u8>) -> ProxyCall {
+    fn new(route: Arc<ProxyRoute>, request: Request, body: OutgoingBody) -> ProxyCall {
         ProxyCall {
+            needs_new_connection: !is_idempotent(request.method) || request.upgrade.is_some(),
             route,
-            method,
-            state: CallState::Begin,
-            conn: None,
-            out,
-            out_at: 0,
-            input: Vec::new(),
-            scanned: 0,
+            request,
+            body,
+            state: CallState::Choosing,
+            lease: None,
+            tried: Vec::new(),
+            last_failure: None,
             timer: None,
         }
     }
 
-    fn pool(&self) -> &Arc<MemberPool> {
-        &self.route.pool
-    }
-
-    fn begin(&mut self) -> io::Result<CallState> {
-        self.out_at = 0;
-        if let Some(conn) = self.pool().take_idle() {
-            self.conn = Some(conn);
-            return Ok(CallState::Sending);
-        }
-        let (conn, is_connected) = MemberConn::begin(&self.pool().address)?;
-        self.conn = Some(conn);
-        Ok(match is_connected {
-            true => CallState::Sending,
-            false => CallState::Connecting,
-        })
-    }
-
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(conn) = &mut self.conn else {
-            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
-        };
-        while self.out_at < self.out.len() {
-            self.out_at += ready!(conn.poll_write(cx, &self.out[self.out_at..]))?;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Reads until the head of the response is complete.
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, HandlerError>> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            scratch.resize(limits::READ_BUFFER_BYTES, 0);
-            loop {
-                let kept = self.input.len();
-                scratch[..kept].copy_from_slice(&self.input);
-                let Some(conn) = &mut self.conn else {
-                    return Poll::Ready(Err(failed(Reject::UPSTREAM_LEFT)));
-                };
-                let read = match ready!(conn.poll_read(cx, &mut scratch[kept..])) {
-                    Ok(0) | Err(_) => return Poll::Ready(Err(failed(Reject::UPSTREAM_LEFT))),
-                    Ok(read) => read,
-                };
-                let filled = kept + read;
-                match self.take_head(&scratch[..filled]) {
-                    Ok(Some(response)) => return Poll::Ready(Ok(response)),
-                    Ok(None) => self.input = scratch[..filled].to_vec(),
-                    Err(reject) => return Poll::Ready(Err(failed(reject))),
-                }
+    /// Chooses a member and takes a connection.
+    fn choose(&mut self) -> Result<CallState, AttemptFailure> {
+        let chosen = self.with_question(|balancer, question| balancer.choose(question));
+        match chosen {
+            Ok(lease) => self.connect(lease),
+            Err(NoMember::Busy { session_member }) => {
+                let waits = self
+                    .with_question(|balancer, question| balancer.wait(question, session_member));
+                waits
+                    .map(CallState::Queued)
+                    .map_err(|refused| match refused {
+                        WaitRefused::QueueFull => AttemptFailure::none(Reject::UPSTREAM_BUSY),
+                        WaitRefused::NoMember(_) => self.none_usable(),
+                    })
             }
-        })
-    }
-
-    fn take_head(&mut self, bytes: &[u8]) -> Result<Option<Response>, Reject> {
-        let bounds = ResponseHeadBounds {
-            head_bytes: 32 << 10,
-            fields: 200,
-        };
-        let parsed = parse_response_head(bytes, &mut self.scanned, self.method, &bounds)?;
-        let ParsedResponse::Complete { head, head_bytes } = parsed else {
-            return Ok(None);
-        };
-        let status = StatusLine::new(head.status, head.reason);
-        let fields = response_fields(head.fields);
-        let rest = &bytes[head_bytes..];
-        let keep_alive = head.keep_alive;
-        let Some(mut conn) = self.conn.take() else {
-            return Err(Reject::UPSTREAM_LEFT);
-        };
-        conn.record_answer();
-        let body = match head.body {
-            ResponseLength::None => {
-                self.give_back(conn, keep_alive && rest.is_empty());
-                ResponseBody::Empty
-            }
-            ResponseLength::Length(length) if length == rest.len() as u64 => {
-                self.give_back(conn, keep_alive);
-                ResponseBody::Whole(rest.to_vec())
-            }
-            length => self.stream(conn, rest, length, keep_alive),
-        };
-        Ok(Some(Response::new(status, fields, body)))
-    }
-
-    fn give_back(&self, conn: MemberConn, is_reusable: bool) {
-        if is_reusable {
-            self.pool().put_idle(conn, Instant::now());
+            Err(NoMember::NoneUsable | NoMember::SessionLost) => Err(self.none_usable()),
         }
     }
 
-    fn stream(
+    /// Calls `ask` with the balancer and the question for a member.
+    fn with_question<T>(
         &self,
-        conn: MemberConn,
-        rest: &[u8],
-        length: ResponseLength,
-        keep_alive: bool,
-    ) -> ResponseBody {
-        let (writer, reader) = pipe(limits::PIPE_BYTES);
-        let (decoder, length) = match length {
-            ResponseLength::Length(length) => (
-                Some(BodyDecoder::new(BodyLength::Length(length))),
-                Some(length),
-            ),
-            ResponseLength::Chunked => (Some(BodyDecoder::new(BodyLength::Chunked)), None),
-            ResponseLength::None | ResponseLength::UntilClose => (None, None),
+        ask: impl FnOnce(&crate::upstream::balancer::Balancer, &ChooseRequest<'_>) -> T,
+    ) -> T {
+        let route = &*self.route;
+        let sticky = route.sticky.as_ref();
+        let session = sticky.and_then(|sticky| {
+            let target = std::str::from_utf8(&self.request.raw_path).unwrap_or_default();
+            let cookies = Fields(&self.request.fields).all("cookie");
+            let cookies = cookies.filter_map(|cookie| std::str::from_utf8(cookie).ok());
+            session_value(sticky, target, cookies)
+        });
+        let question = ChooseRequest {
+            client_hash: client_hash(self.request.peer.into()),
+            session,
+            tried: &self.tried,
+            now_ms: monotonic_ms(),
         };
-        let pump = ResponsePump {
-            pool: Arc::clone(self.pool()),
-            conn: Some(conn),
-            decoder,
-            keep_alive,
-            rest: rest.to_vec(),
-            writer: Some(writer),
+        ask(&route.balancer, &question)
+    }
+
+    /// Returns the failure of a request without a usable member: the failure of the last member tried, if
+    /// any.
+    fn none_usable(&mut self) -> AttemptFailure {
+        let last = self.last_failure.take();
+        let last = last.map(|failure| AttemptFailure {
+            stage: FailureStage::NoMember,
+            ..failure
+        });
+        last.unwrap_or_else(|| AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE))
+    }
+
+    /// Takes an idle connection to the member, or starts a new one.
+    fn connect(&mut self, lease: Lease) -> Result<CallState, AttemptFailure> {
+        let pool = lease.member().pool();
+        self.lease = Some(lease);
+        self.timer = None;
+        let Some(pool) = pool else {
+            return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
         };
-        ResponseBody::Stream {
-            length,
-            reader,
-            work: Box::pin(pump),
+        let idle = match self.needs_new_connection {
+            true => None,
+            false => pool.take_idle(),
+        };
+        if let Some(conn) = idle {
+            return self.attempt(conn);
+        }
+        let version = pool.settings.send_proxy_header;
+        let first = version.map(|version| proxy_header(version, &self.request));
+        let timeout = pool.settings.connect_timeout;
+        let connecting = MemberConnecting::new(pool, timeout, first.unwrap_or_default());
+        Ok(CallState::Connecting(connecting))
+    }
+
+    /// Begins an attempt on a connection.
+    fn attempt(&mut self, conn: MemberConn) -> Result<CallState, AttemptFailure> {
+        self.timer = None;
+        let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool()) else {
+            return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
+        };
+        let attempt = Attempt::new(conn, pool, &self.request, &self.route, &mut self.body)?;
+        Ok(CallState::Attempting(Box::new(attempt)))
+    }
+
+    fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
+        let CallState::Queued(ticket) = &mut self.state else {
+            return Poll::Ready(Ok(CallState::Choosing));
+        };
+        match Pin::new(ticket).poll(cx) {
+            Poll::Ready(Waited::Lease(lease)) => Poll::Ready(self.connect(lease)),
+            Poll::Ready(Waited::ChooseAgain) => Poll::Ready(Ok(CallState::Choosing)),
+            Poll::Pending => {
+                let timeout = self.route.balancer.settings().connection.queue_timeout;
+                ready!(self.poll_timer(cx, timeout));
+                Poll::Ready(Err(AttemptFailure::none(Reject::UPSTREAM_BUSY)))
+            }
+        }
+    }
+
+    fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
+        let CallState::Connecting(connecting) = &mut self.state else {
+            return Poll::Ready(Ok(CallState::Choosing));
+        };
+        let connected = connecting.poll(cx);
+        if connected.is_pending() {
+            if self.poll_member_down(cx) {
+                let gone = AttemptFailure::connect(io::ErrorKind::ConnectionAborted.into());
+                return Poll::Ready(Err(gone));
+            }
+            let settings = self.lease.as_ref().and_then(|lease| lease.member().pool());
+            let timeout = settings.map_or(Duration::ZERO, |pool| pool.settings.connect_timeout);
+            ready!(self.poll_timer(cx, timeout));
+            return Poll::Ready(Err(AttemptFailure {
+                reject: Reject::UPSTREAM_CONNECT_SLOW,
+                ..AttemptFailure::connect(io::ErrorKind::TimedOut.into())
+            }));
+        }
+        let conn = ready!(connected).map_err(AttemptFailure::connect)?;
+        Poll::Ready(self.attempt(conn))
+    }
+
+    /// Continues the attempt. Ready with the response, or with the failure of the attempt.
+    fn poll_attempt(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, AttemptFailure>> {
+        let may_go_on = self.route.watches_members
+            && is_idempotent(self.request.method)
+            && self.body.is_replayable();
+        let CallState::Attempting(attempt) = &mut self.state else {
+            return Poll::Pending;
+        };
+        let mut reader = HeadReader {
+            request: &mut self.request,
+            route: &self.route,
+            lease: &mut self.lease,
+        };
+        let polled = attempt.poll(&mut reader, cx);
+        if polled.is_pending() && may_go_on && self.poll_member_down(cx) {
+            let down = AttemptFailure::new(FailureStage::MemberDown, Reject::UPSTREAM_LEFT);
+            return Poll::Ready(Err(down));
+        }
+        polled
+    }
+
+    /// Returns true if active checks found the member of the attempt down.
+    fn poll_member_down(&mut self, cx: &Context<'_>) -> bool {
+        let lease = self.lease.as_mut().filter(|_| self.route.watches_members);
+        lease.is_some_and(|lease| lease.poll_member_down(cx).is_ready())
+    }
+
+    /// Ready if `timeout` has passed since the first call of the current wait.
+    fn poll_timer(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
+        let deadline = tokio::time::Instant::now() + timeout;
+        let new = || CoarseTimer::new(deadline, cx.waker());
+        match self.timer.get_or_insert_with(new).has_passed() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
     }
 }
@@ -191,127 +263,88 @@ impl Future for ProxyCall {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let call = &mut *self;
         loop {
-            call.state = match call.state {
-                CallState::Begin => match call.begin() {
-                    Ok(state) => state,
-                    Err(_) => return Poll::Ready(Err(failed(Reject::UPSTREAM_UNREACHABLE))),
+            let next = match &call.state {
+                CallState::Choosing => call.choose(),
+                CallState::Queued(_) => ready!(call.poll_queued(cx)),
+                CallState::Connecting(_) => ready!(call.poll_connected(cx)),
+                CallState::Attempting(_) => match ready!(call.poll_attempt(cx)) {
+                    Ok(response) => return Poll::Ready(Ok(response)),
+                    Err(failure) => Err(failure),
                 },
-                CallState::Connecting => match call.conn.as_mut().map(|it| it.poll_connected(cx)) {
-                    Some(Poll::Pending) => return Poll::Pending,
-                    Some(Poll::Ready(Ok(()))) => CallState::Sending,
-                    _ => return Poll::Ready(Err(failed(Reject::UPSTREAM_UNREACHABLE))),
+            };
+            call.state = match next {
+                Ok(state) => state,
+                Err(failure) => match call.after(failure) {
+                    None => CallState::Choosing,
+                    Some(error) => return Poll::Ready(Err(error)),
                 },
-                CallState::Sending => match ready!(call.poll_send(cx)) {
-                    Ok(()) => CallState::Waiting,
-                    Err(_) => return Poll::Ready(Err(failed(Reject::UPSTREAM_LEFT))),
-                },
-                CallState::Waiting => {
-                    let polled = call.poll_head(cx);
-                    if polled.is_pending() && call.timer.is_none() {
-                        let timeout = call.pool().settings.first_byte_timeout;
-                        let deadline = tokio::time::Instant::now() + timeout;
-                        call.timer = Some(CoarseTimer::new(deadline, cx.waker()));
-                    }
-                    return polled;
-                }
-            }
+            };
         }
     }
 }
 
-fn failed(reject: Reject) -> HandlerError {
-    HandlerError::new("proxy", reject)
-}
-
-/// Moves the content of a response from the member to the client.
-struct ResponsePump {
-    pool: Arc<MemberPool>,
-    conn: Option<MemberConn>,
-    /// None for a body that ends with the connection.
-    decoder: Option<BodyDecoder>,
-    keep_alive: bool,
-    /// Received bytes that are not decoded.
-    rest: Vec<u8>,
-    writer: Option<PipeWriter>,
-}
-
-impl Future for ResponsePump {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let pump = &mut *self;
-        loop {
-            let Some(writer) = &mut pump.writer else {
-                return Poll::Ready(());
-            };
-            let room = match ready!(writer.poll_room(cx)) {
-                Ok(room) => room,
-                Err(_) => return Poll::Ready(()),
-            };
-            if !pump.rest.is_empty() {
-                let taken = pump.rest.len().min(room);
-                let part: Vec<u8> = pump.rest.drain(..taken).collect();
-                if pump.decode(&part) {
-                    return Poll::Ready(());
-                }
-                continue;
-            }
-            let ended = SCRATCH.with_borrow_mut(|scratch| {
-                scratch.resize(limits::READ_BUFFER_BYTES, 0);
-                let Some(conn) = &mut pump.conn else {
-                    return Poll::Ready(true);
-                };
-                let into = room.min(scratch.len());
-                match ready!(conn.poll_read(cx, &mut scratch[..into])) {
-                    Ok(0) | Err(_) => {
-                        if pump.decoder.is_none()
-                            && let Some(writer) = pump.writer.take()
-                        {
-                            writer.finish();
-                        }
-                        Poll::Ready(true)
-                    }
-                    Ok(read) => Poll::Ready(pump.decode(&scratch[..read])),
-                }
-            });
-            if ready!(ended) {
-                return Poll::Ready(());
-            }
+impl ProxyCall {
+    /// Reports a failed attempt to the balancer. Returns the response for the client, or None if the request
+    /// goes to a member again.
+    fn after(&mut self, failure: AttemptFailure) -> Option<HandlerError> {
+        let now_ms = monotonic_ms();
+        self.timer = None;
+        let member = self.report(&failure, now_ms);
+        self.state = CallState::Choosing;
+        let settings = self.route.balancer.settings();
+        let may_repeat = failure.may_repeat(
+            is_idempotent(self.request.method),
+            self.body.is_replayable(),
+        );
+        // The first attempt counts as one of the members tried.
+        let is_last = self.tried.len() >= usize::from(settings.retry.attempts_max)
+            && failure.stage != FailureStage::StaleConnection;
+        let goes_on = may_repeat
+            && !is_last
+            && (!failure.needs_budget() || self.route.balancer.take_retry(now_ms));
+        if !goes_on {
+            return Some(self.error(failure, member));
         }
+        match failure.stage {
+            FailureStage::StaleConnection => self.needs_new_connection = true,
+            _ => self.tried.extend(member),
+        }
+        self.last_failure = Some(failure);
+        None
     }
-}
 
-impl ResponsePump {
-    /// Passes received bytes on. Returns true after the end of the body.
-    fn decode(&mut self, bytes: &[u8]) -> bool {
-        let Some(writer) = &mut self.writer else {
-            return true;
-        };
-        let Some(decoder) = &mut self.decoder else {
-            return writer.write_some(bytes).is_err();
-        };
-        let mut at = 0;
-        loop {
-            match decoder.step(&bytes[at..]) {
-                Ok(BodyStep::Data { consumed, payload }) => {
-                    if writer.write_some(&bytes[at..][payload]).is_err() {
-                        return true;
-                    }
-                    at += consumed;
-                }
-                Ok(BodyStep::More { .. }) => return false,
-                Ok(BodyStep::End { consumed }) => {
-                    let is_clean = at + consumed == bytes.len() && self.rest.is_empty();
-                    if let (Some(conn), true) = (self.conn.take(), is_clean && self.keep_alive) {
-                        self.pool.put_idle(conn, Instant::now());
-                    }
-                    if let Some(writer) = self.writer.take() {
-                        writer.finish();
-                    }
-                    return true;
-                }
-                Err(_) => return true,
+    /// Reports a failure to the balancer, and ends the lease. Returns the member of the attempt.
+    fn report(&mut self, failure: &AttemptFailure, now_ms: u64) -> Option<MemberId> {
+        let mut lease = self.lease.take()?;
+        let change = match failure.stage {
+            FailureStage::Connect => lease.record_connect_failure(now_ms),
+            FailureStage::BeforeResponse | FailureStage::Silent | FailureStage::InResponse => {
+                lease.record_failure(now_ms)
             }
+            FailureStage::StaleConnection
+            | FailureStage::MemberDown
+            | FailureStage::NoMember
+            | FailureStage::Client => None,
+        };
+        if let Some(change) = change {
+            log_change(&self.route, &lease, change);
         }
+        Some(lease.member().id())
+    }
+
+    /// Returns the error of the last attempt, with details for the log.
+    fn error(&self, failure: AttemptFailure, member: Option<MemberId>) -> HandlerError {
+        let line = line(&self.request);
+        let members = self.route.balancer.members();
+        let member = members.iter().find(|known| Some(known.id()) == member);
+        let place = member.map_or_else(
+            || self.route.balancer.name().to_owned(),
+            |member| member.url().to_string(),
+        );
+        let why = match failure.source {
+            Some(source) => format!("{line}: {place}: {source}"),
+            None => format!("{line}: {place}"),
+        };
+        HandlerError::because(NAME, failure.reject, why)
     }
 }

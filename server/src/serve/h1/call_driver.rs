@@ -203,7 +203,7 @@ impl H1CallDriver<'_> {
         let window = &rest[..rest.len().min(room)];
         let DecodedInput { consumed, is_end } = upload.decode(window, self.call.body_bytes_max)?;
         let connection = &*self.connection;
-        if !upload.reserve_trailers(|| connection.account()) {
+        if !upload.reserve_trailers(|| connection.account(connection.peer)) {
             return Err(Reject::REQUESTS_SHARE_TAKEN);
         }
         if consumed < rest.len() {

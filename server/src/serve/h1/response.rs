@@ -65,7 +65,7 @@ impl H1Session {
                     next: Some(ConnectionStep::Redispatch(wait)),
                 }
             }
-            Step::Call(handler) => match self.reserve_head_copies(head_bytes) {
+            Step::Call(handler) => match self.reserve_head_copies(&exchange.line, head_bytes) {
                 Ok(reservation) => {
                     let (connection, line) = (&self.connection, &exchange.line);
                     let mut call = H1Call::new(handler, head, connection, world, line)

@@ -484,7 +484,7 @@ impl H1Session {
         }
         let mut unfinished = match self.unfinished.take() {
             Some(unfinished) => unfinished,
-            None => Box::new(self.connection.account().unfinished()),
+            None => Box::new(self.connection.account(self.connection.peer).unfinished()),
         };
         let is_kept = unfinished.resize(self.connection.rest.len()).is_ok();
         self.unfinished = Some(unfinished);
@@ -506,12 +506,15 @@ impl H1Session {
     /// ledger has no room.
     pub(super) fn reserve_head_copies(
         &self,
+        line: &AccessLogEntry<'_>,
         head_bytes: usize,
     ) -> Result<Option<RequestReservation>, Reject> {
         if head_bytes <= limits::UNFINISHED_HEAD_BYTES_FREE {
             return Ok(None);
         }
-        let mut reservation = self.connection.account().unfinished();
+        let world = self.connection.context.world();
+        let client = line.client(&world, self.connection.client_info());
+        let mut reservation = self.connection.account(client.peer).unfinished();
         let resized = reservation.resize(HEAD_COPIES * head_bytes);
         resized.map_err(|_| Reject::REQUESTS_SHARE_TAKEN)?;
         Ok(Some(reservation))

@@ -218,15 +218,8 @@ impl Sessions {
     fn admit(&self, incoming: Incoming) {
         let peer = incoming.remote_address().ip().to_canonical();
         self.context.clock.tick();
-        let most = self.context.world().limits.connections_per_address;
         let owner = ConnectionOwner::Task(Box::default());
-        let now_ms = self.context.clock.millis();
-        let Some(entered) = self
-            .context
-            .shared
-            .ledger
-            .enter(peer.into(), most, owner, now_ms)
-        else {
+        let Some(entered) = self.context.enter_connection(peer, owner) else {
             self.context.stats.rejects.increment();
             return incoming.refuse();
         };

@@ -87,6 +87,7 @@ impl H3Session {
             ends: Endpoints {
                 client_port: Some(quic.remote_address().port()),
                 server: quic.local_ip().map(|server| server.to_canonical()),
+                server_port: None,
             },
             quic,
             identity,
@@ -322,6 +323,8 @@ impl H3Session {
         DispatchContext {
             identity: Some(self.identity),
             peer: self.who.peer,
+            secure: true,
+            forwarded_by: None,
             endpoints: EndpointLookup::Known(self.ends),
             now_ms: self.context.clock.millis(),
             may_wait: false,

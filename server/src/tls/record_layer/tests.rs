@@ -12,9 +12,9 @@ struct Ends {
 }
 
 /// Bytes of a record with close_notify and without padding.
-const GOODBYE_BYTES: usize = HEADER_BYTES + 2 + 1 + TAG_BYTES;
+pub(super) const GOODBYE_BYTES: usize = HEADER_BYTES + 2 + 1 + TAG_BYTES;
 
-const SUITES: [SupportedCipherSuite; 3] = [
+pub(super) const SUITES: [SupportedCipherSuite; 3] = [
     suite::TLS13_AES_128_GCM_SHA256,
     suite::TLS13_AES_256_GCM_SHA384,
     suite::TLS13_CHACHA20_POLY1305_SHA256,
@@ -106,7 +106,7 @@ impl Ends {
 
 /// Seals a record under the key and the sequence number expected next by `reading`. Opening the record
 /// increments the number.
-fn forged(reading: &mut DirectionKeys, kind: u8, content: &[u8]) -> Vec<u8> {
+pub(super) fn forged(reading: &mut DirectionKeys, kind: u8, content: &[u8]) -> Vec<u8> {
     let len = (content.len() + 1 + TAG_BYTES) as u16;
     let mut record = vec![content::APPLICATION_DATA, 3, 3];
     record.extend(len.to_be_bytes());
@@ -120,7 +120,7 @@ fn forged(reading: &mut DirectionKeys, kind: u8, content: &[u8]) -> Vec<u8> {
     record
 }
 
-fn text(len: usize) -> Vec<u8> {
+pub(super) fn text(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8).collect()
 }
 

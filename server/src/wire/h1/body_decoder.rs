@@ -150,10 +150,10 @@ impl BodyDecoder {
     }
 
     #[inline]
-    fn step_to(
+    fn step_to<T: TrailerSink>(
         &mut self,
         input: &[u8],
-        trailers: &mut impl TrailerSink,
+        trailers: &mut T,
     ) -> Result<BodyStep, Reject> {
         let mut consumed = 0;
         loop {
@@ -180,7 +180,7 @@ impl BodyDecoder {
                     };
                     consumed += 1;
                     self.state = framing.next(byte).unwrap_or_else(BodyDecoderState::Failed);
-                    if framing.adds_to_trailers(&self.state) {
+                    if T::KEEPS && framing.adds_to_trailers(&self.state) {
                         trailers.add(byte);
                     }
                 }
@@ -212,17 +212,20 @@ impl BodyDecoder {
 
 /// Receiver of the bytes of a trailer section.
 trait TrailerSink {
+    const KEEPS: bool;
     fn add(&mut self, byte: u8);
 }
 
-/// Sink for a body whose trailers are not wanted. The check for trailer bytes compiles to nothing.
+/// Sink that drops trailers. The check for trailer bytes then compiles to nothing.
 struct DroppedTrailers;
 
 impl TrailerSink for DroppedTrailers {
+    const KEEPS: bool = false;
     fn add(&mut self, _: u8) {}
 }
 
 impl TrailerSink for Vec<u8> {
+    const KEEPS: bool = true;
     fn add(&mut self, byte: u8) {
         self.push(byte);
     }

@@ -35,7 +35,9 @@ pub(super) enum MalformedFieldLine {
 }
 
 /// Parses the field line at position `at`.
-#[inline]
+// Inlined into both callers: a call for each line takes 6 % more instructions to parse a request (callgrind,
+// a head of 5 fields).
+#[inline(always)]
 pub(super) fn field_line(
     window: &[u8],
     at: usize,

@@ -19,10 +19,6 @@ use crate::wire::status::Status;
 
 /// Result of parsing the bytes received so far.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every head arrives complete, and stays on the stack"
-)]
 pub enum ParsedResponse<'a> {
     /// Complete head.
     Complete {
@@ -286,15 +282,18 @@ impl<'a> ResponseHeadBuilder<'a> {
                 self.upgrade = Some(if self.upgrade.is_some() { b"" } else { value });
             }
             10 if byte_search::is_name(name, b"connection") => self.add_connection(value),
-            14 if byte_search::is_name(name, b"content-length") => {
-                if self.length.replace(value).is_some() {
-                    return Err(Reject::UPSTREAM_LENGTHS);
-                }
-            }
+            14 if byte_search::is_name(name, b"content-length") => self.add_length(value)?,
             17 if byte_search::is_name(name, b"transfer-encoding") => self.coding.add_line(value),
             _ => {}
         }
         Ok(())
+    }
+
+    fn add_length(&mut self, value: &'a [u8]) -> Result<(), Reject> {
+        match self.length.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(Reject::UPSTREAM_LENGTHS),
+        }
     }
 
     fn add_connection(&mut self, value: &[u8]) {

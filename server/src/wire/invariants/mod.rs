@@ -3,22 +3,28 @@
 
 pub mod h2;
 pub mod h3;
-use crate::limits::{Limits, RANGES_MAX};
+use crate::limits::{Limits, PROXY_V2_HEADER_BYTES_MAX, RANGES_MAX, TRAILER_BYTES_MAX};
 use crate::wire::byte_search;
 use crate::wire::cgi::{CgiHeadError, CgiResponse, MetaVariables, VariableSink};
 use crate::wire::fastcgi;
 use crate::wire::fields::{AcceptedCodings, FieldValues, Fields, entity_tags};
+use crate::wire::forwarded::Hops;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::h1::request::{ParsedHead, first_line, parse_head};
 use crate::wire::h1::response_head::{
     ParsedResponse, ResponseHead, ResponseHeadBounds, ResponseLength, parse_response_head,
 };
+use crate::wire::hop_by_hop::copy_response_fields;
 use crate::wire::json::{Json, quoted};
 use crate::wire::pkt_line;
+use crate::wire::proxy_protocol::{self, ParsedProxyHeader, parse_proxy_header};
 use crate::wire::range::{Ranges, parse_ranges};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
-use crate::wire::request_target::{encode_path, normalise, parse_target, valid_host};
+use crate::wire::request_target::{
+    EncodedSlash, encode_path, has_encoded_slash, normalise, opaque_path, parse_target,
+    parse_target_with, valid_host,
+};
 
 /// Checks the filter for responses to a push: all bytes pass in order, and a message is inserted before a
 /// final flush or not at all.
@@ -152,8 +158,8 @@ fn normal_path(path: &[u8]) {
     }
 }
 
-/// Checks the decoder of request bodies, with the framing chosen by the first byte: payload and end are
-/// independent of the split.
+/// Checks the decoder of bodies, with the framing chosen by the first byte: payload, trailers and end are
+/// independent of the split, and trailers are well-formed field lines.
 pub fn body(bytes: &[u8]) {
     let Some((&choice, input)) = bytes.split_first() else {
         return;
@@ -168,17 +174,22 @@ pub fn body(bytes: &[u8]) {
     assert_eq!(whole, decode(length, input, 7), "seven bytes at a time");
 }
 
-/// Returns the payload, the number of consumed bytes, and whether the body ended, or the refusal.
+/// Returns the payload and the trailers, the number of consumed bytes, and whether the body ended, or the
+/// refusal.
 fn decode(
     length: BodyLength,
     input: &[u8],
     part_bytes: usize,
-) -> (Vec<u8>, usize, Result<bool, Reject>) {
+) -> ([Vec<u8>; 2], usize, Result<bool, Reject>) {
     let mut decoder = BodyDecoder::new(length);
-    let (mut payload, mut at) = (Vec::new(), 0);
+    let (mut payload, mut trailers, mut at) = (Vec::new(), Vec::new(), 0);
     loop {
         let part = &input[at..input.len().min(at + part_bytes)];
-        match decoder.step(part) {
+        let without_trailers = decoder.clone().step(part);
+        let step = decoder.step_with_trailers(part, &mut trailers);
+        assert_eq!(step, without_trailers);
+        assert!(trailers.len() <= TRAILER_BYTES_MAX);
+        match step {
             Ok(BodyStep::Data {
                 consumed,
                 payload: span,
@@ -191,16 +202,26 @@ fn decode(
                 assert_eq!(consumed, part.len());
                 at += consumed;
                 if at == input.len() {
-                    return (payload, at, Ok(false));
+                    return ([payload, trailers], at, Ok(false));
                 }
             }
             Ok(BodyStep::End { consumed }) => {
                 assert!(decoder.is_done());
-                return (payload, at + consumed, Ok(true));
+                check_trailers(&trailers);
+                return ([payload, trailers], at + consumed, Ok(true));
             }
             // The number of bytes consumed before a refusal depends on the split.
-            Err(reject) => return (payload, 0, Err(reject)),
+            Err(reject) => return ([payload, trailers], 0, Err(reject)),
         }
+    }
+}
+
+fn check_trailers(trailers: &[u8]) {
+    let lines = trailers.iter().filter(|byte| **byte == b'\n').count();
+    assert_eq!(Fields(trailers).iter().count(), lines);
+    for (name, value) in Fields(trailers) {
+        assert!(!name.is_empty() && byte_search::token_end(name, 0) == name.len());
+        assert_eq!(byte_search::value_end(value, 0), value.len());
     }
 }
 
@@ -211,6 +232,14 @@ pub fn target(bytes: &[u8]) {
         if let Ok(target) = parse_target(method, bytes) {
             normal_path(&target.path);
             assert!(target.authority.is_none_or(|a| valid_host(a).is_some()));
+            assert_eq!(
+                parse_target_with(method, bytes, EncodedSlash::Separator),
+                Ok(target)
+            );
+        } else if let Ok(target) = parse_target_with(method, bytes, EncodedSlash::Separator) {
+            normal_path(&target.path);
+            assert!(has_encoded_slash(target.raw_path));
+            assert!(opaque_path(target.raw_path).is_ok_and(|path| path != *target.path));
         }
     }
     if let Ok(path) = normalise(bytes) {
@@ -275,6 +304,13 @@ fn check_response_head(head: &ResponseHead<'_>, method: Method) {
         assert_eq!(byte_search::value_end(value, 0), value.len());
         assert_eq!(byte_search::trim(value), value);
     }
+    let mut copied = Vec::new();
+    if copy_response_fields(head.fields, &mut copied, |_, _| false).is_ok() {
+        let lines = copied.iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(Fields(&copied).iter().count(), lines);
+        assert_eq!(Fields(&copied).first("connection"), None);
+        assert_eq!(Fields(&copied).first("transfer-encoding"), None);
+    }
     let has = |name: &str| head.fields.first(name).is_some();
     assert_eq!(has("connection"), head.has_connection_options);
     assert_eq!(has("upgrade"), head.upgrade.is_some());
@@ -287,6 +323,56 @@ fn check_response_head(head: &ResponseHead<'_>, method: Method) {
         ResponseLength::Chunked => assert!(head.minor_version == 1 && !has("content-length")),
         ResponseLength::UntilClose => assert!(!head.keep_alive && !has("transfer-encoding")),
     }
+}
+
+/// Checks the parser of PROXY headers: the result is independent of the split, and a header that is written
+/// again in both versions is read as before.
+pub fn proxy_header(bytes: &[u8]) {
+    let whole = parse_proxy_header(bytes);
+    let bytewise = (1..=bytes.len())
+        .map(|end| parse_proxy_header(&bytes[..end]))
+        .find(|parsed| *parsed != Ok(ParsedProxyHeader::Partial))
+        .unwrap_or(Ok(ParsedProxyHeader::Partial));
+    assert_eq!(whole, bytewise, "byte by byte");
+    let Ok(ParsedProxyHeader::Complete {
+        header,
+        header_bytes,
+    }) = whole
+    else {
+        return;
+    };
+    assert!(header_bytes <= bytes.len().min(PROXY_V2_HEADER_BYTES_MAX));
+    for push in [proxy_protocol::push_v1, proxy_protocol::push_v2] {
+        let mut out = Vec::new();
+        push(&header, &mut out);
+        let header_bytes = out.len();
+        let again = ParsedProxyHeader::Complete {
+            header,
+            header_bytes,
+        };
+        assert_eq!(parse_proxy_header(&out), Ok(again));
+    }
+}
+
+/// Checks the reader of forwarding fields: the members kept for the next recipient are read as before.
+pub fn forwarded(bytes: &[u8]) {
+    let fields = Fields(bytes);
+    let kept = |hops: &Hops<'_>, name: &str| {
+        let mut line = name.as_bytes().to_vec();
+        let has_members = hops.clone().push_valid(&mut line);
+        assert_eq!(has_members, hops.clone().next().is_some());
+        line
+    };
+    let nodes = |hops: Hops<'_>| {
+        hops.map(|hop| format!("{:?}", hop.node))
+            .collect::<Vec<_>>()
+    };
+    let hops = Hops::by_forwarded(fields);
+    let line = kept(&hops, "Forwarded: ");
+    assert_eq!(nodes(Hops::by_forwarded(Fields(&line))), nodes(hops));
+    let hops = Hops::by_x_forwarded(fields);
+    let line = kept(&hops, "X-Forwarded-For: ");
+    assert_eq!(nodes(Hops::by_x_forwarded(Fields(&line))), nodes(hops));
 }
 
 /// Checks the parser of JSON from other servers: encoding and parsing JSON text again changes nothing.

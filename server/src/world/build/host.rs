@@ -2,6 +2,7 @@
 
 use super::guards::guards;
 use super::ledger_entries::LedgerEntries;
+use super::member_tls::MemberTlsClients;
 use super::resources::SharedResources;
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
@@ -22,6 +23,7 @@ pub(super) struct HostBuilder<'b> {
     pub(super) site: &'b config::SiteConfig,
     pub(super) supplies: &'b SharedResources,
     pub(super) entries: &'b LedgerEntries<'b>,
+    pub(super) member_tls: &'b MemberTlsClients<'b>,
     pub(super) previous: Option<&'b World>,
     pub(super) h3_port: Option<u16>,
     /// Response fields set by the operator for the site.
@@ -172,13 +174,7 @@ impl HostBuilder<'_> {
     }
 
     pub(super) fn allow(&self, networks: &[Spanned<String>]) -> Result<AllowList, OperatorError> {
-        let mut allow = AllowList::default();
-        for network in networks {
-            allow
-                .add(network.get_ref())
-                .map_err(|error| self.config.point(network.span(), error.what, error.help))?;
-        }
-        Ok(allow)
+        allow_list(self.config, networks)
     }
 
     /// Opens the files of a folder: the site's own root if `is_own`, else the root of a route.
@@ -250,6 +246,20 @@ fn identity(names: &[String], tls: &Tls) -> PairFingerprint {
     let name = names.first().filter(|name| *name != "*");
     let name = name.map(|name| name.replacen('*', "x", 1));
     tls.identity(name.as_deref())
+}
+
+/// Parses a list of networks of the configuration.
+pub(super) fn allow_list(
+    config: &Config,
+    networks: &[Spanned<String>],
+) -> Result<AllowList, OperatorError> {
+    let mut allow = AllowList::default();
+    for network in networks {
+        allow
+            .add(network.get_ref())
+            .map_err(|error| config.point(network.span(), error.what, error.help))?;
+    }
+    Ok(allow)
 }
 
 /// Reads the response fields set by the operator for a site (`headers`).

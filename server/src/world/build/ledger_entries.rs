@@ -1,11 +1,15 @@
 //! Entries of the process-wide ledgers for a World under construction.
 
 use super::logs::destination;
+use super::member_tls::MemberTlsClients;
 use super::resources::SharedResources;
+use crate::base::clock::monotonic_ms;
 use crate::base::log::{AccessLogFormat, Sink};
 use crate::config::{self, Config, LogFormat, LogTarget, OperatorError, Spanned};
 use crate::hits::SiteHits;
-use crate::upstream::{Backend, BackendAddress, ReusePolicy};
+use crate::upstream::balancer::Balancer;
+use crate::upstream::settings::BalancerSettings;
+use crate::upstream::{Backend, BackendAddress, BalancerPlan, ReusePolicy};
 use crate::world::{AccessLog, BackendReuse, SiteCounts};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,6 +22,7 @@ pub(super) struct LedgerEntries<'b> {
     resources: &'b SharedResources,
     sinks: RefCell<Vec<Sink>>,
     backends: RefCell<Vec<BackendReuse>>,
+    balancers: RefCell<Vec<BalancerPlan>>,
     counts: RefCell<Vec<SiteCounts>>,
 }
 
@@ -29,6 +34,7 @@ impl<'b> LedgerEntries<'b> {
             resources,
             sinks: RefCell::default(),
             backends: RefCell::default(),
+            balancers: RefCell::default(),
             counts: RefCell::default(),
         }
     }
@@ -78,6 +84,30 @@ impl<'b> LedgerEntries<'b> {
         Err(self.config.point(backend.address.span(), what, help))
     }
 
+    /// Returns the balancer with the name of `settings`, configured by `config`.
+    pub(super) fn balancer(
+        &self,
+        config: &config::BalancerConfig,
+        settings: &BalancerSettings,
+        clients: &MemberTlsClients<'_>,
+    ) -> Result<Arc<Balancer>, OperatorError> {
+        let mut all = self.balancers.borrow_mut();
+        let known = all
+            .iter()
+            .find(|plan| plan.settings().name == settings.name);
+        if let Some(plan) = known {
+            return Ok(Arc::clone(plan.balancer()));
+        }
+        let endpoints = 0..settings.members.len();
+        let endpoints = endpoints.map(|member| clients.endpoint(config, member));
+        let tls = endpoints.collect::<Result<_, _>>()?;
+        let (balancers, resolver) = (&self.resources.balancers, &self.resources.resolver);
+        let plan = BalancerPlan::new(balancers, resolver, settings, tls, monotonic_ms());
+        let balancer = Arc::clone(plan.balancer());
+        all.push(plan);
+        Ok(balancer)
+    }
+
     /// Returns the hit counts of the site with the first name `name`. The World excludes the paths below
     /// `excluded` from the counts.
     pub(super) fn counts(&self, name: &str, excluded: Option<&[u8]>) -> Arc<SiteHits> {
@@ -92,9 +122,13 @@ impl<'b> LedgerEntries<'b> {
         Arc::clone(counts)
     }
 
-    /// Returns the backends and the hit counts.
-    pub(super) fn finish(self) -> (Vec<BackendReuse>, Vec<SiteCounts>) {
-        (self.backends.into_inner(), self.counts.into_inner())
+    /// Returns the backends, the balancers and the hit counts.
+    pub(super) fn finish(self) -> (Vec<BackendReuse>, Vec<BalancerPlan>, Vec<SiteCounts>) {
+        (
+            self.backends.into_inner(),
+            self.balancers.into_inner(),
+            self.counts.into_inner(),
+        )
     }
 }
 

@@ -4,6 +4,7 @@ mod guards;
 mod host;
 mod ledger_entries;
 mod logs;
+mod member_tls;
 mod resources;
 mod route_key;
 mod route;
@@ -12,14 +13,16 @@ mod tls;
 mod tests;
 
 pub use logs::{cannot_open, destination, open_access_logs};
-pub use resources::{SharedResources, new_logins};
+pub use resources::{SharedResources, new_balancers, new_logins, new_pseudonym};
 
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::config::{self, Config, OperatorError};
+use crate::limits::Limits;
 use crate::world::{Hosts, World};
 use guards::guards_number;
-use host::{HostBuilder, headers};
+use host::{HostBuilder, allow_list, headers};
 use ledger_entries::LedgerEntries;
+use member_tls::MemberTlsClients;
 use std::sync::Arc;
 use tls::{challenges, tls};
 
@@ -34,6 +37,7 @@ pub fn build(
     now: u64,
 ) -> Result<World, OperatorError> {
     let entries = LedgerEntries::new(config, supplies);
+    let member_tls = MemberTlsClients::new(config, previous);
     let server_access = entries.access(&config.log.access);
     let tls = tls(config, supplies, previous, now)?;
     let quic = tls.as_ref().and_then(|tls| tls.quic());
@@ -46,6 +50,7 @@ pub fn build(
             site,
             supplies,
             entries: &entries,
+            member_tls: &member_tls,
             previous,
             h3_port,
             headers: Arc::new(headers(config, site)?),
@@ -56,11 +61,14 @@ pub fn build(
         };
         hosts.push(Arc::new(builder.host(&server_access, tls.as_deref())?));
     }
-    let (backends, counts) = entries.finish();
+    for balancer in &config.balancers {
+        entries.balancer(balancer, &balancer.settings, &member_tls)?;
+    }
+    let (backends, balancers, counts) = entries.finish();
     Ok(World {
         generation: previous.map_or(1, |world| world.generation + 1),
         guards: guards_number(config),
-        limits: config.server.limits.clone(),
+        limits: limits(config),
         tls,
         hosts: Hosts::new(hosts),
         access: server_access,
@@ -68,10 +76,22 @@ pub fn build(
         https_port: supplies.https_port,
         h2c: config.server.h2c,
         challenges: challenges(config, supplies),
+        trust: allow_list(config, &config.server.trust)?,
         h3_port,
         backends,
+        balancers,
+        tls_clients: member_tls.finish(),
         counts,
     })
+}
+
+/// Returns the limits of the operator. The parser of requests learns if any route takes encoded slashes.
+fn limits(config: &Config) -> Limits {
+    let mut routes = config.sites.iter().flat_map(|site| &site.routes);
+    Limits {
+        has_encoded_slashes: routes.any(|route| route.encoded_slash),
+        ..config.server.limits.clone()
+    }
 }
 
 /// Returns the configuration without the roots to be created by the first deployment, and without the rules

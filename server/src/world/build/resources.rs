@@ -12,7 +12,10 @@ use crate::hits::Hits;
 use crate::site::ContentBudget;
 use crate::tls::{PendingChallenges, SelfSigned, TicketKeys, TlsError};
 use crate::upstream::Backends;
+use crate::upstream::balancer::{Balancers, SessionKey};
+use crate::upstream::resolver::Resolver;
 use crate::world::users::Logins;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -45,10 +48,16 @@ pub struct SharedResources {
     pub readers: Arc<BrowseLimiter>,
     /// FastCGI and SCGI backends.
     pub backends: Arc<Backends>,
+    /// Balancers of all Worlds.
+    pub balancers: Arc<Balancers>,
+    /// Addresses of the members' host names.
+    pub resolver: Arc<Resolver>,
     /// Sender of push notices.
     pub pushes: PushNotifier,
     /// Tracker of changes on disk not served yet.
     pub change_tracker: Arc<ChangeTracker>,
+    /// Name of this process in Via.
+    pub pseudonym: Arc<str>,
     /// Counters of requests refused because a client's share of a limit was taken.
     pub refusals: Arc<RefusalCounters>,
 }
@@ -76,11 +85,31 @@ impl SharedResources {
             programs: Arc::new(ProcessRunner::new(scripts, state, &refusals)),
             readers: Arc::new(BrowseLimiter::new(scripts, &refusals)),
             backends: Arc::new(Backends::new(&refusals)),
+            balancers: Arc::new(new_balancers()?),
+            resolver: Arc::new(Resolver::system()),
             pushes: PushNotifier::new().0,
             change_tracker: Arc::default(),
+            pseudonym: new_pseudonym(),
             refusals,
         })
     }
+}
+
+/// Returns an empty registry of balancers with a random key for session cookies.
+pub fn new_balancers() -> Result<Balancers, OperatorError> {
+    let mut key = [0; 32];
+    let filled = aws_lc_rs::rand::fill(&mut key);
+    filled.map_err(|_| OperatorError::failure("the system has no random numbers"))?;
+    Ok(Balancers::new(SessionKey::new(&key), random()))
+}
+
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Returns a name for this process in Via, by which the process recognises its own requests.
+pub fn new_pseudonym() -> Arc<str> {
+    format!("anthill-{:016x}", random()).into()
 }
 
 /// Returns a new ledger of logins.

@@ -12,6 +12,8 @@ use crate::handler::git::browse::settings::BrowseSettings;
 use crate::handler::git::http::GitHttpHandler;
 use crate::handler::git::program::{find_git, find_http_backend};
 use crate::handler::git::repository::GitSettings;
+use crate::handler::proxy::proxy_handler::ProxyHandler;
+use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::backend::{BackendHandler, BackendProtocol, BackendSettings};
 use crate::handler::script::cgi;
@@ -21,6 +23,7 @@ use crate::handler::test_handler::TestHandler;
 use crate::hits::HitsHandler;
 use crate::limits::{CACHE_PAGE_BYTES, GIT_COMMIT_PAGE_RECHECK_SECONDS};
 use crate::site::{SecretPaths, SiteRoot};
+use crate::upstream::settings::BalancerSettings;
 use crate::world::query_pattern::QueryPattern;
 use crate::world::{Route, RouteTarget, SiteScripts};
 use std::os::unix::ffi::OsStringExt;
@@ -53,6 +56,7 @@ impl HostBuilder<'_> {
             allow,
             users,
             scripts,
+            has_encoded_slashes: route.encoded_slash,
         })
     }
 
@@ -78,33 +82,11 @@ impl HostBuilder<'_> {
                 let scripts = self.cgi(&cgi.folder, prefix, &cgi.interpreters, &cgi.variables)?;
                 self.live(scripts, route)
             }
-            config::TargetConfig::Backend(backend) if std::env::var("PROXY_HACK").is_ok() => {
-                let address = match backend.address.get_ref() {
-                    config::BackendAddressConfig::Unix(p) => {
-                        crate::upstream::BackendAddress::Unix(p.clone())
-                    }
-                    config::BackendAddressConfig::Tcp(a) => {
-                        crate::upstream::BackendAddress::Tcp(*a)
-                    }
-                };
-                let pool = Arc::new(crate::upstream::MemberPool::new(
-                    address,
-                    Default::default(),
-                ));
-                self.live(
-                    crate::handler::proxy::ProxyHandler::new(crate::handler::proxy::ProxyRoute {
-                        pool,
-                        forward: Default::default(),
-                        path: prefix.into(),
-                        member_host: Box::default(),
-                    }),
-                    route,
-                )
-            }
             config::TargetConfig::Backend(backend) => {
                 self.live(self.backend(backend, prefix)?, route)
             }
             config::TargetConfig::Git(git) => self.git_target(git, route, prefix)?,
+            config::TargetConfig::Proxy(proxy) => self.live(self.proxy(proxy, prefix)?, route),
             config::TargetConfig::Hits(_) => {
                 let name = self.site.names.first().map_or("*", |name| name.get_ref());
                 let counts = self.entries.counts(name, Some(prefix));
@@ -193,6 +175,45 @@ impl HostBuilder<'_> {
             prefix: prefix.into(),
             root: root.into(),
             variables: backend.variables.clone(),
+        }))
+    }
+
+    fn proxy(
+        &self,
+        proxy: &config::ProxyConfig,
+        prefix: &[u8],
+    ) -> Result<ProxyHandler, OperatorError> {
+        let (balancer, settings) = match &proxy.balancer {
+            config::BalancerRef::Own(balancer) => {
+                let site = self.site.names.first().map_or("*", |name| name.get_ref());
+                let path = String::from_utf8_lossy(prefix);
+                let settings = BalancerSettings {
+                    name: format!("{site}{path}/").into(),
+                    ..balancer.settings.clone()
+                };
+                (&**balancer, settings)
+            }
+            config::BalancerRef::Named(name) => {
+                let mut all = self.config.balancers.iter();
+                let named = all.find(|it| *it.settings.name == **name.get_ref());
+                let named = named.ok_or_else(|| {
+                    let what = format!("no balancer has the name `{}`", name.get_ref());
+                    let help = "add a [[balancer]] with the name";
+                    self.config.point(name.span(), what, help)
+                })?;
+                (named, named.settings.clone())
+            }
+        };
+        Ok(ProxyHandler::new(ProxyRoute {
+            balancer: self
+                .entries
+                .balancer(balancer, &settings, self.member_tls)?,
+            watches_members: settings.check.is_some(),
+            sticky: settings.sticky,
+            forward: proxy.forward.clone(),
+            path: prefix.into(),
+            pseudonym: Arc::clone(&self.supplies.pseudonym),
+            body_budget: Arc::clone(self.supplies.programs.body_budget()),
         }))
     }
 

@@ -5,8 +5,12 @@ use super::guards::guarded_paths;
 use crate::base::digest::sha256;
 use crate::base::heap_sort::sort;
 use crate::config::{
-    BackendAddressConfig, BackendConfig, CgiConfig, GitConfig, InterpreterConfig, RouteConfig,
-    ScriptsConfig, SiteConfig, TargetConfig,
+    BackendAddressConfig, BackendConfig, BalancerConfig, BalancerRef, CgiConfig, GitConfig,
+    InterpreterConfig, ProxyConfig, RouteConfig, ScriptsConfig, SiteConfig, TargetConfig,
+};
+use crate::handler::proxy::settings::{ForwardSettings, ForwardedHost};
+use crate::upstream::settings::{
+    ConnectionSettings, MemberHost, MemberTlsSettings, MemberUrl, ProxyHeaderVersion,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -143,6 +147,10 @@ impl KeyEncoder {
                 self.number(8);
                 self.number(*test as u64);
             }
+            TargetConfig::Proxy(proxy) => {
+                self.number(9);
+                self.proxy(proxy);
+            }
         }
     }
 
@@ -219,6 +227,104 @@ impl KeyEncoder {
             key.text(it.site.get_ref());
         });
     }
+
+    /// Encodes a balancer by its name: all members serve the same pages, and a new member leaves the pages
+    /// in the cache. The server of `proxy` is encoded by its URL.
+    fn proxy(&mut self, proxy: &ProxyConfig) {
+        let ProxyConfig { balancer, forward } = proxy;
+        match balancer {
+            BalancerRef::Named(name) => {
+                self.number(1);
+                self.text(name.get_ref());
+            }
+            BalancerRef::Own(balancer) => {
+                self.number(2);
+                self.own_balancer(balancer);
+            }
+        }
+        let ForwardSettings {
+            host,
+            prefix,
+            request_fields,
+            response_fields,
+        } = forward;
+        match host {
+            ForwardedHost::Client => self.number(1),
+            ForwardedHost::Member => self.number(2),
+            ForwardedHost::Fixed(host) => {
+                self.number(3);
+                self.text(host);
+            }
+        }
+        self.option(prefix.as_ref(), |key, prefix| key.text(prefix));
+        for fields in [request_fields, response_fields] {
+            self.list(fields.iter(), |key, (name, value)| {
+                key.text(name);
+                key.text(value);
+            });
+        }
+    }
+
+    /// Encodes the server of `proxy` and every setting of a connection by which the server may choose a
+    /// page. Durations and numbers of connections change no page.
+    fn own_balancer(&mut self, balancer: &BalancerConfig) {
+        let settings = &balancer.settings;
+        self.list(settings.members.iter(), |key, member| {
+            key.member_url(&member.url);
+        });
+        let ConnectionSettings {
+            connect_timeout: _,
+            first_byte_timeout: _,
+            silence_timeout: _,
+            idle_max: _,
+            idle_timeout: _,
+            queue: _,
+            queue_timeout: _,
+            tls,
+            from,
+            send_proxy_header,
+            is_http2,
+        } = &settings.connection;
+        let MemberTlsSettings {
+            authorities,
+            server_name,
+            client_certificate,
+        } = tls;
+        self.option(authorities.as_ref(), |key, file| key.path(file));
+        self.option(server_name.as_ref(), |key, name| key.text(name));
+        self.option(client_certificate.as_ref(), |key, (certificate, own)| {
+            key.path(certificate);
+            key.path(own);
+        });
+        self.option(*from, |key, from| key.text(&from.to_string()));
+        self.option(*send_proxy_header, |key, version| {
+            key.number(match version {
+                ProxyHeaderVersion::V1 => 1,
+                ProxyHeaderVersion::V2 => 2,
+            });
+        });
+        self.number((*is_http2).into());
+    }
+
+    fn member_url(&mut self, url: &MemberUrl) {
+        let MemberUrl { is_tls, host } = url;
+        self.number((*is_tls).into());
+        match host {
+            MemberHost::Address(address) => {
+                self.number(1);
+                self.text(&address.to_string());
+            }
+            MemberHost::Name(name, port) => {
+                self.number(2);
+                self.text(name);
+                self.number((*port).into());
+            }
+            MemberHost::Unix(path) => {
+                self.number(3);
+                self.path(path);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -265,7 +371,37 @@ push = true
 pages = true
 deploy = [{ repository = "a.git", branch = "main", site = "example.org" }]"#;
 
+    const PROXY: &str = r#"proxy = { url = "https://app.test:9000", host = "member", prefix = "/base/", server_name = "in.test", from = "10.0.0.1", send_proxy_header = "v1", http2 = true, ca = "ca.pem", client_certificate = "client.pem", client_key = "client.key", request_headers = { X-A = "a" }, response_headers = { X-B = "b" } }"#;
+    const PROXY_UNIX: &str = r#"proxy = "http://unix:/run/app.sock""#;
+    const PROXY_ADDRESS: &str = r#"proxy = "http://127.0.0.1:9000""#;
+    const BALANCE: &str = r#"balance = "one""#;
+
+    /// Balancers of the routes, at the end of the configuration.
+    const BALANCERS: &str = r#"
+[[balancer]]
+name = "one"
+members = ["http://10.0.0.1"]
+
+[[balancer]]
+name = "two"
+members = ["http://10.0.0.1"]
+"#;
+
+    const BASES: [&str; 10] = [
+        CGI,
+        FASTCGI,
+        SCGI,
+        SCRIPTS,
+        INTERPRETER,
+        GIT,
+        PROXY,
+        PROXY_UNIX,
+        PROXY_ADDRESS,
+        BALANCE,
+    ];
+
     fn key_of(text: &str) -> u64 {
+        let text = &format!("{text}{BALANCERS}");
         let config = config::parse(text, Path::new("/srv/anthill.toml"));
         let config = config.unwrap_or_else(|error| panic!("{error}\n{text}"));
         let site = &config.sites[0];
@@ -285,7 +421,7 @@ deploy = [{ repository = "a.git", branch = "main", site = "example.org" }]"#;
 
     #[test]
     fn keys_are_the_same_in_every_build() {
-        let keys = [CGI, FASTCGI, SCGI, SCRIPTS, INTERPRETER, GIT].map(|it| key_of(&with(it)));
+        let keys = BASES.map(|it| key_of(&with(it)));
         assert_eq!(
             keys,
             [
@@ -295,6 +431,10 @@ deploy = [{ repository = "a.git", branch = "main", site = "example.org" }]"#;
                 9_646_199_909_907_458_787,
                 7_482_549_992_336_744_214,
                 8_860_665_632_581_511_641,
+                17_906_094_633_531_860_785,
+                1_503_111_354_526_428_149,
+                7_268_777_173_511_288_468,
+                13_095_899_097_733_747_577,
             ],
             "the encoding has changed: take the next VERSION, then the new keys"
         );
@@ -339,15 +479,34 @@ deploy = [{ repository = "a.git", branch = "main", site = "example.org" }]"#;
             (GIT, "pages = true", "pages = false"),
             (GIT, "\"a.git\"", "\"b.git\""),
             (GIT, "\"main\"", "\"live\""),
+            (PROXY_ADDRESS, "http://", "https://"),
+            (PROXY, "app.test:9000", "app.test:9001"),
+            (PROXY, "app.test:9000", "ap.test:9000"),
+            (PROXY, "host = \"member\"", "host = \"client\""),
+            (PROXY, "host = \"member\"", "host = \"in.test\""),
+            (PROXY, "\"/base/\"", "\"/\""),
+            (PROXY, "prefix = \"/base/\", ", ""),
+            (PROXY, "\"in.test\"", "\"out.test\""),
+            (PROXY, "\"10.0.0.1\"", "\"10.0.0.2\""),
+            (PROXY, "\"v1\"", "\"v2\""),
+            (PROXY, "http2 = true", "http2 = false"),
+            (PROXY, "\"ca.pem\"", "\"ca2.pem\""),
+            (PROXY, "\"client.pem\"", "\"client2.pem\""),
+            (PROXY, "\"client.key\"", "\"client2.key\""),
+            (PROXY, "X-A = \"a\"", "X-A = \"\""),
+            (PROXY, "X-B = \"b\"", "X-C = \"b\""),
+            (PROXY_UNIX, "app.sock", "other.sock"),
+            (PROXY_ADDRESS, "9000", "9001"),
+            (BALANCE, "\"one\"", "\"two\""),
+            (BALANCE, "\"one\"", "{ name = \"one\", host = \"member\" }"),
         ];
-        let bases = [CGI, FASTCGI, SCGI, SCRIPTS, INTERPRETER, GIT];
         let mut keys: Vec<(u64, String)> = Vec::new();
         let changed = changes.iter().map(|(target, from, to)| {
             let text = with(target);
             assert!(text.contains(from), "{from}");
             text.replacen(from, to, 1)
         });
-        for text in bases.into_iter().map(with).chain(changed) {
+        for text in BASES.into_iter().map(with).chain(changed) {
             let key = key_of(&text);
             if let Some((_, other)) = keys.iter().find(|(its, _)| *its == key) {
                 panic!("one key for two configurations:\n{text}\n{other}");
@@ -374,5 +533,10 @@ deploy = [{ repository = "a.git", branch = "main", site = "example.org" }]"#;
             assert!(text.contains(from), "{from}");
             assert_eq!(key_of(&text.replacen(from, to, 1)), key, "{to}");
         }
+        // Durations and numbers of connections change no page.
+        let text = with(PROXY);
+        let changed = text.replacen("host =", "queue = 5, idle_timeout = \"1s\", host =", 1);
+        assert_ne!(changed, text);
+        assert_eq!(key_of(&changed), key_of(&text));
     }
 }

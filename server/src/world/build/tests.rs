@@ -5,7 +5,7 @@ use crate::base::log::LogDestination;
 use crate::config::{ConfigSource, Overrides};
 use crate::upstream::{Backend, BackendAddress, ReusePolicy};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// Folder with a site, and the configuration in the folder.
@@ -57,7 +57,8 @@ impl Setup {
     /// Opens the logs of a World and registers the entries.
     fn publish(&self, world: &World) {
         open_access_logs(world, &self.config, &self.resources.sinks).unwrap();
-        world.register(&self.resources.backends, &self.resources.hits);
+        let ledgers = &self.resources;
+        world.register(&ledgers.backends, &ledgers.balancers, &ledgers.hits);
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -147,4 +148,25 @@ fn a_log_that_cannot_be_opened_is_found_before_the_registration() {
     let error = error.expect("a folder is no log").to_string();
     assert!(error.contains("a.log can't be opened"), "{error}");
     assert_eq!(setup.registered(&world)[1..], [false; 3]);
+}
+
+#[test]
+fn networks_of_proxies_are_parsed() {
+    let mut setup = setup("");
+    let parse = |trust: &str| {
+        let text = format!("[server]\nhttp = [\"127.0.0.1:0\"]\ntrust = [{trust}]\n");
+        config::parse(&text, Path::new("/srv/anthill.toml")).unwrap()
+    };
+    setup.config.server.trust = parse("\"10.0.0.0/8\", \"::1\"").server.trust;
+    let world = setup.build(None);
+    let trusts = |address: &str| world.trust.contains(address.parse().unwrap());
+    assert!(trusts("10.1.2.3") && trusts("::1") && trusts("::ffff:10.1.2.3"));
+    assert!(!trusts("11.1.2.3"));
+
+    let mut wrong = parse("\"10.0.0.1/8\"");
+    wrong.sites = setup.config.sites.clone();
+    let error = build(&wrong, &setup.resources, None, 0).err();
+    let error = error.expect("an address within a network").to_string();
+    assert!(error.contains("3 | trust = [\"10.0.0.1/8\"]"), "{error}");
+    assert!(error.contains("`10.0.0.0/8` is the network"), "{error}");
 }

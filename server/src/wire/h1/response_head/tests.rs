@@ -319,8 +319,11 @@ fn slow_heads_are_parsed_once_a_line() {
     assert!(parsed < 16, "{parsed}");
 }
 
-/// Reads a head by splitting lines, without regard to speed, and returns status, lines and framing.
-fn slow_reading(text: &[u8]) -> Option<(u16, Vec<(String, String)>, ResponseLength)> {
+/// Status, lines and framing of a head.
+type SlowHead = (u16, Vec<(String, String)>, ResponseLength);
+
+/// Reads a head by splitting lines, without regard to speed.
+fn slow_reading(text: &[u8]) -> Option<SlowHead> {
     let text = std::str::from_utf8(text).ok()?;
     let (head, _) = text.split_once("\r\n\r\n")?;
     let mut lines = head.split("\r\n");

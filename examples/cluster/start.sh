@@ -1,0 +1,50 @@
+#!/bin/sh
+# Starts a balancer and four members on addresses of the loopback interface, in a folder with a copy of the
+# example: start.sh [ANTHILL [FOLDER]]. Ctrl-C ends all five servers.
+set -eu
+
+example=$(cd "$(dirname "$0")" && pwd)
+anthill=${1:-anthill}
+folder=${2:-$(mktemp -d)}
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+
+servers=
+stop() {
+    trap - EXIT INT TERM
+    for server in $servers; do kill "$server" 2>/dev/null || true; done
+    wait
+}
+trap stop EXIT INT TERM
+
+# start CONFIGURATION: starts a server in the folder of its configuration.
+start() {
+    "$anthill" serve "$1" >"${1%.toml}.out" 2>&1 &
+    servers="$servers $!"
+}
+
+for n in 1 2 3 4; do
+    mkdir -p "$folder/node$n"
+    cp -R "$example/public" "$folder/node$n/"
+    sed "s/NUMBER/$n/g" "$example/node.toml" >"$folder/node$n/node.toml"
+    start "$folder/node$n/node.toml"
+done
+cp "$example/balancer.toml" "$folder/"
+start "$folder/balancer.toml"
+
+cat <<END
+The balancer serves http://localhost:8080, and the members 127.0.0.11 to 127.0.0.14, port 8080.
+The folder is $folder.
+
+Things to try in another terminal, in that folder:
+
+  for i in 1 2 3 4; do curl -sI http://localhost:8080/ | grep X-Node; done
+  $anthill balancer --config balancer.toml
+  $anthill balancer --config balancer.toml drain rpicluster 127.0.0.11:8080
+  $anthill balancer --config balancer.toml enable rpicluster 127.0.0.11:8080
+  siege -b -c200 -t10s http://localhost:8080/
+  sh $example/sync.sh NEW-PAGES $anthill
+
+Ctrl-C ends all servers.
+END
+wait

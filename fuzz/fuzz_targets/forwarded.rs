@@ -1,0 +1,6 @@
+//! Forwarded and X-Forwarded-For fields.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::invariants::forwarded(bytes));

@@ -1,0 +1,6 @@
+//! Headers of the PROXY protocol, both versions, complete and truncated.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::invariants::proxy_header(bytes));

@@ -1,0 +1,322 @@
+//! Keys of the reverse proxy: `proxy`, `balance` and `encoded_slash` of a route, `trust` of `[server]`, and
+//! listeners with the PROXY protocol.
+
+use std::ops::Range;
+
+use toml::Spanned;
+
+use crate::config::balancer::BalancerConfig;
+use crate::config::connection_table::ConnectionKeys;
+use crate::config::declared_table::{DeclaredTable, declare_table};
+use crate::config::error::OperatorError;
+use crate::config::member_url::ProxyUrl;
+use crate::config::proxy_values::{BalancerName, EncodedSlash, Prefix};
+use crate::config::schema::field;
+use crate::config::suggestion::suggest;
+use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader, TableSchema};
+use crate::config::values::{ListenAddress, reserved_request_field, reserved_response_field};
+use crate::config::{ServerConfig, SiteConfig, TargetConfig};
+use crate::handler::proxy::settings::{ForwardSettings, ForwardedHost};
+
+declare_table! {
+    /// Keys of `[server]` about proxies in front of the server.
+    pub(super) struct TrustKeys: "[server]" {
+        /// Networks of proxies in front of the server. The client's address is the first address outside of
+        /// the networks, read from the right of `Forwarded` or `X-Forwarded-For`.
+        trust: Vec<Spanned<String>> = default(Vec::new()),
+            also ["set_real_ip_from", "real_ip", "trusted_proxies"], example "[\"10.0.0.0/8\", \"::1\"]";
+    }
+}
+
+declare_table! {
+    /// Keys of a listener in `http` or `https`.
+    pub(super) struct ListenerTable: "a listener", short listen "an address to listen on", "[\":8443\"]" {
+        /// Address to listen on.
+        listen: ListenAddress = required, also ["address", "bind", "port"], example "\":8443\"";
+        /// `true`: every connection begins with a header of the PROXY protocol, version 1 or 2, and comes
+        /// from an address in `trust`.
+        proxy_protocol: bool = default(false), also ["accept-proxy", "accept_proxy"], example "true";
+    }
+}
+
+declare_table! {
+    /// Keys of a route about proxies.
+    pub(super) struct RouteKeys: "[[site.route]]" {
+        /// URL of an HTTP server that answers the requests, or a [table](#proxy).
+        proxy: ProxyTable = optional("none"),
+            also ["proxy_pass", "reverse_proxy", "ProxyPass", "upstream", "target"],
+            example "\"http://127.0.0.1:9000\"";
+        /// Name of a [balancer](#balancer) that passes the requests to its members, or a [table](#balance).
+        balance: BalanceTable = optional("none"),
+            also ["balancer", "backend", "use_backend", "load_balance"], example "\"app\"";
+        /// Paths with an encoded slash, `%2F`: refused, or passed to the member unchanged. Only with `proxy` or
+        /// `balance`.
+        encoded_slash: EncodedSlash = default(EncodedSlash::Refuse),
+            also ["AllowEncodedSlashes"], example "\"pass\"";
+    }
+}
+
+declare_table! {
+    /// Keys of `proxy` and `balance` about the forwarded requests and their responses.
+    pub(super) struct ForwardKeys: "forwarded requests" {
+        /// Host field for the member: the client's (`"client"`), the host of the member's URL (`"member"`) or
+        /// a fixed host.
+        host: ForwardedHost = default(ForwardedHost::default()),
+            also ["preserve_host", "ProxyPreserveHost"], example "\"app.example.org\"";
+        /// Path that replaces the path of the route, written as in a URL. `Location` and cookie paths of
+        /// responses are changed back.
+        prefix: Prefix = optional("the client's path"), also ["path", "strip_prefix"],
+            example "\"/base/\"";
+        /// Fields for the member, instead of the client's; an empty value removes the field.
+        request_headers: RequestFields = optional("none"),
+            also ["proxy_set_header", "request_header", "header_up", "headers"],
+            example "{ \"X-Site\" = \"a\", \"Accept-Encoding\" = \"\" }";
+        /// Fields for the client, instead of the member's; an empty value removes the field.
+        response_headers: ResponseFields = optional("none"),
+            also ["add_header", "proxy_hide_header", "response_header", "header_down"],
+            example "{ \"Server\" = \"\" }";
+    }
+}
+
+declare_table! {
+    /// Keys of `proxy` as a table.
+    pub(super) struct ProxyTable: "the table `proxy`", short url "a URL", "\"http://127.0.0.1:9000\"" {
+        /// URL of the server: `http://HOST:PORT`, `https://HOST:PORT` or `http://unix:PATH`. A path in the
+        /// URL means the same as `prefix`.
+        url: ProxyUrl = required, also ["to", "target", "upstream"],
+            example "\"http://127.0.0.1:9000\"";
+        ..forward: ForwardKeys;
+        ..connection: ConnectionKeys;
+    }
+}
+
+declare_table! {
+    /// Keys of `balance` as a table.
+    pub(super) struct BalanceTable: "the table `balance`", short name "a name in quotes", "\"app\"" {
+        /// Name of the balancer.
+        name: BalancerName = required, also ["balancer", "to"], example "\"app\"";
+        ..forward: ForwardKeys;
+    }
+}
+
+/// Proxied requests of a route (`proxy` or `balance`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyConfig {
+    /// Balancer that chooses the member.
+    pub balancer: BalancerRef,
+    /// Changes of requests and responses.
+    pub forward: ForwardSettings,
+}
+
+/// Balancer of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BalancerRef {
+    /// Balancer of the route alone, with the server of `proxy` as its single member.
+    Own(Box<BalancerConfig>),
+    /// Name of a `[[balancer]]` in the same file.
+    Named(Spanned<String>),
+}
+
+/// Names and values of fields.
+type FieldValues = Vec<(Box<str>, Box<str>)>;
+
+/// Fields of requests for a member.
+#[derive(Clone, Debug)]
+pub(super) struct RequestFields(FieldValues);
+
+/// Fields of responses for the client.
+#[derive(Clone, Debug)]
+pub(super) struct ResponseFields(FieldValues);
+
+impl FromToml for RequestFields {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        fields(item, reserved_request_field).map(RequestFields)
+    }
+}
+
+impl FromToml for ResponseFields {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        fields(item, reserved_response_field).map(ResponseFields)
+    }
+}
+
+static FIELDS: TableSchema = TableSchema {
+    name: "fields",
+    keys: &[],
+    later: &[],
+    foreign: &[],
+};
+
+/// Reads a table of field names and values. `reserved` returns the reason why a field cannot be set.
+fn fields(
+    item: KeyedValue<'_, '_>,
+    reserved: fn(&str) -> Option<&'static str>,
+) -> Result<FieldValues, OperatorError> {
+    if !item.value.get_ref().is_table() {
+        return Err(item.mistyped("a table of fields", "{ \"X-Site\" = \"a\" }"));
+    }
+    let source = item.source;
+    let mut fields = FieldValues::new();
+    for entry in item.table(&FIELDS)?.rest() {
+        let span = entry.0.span();
+        let (name, value) = field(entry, reserved)?;
+        if fields
+            .iter()
+            .any(|(other, _)| other.eq_ignore_ascii_case(&name))
+        {
+            let what = format!("the field `{name}` is set twice");
+            return Err(source.error(span, what, "remove one of the two"));
+        }
+        fields.push((name.into(), value.into()));
+    }
+    Ok(fields)
+}
+
+/// Targets among the keys of a route about proxies, each with its key and its position.
+pub(super) struct ProxyTargets {
+    /// Targets of the route.
+    pub(super) targets: Vec<(&'static str, Range<usize>, TargetConfig)>,
+    /// True if paths with an encoded slash reach the members.
+    pub(super) encoded_slash: bool,
+}
+
+/// Reads `proxy`, `balance` and `encoded_slash` of a route.
+pub(super) fn proxy_targets(
+    table: &mut TableReader<'_, '_>,
+) -> Result<ProxyTargets, OperatorError> {
+    let source = table.source();
+    let keys = RouteKeys::take(table)?;
+    let mut targets = Vec::new();
+    if let Some(proxy) = keys.proxy {
+        let span = proxy.span();
+        targets.push(("proxy", span, proxy_target(source, proxy.into_inner())?));
+    }
+    if let Some(balance) = keys.balance {
+        let span = balance.span();
+        let BalanceTable { name, forward } = balance.into_inner();
+        let name = Spanned::new(name.span(), name.into_inner().0.into());
+        let target = TargetConfig::Proxy(ProxyConfig {
+            balancer: BalancerRef::Named(name),
+            forward: forward.settings(),
+        });
+        targets.push(("balance", span, target));
+    }
+    let slash = keys.encoded_slash;
+    if targets.is_empty() && !slash.span().is_empty() {
+        let what = "`encoded_slash` has no effect without `proxy` or `balance` in the same route";
+        return Err(source.error(slash.span(), what, "remove the key, or add `proxy`"));
+    }
+    Ok(ProxyTargets {
+        targets,
+        encoded_slash: *slash.get_ref() == EncodedSlash::Pass,
+    })
+}
+
+fn proxy_target(source: &SourceText<'_>, table: ProxyTable) -> Result<TargetConfig, OperatorError> {
+    let span = table.url.span();
+    let url = table.url.into_inner();
+    let mut forward = table.forward;
+    match (url.prefix, &forward.prefix) {
+        (Some(_), Some(prefix)) => {
+            let what = "the URL has a path, and `prefix` is set as well";
+            let help = "remove the path from the URL, or remove `prefix`";
+            return Err(source.error(prefix.span(), what, help));
+        }
+        (Some(path), None) => forward.prefix = Some(Spanned::new(span.clone(), Prefix(path))),
+        (None, _) => {}
+    }
+    let member = Spanned::new(span, url.member);
+    Ok(TargetConfig::Proxy(ProxyConfig {
+        balancer: BalancerRef::Own(Box::new(BalancerConfig::single(
+            source,
+            member,
+            table.connection,
+        )?)),
+        forward: forward.settings(),
+    }))
+}
+
+impl ForwardKeys {
+    fn settings(self) -> ForwardSettings {
+        let request_fields = self.request_headers.map(|fields| fields.into_inner().0);
+        let response_fields = self.response_headers.map(|fields| fields.into_inner().0);
+        ForwardSettings {
+            host: self.host.into_inner(),
+            prefix: self.prefix.map(|prefix| prefix.into_inner().0),
+            request_fields: request_fields.unwrap_or_default(),
+            response_fields: response_fields.unwrap_or_default(),
+        }
+    }
+}
+
+/// Returns the address of a listener, with the flag of the PROXY protocol.
+pub(super) fn listener(table: ListenerTable) -> Spanned<ListenAddress> {
+    let mut listen = table.listen;
+    listen.get_mut().proxy_protocol = *table.proxy_protocol.get_ref();
+    listen
+}
+
+/// Refuses a listener with the PROXY protocol if no address is trusted: every connection would be refused.
+pub(super) fn refuse_untrusted_listener(
+    source: &SourceText<'_>,
+    server: &ServerConfig,
+) -> Result<(), OperatorError> {
+    let mut listeners = server.https.iter().chain(&server.http);
+    match listeners.find(|listener| listener.get_ref().proxy_protocol) {
+        Some(listener) if server.trust.is_empty() => {
+            let what = "`proxy_protocol` needs the addresses of the proxies in `trust`";
+            let help =
+                "add trust = [\"192.0.2.1\"] to [server], the addresses of the proxies in front";
+            Err(source.error(listener.span(), what, help))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a `balance` that names no balancer.
+pub(super) fn refuse_unknown_balancers(
+    source: &SourceText<'_>,
+    balancers: &[BalancerConfig],
+    sites: &[SiteConfig],
+) -> Result<(), OperatorError> {
+    let names = || balancers.iter().map(|balancer| &*balancer.settings.name);
+    for name in sites.iter().flat_map(named_balancers) {
+        let typed = name.get_ref().as_str();
+        if names().any(|name| name == typed) {
+            continue;
+        }
+        let what = format!("there is no balancer `{typed}`");
+        let help = match (suggest(typed, names()), names().next()) {
+            (Some(meant), _) => format!("did you mean \"{meant}\"?"),
+            (None, Some(_)) => format!(
+                "the balancers are {}",
+                names().collect::<Vec<_>>().join(", ")
+            ),
+            (None, None) => format!("add [[balancer]] with name = \"{typed}\""),
+        };
+        return Err(source.error(name.span(), what, help));
+    }
+    Ok(())
+}
+
+/// Returns the names in `balance` of all routes of a site.
+pub(super) fn named_balancers(site: &SiteConfig) -> impl Iterator<Item = &Spanned<String>> {
+    site.routes.iter().filter_map(|route| match &route.target {
+        Some(TargetConfig::Proxy(ProxyConfig {
+            balancer: BalancerRef::Named(name),
+            ..
+        })) => Some(name),
+        _ => None,
+    })
+}
+
+/// Returns the balancers of all routes with `proxy` of a site.
+pub(super) fn own_balancers(site: &SiteConfig) -> impl Iterator<Item = &BalancerConfig> {
+    site.routes.iter().filter_map(|route| match &route.target {
+        Some(TargetConfig::Proxy(ProxyConfig {
+            balancer: BalancerRef::Own(balancer),
+            ..
+        })) => Some(&**balancer),
+        _ => None,
+    })
+}

@@ -1,0 +1,982 @@
+//! Tests of proxies and balancers in a whole configuration.
+
+// A failed set-up is a failed test.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use super::*;
+use crate::handler::proxy::settings::{ForwardSettings, ForwardedHost};
+use crate::upstream::settings::*;
+
+fn read(text: &str) -> Result<Config, OperatorError> {
+    parse(text, Path::new("/srv/anthill.toml"))
+}
+
+fn good(text: &str) -> Config {
+    match read(text) {
+        Ok(config) => config,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Returns a configuration with a balancer of two members and a line of the balancer.
+fn balancer(line: &str) -> String {
+    format!(
+        "[[balancer]]\nname = \"app\"\n{line}\nmembers = [\n\
+         {{ url = \"http://10.0.0.1:9001\", route = \"a\" }},\n\
+         {{ url = \"http://10.0.0.2:9002\", route = \"b\" }},\n]\n{ROUTE}balance = \"app\"\n"
+    )
+}
+
+/// Returns a configuration with a balancer of the members.
+fn members(members: &str) -> String {
+    format!("[[balancer]]\nname = \"app\"\nmembers = {members}\n{ROUTE}balance = \"app\"\n")
+}
+
+/// Returns a configuration with a route with the lines.
+fn route(lines: &str) -> String {
+    format!("{ROUTE}{lines}\n")
+}
+
+const ROUTE: &str = "[[site]]\n[[site.route]]\npath = \"/app/\"\n";
+
+fn address(text: &str) -> MemberUrl {
+    MemberUrl {
+        is_tls: false,
+        host: MemberHost::Address(text.parse().unwrap()),
+    }
+}
+
+fn proxy_of(config: &Config) -> &ProxyConfig {
+    match &config.sites[0].routes[0].target {
+        Some(TargetConfig::Proxy(proxy)) => proxy,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn own_of(config: &Config) -> &BalancerConfig {
+    match &proxy_of(config).balancer {
+        BalancerRef::Own(balancer) => balancer,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Balancer with every key, each with a value other than the default.
+pub(super) const FULL: &str = r#"
+[server]
+trust = ["10.0.0.0/8", "::1"]
+https = [{ listen = "127.0.0.1:8443", proxy_protocol = true }, ":9443"]
+http = 8080
+
+[[balancer]]
+name = "app"
+method = "heartbeat"
+heartbeat = "0.0.0.0:27999"
+health = { path = "/ok?full", method = "GET", host = "App.Test:81", status = 204, text = "ready", every = "500ms", timeout = "400ms", rise = 5, fall = 6 }
+sticky = { cookie = "SID", path_parameter = "sid", strict = true }
+slow_start = "1m30s"
+retries = { attempts = 1, budget = 50 }
+eject = { failures = 7, pause = "2s", pause_max = "30s", statuses = [500, 503] }
+connect_timeout = "100ms"
+first_byte_timeout = 120
+silence_timeout = "2m"
+idle = 8
+idle_timeout = "15s"
+queue = 9
+queue_timeout = "3s"
+connections = 10
+ca = "ca.pem"
+server_name = "App.Test"
+client_certificate = "client.pem"
+client_key = "client.key"
+from = "10.0.0.9"
+send_proxy_header = "v2"
+http2 = true
+members = [
+    "http://10.0.0.1:9001",
+    { url = "https://App.Test", weight = 2.25, set = 3, standby = true, route = "b", redirect = "c", status = "draining", ignore_errors = true, connections = 4 },
+    { url = "https://[::1]:9003", spare = true, route = "c", status = "stopped" },
+]
+
+[[site]]
+[[site.route]]
+path = "/app/"
+balance = { name = "app", host = "member", prefix = "/base", request_headers = { "X-A" = "1", Cookie = "" }, response_headers = { Server = "" } }
+encoded_slash = "pass"
+allow = ["10.0.0.0/8"]
+cache = { seconds = 5 }
+"#;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn every_key_of_a_balancer_is_read() {
+    // The members need routes for sticky sessions, and an IPv6 member is out of reach for `from`.
+    let text = FULL
+        .replace(
+            "\"http://10.0.0.1:9001\",",
+            "{ url = \"http://10.0.0.1:9001\", route = \"a\" },",
+        )
+        .replace("https://[::1]:9003", "https://10.0.0.3:9003");
+    let config = good(&text);
+    let [balancer] = config.balancers.as_slice() else {
+        panic!("{:?}", config.balancers)
+    };
+    assert_eq!(&text[balancer.span.clone()], "\"app\"");
+    assert_eq!(
+        &text[balancer.member_spans[1].clone()],
+        "\"https://App.Test\""
+    );
+    let heartbeat = balancer.heartbeat.as_ref().unwrap();
+    assert_eq!(heartbeat.get_ref().to_string(), "0.0.0.0:27999");
+    let file = |file: &Option<Spanned<PathBuf>>| file.as_ref().unwrap().get_ref().clone();
+    assert_eq!(file(&balancer.ca), Path::new("/srv/ca.pem"));
+    let settings = &balancer.settings;
+    assert_eq!(
+        (&*settings.name, settings.method),
+        ("app", BalancingMethod::Heartbeat)
+    );
+    assert_eq!(
+        settings.sticky,
+        Some(StickySettings {
+            cookie: "SID".into(),
+            path_parameter: Some("sid".into()),
+            is_signed: false,
+            is_strict: true,
+        })
+    );
+    assert_eq!(
+        settings.check,
+        Some(CheckSettings {
+            kind: CheckKind::Http {
+                is_head: false,
+                path: "/ok?full".into(),
+                host: Some("app.test:81".into()),
+                status: (204, 204),
+                text: Some("ready".into()),
+            },
+            every: Duration::from_millis(500),
+            timeout: Duration::from_millis(400),
+            rise: 5,
+            fall: 6,
+        })
+    );
+    assert_eq!(
+        settings.ejection,
+        EjectionSettings {
+            failures: 7,
+            pause: seconds(2),
+            pause_max: seconds(30),
+            statuses: vec![500, 503],
+        }
+    );
+    let retry = RetrySettings {
+        attempts_max: 1,
+        budget_percent: 50,
+    };
+    assert_eq!(settings.retry, retry);
+    assert_eq!(settings.slow_start, seconds(90));
+    assert_eq!(
+        settings.connection,
+        ConnectionSettings {
+            connect_timeout: Duration::from_millis(100),
+            first_byte_timeout: seconds(120),
+            silence_timeout: seconds(120),
+            idle_max: 8,
+            idle_timeout: seconds(15),
+            queue: 9,
+            queue_timeout: seconds(3),
+            tls: MemberTlsSettings {
+                authorities: Some("/srv/ca.pem".into()),
+                server_name: Some("app.test".into()),
+                client_certificate: Some(("/srv/client.pem".into(), "/srv/client.key".into())),
+            },
+            from: Some("10.0.0.9".parse::<IpAddr>().unwrap()),
+            send_proxy_header: Some(ProxyHeaderVersion::V2),
+            is_http2: true,
+        }
+    );
+    let [first, second, third] = settings.members.as_slice() else {
+        panic!("{:?}", settings.members)
+    };
+    assert_eq!(
+        *first,
+        MemberSettings {
+            url: address("10.0.0.1:9001"),
+            weight: 100,
+            set: 0,
+            role: MemberRole::Regular,
+            route: "a".into(),
+            redirect: "".into(),
+            admin: AdminState::Enabled,
+            ignores_errors: false,
+            connections_max: Some(10),
+        }
+    );
+    assert_eq!(
+        *second,
+        MemberSettings {
+            url: MemberUrl {
+                is_tls: true,
+                host: MemberHost::Name("app.test".into(), 443),
+            },
+            weight: 225,
+            set: 3,
+            role: MemberRole::Standby,
+            route: "b".into(),
+            redirect: "c".into(),
+            admin: AdminState::Draining,
+            ignores_errors: true,
+            connections_max: Some(4),
+        }
+    );
+    assert_eq!(
+        (third.role, third.admin),
+        (MemberRole::Spare, AdminState::Stopped)
+    );
+}
+
+#[test]
+fn every_key_of_a_proxied_route_is_read() {
+    let text = route(
+        "proxy = { url = \"http://unix:run/app.sock\", host = \"App.Test\", prefix = \"/\", idle = 3, \
+         request_headers = { X-A = \"1\" }, connections = 5 }",
+    );
+    let config = good(&text);
+    let proxy = proxy_of(&config);
+    assert_eq!(
+        proxy.forward,
+        ForwardSettings {
+            host: ForwardedHost::Fixed("app.test".into()),
+            prefix: Some("/".into()),
+            request_fields: vec![("X-A".into(), "1".into())],
+            response_fields: Vec::new(),
+        }
+    );
+    let own = own_of(&config);
+    assert_eq!(&*own.settings.name, "http://unix:/srv/run/app.sock");
+    let [member] = own.settings.members.as_slice() else {
+        panic!("{own:?}")
+    };
+    assert_eq!(
+        member.url.host,
+        MemberHost::Unix("/srv/run/app.sock".into())
+    );
+    assert_eq!(member.connections_max, Some(5));
+    assert_eq!(own.settings.connection.idle_max, 3);
+    assert_eq!(own.settings.check, None);
+    assert!(!config.sites[0].routes[0].encoded_slash);
+
+    let text = FULL.replace("sticky =", "# ").replace("from =", "# ");
+    let config = good(&text);
+    let proxy = proxy_of(&config);
+    let BalancerRef::Named(name) = &proxy.balancer else {
+        panic!("{proxy:?}")
+    };
+    assert_eq!(
+        (name.get_ref().as_str(), &text[name.span()]),
+        ("app", "\"app\"")
+    );
+    assert_eq!(
+        proxy.forward,
+        ForwardSettings {
+            host: ForwardedHost::Member,
+            prefix: Some("/base/".into()),
+            request_fields: vec![("X-A".into(), "1".into()), ("Cookie".into(), "".into())],
+            response_fields: vec![("Server".into(), "".into())],
+        }
+    );
+    let route = &config.sites[0].routes[0];
+    assert!(route.encoded_slash);
+    assert!(route.allow.is_some() && route.cache.is_some());
+    let trust: Vec<&str> = config
+        .server
+        .trust
+        .iter()
+        .map(|it| it.get_ref().as_str())
+        .collect();
+    assert_eq!(trust, ["10.0.0.0/8", "::1"]);
+    let flags = config
+        .server
+        .https
+        .iter()
+        .map(|it| it.get_ref().proxy_protocol);
+    assert_eq!(flags.collect::<Vec<_>>(), [true, false]);
+    assert!(!config.server.http[0].get_ref().proxy_protocol);
+}
+
+#[test]
+fn short_tables_have_the_defaults_of_the_core() {
+    let config = good(&format!(
+        "[[balancer]]\nname = \"app\"\nmembers = \"http://10.0.0.1\"\nhealth = {{ path = \"/\" }}\n\
+         {ROUTE}balance = \"app\"\n[[site.route]]\npath = \"/x\"\nproxy = \"http://10.0.0.1/\"\n"
+    ));
+    let settings = &config.balancers[0].settings;
+    assert_eq!(settings.method, BalancingMethod::ByRequests);
+    assert_eq!(settings.ejection, EjectionSettings::default());
+    assert_eq!(settings.retry, RetrySettings::default());
+    assert_eq!(settings.connection, ConnectionSettings::default());
+    assert_eq!(settings.slow_start, Duration::ZERO);
+    assert_eq!(
+        (settings.sticky.as_ref(), settings.members.len()),
+        (None, 1)
+    );
+    let check = settings.check.as_ref().unwrap();
+    let (every, timeout) = (check.every, check.timeout);
+    assert_eq!(
+        (every, timeout, check.rise, check.fall),
+        (seconds(2), seconds(1), 2, 3)
+    );
+    let kind = CheckKind::Http {
+        is_head: false,
+        path: "/".into(),
+        host: None,
+        status: (200, 399),
+        text: None,
+    };
+    assert_eq!(check.kind, kind);
+    assert_eq!(proxy_of(&config).forward, ForwardSettings::default());
+    let Some(TargetConfig::Proxy(proxy)) = &config.sites[0].routes[1].target else {
+        panic!("{config:?}")
+    };
+    // A path in the URL is the prefix.
+    assert_eq!(proxy.forward.prefix.as_deref(), Some("/"));
+    let BalancerRef::Own(own) = &proxy.balancer else {
+        panic!("{proxy:?}")
+    };
+    assert_eq!(own.settings.members, settings.members);
+    assert_eq!(own.settings.connection, settings.connection);
+    assert_eq!(config.all_balancers().count(), 2);
+
+    let tcp = good(&balancer("health = { tcp = true, every = \"250ms\" }"));
+    let check = tcp.balancers[0].settings.check.as_ref().unwrap();
+    assert_eq!(check.kind, CheckKind::Tcp);
+    assert_eq!(check.timeout, Duration::from_millis(250));
+}
+
+/// A row holds the configuration, the marked text, a part of the message and a part of the help.
+#[test]
+fn each_mistake_is_marked_with_a_correction() {
+    let table = [
+        // Balancers.
+        (members("[]"), "[]", "the balancer has no member", "\"http://127.0.0.1:9001\""),
+        (
+            members("[\"http://10.0.0.1:80\", { url = \"HTTP://10.0.0.1\" }]"),
+            "\"HTTP://10.0.0.1\"",
+            "`http://10.0.0.1` is a member twice",
+            "the first is in line 3",
+        ),
+        (
+            members("[{ url = \"http://a\", standby = true }, { url = \"http://b\", spare = true }]"),
+            "[{ url = \"http://a\", standby = true }, { url = \"http://b\", spare = true }]",
+            "every member is a standby or a spare",
+            "remove `standby`",
+        ),
+        (
+            members("[{ url = \"http://a\", standby = true, spare = true }]"),
+            "true",
+            "either a standby or a spare",
+            "remove",
+        ),
+        (
+            members("[\"http://a\", { url = \"http://b\", wieght = 2 }]"),
+            "wieght",
+            "unknown key `wieght` in a member",
+            "`weight`",
+        ),
+        (members("[{ weight = 2 }]"), "{ weight = 2 }", "a member needs `url`", "url = \"http"),
+        (
+            members("[{ url = \"http://a\", weight = 0.5 }]"),
+            "0.5",
+            "`weight` is out of bounds",
+            "between 1 and 100",
+        ),
+        (
+            members("[{ url = \"http://a\", weight = 1.255 }]"),
+            "1.255",
+            "`weight` can't be 1.255",
+            "two decimals",
+        ),
+        (
+            members("[{ url = \"http://a\", route = \"x.y\" }]"),
+            "\"x.y\"",
+            "not a route of a member",
+            "letters, digits",
+        ),
+        (
+            members("[{ url = \"http://a\", route = \"x\" }, { url = \"http://b\", route = \"x\" }]"),
+            "\"x\"",
+            "two members have the route `x`",
+            "its own route",
+        ),
+        (
+            members("[{ url = \"http://a\", route = \"one\" }, { url = \"http://b\", redirect = \"onne\" }]"),
+            "\"onne\"",
+            "`onne` is not the route of another member",
+            "did you mean \"one\"?",
+        ),
+        (
+            members("[{ url = \"http://a\", route = \"one\", redirect = \"one\" }]"),
+            "\"one\"",
+            "not the route of another member",
+            "the `route` of the member",
+        ),
+        (
+            members("[\"http://a/path\"]"),
+            "\"http://a/path\"",
+            "of a member has a path",
+            "prefix = ",
+        ),
+        (
+            members("[\"http://ant:secret@a\"]"),
+            "\"http://ant:secret@a\"",
+            "a URL of a member has no user",
+            "\"http://a\"",
+        ),
+        (members("5"), "5", "must be a URL, not a number", "members = \"http"),
+        (members("[true]"), "true", "must be a URL or a table", "\"http://127.0.0.1:9000\""),
+        (
+            balancer("method = \"round-robin\""),
+            "\"round-robin\"",
+            "`method` can't be \"round-robin\"",
+            "\"byrequests\", \"bytraffic\"",
+        ),
+        (balancer("method = \"p2\""), "\"p2\"", "can't be \"p2\"", "\"p2c\"?"),
+        (
+            balancer("method = \"heartbeat\""),
+            "\"heartbeat\"",
+            "needs an address that receives the datagrams",
+            "0.0.0.0:27999",
+        ),
+        (
+            balancer("heartbeat = \":27999\""),
+            "\":27999\"",
+            "no effect with another method",
+            "method = \"heartbeat\"",
+        ),
+        (
+            members("[\"http://unix:/a\"]\nmethod = \"heartbeat\"\nheartbeat = \":27999\""),
+            "\"http://unix:/a\"",
+            "sends no heartbeats",
+            "an IP address",
+        ),
+        (balancer("health = {}"), "{}", "needs `path` or `tcp`", "path = \"/\""),
+        (
+            balancer("health = { tcp = true, status = 200 }"),
+            "200",
+            "`status` has no effect",
+            "remove `tcp`",
+        ),
+        (
+            balancer("health = { tcp = true, path = \"/x\" }"),
+            "\"/x\"",
+            "`path` has no effect",
+            "remove `path`",
+        ),
+        (
+            balancer("health = { path = \"/\", method = \"HEAD\", text = \"x\" }"),
+            "\"x\"",
+            "no content",
+            "remove `method` or `text`",
+        ),
+        (
+            balancer("health = { path = \"/\", every = \"1s\", timeout = \"2s\" }"),
+            "\"2s\"",
+            "would overlap",
+            "shorter timeout",
+        ),
+        (
+            balancer("health = { path = \"/\", rise = 0 }"),
+            "0",
+            "`rise` is out of bounds",
+            "between 1 and 1000",
+        ),
+        (
+            balancer("health = { path = \"/\", fall = 0 }"),
+            "0",
+            "`fall` is out of bounds",
+            "between 1 and 1000",
+        ),
+        (
+            balancer("health = { path = \"ok\" }"),
+            "\"ok\"",
+            "not a path for a check",
+            "\"/health\"",
+        ),
+        (
+            balancer("health = { path = \"/\", status = \"2xx\" }"),
+            "\"2xx\"",
+            "not a range of statuses",
+            "\"200-399\"",
+        ),
+        (
+            balancer("health = { path = \"/\", status = 999 }"),
+            "999",
+            "not a range of statuses",
+            "from 100 to 599",
+        ),
+        (
+            balancer("health = { path = \"/\", every = \"1.5s\" }"),
+            "\"1.5s\"",
+            "`1.5s` is not a duration",
+            "\"500ms\"",
+        ),
+        (
+            balancer("health = { interval = \"2s\" }"),
+            "interval",
+            "unknown key `interval` in the table `health`",
+            "did you mean `every`?",
+        ),
+        (
+            balancer("every = \"2s\""),
+            "every",
+            "unknown key `every` in [[balancer]]",
+            "`every` belongs in the table `health`",
+        ),
+        (balancer("health = true"), "true", "`health` must be a table", ""),
+        (
+            balancer("sticky = \"a b\""),
+            "\"a b\"",
+            "not a name of a cookie",
+            "JSESSIONID",
+        ),
+        (balancer("sticky = {}"), "{}", "the table `sticky` needs `cookie`", "JSESSIONID"),
+        (
+            members("[{ url = \"http://a\", route = \"a\" }, \"http://b\"]\nsticky = \"SID\""),
+            "\"http://b\"",
+            "sticky sessions need a `route` for the member http://b",
+            "signed = true",
+        ),
+        (
+            balancer("sticky = { cookie = \"a\", signed = true, path_parameter = \"b\" }"),
+            "\"b\"",
+            "`path_parameter` has no effect with `signed`",
+            "remove",
+        ),
+        (
+            balancer("eject = { pause = \"5m\" }"),
+            "\"5m\"",
+            "`pause` is longer than `pause_max`",
+            "shorter pause",
+        ),
+        (
+            balancer("eject = { pause_max = \"10ms\" }"),
+            "\"10ms\"",
+            "`pause` is longer than `pause_max`",
+            "longer time",
+        ),
+        (
+            balancer("eject = { statuses = [200] }"),
+            "200",
+            "200 is not the status of an error",
+            "503",
+        ),
+        (
+            balancer("retries = { budget = 101 }"),
+            "101",
+            "`budget` is out of bounds",
+            "between 0 and 100",
+        ),
+        (
+            balancer("ca = \"ca.pem\""),
+            "\"ca.pem\"",
+            "`ca` has no effect: no member has a URL with https://",
+            "https://",
+        ),
+        (
+            balancer("server_name = \"app.test\""),
+            "\"app.test\"",
+            "`server_name` has no effect",
+            "https://",
+        ),
+        (
+            balancer("client_key = \"k.pem\""),
+            "\"k.pem\"",
+            "no effect without `client_certificate`",
+            "client_certificate = ",
+        ),
+        (
+            balancer("from = \"::1\""),
+            "\"::1\"",
+            "no connection leads from ::1 to http://10.0.0.1:9001",
+            "same kind",
+        ),
+        (balancer("from = \"eth0\""), "\"eth0\"", "not an address to connect from", "192.0.2.1"),
+        (
+            balancer("send_proxy_header = \"v3\""),
+            "\"v3\"",
+            "can't be \"v3\"",
+            "\"v",
+        ),
+        (
+            balancer("servers = []"),
+            "servers",
+            "unknown key `servers` in [[balancer]]",
+            "did you mean `members`?",
+        ),
+        (
+            balancer("server = \"a\""),
+            "server",
+            "unknown key `server`",
+            "did you mean `members`?",
+        ),
+        (balancer("name2 = \"a\""), "name2", "unknown key `name2`", "`name`?"),
+        (
+            "[[balancer]]\nmembers = [\"http://a\"]\n".to_owned(),
+            "[[balancer]]",
+            "[[balancer]] needs `name`",
+            "name = \"app\"",
+        ),
+        (
+            "[[balancer]]\nname = \"a b\"\nmembers = [\"http://a\"]\n".to_owned(),
+            "\"a b\"",
+            "`a b` is not a name of a balancer",
+            "letters, digits",
+        ),
+        (
+            "[[balancer]]\nname = \"a\"\n".to_owned(),
+            "[[balancer]]",
+            "[[balancer]] needs `members`",
+            "members = [",
+        ),
+        (
+            "[[balancer]]\nname = \"a\"\nmembers = \"http://a\"\n[[balancer]]\nname = \"a\"\nmembers = \
+             \"http://b\"\n"
+                .to_owned(),
+            "\"a\"",
+            "two balancers have the name `a`",
+            "line 2",
+        ),
+        // Tables of other servers.
+        (
+            "[upstream]\n".to_owned(),
+            "upstream",
+            "unknown key `upstream` in the file",
+            "write [[balancer]]",
+        ),
+        ("[[backend]]\n".to_owned(), "backend", "unknown key", "write [[balancer]]"),
+        (
+            "[[site]]\nproxy_pass = \"http://a\"\n".to_owned(),
+            "proxy_pass",
+            "unknown key `proxy_pass` in [[site]]",
+            "[[site.route]]",
+        ),
+        (
+            "[[site]]\nreverse_proxy = \"a\"\n".to_owned(),
+            "reverse_proxy",
+            "unknown key",
+            "`proxy = \"http",
+        ),
+        // Routes.
+        (
+            route("proxy_pass = \"http://a\""),
+            "proxy_pass",
+            "unknown key `proxy_pass`",
+            "did you mean `proxy`?",
+        ),
+        (
+            route("backend = \"a\""),
+            "backend",
+            "unknown key `backend`",
+            "did you mean `balance`?",
+        ),
+        (
+            route("connect_timeout = \"1s\""),
+            "connect_timeout",
+            "unknown key `connect_timeout`",
+            "belongs in the table `proxy`",
+        ),
+        (
+            route("proxy = \"http://a\"\nbalance = \"app\""),
+            "\"app\"",
+            "a route has one target, not both `proxy` and `balance`",
+            "remove one",
+        ),
+        (
+            route("fastcgi = \"127.0.0.1:9000\"\nproxy = \"http://a\""),
+            "\"http://a\"",
+            "not both `fastcgi` and `proxy`",
+            "remove one",
+        ),
+        (
+            route("proxy = { url = \"http://a\" }\nroot = \"x\""),
+            "\"x\"",
+            "not both `proxy` and `root`",
+            "remove one",
+        ),
+        (
+            route("balance = \"srv\""),
+            "\"srv\"",
+            "there is no balancer `srv`",
+            "add [[balancer]] with name = \"srv\"",
+        ),
+        (
+            balancer("").replace("balance = \"app\"", "balance = \"ap\""),
+            "\"ap\"",
+            "there is no balancer `ap`",
+            "did you mean \"app\"?",
+        ),
+        (
+            balancer("").replace("balance = \"app\"", "balance = \"zebra\""),
+            "\"zebra\"",
+            "there is no balancer `zebra`",
+            "the balancers are app",
+        ),
+        (
+            route("proxy = \"http://a/b/?c=d\""),
+            "\"http://a/b/?c=d\"",
+            "has a query",
+            "\"http://a/b/\"",
+        ),
+        (
+            route("proxy = { url = \"http://a/b/\", prefix = \"/c/\" }"),
+            "\"/c/\"",
+            "the URL has a path, and `prefix` is set as well",
+            "remove",
+        ),
+        (
+            route("proxy = { url = \"http://a\", prefix = \"c\" }"),
+            "\"c\"",
+            "no valid path",
+            "begin the path with a slash",
+        ),
+        (
+            route("proxy = { url = \"http://a\", host = \"a b\" }"),
+            "\"a b\"",
+            "`a b` is not a host",
+            "letters, digits",
+        ),
+        (
+            route("proxy = { url = \"http://a\", request_headers = { Host = \"b\" } }"),
+            "Host",
+            "the field `Host` cannot be set",
+            "use `host`",
+        ),
+        (
+            route("proxy = { url = \"http://a\", response_headers = { Upgrade = \"\" } }"),
+            "Upgrade",
+            "the field `Upgrade` cannot be set",
+            "remove the field",
+        ),
+        (
+            route("proxy = { url = \"http://a\", request_headers = { X-A = \"b\", x-a = \"\" } }"),
+            "x-a",
+            "the field `x-a` is set twice",
+            "remove one",
+        ),
+        (
+            route("proxy = { url = \"http://a\", request_headers = [\"X: y\"] }"),
+            "[\"X: y\"]",
+            "must be a table of fields, not a list",
+            "request_headers = {",
+        ),
+        (
+            route("proxy = { url = \"http://a\", client_key = \"k\" }"),
+            "\"k\"",
+            "no effect without `client_certificate`",
+            "",
+        ),
+        (
+            route("proxy = { host = \"member\" }"),
+            "{ host = \"member\" }",
+            "the table `proxy` needs `url`",
+            "url = ",
+        ),
+        (
+            route("proxy = [\"http://a\", \"http://b\"]"),
+            "[\"http://a\", \"http://b\"]",
+            "must be a URL or a table, not a list",
+            "proxy = \"http",
+        ),
+        (
+            route("root = \"x\"\nencoded_slash = \"pass\""),
+            "\"pass\"",
+            "no effect without `proxy` or `balance`",
+            "add `proxy`",
+        ),
+        (
+            route("proxy = \"http://a\"\nencoded_slash = true"),
+            "true",
+            "must be \"refuse\" or \"pass\"",
+            "encoded_slash = \"refuse\"",
+        ),
+        (
+            route("proxy = \"http://a\"\nenv = { A = \"b\" }"),
+            "{ A = \"b\" }",
+            "`env` has no effect",
+            "",
+        ),
+        (
+            route("proxy = \"http://a\"\ninterpreter = { \".php\" = \"php\" }"),
+            "\"http://a\"",
+            "`proxy` handles all requests of the route",
+            "",
+        ),
+        // Listeners.
+        (
+            "[server]\nhttps = [{ listen = \":443\", proxy_protocol = true }]\n".to_owned(),
+            "\":443\"",
+            "`proxy_protocol` needs the addresses of the proxies in `trust`",
+            "trust = [",
+        ),
+        (
+            "[server]\nhttp = { address = \":80\" }\n".to_owned(),
+            "address",
+            "unknown key `address` in a listener",
+            "did you mean `listen`?",
+        ),
+        (
+            "[server]\nhttp = { listen = \"localhost:80\" }\n".to_owned(),
+            "\"localhost:80\"",
+            "not an address to listen on",
+            "127.0.0.1:80",
+        ),
+        (
+            "[server]\nset_real_ip_from = []\n".to_owned(),
+            "set_real_ip_from",
+            "unknown key",
+            "did you mean `trust`?",
+        ),
+        ("[server]\ntrust = [5]\n".to_owned(), "5", "must be text in quotes", ""),
+    ];
+    for (text, marked, what, help) in table {
+        let message = match read(&text) {
+            Ok(_) => panic!("this was accepted:\n{text}"),
+            Err(error) => error.to_string(),
+        };
+        let (said, helped) = message.split_once("\nhelp: ").unwrap_or((&message, ""));
+        assert!(said.contains(what), "{text}\n{message}\nlacks {what}");
+        assert!(helped.contains(help), "{text}\n{message}\nlacks {help}");
+        let lines: Vec<&str> = message.lines().collect();
+        let carets = lines.iter().position(|line| line.trim_end().ends_with('^'));
+        let at = carets.unwrap_or_else(|| panic!("{message}"));
+        let start = lines[at].find('^').unwrap();
+        let shown: String = lines[at - 1]
+            .chars()
+            .skip(start)
+            .take(lines[at].len() - start)
+            .collect();
+        assert_eq!(shown, marked, "{message}");
+    }
+}
+
+#[test]
+fn listeners_of_the_server_are_no_members() {
+    let table = [
+        ("[\":8443\"]", "http://127.0.0.1:8443", true),
+        ("[\":8443\"]", "http://[::1]:8443", true),
+        ("[\":8443\"]", "http://localhost:8443", true),
+        ("[\":8443\"]", "http://0.0.0.0:8443", true),
+        ("[\":8443\"]", "http://127.3.2.1:8443", true),
+        ("[\":8443\"]", "http://[::ffff:127.0.0.1]:8443", true),
+        ("[\":8443\"]", "http://127.0.0.1:8444", false),
+        ("[\":8443\"]", "http://192.0.2.1:8443", false),
+        ("[\":8443\"]", "http://unix:/run/8443", false),
+        ("[\":8443\"]", "http://app.test:8443", false),
+        ("[\"0.0.0.0:8443\"]", "http://127.0.0.1:8443", true),
+        ("[\"0.0.0.0:8443\"]", "http://[::1]:8443", false),
+        (
+            "[\"[::]:8443\", \"0.0.0.0:8443\"]",
+            "http://127.0.0.1:8443",
+            true,
+        ),
+        ("[\"192.0.2.1:8443\"]", "http://192.0.2.1:8443", true),
+        ("[\"192.0.2.1:8443\"]", "http://127.0.0.1:8443", false),
+        ("[\"127.0.0.1:8443\"]", "http://127.0.0.2:8443", false),
+        ("[\"127.0.0.1:443\"]", "https://127.0.0.1", true),
+        ("[\"127.0.0.1:0\"]", "http://127.0.0.1:9000", false),
+    ];
+    for (https, url, is_own) in table {
+        let server = format!("[server]\nhttps = {https}\nhttp = \"off\"\nstate = \"state\"\n");
+        for rest in [
+            members(&format!("[\"{url}\"]")),
+            route(&format!("proxy = \"{url}\"")),
+        ] {
+            let (_folder, config) = laid_out(&format!("{server}{rest}"));
+            let checked = check(&config);
+            match (is_own, checked) {
+                (false, checked) => assert_eq!(checked, Ok(Vec::new()), "{https} {url}"),
+                (true, checked) => {
+                    let message = checked.expect_err(url).to_string();
+                    assert!(message.contains("the member is this server"), "{message}");
+                    assert!(message.contains(&format!("\"{url}\"")), "{message}");
+                }
+            }
+        }
+    }
+}
+
+/// Creates a folder with the files named in a configuration, and loads the configuration.
+fn laid_out(text: &str) -> (tempfile::TempDir, Config) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("public")).unwrap();
+    for file in ["ca.pem", "client.pem", "client.key", "public/client.pem"] {
+        fs::write(folder.path().join(file), "x").unwrap();
+    }
+    let file = folder.path().join(FILE_NAME);
+    fs::write(&file, text).unwrap();
+    let config = load(&file).unwrap_or_else(|error| panic!("{error}"));
+    (folder, config)
+}
+
+#[test]
+fn files_of_connections_are_checked_and_secret() {
+    let files = |files: &str| {
+        format!("server.state = \"state\"\n{ROUTE}proxy = {{ url = \"https://a\", {files} }}\n")
+    };
+    let (folder, config) = laid_out(&files(
+        "ca = \"ca.pem\", client_certificate = \"client.pem\", client_key = \"client.key\"",
+    ));
+    assert_eq!(check(&config), Ok(Vec::new()));
+    let secrets = config.secret_paths();
+    assert!(secrets.contains(&folder.path().join("client.key")));
+    assert!(!secrets.contains(&folder.path().join("client.pem")));
+    // Without a file of its own, the key is in the file of the certificate.
+    let (folder, config) = laid_out(&files("client_certificate = \"client.pem\""));
+    assert!(
+        config
+            .secret_paths()
+            .contains(&folder.path().join("client.pem"))
+    );
+
+    for (keys, what) in [
+        ("ca = \"caa.pem\"", "did you mean"),
+        ("client_certificate = \"none.crt\"", "the certificate "),
+        (
+            "client_certificate = \"client.pem\", client_key = \"none\"",
+            "the key ",
+        ),
+        (
+            "client_certificate = \"public/client.pem\"",
+            "is inside a served folder",
+        ),
+    ] {
+        let (_folder, config) = laid_out(&files(keys));
+        let message = check(&config).unwrap_err().to_string();
+        assert!(message.contains(what), "{message}");
+    }
+    let named = balancer("ca = \"gone.pem\"").replace("http://", "https://");
+    let (_folder, config) = laid_out(&format!("server.state = \"state\"\n{named}"));
+    let message = check(&config).unwrap_err().to_string();
+    assert!(message.contains("gone.pem does not exist"), "{message}");
+}
+
+#[test]
+fn a_balancer_without_a_route_causes_a_warning() {
+    let unused = "server.state = \"state\"\n[[balancer]]\nname = \"app\"\nmembers = \"http://a\"\n";
+    let (_folder, config) = laid_out(unused);
+    let warnings = check(&config).unwrap();
+    assert_eq!(
+        warnings,
+        ["no route uses the balancer `app`: write balance = \"app\" in a [[site.route]]"]
+    );
+    let used = format!("{unused}{ROUTE}balance = \"app\"\n");
+    let (_folder, config) = laid_out(&used);
+    assert_eq!(check(&config), Ok(Vec::new()));
+}

@@ -1,0 +1,405 @@
+//! One attempt to get a response: the request on one connection, up to the head of the final response.
+
+use crate::base::clock::monotonic_ms;
+use crate::base::coarse_timer::CoarseTimer;
+use crate::handler::interim::InterimResponse;
+use crate::handler::pipe::pipe;
+use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::content::ContentTransfer;
+use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
+use crate::handler::proxy::log::{line, log_change};
+use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
+use crate::handler::proxy::route::ProxyRoute;
+use crate::handler::proxy::tunnel::Tunnel;
+use crate::handler::proxy::{request_head, response_head};
+use crate::handler::{Request, Response, ResponseBody};
+use crate::limits::{
+    PIPE_BYTES, PROXY_CONTINUE_SECONDS, PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX,
+    PROXY_INTERIM_RESPONSES_MAX,
+};
+use crate::upstream::balancer::Lease;
+use crate::upstream::{MemberConn, MemberPool};
+use crate::wire::h1::body_decoder::BodyDecoder;
+use crate::wire::h1::response_head::{
+    ParsedResponse, ResponseHead, ResponseHeadBounds, ResponseLength, parse_response_head,
+};
+use crate::wire::reject::Reject;
+use crate::wire::request_head::Method;
+use crate::wire::response_fields::ResponseFields;
+use crate::wire::status::{Status, StatusLine};
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+/// A request on one connection.
+pub(super) struct Attempt {
+    exchange: Exchange,
+    pool: Arc<MemberPool>,
+    started: Instant,
+    /// Received beginning of an incomplete head.
+    input: Vec<u8>,
+    scanned: usize,
+    interim_responses: u32,
+    timer: Option<CoarseTimer>,
+}
+
+/// The call of an attempt, as far as the reader of the response needs it.
+pub(super) struct HeadReader<'c> {
+    pub(super) request: &'c mut Request,
+    pub(super) route: &'c ProxyRoute,
+    pub(super) lease: &'c mut Option<Lease>,
+}
+
+/// One head of a member.
+enum TakenHead {
+    /// Length of an interim head.
+    Interim(usize),
+    Final(Response),
+    Partial,
+}
+
+const HEAD_BOUNDS: ResponseHeadBounds = ResponseHeadBounds {
+    head_bytes: PROXY_HEAD_BYTES_MAX,
+    fields: PROXY_FIELDS_MAX,
+};
+
+impl Attempt {
+    /// Begins to send the request on `conn`.
+    pub(super) fn new(
+        conn: MemberConn,
+        pool: Arc<MemberPool>,
+        request: &Request,
+        route: &ProxyRoute,
+        body: &mut OutgoingBody,
+    ) -> Result<Attempt, AttemptFailure> {
+        let expects = request.expects_continue && body.has_rest();
+        let encoded = request_head::encode(request, route, &pool.authority, body.length(), expects);
+        let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
+        let mut out = encoded.map_err(refused)?;
+        let rest = body.take(&mut out, expects);
+        Ok(Attempt {
+            exchange: Exchange::new(conn, out, rest),
+            pool,
+            started: Instant::now(),
+            input: Vec::new(),
+            scanned: 0,
+            interim_responses: 0,
+            timer: None,
+        })
+    }
+
+    /// Sends the request and reads the head of the response.
+    pub(super) fn poll(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response, AttemptFailure>> {
+        match self.exchange.poll_send(cx) {
+            Poll::Ready(Err(SendError::Client)) => {
+                let gone = AttemptFailure::new(FailureStage::Client, Reject::HANDLER_FAILED);
+                return Poll::Ready(Err(gone));
+            }
+            // The member may have sent a response before it closed the connection.
+            Poll::Ready(Err(SendError::Member)) => self.exchange.stop_sending(),
+            _ => {}
+        }
+        let polled = self.poll_head(call, cx);
+        if polled.is_pending() {
+            return self.poll_silence(cx).map(Err);
+        }
+        polled
+    }
+
+    /// Ready with the failure of a member that took too long for its response.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<AttemptFailure> {
+        if self.exchange.waits_for_client() {
+            // The client's connection has its own deadline.
+            self.timer = None;
+            return Poll::Pending;
+        }
+        if self.exchange.is_body_held() {
+            ready!(self.poll_timer(cx, Duration::from_secs(PROXY_CONTINUE_SECONDS)));
+            self.timer = None;
+            self.exchange.release_body();
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let timeout = self.pool.settings.first_byte_timeout;
+        ready!(self.poll_timer(cx, timeout));
+        Poll::Ready(AttemptFailure::new(
+            FailureStage::Silent,
+            Reject::UPSTREAM_SLOW,
+        ))
+    }
+
+    /// Ready if `timeout` has passed since the first call of the current wait.
+    fn poll_timer(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
+        let new = || CoarseTimer::new(tokio::time::Instant::now() + timeout, cx.waker());
+        match self.timer.get_or_insert_with(new).has_passed() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Reads until the head of the final response is complete.
+    fn poll_head(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response, AttemptFailure>> {
+        with_receive_buffer(|buffer| {
+            loop {
+                let kept = self.input.len();
+                buffer[..kept].copy_from_slice(&self.input);
+                let read = match ready!(self.exchange.poll_read(cx, &mut buffer[kept..])) {
+                    Ok(0) => return Poll::Ready(Err(self.left(None))),
+                    Ok(read) => read,
+                    Err(error) => return Poll::Ready(Err(self.left(Some(error)))),
+                };
+                if let Some(lease) = call.lease.as_mut() {
+                    // The answer has begun, so the request no longer goes to another member.
+                    lease.end_watch();
+                }
+                let filled = kept + read;
+                if let Some(response) = self.take_heads(call, &buffer[..filled])? {
+                    return Poll::Ready(Ok(response));
+                }
+            }
+        })
+    }
+
+    /// Returns the failure of a member that closed the connection before its response.
+    fn left(&self, error: Option<io::Error>) -> AttemptFailure {
+        let has_begun = !self.input.is_empty() || self.interim_responses > 0;
+        let stage = match (has_begun, self.exchange.is_on_reused_connection()) {
+            (true, _) => FailureStage::InResponse,
+            (false, true) => FailureStage::StaleConnection,
+            (false, false) => FailureStage::BeforeResponse,
+        };
+        AttemptFailure::left(stage, error)
+    }
+
+    /// Takes the heads in `bytes` up to a final head. An incomplete head is kept.
+    fn take_heads(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        bytes: &[u8],
+    ) -> Result<Option<Response>, AttemptFailure> {
+        let mut at = 0;
+        loop {
+            let taken = self.take_head(call, &bytes[at..]);
+            let malformed = |reject| AttemptFailure::new(FailureStage::InResponse, reject);
+            match taken.map_err(malformed)? {
+                TakenHead::Interim(head_bytes) => {
+                    at += head_bytes;
+                    self.scanned = 0;
+                }
+                TakenHead::Final(response) => return Ok(Some(response)),
+                TakenHead::Partial => {
+                    self.input = bytes[at..].to_vec();
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn take_head(&mut self, call: &mut HeadReader<'_>, bytes: &[u8]) -> Result<TakenHead, Reject> {
+        let method = call.request.method;
+        let parsed = parse_response_head(bytes, &mut self.scanned, method, &HEAD_BOUNDS)?;
+        let ParsedResponse::Complete { head, head_bytes } = parsed else {
+            return Ok(TakenHead::Partial);
+        };
+        match head.status.0 {
+            101 => {
+                let response = self.take_switch(call, &head, &bytes[head_bytes..])?;
+                Ok(TakenHead::Final(response))
+            }
+            100..200 => {
+                self.take_interim(call, &head)?;
+                Ok(TakenHead::Interim(head_bytes))
+            }
+            _ => {
+                let response = self.take_response(call, &head, &bytes[head_bytes..])?;
+                Ok(TakenHead::Final(response))
+            }
+        }
+    }
+
+    /// Opens the tunnel of a protocol switch that the client requested.
+    fn take_switch(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        head: &ResponseHead<'_>,
+        rest: &[u8],
+    ) -> Result<Response, Reject> {
+        let Some(upgrade) = call.request.upgrade.clone() else {
+            return Err(Reject::UPSTREAM_UPGRADE_UNASKED);
+        };
+        let protocol = head.upgrade.unwrap_or_default();
+        let is_asked = protocol.eq_ignore_ascii_case(&upgrade.protocol);
+        let Some(conn) = self.exchange.take_finished().filter(|_| is_asked) else {
+            return Err(Reject::UPSTREAM_UPGRADE_UNASKED);
+        };
+        let mut fields = self.fields(call, head)?;
+        self.report_answer(call, head.status, &mut fields);
+        let status = match upgrade.is_extended_connect {
+            // A successful CONNECT has the status 200, and no proof of the handshake (RFC 8441 §5).
+            true => {
+                fields.retain(|name, _| !name.eq_ignore_ascii_case(b"sec-websocket-accept"));
+                Status::OK
+            }
+            false => {
+                fields.push(b"Upgrade", protocol);
+                head.status
+            }
+        };
+        let (_, nothing) = pipe(1);
+        let from_client = std::mem::replace(&mut call.request.body, nothing);
+        let (writer, reader) = pipe(PIPE_BYTES);
+        let lease = call.lease.take();
+        let tunnel = Tunnel::new(conn, lease, from_client, writer, rest.to_vec());
+        let body = ResponseBody::Stream {
+            length: None,
+            reader,
+            work: Box::pin(tunnel),
+        };
+        Ok(Response::new(status, fields, body))
+    }
+
+    /// Handles an interim response: 100 (Continue) lets a held body begin, and others go to the client.
+    fn take_interim(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        head: &ResponseHead<'_>,
+    ) -> Result<(), Reject> {
+        self.interim_responses += 1;
+        if self.interim_responses > PROXY_INTERIM_RESPONSES_MAX {
+            return Err(Reject::UPSTREAM_INTERIM_FLOOD);
+        }
+        match head.status {
+            Status(100) => self.exchange.release_body(),
+            status => call.request.interim.send(InterimResponse {
+                status,
+                fields: self.fields(call, head)?,
+            }),
+        }
+        Ok(())
+    }
+
+    fn fields(
+        &self,
+        call: &HeadReader<'_>,
+        head: &ResponseHead<'_>,
+    ) -> Result<ResponseFields, Reject> {
+        response_head::fields(head, call.request, call.route, &self.pool.authority)
+    }
+
+    /// Makes the response for the client. `rest` holds received bytes behind the head.
+    fn take_response(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        head: &ResponseHead<'_>,
+        rest: &[u8],
+    ) -> Result<Response, Reject> {
+        let mut fields = self.fields(call, head)?;
+        self.report_answer(call, head.status, &mut fields);
+        let status = StatusLine::new(head.status, head.reason);
+        let whole = match head.body {
+            ResponseLength::None => Some(0),
+            ResponseLength::Length(length) if length <= rest.len() as u64 => Some(length as usize),
+            _ => None,
+        };
+        let Some(length) = whole else {
+            let body = self.stream(call, head, rest);
+            return Ok(Response::new(status, fields, body));
+        };
+        if let Some(lease) = call.lease.take() {
+            lease.add_sent(self.exchange.sent_bytes());
+            lease.add_received(self.exchange.received_bytes());
+        }
+        if let Some(conn) = self.exchange.take_finished()
+            && head.keep_alive
+            && length == rest.len()
+        {
+            self.pool.put_idle(conn, Instant::now());
+        }
+        let body = match (head.body, head.content_length) {
+            (ResponseLength::None, Some(length)) if call.request.method == Method::Head => {
+                announced(length)
+            }
+            _ if length == 0 => ResponseBody::Empty,
+            _ => ResponseBody::Whole(rest[..length].to_vec()),
+        };
+        Ok(Response::new(status, fields, body))
+    }
+
+    /// Reports the answer to the balancer, and sets the session cookie.
+    fn report_answer(
+        &self,
+        call: &mut HeadReader<'_>,
+        status: Status,
+        fields: &mut ResponseFields,
+    ) {
+        let Some(lease) = call.lease.as_mut() else {
+            return;
+        };
+        let micros = self.started.elapsed().as_micros() as u64;
+        if let Some(change) = lease.record_answer(status.0, micros, monotonic_ms()) {
+            log_change(call.route, lease, change);
+        }
+        if let (Some(value), Some(sticky)) = (lease.new_cookie(), &call.route.sticky) {
+            let secure = match call.request.secure {
+                true => "; Secure",
+                false => "",
+            };
+            let name = &sticky.cookie;
+            let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}");
+            fields.push(b"Set-Cookie", cookie.as_bytes());
+        }
+    }
+
+    /// Returns a streamed body. The transfer takes over the connection and the lease.
+    fn stream(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        head: &ResponseHead<'_>,
+        rest: &[u8],
+    ) -> ResponseBody {
+        let (writer, reader) = pipe(PIPE_BYTES);
+        let length = match head.body {
+            ResponseLength::Length(length) => Some(length),
+            _ => None,
+        };
+        let transfer = ContentTransfer {
+            pool: Arc::clone(&self.pool),
+            balancer: call.route.balancer.name().into(),
+            exchange: self.exchange.take(),
+            lease: call.lease.take(),
+            decoder: head.body.framed().map(BodyDecoder::new),
+            keep_alive: head.keep_alive,
+            rest: rest.to_vec(),
+            rest_at: 0,
+            trailers: Vec::new(),
+            writer,
+            line: line(call.request).into(),
+            timer: None,
+        };
+        ResponseBody::Stream {
+            length,
+            reader,
+            work: Box::pin(transfer),
+        }
+    }
+}
+
+/// Returns the body of a response to HEAD with the length of the content of a GET (RFC 9110 §9.3.2).
+fn announced(length: u64) -> ResponseBody {
+    let (writer, reader) = pipe(0);
+    writer.finish();
+    ResponseBody::Stream {
+        length: Some(length),
+        reader,
+        work: Box::pin(std::future::ready(())),
+    }
+}

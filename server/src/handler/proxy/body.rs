@@ -1,0 +1,105 @@
+//! Body of a client's request on its way to a member.
+
+use crate::handler::call::body::budget::BodyReservation;
+use crate::handler::call::body::request_body::{BodyRest, RequestBody};
+use crate::handler::pipe::{PipeReader, pipe};
+use crate::handler::proxy::exchange::StreamedBody;
+use crate::handler::proxy::log::line;
+use crate::handler::proxy::route::ProxyRoute;
+use crate::handler::{HandlerError, Request};
+use crate::wire::h1::body_decoder::BodyLength;
+
+/// Body of a request, as sent to a member.
+pub(super) struct OutgoingBody {
+    /// Framing for the member.
+    length: BodyLength,
+    /// The body from its beginning, as far as gathered.
+    gathered: Vec<u8>,
+    /// Memory of the gathered part.
+    _reservation: Option<BodyReservation>,
+    /// Rest of the body; None if the whole body is gathered, or once an attempt sends the rest.
+    rest: Option<PipeReader>,
+    /// True if an attempt has begun to send the rest.
+    is_rest_begun: bool,
+}
+
+impl OutgoingBody {
+    /// Makes an empty body.
+    pub(super) fn none(length: BodyLength) -> OutgoingBody {
+        OutgoingBody {
+            length,
+            gathered: Vec::new(),
+            _reservation: None,
+            rest: None,
+            is_rest_begun: false,
+        }
+    }
+
+    /// Gathers a short body before a member is taken, so that a slow client occupies no member. The body of a
+    /// client that waits for 100 (Continue) stays with the client until the member wants the body.
+    pub(super) async fn receive(
+        route: &ProxyRoute,
+        request: &mut Request,
+        length: BodyLength,
+    ) -> Result<OutgoingBody, HandlerError> {
+        let (_, nothing) = pipe(1);
+        let reader = std::mem::replace(&mut request.body, nothing);
+        if request.expects_continue {
+            return Ok(OutgoingBody {
+                rest: Some(reader),
+                ..OutgoingBody::none(length)
+            });
+        }
+        let budget = &route.body_budget;
+        let received = RequestBody::receive(reader, length, request.peer, budget, None).await;
+        let (body, known) = received.map_err(|error| error.fault(&line(request)))?;
+        let Some(body) = body else {
+            return Ok(OutgoingBody::none(length));
+        };
+        Ok(OutgoingBody {
+            length: known.map_or(BodyLength::Chunked, BodyLength::Length),
+            gathered: body.first_part,
+            _reservation: body.reservation,
+            rest: body.rest.and_then(|rest| match rest {
+                BodyRest::Streamed(reader) => Some(reader),
+                BodyRest::Spooled(_) => None,
+            }),
+            is_rest_begun: false,
+        })
+    }
+
+    /// Returns the framing for the member.
+    pub(super) fn length(&self) -> BodyLength {
+        self.length
+    }
+
+    /// Returns true if the body can still be sent from its beginning.
+    pub(super) fn is_replayable(&self) -> bool {
+        !self.is_rest_begun
+    }
+
+    /// Returns true if an attempt would stream a part of the body.
+    pub(super) fn has_rest(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// Appends the gathered part to the head of the request in `out`, and returns the rest. With `is_held` the
+    /// rest waits until the member wants the body.
+    pub(super) fn take(&mut self, out: &mut Vec<u8>, is_held: bool) -> Option<StreamedBody> {
+        let is_chunked = self.length == BodyLength::Chunked;
+        if is_chunked && !self.gathered.is_empty() {
+            out.extend_from_slice(format!("{:x}\r\n", self.gathered.len()).as_bytes());
+            out.extend_from_slice(&self.gathered);
+            out.extend_from_slice(b"\r\n");
+        } else {
+            out.extend_from_slice(&self.gathered);
+        }
+        let reader = self.rest.take()?;
+        self.is_rest_begun = true;
+        Some(StreamedBody {
+            reader,
+            is_chunked,
+            is_held,
+        })
+    }
+}

@@ -1,0 +1,212 @@
+//! Content of a member's response on its way to the client.
+
+use crate::base::clock::monotonic_ms;
+use crate::base::coarse_timer::CoarseTimer;
+use crate::handler::pipe::PipeWriter;
+use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
+use crate::upstream;
+use crate::upstream::MemberPool;
+use crate::upstream::balancer::Lease;
+use crate::wire::h1::body_decoder::{BodyDecoder, BodyStep};
+use crate::wire::reject::Reject;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::time::Instant;
+
+/// Future that moves the content of a response from the member to the client, and the rest of the request's
+/// body in the other direction.
+pub(super) struct ContentTransfer {
+    pub(super) pool: Arc<MemberPool>,
+    /// Name of the balancer for the log.
+    pub(super) balancer: Box<str>,
+    pub(super) exchange: Exchange,
+    /// Use of the member until the end of the content.
+    pub(super) lease: Option<Lease>,
+    /// Decoder of the framing; None for content that ends with the connection.
+    pub(super) decoder: Option<BodyDecoder>,
+    /// True if the member keeps the connection open.
+    pub(super) keep_alive: bool,
+    /// Received bytes that are not decoded, from `rest_at`.
+    pub(super) rest: Vec<u8>,
+    pub(super) rest_at: usize,
+    /// Lines of the trailer section.
+    pub(super) trailers: Vec<u8>,
+    pub(super) writer: PipeWriter,
+    /// Start of the response's line for the log.
+    pub(super) line: Box<str>,
+    pub(super) timer: Option<CoarseTimer>,
+}
+
+/// End of a transfer.
+enum TransferEnd {
+    /// The content is complete. True if bytes of the member follow the content.
+    Complete { has_surplus: bool },
+    /// The client needs no more of the content.
+    ClientGone,
+    /// The member broke the content off.
+    Broken(Reject),
+}
+
+impl Future for ContentTransfer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let end = ready!(self.poll_end(cx));
+        self.finish(end);
+        Poll::Ready(())
+    }
+}
+
+impl ContentTransfer {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<TransferEnd> {
+        if let Poll::Ready(Err(error)) = self.exchange.poll_send(cx) {
+            // A member may answer before the end of the request and then read no more.
+            match error {
+                SendError::Member => self.exchange.stop_sending(),
+                SendError::Client => return Poll::Ready(TransferEnd::ClientGone),
+            }
+        }
+        loop {
+            let room = match self.writer.poll_room(cx) {
+                Poll::Ready(Ok(room)) => room,
+                Poll::Ready(Err(_)) => return Poll::Ready(TransferEnd::ClientGone),
+                Poll::Pending => {
+                    // The wait is for the client, and the client's connection has its own deadline.
+                    self.timer = None;
+                    return Poll::Pending;
+                }
+            };
+            let step = match self.rest_at < self.rest.len() {
+                true => self.take_rest(room),
+                false => match self.poll_receive(cx, room) {
+                    Poll::Ready(step) => step,
+                    Poll::Pending => return self.poll_silence(cx),
+                },
+            };
+            if let Some(end) = step {
+                return Poll::Ready(end);
+            }
+        }
+    }
+
+    /// Moves at most `room` bytes that arrived together with the head.
+    fn take_rest(&mut self, room: usize) -> Option<TransferEnd> {
+        let rest = std::mem::take(&mut self.rest);
+        let end = rest.len().min(self.rest_at + room);
+        let step = self.decode(&rest[self.rest_at..end]);
+        let is_surplus = end < rest.len();
+        self.rest_at = end;
+        self.rest = rest;
+        match step {
+            Some(TransferEnd::Complete { .. }) if is_surplus => {
+                Some(TransferEnd::Complete { has_surplus: true })
+            }
+            step => step,
+        }
+    }
+
+    fn poll_receive(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<Option<TransferEnd>> {
+        with_receive_buffer(|buffer| {
+            let into = room.min(buffer.len());
+            let read = ready!(self.exchange.poll_read(cx, &mut buffer[..into]));
+            self.timer = None;
+            Poll::Ready(match read {
+                Ok(0) | Err(_) if self.decoder.is_some() => {
+                    Some(TransferEnd::Broken(Reject::UPSTREAM_BROKE_OFF))
+                }
+                Ok(0) => Some(TransferEnd::Complete { has_surplus: false }),
+                Err(_) => Some(TransferEnd::Broken(Reject::UPSTREAM_BROKE_OFF)),
+                Ok(read) => self.decode(&buffer[..read]),
+            })
+        })
+    }
+
+    /// Passes the content in `bytes` on. Returns the end if the content or the client ended.
+    fn decode(&mut self, bytes: &[u8]) -> Option<TransferEnd> {
+        let Some(decoder) = &mut self.decoder else {
+            return self
+                .writer
+                .write_some(bytes)
+                .err()
+                .map(|_| TransferEnd::ClientGone);
+        };
+        let mut at = 0;
+        loop {
+            match decoder.step_with_trailers(&bytes[at..], &mut self.trailers) {
+                Ok(BodyStep::Data { consumed, payload }) => {
+                    // The pipe has room for all bytes.
+                    if self.writer.write_some(&bytes[at..][payload]).is_err() {
+                        return Some(TransferEnd::ClientGone);
+                    }
+                    at += consumed;
+                    // The end of a body of known length shows without further bytes.
+                    if decoder.is_done() {
+                        let has_surplus = at < bytes.len();
+                        return Some(TransferEnd::Complete { has_surplus });
+                    }
+                }
+                Ok(BodyStep::More { .. }) => return None,
+                Ok(BodyStep::End { consumed }) => {
+                    let has_surplus = at + consumed < bytes.len();
+                    return Some(TransferEnd::Complete { has_surplus });
+                }
+                Err(_) => return Some(TransferEnd::Broken(Reject::UPSTREAM_CHUNK_MALFORMED)),
+            }
+        }
+    }
+
+    /// Ends the transfer if the member has been silent for too long.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<TransferEnd> {
+        let timeout = self.pool.settings.silence_timeout;
+        let timer = &mut self.timer;
+        let timer =
+            timer.get_or_insert_with(|| CoarseTimer::new(Instant::now() + timeout, cx.waker()));
+        match timer.has_passed() {
+            true => Poll::Ready(TransferEnd::Broken(Reject::UPSTREAM_SLOW)),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Reports the end of the transfer to the balancer.
+    fn report(&mut self, end: &TransferEnd) {
+        let Some(mut lease) = self.lease.take() else {
+            return;
+        };
+        lease.add_sent(self.exchange.sent_bytes());
+        lease.add_received(self.exchange.received_bytes());
+        if let TransferEnd::Broken(_) = end
+            && let Some(change) = lease.record_failure(monotonic_ms())
+        {
+            upstream::log_change(&self.balancer, lease.member().url(), change);
+        }
+    }
+
+    /// Completes or breaks off the client's response.
+    fn finish(&mut self, end: TransferEnd) {
+        self.report(&end);
+        match end {
+            TransferEnd::ClientGone => {}
+            TransferEnd::Broken(reject) => {
+                log::error!(
+                    "{}: {}; the response was broken off (rule R{})",
+                    self.line,
+                    reject.reason,
+                    reject.rule
+                );
+                self.writer.set_break_reason(reject);
+            }
+            TransferEnd::Complete { has_surplus } => {
+                if !self.trailers.is_empty() {
+                    self.writer.set_trailers(std::mem::take(&mut self.trailers));
+                }
+                self.writer.end();
+                let is_reusable = self.keep_alive && !has_surplus && self.decoder.is_some();
+                if let Some(conn) = self.exchange.take_finished().filter(|_| is_reusable) {
+                    self.pool.put_idle(conn, std::time::Instant::now());
+                }
+            }
+        }
+    }
+}

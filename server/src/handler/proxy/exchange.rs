@@ -1,0 +1,224 @@
+//! One request on one connection to a member: sends the head and the body of the request.
+
+use crate::handler::pipe::{PipeRead, PipeReader};
+use crate::limits::{PROXY_UNSENT_BYTES_MAX, READ_BUFFER_BYTES};
+use crate::upstream::MemberConn;
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::task::{Context, Poll, ready};
+
+thread_local! {
+    /// Buffer for bytes received from members, shared by all calls of a worker.
+    static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `read` with the worker's buffer for received bytes.
+pub(super) fn with_receive_buffer<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
+    RECEIVED.with_borrow_mut(|buffer| {
+        if buffer.is_empty() {
+            buffer.resize(READ_BUFFER_BYTES, 0);
+        }
+        read(buffer)
+    })
+}
+
+/// A request on its way to a member.
+pub(super) struct Exchange {
+    /// The connection; None once given back.
+    conn: Option<MemberConn>,
+    /// Bytes for the member; the bytes before `out_at` are sent.
+    out: Vec<u8>,
+    out_at: usize,
+    body: Option<StreamedBody>,
+    /// Bytes sent to the member and received from the member.
+    sent_bytes: u64,
+    received_bytes: u64,
+    /// True while the call waits for the client to send more of the body.
+    waits_for_client: bool,
+}
+
+/// Body that streams from the client to the member.
+pub(super) struct StreamedBody {
+    pub(super) reader: PipeReader,
+    /// True for the chunked coding, false for a body of known length.
+    pub(super) is_chunked: bool,
+    /// True until the member wants the body (`Expect: 100-continue`).
+    pub(super) is_held: bool,
+}
+
+/// Reason why a request can't be sent to its end.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum SendError {
+    /// The connection to the member broke.
+    Member,
+    /// The client broke the body off.
+    Client,
+}
+
+impl Exchange {
+    /// Begins the exchange with the bytes that are known: the head, and the body if complete.
+    pub(super) fn new(conn: MemberConn, out: Vec<u8>, body: Option<StreamedBody>) -> Exchange {
+        Exchange {
+            conn: Some(conn),
+            out,
+            out_at: 0,
+            body,
+            sent_bytes: 0,
+            received_bytes: 0,
+            waits_for_client: false,
+        }
+    }
+
+    /// Sends as much of the request as possible. Ready after the end of the request.
+    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        loop {
+            while self.out_at < self.out.len() {
+                let Some(conn) = &mut self.conn else {
+                    return Poll::Ready(Err(SendError::Member));
+                };
+                let sent = ready!(conn.poll_write(cx, &self.out[self.out_at..]));
+                let sent = sent.map_err(|_| SendError::Member)?;
+                self.out_at += sent;
+                self.sent_bytes += sent as u64;
+            }
+            let flushed = self.poll_flush(cx);
+            if self.body.is_none() || matches!(flushed, Poll::Ready(Err(_))) {
+                return flushed;
+            }
+            self.out.clear();
+            self.out_at = 0;
+            ready!(self.poll_body(cx))?;
+        }
+    }
+
+    /// Sends bytes that wait in the connection's buffer.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        match &mut self.conn {
+            Some(conn) => conn.poll_flush(cx).map_err(|_| SendError::Member),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Takes the next part of the body from the client.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(Ok(()));
+        };
+        if body.is_held {
+            return Poll::Pending;
+        }
+        let start = match body.is_chunked {
+            true => CHUNK_HEAD_BYTES,
+            false => 0,
+        };
+        self.out.resize(start, 0);
+        let read = body
+            .reader
+            .poll_take(cx, &mut self.out, PROXY_UNSENT_BYTES_MAX);
+        self.waits_for_client = read.is_pending();
+        if read.is_pending() {
+            self.out.clear();
+        }
+        match (ready!(read), body.is_chunked) {
+            (Ok(PipeRead::Bytes(_)), false) => {}
+            (Ok(PipeRead::Bytes(count)), true) => self.end_chunk(count),
+            (Ok(PipeRead::End), is_chunked) => {
+                self.out.clear();
+                if is_chunked {
+                    self.out.extend_from_slice(b"0\r\n");
+                    let trailers = body.reader.take_trailers();
+                    self.out
+                        .extend_from_slice(trailers.as_deref().unwrap_or_default());
+                    self.out.extend_from_slice(b"\r\n");
+                }
+                self.body = None;
+            }
+            (Err(_), _) => return Poll::Ready(Err(SendError::Client)),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Frames the `count` bytes behind the room for the head of a chunk.
+    fn end_chunk(&mut self, count: usize) {
+        let mut head = &mut self.out[..CHUNK_HEAD_BYTES];
+        let written = write!(head, "{count:06x}\r\n");
+        debug_assert!(written.is_ok() && head.is_empty(), "{count}");
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Lets a held body begin.
+    pub(super) fn release_body(&mut self) {
+        if let Some(body) = &mut self.body {
+            body.is_held = false;
+            body.reader.hold(false);
+        }
+    }
+
+    /// Returns true if the member waits for the beginning of the body.
+    pub(super) fn is_body_held(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.is_held)
+    }
+
+    /// Returns true if the call waits for the client.
+    pub(super) fn waits_for_client(&self) -> bool {
+        self.waits_for_client
+    }
+
+    /// Reads bytes of the member; returns 0 at the end.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.conn {
+            Some(conn) => {
+                let read = ready!(conn.poll_read(cx, into));
+                self.received_bytes += read.as_ref().map_or(0, |read| *read as u64);
+                Poll::Ready(read)
+            }
+            None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    /// Moves the exchange out, for the transfer of the response's content.
+    pub(super) fn take(&mut self) -> Exchange {
+        Exchange {
+            conn: self.conn.take(),
+            out: std::mem::take(&mut self.out),
+            body: self.body.take(),
+            ..*self
+        }
+    }
+
+    /// Returns true if the connection has answered a request before.
+    pub(super) fn is_on_reused_connection(&self) -> bool {
+        self.conn.as_ref().is_some_and(MemberConn::is_reused)
+    }
+
+    /// Takes the connection after the end of the response. Returns None if the request isn't sent to its end.
+    pub(super) fn take_finished(&mut self) -> Option<MemberConn> {
+        let is_sent = self.body.is_none() && self.out_at == self.out.len();
+        let mut conn = self.conn.take_if(|conn| is_sent && !conn.has_unsent())?;
+        conn.record_answer();
+        Some(conn)
+    }
+
+    /// Returns the number of bytes sent to the member.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    /// Returns the number of bytes received from the member.
+    pub(super) fn received_bytes(&self) -> u64 {
+        self.received_bytes
+    }
+
+    /// Drops the rest of the request, because the member reads no more.
+    pub(super) fn stop_sending(&mut self) {
+        self.body = None;
+        self.out_at = self.out.len();
+    }
+}
+
+/// Bytes of the head of a chunk: 6 hexadecimal digits and CRLF.
+const CHUNK_HEAD_BYTES: usize = 8;

@@ -1,0 +1,30 @@
+//! Handler of a route with a proxy.
+
+use crate::handler::proxy::call::begin;
+use crate::handler::proxy::route::ProxyRoute;
+use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
+use std::sync::Arc;
+
+/// Handler of a route with a proxy.
+pub(crate) struct ProxyHandler {
+    route: Arc<ProxyRoute>,
+}
+
+impl ProxyHandler {
+    /// Creates the handler of `route`.
+    pub(crate) fn new(route: ProxyRoute) -> ProxyHandler {
+        ProxyHandler {
+            route: Arc::new(route),
+        }
+    }
+}
+
+impl Handler for ProxyHandler {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
+        begin(&self.route, request)
+    }
+
+    fn accepts_tunnels(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,305 @@
+//! Head of the request for a member, written anew from the parsed request of the client.
+
+use crate::base::digest::base64;
+use crate::base::ip_endpoint::IpOctets;
+use crate::base::number_text::push_number;
+use crate::handler::Request;
+use crate::handler::proxy::route::ProxyRoute;
+use crate::handler::proxy::settings::ForwardedHost;
+use crate::wire::fields::Fields;
+use crate::wire::forwarded::{ForwardedClient, OwnHop, push_forwarded, push_x_forwarded};
+use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
+use crate::wire::reject::Reject;
+use crate::wire::request_head::Method;
+use crate::wire::request_target::encode_path;
+use crate::wire::via;
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+/// Bytes of the fields that the proxy adds to a request, about.
+const ADDED_BYTES: usize = 384;
+
+/// Checks that a request may go to a member.
+///
+/// # Errors
+/// The request came through this server before, members could read the path in another way than the guards of
+/// the route, or the method is TRACE.
+pub(super) fn check(request: &Request, route: &ProxyRoute) -> Result<(), Reject> {
+    // A response to TRACE would contain the request, including passwords.
+    if request.method == Method::Trace {
+        return Err(Reject::METHOD_NOT_ALLOWED);
+    }
+    if via::has_passed(Fields(&request.fields), &route.pseudonym) {
+        return Err(Reject::UPSTREAM_LOOP);
+    }
+    if request
+        .path
+        .split(|byte| *byte == b'/')
+        .any(is_dots_with_parameter)
+    {
+        return Err(Reject::TARGET_DOT_PARAMETER);
+    }
+    Ok(())
+}
+
+/// Returns true for a segment such as `..;a=b`. Servlet containers remove the parameter and then climb to the
+/// parent, past the guards of this server.
+fn is_dots_with_parameter(segment: &[u8]) -> bool {
+    segment.starts_with(b".;") || segment.starts_with(b"..;")
+}
+
+/// Returns the head of the request for a member, in the form of HTTP/1.1. `length` is the length of the body
+/// as sent to the member, and `member_host` the host of the member's URL.
+pub(super) fn encode(
+    request: &Request,
+    route: &ProxyRoute,
+    member_host: &[u8],
+    length: BodyLength,
+    expects_continue: bool,
+) -> Result<Vec<u8>, Reject> {
+    let bytes = request.fields.len() + request.raw_path.len() + ADDED_BYTES;
+    let mut out = Vec::with_capacity(bytes);
+    push_request_line(request, route, &mut out);
+    push_host(request, route, member_host, &mut out);
+    let accepts_trailers = push_client_fields(request, route, &mut out)?;
+    push_connection_fields(request, accepts_trailers, &mut out);
+    if expects_continue {
+        out.extend_from_slice(b"Expect: 100-continue\r\n");
+    }
+    push_origin(request, &mut out);
+    let earlier = Fields(&request.fields);
+    via::push_via(earlier, request.version, &route.pseudonym, &mut out);
+    for (name, value) in &route.forward.request_fields {
+        if !value.is_empty() {
+            push_field(&mut out, name.as_bytes(), value.as_bytes());
+        }
+    }
+    push_length(length, &mut out);
+    out.extend_from_slice(b"\r\n");
+    Ok(out)
+}
+
+fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for part in [name, b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+fn push_request_line(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
+    // An extended CONNECT of HTTP/2 or HTTP/3 becomes the GET of a WebSocket handshake.
+    let method = match &request.upgrade {
+        Some(upgrade) if upgrade.is_extended_connect => "GET",
+        _ => request.method.name(),
+    };
+    out.extend_from_slice(method.as_bytes());
+    out.push(b' ');
+    push_path(request, route, out);
+    let query = request.rewrite.query.as_ref().or(request.query.as_ref());
+    if let Some(query) = query {
+        out.push(b'?');
+        out.extend_from_slice(query);
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+}
+
+/// Appends the path for the member. The path keeps the client's percent-encoding, since members may
+/// distinguish `;` from `%3B`. Dot segments and empty segments are resolved as for the guards of the route.
+fn push_path(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
+    if request.raw_path == b"*" {
+        return out.push(b'*');
+    }
+    let path = match &request.rewrite.path {
+        Some(rewritten) => {
+            let mut encoded = Vec::with_capacity(rewritten.len());
+            encode_path(rewritten, &mut encoded);
+            Cow::Owned(encoded)
+        }
+        None if request.raw_path == request.path => Cow::Borrowed(&request.raw_path[..]),
+        None => Cow::Owned(resolved(&request.raw_path)),
+    };
+    match &route.forward.prefix {
+        None => out.extend_from_slice(&path),
+        Some(prefix) => {
+            out.extend_from_slice(prefix.as_bytes());
+            out.extend_from_slice(after_segments(&path, route.segments()));
+        }
+    }
+}
+
+/// Returns the path without its first `count` segments and without a slash at the start.
+fn after_segments(path: &[u8], count: usize) -> &[u8] {
+    let mut rest = path.strip_prefix(b"/").unwrap_or(path);
+    for _ in 0..count {
+        rest = match rest.iter().position(|byte| *byte == b'/') {
+            Some(slash) => &rest[slash + 1..],
+            None => return b"",
+        };
+    }
+    rest
+}
+
+/// Resolves dot segments, also percent-encoded ones, and empty segments of a percent-encoded path. All other
+/// segments keep their encoding.
+fn resolved(raw_path: &[u8]) -> Vec<u8> {
+    let mut segments: Vec<&[u8]> = Vec::new();
+    let mut ends_with_name = false;
+    for segment in raw_path.split(|byte| *byte == b'/') {
+        ends_with_name = false;
+        match dots(segment) {
+            Some(2) => {
+                segments.pop();
+            }
+            Some(_) => {}
+            None => {
+                segments.push(segment);
+                ends_with_name = true;
+            }
+        }
+    }
+    let mut path = Vec::with_capacity(raw_path.len());
+    for segment in &segments {
+        path.push(b'/');
+        path.extend_from_slice(segment);
+    }
+    if !ends_with_name {
+        path.push(b'/');
+    }
+    path
+}
+
+/// Returns the number of dots of a segment of at most two dots, each a dot or `%2e`; None for another
+/// segment.
+fn dots(segment: &[u8]) -> Option<usize> {
+    let mut rest = segment;
+    let mut count = 0;
+    while !rest.is_empty() {
+        let dot = match rest {
+            [b'.', ..] => 1,
+            [b'%', b'2', b'e' | b'E', ..] => 3,
+            _ => return None,
+        };
+        rest = &rest[dot..];
+        count += 1;
+    }
+    (count <= 2).then_some(count)
+}
+
+fn push_host(request: &Request, route: &ProxyRoute, member_host: &[u8], out: &mut Vec<u8>) {
+    let host = match &route.forward.host {
+        ForwardedHost::Client => {
+            let sent = Fields(&request.fields).first("host");
+            sent.unwrap_or(&request.host)
+        }
+        ForwardedHost::Member => member_host,
+        ForwardedHost::Fixed(host) => host.as_bytes(),
+    };
+    // A request in HTTP/1.0 may have no host.
+    let host = match host.is_empty() {
+        true => member_host,
+        false => host,
+    };
+    push_field(out, b"Host", host);
+}
+
+/// Appends the client's fields without the fields of the connection and the fields that the proxy writes.
+/// Returns true if the client accepts trailers.
+fn push_client_fields(
+    request: &Request,
+    route: &ProxyRoute,
+    out: &mut Vec<u8>,
+) -> Result<bool, Reject> {
+    let replaced = &route.forward.request_fields;
+    let copied = copy_request_fields(Fields(&request.fields), out, |name, _| {
+        let is_replaced =
+            |(own, _): &(Box<str>, Box<str>)| name.eq_ignore_ascii_case(own.as_bytes());
+        is_written_by_proxy(name) || replaced.iter().any(is_replaced)
+    });
+    let copied = copied.map_err(|TooManyConnectionOptions| Reject::FIELDS_TOO_MANY)?;
+    Ok(copied.accepts_trailers)
+}
+
+/// Returns true for a field that the proxy writes itself.
+fn is_written_by_proxy(name: &[u8]) -> bool {
+    let known: &[u8] = match name.len() {
+        3 => b"via",
+        4 => b"host",
+        6 => b"expect",
+        9 => b"forwarded",
+        14 => b"content-length",
+        15 => b"x-forwarded-for",
+        16 => b"x-forwarded-host",
+        17 => b"x-forwarded-proto",
+        _ => return false,
+    };
+    name.eq_ignore_ascii_case(known)
+}
+
+/// Appends the fields of the connection to the member.
+fn push_connection_fields(request: &Request, accepts_trailers: bool, out: &mut Vec<u8>) {
+    match (&request.upgrade, accepts_trailers) {
+        (Some(upgrade), _) => {
+            out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
+            out.extend_from_slice(&upgrade.protocol);
+            out.extend_from_slice(b"\r\n");
+            if upgrade.is_extended_connect {
+                push_websocket_key(out);
+            }
+        }
+        (None, true) => out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n"),
+        (None, false) => {}
+    }
+}
+
+/// Appends a key for the handshake of a WebSocket (RFC 6455 §4.1), which a client over HTTP/2 or HTTP/3 doesn't
+/// send (RFC 8441 §5). The key proves that the member speaks the protocol, and is no secret.
+fn push_websocket_key(out: &mut Vec<u8>) {
+    let mut key = [0; 16];
+    // Without random numbers the key is constant, which members accept.
+    let _ = aws_lc_rs::rand::fill(&mut key);
+    out.extend_from_slice(b"Sec-WebSocket-Key: ");
+    out.extend_from_slice(base64(&key).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the address of the client and the host and scheme of the client's request, which replace the
+/// fields that the client sent. The lists of a trusted proxy are passed on and extended by the proxy.
+fn push_origin(request: &Request, out: &mut Vec<u8>) {
+    let forwarding = request.forwarding.as_ref();
+    let earlier = forwarding.map(|_| Fields(&request.fields));
+    let client = forwarding.map(|forwarding| ForwardedClient {
+        address: octets(request.peer),
+        port: None,
+        proto: None,
+        host: forwarding.host.as_deref(),
+    });
+    let hop = OwnHop {
+        address: Some(octets(forwarding.map_or(request.peer, |it| it.proxy))),
+        proto: match request.secure {
+            true => "https",
+            false => "http",
+        },
+        host: Fields(&request.fields).first("host").unwrap_or_default(),
+    };
+    push_x_forwarded(earlier, &hop, client.as_ref(), out);
+    push_forwarded(earlier, &hop, out);
+}
+
+fn octets(address: IpAddr) -> IpOctets {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpOctets::V4(address.octets()),
+        IpAddr::V6(address) => IpOctets::V6(address.octets()),
+    }
+}
+
+fn push_length(length: BodyLength, out: &mut Vec<u8>) {
+    match length {
+        BodyLength::None => {}
+        BodyLength::Length(length) => {
+            out.extend_from_slice(b"Content-Length: ");
+            push_number(out, length);
+            out.extend_from_slice(b"\r\n");
+        }
+        BodyLength::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+}

@@ -1,0 +1,153 @@
+//! Decision whether a request is repeated after a failed attempt. Pure.
+
+use crate::upstream::MemberTlsFailure;
+use crate::wire::reject::Reject;
+use crate::wire::request_head::Method;
+use std::io;
+
+/// Failure of one attempt to get a response.
+#[derive(Debug)]
+pub(super) struct AttemptFailure {
+    /// Stage of the failure.
+    pub(super) stage: FailureStage,
+    /// Response for the client, if the request is not repeated.
+    pub(super) reject: Reject,
+    /// Cause, for the log.
+    pub(super) source: Option<io::Error>,
+}
+
+/// Stage at which an attempt failed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum FailureStage {
+    /// No connection could be made, so the member has received nothing.
+    Connect,
+    /// The member closed a kept connection without a byte of a response. Most members close idle connections
+    /// after a while, so the failure says nothing about the member.
+    StaleConnection,
+    /// The member closed a new connection without a byte of a response.
+    BeforeResponse,
+    /// The member sent nothing in time.
+    Silent,
+    /// The response began, and was malformed or broken off.
+    InResponse,
+    /// Active checks found the member down while its response was awaited.
+    MemberDown,
+    /// No member is usable.
+    NoMember,
+    /// The client broke the request off, or sent a request that can't be forwarded.
+    Client,
+}
+
+impl AttemptFailure {
+    pub(super) fn new(stage: FailureStage, reject: Reject) -> AttemptFailure {
+        AttemptFailure {
+            stage,
+            reject,
+            source: None,
+        }
+    }
+
+    /// Makes the failure of a request without a member.
+    pub(super) fn none(reject: Reject) -> AttemptFailure {
+        AttemptFailure::new(FailureStage::NoMember, reject)
+    }
+
+    /// Makes the failure of a connection that could not be made. A failed handshake of TLS counts, since the
+    /// member has received nothing of the request.
+    pub(super) fn connect(source: io::Error) -> AttemptFailure {
+        let reject = match MemberTlsFailure::is_in(&source) {
+            true => Reject::UPSTREAM_TLS_FAILED,
+            false => Reject::UPSTREAM_UNREACHABLE,
+        };
+        AttemptFailure {
+            source: Some(source),
+            ..AttemptFailure::new(FailureStage::Connect, reject)
+        }
+    }
+
+    /// Makes the failure of a connection that the member ended at `stage`. A member may refuse the client
+    /// certificate of TLS 1.3 only after the request is sent.
+    pub(super) fn left(stage: FailureStage, source: Option<io::Error>) -> AttemptFailure {
+        let source = source.filter(MemberTlsFailure::is_in);
+        let reject = match source {
+            Some(_) => Reject::UPSTREAM_TLS_FAILED,
+            None => Reject::UPSTREAM_LEFT,
+        };
+        AttemptFailure {
+            source,
+            ..AttemptFailure::new(stage, reject)
+        }
+    }
+
+    /// Returns true if the request may go to a member again. A connection that can't be made leads any
+    /// request on. After that, a member may have executed the request, so only idempotent requests go on
+    /// (RFC 9110 §9.2.2), and only before any byte of a response. `is_replayable` is true if the whole body is
+    /// in memory or untouched.
+    pub(super) fn may_repeat(&self, is_idempotent: bool, is_replayable: bool) -> bool {
+        match self.stage {
+            FailureStage::Connect => true,
+            FailureStage::StaleConnection
+            | FailureStage::BeforeResponse
+            | FailureStage::MemberDown => is_idempotent && is_replayable,
+            FailureStage::Silent
+            | FailureStage::InResponse
+            | FailureStage::NoMember
+            | FailureStage::Client => false,
+        }
+    }
+
+    /// Returns true if a repetition counts against the budget of retries. Repetitions that put no further
+    /// load on a member don't count.
+    pub(super) fn needs_budget(&self) -> bool {
+        matches!(
+            self.stage,
+            FailureStage::BeforeResponse | FailureStage::MemberDown
+        )
+    }
+}
+
+/// Returns true if a repeated request has the effect of a single one (RFC 9110 §9.2.2).
+pub(super) fn is_idempotent(method: Method) -> bool {
+    method.is_safe() || matches!(method, Method::Put | Method::Delete)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[rustfmt::skip] // A table reads better in columns.
+    fn every_stage_of_a_failure() {
+        use FailureStage::*;
+        // Stage; repeated if idempotent and replayable, idempotent alone, replayable alone, neither.
+        let table = [
+            (Connect,         [true, true, true, true]),
+            (StaleConnection, [true, false, false, false]),
+            (BeforeResponse,  [true, false, false, false]),
+            (Silent,          [false, false, false, false]),
+            (InResponse,      [false, false, false, false]),
+            (MemberDown,      [true, false, false, false]),
+            (NoMember,        [false, false, false, false]),
+            (Client,          [false, false, false, false]),
+        ];
+        for (stage, expected) in table {
+            let failure = AttemptFailure::new(stage, Reject::UPSTREAM_LEFT);
+            let cases = [(true, true), (true, false), (false, true), (false, false)];
+            let repeats = cases.map(|(idempotent, replayable)| failure.may_repeat(idempotent, replayable));
+            assert_eq!(repeats, expected, "{stage:?}");
+        }
+    }
+
+    #[test]
+    fn idempotent_methods() {
+        let idempotent = [
+            Method::Get,
+            Method::Head,
+            Method::Options,
+            Method::Put,
+            Method::Delete,
+        ];
+        assert!(idempotent.into_iter().all(is_idempotent));
+        assert!(![Method::Post, Method::Patch].into_iter().any(is_idempotent));
+    }
+}

@@ -1,0 +1,35 @@
+//! Settings of a route with a proxy.
+
+use crate::handler::call::body::budget::BodyBudget;
+use crate::handler::proxy::settings::ForwardSettings;
+use crate::upstream::balancer::Balancer;
+use crate::upstream::settings::StickySettings;
+use std::sync::Arc;
+
+/// Name of the handler in the log.
+pub(super) const NAME: &str = "proxy";
+
+/// Settings of a route with a proxy.
+pub(crate) struct ProxyRoute {
+    /// Balancer that chooses the member.
+    pub(crate) balancer: Arc<Balancer>,
+    /// Binding of clients to members.
+    pub(crate) sticky: Option<StickySettings>,
+    /// True if requests that wait for an answer go on when active checks find their member down.
+    pub(crate) watches_members: bool,
+    /// Rules for the rewriting of requests and responses.
+    pub(crate) forward: ForwardSettings,
+    /// Path of the route, without a slash at its end.
+    pub(crate) path: Box<[u8]>,
+    /// Name of this server in Via, unique to the process.
+    pub(crate) pseudonym: Arc<str>,
+    /// Memory budget of buffered request bodies.
+    pub(crate) body_budget: Arc<BodyBudget>,
+}
+
+impl ProxyRoute {
+    /// Returns the number of segments in the path of the route.
+    pub(super) fn segments(&self) -> usize {
+        self.path.iter().filter(|byte| **byte == b'/').count()
+    }
+}

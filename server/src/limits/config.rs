@@ -1,0 +1,18 @@
+//! Bounds of `config`: values of `anthill.toml`. A value beyond a bound is refused, since the value is a
+//! typing mistake.
+
+/// Longest duration of a proxy or balancer in seconds, one year: practically unlimited, and safe from
+/// overflow.
+pub const CONFIG_DURATION_SECONDS_MAX: u64 = 31_536_000;
+/// Members of one balancer, more than any machine with one address can keep busy.
+pub const CONFIG_MEMBERS_MAX: usize = 1_000;
+/// Connections, idle connections or waiting requests of one member, above the open files that a process may
+/// have on common systems.
+pub const CONFIG_MEMBER_CONNECTIONS_MAX: usize = 1_000_000;
+/// Number of a member's last set, as in Apache.
+pub const CONFIG_MEMBER_SET_MAX: u8 = 99;
+/// Checks in a row that change the state of a member, and failures in a row that eject a member. Beyond the
+/// bound a dead member would get requests for hours.
+pub const CONFIG_IN_A_ROW_MAX: u32 = 1_000;
+/// Retries of one request, as in Apache.
+pub const CONFIG_RETRY_ATTEMPTS_MAX: u8 = 99;

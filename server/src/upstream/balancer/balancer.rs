@@ -1,0 +1,307 @@
+//! A balancer: shares requests among members. A balancer is a ledger that outlives configurations, shared by
+//! all workers.
+//!
+//! The time comes from the caller as milliseconds on the monotonic clock of the process, and nothing here
+//! waits or opens a connection. A choice holds the lock of the balancer for well below a microsecond.
+
+use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, NextCheck};
+use crate::upstream::balancer::edit::{BalancerEdit, EditError, MemberEdit};
+use crate::upstream::balancer::lease::Lease;
+use crate::upstream::balancer::member::{Member, SharedSettings};
+use crate::upstream::balancer::report::{BalancerReport, MemberReport};
+use crate::upstream::balancer::request::{ChooseRequest, MemberId, NoMember, SessionUse};
+use crate::upstream::balancer::seat::{Load, Seat};
+use crate::upstream::balancer::selection::Selection;
+use crate::upstream::balancer::slot_queue::SlotQueue;
+use crate::upstream::balancer::state::{ChangeReason, CheckOutcome, MemberState, StateChange};
+use crate::upstream::balancer::sticky::SessionKey;
+use crate::upstream::balancer::ticket::{QueueTicket, WaitRefused};
+use crate::upstream::settings::{BalancerSettings, MemberHost, MemberUrl};
+use crate::wire::heartbeat::Heartbeat;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A balancer with its members.
+pub struct Balancer {
+    name: Box<str>,
+    key: SessionKey,
+    /// Requests that wait for a busy member.
+    queue: Arc<SlotQueue<Arc<Member>>>,
+    selection: Mutex<Selection>,
+}
+
+/// Effects of a new configuration.
+#[derive(Default)]
+pub struct ReconfigureReport {
+    /// Members with a changed state, and the changes.
+    pub changes: Vec<(Arc<Member>, StateChange)>,
+    /// Beginning or end of the doubt about the checks.
+    pub doubt: Option<DoubtChange>,
+}
+
+impl Balancer {
+    /// Creates a balancer with its first configuration. `key` signs the session cookies, and `seed` starts
+    /// the random numbers of the balancing methods.
+    pub fn new(settings: BalancerSettings, key: &SessionKey, seed: u64, now_ms: u64) -> Balancer {
+        let balancer = Balancer {
+            name: settings.name.clone(),
+            key: key.clone(),
+            queue: Arc::default(),
+            selection: Mutex::new(Selection::new(settings.clone(), seed)),
+        };
+        balancer.reconfigure(settings, now_ms);
+        balancer
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the settings in force, with the operator's changes of the balancer but without the changes
+    /// of members.
+    pub fn settings(&self) -> Arc<BalancerSettings> {
+        Arc::clone(self.lock().policies.current())
+    }
+
+    /// Replaces the list of members and all settings. Members with known URLs keep their state, and the
+    /// operator's changes stay in force where the configuration did not change.
+    pub fn reconfigure(&self, settings: BalancerSettings, now_ms: u64) -> ReconfigureReport {
+        self.reconfigure_prepared(settings, now_ms, |_| {})
+    }
+
+    /// Replaces the list of members and all settings, as [`Balancer::reconfigure`] does. `prepare` is called
+    /// with each member of the new list before the member gets requests.
+    pub(crate) fn reconfigure_prepared(
+        &self,
+        settings: BalancerSettings,
+        now_ms: u64,
+        prepare: impl Fn(&Member),
+    ) -> ReconfigureReport {
+        let mut selection = self.lock();
+        let old_method = selection.policies.current().method;
+        let shared = SharedSettings {
+            check: settings.check.clone().map(Arc::new),
+            ejection: Arc::new(settings.ejection.clone()),
+        };
+        let mut changes = Vec::new();
+        let mut seats = Vec::with_capacity(settings.members.len());
+        for member_settings in &settings.members {
+            let known = selection.roster.find_url(&member_settings.url);
+            let known = known.map(|seat| (Arc::clone(&seat.member), seat.load));
+            let (member, load) = known.unwrap_or_else(|| {
+                let id = MemberId(selection.new_id());
+                let member = Member::new(id, member_settings, &shared, &self.queue);
+                (Arc::new(member), Load::default())
+            });
+            if let Some(change) = member.configure(member_settings, &shared, now_ms) {
+                changes.push((Arc::clone(&member), change));
+            }
+            member.plan_checks(seats.len(), settings.members.len(), now_ms);
+            prepare(&member);
+            seats.push(Seat::new(member, load));
+        }
+        selection.policies.configure(settings);
+        selection.replace_roster(seats, &self.key);
+        if selection.policies.current().method != old_method {
+            selection.roster.reset_loads();
+        }
+        let doubt = self.settle_change(selection, None);
+        ReconfigureReport { changes, doubt }
+    }
+
+    /// Chooses a member for a request, and counts the request until the end of the lease.
+    pub fn choose(&self, request: &ChooseRequest<'_>) -> Result<Lease, NoMember> {
+        let mut selection = self.lock();
+        if request.tried.is_empty() {
+            selection.count_request(request.now_ms);
+        }
+        selection.choose(request)
+    }
+
+    /// Queues a request after [`NoMember::Busy`] with the given `session_member`. The queue has
+    /// `connection.queue` places for each member with a bound.
+    pub fn wait(
+        &self,
+        request: &ChooseRequest<'_>,
+        session_member: Option<MemberId>,
+    ) -> Result<QueueTicket, WaitRefused> {
+        let (queue_max, is_sticky) = {
+            let selection = self.lock();
+            let settings = selection.policies.current();
+            let bounded = settings.members.iter();
+            let bounded = bounded.filter(|member| member.connections_max.is_some());
+            let queue_max = bounded.count().saturating_mul(settings.connection.queue);
+            (queue_max, settings.sticky.is_some())
+        };
+        let number = self.queue.join(session_member, request.tried, queue_max);
+        let number = number.ok_or(WaitRefused::QueueFull)?;
+        let session = match (session_member, is_sticky) {
+            (Some(_), _) => SessionUse::Kept,
+            (None, true) => SessionUse::Changed,
+            (None, false) => SessionUse::None,
+        };
+        let is_retry = !request.tried.is_empty();
+        let mut ticket = QueueTicket::waiting(&self.queue, number, session, is_retry);
+        // A place may have become free since the first choice, before the request joined the queue.
+        let second_choice = self.lock().choose(request);
+        match second_choice {
+            Ok(lease) => ticket.serve(lease),
+            Err(NoMember::Busy { .. }) => {}
+            Err(refused) => return Err(WaitRefused::NoMember(refused)),
+        }
+        Ok(ticket)
+    }
+
+    /// Takes one retry from the budget of the balancer. A retry after a failed connection needs no budget.
+    pub fn take_retry(&self, now_ms: u64) -> bool {
+        self.lock().take_retry(now_ms)
+    }
+
+    /// Returns the members of the list.
+    pub fn members(&self) -> Vec<Arc<Member>> {
+        let selection = self.lock();
+        let seats = selection.roster.seats().iter();
+        seats.map(|seat| Arc::clone(&seat.member)).collect()
+    }
+
+    /// Returns the member with a URL.
+    pub fn member(&self, url: &MemberUrl) -> Option<Arc<Member>> {
+        let selection = self.lock();
+        let seat = selection.roster.find_url(url)?;
+        Some(Arc::clone(&seat.member))
+    }
+
+    /// Changes a member at runtime.
+    pub fn edit_member(
+        &self,
+        id: MemberId,
+        edit: MemberEdit,
+        now_ms: u64,
+    ) -> Result<HealthReport, EditError> {
+        edit.check()?;
+        let mut selection = self.lock();
+        let member = selection.roster.member(id);
+        let member = Arc::clone(member.ok_or(EditError::UnknownMember)?);
+        let is_weight = matches!(edit, MemberEdit::Weight(_));
+        let change = member.change(ChangeReason::Operator, now_ms, |core| edit.apply(core));
+        member.plan_checks(0, 1, now_ms);
+        if is_weight {
+            selection.roster.recalculate_statuses();
+        }
+        selection.refresh(&self.key);
+        let doubt = self.settle_change(selection, change.map(|change| (&*member, change)));
+        Ok(HealthReport { change, doubt })
+    }
+
+    /// Changes the balancer at runtime.
+    pub fn edit(&self, edit: BalancerEdit) -> Result<(), EditError> {
+        edit.check()?;
+        let mut selection = self.lock();
+        let old_method = selection.policies.current().method;
+        selection.policies.edit(edit);
+        if selection.policies.current().method != old_method {
+            selection.roster.reset_loads();
+        }
+        selection.refresh(&self.key);
+        drop(selection);
+        self.queue.wake_all();
+        Ok(())
+    }
+
+    /// Starts the check that has been due for the longest time, or returns the time of the next check. The
+    /// order gives every member its turn, even if more checks are due than the caller can make.
+    pub fn next_check(&self, now_ms: u64) -> NextCheck {
+        let members = self.members().into_iter();
+        let planned = members.filter_map(|member| {
+            let at_ms = member.read(|core| core.plan.next_at_ms())?;
+            Some((at_ms, member))
+        });
+        let Some((at_ms, member)) = planned.min_by_key(|(at_ms, _)| *at_ms) else {
+            return NextCheck::None;
+        };
+        match CheckRun::begin(&member, now_ms) {
+            Some(run) => NextCheck::Run(run),
+            None => NextCheck::At(at_ms),
+        }
+    }
+
+    /// Records the result of a check. Requests that wait for an answer of a member are woken when the member
+    /// goes down.
+    pub fn finish_check(&self, run: CheckRun, outcome: CheckOutcome, now_ms: u64) -> HealthReport {
+        let member = Arc::clone(run.member());
+        let change = member.record_check(outcome, now_ms);
+        drop(run);
+        let doubt = change.and_then(|change| {
+            let selection = self.lock();
+            self.settle_change(selection, Some((&*member, change)))
+        });
+        HealthReport { change, doubt }
+    }
+
+    /// Decides anew about the doubt after a change, and wakes the requests that the change concerns.
+    fn settle_change(
+        &self,
+        mut selection: MutexGuard<'_, Selection>,
+        changed: Option<(&Member, StateChange)>,
+    ) -> Option<DoubtChange> {
+        let doubt = selection.update_doubt();
+        let are_checks_doubted = selection.are_checks_doubted;
+        drop(selection);
+        if doubt == Some(DoubtChange::Ended) {
+            let members = self.members().into_iter();
+            let failed = members.filter(|member| member.state() == MemberState::CheckFailed);
+            failed.for_each(|member| member.down_watch.go_down());
+        } else if let Some((member, change)) = changed
+            && change.new == MemberState::CheckFailed
+            && !are_checks_doubted
+        {
+            member.down_watch.go_down();
+        }
+        self.queue.wake_all();
+        doubt
+    }
+
+    /// Records a heartbeat from an address, for the member with the announced port or, without a port, for
+    /// all members with the address. Other heartbeats are ignored; the result is true for a heartbeat of a
+    /// member. `resolves_to` returns true if a host name has the address.
+    pub fn record_heartbeat(
+        &self,
+        from: IpAddr,
+        heartbeat: Heartbeat,
+        now_ms: u64,
+        resolves_to: impl Fn(&str, IpAddr) -> bool,
+    ) -> bool {
+        let from = from.to_canonical();
+        let members = self.members().into_iter();
+        let is_announced = |port: u16| heartbeat.port.is_none_or(|announced| announced == port);
+        let is_sender = |member: &Arc<Member>| match &member.url().host {
+            MemberHost::Address(address) => {
+                address.ip().to_canonical() == from && is_announced(address.port())
+            }
+            MemberHost::Name(name, port) => resolves_to(name, from) && is_announced(*port),
+            MemberHost::Unix(_) => false,
+        };
+        let senders = members.filter(is_sender);
+        let heard = senders.map(|member| member.heartbeat.record(heartbeat, now_ms));
+        heard.count() > 0
+    }
+
+    /// Returns the state of the balancer and of all members.
+    pub fn report(&self, now_ms: u64) -> BalancerReport {
+        let selection = self.lock();
+        let seats = selection.roster.seats().iter();
+        BalancerReport {
+            settings: Arc::clone(selection.policies.current()),
+            are_checks_doubted: selection.are_checks_doubted,
+            waiting: self.queue.waiting(),
+            members: seats.map(|seat| MemberReport::new(seat, now_ms)).collect(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Selection> {
+        self.selection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

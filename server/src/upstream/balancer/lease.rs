@@ -1,0 +1,168 @@
+//! Lease of a member for one request: counts the request, and takes the reports of its outcome.
+
+use crate::upstream::balancer::down_watch::WatchKey;
+use crate::upstream::balancer::ejection::RequestFailure;
+use crate::upstream::balancer::member::Member;
+use crate::upstream::balancer::request::SessionUse;
+use crate::upstream::balancer::state::StateChange;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+
+/// Use of a member for one request. Dropping the lease ends the request, with or without a report.
+pub struct Lease {
+    member: Arc<Member>,
+    /// Number of ejections of the member at the time of the choice.
+    ejections: u32,
+    /// Number of times that the member went down, at the time of the choice.
+    downs: u32,
+    /// True if the request is the trial of an ejected member.
+    is_trial: bool,
+    session: SessionUse,
+    cookie: Option<Arc<str>>,
+    watch: Option<WatchKey>,
+}
+
+impl Lease {
+    /// Creates the lease of a request that the caller has counted by [`Member::enter`] or
+    /// [`Member::try_enter`].
+    pub(super) fn of_counted(
+        member: Arc<Member>,
+        session: SessionUse,
+        cookie: Option<Arc<str>>,
+        is_trial: bool,
+        is_retry: bool,
+    ) -> Lease {
+        member.counters.elected.fetch_add(1, Relaxed);
+        if is_retry {
+            member.counters.retries.fetch_add(1, Relaxed);
+        }
+        Lease {
+            ejections: member.ejections(),
+            downs: member.down_watch.downs(),
+            member,
+            is_trial,
+            session,
+            cookie,
+            watch: None,
+        }
+    }
+
+    /// Returns the member.
+    pub fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+
+    /// Returns the relation between the session of the request and the member.
+    pub fn session(&self) -> SessionUse {
+        self.session
+    }
+
+    /// Returns the value of the session cookie that the response has to set.
+    pub fn new_cookie(&self) -> Option<&str> {
+        self.cookie.as_deref()
+    }
+
+    /// Counts bytes sent to the member.
+    pub fn add_sent(&self, bytes: u64) {
+        self.member.counters.sent_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts bytes received from the member.
+    pub fn add_received(&self, bytes: u64) {
+        self.member
+            .counters
+            .received_bytes
+            .fetch_add(bytes, Relaxed);
+    }
+
+    /// Records that no connection to the member could be established.
+    pub fn record_connect_failure(&mut self, now_ms: u64) -> Option<StateChange> {
+        let failure = RequestFailure::Connection;
+        self.member.record_failure(failure, self.ejections, now_ms)
+    }
+
+    /// Records that the member did not answer in time, broke off, or sent a bad answer.
+    pub fn record_failure(&mut self, now_ms: u64) -> Option<StateChange> {
+        let failure = RequestFailure::Answer;
+        self.member.record_failure(failure, self.ejections, now_ms)
+    }
+
+    /// Records the head of the member's answer with its latency, the time since the request was sent. A
+    /// status that counts as a failure ([`EjectionSettings::statuses`]) is recorded as such.
+    ///
+    /// [`EjectionSettings::statuses`]: crate::upstream::settings::EjectionSettings::statuses
+    pub fn record_answer(
+        &mut self,
+        status: u16,
+        latency_micros: u64,
+        now_ms: u64,
+    ) -> Option<StateChange> {
+        self.member.latency.record(latency_micros, now_ms);
+        if self.member.counts_as_failure(status) {
+            return self.record_failure(now_ms);
+        }
+        let change = self.member.record_success(self.ejections, now_ms);
+        self.end_trial();
+        if change.is_some() {
+            // The recovered member may have places for several waiting requests.
+            self.member.queue.wake_all();
+        }
+        change
+    }
+
+    /// Returns ready after the member went down since the choice. A request without any byte of an answer
+    /// may then go on at another member.
+    pub fn poll_member_down(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.member.down_watch.register(&mut self.watch, cx.waker());
+        match self.member.down_watch.downs() == self.downs {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        }
+    }
+
+    /// Ends the watch of [`Lease::poll_member_down`], once the answer has begun.
+    pub fn end_watch(&mut self) {
+        if let Some(key) = self.watch.take() {
+            self.member.down_watch.unregister(key);
+        }
+    }
+
+    fn end_trial(&mut self) {
+        if std::mem::take(&mut self.is_trial) {
+            self.member.set_on_trial(false);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.end_watch();
+        self.end_trial();
+        release_place(&self.member);
+    }
+}
+
+/// Hands the place of a request at a member to a waiting request, or frees the place.
+pub(super) fn release_place(member: &Arc<Member>) {
+    let queue = &member.queue;
+    if queue.has_waiting()
+        && member.may_hand_over()
+        && queue.offer(member.id(), || Some(Arc::clone(member)))
+    {
+        return;
+    }
+    member.leave();
+    if !queue.has_waiting() {
+        return;
+    }
+    match member.may_hand_over() {
+        // A request joined the queue in the meantime.
+        true => {
+            let take = || member.try_enter().then(|| Arc::clone(member));
+            queue.offer(member.id(), take);
+        }
+        // The choice knows whether the member may be used all the same.
+        false => queue.wake_first(member.id()),
+    }
+}

@@ -1,0 +1,474 @@
+//! A member of a balancer: counters, health and the operator's changes. A member outlives configurations.
+//!
+//! A choice and a successful request read and write atomics alone. Changes of state take the lock of the
+//! member, and publish the [`Standing`] anew.
+
+use crate::upstream::balancer::down_watch::DownWatch;
+use crate::upstream::balancer::edited::Edited;
+use crate::upstream::balancer::ejection::{Ejection, RequestFailure};
+use crate::upstream::balancer::health::CheckStreak;
+use crate::upstream::balancer::heartbeat_table::LastHeartbeat;
+use crate::upstream::balancer::latency::LatencyAverage;
+use crate::upstream::balancer::request::MemberId;
+use crate::upstream::balancer::schedule::{CheckPlan, first_check_offset_ms};
+use crate::upstream::balancer::slot_queue::SlotQueue;
+use crate::upstream::balancer::slow_start::WeightShare;
+use crate::upstream::balancer::standing::Standing;
+use crate::upstream::balancer::state::{
+    ChangeReason, CheckOutcome, MemberState, StateChange, StateHistory,
+};
+use crate::upstream::member_pool::MemberPool;
+use crate::upstream::settings::{
+    AdminState, CheckSettings, EjectionSettings, MemberRole, MemberSettings, MemberUrl,
+};
+use arc_swap::ArcSwapOption;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A member of a balancer, shared by all workers.
+pub struct Member {
+    id: MemberId,
+    url: MemberUrl,
+    /// Packed [`Standing`].
+    standing: AtomicU64,
+    /// End of the pause of an ejected member in milliseconds.
+    ejected_until_ms: AtomicU64,
+    /// True while a request is under way on trial after a pause.
+    is_on_trial: AtomicBool,
+    /// Requests under way.
+    busy: AtomicUsize,
+    /// Largest number of requests under way.
+    busy_max: AtomicUsize,
+    /// Time of the last recovery in milliseconds; 0 without a recovery.
+    recovered_at_ms: AtomicU64,
+    /// Number of ejections. Reports of requests from before the last ejection are stale.
+    ejections: AtomicU32,
+    /// True if the next success changes the ejection.
+    has_failures: AtomicBool,
+    /// True if some statuses of answers count as failures.
+    has_failure_statuses: AtomicBool,
+    /// Counters for the operator.
+    pub(super) counters: MemberCounters,
+    /// Average latency for the method `p2c`.
+    pub(super) latency: LatencyAverage,
+    /// Last heartbeat for the method `heartbeat`.
+    pub(super) heartbeat: LastHeartbeat,
+    /// Connections to the member; None before the first World with the member is served.
+    pool: ArcSwapOption<MemberPool>,
+    /// Requests that wait for an answer.
+    pub(super) down_watch: DownWatch,
+    /// Requests that wait for a slot of any member of the balancer.
+    pub(super) queue: Arc<SlotQueue<Arc<Member>>>,
+    core: Mutex<MemberCore>,
+}
+
+/// Counters of a member since the member was added.
+#[derive(Default)]
+pub(super) struct MemberCounters {
+    /// Requests given to the member.
+    pub(super) elected: AtomicU64,
+    /// Requests given to the member after another member failed.
+    pub(super) retries: AtomicU64,
+    /// Failed requests.
+    pub(super) errors: AtomicU64,
+    /// Bytes sent to the member.
+    pub(super) sent_bytes: AtomicU64,
+    /// Bytes received from the member.
+    pub(super) received_bytes: AtomicU64,
+}
+
+/// State of a member that changes under the lock.
+pub(super) struct MemberCore {
+    pub(super) weight: Edited<u32>,
+    pub(super) set: Edited<u8>,
+    pub(super) role: Edited<MemberRole>,
+    pub(super) admin: Edited<AdminState>,
+    pub(super) route: Edited<Box<str>>,
+    pub(super) redirect: Edited<Box<str>>,
+    pub(super) ignores_errors: Edited<bool>,
+    pub(super) check: Edited<MemberCheck>,
+    /// Checks of the balancer.
+    balancer_check: Option<Arc<CheckSettings>>,
+    ejection_settings: Arc<EjectionSettings>,
+    pub(super) streak: CheckStreak,
+    pub(super) ejection: Ejection,
+    pub(super) plan: CheckPlan,
+    pub(super) history: StateHistory,
+    /// Value of the signed session cookie.
+    pub(super) cookie: Option<Arc<str>>,
+}
+
+/// Checks of a member, as changed by the operator at runtime.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MemberCheck {
+    /// The checks of the balancer.
+    Balancer,
+    /// No checks.
+    Off,
+    /// Checks of the member's own.
+    Own(Arc<CheckSettings>),
+}
+
+/// Settings that a balancer gives to all members.
+#[derive(Clone)]
+pub(super) struct SharedSettings {
+    /// Checks of the members.
+    pub(super) check: Option<Arc<CheckSettings>>,
+    /// Passive ejection.
+    pub(super) ejection: Arc<EjectionSettings>,
+}
+
+impl Member {
+    /// Creates a member without history.
+    pub(super) fn new(
+        id: MemberId,
+        settings: &MemberSettings,
+        shared: &SharedSettings,
+        queue: &Arc<SlotQueue<Arc<Member>>>,
+    ) -> Member {
+        let core = MemberCore::new(settings, shared);
+        Member {
+            id,
+            url: settings.url.clone(),
+            standing: AtomicU64::new(core.standing().pack()),
+            ejected_until_ms: AtomicU64::new(0),
+            is_on_trial: AtomicBool::new(false),
+            busy: AtomicUsize::new(0),
+            busy_max: AtomicUsize::new(settings.connections_max.unwrap_or(usize::MAX)),
+            recovered_at_ms: AtomicU64::new(0),
+            ejections: AtomicU32::new(0),
+            has_failures: AtomicBool::new(false),
+            has_failure_statuses: AtomicBool::new(!shared.ejection.statuses.is_empty()),
+            counters: MemberCounters::default(),
+            latency: LatencyAverage::default(),
+            heartbeat: LastHeartbeat::default(),
+            pool: ArcSwapOption::empty(),
+            down_watch: DownWatch::default(),
+            queue: Arc::clone(queue),
+            core: Mutex::new(core),
+        }
+    }
+
+    /// Returns the number of the member.
+    pub fn id(&self) -> MemberId {
+        self.id
+    }
+
+    /// Returns the location of the member.
+    pub fn url(&self) -> &MemberUrl {
+        &self.url
+    }
+
+    /// Returns the connections to the member.
+    pub(crate) fn pool(&self) -> Option<Arc<MemberPool>> {
+        self.pool.load_full()
+    }
+
+    /// Replaces the connections to the member. Idle connections of the former pool are closed.
+    pub(crate) fn set_pool(&self, pool: Arc<MemberPool>) {
+        let former = self.pool.swap(Some(Arc::clone(&pool)));
+        if let Some(former) = former.filter(|former| !Arc::ptr_eq(former, &pool)) {
+            former.close_idle();
+        }
+    }
+
+    /// Returns the number of requests under way. A drained member with 0 requests may be updated.
+    pub fn busy(&self) -> usize {
+        self.busy.load(Ordering::Relaxed)
+    }
+
+    /// Returns the state of the member.
+    pub fn state(&self) -> MemberState {
+        self.standing().state()
+    }
+
+    /// Reads the standing.
+    pub(super) fn standing(&self) -> Standing {
+        Standing::unpack(self.standing.load(Ordering::Acquire))
+    }
+
+    /// Returns true if the number of requests under way has reached its bound.
+    pub(super) fn is_full(&self) -> bool {
+        self.busy.load(Ordering::SeqCst) >= self.busy_max.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request under way unless the bound is reached.
+    pub(super) fn try_enter(&self) -> bool {
+        let max = self.busy_max.load(Ordering::Relaxed);
+        let step = |busy| (busy < max).then_some(busy + 1);
+        let updated = self
+            .busy
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, step);
+        updated.is_ok()
+    }
+
+    /// Returns true if the place of a request that ends may be given to another request.
+    pub(super) fn may_hand_over(&self) -> bool {
+        let max = self.busy_max.load(Ordering::Relaxed);
+        self.state() == MemberState::Up && self.busy.load(Ordering::SeqCst) <= max
+    }
+
+    /// Counts the end of a request.
+    pub(super) fn leave(&self) {
+        self.busy.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Returns the number of ejections.
+    pub(super) fn ejections(&self) -> u32 {
+        self.ejections.load(Ordering::Acquire)
+    }
+
+    /// Returns true if an ejected member may get a request on trial.
+    pub(super) fn is_due_for_trial(&self, now_ms: u64) -> bool {
+        now_ms >= self.ejected_until_ms.load(Ordering::Relaxed)
+            && !self.is_on_trial.load(Ordering::Relaxed)
+    }
+
+    /// Marks the beginning or the end of a request on trial.
+    pub(super) fn set_on_trial(&self, is_on_trial: bool) {
+        self.is_on_trial.store(is_on_trial, Ordering::Release);
+    }
+
+    /// Returns the share of the weight under a slow start of `slow_start_ms`.
+    pub(super) fn weight_share(&self, now_ms: u64, slow_start_ms: u64) -> WeightShare {
+        let recovered_at_ms = self.recovered_at_ms.load(Ordering::Relaxed);
+        WeightShare::at(now_ms, recovered_at_ms, slow_start_ms)
+    }
+
+    /// Returns the time of the last recovery in milliseconds; 0 without a recovery.
+    pub(super) fn recovered_at_ms(&self) -> u64 {
+        self.recovered_at_ms.load(Ordering::Relaxed)
+    }
+
+    /// Records a failed request that was sent after the last ejection.
+    pub(super) fn record_failure(
+        &self,
+        failure: RequestFailure,
+        ejections: u32,
+        now_ms: u64,
+    ) -> Option<StateChange> {
+        self.counters.errors.fetch_add(1, Ordering::Relaxed);
+        let mut core = self.lock();
+        if *core.ignores_errors.current() || self.ejections() != ejections {
+            return None;
+        }
+        let settings = Arc::clone(&core.ejection_settings);
+        let is_ejected = core.ejection.record_failure(failure, now_ms, &settings);
+        if is_ejected {
+            self.ejections.fetch_add(1, Ordering::AcqRel);
+        }
+        let reason = match failure {
+            RequestFailure::Connection => ChangeReason::ConnectionFailed,
+            RequestFailure::Answer => ChangeReason::RequestsFailed(core.ejection.failures()),
+        };
+        self.publish(&mut core, reason, now_ms)
+    }
+
+    /// Records a request that succeeded and was sent after the last ejection.
+    pub(super) fn record_success(&self, ejections: u32, now_ms: u64) -> Option<StateChange> {
+        if !self.has_failures.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut core = self.lock();
+        if self.ejections() != ejections {
+            return None;
+        }
+        core.ejection.clear();
+        self.publish(&mut core, ChangeReason::RequestSucceeded, now_ms)
+    }
+
+    /// Returns true if an answer with the status counts as a failure.
+    pub(super) fn counts_as_failure(&self, status: u16) -> bool {
+        self.has_failure_statuses.load(Ordering::Relaxed)
+            && self.lock().ejection_settings.statuses.contains(&status)
+    }
+
+    /// Starts a check if a check is due, and returns its settings.
+    pub(super) fn begin_check(&self, now_ms: u64) -> Option<Arc<CheckSettings>> {
+        let mut core = self.lock();
+        let settings = core.check_settings()?;
+        let is_due = core.plan.begin(milliseconds(settings.every), now_ms);
+        is_due.then_some(settings)
+    }
+
+    /// Records the end of a check.
+    pub(super) fn end_check(&self) {
+        self.lock().plan.end();
+    }
+
+    /// Adapts the plan of the checks to the settings. The first check of a new plan waits for the part
+    /// `index / count` of the interval.
+    pub(super) fn plan_checks(&self, index: usize, count: usize, now_ms: u64) {
+        let mut core = self.lock();
+        let settings = core.check_settings();
+        let every_ms = settings.map(|settings| milliseconds(settings.every));
+        let offset_ms = first_check_offset_ms(every_ms.unwrap_or(0), index, count);
+        core.plan.configure(every_ms, offset_ms, now_ms);
+    }
+
+    /// Replaces the value of the signed session cookie.
+    pub(super) fn set_cookie(&self, cookie: Option<Arc<str>>) {
+        self.lock().cookie = cookie;
+    }
+
+    /// Records the result of a check.
+    pub(super) fn record_check(&self, outcome: CheckOutcome, now_ms: u64) -> Option<StateChange> {
+        let mut core = self.lock();
+        let check = core.check_settings()?;
+        let was_failed = core.streak.is_failed();
+        core.streak.record(outcome, check.rise, check.fall);
+        let reason = match outcome {
+            CheckOutcome::Passed => ChangeReason::ChecksPassed,
+            CheckOutcome::Failed(failure) => ChangeReason::ChecksFailed(failure),
+        };
+        if was_failed && !core.streak.is_failed() {
+            // Requests failed while the member was down. The checks prove the recovery.
+            core.ejection.clear();
+        }
+        self.publish(&mut core, reason, now_ms)
+    }
+
+    /// Changes the member under the lock.
+    pub(super) fn change(
+        &self,
+        reason: ChangeReason,
+        now_ms: u64,
+        change: impl FnOnce(&mut MemberCore),
+    ) -> Option<StateChange> {
+        let mut core = self.lock();
+        change(&mut core);
+        self.publish(&mut core, reason, now_ms)
+    }
+
+    /// Adopts a new configuration.
+    pub(super) fn configure(
+        &self,
+        settings: &MemberSettings,
+        shared: &SharedSettings,
+        now_ms: u64,
+    ) -> Option<StateChange> {
+        let busy_max = settings.connections_max.unwrap_or(usize::MAX);
+        self.busy_max.store(busy_max, Ordering::Relaxed);
+        let has_failure_statuses = !shared.ejection.statuses.is_empty();
+        self.has_failure_statuses
+            .store(has_failure_statuses, Ordering::Relaxed);
+        self.change(ChangeReason::Configuration, now_ms, |core| {
+            core.configure(settings, shared);
+        })
+    }
+
+    /// Reads the state under the lock.
+    pub(super) fn read<T>(&self, read: impl FnOnce(&MemberCore) -> T) -> T {
+        read(&self.lock())
+    }
+
+    /// Publishes the standing, and records a change of the state.
+    fn publish(
+        &self,
+        core: &mut MemberCore,
+        reason: ChangeReason,
+        now_ms: u64,
+    ) -> Option<StateChange> {
+        let old = self.standing().state();
+        let standing = core.standing();
+        let new = standing.state();
+        let until_ms = core.ejection.until_ms().unwrap_or(0);
+        self.ejected_until_ms.store(until_ms, Ordering::Relaxed);
+        let has_failures = core.ejection.has_failures();
+        self.has_failures.store(has_failures, Ordering::Relaxed);
+        if !old.is_usable() && new.is_usable() {
+            self.recovered_at_ms.store(now_ms.max(1), Ordering::Relaxed);
+        }
+        self.standing.store(standing.pack(), Ordering::Release);
+        let change = StateChange {
+            old,
+            new,
+            reason,
+            at_ms: now_ms,
+        };
+        (old != new).then(|| {
+            core.history.push(change);
+            change
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, MemberCore> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MemberCore {
+    fn new(settings: &MemberSettings, shared: &SharedSettings) -> MemberCore {
+        MemberCore {
+            weight: Edited::new(settings.weight),
+            set: Edited::new(settings.set),
+            role: Edited::new(settings.role),
+            admin: Edited::new(settings.admin),
+            route: Edited::new(settings.route.clone()),
+            redirect: Edited::new(settings.redirect.clone()),
+            ignores_errors: Edited::new(settings.ignores_errors),
+            check: Edited::new(MemberCheck::Balancer),
+            balancer_check: shared.check.clone(),
+            ejection_settings: Arc::clone(&shared.ejection),
+            streak: CheckStreak::default(),
+            ejection: Ejection::default(),
+            plan: CheckPlan::default(),
+            history: StateHistory::default(),
+            cookie: None,
+        }
+    }
+
+    fn configure(&mut self, settings: &MemberSettings, shared: &SharedSettings) {
+        let had_checks = self.check_settings().is_some();
+        self.weight.configure(settings.weight);
+        self.set.configure(settings.set);
+        self.role.configure(settings.role);
+        self.admin.configure(settings.admin);
+        self.route.configure(settings.route.clone());
+        self.redirect.configure(settings.redirect.clone());
+        self.ignores_errors.configure(settings.ignores_errors);
+        self.balancer_check.clone_from(&shared.check);
+        self.ejection_settings = Arc::clone(&shared.ejection);
+        self.settle(had_checks);
+    }
+
+    /// Ends states without a cause: failed checks of a member without checks any more, and the ejection of a
+    /// member that ignores errors.
+    pub(super) fn settle(&mut self, had_checks: bool) {
+        if had_checks && self.check_settings().is_none() {
+            self.streak.force(false);
+        }
+        if *self.ignores_errors.current() {
+            self.ejection.clear();
+        }
+    }
+
+    /// Returns the settings of the member's checks. A stopped member has no checks.
+    pub(super) fn check_settings(&self) -> Option<Arc<CheckSettings>> {
+        if *self.admin.current() == AdminState::Stopped {
+            return None;
+        }
+        match self.check.current() {
+            MemberCheck::Balancer => self.balancer_check.clone(),
+            MemberCheck::Off => None,
+            MemberCheck::Own(check) => Some(Arc::clone(check)),
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        Standing {
+            admin: *self.admin.current(),
+            role: *self.role.current(),
+            is_check_failed: self.streak.is_failed(),
+            is_ejected: self.ejection.until_ms().is_some(),
+            set: *self.set.current(),
+            weight: *self.weight.current(),
+        }
+    }
+}
+
+/// Returns a duration in milliseconds.
+pub(super) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,79 @@
+//! Registry of all balancers in all Worlds.
+
+use crate::upstream::balancer::balancer::Balancer;
+use crate::upstream::balancer::sticky::SessionKey;
+use crate::upstream::settings::BalancerSettings;
+use crate::wire::heartbeat::Heartbeat;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Registry of all balancers, with one entry for each name.
+pub struct Balancers {
+    key: SessionKey,
+    /// Seed of the random numbers of new balancers.
+    seed: u64,
+    all: Mutex<Vec<Weak<Balancer>>>,
+}
+
+impl Balancers {
+    /// Creates an empty registry. `key` signs the session cookies of all balancers.
+    pub fn new(key: SessionKey, seed: u64) -> Balancers {
+        Balancers {
+            key,
+            seed,
+            all: Mutex::default(),
+        }
+    }
+
+    /// Returns the registered balancer with the name of `settings`, else a new balancer. A registered
+    /// balancer keeps its settings until [`Balancer::reconfigure`] is called. The registry stays as it is:
+    /// [`Balancers::register`] adds a new balancer.
+    pub fn find_or_new(&self, settings: &BalancerSettings, now_ms: u64) -> Arc<Balancer> {
+        self.find(&settings.name).unwrap_or_else(|| {
+            let settings = settings.clone();
+            Arc::new(Balancer::new(settings, &self.key, self.seed, now_ms))
+        })
+    }
+
+    /// Returns the registered balancer with a name.
+    pub fn find(&self, name: &str) -> Option<Arc<Balancer>> {
+        let all = self.lock();
+        let mut alive = all.iter().filter_map(Weak::upgrade);
+        alive.find(|balancer| balancer.name() == name)
+    }
+
+    /// Adds a balancer of [`Balancers::find_or_new`] unless registered.
+    pub fn register(&self, balancer: &Arc<Balancer>) {
+        let mut all = self.lock();
+        all.retain(|known| known.strong_count() > 0);
+        let is_known = |known: &Weak<Balancer>| std::ptr::eq(known.as_ptr(), &raw const **balancer);
+        if !all.iter().any(is_known) {
+            all.push(Arc::downgrade(balancer));
+        }
+    }
+
+    /// Records a heartbeat of a member in all balancers ([`Balancer::record_heartbeat`]). Returns false if no
+    /// balancer has a member with the address.
+    pub fn record_heartbeat(
+        &self,
+        from: IpAddr,
+        heartbeat: Heartbeat,
+        now_ms: u64,
+        resolves_to: impl Fn(&str, IpAddr) -> bool,
+    ) -> bool {
+        let balancers = self.all();
+        let hears = |balancer: &&Arc<Balancer>| {
+            balancer.record_heartbeat(from, heartbeat, now_ms, &resolves_to)
+        };
+        balancers.iter().filter(hears).count() > 0
+    }
+
+    /// Returns all registered balancers in use, in the order of registration.
+    pub fn all(&self) -> Vec<Arc<Balancer>> {
+        self.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Balancer>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,113 @@
+//! State of a balancer for the command `balancer`, the status and the manager page: plain values.
+
+use crate::upstream::balancer::member::{Member, MemberCheck};
+use crate::upstream::balancer::request::MemberId;
+use crate::upstream::balancer::seat::Seat;
+use crate::upstream::balancer::state::{MemberState, StateChange};
+use crate::upstream::settings::{AdminState, BalancerSettings, MemberRole, MemberUrl};
+use crate::wire::heartbeat::Heartbeat;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// State of a balancer at one moment.
+#[derive(Clone, Debug)]
+pub struct BalancerReport {
+    /// Settings in force, apart from the members.
+    pub settings: Arc<BalancerSettings>,
+    /// True while more than half of the enabled members fail their checks, and failed checks do not count.
+    pub are_checks_doubted: bool,
+    /// Requests that wait for a busy member.
+    pub waiting: usize,
+    /// Members in the order of the list.
+    pub members: Vec<MemberReport>,
+}
+
+/// State of a member at one moment.
+#[derive(Clone, Debug)]
+pub struct MemberReport {
+    /// Number of the member.
+    pub id: MemberId,
+    /// Location of the member.
+    pub url: MemberUrl,
+    /// State that follows from the administrative state, the checks and the ejection.
+    pub state: MemberState,
+    /// Administrative state.
+    pub admin: AdminState,
+    /// Role in the set.
+    pub role: MemberRole,
+    /// Weight in hundredths.
+    pub weight: u32,
+    /// Set of the member.
+    pub set: u8,
+    /// Route in sessions.
+    pub route: Box<str>,
+    /// Route of the replacement.
+    pub redirect: Box<str>,
+    /// True if errors do not count.
+    pub ignores_errors: bool,
+    /// Urgency of the member in hundredths (Apache's Load).
+    pub load_status: i64,
+    /// Requests under way.
+    pub busy: usize,
+    /// Requests given to the member.
+    pub elected: u64,
+    /// Requests given to the member after another member failed.
+    pub retries: u64,
+    /// Failed requests.
+    pub errors: u64,
+    /// Bytes sent to the member (Apache's To).
+    pub sent_bytes: u64,
+    /// Bytes received from the member (Apache's From).
+    pub received_bytes: u64,
+    /// Average latency in microseconds; None before the first answer.
+    pub latency_micros: Option<u64>,
+    /// Last heartbeat unless expired.
+    pub heartbeat: Option<Heartbeat>,
+    /// Remaining pause of an ejected member in milliseconds; 0 for a member waiting for a trial.
+    pub ejected_ms: Option<u64>,
+    /// Checks of the member.
+    pub check: MemberCheck,
+    /// Number of passed checks.
+    pub checks_passed: u64,
+    /// Number of failed checks.
+    pub checks_failed: u64,
+    /// Last changes of the state, the oldest first.
+    pub changes: Vec<StateChange>,
+}
+
+impl MemberReport {
+    /// Reads the state of a member.
+    pub(super) fn new(seat: &Seat, now_ms: u64) -> MemberReport {
+        let member: &Member = &seat.member;
+        let counters = &member.counters;
+        member.read(|core| MemberReport {
+            id: member.id(),
+            url: member.url().clone(),
+            state: member.state(),
+            admin: *core.admin.current(),
+            role: *core.role.current(),
+            weight: *core.weight.current(),
+            set: *core.set.current(),
+            route: core.route.current().clone(),
+            redirect: core.redirect.current().clone(),
+            ignores_errors: *core.ignores_errors.current(),
+            load_status: seat.load.status,
+            busy: member.busy(),
+            elected: counters.elected.load(Relaxed),
+            retries: counters.retries.load(Relaxed),
+            errors: counters.errors.load(Relaxed),
+            sent_bytes: counters.sent_bytes.load(Relaxed),
+            received_bytes: counters.received_bytes.load(Relaxed),
+            latency_micros: member.latency.micros(now_ms).map(|micros| micros as u64),
+            heartbeat: member.heartbeat.fresh(now_ms),
+            ejected_ms: core
+                .ejection
+                .until_ms()
+                .map(|until_ms| until_ms.saturating_sub(now_ms)),
+            check: core.check.current().clone(),
+            checks_passed: core.streak.totals().0,
+            checks_failed: core.streak.totals().1,
+            changes: core.history.to_vec(),
+        })
+    }
+}

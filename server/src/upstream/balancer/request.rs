@@ -1,0 +1,61 @@
+//! Question to a balancer: which member gets the request, and the reasons for the answer "none".
+
+use std::fmt;
+
+/// Number of a member, unique within the balancer. A member keeps the number over reloads.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct MemberId(pub u32);
+
+/// A request that needs a member.
+#[derive(Copy, Clone, Debug)]
+pub struct ChooseRequest<'a> {
+    /// Hash of the client's address ([`client_hash`](crate::upstream::balancer::client_hash)), for the
+    /// methods `ip-hash` and `maglev`.
+    pub client_hash: u64,
+    /// Value of the session cookie or of the session's path parameter, without its name
+    /// ([`session_value`](crate::upstream::balancer::session_value)); None for a request without a session.
+    pub session: Option<&'a str>,
+    /// Members that failed to answer the request.
+    pub tried: &'a [MemberId],
+    /// Milliseconds on the monotonic clock of the process.
+    pub now_ms: u64,
+}
+
+/// Reason for a request without a member.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum NoMember {
+    /// Usable members exist, but each has `connections_max` requests under way. The caller may wait.
+    Busy {
+        /// Member of the request's session, if only that member may answer.
+        session_member: Option<MemberId>,
+    },
+    /// No member is usable, or the request tried all usable members.
+    NoneUsable,
+    /// The member of the request's session is unusable, and sessions of the balancer are strict.
+    SessionLost,
+}
+
+impl fmt::Display for NoMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoMember::Busy { .. } => "all usable members are busy",
+            NoMember::NoneUsable => "no member is usable",
+            NoMember::SessionLost => "the member of the session is not usable",
+        })
+    }
+}
+
+impl std::error::Error for NoMember {}
+
+/// Relation between the session of a request and the chosen member.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum SessionUse {
+    /// The balancer has no sessions.
+    #[default]
+    None,
+    /// The member of the session was chosen.
+    Kept,
+    /// The request has no session yet, or another member than the session's was chosen (Apache's
+    /// BALANCER_ROUTE_CHANGED).
+    Changed,
+}

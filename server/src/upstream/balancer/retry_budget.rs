@@ -1,0 +1,129 @@
+//! Budget of retries: a share of the requests of the last seconds. Without a budget, members that fail
+//! under too much load would get even more. Pure.
+
+use crate::limits::{RETRIES_MIN, RETRY_WINDOW_SECONDS};
+
+/// Requests and retries of the last [`RETRY_WINDOW_SECONDS`], by second.
+#[derive(Default)]
+pub(super) struct RetryBudget {
+    seconds: [SecondCounts; RETRY_WINDOW_SECONDS as usize],
+    /// Last second with a count.
+    second: u64,
+    /// Sum of all seconds.
+    sum: SecondCounts,
+}
+
+/// Counts of one second, or of the whole window.
+#[derive(Copy, Clone, Default)]
+struct SecondCounts {
+    requests: u32,
+    retries: u32,
+}
+
+impl RetryBudget {
+    /// Counts a request.
+    pub(super) fn record_request(&mut self, now_ms: u64) {
+        let now = self.advance(now_ms);
+        now.requests = now.requests.saturating_add(1);
+        self.sum.requests = self.sum.requests.saturating_add(1);
+    }
+
+    /// Takes one retry from a budget of `percent` of the requests. Returns false if the budget is used up.
+    pub(super) fn take_retry(&mut self, percent: u8, now_ms: u64) -> bool {
+        self.advance(now_ms);
+        let allowed = u64::from(self.sum.requests) * u64::from(percent) / 100;
+        if u64::from(self.sum.retries) >= allowed.max(u64::from(RETRIES_MIN)) {
+            return false;
+        }
+        self.advance(now_ms).retries += 1;
+        self.sum.retries += 1;
+        true
+    }
+
+    /// Clears the seconds that left the window, and returns the counts of the current second. A time before
+    /// the last count belongs to the second of the last count.
+    fn advance(&mut self, now_ms: u64) -> &mut SecondCounts {
+        let second = (now_ms / 1_000).max(self.second);
+        let passed = (second - self.second).min(RETRY_WINDOW_SECONDS);
+        for step in 1..=passed {
+            let left = &mut self.seconds[((self.second + step) % RETRY_WINDOW_SECONDS) as usize];
+            self.sum.requests = self.sum.requests.saturating_sub(left.requests);
+            self.sum.retries = self.sum.retries.saturating_sub(left.retries);
+            *left = SecondCounts::default();
+        }
+        self.second = second;
+        &mut self.seconds[(second % RETRY_WINDOW_SECONDS) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn taken(budget: &mut RetryBudget, percent: u8, now_ms: u64) -> usize {
+        (0..10_000)
+            .take_while(|_| budget.take_retry(percent, now_ms))
+            .count()
+    }
+
+    #[test]
+    fn a_few_retries_are_always_allowed() {
+        let mut budget = RetryBudget::default();
+        assert_eq!(taken(&mut budget, 0, 0), RETRIES_MIN as usize);
+        assert_eq!(taken(&mut budget, 0, 9_999), 0);
+        assert_eq!(taken(&mut budget, 0, 10_000), RETRIES_MIN as usize);
+    }
+
+    #[test]
+    fn retries_are_a_share_of_the_requests_of_the_window() {
+        let mut budget = RetryBudget::default();
+        for now_ms in 0..10_000 {
+            budget.record_request(now_ms);
+        }
+        assert_eq!(taken(&mut budget, 20, 9_999), 2_000);
+        // Nine of ten seconds remain, and the retries of the last second.
+        assert_eq!(taken(&mut budget, 20, 10_500), 0);
+        assert_eq!(taken(&mut budget, 30, 10_500), 700);
+        // Seconds later the window is empty.
+        assert_eq!(taken(&mut budget, 20, 60_000), RETRIES_MIN as usize);
+    }
+
+    #[test]
+    fn a_clock_that_stands_back_changes_nothing() {
+        let mut budget = RetryBudget::default();
+        for _ in 0..1_000 {
+            budget.record_request(50_000);
+        }
+        assert_eq!(taken(&mut budget, 10, 49_000), 100);
+    }
+
+    proptest! {
+        #[test]
+        fn retries_stay_within_the_share(
+            steps in proptest::collection::vec((0..3_000_u64, 0..50_u32, any::<bool>()), 1..100),
+            percent in 0..=100_u8,
+        ) {
+            let mut budget = RetryBudget::default();
+            let mut now_ms = 0;
+            let mut events: Vec<(u64, u32, u32)> = Vec::new();
+            for (pause_ms, requests, asks) in steps {
+                now_ms += pause_ms;
+                for _ in 0..requests {
+                    budget.record_request(now_ms);
+                }
+                let retries = if asks { taken(&mut budget, percent, now_ms) as u32 } else { 0 };
+                events.push((now_ms / 1_000, requests, retries));
+                let second = now_ms / 1_000;
+                let window = events.iter().filter(|it| it.0 + RETRY_WINDOW_SECONDS > second);
+                let sum = window.fold((0, 0), |sum, it| (sum.0 + it.1, sum.1 + it.2));
+                let bound = RETRIES_MIN.max(sum.0 * u32::from(percent) / 100);
+                if retries > 0 {
+                    prop_assert_eq!(sum.1, bound);
+                } else if asks {
+                    prop_assert!(sum.1 >= bound);
+                }
+            }
+        }
+    }
+}

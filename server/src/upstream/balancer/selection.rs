@@ -1,0 +1,279 @@
+//! State of the choices of a balancer, under one lock: the list of members, the state of the methods, the
+//! budget of retries and the doubt about the checks.
+
+use crate::upstream::balancer::candidates::{Candidates, Found, UsableTerms};
+use crate::upstream::balancer::check_run::DoubtChange;
+use crate::upstream::balancer::contest::Contest;
+use crate::upstream::balancer::health::are_checks_doubtful;
+use crate::upstream::balancer::lease::Lease;
+use crate::upstream::balancer::member::milliseconds;
+use crate::upstream::balancer::method::pick;
+use crate::upstream::balancer::policies::Policies;
+use crate::upstream::balancer::random::RandomSource;
+use crate::upstream::balancer::request::{ChooseRequest, NoMember, SessionUse};
+use crate::upstream::balancer::retry_budget::RetryBudget;
+use crate::upstream::balancer::roster::{Roster, RosterTerms, SessionSeat};
+use crate::upstream::balancer::seat::Seat;
+use crate::upstream::balancer::sticky::{SessionKey, route_in};
+use crate::upstream::settings::BalancerSettings;
+use std::sync::Arc;
+
+/// State of a balancer that changes with each choice.
+pub(super) struct Selection {
+    pub(super) policies: Policies,
+    pub(super) roster: Roster,
+    /// True while failed checks do not count.
+    pub(super) are_checks_doubted: bool,
+    candidates: Candidates,
+    random: RandomSource,
+    budget: RetryBudget,
+    slow_start_ms: u64,
+    /// Number of the next new member.
+    next_id: u32,
+}
+
+/// Member chosen for a request.
+struct Choice {
+    index: u16,
+    session: SessionUse,
+    is_trial: bool,
+}
+
+/// Session of a request, as far as a member of the balancer is named.
+#[derive(Copy, Clone)]
+enum NamedSession<'a> {
+    /// Route from the value of the session.
+    Route(&'a str),
+    /// Member of the signed cookie that the client sent.
+    Signed(u16),
+}
+
+impl Selection {
+    /// Creates the state of a balancer without members.
+    pub(super) fn new(settings: BalancerSettings, seed: u64) -> Selection {
+        Selection {
+            slow_start_ms: milliseconds(settings.slow_start),
+            policies: Policies::new(settings),
+            roster: Roster::default(),
+            are_checks_doubted: false,
+            candidates: Candidates::default(),
+            random: RandomSource::new(seed),
+            budget: RetryBudget::default(),
+            next_id: 1,
+        }
+    }
+
+    /// Returns the number for a new member.
+    pub(super) fn new_id(&mut self) -> u32 {
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        id
+    }
+
+    /// Replaces the list of members.
+    pub(super) fn replace_roster(&mut self, seats: Vec<Seat>, key: &SessionKey) {
+        self.candidates.reserve(seats.len());
+        self.slow_start_ms = milliseconds(self.policies.current().slow_start);
+        let settings = Arc::clone(self.policies.current());
+        self.roster = Roster::new(seats, &roster_terms(&settings, key));
+    }
+
+    /// Computes everything anew that follows from the settings of the balancer and of the members.
+    pub(super) fn refresh(&mut self, key: &SessionKey) {
+        let settings = Arc::clone(self.policies.current());
+        self.roster.refresh(&roster_terms(&settings, key));
+    }
+
+    /// Counts a request for the budget of retries.
+    pub(super) fn count_request(&mut self, now_ms: u64) {
+        self.budget.record_request(now_ms);
+    }
+
+    /// Takes a retry from the budget.
+    pub(super) fn take_retry(&mut self, now_ms: u64) -> bool {
+        let percent = self.policies.current().retry.budget_percent;
+        self.budget.take_retry(percent, now_ms)
+    }
+
+    /// Chooses a member and counts the request.
+    pub(super) fn choose(&mut self, request: &ChooseRequest<'_>) -> Result<Lease, NoMember> {
+        let choice = self.choose_seat(request)?;
+        let seat = self.roster.seat(choice.index);
+        if !seat.member.try_enter() {
+            // A request of the queue took the last place in the meantime.
+            return Err(NoMember::Busy {
+                session_member: None,
+            });
+        }
+        if choice.is_trial {
+            seat.member.set_on_trial(true);
+        }
+        let cookie = match choice.session {
+            SessionUse::Changed => seat.cookie.clone(),
+            SessionUse::None | SessionUse::Kept => None,
+        };
+        let is_retry = !request.tried.is_empty();
+        let member = Arc::clone(&seat.member);
+        Ok(Lease::of_counted(
+            member,
+            choice.session,
+            cookie,
+            choice.is_trial,
+            is_retry,
+        ))
+    }
+
+    fn choose_seat(&mut self, request: &ChooseRequest<'_>) -> Result<Choice, NoMember> {
+        let terms = UsableTerms {
+            tried: request.tried,
+            now_ms: request.now_ms,
+            ignores_checks: self.are_checks_doubted,
+            ignores_ejections: false,
+        };
+        let session = request.session.and_then(|value| self.named_session(value));
+        if let Some(choice) = self.choose_session_seat(session, &terms)? {
+            return Ok(choice);
+        }
+        let found = self.roster.collect(&mut self.candidates, &terms);
+        let is_lost = session.is_some_and(|session| self.is_bound(session));
+        if is_lost && found != Found::None {
+            return Err(NoMember::SessionLost);
+        }
+        match found {
+            Found::Set(set) => Ok(self.pick(set, request, &terms)),
+            Found::Full => Err(NoMember::Busy {
+                session_member: None,
+            }),
+            Found::None => self.choose_ejected_seat(session, is_lost, request, terms),
+        }
+    }
+
+    /// Chooses among ejected members, because no other member is usable (Apache's forced recovery).
+    fn choose_ejected_seat(
+        &mut self,
+        session: Option<NamedSession<'_>>,
+        is_bound: bool,
+        request: &ChooseRequest<'_>,
+        terms: UsableTerms<'_>,
+    ) -> Result<Choice, NoMember> {
+        let terms = UsableTerms {
+            ignores_ejections: true,
+            ..terms
+        };
+        if let Some(choice) = self.choose_session_seat(session, &terms)? {
+            return Ok(choice);
+        }
+        if is_bound {
+            return Err(NoMember::SessionLost);
+        }
+        match self.roster.collect(&mut self.candidates, &terms) {
+            Found::Set(set) => Ok(self.pick(set, request, &terms)),
+            Found::Full => Err(NoMember::Busy {
+                session_member: None,
+            }),
+            Found::None => Err(NoMember::NoneUsable),
+        }
+    }
+
+    /// Chooses the member of a session, if one is usable.
+    fn choose_session_seat(
+        &mut self,
+        session: Option<NamedSession<'_>>,
+        terms: &UsableTerms<'_>,
+    ) -> Result<Option<Choice>, NoMember> {
+        let found = match session {
+            None => return Ok(None),
+            Some(NamedSession::Route(route)) => self.roster.session_of_route(route, terms),
+            Some(NamedSession::Signed(index)) => self.roster.session_of_seat(index, terms),
+        };
+        match found {
+            SessionSeat::Unusable => Ok(None),
+            SessionSeat::Full(index) => Err(NoMember::Busy {
+                session_member: Some(self.roster.seat(index).member.id()),
+            }),
+            SessionSeat::Ready(index, is_own) => {
+                let slow_start_ms = self.slow_start_ms;
+                self.roster.account_session(index, terms, slow_start_ms);
+                let session = match is_own {
+                    true => SessionUse::Kept,
+                    false => SessionUse::Changed,
+                };
+                Ok(Some(self.choice(index, session, terms)))
+            }
+        }
+    }
+
+    /// Lets the balancing method choose one of the candidates.
+    fn pick(&mut self, set: u8, request: &ChooseRequest<'_>, terms: &UsableTerms<'_>) -> Choice {
+        let settings = self.policies.current();
+        let (method, is_sticky) = (settings.method, settings.sticky.is_some());
+        let (seats, tables) = self.roster.parts();
+        let mut contest = Contest {
+            seats,
+            candidates: self.candidates.all(),
+            unusable: self.candidates.unusable(),
+            spares: self.candidates.spares(),
+            set,
+            now_ms: request.now_ms,
+            slow_start_ms: self.slow_start_ms,
+            client_hash: request.client_hash,
+            random: &mut self.random,
+        };
+        let index = pick(method, tables, &mut contest);
+        let session = match is_sticky {
+            true => SessionUse::Changed,
+            false => SessionUse::None,
+        };
+        self.choice(index, session, terms)
+    }
+
+    fn choice(&self, index: u16, session: SessionUse, terms: &UsableTerms<'_>) -> Choice {
+        let is_ejected = self.roster.seat(index).member.standing().is_ejected;
+        Choice {
+            index,
+            session,
+            is_trial: is_ejected && !terms.ignores_ejections,
+        }
+    }
+
+    /// Reads the value of a request's session. Unknown and forged values name no session.
+    fn named_session<'a>(&self, value: &'a str) -> Option<NamedSession<'a>> {
+        let sticky = self.policies.current().sticky.as_ref()?;
+        match sticky.is_signed {
+            true => self.roster.signed_seat(value).map(NamedSession::Signed),
+            false => route_in(value).map(NamedSession::Route),
+        }
+    }
+
+    /// Returns true if a session must not go to another member.
+    fn is_bound(&self, session: NamedSession<'_>) -> bool {
+        let sticky = self.policies.current().sticky.as_ref();
+        sticky.is_some_and(|sticky| sticky.is_strict)
+            && match session {
+                NamedSession::Signed(_) => true,
+                NamedSession::Route(route) => self.roster.has_route(route),
+            }
+    }
+
+    /// Decides anew whether the checks are in doubt. Returns the change of the decision.
+    pub(super) fn update_doubt(&mut self) -> Option<DoubtChange> {
+        let (failed, enabled) = self.roster.count_failed_checks();
+        let is_doubtful = are_checks_doubtful(failed, enabled);
+        if is_doubtful == std::mem::replace(&mut self.are_checks_doubted, is_doubtful) {
+            return None;
+        }
+        Some(match is_doubtful {
+            true => DoubtChange::Begun,
+            false => DoubtChange::Ended,
+        })
+    }
+}
+
+fn roster_terms<'a>(settings: &'a BalancerSettings, key: &'a SessionKey) -> RosterTerms<'a> {
+    let sticky = settings.sticky.as_ref();
+    RosterTerms {
+        name: &settings.name,
+        method: settings.method,
+        key: sticky.filter(|sticky| sticky.is_signed).map(|_| key),
+    }
+}

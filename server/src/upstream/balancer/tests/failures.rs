@@ -1,0 +1,218 @@
+//! Passive ejection, retries, trials and slow start.
+
+use super::fixture::{Fixture, letter, member, members, settings};
+use crate::upstream::balancer::{ChangeReason, MemberEdit, MemberState, NoMember};
+use crate::upstream::settings::AdminState;
+use std::time::Duration;
+
+#[test]
+fn a_failed_connection_ejects_the_member_until_the_pause_is_over() {
+    let mut fixture = Fixture::of("abc");
+    let change = fixture.fail_connection('b').unwrap();
+    assert_eq!(
+        (change.old, change.new),
+        (MemberState::Up, MemberState::Ejected)
+    );
+    assert_eq!(change.reason, ChangeReason::ConnectionFailed);
+    assert_eq!(fixture.report_of('b').ejected_ms, Some(1_000));
+    fixture.now_ms += 999;
+    assert!(!fixture.sequence(20).contains('b'));
+    fixture.now_ms += 1;
+    assert!(fixture.sequence(20).contains('b'));
+    assert_eq!(fixture.state('b'), MemberState::Up);
+    let changes = fixture.report_of('b').changes;
+    assert_eq!(changes.len(), 2);
+    assert_eq!(changes[1].reason, ChangeReason::RequestSucceeded);
+}
+
+#[test]
+fn failures_in_a_row_eject_the_member() {
+    let fixture = Fixture::of("ab");
+    for _ in 0..2 {
+        assert_eq!(fixture.lease_of('a').record_failure(fixture.now_ms), None);
+    }
+    fixture.lease_of('a').record_answer(200, 1, fixture.now_ms);
+    for _ in 0..2 {
+        assert_eq!(fixture.lease_of('a').record_failure(fixture.now_ms), None);
+    }
+    let change = fixture
+        .lease_of('a')
+        .record_failure(fixture.now_ms)
+        .unwrap();
+    assert_eq!(change.reason, ChangeReason::RequestsFailed(3));
+    assert_eq!(fixture.sequence(3), "bbb");
+    assert_eq!(fixture.report_of('a').errors, 5);
+}
+
+#[test]
+fn statuses_of_the_operator_count_as_failures() {
+    let fixture = Fixture::of("ab");
+    for status in [500, 503, 503] {
+        assert_eq!(
+            fixture
+                .lease_of('a')
+                .record_answer(status, 1, fixture.now_ms),
+            None
+        );
+    }
+    assert!(
+        fixture
+            .lease_of('a')
+            .record_answer(503, 1, fixture.now_ms)
+            .is_some()
+    );
+    assert_eq!(fixture.state('a'), MemberState::Ejected);
+}
+
+#[test]
+fn one_request_at_a_time_is_the_trial_of_an_ejected_member() {
+    let mut fixture = Fixture::of("ab");
+    fixture.fail_connection('a');
+    fixture.now_ms += 1_000;
+    let trial = fixture.lease_of('a');
+    assert_eq!(fixture.sequence(5), "bbbbb");
+    // A trial without a report ends, and the next request is the next trial.
+    drop(trial);
+    let mut trial = fixture.lease_of('a');
+    assert!(trial.record_answer(200, 1, fixture.now_ms).is_some());
+    // The member is up before the end of the answer.
+    assert!(fixture.sequence(4).contains('a'));
+    drop(trial);
+    assert!(fixture.sequence(4).contains('a'));
+}
+
+#[test]
+fn a_failed_trial_doubles_the_pause() {
+    let mut fixture = Fixture::of("ab");
+    fixture.fail_connection('a');
+    for pause_ms in [1_000, 2_000, 4_000, 8_000, 8_000] {
+        assert_eq!(fixture.report_of('a').ejected_ms, Some(pause_ms));
+        fixture.now_ms += pause_ms;
+        assert_eq!(fixture.lease_of('a').record_failure(fixture.now_ms), None);
+    }
+    fixture.now_ms += 8_000;
+    fixture.lease_of('a').record_answer(200, 1, fixture.now_ms);
+    fixture.fail_connection('a');
+    assert_eq!(fixture.report_of('a').ejected_ms, Some(1_000));
+}
+
+#[test]
+fn reports_of_requests_from_before_the_ejection_are_stale() {
+    let mut fixture = Fixture::of("ab");
+    let mut slow: Vec<_> = (0..5).map(|_| fixture.lease_of('a')).collect();
+    fixture.fail_connection('a');
+    // A late success does not end the pause.
+    assert_eq!(slow[0].record_answer(200, 1, fixture.now_ms), None);
+    assert_eq!(fixture.state('a'), MemberState::Ejected);
+    fixture.now_ms += 1_000;
+    // Late failures are no failed trials.
+    for lease in &mut slow {
+        assert_eq!(lease.record_failure(fixture.now_ms), None);
+    }
+    assert_eq!(fixture.report_of('a').ejected_ms, Some(0));
+    assert!(fixture.sequence(4).contains('a'));
+    for lease in &mut slow {
+        assert_eq!(lease.record_failure(fixture.now_ms), None);
+    }
+    assert_eq!(fixture.state('a'), MemberState::Up);
+}
+
+#[test]
+fn a_member_that_ignores_errors_is_never_ejected() {
+    let fixture = Fixture::new(settings(vec![
+        member('a', |member| member.ignores_errors = true),
+        member('b', |_| {}),
+    ]));
+    for _ in 0..5 {
+        assert_eq!(fixture.fail_connection('a'), None);
+    }
+    assert_eq!(fixture.sequence(4).matches('a').count(), 2);
+    assert_eq!(fixture.report_of('a').errors, 5);
+    fixture.fail_connection('b');
+    fixture.edit('b', MemberEdit::IgnoresErrors(true));
+    assert_eq!(fixture.state('b'), MemberState::Up);
+}
+
+#[test]
+fn if_all_members_are_ejected_all_are_tried() {
+    let fixture = Fixture::of("ab");
+    fixture.fail_connection('a');
+    fixture.fail_connection('b');
+    // Several requests at a time, since no other member could serve them.
+    let leases: Vec<_> = (0..4).map(|_| fixture.choose().unwrap()).collect();
+    let letters: String = leases.iter().map(letter).collect();
+    assert_eq!(
+        (letters.matches('a').count(), letters.matches('b').count()),
+        (2, 2)
+    );
+    drop(leases);
+    assert_eq!(fixture.state('a'), MemberState::Ejected);
+    fixture
+        .choose()
+        .unwrap()
+        .record_answer(200, 1, fixture.now_ms);
+    let states = [fixture.state('a'), fixture.state('b')];
+    assert_eq!(
+        states
+            .iter()
+            .filter(|state| **state == MemberState::Up)
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn a_request_tries_each_ejected_member_once() {
+    let fixture = Fixture::of("ab");
+    fixture.fail_connection('a');
+    fixture.fail_connection('b');
+    let after = |tried| fixture.choose_after(tried).map(|lease| letter(&lease));
+    assert_eq!(after("a"), Ok('b'));
+    assert_eq!(after("ab"), Err(NoMember::NoneUsable));
+}
+
+#[test]
+fn disabled_members_do_not_prevent_the_trial_of_ejected_members() {
+    let fixture = Fixture::of("ab");
+    fixture.fail_connection('a');
+    fixture.edit('b', MemberEdit::Admin(AdminState::Disabled));
+    assert_eq!(fixture.sequence(1), "a");
+}
+
+#[test]
+fn a_single_member_is_always_tried() {
+    let fixture = Fixture::of("a");
+    for _ in 0..5 {
+        fixture
+            .choose()
+            .unwrap()
+            .record_connect_failure(fixture.now_ms);
+    }
+    assert_eq!(fixture.sequence(1), "a");
+}
+
+#[test]
+fn a_recovered_member_starts_slowly() {
+    let mut settings = settings(members("ab"));
+    settings.slow_start = Duration::from_secs(10);
+    let mut fixture = Fixture::new(settings);
+    fixture.fail_connection('a');
+    fixture.now_ms += 1_000;
+    fixture.lease_of('a').record_answer(200, 1, fixture.now_ms);
+    let share = |fixture: &Fixture| fixture.sequence(550).matches('a').count();
+    let first = share(&fixture);
+    assert!((49..=51).contains(&first), "{first}");
+    fixture.now_ms += 10_000;
+    let later = share(&fixture);
+    assert!((274..=276).contains(&later), "{later}");
+}
+
+#[test]
+fn retries_are_bounded_by_the_budget() {
+    let fixture = Fixture::of("ab");
+    fixture.sequence(200);
+    // 20 percent of 200 requests. Second choices of a request do not count as requests.
+    (0..100).for_each(|_| drop(fixture.choose_after("a")));
+    let taken = (0..100).filter(|_| fixture.balancer.take_retry(fixture.now_ms));
+    assert_eq!(taken.count(), 40);
+}

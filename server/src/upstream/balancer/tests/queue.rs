@@ -1,0 +1,257 @@
+//! Bounds of simultaneous requests, and requests that wait for a busy member.
+
+use super::fixture::{Fixture, letter, member, settings, sticky};
+use crate::upstream::balancer::test_waker::CountingWaker;
+use crate::upstream::balancer::{
+    ChooseRequest, MemberEdit, NoMember, QueueTicket, WaitRefused, Waited,
+};
+use crate::upstream::settings::{AdminState, BalancerSettings, MemberRole, MemberSettings};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+fn bounded(name: char) -> MemberSettings {
+    member(name, |member| {
+        member.connections_max = Some(1);
+        member.route = format!("r{name}").into();
+    })
+}
+
+fn with_queue(members: Vec<MemberSettings>) -> BalancerSettings {
+    let mut settings = settings(members);
+    settings.connection.queue = 2;
+    settings.sticky = Some(sticky());
+    settings
+}
+
+const BUSY: NoMember = NoMember::Busy {
+    session_member: None,
+};
+
+fn poll(ticket: &mut QueueTicket) -> Poll<Waited> {
+    Pin::new(ticket).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Returns the letter of the member that a waiting request got; `?` for a request that chooses again.
+fn served(ticket: &mut QueueTicket) -> Option<char> {
+    match poll(ticket) {
+        Poll::Pending => None,
+        Poll::Ready(Waited::ChooseAgain) => Some('?'),
+        Poll::Ready(Waited::Lease(lease)) => Some(letter(&lease)),
+    }
+}
+
+impl Fixture {
+    fn wait(&self) -> Result<QueueTicket, WaitRefused> {
+        self.balancer.wait(&self.request(), None)
+    }
+}
+
+#[test]
+fn a_full_member_is_passed_over() {
+    let fixture = Fixture::new(with_queue(vec![bounded('a'), bounded('b')]));
+    let first = fixture.choose().unwrap();
+    let second = fixture.choose().unwrap();
+    assert_eq!((letter(&first), letter(&second)), ('a', 'b'));
+    assert_eq!(fixture.choose().err(), Some(BUSY));
+    drop(first);
+    assert_eq!(letter(&fixture.choose().unwrap()), 'a');
+}
+
+#[test]
+fn neither_a_spare_nor_a_higher_set_takes_the_requests_of_full_members() {
+    let fixture = Fixture::new(with_queue(vec![
+        bounded('a'),
+        member('b', |member| member.role = MemberRole::Spare),
+        member('c', |member| member.role = MemberRole::Standby),
+        member('d', |member| member.set = 1),
+    ]));
+    let lease = fixture.choose().unwrap();
+    assert_eq!(fixture.choose().err(), Some(BUSY));
+    drop(lease);
+    fixture.edit('a', MemberEdit::Admin(AdminState::Disabled));
+    assert_eq!(fixture.sequence(1), "b");
+}
+
+#[test]
+fn a_full_spare_or_standby_is_busy_too() {
+    for role in [MemberRole::Spare, MemberRole::Standby] {
+        let fixture = Fixture::new(with_queue(vec![
+            member('a', |member| member.admin = AdminState::Disabled),
+            MemberSettings {
+                role,
+                ..bounded('b')
+            },
+        ]));
+        let _lease = fixture.choose().unwrap();
+        assert_eq!(fixture.choose().err(), Some(BUSY));
+    }
+}
+
+#[test]
+fn places_go_to_waiting_requests_in_order() {
+    let fixture = Fixture::new(with_queue(vec![bounded('a')]));
+    let lease = fixture.choose().unwrap();
+    let mut first = fixture.wait().unwrap();
+    let mut second = fixture.wait().unwrap();
+    assert_eq!(fixture.wait().err().unwrap(), WaitRefused::QueueFull);
+    assert_eq!((served(&mut first), served(&mut second)), (None, None));
+    drop(lease);
+    // A new request does not overtake a waiting request.
+    assert_eq!(fixture.choose().err(), Some(BUSY));
+    assert_eq!(served(&mut second), None);
+    assert_eq!(served(&mut first), Some('a'));
+    assert_eq!(served(&mut second), Some('a'));
+    assert_eq!(fixture.member('a').busy(), 0);
+    assert_eq!(fixture.report_of('a').elected, 3);
+}
+
+#[test]
+fn a_waiting_request_is_woken() {
+    let fixture = Fixture::new(with_queue(vec![bounded('a')]));
+    let lease = fixture.choose().unwrap();
+    let mut ticket = fixture.wait().unwrap();
+    let counting = CountingWaker::default();
+    let waker = counting.waker();
+    let mut cx = Context::from_waker(&waker);
+    assert!(Pin::new(&mut ticket).poll(&mut cx).is_pending());
+    drop(lease);
+    assert_eq!(counting.count(), 1);
+    assert!(Pin::new(&mut ticket).poll(&mut cx).is_ready());
+}
+
+#[test]
+fn a_request_that_gives_up_passes_its_place_on() {
+    let fixture = Fixture::new(with_queue(vec![bounded('a')]));
+    let lease = fixture.choose().unwrap();
+    let first = fixture.wait().unwrap();
+    let mut second = fixture.wait().unwrap();
+    drop(lease);
+    drop(first);
+    assert_eq!(served(&mut second), Some('a'));
+    drop(second);
+    assert_eq!(
+        (fixture.member('a').busy(), fixture.report().waiting),
+        (0, 0)
+    );
+}
+
+#[test]
+fn a_place_that_became_free_before_the_queue_is_taken_at_once() {
+    let fixture = Fixture::new(with_queue(vec![bounded('a')]));
+    assert_eq!(fixture.choose().map(|lease| letter(&lease)), Ok('a'));
+    let mut ticket = fixture.wait().unwrap();
+    assert_eq!(fixture.report().waiting, 0);
+    assert_eq!(served(&mut ticket), Some('a'));
+    assert_eq!(fixture.member('a').busy(), 0);
+    // The wait is over, and a second poll has no member to give.
+    assert_eq!(served(&mut ticket), Some('?'));
+}
+
+#[test]
+fn a_session_waits_for_its_own_member() {
+    let fixture = Fixture::new(with_queue(vec![bounded('a'), bounded('b')]));
+    let (a, b) = (fixture.choose().unwrap(), fixture.choose().unwrap());
+    let request = ChooseRequest {
+        session: Some("x.rb"),
+        ..fixture.request()
+    };
+    let session_member = Some(fixture.member('b').id());
+    let busy = fixture.balancer.choose(&request).err();
+    assert_eq!(busy, Some(NoMember::Busy { session_member }));
+    let mut session = fixture.balancer.wait(&request, session_member).unwrap();
+    let mut any = fixture.wait().unwrap();
+    drop(a);
+    assert_eq!((served(&mut session), served(&mut any)), (None, Some('a')));
+    drop(b);
+    assert_eq!(served(&mut session), Some('b'));
+}
+
+#[test]
+fn a_waiting_request_does_not_get_a_member_it_tried() {
+    let fixture = Fixture::new(with_queue(vec![bounded('a'), bounded('b')]));
+    let (a, b) = (fixture.choose().unwrap(), fixture.choose().unwrap());
+    let tried = [fixture.member('a').id()];
+    let request = ChooseRequest {
+        tried: &tried,
+        ..fixture.request()
+    };
+    let mut ticket = fixture.balancer.wait(&request, None).unwrap();
+    drop(a);
+    assert_eq!(served(&mut ticket), None);
+    drop(b);
+    assert_eq!(served(&mut ticket), Some('b'));
+}
+
+#[test]
+fn requests_choose_again_when_a_member_changes() {
+    let fixture = Fixture::new(with_queue(vec![bounded('a')]));
+    let _lease = fixture.choose().unwrap();
+    let mut ticket = fixture.wait().unwrap();
+    fixture.edit('a', MemberEdit::Weight(200));
+    assert_eq!(served(&mut ticket), Some('?'));
+}
+
+#[test]
+fn a_failed_member_hands_no_place_over() {
+    let fixture = Fixture::new(with_queue(vec![bounded('a'), bounded('b')]));
+    let (mut a, b) = (fixture.choose().unwrap(), fixture.choose().unwrap());
+    let mut ticket = fixture.wait().unwrap();
+    a.record_connect_failure(fixture.now_ms);
+    drop(a);
+    assert_eq!(served(&mut ticket), Some('?'));
+    assert_eq!(fixture.choose().err(), Some(BUSY));
+    drop(b);
+    assert_eq!(fixture.sequence(1), "b");
+}
+
+#[test]
+fn a_recovered_member_serves_all_waiting_requests() {
+    let two = |name| member(name, |member| member.connections_max = Some(2));
+    let mut fixture = Fixture::new(with_queue(vec![two('a'), bounded('b')]));
+    fixture.lease_of('a').record_connect_failure(fixture.now_ms);
+    fixture.now_ms += 1_000;
+    let mut trial = fixture.lease_of('a');
+    let _b = fixture.choose().unwrap();
+    let mut tickets = [fixture.wait().unwrap(), fixture.wait().unwrap()];
+    trial.record_answer(200, 1, fixture.now_ms);
+    assert_eq!(tickets.each_mut().map(served), [Some('?'); 2]);
+}
+
+#[test]
+fn a_request_that_gives_up_passes_its_wake_up_on() {
+    let fixture = Fixture::new(with_queue(vec![bounded('a'), bounded('b')]));
+    let (mut a, _b) = (fixture.choose().unwrap(), fixture.choose().unwrap());
+    let first = fixture.wait().unwrap();
+    let mut second = fixture.wait().unwrap();
+    a.record_connect_failure(fixture.now_ms);
+    drop(a);
+    assert_eq!(served(&mut second), None);
+    drop(first);
+    assert_eq!(served(&mut second), Some('?'));
+}
+
+#[test]
+fn a_request_without_any_usable_member_does_not_wait() {
+    let fixture = Fixture::new(with_queue(vec![bounded('a')]));
+    fixture.edit('a', MemberEdit::Admin(AdminState::Disabled));
+    let refused = fixture.wait().err().unwrap();
+    assert_eq!(refused, WaitRefused::NoMember(NoMember::NoneUsable));
+    assert_eq!(fixture.report().waiting, 0);
+}
+
+#[test]
+fn a_lower_bound_counts_for_running_requests() {
+    let two = |name| member(name, |member| member.connections_max = Some(2));
+    let fixture = Fixture::new(with_queue(vec![two('a')]));
+    let leases = [fixture.choose().unwrap(), fixture.choose().unwrap()];
+    fixture
+        .balancer
+        .reconfigure(with_queue(vec![bounded('a')]), fixture.now_ms);
+    let mut ticket = fixture.wait().unwrap();
+    let [first, second] = leases;
+    drop(first);
+    assert_eq!(served(&mut ticket), None);
+    drop(second);
+    assert_eq!(served(&mut ticket), Some('a'));
+}

@@ -1,0 +1,113 @@
+//! Place of a request in the queue for a busy member.
+
+use crate::upstream::balancer::lease::{Lease, release_place};
+use crate::upstream::balancer::member::Member;
+use crate::upstream::balancer::request::{NoMember, SessionUse};
+use crate::upstream::balancer::slot_queue::{SlotQueue, WaitNumber, WaitOutcome};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Future of a member for a request in the queue. Dropping the ticket leaves the queue. The caller bounds
+/// the wait by the `queue_timeout` of the balancer.
+pub struct QueueTicket {
+    queue: Arc<SlotQueue<Arc<Member>>>,
+    place: Place,
+    session: SessionUse,
+    is_retry: bool,
+}
+
+enum Place {
+    /// The request got a member while it joined the queue.
+    Served(Box<Lease>),
+    Waiting(WaitNumber),
+    Left,
+}
+
+/// Result of the wait for a member.
+pub enum Waited {
+    /// A member for the request.
+    Lease(Lease),
+    /// The members changed. The caller chooses again.
+    ChooseAgain,
+}
+
+/// Reason for a request that may not wait.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum WaitRefused {
+    /// The queue is full.
+    QueueFull,
+    /// No member will be usable after a wait.
+    NoMember(NoMember),
+}
+
+impl QueueTicket {
+    /// Creates the ticket of a request that waits.
+    pub(super) fn waiting(
+        queue: &Arc<SlotQueue<Arc<Member>>>,
+        number: WaitNumber,
+        session: SessionUse,
+        is_retry: bool,
+    ) -> QueueTicket {
+        QueueTicket {
+            queue: Arc::clone(queue),
+            place: Place::Waiting(number),
+            session,
+            is_retry,
+        }
+    }
+
+    /// Records that the request got a member in the meantime, and leaves the queue.
+    pub(super) fn serve(&mut self, lease: Lease) {
+        self.leave();
+        self.place = Place::Served(Box::new(lease));
+    }
+
+    fn lease(&self, member: Arc<Member>) -> Lease {
+        let cookie = match self.session {
+            SessionUse::Changed => member.read(|core| core.cookie.clone()),
+            SessionUse::None | SessionUse::Kept => None,
+        };
+        Lease::of_counted(member, self.session, cookie, false, self.is_retry)
+    }
+
+    fn leave(&mut self) {
+        let Place::Waiting(number) = std::mem::replace(&mut self.place, Place::Left) else {
+            return;
+        };
+        match self.queue.leave(number) {
+            Some(WaitOutcome::Slot(member)) => release_place(&member),
+            // The place that the request was told of is for the next request.
+            Some(WaitOutcome::ChooseAgain) => self.queue.wake_all(),
+            None => {}
+        }
+    }
+}
+
+impl Future for QueueTicket {
+    type Output = Waited;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Waited> {
+        match std::mem::replace(&mut self.place, Place::Left) {
+            Place::Served(lease) => Poll::Ready(Waited::Lease(*lease)),
+            Place::Left => Poll::Ready(Waited::ChooseAgain),
+            Place::Waiting(number) => match self.queue.poll(number, cx) {
+                Poll::Ready(WaitOutcome::Slot(member)) => {
+                    Poll::Ready(Waited::Lease(self.lease(member)))
+                }
+                Poll::Ready(WaitOutcome::ChooseAgain) => Poll::Ready(Waited::ChooseAgain),
+                Poll::Pending => {
+                    self.place = Place::Waiting(number);
+                    Poll::Pending
+                }
+            },
+        }
+    }
+}
+
+impl Drop for QueueTicket {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,122 @@
+//! Address of a member: configured, or the addresses of a host name.
+
+use crate::upstream::address::BackendAddress;
+use crate::upstream::resolver::{ResolvedName, Resolver};
+use crate::upstream::settings::MemberHost;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+/// Address of a member.
+pub(crate) enum MemberAddress {
+    /// An IP address or a Unix socket.
+    Fixed(BackendAddress),
+    /// A host name.
+    Named(NamedAddress),
+}
+
+/// Host name and port of a member.
+pub(crate) struct NamedAddress {
+    name: Arc<ResolvedName>,
+    port: u16,
+    /// Number of connections begun. Each connection starts at the next address.
+    begun: AtomicUsize,
+}
+
+impl MemberAddress {
+    /// Returns the address of a configured host. `resolver` looks a name up.
+    pub(crate) fn new(host: &MemberHost, resolver: &Resolver) -> MemberAddress {
+        match host {
+            MemberHost::Address(address) => MemberAddress::Fixed(BackendAddress::Tcp(*address)),
+            MemberHost::Unix(path) => MemberAddress::Fixed(BackendAddress::Unix(path.clone())),
+            MemberHost::Name(name, port) => MemberAddress::Named(NamedAddress {
+                name: resolver.name(name),
+                port: *port,
+                begun: AtomicUsize::new(0),
+            }),
+        }
+    }
+}
+
+impl NamedAddress {
+    /// Returns the addresses for one connection, and waits only for the end of the first look-up. Fails if
+    /// the name has no address.
+    pub(super) fn poll_candidates(&self, cx: &Context<'_>) -> Poll<io::Result<AddressCandidates>> {
+        let Some(addresses) = ready!(self.name.poll_addresses(cx)) else {
+            let what = format!("the host name {} has no address", self.name.name());
+            return Poll::Ready(Err(io::Error::other(what)));
+        };
+        Poll::Ready(Ok(AddressCandidates {
+            start: self.begun.fetch_add(1, Ordering::Relaxed) % addresses.len(),
+            addresses,
+            port: self.port,
+            tried: 0,
+        }))
+    }
+}
+
+/// Addresses of a host name in the order of the attempts of one connection.
+pub(super) struct AddressCandidates {
+    addresses: Arc<[IpAddr]>,
+    port: u16,
+    start: usize,
+    tried: usize,
+}
+
+impl AddressCandidates {
+    /// Returns the number of addresses; at least 1.
+    pub(super) fn address_count(&self) -> usize {
+        self.addresses.len()
+    }
+}
+
+impl Iterator for AddressCandidates {
+    type Item = SocketAddr;
+
+    fn next(&mut self) -> Option<SocketAddr> {
+        if self.tried == self.addresses.len() {
+            return None;
+        }
+        let at = (self.start + self.tried) % self.addresses.len();
+        self.tried += 1;
+        Some(SocketAddr::new(self.addresses[at], self.port))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[test]
+    fn each_connection_starts_at_the_next_address_and_tries_all() {
+        let addresses = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
+        let resolver = Resolver::new(Arc::new(move |_: &str| Ok(addresses.to_vec())));
+        let host = MemberHost::Name("a.example".into(), 80);
+        let MemberAddress::Named(named) = MemberAddress::new(&host, &resolver) else {
+            panic!("the host is a name");
+        };
+        resolver.refresh(0);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let mut orders = Vec::new();
+        for _ in 0..4 {
+            let candidates = runtime.block_on(poll_fn(|cx| named.poll_candidates(cx)));
+            let order: Vec<u8> = candidates
+                .unwrap()
+                .map(|address| match address {
+                    SocketAddr::V4(address) => address.ip().octets()[3],
+                    SocketAddr::V6(_) => 0,
+                })
+                .collect();
+            orders.push(order);
+        }
+        assert_eq!(
+            orders,
+            [vec![1, 2, 3], vec![2, 3, 1], vec![3, 1, 2], vec![1, 2, 3]]
+        );
+    }
+}

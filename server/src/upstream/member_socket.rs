@@ -1,0 +1,106 @@
+//! Socket of a connection to a member. The socket stays registered with the runtime of its worker, also while
+//! the connection is idle, so the worker learns without a system call that bytes have arrived.
+
+use crate::base::sys;
+use crate::upstream::address::BackendAddress;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::task::{Context, Poll, Waker, ready};
+use tokio::io::unix::AsyncFd;
+
+/// TCP or Unix socket, registered with the runtime.
+pub(super) struct MemberSocket(AsyncFd<OwnedFd>);
+
+impl MemberSocket {
+    /// Starts connecting, from the local address `from` if given. Returns the socket, and true if the
+    /// connection is established.
+    pub(super) fn begin(
+        address: &BackendAddress,
+        from: Option<IpAddr>,
+    ) -> io::Result<(MemberSocket, bool)> {
+        let (socket, is_connected) = address.begin_connecting_from(from)?;
+        Ok((MemberSocket(sys::async_socket(socket)?), is_connected))
+    }
+
+    /// Waits until the connection is established.
+    pub(super) fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let _ = ready!(self.0.poll_write_ready(cx))?;
+        sockopt::socket_error(self.0.get_ref())??;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends the first bytes of a connection, in one packet with the bytes that follow. The empty buffer of the
+    /// kernel takes a few bytes at once.
+    pub(super) fn send_first(&self, bytes: &[u8]) -> io::Result<()> {
+        let sent = send(
+            self.0.get_ref(),
+            bytes,
+            SendFlags::MORE | SendFlags::NOSIGNAL,
+        )?;
+        match sent == bytes.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+
+    /// Returns true if neither bytes nor the end have arrived, as far as the runtime knows.
+    pub(super) fn is_quiet(&self) -> bool {
+        let mut noop = Context::from_waker(Waker::noop());
+        self.0.poll_read_ready(&mut noop).is_pending()
+    }
+
+    /// Reads bytes; returns 0 at the end.
+    #[inline]
+    pub(super) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.0.poll_read_ready(cx))?;
+            match recv(self.0.get_ref(), &mut *into, RecvFlags::empty()) {
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::INTR) => {}
+                Ok((read, _)) if read < into.len() && read > 0 => {
+                    // A short read empties the buffer, and the kernel reports further bytes.
+                    ready.clear_ready();
+                    return Poll::Ready(Ok(read));
+                }
+                read => return Poll::Ready(read.map(|(read, _)| read).map_err(io::Error::from)),
+            }
+        }
+    }
+
+    /// Writes bytes and returns their number.
+    #[inline]
+    pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            match send(self.0.get_ref(), bytes, SendFlags::NOSIGNAL) {
+                Err(Errno::AGAIN) => {}
+                Err(Errno::INTR) => continue,
+                sent => return Poll::Ready(sent.map_err(io::Error::from)),
+            }
+            ready!(self.0.poll_write_ready(cx))?.clear_ready();
+        }
+    }
+
+    /// Ends the sending side of the connection.
+    pub(super) fn end_sending(&self) {
+        // The peer may have closed the connection already.
+        let _ = shutdown(self.0.get_ref(), Shutdown::Write);
+    }
+
+    /// Writes bytes as far as the socket accepts bytes at once, outside of a task.
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        send(self.0.get_ref(), bytes, SendFlags::NOSIGNAL).map_err(io::Error::from)
+    }
+
+    /// Returns the descriptor.
+    #[cfg(test)]
+    pub(super) fn fd(&self) -> &AsyncFd<OwnedFd> {
+        &self.0
+    }
+}
