@@ -1,4 +1,5 @@
-//! Tunnels after 101 (Switching Protocols) over HTTP/1.1, and after an extended CONNECT over HTTP/2 and HTTP/3.
+//! Tunnels after 101 (Switching Protocols) over HTTP/1.1, and after an extended CONNECT over HTTP/2 and
+//! HTTP/3.
 
 use std::io::Write;
 use std::thread;
@@ -157,7 +158,8 @@ fn ten_megabytes_flow_in_both_directions_at_once() {
     assert_echo(&mut wire, b"and more");
 }
 
-/// Checks that a handler that takes no bytes stops the client, and that a client that takes no bytes is late.
+/// Checks that a handler that takes no bytes stops the client, and that a client that takes no bytes is
+/// late.
 #[test]
 fn each_side_can_stop_the_other() {
     let server = server("write_stall_seconds = 1");
@@ -277,8 +279,8 @@ fn a_switch_that_was_not_requested_is_refused() {
     });
 }
 
-/// Checks that a tunnel with one direction left ends after a silence of `idle_seconds`, while a silent tunnel with
-/// both directions stays.
+/// Checks that a tunnel with one direction left ends after a silence of `idle_seconds`, while a silent
+/// tunnel with both directions stays.
 #[test]
 fn half_closed_tunnels_end_in_silence() {
     let server = server("idle_seconds = 1");
@@ -338,12 +340,16 @@ fn a_reload_keeps_tunnels() {
     let mut h2 = H2::open(&server, Over::Tls);
     let id = open_h2(&mut h2, "/tunnel");
     assert_echo_h2(&mut h2, id, b"", b"before");
+    #[cfg(feature = "http3")]
+    let mut h3 = crate::h3::Holder::with_tunnel(&server, "/tunnel");
     server.reload(&config("").replace("/tunnel", "/elsewhere"));
     assert_eq!(Wire::plain(&server).get("/tunnel", SWITCH).status, 404);
     for wire in &mut wires {
         assert_echo(wire, b"hello");
     }
     assert_echo_h2(&mut h2, id, b"before", b" and after");
+    #[cfg(feature = "http3")]
+    assert_eq!(h3.echo("hello"), "hello");
 }
 
 /// Checks that a stop waits for tunnels as for other calls: up to `drain_seconds`.

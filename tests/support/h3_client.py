@@ -409,6 +409,21 @@ async def tunnels():
     print("echoed, ended, broken off, refused, silent")
 
 
+async def hold_tunnel(path):
+    """Opens a tunnel, and sends each line of the standard input through the tunnel."""
+    async with client() as it:
+        tunnel = await connect_tunnel(it, path)
+        equal(tunnel.status, 200)
+        print("open", flush=True)
+        loop = asyncio.get_running_loop()
+        while line := (await loop.run_in_executor(None, sys.stdin.readline)).strip():
+            tunnel.body.clear()
+            it.http.send_data(tunnel.id, line.encode(), False)
+            it.transmit()
+            await until(tunnel, lambda got: len(got.body) >= len(line) or got.ended.is_set())
+            print(tunnel.body.decode(), flush=True)
+
+
 async def script(path, megabytes):
     """Sends a body to an echo script and compares the echo, both directions at once."""
     async with client() as it:

@@ -110,8 +110,8 @@ impl Counters {
         self.latency.record(micros);
     }
 
-    /// Counts one tunnel at its end. The duration of a tunnel depends on both of its ends, and is no latency of
-    /// the server.
+    /// Counts one tunnel at its end. The duration of a tunnel depends on both of its ends, and is no
+    /// latency of the server.
     #[inline]
     pub fn tunnel(&self, status: u16, bytes_sent: u64) {
         self.requests.increment();

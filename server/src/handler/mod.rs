@@ -41,7 +41,8 @@ pub trait Handler: Send + Sync {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>>;
 
     /// Returns true if the handler can answer [`Request::upgrade`] with a tunnel. Any other handler gets no
-    /// request with `upgrade`: Upgrade in HTTP/1.1 is then ignored, and an extended CONNECT is refused with 405.
+    /// request with `upgrade`: Upgrade in HTTP/1.1 is then ignored, and an extended CONNECT is refused with
+    /// 405.
     fn accepts_tunnels(&self) -> bool {
         false
     }
@@ -83,10 +84,10 @@ pub struct Request {
     pub expects_continue: bool,
     /// The body without its framing. The end of the pipe is the end of the body.
     pub body: pipe::PipeReader,
-    /// Protocol to which the client wants to switch on the connection or the stream (RFC 9110 §7.8, RFC 8441).
-    /// The body is then the client's part of the tunnel and begins after the response. The response that opens
-    /// the tunnel has a streamed body, and status 101, or 200 after an extended CONNECT. The tunnel ends with
-    /// both directions, or a while after the end of one.
+    /// Protocol to which the client wants to switch on the connection or the stream (RFC 9110 §7.8, RFC
+    /// 8441). The body is then the client's part of the tunnel and begins after the response. The response
+    /// that opens the tunnel has a streamed body, and status 101, or 200 after an extended CONNECT. The
+    /// tunnel ends with both directions, or a while after the end of one.
     pub upgrade: Option<Upgrade>,
     /// Way to the client for interim responses.
     pub interim: InterimSender,

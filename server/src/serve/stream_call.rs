@@ -97,8 +97,8 @@ impl StreamCall {
         }
     }
 
-    /// Takes the trailers of a complete response, as an encoded field section. A tunnel has no trailers (RFC 9113
-    /// §8.5, RFC 9114 §4.4).
+    /// Takes the trailers of a complete response, as an encoded field section. A tunnel has no trailers
+    /// (RFC 9113 §8.5, RFC 9114 §4.4).
     pub(super) fn take_trailers<C: FieldCompression>(&mut self) -> Option<Vec<u8>> {
         if self.is_tunnel() {
             return None;
@@ -169,9 +169,9 @@ impl StreamCall {
         }
     }
 
-    /// Returns the encoded heads of the interim responses to send before `answer`: the interim responses of the
-    /// handler, and 100 (Continue) if the client waits for it and the handler wants the body. No interim
-    /// response follows the final head.
+    /// Returns the encoded heads of the interim responses to send before `answer`: the interim responses of
+    /// the handler, and 100 (Continue) if the client waits for it and the handler wants the body. No
+    /// interim response follows the final head.
     pub(super) fn interim_heads<C: FieldCompression>(
         &mut self,
         answer: &HandlerAnswer,
@@ -195,8 +195,8 @@ impl StreamCall {
         heads
     }
 
-    /// Returns true if the handler wants more of the body: no response has come, or the content of the response
-    /// follows meanwhile.
+    /// Returns true if the handler wants more of the body: no response has come, or the content of the
+    /// response follows meanwhile.
     fn awaits_body(&self, answer: &HandlerAnswer) -> bool {
         let is_streamed = |response: &Response| {
             let is_stream = matches!(response.body, ResponseBody::Stream { .. });
@@ -245,8 +245,8 @@ impl StreamCall {
         self.download.as_ref()?.reader.as_ref()?.break_reason()
     }
 
-    /// Decides about a requested tunnel by the handler's response. Without a tunnel, the handler gets the end of
-    /// the body.
+    /// Decides about a requested tunnel by the handler's response. Without a tunnel, the handler gets the
+    /// end of the body.
     ///
     /// # Errors
     /// See [`opens_tunnel`].
@@ -288,8 +288,8 @@ impl StreamCall {
         }
     }
 
-    /// Ends the handler's direction of a tunnel after its last byte was sent. The handler's work goes on for the
-    /// client's direction.
+    /// Ends the handler's direction of a tunnel after its last byte was sent. The handler's work goes on
+    /// for the client's direction.
     pub(super) fn end_download(&mut self) {
         if let Some(download) = &mut self.download {
             download.reader = None;
@@ -302,8 +302,8 @@ impl StreamCall {
         download.is_some_and(|download| download.reader.is_none())
     }
 
-    /// Returns true if the client's direction of a tunnel is over: the handler takes no more bytes, or the client
-    /// has ended the direction and the handler has taken and processed all bytes.
+    /// Returns true if the client's direction of a tunnel is over: the handler takes no more bytes, or the
+    /// client has ended the direction and the handler has taken and processed all bytes.
     pub(super) fn is_upload_over(&mut self, client_ended: bool, cx: &mut Context<'_>) -> bool {
         let is_working = self.download.as_ref().is_some_and(|it| it.work.is_some());
         let Some(upload) = &mut self.upload else {

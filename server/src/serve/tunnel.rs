@@ -1,5 +1,5 @@
-//! Rules of tunnels for all versions of HTTP: the request of a client to switch protocols, and the response that
-//! opens the tunnel.
+//! Rules of tunnels for all versions of HTTP: the request of a client to switch protocols, and the response
+//! that opens the tunnel.
 
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Request, Response, ResponseBody, Upgrade};
@@ -48,15 +48,15 @@ impl StreamTunnel {
         self.moved_ms = now_ms;
     }
 
-    /// Returns when a tunnel with only one direction left ends for its silence, in milliseconds of the worker's
-    /// clock.
+    /// Returns when a tunnel with only one direction left ends for its silence, in milliseconds of the
+    /// worker's clock.
     pub(super) fn silence_due_ms(&self, limits: &Limits) -> u64 {
         self.moved_ms + u64::from(limits.idle_seconds) * 1_000
     }
 }
 
-/// Sets the switch of protocols in `request`, if the client asks for a tunnel and the handler accepts tunnels.
-/// Returns the switch.
+/// Sets the switch of protocols in `request`, if the client asks for a tunnel and the handler accepts
+/// tunnels. Returns the switch.
 pub(super) fn request_tunnel(
     request: &mut Request,
     head: &RequestHead<'_>,
@@ -71,12 +71,12 @@ pub(super) fn request_tunnel(
     request.upgrade.clone()
 }
 
-/// Returns true if `response` opens the requested tunnel: status 101 with the requested protocol over HTTP/1.1, or
-/// a successful status after an extended CONNECT (RFC 8441 §5). The content must be streamed.
+/// Returns true if `response` opens the requested tunnel: status 101 with the requested protocol over
+/// HTTP/1.1, or a successful status after an extended CONNECT (RFC 8441 §5). The content must be streamed.
 ///
 /// # Errors
-/// The handler switches to a protocol that the client has not requested, or returns another interim status as
-/// the final status, or a successful response to an extended CONNECT without a tunnel.
+/// The handler switches to a protocol that the client has not requested, or returns another interim status
+/// as the final status, or a successful response to an extended CONNECT without a tunnel.
 pub(super) fn opens_tunnel(
     response: &Response,
     requested: Option<&Upgrade>,

@@ -242,8 +242,8 @@ impl FieldSection {
         allowed_trailers(&self.text[start..self.fields_end])
     }
 
-    /// Returns true if the required pseudo-header fields are present (RFC 9113 §8.3.1, §8.5), and `:protocol`
-    /// only in an extended CONNECT (RFC 8441 §4).
+    /// Returns true if the required pseudo-header fields are present (RFC 9113 §8.3.1, §8.5), and
+    /// `:protocol` only in an extended CONNECT (RFC 8441 §4).
     fn has_required_pseudo_fields(&self) -> bool {
         let path = self.value(self.path);
         let has_target = self.scheme.is_some() && path.is_some_and(|path| !path.is_empty());

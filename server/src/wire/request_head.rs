@@ -173,8 +173,8 @@ pub struct RequestHead<'a> {
     pub keep_alive: bool,
     /// Framing of the request's body.
     pub body: BodyLength,
-    /// Protocol to which the client wants to switch: the only token of Upgrade in a GET request of HTTP/1.1 without
-    /// a body (RFC 9110 §7.8), or `:protocol` of an extended CONNECT (RFC 8441, RFC 9220).
+    /// Protocol to which the client wants to switch: the only token of Upgrade in a GET request of HTTP/1.1
+    /// without a body (RFC 9110 §7.8), or `:protocol` of an extended CONNECT (RFC 8441, RFC 9220).
     pub upgrade: Option<&'a [u8]>,
     /// The client accepts trailers in the response (`TE: trailers`, RFC 9110 §10.1.4).
     pub accepts_trailers: bool,

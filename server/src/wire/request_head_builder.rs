@@ -169,8 +169,8 @@ impl<'a> RequestHeadBuilder<'a> {
         Ok(from_target.map_or(sent, |(name, _)| name))
     }
 
-    /// Returns true if the request asks for a tunnel of `protocol`. Upgrade is ignored in HTTP/1.0 (RFC 9110
-    /// §7.8), and with a body, which would have to be read before the tunnel.
+    /// Returns true if the request asks for a tunnel of `protocol`. Upgrade is ignored in HTTP/1.0 (RFC
+    /// 9110 §7.8), and with a body, which would have to be read before the tunnel.
     #[cold]
     fn is_tunnel(&self, line: &RequestLine<'_>, body: BodyLength, protocol: &[u8]) -> bool {
         self.is_upgrade

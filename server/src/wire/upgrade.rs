@@ -10,8 +10,9 @@ pub(super) fn is_protocol(value: &[u8]) -> bool {
         && !value.is_empty()
 }
 
-/// Returns true if a connection of the protocol carries further requests of HTTP: HTTP itself, HTTP/2 without
-/// TLS (`h2c`, RFC 7540 §3.2) and TLS (RFC 2817). Requests inside a tunnel would pass no route and no guard.
+/// Returns true if a connection of the protocol carries further requests of HTTP: HTTP itself, HTTP/2
+/// without TLS (`h2c`, RFC 7540 §3.2) and TLS (RFC 2817). Requests inside a tunnel would pass no route and
+/// no guard.
 pub(super) fn carries_requests(protocol: &[u8]) -> bool {
     let name = protocol.split(|byte| *byte == b'/').next();
     let name = name.unwrap_or_default();

@@ -17,8 +17,8 @@ pub(crate) struct TunnelTotals {
     ended: AtomicU64,
 }
 
-/// Opens a tunnel that returns the client's bytes, and `bye` after the end of the client's direction. Without a
-/// requested tunnel, the response names the totals of all tunnels.
+/// Opens a tunnel that returns the client's bytes, and `bye` after the end of the client's direction.
+/// Without a requested tunnel, the response names the totals of all tunnels.
 ///
 /// The query is a list of `name=value`:
 ///

@@ -1,5 +1,5 @@
-//! The driver of a handler's call over HTTP/1.1. The request body goes to the handler while the response comes
-//! back; both directions are independent, each bounded by a pipe.
+//! The driver of a handler's call over HTTP/1.1. The request body goes to the handler while the response
+//! comes back; both directions are independent, each bounded by a pipe.
 //!
 //! The socket is read only while the handler takes content, and the handler's pipe is emptied only while
 //! the peer takes content. When the peer disconnects or a deadline expires, the call is dropped with all

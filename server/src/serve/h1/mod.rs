@@ -1,4 +1,5 @@
-//! HTTP/1.1 on the data plane: the session of a connection, a handler call, a tunnel, and sending a response.
+//! HTTP/1.1 on the data plane: the session of a connection, a handler call, a tunnel, and sending a
+//! response.
 
 mod call;
 mod call_driver;

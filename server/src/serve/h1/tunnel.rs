@@ -1,8 +1,8 @@
-//! A tunnel on a connection of HTTP/1.1 after 101 (Switching Protocols): bytes flow in both directions, each
-//! bounded by a pipe and by the socket.
+//! A tunnel on a connection of HTTP/1.1 after 101 (Switching Protocols): bytes flow in both directions,
+//! each bounded by a pipe and by the socket.
 //!
-//! Either side may end its direction first. The other direction then goes on, and ends with its own end or after
-//! a silence of `idle_seconds`.
+//! Either side may end its direction first. The other direction then goes on, and ends with its own end or
+//! after a silence of `idle_seconds`.
 
 use crate::base::coarse_timer::CoarseTimer;
 use crate::base::sys;
@@ -105,8 +105,8 @@ impl H1Tunnel {
         }
     }
 
-    /// Takes `bytes` from the budget of the turn. Returns false at the end of the budget; the connection then has
-    /// another turn after other connections.
+    /// Takes `bytes` from the budget of the turn. Returns false at the end of the budget; the connection
+    /// then has another turn after other connections.
     fn spend(&mut self, bytes: usize, cx: &mut Context<'_>) -> bool {
         self.budget = self.budget.saturating_sub(bytes);
         if self.budget == 0 {
@@ -150,9 +150,9 @@ impl H1Tunnel {
         }
     }
 
-    /// Passes at most `room` bytes of the client to the handler: the bytes received with the request, then bytes
-    /// from the socket. Returns their number, 0 at the end of the client's direction. Fails if the connection is
-    /// lost.
+    /// Passes at most `room` bytes of the client to the handler: the bytes received with the request, then
+    /// bytes from the socket. Returns their number, 0 at the end of the client's direction. Fails if the
+    /// connection is lost.
     fn poll_read(
         &mut self,
         connection: &mut Connection,
@@ -240,8 +240,8 @@ impl H1Tunnel {
         Gathered::More
     }
 
-    /// Ends the server's direction of the connection, after all bytes of the handler were sent. Ready if the other
-    /// direction is over as well.
+    /// Ends the server's direction of the connection, after all bytes of the handler were sent. Ready if
+    /// the other direction is over as well.
     fn poll_end(
         &mut self,
         connection: &mut Connection,

@@ -1,5 +1,5 @@
-//! A handler call on an HTTP/2 stream: starts the call, sends the handler's response, and ends calls that can't
-//! be completed.
+//! A handler call on an HTTP/2 stream: starts the call, sends the handler's response, and ends calls that
+//! can't be completed.
 
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::pipe;
@@ -139,6 +139,7 @@ impl H2Session<'_> {
             return self.fail_call(id, reject, None);
         }
         if call.is_tunnel() {
+            stream.is_tunnel = true;
             self.connection.stream.socket.probe_silent_peer();
         }
         let status = *response.status;

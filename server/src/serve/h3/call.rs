@@ -69,7 +69,8 @@ impl H3Call {
         let context = exchange.context();
         let session = &exchange.session;
         let (writer, reader) = pipe(limits::H3_PIPE_BYTES);
-        let upload = match exchange.has_no_body() {
+        let has_no_body = exchange.has_no_body();
+        let upload = match has_no_body {
             true => {
                 writer.finish();
                 None
@@ -109,7 +110,7 @@ impl H3Call {
             out: [Bytes::new(), Bytes::new()],
             moved_ms: now_ms,
             is_last: false,
-            client_ended: false,
+            client_ended: has_no_body,
             record: line.keep(Status::OK, context, session.who),
             status: Status::OK,
             sent: 0,
@@ -227,7 +228,12 @@ impl H3Call {
             match answer {
                 Poll::Pending if !self.is_sending() => return Poll::Pending,
                 Poll::Pending => {}
-                Poll::Ready(Some(Ok(response))) => self.respond(exchange, response),
+                Poll::Ready(Some(Ok(response))) => {
+                    self.respond(exchange, response);
+                    if self.call.is_tunnel() {
+                        exchange.open_tunnel();
+                    }
+                }
                 Poll::Ready(Some(Err(fault))) => {
                     fault.log();
                     self.refuse(exchange, fault.reject, fault.after_seconds);

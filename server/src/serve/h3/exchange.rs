@@ -409,6 +409,11 @@ impl H3Exchange {
         self.ended && !has_trailers
     }
 
+    /// Records that the stream is an open tunnel.
+    pub(super) fn open_tunnel(&mut self) {
+        self.receiver.open_tunnel();
+    }
+
     /// Fails if trailers end a tunnel: only DATA may be sent on a connected stream (RFC 9114 §4.4).
     pub(super) fn check_tunnel_end(&self) -> Result<(), H3ExchangeError> {
         match self.receiver.is_trailed() {

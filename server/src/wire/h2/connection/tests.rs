@@ -124,8 +124,8 @@ fn requests_and_bodies_become_events() {
     assert_eq!(events(&client), expected);
 }
 
-/// Trailers with a pseudo-header field or a field of the connection are malformed (RFC 9113 §8.1). Trailers that
-/// are merely too long get a response.
+/// Trailers with a pseudo-header field or a field of the connection are malformed (RFC 9113 §8.1). Trailers
+/// that are merely too long get a response.
 #[test]
 fn trailers_are_kept_dropped_or_refused() {
     let long = "x".repeat(100);
@@ -232,7 +232,8 @@ fn a_field_section_becomes_a_request_head() {
     );
 }
 
-/// An extended CONNECT has a path, a query and a host like other requests. Its line in the log has the path.
+/// An extended CONNECT has a path, a query and a host like other requests. Its line in the log has the
+/// path.
 #[test]
 fn an_extended_connect_becomes_a_request_head() {
     let mut request = FieldSection::default();
@@ -476,6 +477,41 @@ fn short_frames_between_large_frames_cost_no_points() {
     assert_eq!(upload(&[16_384, 7, 9]), 0);
     assert!(upload(&[16_384, 1, 1]) > 0);
     assert!(upload(&[1]) > 0 && upload(&[1_000, 1]) > 0);
+}
+
+/// Returns the number of DATA frames of one stream until the connection ends, at most 3,000.
+fn data_frames_taken(bytes: &[u8], is_tunnel: bool) -> usize {
+    let mut connection = H2Connection::<()>::new(16 * 1024);
+    let opening = ClientBytes::hello(b"")
+        .frame(frame::HEADERS, 4, 1, &block(&[]))
+        .0;
+    let data = ClientBytes(Vec::new()).frame(frame::DATA, 0, 1, bytes).0;
+    let (mut request, mut strings) = (FieldSection::default(), HpackScratch::default());
+    let limits = Limits::default();
+    let mut receive = |connection: &mut H2Connection<()>, mut input: &[u8]| {
+        while !input.is_empty() {
+            connection.receive(&mut input, &mut request, &mut strings, &limits, 0)?;
+        }
+        Ok::<(), H2ConnectionError>(())
+    };
+    receive(&mut connection, &opening).expect("a request");
+    connection.accept(
+        1,
+        remote_state(BodyLength::Chunked, false),
+        Priority::default(),
+        (),
+    );
+    connection.stream(1).expect("a stream").is_tunnel = is_tunnel;
+    let goes_on = |_: &usize| receive(&mut connection, &data).is_ok();
+    (0..3_000).take_while(goes_on).count()
+}
+
+/// The messages of a tunnel may be short, and empty frames are a flood all the same.
+#[test]
+fn short_messages_of_a_tunnel_cost_no_points() {
+    assert!(data_frames_taken(b"x", false) < 3_000);
+    assert_eq!(data_frames_taken(b"x", true), 3_000);
+    assert!(data_frames_taken(b"", true) < 3_000);
 }
 
 #[test]
