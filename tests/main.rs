@@ -52,6 +52,7 @@ mod papers;
 mod pending;
 mod proxy;
 mod proxy_protocol;
+mod proxy_tls;
 mod reason;
 mod release;
 mod root;

@@ -17,6 +17,7 @@ pub(crate) mod script;
 pub mod proxy;
 
 use crate::base::admission::AdmissionRefused;
+use crate::base::log::MemberCall;
 use crate::handler::interim::InterimSender;
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -233,6 +234,8 @@ pub struct Response {
     pub fields: ResponseFields,
     /// The content.
     pub body: ResponseBody,
+    /// Member that answered a proxied request, for the log.
+    pub member: Option<Box<MemberCall>>,
     /// True if the response already has the operator's fields for its own path, for example as the target
     /// of an internal redirect.
     has_operator_fields: bool,
@@ -249,6 +252,7 @@ impl Response {
             status: status.into(),
             fields,
             body,
+            member: None,
             has_operator_fields: false,
         }
     }
@@ -284,6 +288,8 @@ pub struct HandlerError {
     pub reject: Reject,
     /// Seconds until a retry may succeed, if known.
     pub after_seconds: Option<u64>,
+    /// Member that failed last, for the log.
+    pub member: Option<Box<MemberCall>>,
     /// Underlying cause.
     pub source: Option<std::io::Error>,
 }
@@ -296,6 +302,7 @@ impl HandlerError {
             retry: false,
             reject,
             after_seconds: None,
+            member: None,
             source: None,
         }
     }

@@ -5,6 +5,7 @@
 //! the peer takes content. When the peer disconnects or a deadline expires, the call is dropped with all
 //! work started by the call.
 
+use crate::base::log::MemberCall;
 use crate::handler::pipe::{self, PipeRead};
 use crate::handler::{LocalBoxFuture, Response, ResponseBody};
 use crate::limits;
@@ -304,9 +305,13 @@ impl H1CallDriver<'_> {
                     match answer {
                         Poll::Pending if self.out.is_empty() => return Poll::Pending,
                         Poll::Pending => {}
-                        Poll::Ready(Ok(response)) => self.begin(response),
-                        Poll::Ready(Err(fault)) => {
+                        Poll::Ready(Ok(mut response)) => {
+                            self.record_member(response.member.take());
+                            self.begin(response);
+                        }
+                        Poll::Ready(Err(mut fault)) => {
                             fault.log();
+                            self.record_member(fault.member.take());
                             self.refuse(fault.reject, fault.after_seconds);
                         }
                     }
@@ -414,6 +419,13 @@ impl H1CallDriver<'_> {
     }
 
     /// Writes the head of the response that opens a tunnel.
+    /// Records the member of a proxied request for the access log.
+    fn record_member(&mut self, member: Option<Box<MemberCall>>) {
+        if let Some(record) = &mut self.call.record {
+            record.member = member;
+        }
+    }
+
     fn begin_tunnel(&mut self, pending: PendingTunnel, mut response: Response) {
         self.status = *response.status;
         if response.fields.first("upgrade").is_none() {

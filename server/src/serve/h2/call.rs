@@ -1,6 +1,7 @@
 //! A handler call on an HTTP/2 stream: starts the call, sends the handler's response, and ends calls that
 //! can't be completed.
 
+use crate::base::log::MemberCall;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::pipe;
 use crate::handler::route_handler::HandlerCall;
@@ -99,13 +100,15 @@ impl H2Session<'_> {
         }
         match answer {
             Poll::Pending | Poll::Ready(None) => {}
-            Poll::Ready(Some(Ok(response))) => {
+            Poll::Ready(Some(Ok(mut response))) => {
+                self.record_member(id, response.member.take());
                 self.grant(id, &granted);
                 self.begin_response(id, response);
                 return true;
             }
-            Poll::Ready(Some(Err(fault))) => {
+            Poll::Ready(Some(Err(mut fault))) => {
                 fault.log();
+                self.record_member(id, fault.member.take());
                 self.grant(id, &granted);
                 self.fail_call(id, fault.reject, fault.after_seconds);
                 return true;
@@ -118,6 +121,14 @@ impl H2Session<'_> {
         }
         // Further progress shows in the bytes filled into `out`.
         granted.of_stream > 0 || granted.of_all > 0
+    }
+
+    /// Records the member of a proxied request for the access log.
+    fn record_member(&mut self, id: u32, member: Option<Box<MemberCall>>) {
+        let stream = self.h2.stream(id);
+        if let Some(record) = stream.and_then(|stream| stream.work.record.as_mut()) {
+            record.member = member;
+        }
     }
 
     fn grant(&mut self, id: u32, granted: &WindowCredit) {

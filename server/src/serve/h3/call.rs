@@ -2,6 +2,7 @@
 //! the client, and neither direction waits for the other. The peer's flow-control window opens only as the
 //! handler takes content.
 
+use crate::base::log::MemberCall;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{PipeWriter, pipe};
 use crate::handler::route_handler::HandlerCall;
@@ -228,14 +229,16 @@ impl H3Call {
             match answer {
                 Poll::Pending if !self.is_sending() => return Poll::Pending,
                 Poll::Pending => {}
-                Poll::Ready(Some(Ok(response))) => {
+                Poll::Ready(Some(Ok(mut response))) => {
+                    self.record_member(response.member.take());
                     self.respond(exchange, response);
                     if self.call.is_tunnel() {
                         exchange.open_tunnel();
                     }
                 }
-                Poll::Ready(Some(Err(fault))) => {
+                Poll::Ready(Some(Err(mut fault))) => {
                     fault.log();
+                    self.record_member(fault.member.take());
                     self.refuse(exchange, fault.reject, fault.after_seconds);
                 }
                 Poll::Ready(None) => ready!(self.poll_stream(exchange, cx))?,
@@ -347,6 +350,13 @@ impl H3Call {
             ResponseBody::Empty => self.is_last = true,
             ResponseBody::Whole(bytes) => self.last(bytes),
             body => self.call.begin(body),
+        }
+    }
+
+    /// Records the member of a proxied request for the access log.
+    fn record_member(&mut self, member: Option<Box<MemberCall>>) {
+        if let Some(record) = &mut self.record {
+            record.member = member;
         }
     }
 
