@@ -452,3 +452,18 @@ fn the_json_log_names_the_member_and_its_times() {
         "{bad}"
     );
 }
+
+#[test]
+fn a_reload_keeps_idle_connections_to_unchanged_members() {
+    let member = Member::start(|_| ok("hello"));
+    let server = proxy(&member, "");
+    let mut wire = Wire::plain(&server);
+    assert_eq!(wire.get("/", "").status, 200);
+    let text = std::fs::read_to_string(server.folder.path("anthill.toml")).expect("a file");
+    server.reload(&text);
+    assert_eq!(wire.get("/", "").status, 200);
+    assert_eq!(member.connections(), 1);
+    server.reload(&text.replace("url = ", "idle_timeout = \"9s\", url = "));
+    assert_eq!(wire.get("/", "").status, 200);
+    assert_eq!(member.connections(), 2);
+}
