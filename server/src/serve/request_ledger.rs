@@ -495,7 +495,7 @@ mod tests {
         let greedy = fill(&clients[0], 0);
         assert_eq!((greedy.len(), fill(&clients[1], 0).len()), (24, 4));
         assert_eq!(counted(&refusals, SharedLimit::Streams), 2);
-        // At the bound, the order names the client whose requests are to end.
+        // At the bound, the order names the client with the most requests.
         let mut all = fill(&clients[1], 0);
         all.extend(
             (3..7).flat_map(|last| proxy.of_client([192, 0, 2, last].into()).admit(0, REQUESTS)),
