@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use anthill::wire::proxy_protocol::{
 
 use crate::support::h2::H2;
 use crate::support::member::{Member, ok};
+use crate::support::programs::{Program, free_port};
 use crate::support::wire::{Wire, wait_until};
-use crate::support::{Folder, Server, server_table, site_table, spawn, tool};
+use crate::support::{Folder, Server, server_table, site_table, tool};
 use crate::trust::{ROUTES, folder};
 
 const ASK: &str = "GET /run/env HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -85,7 +86,7 @@ fn the_header_replaces_the_addresses_of_the_connection() {
         let expected = expected.replace("PORT", &port.to_string());
         assert_eq!(wire.response("GET").text(), expected);
 
-        // The same header in front of TLS, over both versions of HTTP.
+        // The header precedes TLS, too.
         let connect = || {
             let mut socket = TcpStream::connect(("127.0.0.1", server.https_port)).expect("a port");
             socket.write_all(&header).expect("room");
@@ -96,6 +97,8 @@ fn the_header_replaces_the_addresses_of_the_connection() {
         let output = wire.get("/run/env", "").text();
         assert_eq!(client(&output), client(&expected), "{output}");
         assert!(output.contains(" on "), "{output}");
+        // The protocol has no header for QUIC.
+        assert_eq!(wire.get("/", "").field("alt-svc"), None);
         let wire = Wire::tls_on(connect(), "localhost", &[b"h2"]);
         let output = H2::on(wire).begin(b"").get("/run/env").text();
         assert_eq!(client(&output), client(&expected), "{output}");
@@ -381,34 +384,6 @@ fn connections_to_members_begin_at_the_configured_address() {
 
 // ---- Real proxies in front ----
 
-/// A program in front of the server. Drop ends the program.
-struct Front(Child);
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Returns a port that is free at the time of the call.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
-}
-
-/// Starts a program, and waits until the program listens on the ports.
-fn front(command: &mut Command, ports: &[u16]) -> Front {
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    let front = Front(spawn(command).expect("the program"));
-    for port in ports {
-        wait_until(Duration::from_secs(20), "the proxy", || {
-            TcpStream::connect(("127.0.0.1", *port)).ok()
-        });
-    }
-    front
-}
-
 /// Sends a request from a loopback address to a port, and returns the content of the response.
 fn ask_from(from: [u8; 4], port: u16, fields: &str) -> String {
     let url = format!("http://127.0.0.1:{port}/run/env");
@@ -445,7 +420,8 @@ fn haproxy_in_front() {
     folder.write("haproxy.cfg", &config);
     let mut command = Command::new(tool("haproxy"));
     command.arg("-db").arg("-f").arg(folder.path("haproxy.cfg"));
-    let _front = front(&mut command, &[v1, v2, fields]);
+    // haproxy binds all ports before it listens on the last one.
+    let _front = Program::start(command, fields, folder);
     for port in [v1, v2, fields] {
         let output = ask_from([127, 0, 0, 7], port, "X-Forwarded-For: 6.6.6.6");
         assert!(output.starts_with("127.0.0.7 "), "{output}");
@@ -456,29 +432,17 @@ fn haproxy_in_front() {
 fn nginx_in_front() {
     let plain =
         server_table("trust = [\"127.0.0.1\"]\n") + &site_table("http = \"serve\"") + ROUTES;
-    let by_fields = Server::start_in(folder(), &plain);
-    let fields = free_port();
-    let folder = Folder::new();
-    let path = |name: &str| folder.path(name).display().to_string();
-    let config = format!(
-        "daemon off;\nmaster_process off;\npid {pid};\nerror_log stderr;\nevents {{}}\nhttp {{\n\
-         access_log off;\nclient_body_temp_path {temp};\nproxy_temp_path {temp};\n\
-         fastcgi_temp_path {temp};\nuwsgi_temp_path {temp};\nscgi_temp_path {temp};\n\
-         server {{ listen 127.0.0.1:{fields};\nlocation / {{ proxy_pass http://127.0.0.1:{to};\n\
-         proxy_set_header Host $host;\n\
+    let server = Server::start_in(folder(), &plain);
+    let location = format!(
+        "location / {{ proxy_pass http://127.0.0.1:{}; proxy_set_header Host $host;\n\
          proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n\
-         proxy_set_header X-Forwarded-Proto https; }} }} }}\n",
-        pid = path("pid"),
-        temp = path("temp"),
-        to = by_fields.http_port,
+         proxy_set_header X-Forwarded-Proto https; }}",
+        server.http_port
     );
-    folder.write("nginx.conf", &config);
-    let mut command = Command::new(tool("nginx"));
-    command.args(["-p", &path(""), "-c", &path("nginx.conf")]);
-    let _front = front(&mut command, &[fields]);
-    let output = ask_from([127, 0, 0, 7], fields, "X-Forwarded-For: 6.6.6.6");
+    let front = Program::nginx(Folder::new(), &location);
+    let output = ask_from([127, 0, 0, 7], front.port, "X-Forwarded-For: 6.6.6.6");
     assert!(output.starts_with("127.0.0.7 - on "), "{output}");
     // nginx passes Forwarded on as the client sent the field.
-    let output = ask_from([127, 0, 0, 7], fields, "Forwarded: for=6.6.6.6");
+    let output = ask_from([127, 0, 0, 7], front.port, "Forwarded: for=6.6.6.6");
     assert!(output.contains("400"), "{output}");
 }

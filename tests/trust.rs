@@ -42,9 +42,11 @@ fn start() -> Server {
     Server::start_in(folder(), &config("", ROUTES))
 }
 
+type FieldList = &'static [(&'static str, &'static str)];
+
 /// Fields of a request, and the client's address and HTTPS as seen by scripts.
 #[rustfmt::skip]
-const CLIENTS: &[(&[(&str, &str)], &str, Option<bool>)] = &[
+const CLIENTS: &[(FieldList, &str, Option<bool>)] = &[
     (&[], "127.0.0.1", None),
     (&[("x-forwarded-for", "192.0.2.7")], "192.0.2.7", None),
     (&[("x-forwarded-for", "6.6.6.6, 192.0.2.7")], "192.0.2.7", None),
@@ -129,7 +131,7 @@ fn fields_of_untrusted_peers_have_no_effect() {
         let output = h2.response(id).text();
         assert_eq!(client(&output), ("127.0.0.9", true), "{fields:?}");
     }
-    // Without `trust` nobody is trusted.
+    // Without `trust` no peer is trusted.
     let plain = server_table("") + &site_table("http = \"serve\"") + ROUTES;
     let server = Server::start_in(folder(), &plain);
     for (fields, ..) in CLIENTS {
@@ -156,7 +158,7 @@ fn lists_that_name_two_clients_are_refused() {
             line.starts_with("127.0.0.1 ") && line.contains(version) && line.contains("rule=R218")
         });
     }
-    // The fields of an untrusted peer may say anything.
+    // The fields of an untrusted peer have no effect.
     let mut wire = Wire::of(&server, [127, 0, 0, 9].into());
     assert_eq!(wire.get("/", &lines(&fields)).status, 200);
 }

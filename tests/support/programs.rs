@@ -124,7 +124,8 @@ impl Program {
         Program::start(command, port, folder)
     }
 
-    fn start(mut command: Command, port: u16, folder: Folder) -> Program {
+    /// Starts a program, and waits until the program listens on the port.
+    pub fn start(mut command: Command, port: u16, folder: Folder) -> Program {
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -4,7 +4,7 @@
 use crate::base::log::{self, AccessLogFormat, MemberCall};
 use crate::hits::SiteHits;
 use crate::serve::context::WorkerContext;
-use crate::serve::forwarding::logged_client;
+use crate::serve::forwarding::client_of;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
@@ -103,9 +103,9 @@ impl<'a> AccessLogEntry<'a> {
     /// Returns the client of the request, which is not the peer of the connection behind a trusted proxy.
     #[inline]
     pub(super) fn client(&self, world: &World, who: ClientInfo) -> ClientInfo {
-        match self.head.filter(|_| !world.trust.is_empty()) {
+        match self.head {
             Some(head) => ClientInfo {
-                peer: logged_client(&world.trust, who.peer, head),
+                peer: client_of(world, who.peer, head),
                 ..who
             },
             None => who,

@@ -7,6 +7,7 @@ use crate::wire::fields::Fields;
 use crate::wire::forwarded::{ForwardedClient, Hops};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::RequestHead;
+use crate::world::World;
 use crate::world::allow_list::AllowList;
 use std::net::IpAddr;
 
@@ -34,14 +35,23 @@ impl DispatchContext {
     }
 }
 
-/// Returns the address that the log shows as the client of a request from `peer`.
+/// Returns the client of a request from `peer`, for the log and the ledgers. A request with contradictory fields
+/// is refused, and counts for the proxy.
+#[inline]
+pub(super) fn client_of(world: &World, peer: IpAddr, head: &RequestHead<'_>) -> IpAddr {
+    match world.trust.is_empty() {
+        true => peer,
+        false => forwarded_client(&world.trust, peer, head),
+    }
+}
+
 #[inline(never)]
-pub(super) fn logged_client(trust: &AllowList, peer: IpAddr, head: &RequestHead<'_>) -> IpAddr {
-    match trust.contains(peer) {
-        true => {
-            stated_client(trust, peer, head.fields).map_or(peer, |client| client.address.into())
-        }
-        false => peer,
+fn forwarded_client(trust: &AllowList, peer: IpAddr, head: &RequestHead<'_>) -> IpAddr {
+    let is_forwarded = trust.contains(peer);
+    let client = is_forwarded.then(|| stated_client(trust, peer, head.fields));
+    match client {
+        Some(Ok(client)) => client.address.into(),
+        _ => peer,
     }
 }
 

@@ -17,7 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -53,6 +53,10 @@ pub(super) struct ConnectionAccount {
     waker: RefCell<Option<Waker>>,
     /// The socket of a connection of HTTP/1.1: the connection ends with its only request.
     socket: Option<Rc<TcpSocket>>,
+    /// Accounts of the connection of a trusted proxy, for each client of the proxy with requests.
+    clients: RefCell<Vec<Rc<ConnectionAccount>>>,
+    /// Account of the proxy's connection, for an account in `clients`.
+    connection: Weak<ConnectionAccount>,
 }
 
 /// Order to a connection to end requests for other clients.
@@ -94,17 +98,28 @@ impl RequestLedger {
         peer: IpAddr,
         socket: Option<Rc<TcpSocket>>,
     ) -> Rc<ConnectionAccount> {
-        Rc::new(ConnectionAccount {
+        Rc::new(self.new_account(peer.into(), socket, Weak::new()))
+    }
+
+    fn new_account(
+        self: &Rc<Self>,
+        client: ClientNetwork,
+        socket: Option<Rc<TcpSocket>>,
+        connection: Weak<ConnectionAccount>,
+    ) -> ConnectionAccount {
+        ConnectionAccount {
             socket,
+            clients: RefCell::default(),
+            connection,
             pending: Rc::clone(self),
-            client: peer.into(),
+            client,
             requests: Cell::new(0),
             head_bytes: Cell::new(0),
             index: Cell::new(0),
             stalled_ms: Cell::new(u64::MAX),
             to_shed: Cell::default(),
             waker: RefCell::default(),
-        })
+        }
     }
 
     /// Counts `n` requests lost because a share was taken.
@@ -114,6 +129,29 @@ impl RequestLedger {
 }
 
 impl ConnectionAccount {
+    /// Returns the client of the account.
+    pub(super) fn client(&self) -> ClientNetwork {
+        self.client
+    }
+
+    /// Returns the connection's account for requests of `client`: the account itself, unless a trusted proxy
+    /// sends the requests of many clients on the connection.
+    pub(super) fn of_client(self: &Rc<Self>, client: IpAddr) -> Rc<ConnectionAccount> {
+        let client = ClientNetwork::from(client);
+        if client == self.client {
+            return Rc::clone(self);
+        }
+        let mut clients = self.clients.borrow_mut();
+        clients.retain(|account| Rc::strong_count(account) > 1);
+        if let Some(known) = clients.iter().find(|account| account.client == client) {
+            return Rc::clone(known);
+        }
+        let connection = Rc::downgrade(self);
+        let account = Rc::new(self.pending.new_account(client, None, connection));
+        clients.push(Rc::clone(&account));
+        account
+    }
+
     /// Admits a request with `head_bytes` of head in memory; at most `requests_max` requests may be under
     /// way on the worker. Fails with the share that has no room for the request, and counts the refusal.
     pub(super) fn admit(
@@ -176,6 +214,23 @@ impl ConnectionAccount {
         }
     }
 
+    /// Takes the orders to end requests of a proxy's clients for other clients. Each order is returned once.
+    pub(super) fn take_client_sheds(&self) -> Vec<(ClientNetwork, ShedOrder)> {
+        let clients = self.clients.borrow();
+        let orders = clients.iter().map(|it| (it.client, it.take_shed()));
+        orders
+            .filter(|(_, shed)| *shed != ShedOrder::default())
+            .collect()
+    }
+
+    /// Returns the start of the longest stall of the connection.
+    fn stalled_ms(&self) -> u64 {
+        match self.connection.upgrade() {
+            Some(connection) => connection.stalled_ms.get(),
+            None => self.stalled_ms.get(),
+        }
+    }
+
     /// Takes the order to end requests for other clients. Each order is returned once.
     pub(super) fn take_shed(&self) -> ShedOrder {
         self.to_shed.take()
@@ -202,6 +257,13 @@ impl ConnectionAccount {
             // Shutting down a closed socket fails, and nothing is left to do.
             let _ = sys::shutdown_both(socket.as_fd());
         }
+        if let Some(connection) = self.connection.upgrade() {
+            connection.wake();
+        }
+        self.wake();
+    }
+
+    fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
@@ -251,6 +313,11 @@ impl ConnectionAccount {
 }
 
 impl RequestReservation {
+    /// Returns the client of the request.
+    pub(super) fn client(&self) -> ClientNetwork {
+        self.account.client
+    }
+
     /// Returns the bytes of the request head in memory.
     pub(super) fn head_bytes(&self) -> usize {
         self.head_bytes
@@ -309,7 +376,7 @@ impl RequestLedgerState {
             .into_iter()
             .flatten()
             .filter(|it| it.has_requests());
-        let worst = left.min_by_key(|it| it.stalled_ms.get());
+        let worst = left.min_by_key(|it| it.stalled_ms());
         worst.ok_or(SharedLimit::Streams)?.tell(ShedOrder {
             requests: more,
             head_bytes: 0,
@@ -416,6 +483,41 @@ mod tests {
         drop(held);
         assert_eq!(fill(&other, 0).len(), 24);
         assert!(pending.ledger.borrow().accounts.is_empty());
+    }
+
+    #[test]
+    fn clients_of_a_proxy_share_a_connection_and_not_a_share() {
+        let (pending, refusals) = ledger();
+        let woken = Arc::new(Woken::default());
+        let proxy = pending.account([10, 0, 0, 1].into());
+        proxy.wake_by(&Waker::from(woken.clone()));
+        let clients = [1, 2].map(|last| proxy.of_client([192, 0, 2, last].into()));
+        let greedy = fill(&clients[0], 0);
+        assert_eq!((greedy.len(), fill(&clients[1], 0).len()), (24, 4));
+        assert_eq!(counted(&refusals, SharedLimit::Streams), 2);
+        // At the bound, the order names the client with the most requests.
+        let mut all = fill(&clients[1], 0);
+        all.extend(
+            (3..7).flat_map(|last| proxy.of_client([192, 0, 2, last].into()).admit(0, REQUESTS)),
+        );
+        let other = proxy.of_client([192, 0, 2, 9].into());
+        assert!(other.admit(0, REQUESTS).is_ok());
+        let one = ShedOrder {
+            requests: 1,
+            head_bytes: 0,
+        };
+        assert_eq!(proxy.take_client_sheds(), [(clients[0].client(), one)]);
+        assert_eq!(proxy.take_shed(), ShedOrder::default());
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        drop((greedy, all, clients, other));
+        assert!(pending.ledger.borrow().accounts.is_empty());
+        assert!(Rc::ptr_eq(&proxy.of_client([10, 0, 0, 1].into()), &proxy));
+        let _ = proxy.of_client([192, 0, 2, 1].into());
+        assert_eq!(
+            proxy.clients.borrow().len(),
+            1,
+            "accounts without requests are gone"
+        );
     }
 
     #[test]

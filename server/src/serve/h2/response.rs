@@ -8,6 +8,7 @@ use crate::serve::attempt::{
 };
 use crate::serve::dispatch::dispatch;
 use crate::serve::dispatch_context::DispatchContext;
+use crate::serve::forwarding::client_of;
 use crate::serve::h2::exchange::{
     EarlyBody, H2Exchange, H2ExchangeState, PendingRedispatch, RedispatchedRequest,
 };
@@ -27,6 +28,7 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::status::Status;
 use crate::world::{SecureFields, World};
+use std::net::IpAddr;
 use std::task::Context;
 
 /// Highest urgency value (RFC 9218 §4.1) of small responses sent at once. A less urgent response is queued
@@ -41,6 +43,8 @@ pub(super) struct OwedResponse {
     pub(super) ended: bool,
     /// True if the stream is not in the table of streams.
     is_new: bool,
+    /// Client of a new request.
+    client: IpAddr,
     /// Length of the content as declared by the request.
     body: BodyLength,
     priority: Priority,
@@ -65,6 +69,7 @@ impl H2Session<'_> {
             id,
             ended,
             is_new: true,
+            client: self.who.peer,
             body: BodyLength::None,
             priority: self.h2.priority_of(id, request.priority()),
             is_head: false,
@@ -76,6 +81,7 @@ impl H2Session<'_> {
             Err(reject) => return self.refuse_request(owed, request, reject, cx),
         };
         owed.is_head = head.method == Method::Head;
+        owed.client = client_of(world, self.who.peer, &head);
         owed.body = head.body;
         let body = match ended {
             true => RequestContent::None,
@@ -232,6 +238,7 @@ impl H2Session<'_> {
             id,
             ended: stream.remote == crate::wire::h2::stream::RemoteState::Ended,
             is_new: false,
+            client: self.who.peer,
             body: BodyLength::None,
             priority: stream.priority,
             is_head: false,
@@ -321,7 +328,11 @@ impl H2Session<'_> {
             return Some(owed);
         }
         let requests_max = self.context.world().limits.streams;
-        match self.account.admit(head_bytes, requests_max) {
+        match self
+            .account
+            .of_client(owed.client)
+            .admit(head_bytes, requests_max)
+        {
             Ok(held) => Some(self.enter(owed, held)),
             Err(_) => {
                 self.h2.refuse_for_load(owed.id, owed.ended);
@@ -642,7 +653,11 @@ impl H2Session<'_> {
     /// reached, the stream stays outside the table and the rest of the request is refused.
     fn enter_answered(&mut self, owed: OwedResponse) -> OwedResponse {
         let requests_max = self.context.world().limits.streams;
-        match self.account.admit_answered(requests_max) {
+        match self
+            .account
+            .of_client(owed.client)
+            .admit_answered(requests_max)
+        {
             Some(held) => self.enter(owed, held),
             None => owed,
         }

@@ -5,7 +5,7 @@
 //! file, a password, a live call, the peer's window) becomes an [`H2Exchange`] of its stream, and is polled
 //! whenever the connection is woken.
 
-use crate::base::fair_share::SharedLimit;
+use crate::base::fair_share::{ClientNetwork, SharedLimit};
 use crate::limits;
 use crate::serve::access_log::ClientInfo;
 use crate::serve::connection::{AfterResponse, Connection};
@@ -143,7 +143,10 @@ impl H2Session<'_> {
         }
         let shed = self.account.take_shed();
         if shed != ShedOrder::default() {
-            self.shed(shed);
+            self.shed(self.account.client(), shed);
+        }
+        for (client, shed) in self.account.take_client_sheds() {
+            self.shed(client, shed);
         }
         if context.is_evicted(self.connection.slot) {
             self.give_up();
@@ -388,10 +391,12 @@ impl H2Session<'_> {
         }
     }
 
-    /// Ends requests to make room for other clients.
-    fn shed(&mut self, shed: ShedOrder) {
+    /// Ends requests of `client` to make room for other clients.
+    fn shed(&mut self, client: ClientNetwork, shed: ShedOrder) {
+        let is_of_client = |work: &H2Exchange| work.held.client() == client;
         for _ in 0..shed.requests {
             let streams = self.h2.streams().iter();
+            let streams = streams.filter(|it| is_of_client(&it.work));
             let stalled = |work: &H2Exchange| work.stall.since_ms().unwrap_or(u64::MAX);
             let worst = streams.min_by_key(|it| (stalled(&it.work), it.work.started_us));
             let Some(id) = worst.map(|it| it.id) else {
@@ -406,6 +411,7 @@ impl H2Session<'_> {
                 .request_ledger
                 .refused(SharedLimit::HeadBytes, 1);
             let streams = self.h2.streams().iter();
+            let streams = streams.filter(|it| is_of_client(&it.work));
             let largest = streams.max_by_key(|it| it.work.held.head_bytes());
             let Some((id, bytes @ 1..)) = largest.map(|it| (it.id, it.work.held.head_bytes()))
             else {

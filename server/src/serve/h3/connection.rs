@@ -109,7 +109,7 @@ impl H3Session {
                 H3SessionEvent::Request(send, recv) => self.request(send, recv),
                 H3SessionEvent::OneWay(recv) => spawn_local(self.clone().listen(recv)),
                 H3SessionEvent::Told | H3SessionEvent::Rested => {}
-                H3SessionEvent::Shed => self.end_waiting(self.account.take_shed()),
+                H3SessionEvent::Shed => self.end_shed(),
                 H3SessionEvent::Time => self.time(timer.as_mut(), control).await,
                 H3SessionEvent::Gone => return,
             }

@@ -17,6 +17,7 @@ use crate::world::SecureFields;
 use bytes::Bytes;
 use quinn::{RecvStream, SendStream};
 use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -33,6 +34,8 @@ pub(super) struct H3Exchange {
     chunk: Bytes,
     /// A part of the request's content, received together with the head.
     ahead: Option<Bytes>,
+    /// Client of the request, once the head was read; until then the peer.
+    pub(super) client: IpAddr,
     /// True after the last byte of the request.
     pub(super) ended: bool,
     /// Trailers of the request as field lines, or the rule that refuses the trailers.
@@ -98,6 +101,7 @@ impl H3Exchange {
     pub(super) fn new(session: Rc<H3Session>, send: SendStream, recv: RecvStream) -> H3Exchange {
         session.enter();
         H3Exchange {
+            client: session.who.peer,
             session,
             send,
             recv,
@@ -131,14 +135,16 @@ impl H3Exchange {
     /// Reserves `head_bytes` of memory in the ledger of requests under way, because the request has to
     /// wait. A later call changes the size of the reservation.
     pub(super) fn take_up(&mut self, head_bytes: usize) -> Result<(), H3ExchangeError> {
-        if let Some(held) = &mut self.held {
+        let account = self.session.account.of_client(self.client);
+        let of_client = |held: &&mut RequestReservation| held.client() == account.client();
+        if let Some(held) = self.held.as_mut().filter(of_client) {
             held.resize(head_bytes)
                 .map_err(|_| H3ExchangeError::Refused)?;
             self.waiting.set_head_bytes(head_bytes);
             return Ok(());
         }
         let requests_max = self.context().world().limits.streams;
-        let held = self.session.account.admit(head_bytes, requests_max);
+        let held = account.admit(head_bytes, requests_max);
         self.enter(held.map_err(|_| H3ExchangeError::Refused)?);
         Ok(())
     }
@@ -151,14 +157,18 @@ impl H3Exchange {
             return held.resize(0).is_ok();
         }
         let requests_max = self.context().world().limits.streams;
-        let held = self.session.account.admit_answered(requests_max);
+        let account = self.session.account.of_client(self.client);
+        let held = account.admit_answered(requests_max);
         held.map(|held| self.enter(held)).is_some()
     }
 
     fn enter(&mut self, held: RequestReservation) {
         self.waiting.set_head_bytes(held.head_bytes());
-        self.held = Some(held);
-        self.session.begin_wait(&self.waiting);
+        self.waiting.set_client(held.client());
+        // The reservation of an unfinished head is replaced if the head names another client.
+        if self.held.replace(held).is_none() {
+            self.session.begin_wait(&self.waiting);
+        }
     }
 
     pub(super) fn context(&self) -> &Rc<WorkerContext> {

@@ -1,6 +1,7 @@
 //! A waiting request of HTTP/3 in the view of the connection: when the client began to hold the response,
 //! and how the request is ended when the place is needed for another client.
 
+use crate::base::fair_share::ClientNetwork;
 use std::cell::Cell;
 use std::future::Future;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ pub(super) struct PendingRequest {
     stalled_ms: Cell<u64>,
     /// Bytes of the request head in memory.
     head_bytes: Cell<usize>,
+    /// Client of the request.
+    client: Cell<Option<ClientNetwork>>,
     /// True if the request was ordered to end.
     is_told: Cell<bool>,
     end: Notify,
@@ -28,6 +31,7 @@ impl PendingRequest {
         PendingRequest {
             stalled_ms: Cell::new(u64::MAX),
             head_bytes: Cell::new(0),
+            client: Cell::new(None),
             is_told: Cell::new(false),
             end: Notify::new(),
         }
@@ -45,6 +49,15 @@ impl PendingRequest {
         self.head_bytes.set(bytes);
     }
 
+    pub(super) fn set_client(&self, client: ClientNetwork) {
+        self.client.set(Some(client));
+    }
+
+    /// Returns true if the request is of `client` and was not ordered to end.
+    pub(super) fn may_be_shed_for(&self, client: ClientNetwork) -> bool {
+        self.client.get() == Some(client) && !self.is_told.get()
+    }
+
     /// Records when the client began to hold the response; the largest number where the client doesn't
     /// hold the response.
     pub(super) fn stalled_since(&self, at_ms: u64) {
@@ -55,10 +68,6 @@ impl PendingRequest {
     pub(super) fn shed(&self) {
         self.is_told.set(true);
         self.end.notify_one();
-    }
-
-    pub(super) fn must_end(&self) -> bool {
-        self.is_told.get()
     }
 
     /// Resolves when the request is to end.

@@ -1,7 +1,7 @@
 //! State of an HTTP/3 connection, shared by the tasks of its streams: requests under way, windows, and the
 //! abuse budget for traffic without use.
 
-use crate::base::fair_share::SharedLimit;
+use crate::base::fair_share::{ClientNetwork, SharedLimit};
 use crate::handler::Endpoints;
 use crate::limits;
 use crate::serve::access_log::ClientInfo;
@@ -179,11 +179,19 @@ impl H3Session {
         self.account.stalled_since(longest_ms.unwrap_or(u64::MAX));
     }
 
-    /// Ends requests to make room for other clients.
-    pub(super) fn end_waiting(&self, shed: ShedOrder) {
+    /// Ends requests as ordered by the ledger.
+    pub(super) fn end_shed(&self) {
+        self.end_waiting(self.account.client(), self.account.take_shed());
+        for (client, shed) in self.account.take_client_sheds() {
+            self.end_waiting(client, shed);
+        }
+    }
+
+    /// Ends requests of `client` to make room for other clients.
+    fn end_waiting(&self, client: ClientNetwork, shed: ShedOrder) {
         let waiting = self.waiting.borrow();
         for _ in 0..shed.requests {
-            let left = waiting.iter().filter(|it| !it.must_end());
+            let left = waiting.iter().filter(|it| it.may_be_shed_for(client));
             let Some(worst) = left.min_by_key(|it| it.stalled_ms()) else {
                 return;
             };
@@ -192,7 +200,7 @@ impl H3Session {
         }
         let mut bytes = shed.head_bytes;
         while bytes > 0 {
-            let left = waiting.iter().filter(|it| !it.must_end());
+            let left = waiting.iter().filter(|it| it.may_be_shed_for(client));
             let Some(largest) = left.max_by_key(|it| it.head_bytes()) else {
                 return;
             };
