@@ -467,7 +467,7 @@ fn password_guesses_do_not_delay_other_requests() {
 }
 
 /// Returns an `Authorization` field for the user `ant` with the password.
-fn authorization(password: &str) -> String {
+pub fn authorization(password: &str) -> String {
     let login = run(
         "openssl",
         &["base64", "-A"],

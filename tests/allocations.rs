@@ -196,6 +196,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
             socket,
             address,
             secure,
+            proxy_protocol: Arc::default(),
         };
         assert!(commands.send(WorkerCommand::Listen(listening)).is_ok());
         address

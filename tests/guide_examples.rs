@@ -412,6 +412,43 @@ scenarios! {
         grep hello "$M/output"
     "#;
 
+    a_site_behind_proxies_runs_as_printed("behind-a-proxy.md", false) = r#"
+        mkdir public; echo hello > public/index.html
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=www.example.org \
+            -keyout key.pem -out cert.pem 2> openssl.log
+        cat cert.pem key.pem > /etc/anthill/example.org.pem
+        @file anthill.toml [server]\nhttp =
+        @file haproxy.cfg defaults\n    mode http
+        @file site.conf server {
+        anthill serve
+        server=$!
+        haproxy -db -f haproxy.cfg > haproxy.log 2>&1 &
+        front=$!
+        until curl -so "$M/output" http://www.example.org/; do sleep 0.05; done
+        has hello curl -s https://www.example.org/
+        has 'location: https://www.example.org/' curl -si http://www.example.org/
+        has hello curl -s -H 'Forwarded: for=6.6.6.6' --interface 127.0.0.7 https://www.example.org/
+        until grep -q '^127.0.0.7 ' "$M/access.log"; do sleep 0.05; done
+        kill $front; wait $front || true
+        printf 'daemon off; error_log stderr; pid nginx.pid; events {} http { access_log off; include site.conf; }' > nginx.conf
+        mkdir -p /var/log/nginx /var/lib/nginx
+        nginx -p "$PWD" -c nginx.conf > nginx.log 2>&1 &
+        front=$!
+        until curl -so "$M/output" https://www.example.org/; do sleep 0.05; done
+        has hello curl -s -H 'Forwarded: for=6.6.6.6' --interface 127.0.0.8 https://www.example.org/
+        until grep -q '^127.0.0.8 ' "$M/access.log"; do sleep 0.05; done
+        kill $front; wait $front || true
+        kill $server; wait $server || true
+
+        @file anthill.toml [server]\nhttps =
+        @file haproxy.cfg defaults\n    mode tcp
+        anthill serve
+        haproxy -db -f haproxy.cfg > haproxy.log 2>&1 &
+        until curl -so "$M/output" https://www.example.org/; do sleep 0.05; done
+        has hello curl -s --interface 127.0.0.9 https://www.example.org/
+        until grep -q '^127.0.0.9 ' "$M/access.log"; do sleep 0.05; done
+    "#;
+
     a_service_is_printed_as_printed("service.md", false) = r#"
         mkdir public; echo '[server]' > anthill.toml
         @run anthill service print

@@ -18,6 +18,7 @@ mod cost;
 mod demands;
 mod deploy;
 mod disk;
+mod encoded_slash;
 mod fastcgi;
 mod fresh;
 #[cfg(feature = "http3")]
@@ -50,6 +51,8 @@ mod mirror;
 mod papers;
 mod pending;
 mod proxy;
+mod proxy_protocol;
+mod proxy_tls;
 mod reason;
 mod release;
 mod root;
@@ -61,7 +64,11 @@ mod tls;
 mod tls_fragments;
 mod tls_records;
 mod trailers;
+mod trust;
+mod tunnels;
 mod turns;
 #[cfg(feature = "http3")]
 mod versions;
 mod watch;
+#[cfg(feature = "http3")]
+mod websockets;

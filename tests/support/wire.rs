@@ -188,7 +188,8 @@ impl Wire {
         Wire::tls_on(socket.into(), name, alpn)
     }
 
-    fn tls_on(socket: TcpStream, name: &str, alpn: &[&[u8]]) -> Wire {
+    /// Begins TLS on a connected socket.
+    pub fn tls_on(socket: TcpStream, name: &str, alpn: &[&[u8]]) -> Wire {
         socket.set_nodelay(true).expect("no delay");
         let patience = Some(super::READ);
         socket.set_read_timeout(patience).expect("a read time-out");

@@ -447,6 +447,13 @@ pub fn bound_unsent(listener: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set_option(listener, libc::IPPROTO_TCP, name, bytes)
 }
 
+/// Binds `socket` to a local address before the socket connects. The kernel chooses the port when the socket
+/// connects (IP_BIND_ADDRESS_NO_PORT), so connections to different peers may share a port.
+pub fn bind_without_port(socket: BorrowedFd<'_>, address: IpAddr) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
+    Ok(rustix::net::bind(socket, &SocketAddr::new(address, 0))?)
+}
+
 /// Accepts the next connection of `listener` as a non-blocking socket, and returns its peer's address.
 /// Fails with `WouldBlock` if no connection waits.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {

@@ -11,6 +11,9 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// All addresses the server listens on.
@@ -33,6 +36,9 @@ struct BoundAddress {
     sockets: Vec<TcpListener>,
     /// UDP socket for HTTP/3 on the same port number.
     quic: Option<UdpSocket>,
+    /// True if every new connection begins with a PROXY header. Workers share the flag, so a reload changes the
+    /// flag without a new socket.
+    proxy_protocol: Arc<AtomicBool>,
 }
 
 /// Length of the accept queue; the kernel lowers the value to its own limit (net.core.somaxconn).
@@ -55,7 +61,7 @@ impl Listeners {
             if self.find(listen.address, secure).is_some() {
                 continue;
             }
-            let wants_quic = secure && wants_quic(config);
+            let wants_quic = secure && !listen.proxy_protocol && wants_quic(config);
             let (bound, quic) = bind_one(&listen, workers, wants_quic)
                 .map_err(|error| self.explain(config, span, &listen, &error))?;
             let address = bound
@@ -73,6 +79,7 @@ impl Listeners {
                 passed: false,
                 sockets: bound,
                 quic,
+                proxy_protocol: Arc::new(listen.proxy_protocol.into()),
             });
         }
         let names = new.iter().map(|address| address.bound).collect();
@@ -88,7 +95,8 @@ impl Listeners {
             return Ok(new);
         }
         for address in &mut self.addresses {
-            if !address.secure || address.quic.is_some() || !address.is_wanted(config) {
+            let is_plain = !address.secure || address.has_proxy_protocol(config);
+            if is_plain || address.quic.is_some() || !address.is_wanted(config) {
                 continue;
             }
             let v6_only = address.v6_only(config);
@@ -123,6 +131,7 @@ impl Listeners {
         self.addresses
             .iter()
             .filter(|_| wants_quic(config))
+            .filter(|address| !address.has_proxy_protocol(config))
             .find(|address| address.quic.is_some() && address.is_wanted(config))
             .map(|address| address.bound.port())
     }
@@ -158,16 +167,29 @@ impl Listeners {
                         .is_ok_and(|its| its.port() == bound.port())
             };
             let quic = datagrams.iter().position(is_same);
-            self.addresses.push(BoundAddress {
+            let mut address = BoundAddress {
                 asked: bound,
                 bound,
                 secure,
                 passed: true,
                 sockets: vec![socket],
                 quic: quic.map(|at| datagrams.swap_remove(at)),
-            });
+                proxy_protocol: Arc::default(),
+            };
+            if address.has_proxy_protocol(config) {
+                address.quic = None;
+            }
+            self.addresses.push(address);
         }
         Ok(())
+    }
+
+    /// Applies the flag `proxy_protocol` of every address to new connections.
+    pub fn apply_proxy_protocol(&self, config: &Config) {
+        for address in &self.addresses {
+            let is_on = address.has_proxy_protocol(config);
+            address.proxy_protocol.store(is_on, Relaxed);
+        }
     }
 
     /// Takes the addresses that `config` no longer names off the list, and returns the addresses.
@@ -210,6 +232,7 @@ impl Listeners {
                     socket,
                     address: address.bound,
                     secure: address.secure,
+                    proxy_protocol: address.proxy_protocol.clone(),
                 })
             })
             .collect()
@@ -268,6 +291,18 @@ impl BoundAddress {
         let mut listens = wanted(config);
         let asked = listens.find(|(listen, ..)| listen.address == self.asked);
         asked.is_none_or(|(listen, ..)| listen.v6_only)
+    }
+
+    /// Returns `proxy_protocol` as configured. A socket passed in by a service manager has the flag of the
+    /// address with the same port.
+    fn has_proxy_protocol(&self, config: &Config) -> bool {
+        wanted(config).any(|(listen, _, secure)| {
+            let is_same = match self.passed {
+                true => listen.address.port() == self.bound.port(),
+                false => listen.address == self.asked && secure == self.secure,
+            };
+            is_same && listen.proxy_protocol
+        })
     }
 
     fn is_wanted(&self, config: &Config) -> bool {

@@ -337,6 +337,7 @@ impl Publisher {
         self.resources = resources;
         self.config = config;
         self.publish(world).await;
+        self.listeners.apply_proxy_protocol(&self.config);
         self.read_heartbeats();
         for (index, running) in self.workers.iter().enumerate() {
             match self.listeners.for_worker(index, Some(&new.tcp)) {

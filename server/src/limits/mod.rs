@@ -61,13 +61,17 @@ pub struct Limits {
     pub head_bytes: usize,
     /// Field lines of one head. A head with more lines is answered with 431.
     pub fields: usize,
+    /// True if the parser accepts encoded slashes in paths, because a route of any site has `encoded_slash`.
+    /// Dispatch then refuses the paths of all other routes. The flag is no bound: it is set by the routes.
+    pub(crate) has_encoded_slashes: bool,
 
     // serve: timeouts and rates
     /// Seconds for a whole TLS handshake. A slower connection is closed.
     pub handshake_seconds: u32,
     /// Seconds from the first byte of a head to the end of the head. A slower request is answered with 408.
     pub head_seconds: u32,
-    /// Seconds that a kept-alive connection may be idle between requests. Then the connection is closed.
+    /// Seconds that a kept-alive connection may be idle between requests, and a tunnel after one side has
+    /// ended its direction. Then the connection is closed.
     pub idle_seconds: u32,
     /// Seconds that a client may take no byte of a response. Then the response is broken off.
     pub write_stall_seconds: u32,
@@ -134,6 +138,7 @@ impl Default for Limits {
             request_line_bytes: 8 * 1024,
             head_bytes: 16 * 1024,
             fields: 100,
+            has_encoded_slashes: false,
             handshake_seconds: 10,
             head_seconds: 10,
             idle_seconds: 75,

@@ -81,6 +81,15 @@ pub const SOCKET_UNSENT_BYTES: u32 = 64 * 1024;
 /// MB/s with 64 KiB.
 pub const SOCKET_UNSENT_BYTES_FAST: u32 = 256 * 1024;
 
+// Tunnels
+
+/// Seconds of silence after which the kernel probes the client of a tunnel over TCP, and seconds between
+/// two probes. A tunnel may be silent for hours, and only a probe shows that the client has vanished.
+pub const TUNNEL_PROBE_SECONDS: u64 = 60;
+/// Probes without an answer after which the kernel ends the connection of a tunnel: a client that has
+/// vanished holds its connection for 5 minutes at most.
+pub const TUNNEL_PROBES_MAX: u32 = 4;
+
 // HTTP/3
 
 /// Request streams that a client may have open at the same time on one HTTP/3 connection, as many as
@@ -121,3 +130,11 @@ pub const H3_INCOMING_MAX: usize = 1_024;
 /// Bytes received from all HTTP/3 connections waiting to be accepted by a worker, 4 MiB. Further
 /// datagrams are dropped. See [`H3_INCOMING_MAX`].
 pub const H3_INCOMING_BYTES_MAX: u64 = 4 << 20;
+
+/// Connections of a listening socket of a worker with a PROXY header under way. Further connections wait in the
+/// kernel's queue. Only trusted proxies get that far, and send the header at once.
+pub const PROXY_HEADERS_AWAITED_MAX: usize = 1_024;
+
+/// Seconds between two log lines of a listening socket about connections without a valid PROXY header, so that
+/// a scan of the port does not fill the log.
+pub const PROXY_HEADER_COMPLAINT_SECONDS: u64 = 10;

@@ -7,9 +7,13 @@
 
 use crate::base::fair_share::ClientNetwork;
 use crate::base::sys;
-use crate::limits::ACCEPTED_WAITING_MAX;
+use crate::base::task::spawn_local;
+use crate::limits::{ACCEPTED_WAITING_MAX, PROXY_HEADERS_AWAITED_MAX};
+use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
 use crate::serve::connection_ledger::{ConnectionLedger, Shortage};
+use crate::serve::proxy_header;
 use crate::serve::sessions::{Eviction, Sessions};
+use crate::wire::reject::Reject;
 use rustix::io::Errno;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -17,21 +21,18 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
-use tokio::sync::Notify;
-
-/// A listening socket of a worker.
-pub(super) struct AcceptLoop {
-    pub(super) address: SocketAddr,
-    pub(super) secure: bool,
-    pub(super) stop: Notify,
-}
+use tokio::sync::mpsc::error::SendError;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Event of the accept loop.
 enum AcceptEvent {
     Tried(io::Result<(OwnedFd, SocketAddr)>),
+    /// The wait for a PROXY header is over; None if the connection was refused.
+    Header(Option<AcceptedConnection>),
     /// A connection was closed, so a waiting connection may have room.
     Room,
     /// Connections have waited for `ACCEPT_PAUSE`.
@@ -39,15 +40,21 @@ enum AcceptEvent {
     Stop,
 }
 
-/// Accepted connection that waits for a place.
-struct QueuedConnection {
-    socket: OwnedFd,
-    peer: SocketAddr,
+/// Connections with a PROXY header under way.
+struct AwaitedHeaders {
+    count: usize,
+    sender: UnboundedSender<Option<AcceptedConnection>>,
+    receiver: UnboundedReceiver<Option<AcceptedConnection>>,
 }
 
-impl QueuedConnection {
-    fn client(&self) -> ClientNetwork {
-        self.peer.ip().into()
+impl AwaitedHeaders {
+    fn new() -> AwaitedHeaders {
+        let (sender, receiver) = unbounded_channel();
+        AwaitedHeaders {
+            count: 0,
+            sender,
+            receiver,
+        }
     }
 }
 
@@ -67,40 +74,47 @@ pub(super) async fn run(
     let mut acceptor = Acceptor {
         sessions,
         listener,
-        accepting: &accepting,
+        accepting,
         queue: Vec::new(),
+        headers: None,
         complained: None,
         taken: 0,
     };
     acceptor.run().await;
-    let Acceptor { queue, .. } = &mut acceptor;
-    for QueuedConnection { socket, peer } in std::mem::take(queue) {
-        acceptor.open(socket, peer);
+    for connection in std::mem::take(&mut acceptor.queue) {
+        acceptor.open(connection);
     }
     // Closing the listener would reset connections in the kernel's queue, so the worker takes the queued
     // connections first.
     while let Ok((socket, peer)) = sys::accept(acceptor.listener.get_ref().as_fd()) {
-        acceptor.open(socket, peer);
+        match acceptor.awaits_headers() {
+            true => acceptor.await_header(socket, peer),
+            false => acceptor.open(AcceptedConnection::direct(socket, peer)),
+        }
     }
+    acceptor.open_with_header();
 }
 
 /// State of an accept loop.
-struct Acceptor<'a> {
+struct Acceptor {
     sessions: Rc<Sessions>,
     listener: AsyncFd<OwnedFd>,
-    accepting: &'a AcceptLoop,
+    accepting: Rc<AcceptLoop>,
     /// Accepted connections that wait for a place.
-    queue: Vec<QueuedConnection>,
+    queue: Vec<AcceptedConnection>,
+    /// PROXY headers under way; None on a listener without the PROXY protocol.
+    headers: Option<Box<AwaitedHeaders>>,
     /// Time of the last log line about a pause in accepting.
     complained: Option<Instant>,
     /// Number of accepted connections.
     taken: usize,
 }
 
-impl Acceptor<'_> {
+impl Acceptor {
     async fn run(&mut self) {
         let context = self.sessions.context.clone();
-        let mut stop = pin!(self.accepting.stop.notified());
+        let accepting = self.accepting.clone();
+        let mut stop = pin!(accepting.stop.notified());
         loop {
             // Created before the check for room, so no later close is missed.
             let mut room = pin!(context.shared.ledger.connection_closed());
@@ -111,6 +125,11 @@ impl Acceptor<'_> {
             let event = poll_fn(|cx| {
                 if stop.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(AcceptEvent::Stop);
+                }
+                if let Some(headers) = &mut self.headers
+                    && let Poll::Ready(Some(read)) = headers.receiver.poll_recv(cx)
+                {
+                    return Poll::Ready(AcceptEvent::Header(read));
                 }
                 if may_accept && let Poll::Ready(tried) = poll_accept(&self.listener, cx) {
                     return Poll::Ready(AcceptEvent::Tried(tried));
@@ -127,8 +146,12 @@ impl Acceptor<'_> {
                 AcceptEvent::Stop => return,
                 AcceptEvent::Room => {}
                 AcceptEvent::Waited => self.make_room_for_waiting(),
+                AcceptEvent::Header(read) => self.take_with_header(read),
                 AcceptEvent::Tried(Ok((socket, peer))) => {
-                    self.take(socket, peer);
+                    match self.awaits_headers() {
+                        true => self.await_header(socket, peer),
+                        false => self.take(AcceptedConnection::direct(socket, peer)),
+                    }
                     if self.taken.is_multiple_of(ACCEPTS_MAX) {
                         tokio::task::yield_now().await;
                     }
@@ -144,17 +167,64 @@ impl Acceptor<'_> {
     }
 
     /// Opens an accepted connection, or adds the connection to the queue.
-    fn take(&mut self, socket: OwnedFd, peer: SocketAddr) {
-        if self.has_room_for(peer, self.queue.is_empty()) {
-            self.open(socket, peer);
+    fn take(&mut self, connection: AcceptedConnection) {
+        if self.has_room_for(connection.peer, self.queue.is_empty()) {
+            self.open(connection);
         } else {
-            self.queue.push(QueuedConnection { socket, peer });
+            self.queue.push(connection);
         }
         self.taken += 1;
     }
 
-    fn open(&self, socket: OwnedFd, peer: SocketAddr) {
-        self.sessions.open(socket, peer, self.accepting.secure);
+    fn open(&self, connection: AcceptedConnection) {
+        self.sessions.open(connection, self.accepting.secure);
+    }
+
+    /// Returns true if connections begin with a PROXY header.
+    fn awaits_headers(&self) -> bool {
+        self.accepting.proxy_protocol.load(Relaxed)
+    }
+
+    /// Starts to read the PROXY header of a connection. A connection of an untrusted peer is closed.
+    fn await_header(&mut self, socket: OwnedFd, peer: SocketAddr) {
+        let (context, accepting) = (&self.sessions.context, &self.accepting);
+        self.taken += 1;
+        if !context.world().trust.contains(peer.ip()) {
+            return proxy_header::refuse(context, accepting, peer, Reject::PROXY_HEADER_UNTRUSTED);
+        }
+        let headers = self
+            .headers
+            .get_or_insert_with(|| Box::new(AwaitedHeaders::new()));
+        headers.count += 1;
+        let sender = headers.sender.clone();
+        let (sessions, accepting) = (self.sessions.clone(), accepting.clone());
+        spawn_local(async move {
+            let read = proxy_header::read(&sessions.context, &accepting, socket, peer).await;
+            // After the end of the accept loop, no connection waits for a place.
+            if let Err(SendError(Some(connection))) = sender.send(read) {
+                sessions.open(connection, accepting.secure);
+            }
+        });
+    }
+
+    /// Takes a connection after its PROXY header.
+    fn take_with_header(&mut self, read: Option<AcceptedConnection>) {
+        if let Some(headers) = &mut self.headers {
+            headers.count -= 1;
+        }
+        if let Some(connection) = read {
+            self.take(connection);
+        }
+    }
+
+    /// Opens the connections with a PROXY header that the loop has not taken.
+    fn open_with_header(&mut self) {
+        while let Some(headers) = &mut self.headers
+            && let Ok(read) = headers.receiver.try_recv()
+        {
+            read.into_iter()
+                .for_each(|connection| self.open(connection));
+        }
     }
 
     /// Returns true if accepting pauses after `error`. A connection that broke before accepting is no loss.
@@ -182,14 +252,14 @@ impl Acceptor<'_> {
             let Some(nth) = self.first_in_line() else {
                 return;
             };
-            let QueuedConnection { socket, peer } = self.queue.remove(nth);
-            self.open(socket, peer);
+            let connection = self.queue.remove(nth);
+            self.open(connection);
         }
     }
 
     /// Returns the position in the queue of the connection to open first.
     fn first_in_line(&self) -> Option<usize> {
-        let clients = self.queue.iter().map(QueuedConnection::client);
+        let clients = self.queue.iter().map(AcceptedConnection::client);
         self.ledger().smallest_holder(clients)
     }
 
@@ -211,10 +281,14 @@ impl Acceptor<'_> {
     /// the most connections loses the client's last connection in the queue. When all queued clients hold
     /// few connections, further connections wait in the kernel's queue.
     fn may_accept(&mut self) -> bool {
+        let awaited = self.headers.as_ref().map_or(0, |headers| headers.count);
+        if awaited >= PROXY_HEADERS_AWAITED_MAX {
+            return false;
+        }
         if self.queue.len() < ACCEPTED_WAITING_MAX {
             return true;
         }
-        let clients = self.queue.iter().map(QueuedConnection::client);
+        let clients = self.queue.iter().map(AcceptedConnection::client);
         let Some(last) = self.ledger().last_in_line(clients) else {
             return false;
         };

@@ -19,6 +19,7 @@ use crate::wire::request_target;
 use crate::wire::status::Status;
 use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, RouteTarget, World};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Builder of the owned request of a cached handler. The page cache stores the responses of a cached handler.
@@ -113,6 +114,11 @@ pub fn dispatch<'w>(
         );
     };
     let host: &Host = host;
+    if let Cow::Owned(path) = &head.path
+        && must_refuse_slash(host, head.raw_path, path)
+    {
+        return Dispatched::unguarded(Some(host), refuse(Reject::TARGET_SLASH));
+    }
     let forwarded;
     let facts = match world.trust.is_empty() {
         true => facts,
@@ -154,6 +160,17 @@ pub fn dispatch<'w>(
         reply,
         guarded: site.gate.is_guarded,
     }
+}
+
+/// Returns true for an encoded slash in a path that is not for a route with `encoded_slash`. `path` is the
+/// decoded path with a separator in place of the encoded slash.
+#[inline(never)]
+fn must_refuse_slash(host: &Host, raw_path: &[u8], path: &[u8]) -> bool {
+    let passes = || {
+        let opaque = request_target::opaque_path(raw_path);
+        opaque.is_ok_and(|opaque| host.passes_encoded_slash(path, &opaque))
+    };
+    request_target::has_encoded_slash(raw_path) && !passes()
 }
 
 /// Returns the outcome of a request for the server as a whole, with the target `*`.
@@ -247,6 +264,10 @@ fn refuse(reject: Reject) -> DispatchOutcome {
 /// Returns the content of a pending http-01 challenge for the host name of the request (RFC 8555 §8.3).
 fn challenge(world: &World, head: &RequestHead<'_>) -> Option<Vec<u8>> {
     let token = head.path.strip_prefix(CHALLENGE_PATH)?;
+    // A successful response to CONNECT would open a tunnel.
+    if head.method == Method::Connect {
+        return None;
+    }
     world.challenges.as_ref()?.http(head.host, token)
 }
 
@@ -446,6 +467,9 @@ impl SiteDispatcher<'_, '_> {
         path: Option<&[u8]>,
         script: Option<Script>,
     ) -> DispatchOutcome {
+        if self.head.method == Method::Connect && !handler.accepts_tunnels() {
+            return refuse(Reject::METHOD_NOT_ALLOWED);
+        }
         DispatchOutcome::Call(HandlerCall {
             handler: handler.clone(),
             script,
@@ -494,6 +518,15 @@ impl SiteDispatcher<'_, '_> {
         path: Option<&[u8]>,
         script: Option<Script>,
     ) -> DispatchOutcome {
+        if self.head.upgrade.is_some() {
+            match cached.tunnel_handler() {
+                Some(handler) => return self.call(handler, path, script),
+                None if self.head.method == Method::Connect => {
+                    return refuse(Reject::METHOD_NOT_ALLOWED);
+                }
+                None => {}
+            }
+        }
         let caller = LookupContext {
             user: self.gate.user.as_deref(),
             secure: self.facts.secure,

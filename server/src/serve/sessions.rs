@@ -3,6 +3,7 @@
 
 use crate::base::sys;
 use crate::base::task::spawn_local;
+use crate::serve::accepted_connection::AcceptedConnection;
 use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_ledger::{ConnectionEntry, ConnectionOwner, Shortage};
 use crate::serve::connection_table::ConnectionPhase;
@@ -13,8 +14,6 @@ use crate::serve::poller::{self, Readiness};
 use crate::serve::socket::TcpSocket;
 use rustix::event::epoll;
 use std::cell::RefCell;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -55,7 +54,8 @@ impl Sessions {
     }
 
     /// Starts an accepted connection.
-    pub(super) fn open(self: &Rc<Self>, socket: OwnedFd, peer: SocketAddr, secure: bool) {
+    pub(super) fn open(self: &Rc<Self>, accepted: AcceptedConnection, secure: bool) {
+        let AcceptedConnection { socket, peer, ends } = accepted;
         let context = &self.context;
         let peer = peer.ip().to_canonical();
         let world = context.world();
@@ -79,6 +79,9 @@ impl Sessions {
             ConnectionPhase::Idle
         };
         let socket = Rc::new(TcpSocket::new(socket, context.poller.clone(), row));
+        if let Some(ends) = ends {
+            socket.set_ends(ends);
+        }
         context.open(row, socket.clone(), entered, phase);
         let stream = MaybeTlsStream::new(socket, tls);
         let connection = Connection::new(stream, context.clone(), row, peer);

@@ -60,7 +60,10 @@ pub(super) fn client_request(
         facts = facts.behind_proxy(&world.trust, head).unwrap_or(facts);
         let stated = |proxy| stated_client(&world.trust, proxy, head.fields).ok();
         if let Some(client) = facts.forwarded_by.and_then(stated) {
-            ends.client_port = client.port;
+            // A proxy that sends a request of its own has the port of the connection.
+            if facts.forwarded_by != Some(facts.peer) {
+                ends.client_port = client.port;
+            }
             client_host = client.host;
         }
     }

@@ -3,19 +3,21 @@
 use crate::base::stats::Counters;
 use crate::base::sys;
 use crate::base::task::spawn_local;
-use crate::serve::accept::{self, ACCEPT_PAUSE, AcceptLoop};
+use crate::serve::accept::{self, ACCEPT_PAUSE};
+use crate::serve::accepted_connection::AcceptLoop;
 pub use crate::serve::context::ProcessContext;
 use crate::serve::context::WorkerContext;
 use crate::serve::h3::endpoint;
 use crate::serve::poller::{self, EVENTS_MAX};
 use crate::serve::sessions::Sessions;
 use crate::world::World;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
@@ -48,6 +50,8 @@ pub struct WorkerListener {
     pub address: SocketAddr,
     /// True if connections on the socket use TLS.
     pub secure: bool,
+    /// True if every new connection begins with a PROXY header.
+    pub proxy_protocol: Arc<AtomicBool>,
 }
 
 /// A worker, on top of the worker's sessions.
@@ -134,13 +138,16 @@ impl Worker {
             socket,
             address,
             secure,
+            proxy_protocol,
         } = listening;
         match sys::async_readable(socket.into()) {
             Ok(listener) => {
                 let accepting = Rc::new(AcceptLoop {
                     address,
                     secure,
+                    proxy_protocol,
                     stop: Notify::new(),
+                    header_complaint: Cell::new(None),
                 });
                 self.listeners.borrow_mut().push(accepting.clone());
                 spawn_local(accept::run(self.sessions.clone(), listener, accepting));

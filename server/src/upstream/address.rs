@@ -1,13 +1,14 @@
 //! Addresses of backends, and the start of a connection.
 
+use crate::base::sys;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
 };
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 /// Address of a backend.
@@ -31,6 +32,12 @@ impl fmt::Display for BackendAddress {
 impl BackendAddress {
     /// Starts connecting; returns the socket, and true if the connection is established.
     pub fn begin_connecting(&self) -> io::Result<(OwnedFd, bool)> {
+        self.begin_connecting_from(None)
+    }
+
+    /// Starts connecting from the local address `from`, if given; returns the socket, and true if the
+    /// connection is established. A Unix socket has no local address.
+    pub fn begin_connecting_from(&self, from: Option<IpAddr>) -> io::Result<(OwnedFd, bool)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let stream = SocketType::STREAM;
         let (socket, connected) = match self {
@@ -47,6 +54,9 @@ impl BackendAddress {
                 };
                 let socket = socket_with(family, stream, flags, None)?;
                 sockopt::set_tcp_nodelay(&socket, true)?;
+                if let Some(from) = from {
+                    sys::bind_without_port(socket.as_fd(), from)?;
+                }
                 let connected = connect(&socket, address);
                 (socket, connected)
             }

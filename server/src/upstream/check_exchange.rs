@@ -35,7 +35,9 @@ impl<'a> CheckExchange<'a> {
 
     /// Makes the check. The caller bounds the duration.
     pub(super) async fn outcome(&mut self) -> CheckOutcome {
-        let mut connecting = MemberConnecting::new(Arc::clone(&self.pool), self.settings.timeout);
+        let pool = Arc::clone(&self.pool);
+        let mut connecting =
+            MemberConnecting::new(pool, self.settings.timeout, self.proxy_header());
         let Ok(mut conn) = poll_fn(|cx| connecting.poll(cx)).await else {
             return CheckOutcome::Failed(CheckFailure::Connection);
         };
@@ -79,14 +81,20 @@ impl<'a> CheckExchange<'a> {
         }
     }
 
-    /// Returns the bytes of the request, after the PROXY header if members expect one.
-    fn request(&self) -> Vec<u8> {
+    /// Returns the PROXY header; empty if the members expect none.
+    fn proxy_header(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self.pool.settings.send_proxy_header {
             Some(ProxyHeaderVersion::V1) => push_v1(&ProxyHeader::Unknown, &mut bytes),
             Some(ProxyHeaderVersion::V2) => push_v2(&ProxyHeader::Unknown, &mut bytes),
             None => {}
         }
+        bytes
+    }
+
+    /// Returns the bytes of the request.
+    fn request(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
         let CheckKind::Http {
             is_head,
             path,

@@ -5,11 +5,14 @@ use crate::upstream::address::BackendAddress;
 use crate::upstream::member_socket::MemberSocket;
 use crate::upstream::member_tls::MemberTls;
 use std::io;
-use std::task::{Context, Poll};
+use std::net::IpAddr;
+use std::task::{Context, Poll, ready};
 
 /// Connection to a member, between or during requests.
 pub(crate) struct MemberConn {
     socket: MemberSocket,
+    /// Bytes to be sent before all other bytes; empty once sent.
+    first: Vec<u8>,
     /// TLS of the connection; None for a plain connection.
     tls: Option<Box<MemberTls>>,
     /// Number of requests that the member has answered on the connection.
@@ -17,20 +20,25 @@ pub(crate) struct MemberConn {
 }
 
 impl MemberConn {
-    /// Starts connecting, with TLS if `tls` is set. Returns the connection, and true if the connection is
-    /// established.
+    /// Starts connecting, from the local address `from` if given, with TLS if `tls` is set. `first` is sent
+    /// before all other bytes, also before the handshake of TLS. Returns the connection, and true if the
+    /// connection is established.
     pub(crate) fn begin(
         address: &BackendAddress,
+        from: Option<IpAddr>,
         tls: Option<&TlsEndpoint>,
+        first: Vec<u8>,
     ) -> io::Result<(MemberConn, bool)> {
-        let (socket, is_connected) = MemberSocket::begin(address)?;
+        let (socket, is_connected) = MemberSocket::begin(address, from)?;
+        let is_ready = is_connected && first.is_empty();
         let tls = match tls {
-            Some(endpoint) => Some(Box::new(MemberTls::new(endpoint, is_connected)?)),
+            Some(endpoint) => Some(Box::new(MemberTls::new(endpoint, is_ready)?)),
             None => None,
         };
-        let is_established = is_connected && tls.is_none();
+        let is_established = is_ready && tls.is_none();
         let conn = MemberConn {
             socket,
+            first,
             tls,
             answers: 0,
         };
@@ -40,6 +48,10 @@ impl MemberConn {
     /// Waits until the connection is established, with the handshake of TLS. A failed handshake is a
     /// [`MemberTlsFailure`](crate::upstream::MemberTlsFailure).
     pub(crate) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.first.is_empty() {
+            ready!(self.socket.poll_connected(cx))?;
+            self.socket.send_first(&std::mem::take(&mut self.first))?;
+        }
         match &mut self.tls {
             None => self.socket.poll_connected(cx),
             Some(tls) => tls.poll_connected(&self.socket, cx),
@@ -124,3 +136,6 @@ impl Drop for MemberConn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

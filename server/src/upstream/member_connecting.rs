@@ -17,6 +17,8 @@ pub(crate) struct MemberConnecting {
     pool: Arc<MemberPool>,
     /// Timeout of the caller, shared by all addresses.
     timeout: Duration,
+    /// Bytes at the beginning of each connection.
+    first: Vec<u8>,
     /// Connection to the current address.
     conn: Option<MemberConn>,
     others: OtherAddresses,
@@ -37,11 +39,16 @@ enum OtherAddresses {
 
 impl MemberConnecting {
     /// Returns an attempt, which begins with the first call of [`MemberConnecting::poll`]. The caller ends the
-    /// attempt after `timeout`.
-    pub(crate) fn new(pool: Arc<MemberPool>, timeout: Duration) -> MemberConnecting {
+    /// attempt after `timeout`. The connection begins with the bytes `first`.
+    pub(crate) fn new(
+        pool: Arc<MemberPool>,
+        timeout: Duration,
+        first: Vec<u8>,
+    ) -> MemberConnecting {
         MemberConnecting {
             pool,
             timeout,
+            first,
             conn: None,
             others: OtherAddresses::Unknown,
             patience: None,
@@ -62,7 +69,7 @@ impl MemberConnecting {
                 Ok(address) => address,
                 Err(failure) => return Poll::Ready(Err(failure)),
             };
-            match self.pool.connect(&address) {
+            match self.pool.connect(&address, self.first.clone()) {
                 Ok((conn, true)) => return Poll::Ready(Ok(conn)),
                 Ok((conn, false)) => self.conn = Some(conn),
                 Err(failure) => self.failure = Some(failure),
@@ -148,7 +155,7 @@ mod tests {
         let address = MemberAddress::new(&host, &resolver);
         resolver.refresh(0);
         let pool = MemberPool::new(Box::default(), address, ConnectionSettings::default(), None);
-        poll(MemberConnecting::new(Arc::new(pool), TIMEOUT))
+        poll(MemberConnecting::new(Arc::new(pool), TIMEOUT, Vec::new()))
     }
 
     fn poll(mut connecting: MemberConnecting) -> io::Result<MemberConn> {
@@ -191,9 +198,9 @@ mod tests {
             let settings = ConnectionSettings::default();
             Arc::new(MemberPool::new(Box::default(), address, settings, None))
         };
-        assert!(poll(MemberConnecting::new(fixed(address), TIMEOUT)).is_ok());
+        assert!(poll(MemberConnecting::new(fixed(address), TIMEOUT, Vec::new())).is_ok());
         drop(listener);
-        let refused = poll(MemberConnecting::new(fixed(address), TIMEOUT))
+        let refused = poll(MemberConnecting::new(fixed(address), TIMEOUT, Vec::new()))
             .err()
             .unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);

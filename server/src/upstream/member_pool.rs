@@ -71,10 +71,14 @@ impl MemberPool {
         is_same_tls && self.settings == *settings
     }
 
-    /// Starts a new connection to one of the member's addresses. Returns the connection, and true if the
-    /// connection is established.
-    pub(super) fn connect(&self, address: &BackendAddress) -> io::Result<(MemberConn, bool)> {
-        MemberConn::begin(address, self.tls.as_ref())
+    /// Starts a new connection to one of the member's addresses. The connection begins with the bytes `first`.
+    /// Returns the connection, and true if the connection is established.
+    pub(super) fn connect(
+        &self,
+        address: &BackendAddress,
+        first: Vec<u8>,
+    ) -> io::Result<(MemberConn, bool)> {
+        MemberConn::begin(address, self.settings.from, self.tls.as_ref(), first)
     }
 
     /// Takes the idle connection of the current worker that was used last. Connections that the member
@@ -90,8 +94,12 @@ impl MemberPool {
         None
     }
 
-    /// Keeps a connection without a request under way for the next request, if there is room.
+    /// Keeps a connection without a request under way for the next request, if there is room. A connection
+    /// with a PROXY header belongs to one client and is closed.
     pub(crate) fn put_idle(self: &Arc<Self>, conn: MemberConn, now: Instant) {
+        if self.settings.send_proxy_header.is_some() {
+            return;
+        }
         if self.idle_count.load(Ordering::Relaxed) >= self.settings.idle_max {
             return;
         }

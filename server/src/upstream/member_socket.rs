@@ -6,6 +6,7 @@ use crate::upstream::address::BackendAddress;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::unix::AsyncFd;
@@ -14,9 +15,13 @@ use tokio::io::unix::AsyncFd;
 pub(super) struct MemberSocket(AsyncFd<OwnedFd>);
 
 impl MemberSocket {
-    /// Starts connecting. Returns the socket, and true if the connection is established.
-    pub(super) fn begin(address: &BackendAddress) -> io::Result<(MemberSocket, bool)> {
-        let (socket, is_connected) = address.begin_connecting()?;
+    /// Starts connecting, from the local address `from` if given. Returns the socket, and true if the
+    /// connection is established.
+    pub(super) fn begin(
+        address: &BackendAddress,
+        from: Option<IpAddr>,
+    ) -> io::Result<(MemberSocket, bool)> {
+        let (socket, is_connected) = address.begin_connecting_from(from)?;
         Ok((MemberSocket(sys::async_socket(socket)?), is_connected))
     }
 
@@ -25,6 +30,20 @@ impl MemberSocket {
         let _ = ready!(self.0.poll_write_ready(cx))?;
         sockopt::socket_error(self.0.get_ref())??;
         Poll::Ready(Ok(()))
+    }
+
+    /// Sends the first bytes of a connection, in one packet with the bytes that follow. The empty buffer of the
+    /// kernel takes a few bytes at once.
+    pub(super) fn send_first(&self, bytes: &[u8]) -> io::Result<()> {
+        let sent = send(
+            self.0.get_ref(),
+            bytes,
+            SendFlags::MORE | SendFlags::NOSIGNAL,
+        )?;
+        match sent == bytes.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WriteZero.into()),
+        }
     }
 
     /// Returns true if neither bytes nor the end have arrived, as far as the runtime knows.
@@ -77,5 +96,11 @@ impl MemberSocket {
     /// Writes bytes as far as the socket accepts bytes at once, outside of a task.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         send(self.0.get_ref(), bytes, SendFlags::NOSIGNAL).map_err(io::Error::from)
+    }
+
+    /// Returns the descriptor.
+    #[cfg(test)]
+    pub(super) fn fd(&self) -> &AsyncFd<OwnedFd> {
+        &self.0
     }
 }

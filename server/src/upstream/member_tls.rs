@@ -160,6 +160,12 @@ impl MemberTls {
         self.client.has_unsent()
     }
 
+    /// Returns the number of sealed bytes that wait for the socket.
+    #[cfg(test)]
+    pub(super) fn unsent_bytes(&mut self) -> usize {
+        self.client.unsent().map_or(0, <[u8]>::len)
+    }
+
     /// Processes session tickets and new keys that have arrived on the idle connection. Returns true if
     /// nothing else has arrived.
     pub(super) fn is_quiet(&mut self, socket: &MemberSocket) -> bool {

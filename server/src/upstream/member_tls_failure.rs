@@ -195,3 +195,119 @@ fn date(time: UnixTime) -> String {
     let date = civil(time.as_secs());
     format!("{}-{:02}-{:02}", date.year, date.month, date.day)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::InvalidMessage;
+    use rustls::pki_types::ServerName;
+    use std::time::Duration;
+
+    fn worded(error: Error) -> String {
+        let error = io::Error::new(io::ErrorKind::InvalidData, error);
+        let error = MemberTlsFailure::in_handshake(error);
+        assert!(MemberTlsFailure::is_in(&error));
+        error.to_string()
+    }
+
+    fn wrong_name_of(presented: &[&str]) -> Error {
+        let expected = ServerName::try_from("b.test").unwrap();
+        let presented = presented.iter().map(|name| (*name).to_owned());
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented: presented.collect(),
+        }
+        .into()
+    }
+
+    #[test]
+    fn reasons_and_remedies_are_named() {
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
+        let cases: [(Error, &str, &str); 12] = [
+            (
+                CertificateError::ExpiredContext {
+                    time: at,
+                    not_after: at,
+                }
+                .into(),
+                "expired on 2027-01-15",
+                "renew",
+            ),
+            (
+                CertificateError::NotValidYetContext {
+                    time: at,
+                    not_before: at,
+                }
+                .into(),
+                "not valid before 2027-01-15",
+                "clocks",
+            ),
+            (
+                CertificateError::UnknownIssuer.into(),
+                "no trusted authority",
+                "`ca = \"FILE\"`",
+            ),
+            (
+                CertificateError::InvalidPurpose.into(),
+                "not for servers",
+                "serverAuth",
+            ),
+            (CertificateError::Revoked.into(), "refused: Revoked", ""),
+            (
+                wrong_name_of(&["DnsName(\"a.test\")", "IpAddress(192.0.2.1)"]),
+                "is for a.test, 192.0.2.1, and not for b.test",
+                "`server_name = \"a.test\"`",
+            ),
+            (
+                wrong_name_of(&["DnsName(\"*.a.test\")"]),
+                "is for *.a.test, and",
+                "`server_name = \"any-label.a.test\"`",
+            ),
+            (
+                wrong_name_of(&["Unsupported(0x01)"]),
+                "no name",
+                "with the name of the member",
+            ),
+            (
+                Error::AlertReceived(AlertDescription::CertificateRequired),
+                "requires a client certificate",
+                "`client_certificate = \"FILE\"`",
+            ),
+            (
+                Error::AlertReceived(AlertDescription::UnknownCA),
+                "accepted no client certificate (alert UnknownCA)",
+                "`client_certificate = \"FILE\"`",
+            ),
+            (
+                Error::InvalidMessage(InvalidMessage::InvalidContentType),
+                "does not speak TLS",
+                "http://",
+            ),
+            (Error::DecryptError, "cannot decrypt", ""),
+        ];
+        for (error, what, help) in cases {
+            let shown = format!("{error:?}");
+            let text = worded(error);
+            assert!(text.starts_with("TLS: "), "{text}");
+            assert!(text.contains(what), "{shown}: {text}");
+            assert!(text.contains(help), "{shown}: {text}");
+            assert_eq!(
+                text.contains('('),
+                !help.is_empty() || text.contains("(alert")
+            );
+        }
+    }
+
+    #[test]
+    fn a_broken_connection_counts_in_the_handshake_alone() {
+        let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
+        let in_handshake = MemberTlsFailure::in_handshake(reset());
+        assert!(MemberTlsFailure::is_in(&in_handshake));
+        assert_eq!(in_handshake.kind(), io::ErrorKind::ConnectionReset);
+        assert!(!MemberTlsFailure::is_in(&MemberTlsFailure::from_rustls(
+            reset()
+        )));
+        let closed = MemberTlsFailure::in_handshake(io::ErrorKind::UnexpectedEof.into());
+        assert!(closed.to_string().contains("closed the connection"));
+    }
+}

@@ -18,8 +18,8 @@ pub struct BalancerPlan {
 
 impl BalancerPlan {
     /// Plans a balancer with the settings. The registered balancer of the name, and the connections of its
-    /// members, are reused where their settings are unchanged. The registry and the balancer stay as they
-    /// are. `resolver` looks the names of members up, and `tls` holds the TLS of each member with `https`.
+    /// members, are reused where their settings are unchanged. `resolver` looks the names of members up, and
+    /// `tls` holds the TLS of each member with `https`. The registry and the balancer stay as they are.
     pub(crate) fn new(
         registry: &Balancers,
         resolver: &Resolver,
@@ -63,12 +63,13 @@ impl BalancerPlan {
     /// Registers the balancer and puts its settings in force. Returns the changes of members.
     pub fn put_in_force(&self, registry: &Balancers, now_ms: u64) -> ReconfigureReport {
         registry.register(&self.balancer);
-        let report = self.balancer.reconfigure(self.settings.clone(), now_ms);
-        for (url, pool) in &self.pools {
-            if let Some(member) = self.balancer.member(url) {
-                member.set_pool(Arc::clone(pool));
-            }
-        }
-        report
+        let settings = self.settings.clone();
+        self.balancer
+            .reconfigure_prepared(settings, now_ms, |member| {
+                let pool = self.pools.iter().find(|(url, _)| url == member.url());
+                if let Some((_, pool)) = pool {
+                    member.set_pool(Arc::clone(pool));
+                }
+            })
     }
 }

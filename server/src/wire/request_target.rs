@@ -2,8 +2,10 @@
 //! opens the normalised path.
 //!
 //! Known means to bypass path comparisons are refused rather than repaired: `..` above the root, encoded
-//! slashes, backslashes and NUL.
+//! slashes, backslashes and NUL. Only with [`EncodedSlash::Separator`] an encoded slash passes, and the caller
+//! then has to compare both readings of the path.
 
+use crate::limits::Limits;
 use crate::wire::byte_search;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
@@ -23,8 +25,37 @@ pub struct RequestTarget<'a> {
     pub query: Option<&'a [u8]>,
 }
 
-/// Parses a target in a form that `method` allows. Errors: rules 110 to 115.
+/// Treatment of an encoded slash, `%2F`, in a path.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub enum EncodedSlash {
+    /// The path is refused.
+    #[default]
+    Refuse,
+    /// The decoded path has a separator in place of the encoded slash.
+    Separator,
+}
+
+impl EncodedSlash {
+    /// Returns the treatment by the limits of the operator.
+    pub fn of(limits: &Limits) -> EncodedSlash {
+        match limits.has_encoded_slashes {
+            true => EncodedSlash::Separator,
+            false => EncodedSlash::Refuse,
+        }
+    }
+}
+
+/// Parses a target in a form that `method` allows, without an encoded slash. Errors: rules 110 to 115.
 pub fn parse_target(method: Method, target: &[u8]) -> Result<RequestTarget<'_>, Reject> {
+    parse_target_with(method, target, EncodedSlash::Refuse)
+}
+
+/// Parses a target in a form that `method` allows. Errors: rules 110 to 115.
+pub fn parse_target_with(
+    method: Method,
+    target: &[u8],
+    slash: EncodedSlash,
+) -> Result<RequestTarget<'_>, Reject> {
     // RFC 3986 allows fewer characters, but browsers send `|`, `^`, `"`, `{` and `}` unencoded. A fragment
     // never belongs in a request.
     if !target.iter().all(|&byte| TARGET[usize::from(byte)]) {
@@ -35,9 +66,9 @@ pub fn parse_target(method: Method, target: &[u8]) -> Result<RequestTarget<'_>, 
             valid_host(target).ok_or(Reject::TARGET_MALFORMED)?;
             Ok(asterisk(Some(target)))
         }
-        [b'/', ..] => origin(None, target),
+        [b'/', ..] => origin(None, target, slash),
         b"*" if method == Method::Options => Ok(asterisk(None)),
-        _ => absolute(target),
+        _ => absolute(target, slash),
     }
 }
 
@@ -51,22 +82,32 @@ fn asterisk(authority: Option<&[u8]>) -> RequestTarget<'_> {
 }
 
 /// Parses the origin form, `/path?query`.
-fn origin<'a>(authority: Option<&'a [u8]>, target: &'a [u8]) -> Result<RequestTarget<'a>, Reject> {
+fn origin<'a>(
+    authority: Option<&'a [u8]>,
+    target: &'a [u8],
+    slash: EncodedSlash,
+) -> Result<RequestTarget<'a>, Reject> {
     let (raw_path, query) = match byte_search::find(target, b'?', 0) {
         Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
         None => (target, None),
     };
     let raw_path = if raw_path.is_empty() { b"/" } else { raw_path };
+    let path = match normalise(raw_path) {
+        Err(Reject::TARGET_SLASH) if slash == EncodedSlash::Separator => {
+            Cow::Owned(separated_path(raw_path)?)
+        }
+        path => path?,
+    };
     Ok(RequestTarget {
         authority,
         raw_path,
-        path: normalise(raw_path)?,
+        path,
         query,
     })
 }
 
 /// Parses the absolute form, `http://host:port/path?query`.
-fn absolute(target: &[u8]) -> Result<RequestTarget<'_>, Reject> {
+fn absolute(target: &[u8], slash: EncodedSlash) -> Result<RequestTarget<'_>, Reject> {
     let rest = without_scheme(target).ok_or(Reject::TARGET_MALFORMED)?;
     let authority_end = rest
         .iter()
@@ -75,7 +116,7 @@ fn absolute(target: &[u8]) -> Result<RequestTarget<'_>, Reject> {
     let (authority, path_and_query) = rest.split_at(authority_end);
     // An authority with user information is refused as well (RFC 9110 §4.2.4).
     valid_host(authority).ok_or(Reject::TARGET_MALFORMED)?;
-    origin(Some(authority), path_and_query)
+    origin(Some(authority), path_and_query, slash)
 }
 
 fn without_scheme(target: &[u8]) -> Option<&[u8]> {
@@ -85,6 +126,56 @@ fn without_scheme(target: &[u8]) -> Option<&[u8]> {
             let (start, rest) = target.split_at_checked(scheme.len())?;
             start.eq_ignore_ascii_case(scheme).then_some(rest)
         })
+}
+
+/// Returns true if the path has an encoded slash.
+pub fn has_encoded_slash(raw_path: &[u8]) -> bool {
+    raw_path.windows(ENCODED_SLASH.len()).any(is_encoded_slash)
+}
+
+/// Returns the decoded path in the reading of a recipient that takes an encoded slash for a separator. Errors:
+/// as for [`normalise`].
+fn separated_path(raw_path: &[u8]) -> Result<Vec<u8>, Reject> {
+    let mut separated = Vec::with_capacity(raw_path.len());
+    let mut rest = raw_path;
+    while let [first, after @ ..] = rest {
+        let is_slash = rest
+            .get(..ENCODED_SLASH.len())
+            .is_some_and(is_encoded_slash);
+        separated.push(if is_slash { b'/' } else { *first });
+        rest = if is_slash {
+            &rest[ENCODED_SLASH.len()..]
+        } else {
+            after
+        };
+    }
+    Ok(normalise(&separated)?.into_owned())
+}
+
+/// Returns the decoded path in the reading of a recipient that takes an encoded slash for a part of a name. The
+/// slash stays encoded. Errors: rules 110 to 115, without rule 114.
+pub fn opaque_path(raw_path: &[u8]) -> Result<Vec<u8>, Reject> {
+    let mut escaped = Vec::with_capacity(raw_path.len() + 8);
+    let mut rest = raw_path;
+    while let [first, after @ ..] = rest {
+        if rest
+            .get(..ENCODED_SLASH.len())
+            .is_some_and(is_encoded_slash)
+        {
+            // The encoded percent sign keeps the two digits through the decoding.
+            escaped.extend_from_slice(b"%25");
+        } else {
+            escaped.push(*first);
+        }
+        rest = after;
+    }
+    Ok(normalise(&escaped)?.into_owned())
+}
+
+const ENCODED_SLASH: &[u8] = b"%2F";
+
+fn is_encoded_slash(text: &[u8]) -> bool {
+    text.eq_ignore_ascii_case(ENCODED_SLASH)
 }
 
 /// Decodes percent-encoding, resolves `.` and `..` (also encoded) and merges slashes. A final slash stays.

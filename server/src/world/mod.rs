@@ -199,6 +199,8 @@ pub struct Route {
     pub users: Option<Arc<Users>>,
     /// Rule that runs some of the site's files instead of sending the files.
     pub scripts: Option<SiteScripts>,
+    /// Whether the handler gets paths with an encoded slash.
+    pub has_encoded_slashes: bool,
 }
 
 /// Fallback path, answered by a handler or a script of the site for any requested path.
@@ -296,11 +298,28 @@ impl Host {
     /// Returns the target for `path`, and the path after the prefix of the route. The route with the
     /// longest prefix wins.
     pub fn target<'h, 'p>(&'h self, path: &'p [u8]) -> Option<(&'h RouteTarget, &'p [u8])> {
+        self.target_route(path)
+            .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])))
+    }
+
+    fn target_route(&self, path: &[u8]) -> Option<&Route> {
         self.routes
             .iter()
             .filter(|route| route.target.is_some() && route.covers(path))
             .max_by_key(|route| route.prefix.len())
-            .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])))
+    }
+
+    /// Returns true if a path with an encoded slash may pass: both readings of the path, with a separator and
+    /// with a name that contains the slash, lead to the same route with `encoded_slash` and the same guards.
+    pub fn passes_encoded_slash(&self, separated: &[u8], opaque: &[u8]) -> bool {
+        let routes = [separated, opaque].map(|path| self.target_route(path));
+        let [Some(route), Some(other)] = routes else {
+            return false;
+        };
+        let guards = |path| self.guards(path).map(std::ptr::from_ref);
+        route.has_encoded_slashes
+            && std::ptr::eq(route, other)
+            && guards(separated).eq(guards(opaque))
     }
 
     /// Returns the rule that runs the file at `path` of the site; `None` for a file to be sent. The route

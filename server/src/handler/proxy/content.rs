@@ -4,6 +4,7 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
+use crate::upstream;
 use crate::upstream::MemberPool;
 use crate::upstream::balancer::Lease;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyStep};
@@ -18,6 +19,8 @@ use tokio::time::Instant;
 /// body in the other direction.
 pub(super) struct ContentTransfer {
     pub(super) pool: Arc<MemberPool>,
+    /// Name of the balancer for the log.
+    pub(super) balancer: Box<str>,
     pub(super) exchange: Exchange,
     /// Use of the member until the end of the content.
     pub(super) lease: Option<Lease>,
@@ -176,7 +179,7 @@ impl ContentTransfer {
         if let TransferEnd::Broken(_) = end
             && let Some(change) = lease.record_failure(monotonic_ms())
         {
-            log::warn!("{} {change}", lease.member().url());
+            upstream::log_change(&self.balancer, lease.member().url(), change);
         }
     }
 

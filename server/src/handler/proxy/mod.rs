@@ -7,6 +7,7 @@ mod content;
 mod exchange;
 mod log;
 pub(crate) mod proxy_handler;
+mod proxy_header;
 mod request_head;
 mod retry;
 mod response_head;

@@ -67,6 +67,17 @@ impl Balancer {
     /// Replaces the list of members and all settings. Members with known URLs keep their state, and the
     /// operator's changes stay in force where the configuration did not change.
     pub fn reconfigure(&self, settings: BalancerSettings, now_ms: u64) -> ReconfigureReport {
+        self.reconfigure_prepared(settings, now_ms, |_| {})
+    }
+
+    /// Replaces the list of members and all settings, as [`Balancer::reconfigure`] does. `prepare` is called
+    /// with each member of the new list before the member gets requests.
+    pub(crate) fn reconfigure_prepared(
+        &self,
+        settings: BalancerSettings,
+        now_ms: u64,
+        prepare: impl Fn(&Member),
+    ) -> ReconfigureReport {
         let mut selection = self.lock();
         let old_method = selection.policies.current().method;
         let shared = SharedSettings {
@@ -87,6 +98,7 @@ impl Balancer {
                 changes.push((Arc::clone(&member), change));
             }
             member.plan_checks(seats.len(), settings.members.len(), now_ms);
+            prepare(&member);
             seats.push(Seat::new(member, load));
         }
         selection.policies.configure(settings);

@@ -13,7 +13,7 @@ use crate::wire::h1::field_line::{LINE_END, MalformedFieldLine, ParsedFieldLine,
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_head_builder::{RequestHeadBuilder, RequestLine};
-use crate::wire::request_target::parse_target;
+use crate::wire::request_target::{EncodedSlash, parse_target_with};
 
 /// Result of parsing the bytes received so far.
 #[derive(Debug)]
@@ -69,6 +69,7 @@ struct RequestHeadLimits {
     head_bytes: usize,
     /// Largest number of field lines.
     fields: usize,
+    slash: EncodedSlash,
 }
 
 impl RequestHeadLimits {
@@ -77,6 +78,7 @@ impl RequestHeadLimits {
             line_bytes: limits.request_line_bytes.min(limits.head_bytes),
             head_bytes: limits.head_bytes,
             fields: limits.fields,
+            slash: EncodedSlash::of(limits),
         }
     }
 }
@@ -109,7 +111,7 @@ fn parse<'a>(buf: &'a [u8], bounds: &RequestHeadLimits) -> Result<ParsedHead<'a>
     let Some(start) = line_start(buf)? else {
         return Ok(ParsedHead::Partial);
     };
-    let Some(line) = request_line(&buf[start..], bounds.line_bytes)? else {
+    let Some(line) = request_line(&buf[start..], bounds)? else {
         return Ok(ParsedHead::Partial);
     };
     let fields_start = start + line.text.len() + LINE_END.len();
@@ -171,7 +173,11 @@ fn line_start(buf: &[u8]) -> Result<Option<usize>, Reject> {
 }
 
 /// Parses the request line at the start of `rest`; `None` if incomplete.
-fn request_line(rest: &[u8], bytes_max: usize) -> Result<Option<RequestLine<'_>>, Reject> {
+fn request_line<'a>(
+    rest: &'a [u8],
+    bounds: &RequestHeadLimits,
+) -> Result<Option<RequestLine<'a>>, Reject> {
+    let bytes_max = bounds.line_bytes;
     let window_end = bytes_max.saturating_add(LINE_END.len()).min(rest.len());
     let window = &rest[..window_end];
     let Some(split) = SplitRequestLine::new(window) else {
@@ -187,7 +193,7 @@ fn request_line(rest: &[u8], bytes_max: usize) -> Result<Option<RequestLine<'_>>
         text: split.text,
         method,
         version,
-        target: parse_target(method, split.target)?,
+        target: parse_target_with(method, split.target, bounds.slash)?,
     }))
 }
 

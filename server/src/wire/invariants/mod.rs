@@ -21,7 +21,10 @@ use crate::wire::proxy_protocol::{self, ParsedProxyHeader, parse_proxy_header};
 use crate::wire::range::{Ranges, parse_ranges};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
-use crate::wire::request_target::{encode_path, normalise, parse_target, valid_host};
+use crate::wire::request_target::{
+    EncodedSlash, encode_path, has_encoded_slash, normalise, opaque_path, parse_target,
+    parse_target_with, valid_host,
+};
 
 /// Checks the filter for responses to a push: all bytes pass in order, and a message is inserted before a
 /// final flush or not at all.
@@ -126,6 +129,14 @@ fn check_head(head: &RequestHead<'_>) {
         assert_eq!(byte_search::value_end(value, 0), value.len());
         assert_eq!(byte_search::trim(value), value);
     }
+    if let Some(protocol) = head.upgrade {
+        assert_eq!((head.method, head.version), (Method::Get, Version::Http11));
+        assert!(matches!(
+            head.body,
+            BodyLength::None | BodyLength::Length(0)
+        ));
+        assert!(!protocol.is_empty() && !protocol.contains(&b','));
+    }
     if head.body == BodyLength::Chunked {
         assert_eq!(head.version, Version::Http11);
         assert_eq!(head.fields.first("content-length"), None);
@@ -221,6 +232,14 @@ pub fn target(bytes: &[u8]) {
         if let Ok(target) = parse_target(method, bytes) {
             normal_path(&target.path);
             assert!(target.authority.is_none_or(|a| valid_host(a).is_some()));
+            assert_eq!(
+                parse_target_with(method, bytes, EncodedSlash::Separator),
+                Ok(target)
+            );
+        } else if let Ok(target) = parse_target_with(method, bytes, EncodedSlash::Separator) {
+            normal_path(&target.path);
+            assert!(has_encoded_slash(target.raw_path));
+            assert!(opaque_path(target.raw_path).is_ok_and(|path| path != *target.path));
         }
     }
     if let Ok(path) = normalise(bytes) {

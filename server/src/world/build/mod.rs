@@ -17,6 +17,7 @@ pub use resources::{SharedResources, new_balancers, new_logins, new_pseudonym};
 
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::config::{self, Config, OperatorError};
+use crate::limits::Limits;
 use crate::world::{Hosts, World};
 use guards::guards_number;
 use host::{HostBuilder, allow_list, headers};
@@ -67,7 +68,7 @@ pub fn build(
     Ok(World {
         generation: previous.map_or(1, |world| world.generation + 1),
         guards: guards_number(config),
-        limits: config.server.limits.clone(),
+        limits: limits(config),
         tls,
         hosts: Hosts::new(hosts),
         access: server_access,
@@ -82,6 +83,15 @@ pub fn build(
         tls_clients: member_tls.finish(),
         counts,
     })
+}
+
+/// Returns the limits of the operator. The parser of requests learns if any route takes encoded slashes.
+fn limits(config: &Config) -> Limits {
+    let mut routes = config.sites.iter().flat_map(|site| &site.routes);
+    Limits {
+        has_encoded_slashes: routes.any(|route| route.encoded_slash),
+        ..config.server.limits.clone()
+    }
 }
 
 /// Returns the configuration without the roots to be created by the first deployment, and without the rules

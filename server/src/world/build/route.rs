@@ -56,6 +56,7 @@ impl HostBuilder<'_> {
             allow,
             users,
             scripts,
+            has_encoded_slashes: route.encoded_slash,
         })
     }
 
@@ -101,6 +102,7 @@ impl HostBuilder<'_> {
                     config::TestHandlerConfig::Hints => TestHandler::Hints,
                     config::TestHandlerConfig::Hold => TestHandler::Hold(Arc::default()),
                     config::TestHandlerConfig::Trailers => TestHandler::Trailers,
+                    config::TestHandlerConfig::Tunnel => TestHandler::Tunnel(Arc::default()),
                 };
                 self.live(handler, route)
             }

@@ -1,0 +1,46 @@
+//! Listening sockets of a worker, and accepted connections before their first byte.
+
+use crate::base::fair_share::ClientNetwork;
+use crate::handler::Endpoints;
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+use tokio::sync::Notify;
+
+/// A listening socket of a worker.
+pub(super) struct AcceptLoop {
+    pub(super) address: SocketAddr,
+    pub(super) secure: bool,
+    /// True if every new connection begins with a PROXY header. A reload may change the flag.
+    pub(super) proxy_protocol: Arc<AtomicBool>,
+    pub(super) stop: Notify,
+    /// Time of the last log line about a missing or malformed PROXY header.
+    pub(super) header_complaint: Cell<Option<Instant>>,
+}
+
+/// Accepted connection.
+pub(super) struct AcceptedConnection {
+    pub(super) socket: OwnedFd,
+    /// Address of the client.
+    pub(super) peer: SocketAddr,
+    /// Ends of the connection by its PROXY header; None for the ends known to the kernel.
+    pub(super) ends: Option<Endpoints>,
+}
+
+impl AcceptedConnection {
+    /// Returns a connection without a PROXY header.
+    pub(super) fn direct(socket: OwnedFd, peer: SocketAddr) -> AcceptedConnection {
+        AcceptedConnection {
+            socket,
+            peer,
+            ends: None,
+        }
+    }
+
+    pub(super) fn client(&self) -> ClientNetwork {
+        self.peer.ip().into()
+    }
+}
