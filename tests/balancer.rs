@@ -1,12 +1,14 @@
 //! Balancers: active checks, heartbeats, names of members, and `anthill balancer`.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 
 use crate::support::member::{Answer, Member, Received, ok};
 use crate::support::wire::Wire;
-use crate::support::{Server, eventually, server_table, site_table};
+use crate::support::{Done, Server, eventually, finish, run, server_table, site_table};
 
 /// Returns a configuration with a route `/` to the balancer `app`, with further keys of the balancer.
 fn config(members: &[String], keys: &str) -> String {
@@ -321,4 +323,184 @@ fn a_reload_opens_and_closes_the_address_of_heartbeats() {
     assert!(UdpSocket::bind(address).is_err());
     server.reload(&config(&urls, ""));
     eventually("a closed port", || UdpSocket::bind(address).ok());
+}
+
+#[test]
+fn the_list_shows_balancers_and_members() {
+    let members = [Member::start(|_| ok("a")), Member::start(|_| Answer::Hang)];
+    let own = Member::start(|_| ok("own"));
+    let urls = [members[0].url(), members[1].url()];
+    let route = format!(
+        "[[site.route]]\npath = \"/own/\"\nproxy = \"{}\"\n",
+        own.url()
+    );
+    let server = Server::start(&(config(&urls, "") + &route));
+    contents(&server, 6);
+    let line = format!("balancer app: {} changed from", urls[1]);
+    server
+        .errors
+        .wait_for("an ejection", |it| it.contains(&line));
+    let text = server.ask(&["balancer", "list"]);
+    assert_eq!(text.code, Some(0), "{text:?}");
+    let has = |begin: &str| text.stdout.lines().any(|line| line.starts_with(begin));
+    assert!(
+        has("app: byrequests") && has("*/own/: byrequests"),
+        "{text:?}"
+    );
+    assert!(has("  MEMBER "), "{text:?}");
+    assert!(has(&format!("  127.0.0.1:{} up ", members[0].port)));
+    assert!(has(&format!("  127.0.0.1:{} ejected ", members[1].port)));
+    assert!(has("    changed from up to ejected: "), "{text:?}");
+    assert!(text.stdout.lines().all(|line| line.chars().count() <= 100));
+    // Without an action, and by the configuration in the current folder.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    command.args(["balancer", "--json"]);
+    command.current_dir(server.folder.path("."));
+    let json = finish(command, b"");
+    assert_eq!(json.code, Some(0), "{json:?}");
+    let read = "import json, sys\n\
+                app, own = json.load(sys.stdin)['balancers']\n\
+                a, b = app['members']\n\
+                print(app['name'], a['state'], a['admin'], a['elected'], a['errors'], a['busy'])\n\
+                print(b['state'], b['errors'] > 0, b['changes'][-1]['to'], b['weight'])\n\
+                print(own['name'], own['members'][0]['elected'])\n";
+    let ran = run("python3", &["-c", read], json.stdout.as_bytes());
+    assert_eq!(
+        ran.text(),
+        "app up enabled 6 0 0\nejected True ejected 1\n*/own/ 0\n",
+        "{}",
+        ran.errors()
+    );
+}
+
+/// Changes a member by the command line.
+fn change(server: &Server, words: &[&str], member: &Member) -> Done {
+    let url = member.url();
+    server.ask(&[&["balancer"], words, &["app", &url]].concat())
+}
+
+#[test]
+fn drain_waits_for_the_requests_of_the_member() {
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let slow = Member::start(move |request| {
+        if request.line().contains("/slow") {
+            let _ = gate.lock().expect("the gate").recv();
+        }
+        ok("a")
+    });
+    let other = Member::start(|_| ok("b"));
+    let server = balance(&[&slow, &other], "");
+    let mut wires = [Wire::plain(&server), Wire::plain(&server)];
+    for wire in &mut wires {
+        wire.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    eventually("a slow request", || slow.requests_with("/slow").pop());
+    let impatient = change(&server, &["drain", "--wait=0"], &slow);
+    assert_eq!(impatient.code, Some(1), "{impatient:?}");
+    assert!(
+        impatient
+            .stderr
+            .contains("draining, 1 request under way after 0 s"),
+        "{impatient:?}"
+    );
+    wait_for_change(&server, &slow, "up to draining: operator");
+    assert_eq!(contents(&server, 4), ["b"; 4]);
+    thread::scope(|scope| {
+        let drained = scope.spawn(|| change(&server, &["drain", "--wait", "60"], &slow));
+        // The control plane answers other commands meanwhile.
+        let list = server.ask(&["balancer", "list"]).stdout;
+        assert!(list.contains(" draining "), "{list}");
+        assert!(!drained.is_finished());
+        release.send(()).expect("a waiting member");
+        let drained = drained.join().expect("the command");
+        assert_eq!(drained.code, Some(0), "{drained:?}");
+        let said = format!("app: {}: draining, no request under way\n", slow.url());
+        assert_eq!(drained.stdout, said);
+    });
+    let mut answers = wires.map(|mut wire| wire.response("GET").text());
+    answers.sort_unstable();
+    assert_eq!(answers, ["a", "b"]);
+    let again = change(&server, &["drain", "--wait"], &slow);
+    assert_eq!(again.code, Some(0), "{again:?}");
+}
+
+#[test]
+fn changes_of_members_hold_over_reloads() {
+    let members = [Member::start(|_| ok("a")), Member::start(|_| ok("b"))];
+    let urls = [members[0].url(), members[1].url()];
+    let server = Server::start(&config(&urls, CHECKS));
+    for action in ["disable", "stop"] {
+        let done = change(&server, &[action], &members[0]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert_eq!(contents(&server, 6), ["b"; 6]);
+        server.reload(&config(&urls, CHECKS));
+        assert_eq!(contents(&server, 6), ["b"; 6]);
+        let enabled = change(&server, &["enable"], &members[0]);
+        let said = format!("app: {}: up, no request under way\n", urls[0]);
+        assert_eq!(enabled.stdout, said, "{enabled:?}");
+        assert!(contents(&server, 6).iter().any(|it| it == "a"));
+    }
+    change(&server, &["stop"], &members[0]);
+    let checks = members[0].requests_with("/health").len();
+    let others = members[1].requests_with("/health").len();
+    eventually("further checks of the other member", || {
+        (members[1].requests_with("/health").len() > others + 2).then_some(())
+    });
+    // One check may have been under way.
+    assert!(members[0].requests_with("/health").len() <= checks + 1);
+}
+
+#[test]
+fn mistyped_balancers_and_members_get_a_suggestion() {
+    let member = Member::start(|_| ok("a"));
+    let server = balance(&[&member], "");
+    let address = format!("127.0.0.1:{}", member.port);
+    let near = format!("127.0.0.2:{}", member.port);
+    for (words, code, message) in [
+        (
+            &["drain", "ap", &address][..],
+            1,
+            "did you mean `app`?".to_owned(),
+        ),
+        (
+            &["drain", "zzzzzz", &address],
+            1,
+            "the names are: app".to_owned(),
+        ),
+        (
+            &["disable", "app", &near],
+            1,
+            format!("did you mean `{address}`? The names are: http://{address}"),
+        ),
+        (
+            &["drian", "app", &address],
+            2,
+            "did you mean `drain`?".to_owned(),
+        ),
+        (&["drain"], 2, "needs BALANCER and MEMBER".to_owned()),
+        (
+            &["enable", "--wait", "app", &address],
+            2,
+            "`--wait`".to_owned(),
+        ),
+        (
+            &["drain", "--wait=x", "app", &address],
+            2,
+            "can't be `x`".to_owned(),
+        ),
+        (
+            &["drain", "--json", "app", &address],
+            2,
+            "`--json`".to_owned(),
+        ),
+        (&["list", "--wait"], 2, "`--wait`".to_owned()),
+    ] {
+        let done = server.ask(&[&["balancer"], words].concat());
+        assert_eq!(done.code, Some(code), "{words:?}: {done:?}");
+        assert!(done.stderr.contains(&message), "{words:?}: {done:?}");
+    }
+    // The host and port name the member as well.
+    let done = server.ask(&["balancer", "drain", "--wait", "app", &address]);
+    assert_eq!(done.code, Some(0), "{done:?}");
 }

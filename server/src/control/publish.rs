@@ -154,6 +154,11 @@ impl Publisher {
         &self.resources
     }
 
+    /// Returns the scheduler of active checks.
+    pub(super) fn checker(&self) -> &Checker {
+        &self.checker
+    }
+
     /// Returns the listening sockets.
     pub(super) fn listeners(&self) -> &Listeners {
         &self.listeners
