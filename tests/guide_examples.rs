@@ -330,6 +330,37 @@ cp fullchain.pem our-ca.pem; cp fullchain.pem root.pem
 printf '#!/bin/sh\n' > publish-txt; chmod 755 publish-txt
 "#;
 
+/// Starts examples/cluster, replaces its pages by sync.sh under load, and stops a member.
+#[test]
+fn the_example_of_a_cluster_loses_no_request() {
+    let example = format!("{}/../examples/cluster", env!("CARGO_MANIFEST_DIR"));
+    let script = format!(
+        r#"
+        cp -R {example} cluster
+        sh cluster/start.sh "$M/bin/anthill" pages > start.out 2>&1 &
+        start=$!
+        until curl -s -o "$M/page" http://127.0.0.1:8080/; do sleep 0.1; done
+        cd pages
+        until has 127.0.0.14:8080 command anthill balancer list balancer.toml; do sleep 0.1; done
+        nodes=$(for i in 1 2 3 4; do curl -sI http://127.0.0.1:8080/; done | grep -c X-Node)
+        [ "$nodes" = 4 ]
+        mkdir new
+        echo 'the new page' > new/index.html
+        while [ ! -e done ]; do curl -s -o "$M/page" -w '%{{http_code}}\n' http://127.0.0.1:8080/; done > codes &
+        load=$!
+        sh ../cluster/sync.sh new "$M/bin/anthill"
+        touch done
+        wait $load
+        [ "$(sort -u codes)" = 200 ]
+        for i in 1 2 3 4; do has 'the new page' curl -s http://127.0.0.1:8080/; done
+        kill $start
+        wait $start || true
+        "#
+    );
+    let done = run_in_machine(&script);
+    assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
+}
+
 /// A script that runs blocks of one document.
 struct Scenario {
     document: &'static str,

@@ -39,9 +39,9 @@ The folder is $folder.
 Things to try in another terminal, in that folder:
 
   for i in 1 2 3 4; do curl -sI http://localhost:8080/ | grep X-Node; done
-  $anthill balancer --config balancer.toml
-  $anthill balancer --config balancer.toml drain rpicluster 127.0.0.11:8080
-  $anthill balancer --config balancer.toml enable rpicluster 127.0.0.11:8080
+  $anthill balancer list balancer.toml
+  $anthill balancer drain rpicluster 127.0.0.11:8080 balancer.toml
+  $anthill balancer enable rpicluster 127.0.0.11:8080 balancer.toml
   siege -b -c200 -t10s http://localhost:8080/
   sh $example/sync.sh NEW-PAGES $anthill
 

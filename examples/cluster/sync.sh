@@ -7,11 +7,11 @@ pages=$1
 anthill=${2:-anthill}
 for n in 1 2 3 4; do
     member=127.0.0.1$n:8080
-    "$anthill" balancer --config balancer.toml drain rpicluster "$member" --wait
+    "$anthill" balancer drain rpicluster "$member" balancer.toml --wait
     rm -rf "node$n/public.old"
     cp -R "$pages" "node$n/public.new"
     mv "node$n/public" "node$n/public.old"
     mv "node$n/public.new" "node$n/public"
-    "$anthill" balancer --config balancer.toml enable rpicluster "$member"
+    "$anthill" balancer enable rpicluster "$member" balancer.toml
     echo "$member has the new pages"
 done
