@@ -78,16 +78,33 @@ impl Authority {
         usage: ExtendedKeyUsagePurpose,
         algorithm: &'static SignatureAlgorithm,
     ) -> Leaf {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let mut params = CertificateParams::new(names.clone()).expect("names");
-        params.distinguished_name = common_name(&names[0]);
+        let mut params = leaf_params(names);
         params.extended_key_usages = vec![usage];
+        self.issue(&params, algorithm)
+    }
+
+    /// Issues a server certificate that expired at the beginning of the year 2001.
+    pub fn expired(&self, names: &[&str]) -> Leaf {
+        let mut params = leaf_params(names);
+        params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+        self.issue(&params, &PKCS_ECDSA_P256_SHA256)
+    }
+
+    fn issue(&self, params: &CertificateParams, algorithm: &'static SignatureAlgorithm) -> Leaf {
         let key = KeyPair::generate_for(algorithm).expect("a key");
         Leaf {
             certificate: params.signed_by(&key, &self.issuer).expect("a leaf").pem(),
             key: key.serialize_pem(),
         }
     }
+}
+
+fn leaf_params(names: &[&str]) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names.clone()).expect("names");
+    params.distinguished_name = common_name(&names[0]);
+    params
 }
 
 fn common_name(name: &str) -> DistinguishedName {

@@ -89,6 +89,18 @@ impl Holder {
         self.line().parse().expect("a number")
     }
 
+    /// Opens a tunnel on one connection.
+    pub fn with_tunnel(server: &Server, path: &str) -> Holder {
+        Holder::start(server, &["hold_tunnel", path], "open")
+    }
+
+    /// Sends a line through the tunnel, and returns the bytes from the tunnel.
+    pub fn echo(&mut self, line: &str) -> String {
+        let input = self.client.stdin.as_mut().expect("a pipe");
+        writeln!(input, "{line}").expect("a client that reads");
+        self.line()
+    }
+
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.said

@@ -87,8 +87,8 @@ fn a_cached_route_sends_no_interim_response() {
     }
 }
 
-/// Checks that 100 (Continue) comes only once the handler wants the body: behind the interim response that the
-/// handler sends while the body is held back.
+/// Checks that 100 (Continue) comes only once the handler wants the body: behind the interim response that
+/// the handler sends while the body is held back.
 #[test]
 fn a_held_body_delays_100_continue() {
     let server = server();
@@ -120,7 +120,8 @@ fn a_held_body_delays_100_continue() {
     }
 }
 
-/// Checks that a client with the announced expectation gets the refusal of the handler and no 100 (Continue).
+/// Checks that a client with the announced expectation gets the refusal of the handler and no 100
+/// (Continue).
 #[test]
 fn a_held_body_is_refused_unread() {
     let server = server();

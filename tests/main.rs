@@ -4,6 +4,7 @@
 mod access;
 mod acme;
 mod backup;
+mod balancer;
 mod balancer_oracle;
 mod cache;
 mod cache_rfc9111;
@@ -51,6 +52,7 @@ mod papers;
 mod pending;
 mod proxy;
 mod proxy_protocol;
+mod proxy_tls;
 mod reason;
 mod release;
 mod root;
@@ -63,7 +65,10 @@ mod tls_fragments;
 mod tls_records;
 mod trailers;
 mod trust;
+mod tunnels;
 mod turns;
 #[cfg(feature = "http3")]
 mod versions;
 mod watch;
+#[cfg(feature = "http3")]
+mod websockets;

@@ -296,3 +296,24 @@ fn requests_are_shared_by_weight() {
         .collect();
     assert_eq!(answers, "aabaaaba");
 }
+
+#[test]
+fn no_get_fails_when_one_of_four_members_is_stopped() {
+    let members: Vec<Program> = (0..4).map(|_| Program::nginx(pages(), "")).collect();
+    let keys = "health = { path = \"/page.html\", every = \"500ms\", timeout = \"500ms\", fall = 2, rise = 1 }";
+    let server = balancer(&members, keys);
+    let load = Load::start(&server, 8, "GET");
+    load.wait_for(500);
+    members[2].signal("STOP");
+    let port = members[2].port;
+    server.errors.wait_for("the failed check", |line| {
+        line.contains(&format!(":{port} changed from up to check failed"))
+    });
+    load.wait_for(1_000);
+    members[2].signal("CONT");
+    server.errors.wait_for("the passed check", |line| {
+        line.contains(&format!(":{port} changed from check failed to up"))
+    });
+    load.wait_for(500);
+    assert_eq!(load.end(), 0);
+}

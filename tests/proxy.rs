@@ -418,3 +418,52 @@ fn hostile_requests_are_refused_or_arrive_clean() {
     assert_eq!(request.line(), "GET /x HTTP/1.1");
     assert_eq!(request.fields("host"), ["evil.example"]);
 }
+
+#[test]
+fn the_json_log_names_the_member_and_its_times() {
+    let member = Member::start(|request| match request.line().contains("/bad") {
+        true => Answer::Close(b"SSH-2.0\r\n".to_vec()),
+        false => ok("hello"),
+    });
+    let route = format!(
+        "[log]\nformat = \"json\"\n{}[[site.route]]\npath = \"/\"\nproxy = \"{}\"\n",
+        site_table("http = \"serve\"\n"),
+        member.url()
+    );
+    let server = Server::start(&format!("{}{route}", server_table("")));
+    let mut wire = Wire::plain(&server);
+    for path in ["/first", "/second", "/bad"] {
+        wire.get(path, "");
+    }
+    let line = |path: &str| server.output.wait_for(path, |line| line.contains(path));
+    let (first, second, bad) = (line("GET /first "), line("GET /second "), line("GET /bad "));
+    let url = format!("\"member\":\"{}\",\"tries\":1", member.url());
+    for line in [&first, &second, &bad] {
+        assert!(line.contains(&url), "{line}");
+    }
+    assert!(
+        first.contains("\"connect_us\":") && first.contains("\"first_byte_us\":"),
+        "{first}"
+    );
+    // The second request went over the kept connection.
+    assert!(!second.contains("\"connect_us\":"), "{second}");
+    assert!(
+        bad.contains("\"rule\":730") && !bad.contains("first_byte_us"),
+        "{bad}"
+    );
+}
+
+#[test]
+fn a_reload_keeps_idle_connections_to_unchanged_members() {
+    let member = Member::start(|_| ok("hello"));
+    let server = proxy(&member, "");
+    let mut wire = Wire::plain(&server);
+    assert_eq!(wire.get("/", "").status, 200);
+    let text = std::fs::read_to_string(server.folder.path("anthill.toml")).expect("a file");
+    server.reload(&text);
+    assert_eq!(wire.get("/", "").status, 200);
+    assert_eq!(member.connections(), 1);
+    server.reload(&text.replace("url = ", "idle_timeout = \"9s\", url = "));
+    assert_eq!(wire.get("/", "").status, 200);
+    assert_eq!(member.connections(), 2);
+}

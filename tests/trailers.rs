@@ -30,8 +30,8 @@ fn trailers(response: &Response) -> Vec<String> {
     response.trailers.iter().map(line).collect()
 }
 
-/// Checks that fields with a meaning in a head are dropped in both directions, and that the next request is read
-/// behind the trailer section.
+/// Checks that fields with a meaning in a head are dropped in both directions, and that the next request is
+/// read behind the trailer section.
 #[test]
 fn trailers_pass_through_a_handler_over_http_1_1() {
     let server = server();

@@ -342,6 +342,88 @@ async def trailers():
     print("echoed, too long, malformed")
 
 
+async def connect_tunnel(it, path, protocol="websocket"):
+    """Begins an extended CONNECT, and returns the response after its head."""
+    stream = it._quic.get_next_available_stream_id()
+    head = [(":method", "CONNECT"), (":protocol", protocol), (":scheme", "https")]
+    head += [(":authority", "localhost"), (":path", path)]
+    response = it.streams[stream] = Response()
+    response.id = stream
+    it.http.send_headers(stream, [(n.encode(), v.encode()) for n, v in head])
+    it.transmit()
+    await until(response, lambda got: got.status or got.ended.is_set())
+    return response
+
+
+async def tunnels():
+    """Opens tunnels, and ends their directions in either order."""
+    async with client() as it:
+        equal((await it.get("/")).status, 200)
+        equal(it.http.received_settings[8], 1)
+
+        def send(tunnel, data, ends=False):
+            it.http.send_data(tunnel.id, data, ends)
+            it.transmit()
+
+        # More than `body_bytes`, and more than all windows.
+        echoed = await connect_tunnel(it, "/tunnel")
+        equal((echoed.status, echoed.field("content-length")), (200, None))
+        body = os.urandom(100_000)
+        send(echoed, b"hello")
+        await until(echoed, lambda got: bytes(got.body) == b"hello")
+        send(echoed, body, True)
+        await within(echoed.ended.wait())
+        assert bytes(echoed.body) == b"hello" + body + b"bye"
+
+        ended = await connect_tunnel(it, "/tunnel?ends=5")
+        send(ended, b"hello")
+        await within(ended.ended.wait())
+        equal((bytes(ended.body), ended.reset), (b"hello", None))
+        send(ended, b"x" * 1_000, True)
+
+        broken = await connect_tunnel(it, "/tunnel?cut=5")
+        send(broken, b"hello")
+        await within(broken.ended.wait())
+        equal(broken.reset, 0x10C)
+
+        for path, status in [("/denied", 403), ("/private", 401), ("/", 405), ("/slow", 405)]:
+            refused = await connect_tunnel(it, path)
+            equal(refused.status, status)
+            await within(refused.ended.wait())
+        equal((await connect_tunnel(it, "/tunnel", "h2c")).status, 501)
+        equal((await connect_tunnel(it, "/tunnel?switch=websocket")).status, 502)
+
+        # The handler keeps its direction open, or the client does.
+        silent = await connect_tunnel(it, "/tunnel")
+        mute = await connect_tunnel(it, "/tunnel?mute")
+        send(mute, b"hello", True)
+        await within(mute.ended.wait())
+        equal(mute.reset, 0x10C)
+        half = await connect_tunnel(it, "/tunnel?ends=5")
+        send(half, b"hello")
+        await within(half.ended.wait())
+        equal(half.reset, None)
+        send(silent, b"still here", True)
+        await within(silent.ended.wait())
+        equal(bytes(silent.body), b"still herebye")
+    print("echoed, ended, broken off, refused, silent")
+
+
+async def hold_tunnel(path):
+    """Opens a tunnel, and sends each line of the standard input through the tunnel."""
+    async with client() as it:
+        tunnel = await connect_tunnel(it, path)
+        equal(tunnel.status, 200)
+        print("open", flush=True)
+        loop = asyncio.get_running_loop()
+        while line := (await loop.run_in_executor(None, sys.stdin.readline)).strip():
+            tunnel.body.clear()
+            it.http.send_data(tunnel.id, line.encode(), False)
+            it.transmit()
+            await until(tunnel, lambda got: len(got.body) >= len(line) or got.ended.is_set())
+            print(tunnel.body.decode(), flush=True)
+
+
 async def script(path, megabytes):
     """Sends a body to an echo script and compares the echo, both directions at once."""
     async with client() as it:

@@ -3,9 +3,11 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
+
+use rustix::net;
 
 use super::lossy;
 use super::wire::wait_until;
@@ -13,10 +15,16 @@ use super::wire::wait_until;
 /// A member. Its threads end with the test process.
 pub struct Member {
     pub port: u16,
+    listener: Arc<TcpListener>,
     state: Arc<State>,
 }
 
 struct State {
+    /// True while the member accepts connections.
+    is_up: Mutex<bool>,
+    restarted: Condvar,
+    /// Connections, to be closed when the member stops.
+    streams: Mutex<Vec<TcpStream>>,
     requests: Mutex<Vec<Received>>,
     connections: AtomicUsize,
     answer: Box<dyn Fn(&Received) -> Answer + Send + Sync>,
@@ -77,22 +85,66 @@ pub fn ok(content: impl AsRef<[u8]>) -> Answer {
 impl Member {
     /// Starts a member on a free port.
     pub fn start(answer: impl Fn(&Received) -> Answer + Send + Sync + 'static) -> Member {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = Arc::new(bind());
         let port = listener.local_addr().expect("an address").port();
         let state = Arc::new(State {
+            is_up: Mutex::new(true),
+            restarted: Condvar::new(),
+            streams: Mutex::default(),
             requests: Mutex::default(),
             connections: AtomicUsize::new(0),
             answer: Box::new(answer),
         });
-        let shared = Arc::clone(&state);
+        let (accepting, shared) = (Arc::clone(&listener), Arc::clone(&state));
         thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
+            loop {
+                let Ok((stream, _)) = accepting.accept() else {
+                    let up = shared.is_up.lock().expect("the state");
+                    drop(shared.restarted.wait_while(up, |up| !*up));
+                    continue;
+                };
                 let state = Arc::clone(&shared);
                 let connection = state.connections.fetch_add(1, Ordering::SeqCst) + 1;
+                let twin = stream.try_clone().expect("a descriptor");
+                state.streams.lock().expect("the connections").push(twin);
                 thread::spawn(move || serve(stream, connection, &state));
             }
         });
-        Member { port, state }
+        Member {
+            port,
+            listener,
+            state,
+        }
+    }
+
+    /// Closes all connections and refuses new connections until [`Member::restart`]. The port stays
+    /// reserved.
+    pub fn stop(&self) {
+        *self.state.is_up.lock().expect("the state") = false;
+        net::shutdown(&self.listener, net::Shutdown::Both).expect("a closed port");
+        for stream in self
+            .state
+            .streams
+            .lock()
+            .expect("the connections")
+            .drain(..)
+        {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Accepts connections again.
+    pub fn restart(&self) {
+        net::listen(&self.listener, 128).expect("an open port");
+        *self.state.is_up.lock().expect("the state") = true;
+        self.state.restarted.notify_all();
+    }
+
+    /// Returns the requests received whose request line contains `part`.
+    pub fn requests_with(&self, part: &str) -> Vec<Received> {
+        let mut requests = self.requests();
+        requests.retain(|request| request.line().contains(part));
+        requests
     }
 
     /// Returns all requests received.
@@ -115,6 +167,19 @@ impl Member {
     /// Returns the URL of the member.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
+    }
+}
+
+/// Binds a socket to a free port by the port's number. The kernel then keeps the port reserved while the
+/// socket does not listen.
+fn bind() -> TcpListener {
+    loop {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = free.local_addr().expect("an address");
+        drop(free);
+        if let Ok(listener) = TcpListener::bind(address) {
+            return listener;
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use tempfile::TempDir;
 pub mod h2;
 pub mod member;
 pub mod lossy;
+pub mod nginx;
 pub mod pebble;
 pub mod programs;
 pub mod trust;
@@ -48,6 +49,7 @@ const TOOLS: [(&str, &str); 24] = [
     ("mount", "mount"),
     ("strace", "strace"),
     ("nghttp", "nghttp2-client"),
+    ("nginx", "nginx-light"),
     ("h2load", "nghttp2-client"),
     ("chromium", "chromium"),
     ("perl", "perl-base"),
@@ -55,7 +57,6 @@ const TOOLS: [(&str, &str); 24] = [
     ("php-cgi8.2", "php8.2-cgi"),
     ("php-fpm8.2", "php8.2-fpm"),
     ("uwsgi-core", "uwsgi-core"),
-    ("nginx", "nginx-light"),
     ("apache2", "apache2"),
     ("haproxy", "haproxy"),
     ("caddy", "caddy"),
@@ -337,7 +338,8 @@ struct Collected {
 }
 
 impl Lines {
-    fn of(source: impl Read + Send + 'static) -> Lines {
+    /// Collects the lines of a program.
+    pub fn of(source: impl Read + Send + 'static) -> Lines {
         let lines = Lines(Arc::default());
         let into = lines.clone();
         thread::spawn(move || {

@@ -1,6 +1,7 @@
 //! Commands of the control socket, one line each. The command line writes a line, and the control plane
 //! parses the line.
 
+use crate::upstream::settings::AdminState;
 use std::fmt;
 
 /// A command to a running server.
@@ -26,6 +27,23 @@ pub enum Command {
         /// Path of the pages. A `*` at the end of the path stands for all pages below.
         path: String,
     },
+    /// Returns the balancers with their members.
+    Balancers(StatusFormat),
+    /// Changes the state of a balancer's member.
+    Member(MemberCommand),
+}
+
+/// Change of a member's state by the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberCommand {
+    /// New state.
+    pub state: AdminState,
+    /// Longest wait for the end of the member's requests in seconds; `None` for no wait.
+    pub wait_seconds: Option<u32>,
+    /// Name of the balancer.
+    pub balancer: String,
+    /// URL, host and port, or route of the member.
+    pub member: String,
 }
 
 /// Format of a status.
@@ -78,6 +96,13 @@ impl Command {
         })
     }
 
+    /// Returns the command for a change of a member, or `None` if a name contains a tab or a line break.
+    pub fn member(command: MemberCommand) -> Option<Command> {
+        let is_field = |name: &str| !name.contains(['\n', '\r', '\t']);
+        let are_fields = is_field(&command.balancer) && is_field(&command.member);
+        are_fields.then_some(Command::Member(command))
+    }
+
     /// Parses a line without its line feed.
     pub fn parse(line: &str) -> Result<Command, UnknownCommand> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -95,6 +120,12 @@ impl Command {
                 },
                 site: (!second.is_empty()).then(|| second.to_owned()),
             }),
+            ("balancer", "text") if second.is_empty() => Ok(Command::Balancers(StatusFormat::Text)),
+            ("balancer", "json") if second.is_empty() => Ok(Command::Balancers(StatusFormat::Json)),
+            ("member", state) => match MemberCommand::parse(state, second) {
+                Some(command) => Ok(Command::Member(command)),
+                None => Err(UnknownCommand(line.to_owned())),
+            },
             ("purge", site) if !site.is_empty() => Ok(Command::Purge {
                 site: site.to_owned(),
                 path: second.to_owned(),
@@ -103,6 +134,33 @@ impl Command {
         }
     }
 }
+
+impl MemberCommand {
+    /// Parses a state and a line `WAIT TAB BALANCER TAB MEMBER`. A tab separates the names, because the name
+    /// of a route's own balancer may contain spaces.
+    fn parse(state: &str, rest: &str) -> Option<MemberCommand> {
+        let mut states = ADMIN_STATES.into_iter();
+        let mut fields = rest.split('\t');
+        let (wait, balancer, member) = (fields.next()?, fields.next()?, fields.next()?);
+        let wait_seconds = match wait {
+            "-" => None,
+            seconds => Some(seconds.parse().ok()?),
+        };
+        fields.next().is_none().then_some(MemberCommand {
+            state: states.find(|known| known.name() == state)?,
+            wait_seconds,
+            balancer: balancer.to_owned(),
+            member: member.to_owned(),
+        })
+    }
+}
+
+const ADMIN_STATES: [AdminState; 4] = [
+    AdminState::Enabled,
+    AdminState::Draining,
+    AdminState::Disabled,
+    AdminState::Stopped,
+];
 
 /// Writes the line of a command without its line feed.
 impl fmt::Display for Command {
@@ -124,6 +182,14 @@ impl fmt::Display for Command {
                 }
             }
             Command::Purge { site, path } => write!(f, "purge {site} {path}"),
+            Command::Balancers(StatusFormat::Text) => f.write_str("balancer text"),
+            Command::Balancers(StatusFormat::Json) => f.write_str("balancer json"),
+            Command::Member(command) => {
+                let (state, balancer) = (command.state.name(), &command.balancer);
+                let wait = command.wait_seconds.map(|seconds| seconds.to_string());
+                let wait = wait.as_deref().unwrap_or("-");
+                write!(f, "member {state} {wait}\t{balancer}\t{}", command.member)
+            }
         }
     }
 }
@@ -136,6 +202,15 @@ fn is_word(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn member(balancer: &str, wait_seconds: Option<u32>) -> Option<Command> {
+        Command::member(MemberCommand {
+            state: AdminState::Draining,
+            wait_seconds,
+            balancer: balancer.to_owned(),
+            member: "http://b".to_owned(),
+        })
+    }
 
     #[test]
     fn a_formatted_command_is_parsed_back() {
@@ -151,6 +226,16 @@ mod tests {
             (
                 Command::purge("a.org", "/news of/*").unwrap(),
                 "purge a.org /news of/*",
+            ),
+            (Command::Balancers(StatusFormat::Text), "balancer text"),
+            (Command::Balancers(StatusFormat::Json), "balancer json"),
+            (
+                member("a.org/my app/", None).unwrap(),
+                "member draining -\ta.org/my app/\thttp://b",
+            ),
+            (
+                member("app", Some(60)).unwrap(),
+                "member draining 60\tapp\thttp://b",
             ),
         ] {
             assert_eq!(command.to_string(), line);
@@ -172,8 +257,17 @@ mod tests {
             "Reload",
             "reload now",
             "status xml",
+            "balancer",
+            "balancer xml",
+            "member",
+            "member draining",
+            "member up -\ta\tb",
+            "member draining 1s\ta\tb",
+            "member draining -\ta",
+            "member draining -\ta\tb\tc",
         ] {
             let refused = Command::parse(line).expect_err(line);
+            let line = line.escape_debug();
             assert_eq!(refused.to_string(), format!("unknown command `{line}`"));
         }
         assert_eq!(
@@ -188,5 +282,7 @@ mod tests {
         assert_eq!(Command::hits(HitsFormat::Text, Some("a\nstop")), None);
         assert_eq!(Command::purge("a", "/\nstop"), None);
         assert_eq!(Command::purge("a\rb", "/"), None);
+        assert_eq!(member("a\tb", None), None);
+        assert_eq!(member("a\nstop", None), None);
     }
 }

@@ -1,5 +1,8 @@
 //! Administration of a running server: the commands of the control socket, and the server's status with
 //! its renderers. Plain types, without access to the server.
 
+pub mod balancers;
 pub mod command;
+pub mod member_name;
 pub mod status;
+mod text_table;

@@ -1,5 +1,6 @@
 //! Status of the server: one plain struct, rendered as text and as JSON.
 
+use crate::admin::text_table::duration;
 use crate::base::clock::format_utc;
 use crate::cache::CacheSummary;
 use crate::wire::json::quoted;
@@ -303,12 +304,13 @@ fn failure_json(failure: &Option<(u64, String)>) -> (String, String) {
     )
 }
 
-fn or_null(value: Option<String>) -> String {
+/// Returns a JSON value, or `null`.
+pub(super) fn or_null(value: Option<String>) -> String {
     value.unwrap_or_else(|| "null".to_owned())
 }
 
 /// Joins JSON values with commas.
-fn joined(values: impl Iterator<Item = String>) -> String {
+pub(super) fn joined(values: impl Iterator<Item = String>) -> String {
     let values: Vec<String> = values.collect();
     values.join(",")
 }
@@ -317,20 +319,6 @@ fn joined(values: impl Iterator<Item = String>) -> String {
 fn numbers(numbers: &[(&'static str, u64)]) -> String {
     let member = |(name, value): &(&'static str, u64)| format!("{}:{value}", quoted(name));
     joined(numbers.iter().map(member))
-}
-
-fn duration(seconds: u64) -> String {
-    match (
-        seconds / 86_400,
-        seconds / 3_600 % 24,
-        seconds / 60 % 60,
-        seconds % 60,
-    ) {
-        (0, 0, 0, seconds) => format!("{seconds} s"),
-        (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
-        (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
-        (days, hours, _, _) => format!("{days} d {hours} h"),
-    }
 }
 
 #[cfg(test)]

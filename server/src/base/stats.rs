@@ -106,12 +106,19 @@ impl Counters {
     /// Counts one response.
     #[inline]
     pub fn response(&self, status: u16, bytes_sent: u64, micros: u64) {
+        self.tunnel(status, bytes_sent);
+        self.latency.record(micros);
+    }
+
+    /// Counts one tunnel at its end. The duration of a tunnel depends on both of its ends, and is no
+    /// latency of the server.
+    #[inline]
+    pub fn tunnel(&self, status: u16, bytes_sent: u64) {
         self.requests.increment();
         self.bytes_sent.add(bytes_sent);
         if let Some(counter) = self.statuses.get(usize::from(status / 100)) {
             counter.increment();
         }
-        self.latency.record(micros);
     }
 }
 

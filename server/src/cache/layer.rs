@@ -37,6 +37,14 @@ impl CacheLayer {
     }
 }
 
+impl CachedHandler {
+    /// Returns the handler behind the cache, for a request that asks for a tunnel and is answered with a
+    /// tunnel.
+    pub fn tunnel_handler(&self) -> Option<&RouteHandler> {
+        Some(&self.inner).filter(|inner| inner.accepts_tunnels())
+    }
+}
+
 /// A handler with stored responses.
 pub struct CachedHandler {
     pub(super) cache: Arc<PageCache>,

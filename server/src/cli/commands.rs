@@ -4,7 +4,9 @@
 use std::process::ExitCode;
 
 use crate::cli::parse::ParsedArguments;
-use crate::cli::{backup, check, completions, control_client, help, man, passwd, serve, service};
+use crate::cli::{
+    backup, balancer, check, completions, control_client, help, man, passwd, serve, service,
+};
 use crate::config::OperatorError;
 
 /// A command, `anthill NAME …`.
@@ -43,6 +45,8 @@ pub(super) enum ValueKind {
     Folders,
     Words(&'static [&'static str]),
     Commands,
+    /// A number that may be left out.
+    OptionalNumber,
 }
 
 /// The option `--help` of all commands.
@@ -166,6 +170,58 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
             CONTROL,
         ],
         run: control_client::status,
+    },
+    CommandSpec {
+        name: "balancer",
+        about: "List balancers; drain, disable, enable or stop a member",
+        details: &[
+            "Without an action, or with list, the command prints the balancers and their members. \
+             A route with a single server has a balancer as well, with the name of the site and \
+             the path of the route.",
+            "BALANCER is the name of a balancer. MEMBER is the URL of a member, the host and port, \
+             or the route. drain: the member gets only the requests of its sessions. disable: the \
+             member gets no requests. stop: the member gets neither requests nor checks. enable: \
+             the member gets requests again. Requests under way complete. The change holds until \
+             the server stops, or until a new configuration changes the status of the member.",
+            "With --wait, the command returns when the member has no request under way; the exit \
+             status is 1 if requests are still under way after the time.",
+            CLIENT_DETAILS,
+        ],
+        operands: &[
+            Operand {
+                name: "ACTION",
+                required: false,
+                values: ValueKind::Words(balancer::ACTIONS),
+            },
+            Operand {
+                name: "BALANCER",
+                required: false,
+                values: ValueKind::Any,
+            },
+            Operand {
+                name: "MEMBER",
+                required: false,
+                values: ValueKind::Any,
+            },
+            WHAT,
+        ],
+        options: &[
+            CommandOption {
+                long: "wait",
+                short: None,
+                value: Some(("SECONDS", ValueKind::OptionalNumber)),
+                about: "Wait for the end of the member's requests, by default 60 s",
+            },
+            CommandOption {
+                long: "json",
+                short: None,
+                value: None,
+                about: "Print the list as JSON, for programs",
+            },
+            STATE,
+            CONTROL,
+        ],
+        run: balancer::run,
     },
     CommandSpec {
         name: "hits",
@@ -431,7 +487,8 @@ impl CommandSpec {
 impl Operand {
     pub(super) fn usage(&self) -> String {
         match (self.values, self.required) {
-            (ValueKind::Words(words), _) => words.join("|"),
+            (ValueKind::Words(words), true) => words.join("|"),
+            (ValueKind::Words(words), false) => format!("[{}]", words.join("|")),
             (_, true) => self.name.to_owned(),
             (_, false) => format!("[{}]", self.name),
         }
@@ -439,14 +496,22 @@ impl Operand {
 }
 
 impl CommandOption {
+    /// Returns the name and the kind of a value that cannot be left out.
+    pub(super) fn necessary_value(&self) -> Option<(&'static str, ValueKind)> {
+        let value = self.value;
+        value.filter(|(_, values)| !matches!(values, ValueKind::OptionalNumber))
+    }
+
     /// Returns the synopsis of the option, for example `-h, --help` or `--state DIR`.
     pub(super) fn usage(&self) -> String {
         let short = self
             .short
             .map_or(String::new(), |short| format!("-{short}, "));
-        let value = self
-            .value
-            .map_or(String::new(), |(name, _)| format!(" {name}"));
+        let value = match self.value {
+            None => String::new(),
+            Some((name, ValueKind::OptionalNumber)) => format!(" [{name}]"),
+            Some((name, _)) => format!(" {name}"),
+        };
         format!("{short}--{}{value}", self.long)
     }
 }

@@ -53,7 +53,7 @@ fn bash_arm(arms: &mut String, command: &CommandSpec) {
     let _ = writeln!(arms, "    {})", command.name);
     let with_value: Vec<(&CommandOption, ValueKind)> = command
         .options()
-        .filter_map(|option| Some((option, option.value?.1)))
+        .filter_map(|option| Some((option, option.necessary_value()?.1)))
         .collect();
     if !with_value.is_empty() {
         arms.push_str("        case $prev in\n");
@@ -106,7 +106,7 @@ fn bash_operands(
 /// Returns the bash command that fills COMPREPLY with values of the kind.
 fn bash_reply(values: ValueKind) -> String {
     match values {
-        ValueKind::Any => ":".to_owned(),
+        ValueKind::Any | ValueKind::OptionalNumber => ":".to_owned(),
         ValueKind::Paths => r#"mapfile -t COMPREPLY < <(compgen -f -- "$cur")"#.to_owned(),
         ValueKind::Folders => r#"mapfile -t COMPREPLY < <(compgen -d -- "$cur")"#.to_owned(),
         ValueKind::Words(words) => {
@@ -140,7 +140,7 @@ pub(super) fn zsh() -> String {
     text.push_str("        return\n    fi\n    local command=$words[2]\n    shift words\n");
     text.push_str("    (( CURRENT-- ))\n    case $command in\n");
     let action = |values: ValueKind| match values {
-        ValueKind::Any => String::new(),
+        ValueKind::Any | ValueKind::OptionalNumber => String::new(),
         ValueKind::Paths => "_files".to_owned(),
         ValueKind::Folders => "_files -/".to_owned(),
         ValueKind::Words(words) => format!("({})", words.join(" ")),
@@ -150,7 +150,7 @@ pub(super) fn zsh() -> String {
         let mut specs = Vec::new();
         for option in command.options() {
             let about = zsh_text(option.about);
-            specs.push(match option.value {
+            specs.push(match option.necessary_value() {
                 None => format!("'--{}[{about}]'", option.long),
                 // `*` allows repeated options such as `--https`, and does no harm for other options.
                 Some((name, values)) => {
@@ -199,7 +199,7 @@ pub(super) fn fish() -> String {
     let quote = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
     let mut text = String::from("# fish completion of anthill\ncomplete -c anthill -f\n");
     let arguments = |values: ValueKind| match values {
-        ValueKind::Any => String::new(),
+        ValueKind::Any | ValueKind::OptionalNumber => String::new(),
         ValueKind::Paths => " -F".to_owned(),
         ValueKind::Folders => " -a '(__fish_complete_directories)'".to_owned(),
         ValueKind::Words(words) => format!(" -a {}", quote(&words.join(" "))),
@@ -217,7 +217,8 @@ pub(super) fn fish() -> String {
             let short = option
                 .short
                 .map_or(String::new(), |short| format!(" -s {short}"));
-            let value = option.value.map_or(String::new(), |(_, values)| {
+            let value = option.necessary_value();
+            let value = value.map_or(String::new(), |(_, values)| {
                 format!(" -r{}", arguments(values))
             });
             let about = quote(option.about);

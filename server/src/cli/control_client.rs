@@ -1,4 +1,4 @@
-//! The client of the control socket: `anthill reload`, `status`, `hits`, `purge` and `stop`.
+//! The client of the control socket: `anthill reload`, `status`, `balancer`, `hits`, `purge` and `stop`.
 //!
 //! A request is one line. The response is `ok` or `error` on the first line, then text for the user, until
 //! the server closes the connection.
@@ -64,7 +64,7 @@ pub(super) fn stop(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
 }
 
 /// Sends a command to the server of the configuration named by the nth operand, and prints the response.
-fn ask(
+pub(super) fn ask(
     typed: &ParsedArguments,
     nth: usize,
     command: &Command,

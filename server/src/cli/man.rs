@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use super::help;
 use super::parse::ParsedArguments;
-use crate::cli::commands::{COMMANDS, CommandOption};
+use crate::cli::commands::{COMMANDS, CommandOption, ValueKind};
 use crate::config::OperatorError;
 
 pub(super) fn run(_typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
@@ -53,9 +53,11 @@ fn option_entry(page: &mut String, option: &CommandOption) {
     let short = option
         .short
         .map_or(String::new(), |short| format!("\\fB\\-{short}\\fR, "));
-    let value = option
-        .value
-        .map_or(String::new(), |(name, _)| format!(" \\fI{name}\\fR"));
+    let value = match option.value {
+        None => String::new(),
+        Some((name, ValueKind::OptionalNumber)) => format!(" [\\fI{name}\\fR]"),
+        Some((name, _)) => format!(" \\fI{name}\\fR"),
+    };
     let long = escape(option.long);
     let _ = writeln!(
         page,

@@ -4,6 +4,7 @@
 //! from the table.
 
 mod backup;
+mod balancer;
 mod check;
 mod completions;
 mod control_client;

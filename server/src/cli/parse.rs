@@ -46,6 +46,7 @@ pub(super) fn parse(
         let option = found?;
         let value = match option.value {
             None => OsString::new(),
+            Some((_, ValueKind::OptionalNumber)) => optional_number(&mut parser),
             Some((name, values)) => {
                 let value = parser.value().map_err(|_| {
                     let what = format!("`--{}` needs a value", option.long);
@@ -70,6 +71,25 @@ pub(super) fn parse(
     }
 }
 
+/// Takes the value of an option whose number may be left out: `--option=60`, or a following argument of
+/// digits. Returns an empty value without a number.
+fn optional_number(parser: &mut lexopt::Parser) -> OsString {
+    if let Some(value) = parser.optional_value() {
+        return value;
+    }
+    let Some(mut rest) = parser.try_raw_args() else {
+        return OsString::new();
+    };
+    let is_number = |word: &OsStr| {
+        let bytes = word.as_encoded_bytes();
+        !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit)
+    };
+    match rest.peek() {
+        Some(word) if is_number(word) => rest.next().unwrap_or_default(),
+        _ => OsString::new(),
+    }
+}
+
 fn unknown_option(command: &CommandSpec, long: &str) -> OperatorError {
     let error = OperatorError::new(format!(
         "unknown option `--{long}` of `anthill {}`",
@@ -85,7 +105,9 @@ fn one_of(values: ValueKind, value: &OsStr, name: &str) -> Result<(), OperatorEr
     let words: Vec<&str> = match values {
         ValueKind::Words(words) => words.to_vec(),
         ValueKind::Commands => COMMANDS.iter().map(|command| command.name).collect(),
-        ValueKind::Any | ValueKind::Paths | ValueKind::Folders => return Ok(()),
+        ValueKind::Any | ValueKind::Paths | ValueKind::Folders | ValueKind::OptionalNumber => {
+            return Ok(());
+        }
     };
     if words.iter().any(|word| value == *word) {
         return Ok(());

@@ -451,6 +451,8 @@ pub enum TestHandlerConfig {
     Hold,
     /// Sends the content and the trailers of the request back.
     Trailers,
+    /// Opens tunnels.
+    Tunnel,
 }
 
 /// Reads and validates a configuration file. [`check`] validates the files named in the configuration.

@@ -11,7 +11,7 @@ use crate::upstream::settings::{AdminState, BalancingMethod, ProxyHeaderVersion}
 
 /// Implements the reading of an enum from words of the file.
 macro_rules! words {
-    ($type:ty: $($word:literal = $meaning:expr),+) => {
+    ($type:ty: $($word:expr => $meaning:expr),+) => {
         impl FromToml for $type {
             fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
                 item.word(&[$(($word, $meaning)),+])
@@ -29,23 +29,23 @@ macro_rules! words {
 }
 
 words!(BalancingMethod:
-    "byrequests" = BalancingMethod::ByRequests,
-    "bytraffic" = BalancingMethod::ByTraffic,
-    "bybusyness" = BalancingMethod::ByBusyness,
-    "heartbeat" = BalancingMethod::Heartbeat,
-    "ip-hash" = BalancingMethod::IpHash,
-    "maglev" = BalancingMethod::Maglev,
-    "p2c" = BalancingMethod::P2c
+    BalancingMethod::ByRequests.name() => BalancingMethod::ByRequests,
+    BalancingMethod::ByTraffic.name() => BalancingMethod::ByTraffic,
+    BalancingMethod::ByBusyness.name() => BalancingMethod::ByBusyness,
+    BalancingMethod::Heartbeat.name() => BalancingMethod::Heartbeat,
+    BalancingMethod::IpHash.name() => BalancingMethod::IpHash,
+    BalancingMethod::Maglev.name() => BalancingMethod::Maglev,
+    BalancingMethod::P2c.name() => BalancingMethod::P2c
 );
 words!(AdminState:
-    "enabled" = AdminState::Enabled,
-    "draining" = AdminState::Draining,
-    "disabled" = AdminState::Disabled,
-    "stopped" = AdminState::Stopped
+    AdminState::Enabled.name() => AdminState::Enabled,
+    AdminState::Draining.name() => AdminState::Draining,
+    AdminState::Disabled.name() => AdminState::Disabled,
+    AdminState::Stopped.name() => AdminState::Stopped
 );
-words!(ProxyHeaderVersion: "v1" = ProxyHeaderVersion::V1, "v2" = ProxyHeaderVersion::V2);
-words!(CheckMethod: "GET" = CheckMethod::Get, "HEAD" = CheckMethod::Head);
-words!(EncodedSlash: "refuse" = EncodedSlash::Refuse, "pass" = EncodedSlash::Pass);
+words!(ProxyHeaderVersion: "v1" => ProxyHeaderVersion::V1, "v2" => ProxyHeaderVersion::V2);
+words!(CheckMethod: "GET" => CheckMethod::Get, "HEAD" => CheckMethod::Head);
+words!(EncodedSlash: "refuse" => EncodedSlash::Refuse, "pass" => EncodedSlash::Pass);
 
 /// Method of the request of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1031,7 +1031,7 @@ pub(super) fn field(
 
 /// Values of `test`.
 #[cfg(feature = "test-handlers")]
-const TEST_HANDLERS: [(&str, super::TestHandlerConfig); 7] = [
+const TEST_HANDLERS: [(&str, super::TestHandlerConfig); 8] = [
     ("echo", super::TestHandlerConfig::Echo),
     ("slow", super::TestHandlerConfig::Slow),
     ("endless", super::TestHandlerConfig::Endless),
@@ -1039,6 +1039,7 @@ const TEST_HANDLERS: [(&str, super::TestHandlerConfig); 7] = [
     ("hints", super::TestHandlerConfig::Hints),
     ("hold", super::TestHandlerConfig::Hold),
     ("trailers", super::TestHandlerConfig::Trailers),
+    ("tunnel", super::TestHandlerConfig::Tunnel),
 ];
 
 fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {

@@ -3,6 +3,7 @@
 
 use crate::base::sys;
 use crate::config::{Config, ListenAddress, OperatorError};
+use crate::control::heartbeats::HeartbeatListeners;
 use crate::limits::SOCKET_UNSENT_BYTES;
 use crate::serve::worker::WorkerListener;
 use socket2::{SockRef, Type};
@@ -19,6 +20,8 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct Listeners {
     addresses: Vec<BoundAddress>,
+    /// Sockets for the heartbeats of members.
+    pub(super) heartbeats: HeartbeatListeners,
 }
 
 struct BoundAddress {
@@ -193,6 +196,7 @@ impl Listeners {
     /// Connections without a first byte are accepted within [`RETIRE_DELAY`]; the sockets must stay open
     /// until the delay is over.
     pub fn retire(&mut self, config: &Config) -> Vec<(SocketAddr, bool)> {
+        self.heartbeats.retire(config);
         let mut gone = Vec::new();
         self.addresses.retain(|address| {
             let stays = address.is_wanted(config);

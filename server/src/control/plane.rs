@@ -12,7 +12,7 @@ use super::startup::{
     pending_head_bytes, prepare_process, prepare_state, shared_resources, tls_supplies, user_ids,
 };
 use super::watch::RESCAN;
-use super::{banner, deployment_events, status};
+use super::{banner, deployment_events, member_edit, status};
 use crate::acme::AcmeHandle;
 use crate::admin::command::{Command, HitsFormat, StatusFormat, UnknownCommand};
 use crate::admin::status::Status;
@@ -165,7 +165,7 @@ impl ControlPlane {
             self.control
                 .open()
                 .map_err(|error| failed("the control socket", error))?;
-            self.publisher().start_balancing();
+            self.rebuilder.publisher.start_balancing();
             self.rebuilder.plan_deployments();
             self.rebuilder.rebuild_watches();
             let publisher = self.publisher();
@@ -356,6 +356,18 @@ impl ControlPlane {
                 self.stopping_for.push(request);
                 return true;
             }
+            Ok(Command::Member(command)) => {
+                let publisher = self.publisher();
+                match member_edit::edit(publisher.world(), publisher.checker(), &command) {
+                    // The wait for requests must not delay the control plane.
+                    Ok(edited) => task::spawn(async move {
+                        let answer = edited.answer().await;
+                        request.write(answer).await;
+                    }),
+                    Err(refused) => request.answer(Err(refused)),
+                }
+                return false;
+            }
             command => {
                 if let Ok(Command::Hits { .. }) = command {
                     // Workers hand over the views of the last seconds.
@@ -375,7 +387,14 @@ impl ControlPlane {
             Ok(Command::Status(StatusFormat::Json)) => Ok(self.status().json()),
             Ok(Command::Hits { format, site }) => self.hits(format, site.as_deref()),
             Ok(Command::Purge { site, path }) => self.purge(&site, &path),
-            Ok(Command::Reload | Command::Stop) => {
+            Ok(Command::Balancers(format)) => {
+                let list = member_edit::list(self.publisher().world());
+                Ok(match format {
+                    StatusFormat::Text => list.text(),
+                    StatusFormat::Json => list.json(),
+                })
+            }
+            Ok(Command::Reload | Command::Stop | Command::Member(_)) => {
                 Err("error: the server is stopping\n".to_owned())
             }
             Err(unknown) => Err(format!("error: {unknown}\n")),

@@ -1,6 +1,7 @@
 //! The publisher: owns the listening sockets, the workers and the World that the workers serve.
 
 use super::banner;
+use super::heartbeats::HeartbeatLedgers;
 use super::listeners::{Listeners, RETIRE_DELAY};
 use super::startup::{h3_port, https_port, open_error_sinks, tls_supplies};
 use crate::base::clock;
@@ -66,6 +67,7 @@ struct WorkerHandle {
 pub(super) struct NewAddresses {
     tcp: Vec<SocketAddr>,
     quic: Vec<SocketAddr>,
+    heartbeats: Vec<SocketAddr>,
 }
 
 impl Publisher {
@@ -122,11 +124,19 @@ impl Publisher {
             .follow(plans.map(|plan| Arc::clone(plan.balancer())).collect());
     }
 
-    /// Starts the background tasks of balancers on the runtime of the calling thread: active checks and
-    /// look-ups of names.
-    pub(super) fn start_balancing(&self) {
+    /// Starts the background tasks of balancers on the runtime of the calling thread: active checks,
+    /// look-ups of names, and the readers of heartbeats.
+    pub(super) fn start_balancing(&mut self) {
         task::spawn(Arc::clone(&self.checker).run());
         task::spawn(Arc::clone(&self.resources.resolver).keep_fresh());
+        self.read_heartbeats();
+    }
+
+    fn read_heartbeats(&mut self) {
+        self.listeners.heartbeats.read(&HeartbeatLedgers {
+            balancers: Arc::clone(&self.resources.balancers),
+            resolver: Arc::clone(&self.resources.resolver),
+        });
     }
 
     /// Returns the configuration of the World.
@@ -142,6 +152,11 @@ impl Publisher {
     /// Returns the state shared by all Worlds.
     pub(super) fn resources(&self) -> &SharedResources {
         &self.resources
+    }
+
+    /// Returns the scheduler of active checks.
+    pub(super) fn checker(&self) -> &Checker {
+        &self.checker
     }
 
     /// Returns the listening sockets.
@@ -269,15 +284,23 @@ impl Publisher {
 
     /// Binds the addresses of a new configuration that are not bound yet.
     pub(super) fn bind(&mut self, config: &Config) -> Result<NewAddresses, OperatorError> {
-        Ok(NewAddresses {
-            tcp: self.listeners.bind(config, self.workers.len())?,
-            quic: self.listeners.bind_quic(config)?,
-        })
+        let tcp = self.listeners.bind(config, self.workers.len())?;
+        let heartbeats = self.listeners.heartbeats.bind(config);
+        let heartbeats = heartbeats.inspect_err(|_| self.listeners.forget(&tcp))?;
+        let mut new = NewAddresses {
+            tcp,
+            quic: Vec::new(),
+            heartbeats,
+        };
+        let quic = self.listeners.bind_quic(config);
+        new.quic = quic.inspect_err(|_| self.unbind(&new))?;
+        Ok(new)
     }
 
     /// Closes the addresses bound for a configuration that was refused.
     pub(super) fn unbind(&mut self, new: &NewAddresses) {
         self.listeners.forget(&new.tcp);
+        self.listeners.heartbeats.forget(&new.heartbeats);
     }
 
     /// Builds the World of a new configuration. The served World stays as it is.
@@ -315,6 +338,7 @@ impl Publisher {
         self.config = config;
         self.publish(world).await;
         self.listeners.apply_proxy_protocol(&self.config);
+        self.read_heartbeats();
         for (index, running) in self.workers.iter().enumerate() {
             match self.listeners.for_worker(index, Some(&new.tcp)) {
                 Ok(sockets) => {

@@ -36,6 +36,7 @@ pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, Operato
     passed?;
     listeners.bind(config, workers)?;
     listeners.apply_proxy_protocol(config);
+    listeners.heartbeats.bind(config)?;
     Ok(listeners)
 }
 

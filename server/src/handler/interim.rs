@@ -29,8 +29,8 @@ pub(crate) struct InterimReceiver(Queue);
 impl InterimSender {
     /// Sends an interim response to a client that accepts interim responses. The driver takes the response
     /// after the handler returns. Responses above a bound are dropped, because a client reads none of them
-    /// while the driver waits for the client. A response with any other status is dropped as well: the driver
-    /// sends 100 (Continue) itself, and 101 ends the request.
+    /// while the driver waits for the client. A response with any other status is dropped as well: the
+    /// driver sends 100 (Continue) itself, and 101 ends the request.
     pub(crate) fn send(&self, response: InterimResponse) {
         let is_interim = matches!(response.status.0, 102..=199);
         let Some(queue) = self.0.as_ref().filter(|_| is_interim) else {

@@ -17,6 +17,7 @@ pub(crate) mod script;
 pub mod proxy;
 
 use crate::base::admission::AdmissionRefused;
+use crate::base::log::MemberCall;
 use crate::handler::interim::InterimSender;
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -39,6 +40,13 @@ pub trait Handler: Send + Sync {
     /// Starts a response. The request's body arrives while the response's body is sent; neither body waits
     /// for the other.
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>>;
+
+    /// Returns true if the handler can answer [`Request::upgrade`] with a tunnel. Any other handler gets no
+    /// request with `upgrade`: Upgrade in HTTP/1.1 is then ignored, and an extended CONNECT is refused with
+    /// 405.
+    fn accepts_tunnels(&self) -> bool {
+        false
+    }
 }
 
 /// A request in owned form.
@@ -77,8 +85,10 @@ pub struct Request {
     pub expects_continue: bool,
     /// The body without its framing. The end of the pipe is the end of the body.
     pub body: pipe::PipeReader,
-    /// Protocol to which the client wants to switch on the connection or the stream (RFC 9110 §7.8, RFC 8441).
-    /// The body is then the client's part of the tunnel and begins after the response.
+    /// Protocol to which the client wants to switch on the connection or the stream (RFC 9110 §7.8, RFC
+    /// 8441). The body is then the client's part of the tunnel and begins after the response. The response
+    /// that opens the tunnel has a streamed body, and status 101, or 200 after an extended CONNECT. The
+    /// tunnel ends with both directions, or a while after the end of one.
     pub upgrade: Option<Upgrade>,
     /// Way to the client for interim responses.
     pub interim: InterimSender,
@@ -224,6 +234,8 @@ pub struct Response {
     pub fields: ResponseFields,
     /// The content.
     pub body: ResponseBody,
+    /// Member that answered a proxied request, for the log.
+    pub member: Option<Box<MemberCall>>,
     /// True if the response already has the operator's fields for its own path, for example as the target
     /// of an internal redirect.
     has_operator_fields: bool,
@@ -240,6 +252,7 @@ impl Response {
             status: status.into(),
             fields,
             body,
+            member: None,
             has_operator_fields: false,
         }
     }
@@ -275,6 +288,8 @@ pub struct HandlerError {
     pub reject: Reject,
     /// Seconds until a retry may succeed, if known.
     pub after_seconds: Option<u64>,
+    /// Member that failed last, for the log.
+    pub member: Option<Box<MemberCall>>,
     /// Underlying cause.
     pub source: Option<std::io::Error>,
 }
@@ -287,6 +302,7 @@ impl HandlerError {
             retry: false,
             reject,
             after_seconds: None,
+            member: None,
             source: None,
         }
     }

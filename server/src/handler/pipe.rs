@@ -275,8 +275,8 @@ impl PipeReader {
     }
 
     /// Sets whether the writer waits although the pipe has room, because the reader does not want the body
-    /// yet. The client of a request with `Expect: 100-continue` then gets no 100 (Continue) yet. A handler that
-    /// must not get a byte of the body holds the pipe before the handler's future is polled.
+    /// yet. The client of a request with `Expect: 100-continue` then gets no 100 (Continue) yet. A handler
+    /// that must not get a byte of the body holds the pipe before the handler's future is polled.
     pub fn hold(&mut self, is_held: bool) {
         let mut shared = self.shared.borrow_mut();
         shared.is_held = is_held;

@@ -23,6 +23,11 @@ impl RouteHandler {
         RouteHandler { handler, headers }
     }
 
+    /// Returns true if the handler can answer with a tunnel.
+    pub(crate) fn accepts_tunnels(&self) -> bool {
+        self.handler.accepts_tunnels()
+    }
+
     /// Calls the handler and applies the operator's fields to the response. The path of the script's file,
     /// or else the path requested by the client, selects the fields. The target of an internal redirect
     /// keeps the target's own fields.

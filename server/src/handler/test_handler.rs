@@ -2,13 +2,15 @@
 //!
 //! `echo` returns the request's body as the body arrives, `slow` sends a few lines with pauses, `endless`
 //! sends data until the peer disconnects, and `page` counts its calls and answers as specified by the
-//! query. The further handlers are in [`proxied`].
+//! query. The further handlers are in [`proxied`] and [`tunnel`].
 
 mod gates;
 mod proxied;
+mod tunnel;
 
 use crate::handler::pipe::{PipeRead, pipe};
 use crate::handler::test_handler::gates::TestGates;
+use crate::handler::test_handler::tunnel::TunnelTotals;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits;
 use crate::wire::fields::Fields;
@@ -39,6 +41,8 @@ pub(crate) enum TestHandler {
     Hold(Arc<TestGates>),
     /// Returns the body with trailers; see [`proxied::trailers`].
     Trailers,
+    /// Opens a tunnel; see [`tunnel::tunnel`].
+    Tunnel(Arc<TunnelTotals>),
 }
 
 /// State of `page` between calls.
@@ -69,6 +73,10 @@ impl Handler for TestHandler {
             match test {
                 TestHandler::Page(pages) => return page(pages, request).await,
                 TestHandler::Hints => return proxied::hints(request).await,
+                TestHandler::Tunnel(totals) => {
+                    let query = query_pairs(&request);
+                    return tunnel::tunnel(totals, request, query);
+                }
                 TestHandler::Trailers => return Ok(proxied::trailers(request)),
                 TestHandler::Hold(gates) => {
                     let query = query_pairs(&request);
@@ -99,6 +107,10 @@ impl Handler for TestHandler {
                 },
             ))
         })
+    }
+
+    fn accepts_tunnels(&self) -> bool {
+        matches!(self, TestHandler::Tunnel(_))
     }
 }
 

@@ -11,5 +11,13 @@ pub const WORLD_UPDATE_TIME_DIVISOR: u32 = 5;
 /// Shortest pause between two Worlds. Each World is taken up by every worker, and related changes
 /// mostly arrive within 10 ms.
 pub const WORLD_UPDATE_PAUSE_MILLISECONDS_MIN: u64 = 10;
+/// Seconds that `drain --wait` waits for the end of a member's requests, unless the operator gives a number.
+pub const MEMBER_WAIT_SECONDS: u32 = 60;
+/// Longest wait for the end of a member's requests, a day. The wait holds a connection of the control socket.
+pub const MEMBER_WAIT_SECONDS_MAX: u32 = 24 * 60 * 60;
+/// Interval at which a wait looks for the end of a member's requests.
+pub const MEMBER_WAIT_POLL_MILLISECONDS: u64 = 50;
+/// Pause after a datagram with a heartbeat could not be received.
+pub const HEARTBEAT_PAUSE_MILLISECONDS: u64 = 100;
 /// Longest pause between two Worlds, for a folder so large that reading a change takes long.
 pub const WORLD_UPDATE_PAUSE_MILLISECONDS_MAX: u64 = 100;

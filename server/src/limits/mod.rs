@@ -70,7 +70,8 @@ pub struct Limits {
     pub handshake_seconds: u32,
     /// Seconds from the first byte of a head to the end of the head. A slower request is answered with 408.
     pub head_seconds: u32,
-    /// Seconds that a kept-alive connection may be idle between requests. Then the connection is closed.
+    /// Seconds that a kept-alive connection may be idle between requests, and a tunnel after one side has
+    /// ended its direction. Then the connection is closed.
     pub idle_seconds: u32,
     /// Seconds that a client may take no byte of a response. Then the response is broken off.
     pub write_stall_seconds: u32,

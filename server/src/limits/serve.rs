@@ -81,6 +81,15 @@ pub const SOCKET_UNSENT_BYTES: u32 = 64 * 1024;
 /// MB/s with 64 KiB.
 pub const SOCKET_UNSENT_BYTES_FAST: u32 = 256 * 1024;
 
+// Tunnels
+
+/// Seconds of silence after which the kernel probes the client of a tunnel over TCP, and seconds between
+/// two probes. A tunnel may be silent for hours, and only a probe shows that the client has vanished.
+pub const TUNNEL_PROBE_SECONDS: u64 = 60;
+/// Probes without an answer after which the kernel ends the connection of a tunnel: a client that has
+/// vanished holds its connection for 5 minutes at most.
+pub const TUNNEL_PROBES_MAX: u32 = 4;
+
 // HTTP/3
 
 /// Request streams that a client may have open at the same time on one HTTP/3 connection, as many as

@@ -67,8 +67,8 @@ pub const MEMBER_TLS_WRITE_BYTES_MAX: usize = 32 * 1024 - 64;
 /// Milliseconds after which a heartbeat of a member no longer counts, as in Apache's mod_lbmethod_heartbeat.
 /// Members send a heartbeat each second.
 pub const HEARTBEAT_EXPIRY_MILLISECONDS: u64 = 10_000;
-/// Bytes of a heartbeat datagram. Apache's mod_heartbeat sends at most 43 bytes; a longer datagram is
-/// ignored.
+/// Bytes of a heartbeat datagram. Apache's mod_heartbeat sends at most 43 bytes, and Tomcat at most 54; a
+/// longer datagram is ignored.
 pub const HEARTBEAT_BYTES_MAX: usize = 256;
 /// Entries of a Maglev table with few members: a prime number, so that each step width visits every entry.
 /// With 50 members, the shares of two members differ by at most a few percent.

@@ -1,7 +1,7 @@
 //! Access log lines of responses. Lines are formatted into a buffer of the worker and handed to the log in
 //! large pieces, so that logging costs a request no system call and no lock.
 
-use crate::base::log::{self, AccessLogFormat};
+use crate::base::log::{self, AccessLogFormat, MemberCall};
 use crate::hits::SiteHits;
 use crate::serve::context::WorkerContext;
 use crate::serve::forwarding::client_of;
@@ -45,6 +45,8 @@ pub(super) struct OwnedAccessLogEntry {
     user: Option<String>,
     pub(super) status: Status,
     pub(super) rule: u16,
+    /// Member that answered a proxied request, or that failed last.
+    pub(super) member: Option<Box<MemberCall>>,
     started_us: u64,
 }
 
@@ -137,6 +139,7 @@ impl<'a> AccessLogEntry<'a> {
             rule: self.reject.map_or(0, |reject| reject.rule),
             tls: who.tls,
             micros: took(context, access, self.started_us),
+            member: None,
         };
         context.log_access(access, &line);
     }
@@ -180,6 +183,7 @@ impl<'a> AccessLogEntry<'a> {
             user: line.and_then(|line| line.user).map(str::to_owned),
             status,
             rule: self.reject.map_or(0, |reject| reject.rule),
+            member: None,
             started_us: self.started_us,
         }))
     }
@@ -205,6 +209,7 @@ impl OwnedAccessLogEntry {
             rule: self.rule,
             tls: self.who.tls,
             micros: took(context, access, self.started_us),
+            member: self.member.as_deref(),
         };
         context.log_access(access, &line);
     }

@@ -264,6 +264,10 @@ fn refuse(reject: Reject) -> DispatchOutcome {
 /// Returns the content of a pending http-01 challenge for the host name of the request (RFC 8555 §8.3).
 fn challenge(world: &World, head: &RequestHead<'_>) -> Option<Vec<u8>> {
     let token = head.path.strip_prefix(CHALLENGE_PATH)?;
+    // A successful response to CONNECT would open a tunnel.
+    if head.method == Method::Connect {
+        return None;
+    }
     world.challenges.as_ref()?.http(head.host, token)
 }
 
@@ -463,6 +467,9 @@ impl SiteDispatcher<'_, '_> {
         path: Option<&[u8]>,
         script: Option<Script>,
     ) -> DispatchOutcome {
+        if self.head.method == Method::Connect && !handler.accepts_tunnels() {
+            return refuse(Reject::METHOD_NOT_ALLOWED);
+        }
         DispatchOutcome::Call(HandlerCall {
             handler: handler.clone(),
             script,
@@ -511,6 +518,15 @@ impl SiteDispatcher<'_, '_> {
         path: Option<&[u8]>,
         script: Option<Script>,
     ) -> DispatchOutcome {
+        if self.head.upgrade.is_some() {
+            match cached.tunnel_handler() {
+                Some(handler) => return self.call(handler, path, script),
+                None if self.head.method == Method::Connect => {
+                    return refuse(Reject::METHOD_NOT_ALLOWED);
+                }
+                None => {}
+            }
+        }
         let caller = LookupContext {
             user: self.gate.user.as_deref(),
             secure: self.facts.secure,

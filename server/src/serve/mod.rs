@@ -35,4 +35,5 @@ mod stall;
 mod stream_call;
 mod subrequest;
 mod synthetic_response;
+mod tunnel;
 pub mod worker;

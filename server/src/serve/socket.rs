@@ -8,7 +8,7 @@
 use super::poller::{Poller, Readiness};
 use crate::base::sys;
 use crate::handler::Endpoints;
-use crate::limits::SOCKET_UNSENT_BYTES_FAST;
+use crate::limits::{SOCKET_UNSENT_BYTES_FAST, TUNNEL_PROBE_SECONDS, TUNNEL_PROBES_MAX};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, getpeername, getsockname, sockopt};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -220,6 +220,16 @@ impl TcpSocket {
     /// Drops the waker, because no task waits any more.
     pub(super) fn forget_waker(&self) {
         self.waker.replace(None);
+    }
+
+    /// Makes the kernel probe a silent peer, so that a connection without a deadline ends once the peer has
+    /// vanished. If a socket option cannot be set, only the probes are missing.
+    pub fn probe_silent_peer(&self) {
+        let interval = Duration::from_secs(TUNNEL_PROBE_SECONDS);
+        let _ = sockopt::set_socket_keepalive(&self.fd, true);
+        let _ = sockopt::set_tcp_keepidle(&self.fd, interval);
+        let _ = sockopt::set_tcp_keepintvl(&self.fd, interval);
+        let _ = sockopt::set_tcp_keepcnt(&self.fd, TUNNEL_PROBES_MAX);
     }
 
     /// Makes the close of the socket reset the connection, and discard bytes still held by the kernel.

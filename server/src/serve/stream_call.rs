@@ -8,6 +8,7 @@ use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
 use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{FieldCompression, is_without_content};
+use crate::serve::tunnel::{StreamTunnel, opens_tunnel};
 use crate::site::Site;
 use crate::wire::reject::Reject;
 use crate::wire::trailers::allowed_trailers;
@@ -39,6 +40,8 @@ pub(super) struct StreamCall {
     pub(super) since_ms: u64,
     /// Bytes of the body received at `since_ms`.
     pub(super) seen_then: u64,
+    /// Tunnel that the client has requested, open or not yet open.
+    pub(super) tunnel: Option<Box<StreamTunnel>>,
     pub(super) is_head: bool,
     pub(super) secure_fields: Option<Arc<SecureFields>>,
     /// Site that provides the error pages.
@@ -60,7 +63,8 @@ pub(super) struct WindowCredit {
 
 /// Response body produced by a handler while the body is sent.
 pub(super) struct StreamedBody {
-    reader: PipeReader,
+    /// Pipe from the handler; None after the end of the handler's direction of a tunnel.
+    reader: Option<PipeReader>,
     work: Option<LocalBoxFuture<()>>,
     /// Bytes still missing of the announced length, where a length was announced.
     left: Option<u64>,
@@ -93,9 +97,14 @@ impl StreamCall {
         }
     }
 
-    /// Takes the trailers of a complete response, as an encoded field section.
+    /// Takes the trailers of a complete response, as an encoded field section. A tunnel has no trailers
+    /// (RFC 9113 §8.5, RFC 9114 §4.4).
     pub(super) fn take_trailers<C: FieldCompression>(&mut self) -> Option<Vec<u8>> {
-        let trailers = self.download.as_mut()?.reader.take_trailers()?;
+        if self.is_tunnel() {
+            return None;
+        }
+        let reader = self.download.as_mut()?.reader.as_mut()?;
+        let trailers = reader.take_trailers()?;
         let lines = allowed_trailers(&trailers);
         if lines.is_empty() {
             return None;
@@ -160,9 +169,9 @@ impl StreamCall {
         }
     }
 
-    /// Returns the encoded heads of the interim responses to send before `answer`: the interim responses of the
-    /// handler, and 100 (Continue) if the client waits for it and the handler wants the body. No interim
-    /// response follows the final head.
+    /// Returns the encoded heads of the interim responses to send before `answer`: the interim responses of
+    /// the handler, and 100 (Continue) if the client waits for it and the handler wants the body. No
+    /// interim response follows the final head.
     pub(super) fn interim_heads<C: FieldCompression>(
         &mut self,
         answer: &HandlerAnswer,
@@ -186,8 +195,8 @@ impl StreamCall {
         heads
     }
 
-    /// Returns true if the handler wants more of the body: no response has come, or the content of the response
-    /// follows meanwhile.
+    /// Returns true if the handler wants more of the body: no response has come, or the content of the
+    /// response follows meanwhile.
     fn awaits_body(&self, answer: &HandlerAnswer) -> bool {
         let is_streamed = |response: &Response| {
             let is_stream = matches!(response.body, ResponseBody::Stream { .. });
@@ -210,7 +219,7 @@ impl StreamCall {
         } = body
         {
             self.download = Some(StreamedBody {
-                reader,
+                reader: Some(reader),
                 work: Some(work),
                 left: length,
             });
@@ -227,17 +236,93 @@ impl StreamCall {
         {
             download.work = None;
         }
-        download.reader.is_ready(cx)
+        let reader = download.reader.as_mut();
+        reader.is_some_and(|reader| reader.is_ready(cx))
     }
 
     /// Returns the rule that broke off the response, where known.
     pub(super) fn break_reason(&self) -> Option<Reject> {
-        self.download.as_ref()?.reader.break_reason()
+        self.download.as_ref()?.reader.as_ref()?.break_reason()
+    }
+
+    /// Decides about a requested tunnel by the handler's response. Without a tunnel, the handler gets the
+    /// end of the body.
+    ///
+    /// # Errors
+    /// See [`opens_tunnel`].
+    pub(super) fn settle_tunnel(
+        &mut self,
+        response: &mut Response,
+        now_ms: u64,
+    ) -> Result<(), Reject> {
+        let upgrade = self.tunnel.as_ref().map(|it| it.upgrade());
+        let is_open = opens_tunnel(response, upgrade)?;
+        match &mut self.tunnel {
+            Some(tunnel) if is_open => {
+                tunnel.open(now_ms);
+                // No length of the tunnel is announced (RFC 9110 §8.6).
+                if let ResponseBody::Stream { length, .. } = &mut response.body {
+                    *length = None;
+                }
+            }
+            Some(_) => {
+                self.tunnel = None;
+                if let Some(upload) = self.upload.take() {
+                    upload.finish();
+                }
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Returns true if the stream is an open tunnel.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.tunnel.as_ref().is_some_and(|tunnel| tunnel.is_open())
+    }
+
+    /// Records bytes of a tunnel in either direction.
+    pub(super) fn note_moved(&mut self, now_ms: u64) {
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.note_moved(now_ms);
+        }
+    }
+
+    /// Ends the handler's direction of a tunnel after its last byte was sent. The handler's work goes on
+    /// for the client's direction.
+    pub(super) fn end_download(&mut self) {
+        if let Some(download) = &mut self.download {
+            download.reader = None;
+        }
+    }
+
+    /// Returns true if the handler's direction of a tunnel has ended.
+    pub(super) fn is_download_over(&self) -> bool {
+        let download = self.download.as_ref();
+        download.is_some_and(|download| download.reader.is_none())
+    }
+
+    /// Returns true if the client's direction of a tunnel is over: the handler takes no more bytes, or the
+    /// client has ended the direction and the handler has taken and processed all bytes.
+    pub(super) fn is_upload_over(&mut self, client_ended: bool, cx: &mut Context<'_>) -> bool {
+        let is_working = self.download.as_ref().is_some_and(|it| it.work.is_some());
+        let Some(upload) = &mut self.upload else {
+            return true;
+        };
+        if matches!(upload.poll_room(cx), Poll::Ready(Err(_))) {
+            return true;
+        }
+        client_ended && !is_working && upload.held(cx) == Ok(0)
     }
 
     /// Appends at most `bytes_max` of the body to `out`.
     pub(super) fn fill(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> BodyFill {
-        let Some(StreamedBody { reader, left, .. }) = &mut self.download else {
+        let Some(StreamedBody {
+            reader: Some(reader),
+            left,
+            ..
+        }) = &mut self.download
+        else {
             return BodyFill::Nothing;
         };
         if !reader.holds() {

@@ -40,14 +40,17 @@ pub struct TlsClient {
 
 /// Server to connect to: name in the certificate, and sessions to resume.
 pub struct TlsEndpoint {
+    /// Configuration with a session store of the endpoint's own.
     config: Arc<ClientConfig>,
+    /// Configuration of the client, which identifies the client.
+    of_client: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
 impl TlsEndpoint {
-    /// Returns true if both endpoints have one configuration and one name.
+    /// Returns true if both endpoints have one client and one name.
     pub fn is_same(&self, other: &TlsEndpoint) -> bool {
-        Arc::ptr_eq(&self.config, &other.config) && self.name == other.name
+        Arc::ptr_eq(&self.of_client, &other.of_client) && self.name == other.name
     }
 }
 
@@ -127,6 +130,7 @@ impl TlsClient {
         config.resumption = Resumption::in_memory_sessions(TLS_CLIENT_TICKETS);
         Ok(TlsEndpoint {
             config: Arc::new(config),
+            of_client: Arc::clone(&self.config),
             name,
         })
     }

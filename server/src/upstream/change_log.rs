@@ -18,7 +18,7 @@ pub(crate) fn log_change(balancer: &str, member: &MemberUrl, change: StateChange
 }
 
 /// Logs the beginning or the end of the doubt about the checks of a balancer.
-pub(super) fn log_doubt(balancer: &str, doubt: DoubtChange) {
+pub(crate) fn log_doubt(balancer: &str, doubt: DoubtChange) {
     match doubt {
         DoubtChange::Begun => log::warn!(
             "balancer {balancer}: most members fail their checks, so the checks are doubted and all \

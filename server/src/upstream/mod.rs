@@ -31,7 +31,7 @@ pub mod resolver;
 pub mod settings;
 
 pub use crate::upstream::address::BackendAddress;
-pub(crate) use crate::upstream::change_log::log_change;
+pub(crate) use crate::upstream::change_log::{log_change, log_doubt};
 pub(crate) use crate::upstream::conn::{Conn, IdleConn};
 pub(crate) use crate::upstream::member_conn::MemberConn;
 pub(crate) use crate::upstream::member_connecting::MemberConnecting;

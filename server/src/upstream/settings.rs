@@ -103,6 +103,21 @@ pub enum BalancingMethod {
     P2c,
 }
 
+impl BalancingMethod {
+    /// Returns the name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            BalancingMethod::ByRequests => "byrequests",
+            BalancingMethod::ByTraffic => "bytraffic",
+            BalancingMethod::ByBusyness => "bybusyness",
+            BalancingMethod::Heartbeat => "heartbeat",
+            BalancingMethod::IpHash => "ip-hash",
+            BalancingMethod::Maglev => "maglev",
+            BalancingMethod::P2c => "p2c",
+        }
+    }
+}
+
 /// Settings of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberSettings {
@@ -139,6 +154,17 @@ pub enum MemberRole {
     Standby,
 }
 
+impl MemberRole {
+    /// Returns the name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemberRole::Regular => "regular",
+            MemberRole::Spare => "spare",
+            MemberRole::Standby => "standby",
+        }
+    }
+}
+
 /// Administrative state of a member.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum AdminState {
@@ -151,6 +177,18 @@ pub enum AdminState {
     Disabled,
     /// The member gets no requests and no checks (Apache's `+S`).
     Stopped,
+}
+
+impl AdminState {
+    /// Returns the name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            AdminState::Enabled => "enabled",
+            AdminState::Draining => "draining",
+            AdminState::Disabled => "disabled",
+            AdminState::Stopped => "stopped",
+        }
+    }
 }
 
 /// Binding of a client to a member.

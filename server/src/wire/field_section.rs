@@ -12,6 +12,7 @@ use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_head_builder::{RequestHeadBuilder, RequestLine};
 use crate::wire::request_target::{EncodedSlash, parse_target_with};
 use crate::wire::trailers::allowed_trailers;
+use crate::wire::upgrade::{carries_requests, is_protocol};
 use std::ops::Range;
 
 /// Fields of one decoded field section, collected field by field and read by `head`.
@@ -24,6 +25,7 @@ pub struct FieldSection {
     scheme: Span,
     authority: Span,
     path: Span,
+    protocol: Span,
     line: Span,
     /// Position of the first field line in `text`, once a field has arrived.
     fields_start: Option<usize>,
@@ -72,6 +74,7 @@ impl FieldSection {
         self.scheme = None;
         self.authority = None;
         self.path = None;
+        self.protocol = None;
         self.line = None;
         self.fields_start = None;
         self.fields_end = 0;
@@ -169,6 +172,7 @@ impl FieldSection {
             b"scheme" => &mut self.scheme,
             b"authority" => &mut self.authority,
             b"path" => &mut self.path,
+            b"protocol" => &mut self.protocol,
             _ => return Err(Reject::PSEUDO_FIELDS),
         };
         match span.replace((start, start + value.len() as u32)) {
@@ -238,17 +242,20 @@ impl FieldSection {
         allowed_trailers(&self.text[start..self.fields_end])
     }
 
-    /// Returns true if the required pseudo-header fields are present (RFC 9113 §8.3.1, §8.5).
+    /// Returns true if the required pseudo-header fields are present (RFC 9113 §8.3.1, §8.5), and
+    /// `:protocol` only in an extended CONNECT (RFC 8441 §4).
     fn has_required_pseudo_fields(&self) -> bool {
-        match self.value(self.method) {
-            None => false,
-            Some(b"CONNECT") => {
+        let path = self.value(self.path);
+        let has_target = self.scheme.is_some() && path.is_some_and(|path| !path.is_empty());
+        match (self.value(self.method), self.value(self.protocol)) {
+            (None, _) => false,
+            (Some(b"CONNECT"), None) => {
                 self.path.is_none() && self.scheme.is_none() && self.authority.is_some()
             }
-            Some(_) => {
-                let path = self.value(self.path);
-                self.scheme.is_some() && path.is_some_and(|path| !path.is_empty())
+            (Some(b"CONNECT"), Some(protocol)) => {
+                has_target && self.authority.is_some() && is_protocol(protocol)
             }
+            (Some(_), protocol) => has_target && protocol.is_none(),
         }
     }
 
@@ -299,6 +306,10 @@ impl FieldSection {
         }
         let fields = &self.text[self.fields_start.unwrap_or(self.fields_end)..self.fields_end];
         let mut head = builder.finish(self.request_line()?, Fields(fields))?;
+        head.upgrade = self.value(self.protocol);
+        if let Some(protocol) = head.upgrade {
+            check_tunnel(protocol, head.body)?;
+        }
         match head.body {
             BodyLength::None if !self.ended => head.body = BodyLength::Chunked,
             BodyLength::Length(1..) if self.ended => return Err(Reject::BODY_LENGTH),
@@ -319,7 +330,12 @@ impl FieldSection {
         if !web_schemes.iter().any(|it| it.eq_ignore_ascii_case(scheme)) {
             return Err(Reject::TARGET_MALFORMED);
         }
-        let target = match (method, self.value(self.path)) {
+        // The target of an extended CONNECT is a path, as in other requests (RFC 8441 §4).
+        let target_method = match self.protocol {
+            Some(_) => Method::Get,
+            None => method,
+        };
+        let target = match (target_method, self.value(self.path)) {
             (Method::Connect, _) => self.value(self.authority),
             (_, Some(path @ [b'/', ..])) => Some(path),
             (Method::Options, Some(b"*")) => Some(&b"*"[..]),
@@ -330,7 +346,7 @@ impl FieldSection {
             method,
             version: self.version,
             target: parse_target_with(
-                method,
+                target_method,
                 target.ok_or(Reject::TARGET_MALFORMED)?,
                 self.bounds.slash,
             )?,
@@ -343,6 +359,18 @@ impl FieldSection {
 
     fn range(&self, span: Span) -> Option<Range<usize>> {
         span.map(|(start, end)| start as usize..end as usize)
+    }
+}
+
+/// Checks an extended CONNECT: the stream is the tunnel and has no content before, so Content-Length is
+/// contradictory.
+fn check_tunnel(protocol: &[u8], body: BodyLength) -> Result<(), Reject> {
+    if body != BodyLength::None {
+        return Err(Reject::BODY_LENGTH);
+    }
+    match carries_requests(protocol) {
+        true => Err(Reject::PROTOCOL_UNSUPPORTED),
+        false => Ok(()),
     }
 }
 

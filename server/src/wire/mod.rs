@@ -36,6 +36,7 @@ pub mod field_section;
 mod byte_search;
 pub mod status;
 pub mod trailers;
+mod upgrade;
 pub mod request_target;
 pub mod via;
 pub mod h1;

@@ -75,6 +75,7 @@ rejects! {
     FIELD_OF_HTTP_1 = 216 400 false "field of an HTTP/1 connection";
     CONNECTION_OPTIONS = 217 400 true "too many fields listed in Connection";
     FORWARDED_CONTRADICTION = 218 400 false "trusted proxy names two clients";
+    PROTOCOL_UNSUPPORTED = 219 501 false "protocol of CONNECT not supported";
     PROXY_HEADER_MALFORMED = 220 400 true "malformed PROXY header";
     PROXY_HEADER_MISSING = 221 400 true "no PROXY header";
     PROXY_HEADER_UNTRUSTED = 222 400 true "PROXY header of an untrusted address";

@@ -156,11 +156,12 @@ pub struct RequestHead<'a> {
     pub line: &'a [u8],
     /// Host without port, as sent; an IPv6 address keeps its brackets. Empty only in HTTP/1.0 without Host.
     pub host: &'a [u8],
-    /// Path of the target as sent, still percent-encoded; `*` for `OPTIONS *` and CONNECT. The path may
+    /// Path of the target as sent, still percent-encoded; `*` for `OPTIONS *` and for CONNECT without
+    /// `:protocol`. The path may
     /// begin with `//`, and in a Location must follow a scheme and host.
     pub raw_path: &'a [u8],
     /// Decoded and normalised path: begins with `/`, has no `.` or `..` component, and no empty component
-    /// except the last. `*` for `OPTIONS *` and CONNECT.
+    /// except the last. `*` for `OPTIONS *` and for CONNECT without `:protocol`.
     pub path: Cow<'a, [u8]>,
     /// Query without the `?`.
     pub query: Option<&'a [u8]>,
@@ -172,6 +173,9 @@ pub struct RequestHead<'a> {
     pub keep_alive: bool,
     /// Framing of the request's body.
     pub body: BodyLength,
+    /// Protocol to which the client wants to switch: the only token of Upgrade in a GET request of HTTP/1.1
+    /// without a body (RFC 9110 §7.8), or `:protocol` of an extended CONNECT (RFC 8441, RFC 9220).
+    pub upgrade: Option<&'a [u8]>,
     /// The client accepts trailers in the response (`TE: trailers`, RFC 9110 §10.1.4).
     pub accepts_trailers: bool,
     /// The client sent `Expect: 100-continue`, and not in HTTP/1.0 (RFC 9110 §10.1.1).

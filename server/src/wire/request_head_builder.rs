@@ -7,6 +7,7 @@ use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{KnownFields, Method, RequestHead, Version};
 use crate::wire::request_target::{RequestTarget, valid_host};
+use crate::wire::upgrade::{carries_requests, is_protocol};
 
 /// Components of a request line.
 pub(super) struct RequestLine<'a> {
@@ -23,11 +24,15 @@ pub(super) struct RequestHeadBuilder<'a> {
     known_fields: KnownFields<'a>,
     host: Option<&'a [u8]>,
     length: Option<&'a [u8]>,
+    /// Value of Upgrade; empty for several lines.
+    upgrade: Option<&'a [u8]>,
     coding: TransferCoding,
     expectation: Expectation,
     accepts_trailers: bool,
     close: bool,
     keep_alive: bool,
+    /// True if Connection has the option `upgrade`.
+    is_upgrade: bool,
 }
 
 #[derive(Default, PartialEq)]
@@ -54,6 +59,7 @@ impl<'a> RequestHeadBuilder<'a> {
             6 if byte_search::is_name(name, b"expect") => self.add_expect(value),
             6 if byte_search::is_name(name, b"cookie") => known.cookie = true,
             7 if byte_search::is_name(name, b"referer") => first(&mut known.referer, value),
+            7 if byte_search::is_name(name, b"upgrade") => single(&mut self.upgrade, value),
             8 if byte_search::is_name(name, b"if-match") => {
                 list(&mut known.if_match, value, "if-match")
             }
@@ -92,6 +98,7 @@ impl<'a> RequestHeadBuilder<'a> {
         for option in items(value) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            self.is_upgrade |= option.eq_ignore_ascii_case(b"upgrade");
         }
     }
 
@@ -119,6 +126,7 @@ impl<'a> RequestHeadBuilder<'a> {
         if self.expectation == Expectation::Other {
             return Err(Reject::EXPECTATION_UNKNOWN);
         }
+        let upgrade = self.upgrade.filter(|it| self.is_tunnel(&line, body, it));
         let known = &mut self.known_fields;
         for values in [
             &mut known.accept_encoding,
@@ -143,6 +151,7 @@ impl<'a> RequestHeadBuilder<'a> {
             fields,
             keep_alive: !self.close && (!is_1_0 || self.keep_alive),
             body,
+            upgrade,
             accepts_trailers: self.accepts_trailers,
             expect_continue: !is_1_0 && self.expectation == Expectation::Continue,
         })
@@ -158,6 +167,17 @@ impl<'a> RequestHeadBuilder<'a> {
         };
         let from_target = line.target.authority.and_then(valid_host);
         Ok(from_target.map_or(sent, |(name, _)| name))
+    }
+
+    /// Returns true if the request asks for a tunnel of `protocol`. Upgrade is ignored in HTTP/1.0 (RFC
+    /// 9110 §7.8), and with a body, which would have to be read before the tunnel.
+    #[cold]
+    fn is_tunnel(&self, line: &RequestLine<'_>, body: BodyLength, protocol: &[u8]) -> bool {
+        self.is_upgrade
+            && (line.version, line.method) == (Version::Http11, Method::Get)
+            && matches!(body, BodyLength::None | BodyLength::Length(0))
+            && is_protocol(protocol)
+            && !carries_requests(protocol)
     }
 
     /// Determines the length of the body by RFC 9112 §6.3, without the leniency that the RFC permits. If

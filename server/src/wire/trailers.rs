@@ -3,8 +3,8 @@
 use crate::wire::fields::Fields;
 
 /// Returns the lines of a trailer section, each with CRLF, without the fields that no trailer section may
-/// contain (RFC 9110 §6.5.1): a recipient may merge trailers into the header section, where the fields would
-/// change the framing, the route or the login of a message whose head was already checked.
+/// contain (RFC 9110 §6.5.1): a recipient may merge trailers into the header section, where the fields
+/// would change the framing, the route or the login of a message after the check of its head.
 pub fn allowed_trailers(lines: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(lines.len());
     for (name, value) in Fields(lines) {
@@ -28,8 +28,8 @@ fn is_forbidden(name: &[u8]) -> bool {
         || FORBIDDEN.iter().any(|it| it.as_bytes() == name)
 }
 
-/// Fields forbidden in a trailer section, in lower case: framing and connection, routing, request modifiers,
-/// authentication, and control data of responses.
+/// Fields forbidden in a trailer section, in lower case: framing and connection, routing, request
+/// modifiers, authentication, and control data of responses.
 const FORBIDDEN: [&str; 28] = [
     "connection",
     "keep-alive",

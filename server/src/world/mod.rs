@@ -20,7 +20,7 @@ use crate::limits::Limits;
 use crate::site::Site;
 use crate::tls::{PairFingerprint, PendingChallenges, Tls, TlsClient};
 use crate::upstream::balancer::Balancers;
-use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change};
+use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::world::allow_list::AllowList;
@@ -84,8 +84,12 @@ impl World {
         let now_ms = monotonic_ms();
         for plan in &self.balancers {
             let name = plan.balancer().name();
-            for (member, change) in plan.put_in_force(balancers, now_ms).changes {
+            let report = plan.put_in_force(balancers, now_ms);
+            for (member, change) in report.changes {
                 log_change(name, member.url(), change);
+            }
+            if let Some(doubt) = report.doubt {
+                log_doubt(name, doubt);
             }
         }
         for (site, excluded) in &self.counts {

@@ -6,6 +6,7 @@
 //! terminal.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::base::clock::rfc3339_ms;
 use crate::base::number_text::{push_address, push_number};
@@ -46,6 +47,22 @@ pub struct AccessLogLine<'a> {
     pub tls: Option<&'static str>,
     /// Duration of the request in microseconds.
     pub micros: u64,
+    /// Member that answered a proxied request, or that failed last.
+    pub member: Option<&'a MemberCall>,
+}
+
+/// Call of a member of a balancer, for the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberCall {
+    /// URL of the member.
+    pub url: Arc<str>,
+    /// Number of members and connections tried, from 1.
+    pub tries: u32,
+    /// Time to establish the connection in microseconds; `None` for a kept connection.
+    pub connect_micros: Option<u64>,
+    /// Time from the beginning of the request to the first byte of the response in microseconds; `None`
+    /// without a response.
+    pub first_byte_micros: Option<u64>,
 }
 
 impl AccessLogLine<'_> {
@@ -93,7 +110,7 @@ impl AccessLogLine<'_> {
     }
 
     /// Appends an object with `time` (RFC 3339, UTC), `remote`, `user`, `host`, `request`, `status`,
-    /// `bytes`, `referer`, `agent`, `rule`, `tls` and `us` (microseconds), in this order. Missing values
+    /// `bytes`, `referer`, `agent`, `rule`, `tls` and `us` (microseconds), and of a proxied request [`MemberCall`], in this order. Missing values
     /// are left out. Bytes that are not UTF-8 become U+FFFD.
     pub fn json(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"time\":\"");
@@ -117,7 +134,27 @@ impl AccessLogLine<'_> {
         push_member(out, b",\"tls\":\"", self.tls.map(str::as_bytes));
         out.extend_from_slice(b",\"us\":");
         push_number(out, self.micros);
+        if let Some(member) = self.member {
+            push_call(out, member);
+        }
         out.extend_from_slice(b"}\n");
+    }
+}
+
+/// Appends `member`, `tries`, `connect_us` and `first_byte_us`. Missing values are left out.
+fn push_call(out: &mut Vec<u8>, member: &MemberCall) {
+    push_member(out, b",\"member\":\"", Some(member.url.as_bytes()));
+    out.extend_from_slice(b",\"tries\":");
+    push_number(out, member.tries.into());
+    let times = [
+        (&b",\"connect_us\":"[..], member.connect_micros),
+        (b",\"first_byte_us\":", member.first_byte_micros),
+    ];
+    for (name, micros) in times {
+        if let Some(micros) = micros {
+            out.extend_from_slice(name);
+            push_number(out, micros);
+        }
     }
 }
 

@@ -8,6 +8,6 @@ mod error_log;
 mod access_log;
 mod sink;
 
-pub use crate::base::log::access_log::{AccessLogFormat, AccessLogLine};
+pub use crate::base::log::access_log::{AccessLogFormat, AccessLogLine, MemberCall};
 pub use error_log::ErrorLog;
 pub use sink::{LogBatch, LogDestination, ReportFn, Sink, Sinks};

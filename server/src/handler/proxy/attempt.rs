@@ -2,6 +2,7 @@
 
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
+use crate::base::log::MemberCall;
 use crate::handler::interim::InterimResponse;
 use crate::handler::pipe::pipe;
 use crate::handler::proxy::body::OutgoingBody;
@@ -37,6 +38,8 @@ pub(super) struct Attempt {
     exchange: Exchange,
     pool: Arc<MemberPool>,
     started: Instant,
+    /// Time to establish the connection; None on a kept connection.
+    connect_time: Option<Duration>,
     /// Received beginning of an incomplete head.
     input: Vec<u8>,
     scanned: usize,
@@ -49,6 +52,8 @@ pub(super) struct HeadReader<'c> {
     pub(super) request: &'c mut Request,
     pub(super) route: &'c ProxyRoute,
     pub(super) lease: &'c mut Option<Lease>,
+    /// Number of attempts, for the log.
+    pub(super) tries: u32,
 }
 
 /// One head of a member.
@@ -69,6 +74,7 @@ impl Attempt {
     pub(super) fn new(
         conn: MemberConn,
         pool: Arc<MemberPool>,
+        connect_time: Option<Duration>,
         request: &Request,
         route: &ProxyRoute,
         body: &mut OutgoingBody,
@@ -82,6 +88,7 @@ impl Attempt {
             exchange: Exchange::new(conn, out, rest),
             pool,
             started: Instant::now(),
+            connect_time,
             input: Vec::new(),
             scanned: 0,
             interim_responses: 0,
@@ -242,10 +249,13 @@ impl Attempt {
             return Err(Reject::UPSTREAM_UPGRADE_UNASKED);
         };
         let mut fields = self.fields(call, head)?;
-        self.report_answer(call, head.status, &mut fields);
+        let member = self.report_answer(call, head.status, &mut fields);
         let status = match upgrade.is_extended_connect {
-            // A successful CONNECT has the status 200 (RFC 8441 §5).
-            true => Status::OK,
+            // A successful CONNECT has the status 200, and no proof of the handshake (RFC 8441 §5).
+            true => {
+                fields.retain(|name, _| !name.eq_ignore_ascii_case(b"sec-websocket-accept"));
+                Status::OK
+            }
             false => {
                 fields.push(b"Upgrade", protocol);
                 head.status
@@ -261,7 +271,7 @@ impl Attempt {
             reader,
             work: Box::pin(tunnel),
         };
-        Ok(Response::new(status, fields, body))
+        Ok(with_member(Response::new(status, fields, body), member))
     }
 
     /// Handles an interim response: 100 (Continue) lets a held body begin, and others go to the client.
@@ -300,7 +310,7 @@ impl Attempt {
         rest: &[u8],
     ) -> Result<Response, Reject> {
         let mut fields = self.fields(call, head)?;
-        self.report_answer(call, head.status, &mut fields);
+        let member = self.report_answer(call, head.status, &mut fields);
         let status = StatusLine::new(head.status, head.reason);
         let whole = match head.body {
             ResponseLength::None => Some(0),
@@ -309,7 +319,7 @@ impl Attempt {
         };
         let Some(length) = whole else {
             let body = self.stream(call, head, rest);
-            return Ok(Response::new(status, fields, body));
+            return Ok(with_member(Response::new(status, fields, body), member));
         };
         if let Some(lease) = call.lease.take() {
             lease.add_sent(self.exchange.sent_bytes());
@@ -328,19 +338,17 @@ impl Attempt {
             _ if length == 0 => ResponseBody::Empty,
             _ => ResponseBody::Whole(rest[..length].to_vec()),
         };
-        Ok(Response::new(status, fields, body))
+        Ok(with_member(Response::new(status, fields, body), member))
     }
 
-    /// Reports the answer to the balancer, and sets the session cookie.
+    /// Reports the answer to the balancer, and sets the session cookie. Returns the call for the log.
     fn report_answer(
         &self,
         call: &mut HeadReader<'_>,
         status: Status,
         fields: &mut ResponseFields,
-    ) {
-        let Some(lease) = call.lease.as_mut() else {
-            return;
-        };
+    ) -> Option<Box<MemberCall>> {
+        let lease = call.lease.as_mut()?;
         let micros = self.started.elapsed().as_micros() as u64;
         if let Some(change) = lease.record_answer(status.0, micros, monotonic_ms()) {
             log_change(call.route, lease, change);
@@ -354,6 +362,12 @@ impl Attempt {
             let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}");
             fields.push(b"Set-Cookie", cookie.as_bytes());
         }
+        Some(Box::new(MemberCall {
+            url: Arc::clone(lease.member().name()),
+            tries: call.tries,
+            connect_micros: self.connect_time.map(|time| time.as_micros() as u64),
+            first_byte_micros: Some(micros),
+        }))
     }
 
     /// Returns a streamed body. The transfer takes over the connection and the lease.
@@ -399,4 +413,9 @@ fn announced(length: u64) -> ResponseBody {
         reader,
         work: Box::pin(std::future::ready(())),
     }
+}
+
+/// Adds the call of the member to a response, for the log.
+fn with_member(response: Response, member: Option<Box<MemberCall>>) -> Response {
+    Response { member, ..response }
 }

@@ -2,6 +2,7 @@
 
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
+use crate::base::log::MemberCall;
 use crate::handler::proxy::attempt::{Attempt, HeadReader};
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::log::{line, log_change};
@@ -23,7 +24,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Starts the call of a member with the client's request.
 pub(super) fn begin(
@@ -64,6 +65,10 @@ struct ProxyCall {
     lease: Option<Lease>,
     /// Members that failed to answer the request.
     tried: Vec<MemberId>,
+    /// Number of attempts, for the log.
+    tries: u32,
+    /// Begin of the current connection attempt; None on a kept connection.
+    connecting_since: Option<Instant>,
     /// Reason of the last failed attempt.
     last_failure: Option<AttemptFailure>,
     /// True if the next attempt needs a new connection, because the request must not meet a connection that
@@ -93,6 +98,8 @@ impl ProxyCall {
             state: CallState::Choosing,
             lease: None,
             tried: Vec::new(),
+            tries: 0,
+            connecting_since: None,
             last_failure: None,
             timer: None,
         }
@@ -162,9 +169,12 @@ impl ProxyCall {
             true => None,
             false => pool.take_idle(),
         };
+        self.tries += 1;
+        self.connecting_since = None;
         if let Some(conn) = idle {
             return self.attempt(conn);
         }
+        self.connecting_since = Some(Instant::now());
         let version = pool.settings.send_proxy_header;
         let first = version.map(|version| proxy_header(version, &self.request));
         let timeout = pool.settings.connect_timeout;
@@ -178,7 +188,15 @@ impl ProxyCall {
         let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool()) else {
             return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
         };
-        let attempt = Attempt::new(conn, pool, &self.request, &self.route, &mut self.body)?;
+        let connect_time = self.connecting_since.map(|since| since.elapsed());
+        let attempt = Attempt::new(
+            conn,
+            pool,
+            connect_time,
+            &self.request,
+            &self.route,
+            &mut self.body,
+        )?;
         Ok(CallState::Attempting(Box::new(attempt)))
     }
 
@@ -231,6 +249,7 @@ impl ProxyCall {
             request: &mut self.request,
             route: &self.route,
             lease: &mut self.lease,
+            tries: self.tries,
         };
         let polled = attempt.poll(&mut reader, cx);
         if polled.is_pending() && may_go_on && self.poll_member_down(cx) {
@@ -336,6 +355,9 @@ impl ProxyCall {
     fn error(&self, failure: AttemptFailure, member: Option<MemberId>) -> HandlerError {
         let line = line(&self.request);
         let members = self.route.balancer.members();
+        // Without a further member, the cause is the failure of the last member tried.
+        let last = self.tried.last().filter(|_| failure.source.is_some());
+        let member = member.or(last.copied());
         let member = members.iter().find(|known| Some(known.id()) == member);
         let place = member.map_or_else(
             || self.route.balancer.name().to_owned(),
@@ -345,6 +367,15 @@ impl ProxyCall {
             Some(source) => format!("{line}: {place}: {source}"),
             None => format!("{line}: {place}"),
         };
-        HandlerError::because(NAME, failure.reject, why)
+        let member = member.map(|member| MemberCall {
+            url: Arc::clone(member.name()),
+            tries: self.tries,
+            connect_micros: None,
+            first_byte_micros: None,
+        });
+        HandlerError {
+            member: member.map(Box::new),
+            ..HandlerError::because(NAME, failure.reject, why)
+        }
     }
 }

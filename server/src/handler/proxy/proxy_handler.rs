@@ -23,4 +23,8 @@ impl Handler for ProxyHandler {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         begin(&self.route, request)
     }
+
+    fn accepts_tunnels(&self) -> bool {
+        true
+    }
 }

@@ -1,5 +1,6 @@
 //! Head of the request for a member, written anew from the parsed request of the client.
 
+use crate::base::digest::base64;
 use crate::base::ip_endpoint::IpOctets;
 use crate::base::number_text::push_number;
 use crate::handler::Request;
@@ -241,10 +242,24 @@ fn push_connection_fields(request: &Request, accepts_trailers: bool, out: &mut V
             out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
             out.extend_from_slice(&upgrade.protocol);
             out.extend_from_slice(b"\r\n");
+            if upgrade.is_extended_connect {
+                push_websocket_key(out);
+            }
         }
         (None, true) => out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n"),
         (None, false) => {}
     }
+}
+
+/// Appends a key for the handshake of a WebSocket (RFC 6455 §4.1), which a client over HTTP/2 or HTTP/3 doesn't
+/// send (RFC 8441 §5). The key proves that the member speaks the protocol, and is no secret.
+fn push_websocket_key(out: &mut Vec<u8>) {
+    let mut key = [0; 16];
+    // Without random numbers the key is constant, which members accept.
+    let _ = aws_lc_rs::rand::fill(&mut key);
+    out.extend_from_slice(b"Sec-WebSocket-Key: ");
+    out.extend_from_slice(base64(&key).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the address of the client and the host and scheme of the client's request, which replace the

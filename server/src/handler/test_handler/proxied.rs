@@ -1,4 +1,5 @@
-//! Test handlers with the needs of a reverse proxy: interim responses, request bodies held back, and trailers.
+//! Test handlers with the needs of a reverse proxy: interim responses, request bodies held back, and
+//! trailers.
 
 use crate::handler::interim::InterimResponse;
 use crate::handler::pipe::{PipeRead, pipe};
@@ -20,7 +21,8 @@ pub(super) async fn hints(mut request: Request) -> Result<Response, HandlerError
     Ok(text(Status::OK, b"after the hints\n".to_vec()))
 }
 
-/// Holds the body back until a gate opens, and then returns the body, or refuses the request with the status
+/// Holds the body back until a gate opens, and then returns the body, or refuses the request with the
+/// status
 /// `?refuse=417`. An interim response shows that the call has begun.
 pub(super) async fn hold(
     gates: Arc<TestGates>,

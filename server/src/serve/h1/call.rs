@@ -1,61 +1,53 @@
-//! A handler's call over HTTP/1.1. The request body goes to the handler while the response comes back; both
-//! directions are independent, each bounded by a pipe.
-//!
-//! The socket is read only while the handler takes content, and the handler's pipe is emptied only while
-//! the peer takes content. When the peer disconnects or a deadline expires, the call is dropped with all
-//! work started by the call.
+//! A handler's call over HTTP/1.1, as started by a request.
 
-use crate::base::number_text::push_number;
 use crate::handler::interim::InterimReceiver;
-use crate::handler::pipe::{self, PipeRead, pipe};
+use crate::handler::pipe::{self, pipe};
 use crate::handler::route_handler::HandlerCall;
-use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
+use crate::handler::{HandlerError, LocalBoxFuture, Response, Upgrade};
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
-use crate::serve::connection::{AfterResponse, Connection};
-use crate::serve::connection_table::ConnectionPhase;
-use crate::serve::h1::chunk::encode_chunk;
-use crate::serve::h1::out_buffer::OutBuffer;
-use crate::serve::h1::upload::{DecodedInput, H1Upload};
-use crate::serve::refusal::Refusal;
+use crate::serve::connection::Connection;
+use crate::serve::h1::upload::H1Upload;
 use crate::serve::request_ledger::RequestReservation;
-use crate::serve::response_head::{
-    content_length, is_without_content, push_connection_lines, server_and_date_lines,
-};
-use crate::serve::stall::StallClock;
 use crate::serve::subrequest::client_request;
+use crate::serve::tunnel::request_tunnel;
 use crate::site::Site;
 use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
-use crate::wire::status::{Status, StatusLine};
-use crate::wire::trailers::allowed_trailers;
+use crate::wire::status::Status;
 use crate::world::{SecureFields, World};
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 /// A call of a handler, with all data owned.
 pub(in crate::serve) struct H1Call {
-    answering: LocalBoxFuture<Result<Response, HandlerError>>,
-    interim: InterimReceiver,
-    upload: Option<H1Upload>,
+    pub(super) answering: LocalBoxFuture<Result<Response, HandlerError>>,
+    pub(super) interim: InterimReceiver,
+    pub(super) upload: Option<H1Upload>,
+    /// Tunnel requested by the client, until the response.
+    pub(super) tunnel: Option<Box<PendingTunnel>>,
     /// True while `100 Continue` is to be sent (RFC 9110 §10.1.1).
-    continue_owed: bool,
-    keep_alive: bool,
-    accepts_trailers: bool,
-    version: Version,
-    is_head: bool,
-    secure_fields: Option<Arc<SecureFields>>,
+    pub(super) continue_owed: bool,
+    pub(super) keep_alive: bool,
+    pub(super) accepts_trailers: bool,
+    pub(super) version: Version,
+    pub(super) is_head: bool,
+    pub(super) secure_fields: Option<Arc<SecureFields>>,
     /// The site with the error pages for the request.
-    site: Option<Arc<Site>>,
-    record: Option<Box<OwnedAccessLogEntry>>,
-    body_bytes_max: u64,
-    started_us: u64,
+    pub(super) site: Option<Arc<Site>>,
+    pub(super) record: Option<Box<OwnedAccessLogEntry>>,
+    pub(super) body_bytes_max: u64,
+    pub(super) started_us: u64,
     /// The memory of a large head, counted against the bound of requests under way.
     _reservation: Option<RequestReservation>,
     /// The memory of a long trailer section of the request, counted likewise.
-    _trailers: Option<RequestReservation>,
+    pub(super) _trailers: Option<RequestReservation>,
+}
+
+/// Tunnel requested by the client.
+pub(super) struct PendingTunnel {
+    /// Pipe to the handler. No byte of the client is written before the response.
+    pub(super) writer: pipe::PipeWriter,
+    pub(super) upgrade: Upgrade,
 }
 
 impl H1Call {
@@ -67,16 +59,15 @@ impl H1Call {
         line: &AccessLogEntry<'_>,
     ) -> H1Call {
         let (writer, reader) = pipe(limits::PIPE_BYTES);
-        let upload = match head.body {
-            BodyLength::None | BodyLength::Length(0) => {
-                writer.finish();
-                None
-            }
-            length => Some(H1Upload::new(writer, length)),
-        };
         let facts = connection.facts();
         let user = line.user.map(str::to_owned);
         let mut request = client_request(&connection.context, head, &facts, user, reader);
+        let (mut upload, mut tunnel) = (None, None);
+        match (request_tunnel(&mut request, head, &handler), head.body) {
+            (Some(upgrade), _) => tunnel = Some(Box::new(PendingTunnel { writer, upgrade })),
+            (None, BodyLength::None | BodyLength::Length(0)) => writer.finish(),
+            (None, length) => upload = Some(H1Upload::new(writer, length)),
+        }
         let interim = InterimReceiver::default();
         // A client of HTTP/1.0 takes an interim response for the final one (RFC 9110 §15.2).
         if head.version != Version::Http10 {
@@ -86,6 +77,7 @@ impl H1Call {
             answering: handler.start(request),
             interim,
             upload,
+            tunnel,
             continue_owed: head.expect_continue,
             keep_alive: head.keep_alive,
             accepts_trailers: head.accepts_trailers,
@@ -112,511 +104,13 @@ impl H1Call {
         }
     }
 
-    /// Returns true if the request has content for the handler.
+    /// Returns true if the bytes behind the head are for the handler, as content or in a tunnel.
     pub(super) fn has_content(&self) -> bool {
-        self.upload.is_some()
+        self.upload.is_some() || self.tunnel.is_some()
     }
 
     /// Ends the connection after the response, which announces the end.
     pub(super) fn close_afterwards(&mut self) {
         self.keep_alive = false;
-    }
-}
-
-/// The transfer of the response to the peer.
-enum H1Download {
-    Waiting,
-    Streaming {
-        reader: pipe::PipeReader,
-        work: Option<LocalBoxFuture<()>>,
-        framing: ResponseFraming,
-    },
-    /// The complete response is in `out`.
-    Last,
-    /// The response broke off; `out` holds the part received.
-    Broken(ResponseFraming),
-}
-
-/// The delimiter of the response body (RFC 9112 §6.3).
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum ResponseFraming {
-    Chunked,
-    /// Content-Length, with the number of bytes still to be sent.
-    Length(u64),
-    Close,
-}
-
-/// The driver of a call on a connection.
-struct H1CallDriver<'c> {
-    connection: &'c mut Connection,
-    call: H1Call,
-    download: H1Download,
-    out: OutBuffer,
-    sent: u64,
-    stall: StallClock,
-    status: Status,
-    /// The treatment of the connection after the response, as announced in the head; a later event may
-    /// force another treatment.
-    after: AfterResponse,
-    /// True while the driver waits for more of the request body.
-    wants_body: bool,
-    /// True if the request body will not be read to the end.
-    is_cut: bool,
-}
-
-/// Runs `call` to the end.
-pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>) -> AfterResponse {
-    let mut exchange = H1CallDriver {
-        connection,
-        call: *call,
-        download: H1Download::Waiting,
-        out: OutBuffer::default(),
-        sent: 0,
-        stall: StallClock::default(),
-        status: Status::OK,
-        after: AfterResponse::Close,
-        wants_body: false,
-        is_cut: false,
-    };
-    let after = poll_fn(|cx| exchange.poll(cx)).await;
-    let H1CallDriver {
-        connection,
-        call,
-        sent,
-        status,
-        ..
-    } = exchange;
-    let started_us = call.started_us;
-    connection.context.stats.response(
-        status.0,
-        sent,
-        connection.context.clock.micros() - started_us,
-    );
-    if let Some(mut record) = call.record {
-        record.status = status;
-        record.log(sent, &connection.context);
-    }
-    after
-}
-
-impl H1CallDriver<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
-        self.connection.context.clock.tick();
-        // The handler may hold the body back, and the client then gets no 100 (Continue) yet.
-        if self.call.continue_owed
-            && let Poll::Ready(after) = self.poll_download(cx)
-        {
-            return Poll::Ready(after);
-        }
-        let reading = self.poll_upload(cx);
-        if let Poll::Ready(after) = reading {
-            return Poll::Ready(after);
-        }
-        match self.poll_download(cx) {
-            Poll::Ready(after) => Poll::Ready(after),
-            Poll::Pending => {
-                self.set_deadline();
-                Poll::Pending
-            }
-        }
-    }
-
-    /// Sets the deadline of the connection according to the awaited side: the reading client, the sending
-    /// client or the handler.
-    fn set_deadline(&mut self) {
-        let context = &self.connection.context;
-        let has_unsent_bytes = !self.out.is_empty() || self.connection.stream.has_unsent();
-        let begins = self
-            .stall
-            .note(has_unsent_bytes, self.out.taken, context.clock.millis());
-        if has_unsent_bytes {
-            // Only progress renews the deadline; a stall must not.
-            if begins {
-                context.phase(self.connection.slot, ConnectionPhase::Write);
-            }
-            return;
-        }
-        match &self.call.upload {
-            Some(upload) if self.wants_body => {
-                let patience = upload.writer.patience();
-                context.phase_body(self.connection.slot, upload.seen, patience);
-            }
-            _ => context.phase(self.connection.slot, ConnectionPhase::Busy),
-        }
-    }
-
-    /// Transfers the request body; ready only if the connection cannot continue.
-    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
-        self.wants_body = false;
-        loop {
-            let room = match &mut self.call.upload {
-                // A refusal is being sent and ends the connection. Nothing more is read, not even the end
-                // of the peer's stream.
-                None if self.is_cut => return Poll::Pending,
-                None => return self.poll_watch(cx),
-                Some(upload) => match upload.writer.poll_room(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Ok(room)) => room,
-                    // The handler wants no more of the body. The remaining body stays unread, so the
-                    // connection ends after the response.
-                    Poll::Ready(Err(_)) => return Poll::Pending,
-                },
-            };
-            if self.connection.rest.is_empty() {
-                self.push_continue();
-                match self.poll_read(cx, room.min(limits::READ_BUFFER_BYTES)) {
-                    Poll::Pending => {
-                        self.wants_body = true;
-                        return Poll::Pending;
-                    }
-                    Poll::Ready(true) => {}
-                    Poll::Ready(false) => return self.input_ended(),
-                }
-            }
-            if let Err(reject) = self.decode(room) {
-                return self.broken(reject);
-            }
-        }
-    }
-
-    /// Appends 100 (Continue) if the client waits for it. No interim response may follow the final head.
-    fn push_continue(&mut self) {
-        if std::mem::take(&mut self.call.continue_owed)
-            && matches!(self.download, H1Download::Waiting)
-        {
-            let out = &mut self.out.bytes;
-            out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-        }
-    }
-
-    /// Decodes up to `room` bytes of received data.
-    fn decode(&mut self, room: usize) -> Result<(), Reject> {
-        let Some(upload) = &mut self.call.upload else {
-            return Ok(());
-        };
-        let rest = std::mem::take(&mut self.connection.rest);
-        // The pipe has room for the whole payload, because the window is no larger than `room`.
-        let window = &rest[..rest.len().min(room)];
-        let DecodedInput { consumed, is_end } = upload.decode(window, self.call.body_bytes_max)?;
-        let connection = &*self.connection;
-        if !upload.reserve_trailers(|| connection.account(connection.peer)) {
-            return Err(Reject::REQUESTS_SHARE_TAKEN);
-        }
-        if consumed < rest.len() {
-            self.connection.rest = rest[consumed..].to_vec();
-        }
-        if is_end && let Some(upload) = self.call.upload.take() {
-            self.call._trailers = upload.finish();
-        }
-        Ok(())
-    }
-
-    /// Detects a disconnect of the peer after the end of the request body. Pipelined data waits in `rest`.
-    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
-        while self.connection.rest.len() < limits::READ_BUFFER_BYTES / 2 {
-            match self.poll_read(cx, limits::READ_BUFFER_BYTES / 2) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(true) => {}
-                Poll::Ready(false) => return Poll::Ready(AfterResponse::Close),
-            }
-        }
-        Poll::Pending
-    }
-
-    /// Reads up to `max` bytes to the end of `rest`; false at the end of the stream or after an error.
-    fn poll_read(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<bool> {
-        let context = self.connection.context.clone();
-        let mut scratch = context.scratch.borrow_mut();
-        match self.connection.stream.poll_fill(cx, &mut scratch[..max]) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
-            Poll::Ready(Ok(read)) => {
-                context.stats.bytes_received.add(read as u64);
-                self.connection.rest.extend_from_slice(&scratch[..read]);
-                Poll::Ready(true)
-            }
-        }
-    }
-
-    /// Handles the end of the peer's stream within the body, or an expired body deadline.
-    fn input_ended(&mut self) -> Poll<AfterResponse> {
-        match self.connection.context.expired(self.connection.slot) {
-            Some(ConnectionPhase::Body) => self.broken(Reject::BODY_SLOW),
-            _ => Poll::Ready(AfterResponse::Close),
-        }
-    }
-
-    /// Handles an invalid request body: sends a refusal unless the response has begun.
-    fn broken(&mut self, reject: Reject) -> Poll<AfterResponse> {
-        if !matches!(self.download, H1Download::Waiting) {
-            if let Some(record) = &mut self.call.record {
-                record.rule = reject.rule;
-            }
-            return Poll::Ready(self.broken_off());
-        }
-        self.is_cut = true;
-        self.refuse(reject, None);
-        self.call.upload = None;
-        Poll::Pending
-    }
-
-    /// Starts the response for `reject`, or the load of the site's error page for the response.
-    fn refuse(&mut self, reject: Reject, after_seconds: Option<u64>) {
-        if let Some(record) = &mut self.call.record {
-            record.rule = reject.rule;
-        }
-        let context = &self.connection.context;
-        match Refusal::new(
-            context,
-            self.call.site.as_ref(),
-            self.call.is_head,
-            reject,
-            after_seconds,
-        ) {
-            Refusal::Now(response) => self.begin(response),
-            Refusal::Later(making) => self.call.answering = making,
-        }
-    }
-
-    /// Transfers the response; ready when the kernel has taken all bytes.
-    fn poll_download(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
-        loop {
-            let is_all = self.gather(cx);
-            match self.out.poll_send(&mut self.connection.stream, cx) {
-                Poll::Pending => {
-                    self.poll_work(cx);
-                    return Poll::Pending;
-                }
-                Poll::Ready(false) => return Poll::Ready(AfterResponse::Close),
-                Poll::Ready(true) => {}
-            }
-            match &mut self.download {
-                H1Download::Last => return Poll::Ready(self.after),
-                H1Download::Broken(_) => return Poll::Ready(self.broken_off()),
-                H1Download::Waiting => {
-                    let answer = self.call.answering.as_mut().poll(cx);
-                    self.push_interim();
-                    match answer {
-                        Poll::Pending if self.out.is_empty() => return Poll::Pending,
-                        Poll::Pending => {}
-                        Poll::Ready(Ok(response)) => self.begin(response),
-                        Poll::Ready(Err(fault)) => {
-                            fault.log();
-                            self.refuse(fault.reject, fault.after_seconds);
-                        }
-                    }
-                }
-                H1Download::Streaming { .. } if is_all => return Poll::Pending,
-                H1Download::Streaming { .. } => {}
-            }
-        }
-    }
-
-    /// Appends the interim responses that the handler has sent.
-    fn push_interim(&mut self) {
-        while let Some(interim) = self.call.interim.take() {
-            let out = &mut self.out.bytes;
-            StatusLine::from(interim.status).push(out);
-            out.extend_from_slice(interim.fields.lines());
-            out.extend_from_slice(b"\r\n");
-        }
-    }
-
-    /// Runs the producer of the body while the client takes nothing, because the producer may have to yield
-    /// to another client's call.
-    fn poll_work(&mut self, cx: &mut Context<'_>) {
-        if let H1Download::Streaming { work, .. } = &mut self.download
-            && let Some(running) = work
-            && running.as_mut().poll(cx).is_ready()
-        {
-            *work = None;
-        }
-    }
-
-    /// Appends available content to `out`, so that head, content and often the end of the content leave
-    /// with one write. Returns true if no more content is available now.
-    fn gather(&mut self, cx: &mut Context<'_>) -> bool {
-        while let H1Download::Streaming { framing, .. } = self.download
-            && self.out.unsent() <= limits::UNSENT_BYTES_MAX / 2
-        {
-            match self.poll_stream(cx) {
-                Poll::Pending => return true,
-                Poll::Ready(true) => {}
-                Poll::Ready(false) => {
-                    self.record_break_reason();
-                    self.download = H1Download::Broken(framing);
-                }
-            }
-        }
-        false
-    }
-
-    /// Records the rule of a broken response for the access log.
-    fn record_break_reason(&mut self) {
-        if let H1Download::Streaming { reader, .. } = &self.download
-            && let (Some(record), Some(why)) = (&mut self.call.record, reader.break_reason())
-        {
-            record.rule = why.rule;
-        }
-    }
-
-    /// Returns the treatment of the connection after an incomplete response. An unfinished framing shows
-    /// the failure to the client. A body delimited by the end of the connection needs a reset.
-    fn broken_off(&self) -> AfterResponse {
-        match self.download {
-            H1Download::Broken(ResponseFraming::Close)
-            | H1Download::Streaming {
-                framing: ResponseFraming::Close,
-                ..
-            } => AfterResponse::Reset,
-            _ => AfterResponse::Close,
-        }
-    }
-
-    /// Returns the treatment of the connection after `response`. An unread request body must not be parsed
-    /// as the next request, so the connection lingers. During a streamed response the request body is still
-    /// read, and most handlers have read the body by the end of the response.
-    fn after(&self, response: &Response) -> AfterResponse {
-        let context = &self.connection.context;
-        if self.is_cut || self.call.upload.is_some() && !self.is_streamed(response) {
-            AfterResponse::Linger
-        } else if self.call.keep_alive && !context.is_draining() {
-            AfterResponse::Keep
-        } else {
-            AfterResponse::Close
-        }
-    }
-
-    /// Returns true if the content follows while the handler may still read the request body.
-    fn is_streamed(&self, response: &Response) -> bool {
-        matches!(response.body, ResponseBody::Stream { .. }) && !self.is_bodiless(response)
-    }
-
-    /// Writes the head of `response` and starts the body.
-    fn begin(&mut self, response: Response) {
-        let upload = self.call.upload.as_ref();
-        let is_body_wanted = upload.is_some_and(|it| it.writer.has_room());
-        if is_body_wanted && self.is_streamed(&response) && self.connection.rest.is_empty() {
-            self.push_continue();
-        }
-        self.status = *response.status;
-        let mut after = self.after(&response);
-        let framing = match content_length(&response.body) {
-            Some(length) => ResponseFraming::Length(length),
-            None if self.call.version == Version::Http11 => ResponseFraming::Chunked,
-            None => ResponseFraming::Close,
-        };
-        if framing == ResponseFraming::Close && after == AfterResponse::Keep {
-            after = AfterResponse::Close;
-        }
-        self.after = after;
-        self.write_head(&response, framing, after);
-        let bodiless = self.is_bodiless(&response);
-        self.download = match response.body {
-            _ if bodiless => H1Download::Last,
-            ResponseBody::Empty => H1Download::Last,
-            ResponseBody::Whole(bytes) => {
-                self.sent = bytes.len() as u64;
-                self.out.bytes.extend_from_slice(&bytes);
-                H1Download::Last
-            }
-            ResponseBody::Stream { reader, work, .. } => H1Download::Streaming {
-                reader,
-                work: Some(work),
-                framing,
-            },
-        };
-    }
-
-    fn is_bodiless(&self, response: &Response) -> bool {
-        self.call.is_head || is_without_content(*response.status)
-    }
-
-    fn write_head(&mut self, response: &Response, framing: ResponseFraming, after: AfterResponse) {
-        let body = match &response.body {
-            ResponseBody::Whole(bytes) => bytes.len(),
-            _ => 0,
-        };
-        let date = self.connection.context.clock.date_field();
-        let secure_fields = self.call.secure_fields.as_deref();
-        let secure_fields = secure_fields.filter(|_| self.connection.is_secure());
-        let out = &mut self.out.bytes;
-        out.reserve(limits::SCRIPT_HEAD_BYTES_INITIAL + body);
-        response.status.push(out);
-        out.extend_from_slice(&server_and_date_lines(response, &date));
-        out.extend_from_slice(response.fields.lines());
-        match framing {
-            _ if is_without_content(*response.status) => {}
-            ResponseFraming::Chunked => {
-                out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-            }
-            ResponseFraming::Length(length) => {
-                out.extend_from_slice(b"Content-Length: ");
-                push_number(out, length);
-                out.extend_from_slice(b"\r\n");
-            }
-            ResponseFraming::Close => {}
-        }
-        push_connection_lines(out, self.call.version, after, secure_fields);
-        out.extend_from_slice(b"\r\n");
-    }
-
-    /// Reads a part of the body from the handler; false if the body broke off.
-    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let H1Download::Streaming {
-            reader,
-            work,
-            framing,
-        } = &mut self.download
-        else {
-            return Poll::Ready(true);
-        };
-        if let Some(future) = work
-            && future.as_mut().poll(cx).is_ready()
-        {
-            *work = None;
-        }
-        let mut chunk = Vec::new();
-        match reader.poll_take(cx, &mut chunk, limits::UNSENT_BYTES_MAX / 2) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Err(_)) => Poll::Ready(false),
-            Poll::Ready(Ok(PipeRead::Bytes(count))) => {
-                self.sent += count as u64;
-                let out = &mut self.out.bytes;
-                match framing {
-                    ResponseFraming::Chunked => out.append(&mut encode_chunk(chunk)),
-                    ResponseFraming::Close => out.append(&mut chunk),
-                    ResponseFraming::Length(left) => {
-                        // Bytes beyond Content-Length would be parsed as the next response.
-                        let Some(less) = left.checked_sub(count as u64) else {
-                            return Poll::Ready(false);
-                        };
-                        *left = less;
-                        out.append(&mut chunk);
-                    }
-                }
-                Poll::Ready(true)
-            }
-            Poll::Ready(Ok(PipeRead::End)) => {
-                match framing {
-                    ResponseFraming::Chunked => {
-                        let trailers = reader.take_trailers();
-                        let trailers = trailers.filter(|_| self.call.accepts_trailers);
-                        let out = &mut self.out.bytes;
-                        out.extend_from_slice(b"0\r\n");
-                        out.extend_from_slice(&allowed_trailers(&trailers.unwrap_or_default()));
-                        out.extend_from_slice(b"\r\n");
-                    }
-                    ResponseFraming::Length(0) | ResponseFraming::Close => {}
-                    ResponseFraming::Length(_) => return Poll::Ready(false),
-                }
-                self.download = H1Download::Last;
-                if self.call.upload.is_some() && self.after == AfterResponse::Keep {
-                    // The request body was not read to the end after all.
-                    self.after = AfterResponse::Linger;
-                }
-                Poll::Ready(true)
-            }
-        }
     }
 }

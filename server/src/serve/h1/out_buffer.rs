@@ -20,6 +20,13 @@ impl OutBuffer {
         self.bytes.is_empty()
     }
 
+    /// Frees the memory of an empty buffer.
+    pub(super) fn release(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+
     /// Returns the number of bytes that wait.
     pub(super) fn unsent(&self) -> usize {
         self.bytes.len() - self.at

@@ -13,7 +13,8 @@ use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::dispatch::dispatch;
 use crate::serve::dispatch_context::DispatchContext;
-use crate::serve::h1::call::{self, H1Call};
+use crate::serve::h1::call::H1Call;
+use crate::serve::h1::call_driver;
 use crate::serve::h1::unsent_response::UnsentResponse;
 use crate::serve::h2;
 use crate::serve::request_ledger::RequestReservation;
@@ -179,7 +180,7 @@ impl H1Session {
                     self.progress = wait.await;
                     AfterResponse::Keep
                 }
-                ConnectionStep::Call(call) => Box::pin(call::run(connection, call)).await,
+                ConnectionStep::Call(call) => Box::pin(call_driver::run(connection, call)).await,
                 ConnectionStep::Http2 => Box::pin(h2::session::run(connection)).await,
                 ConnectionStep::Yield => {
                     yield_now().await;

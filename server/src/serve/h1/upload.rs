@@ -38,8 +38,8 @@ impl H1Upload {
         }
     }
 
-    /// Decodes `input`, at most as long as the room in the pipe, and passes the payload to the handler. A body
-    /// beyond `bytes_max` bytes is refused.
+    /// Decodes `input`, at most as long as the room in the pipe, and passes the payload to the handler. A
+    /// body beyond `bytes_max` bytes is refused.
     pub(super) fn decode(&mut self, input: &[u8], bytes_max: u64) -> Result<DecodedInput, Reject> {
         let mut at = 0;
         loop {
@@ -64,8 +64,8 @@ impl H1Upload {
         }
     }
 
-    /// Records the memory of the trailer section in the ledger of requests. Returns false if the ledger has no
-    /// room.
+    /// Records the memory of the trailer section in the ledger of requests. Returns false if the ledger has
+    /// no room.
     pub(super) fn reserve_trailers(
         &mut self,
         account: impl FnOnce() -> Rc<ConnectionAccount>,
@@ -79,8 +79,8 @@ impl H1Upload {
         reservation.keep(self.trailers.len())
     }
 
-    /// Passes the trailers and the end of the body to the handler. Returns the reservation of the trailers, to
-    /// be held until the end of the call.
+    /// Passes the trailers and the end of the body to the handler. Returns the reservation of the trailers,
+    /// to be held until the end of the call.
     pub(super) fn finish(mut self) -> Option<RequestReservation> {
         let trailers = allowed_trailers(&self.trailers);
         if !trailers.is_empty() {

@@ -1,6 +1,7 @@
-//! A handler call on an HTTP/2 stream: starts the call, sends the handler's response, and ends calls that can't
-//! be completed.
+//! A handler call on an HTTP/2 stream: starts the call, sends the handler's response, and ends calls that
+//! can't be completed.
 
+use crate::base::log::MemberCall;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::pipe;
 use crate::handler::route_handler::HandlerCall;
@@ -15,7 +16,9 @@ use crate::serve::response_body::BodyReader;
 use crate::serve::response_head::{Hpack, content_length, handler_block, is_without_content};
 use crate::serve::stream_call::{StreamCall, WindowCredit};
 use crate::serve::subrequest::client_request;
+use crate::serve::tunnel::{StreamTunnel, request_tunnel};
 use crate::wire::h2::H2ErrorCode;
+use crate::wire::h2::stream::RemoteState;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::status::Status;
@@ -46,6 +49,8 @@ impl H2Session<'_> {
         let interim = InterimReceiver::default();
         request.interim = interim.sender();
         let now_ms = self.context.clock.millis();
+        let tunnel = request_tunnel(&mut request, head, &handler);
+        let tunnel = tunnel.map(|upgrade| Box::new(StreamTunnel::new(upgrade, now_ms)));
         let call = StreamCall {
             answering: Some(handler.start(request)),
             interim,
@@ -56,6 +61,7 @@ impl H2Session<'_> {
             seen: 0,
             since_ms: now_ms,
             seen_then: 0,
+            tunnel,
             is_head: head.method == Method::Head,
             secure_fields: host.map(|host| host.secure_fields.clone()),
             site: host.and_then(|host| host.site.clone()),
@@ -87,26 +93,42 @@ impl H2Session<'_> {
         let interim_heads = call.interim_heads::<Hpack>(&answer);
         let is_ready = matches!(answer, Poll::Pending | Poll::Ready(None)) && call.poll_ready(cx);
         stream.ready = is_ready;
+        let client_ended = stream.remote == RemoteState::Ended;
+        let is_over = call.is_download_over() && call.is_upload_over(client_ended, cx);
         for head in interim_heads {
             self.h2.head(id, &head, false);
         }
         match answer {
             Poll::Pending | Poll::Ready(None) => {}
-            Poll::Ready(Some(Ok(response))) => {
+            Poll::Ready(Some(Ok(mut response))) => {
+                self.record_member(id, response.member.take());
                 self.grant(id, &granted);
                 self.begin_response(id, response);
                 return true;
             }
-            Poll::Ready(Some(Err(fault))) => {
+            Poll::Ready(Some(Err(mut fault))) => {
                 fault.log();
+                self.record_member(id, fault.member.take());
                 self.grant(id, &granted);
                 self.fail_call(id, fault.reject, fault.after_seconds);
                 return true;
             }
         }
         self.grant(id, &granted);
+        if is_over {
+            self.finish(id);
+            return true;
+        }
         // Further progress shows in the bytes filled into `out`.
         granted.of_stream > 0 || granted.of_all > 0
+    }
+
+    /// Records the member of a proxied request for the access log.
+    fn record_member(&mut self, id: u32, member: Option<Box<MemberCall>>) {
+        let stream = self.h2.stream(id);
+        if let Some(record) = stream.and_then(|stream| stream.work.record.as_mut()) {
+            record.member = member;
+        }
     }
 
     fn grant(&mut self, id: u32, granted: &WindowCredit) {
@@ -115,31 +137,46 @@ impl H2Session<'_> {
             .release_stream_capacity(id, granted.of_stream as u32);
     }
 
-    /// Writes the head of a handler's response, and starts the transfer of the content.
-    fn begin_response(&mut self, id: u32, response: Response) {
-        let block = handler_block::<Hpack>(&response, &self.context.clock.date_field());
-        let Response { status, body, .. } = response;
-        let status = *status;
+    /// Writes the head of a handler's response, and starts the transfer of the content or the tunnel.
+    fn begin_response(&mut self, id: u32, mut response: Response) {
+        let now_ms = self.context.clock.millis();
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
         let H2ExchangeState::Call(call) = &mut stream.work.state else {
             return;
         };
+        if let Err(reject) = call.settle_tunnel(&mut response, now_ms) {
+            return self.fail_call(id, reject, None);
+        }
+        if call.is_tunnel() {
+            stream.is_tunnel = true;
+            self.connection.stream.socket.probe_silent_peer();
+        }
+        let status = *response.status;
         let is_bodiless = call.is_head || is_without_content(status);
         let secure_fields = call.secure_fields.clone();
         stream.work.status = status;
-        stream.left = content_length(&body).unwrap_or(u64::MAX);
+        stream.left = content_length(&response.body).unwrap_or(u64::MAX);
         if let Some(record) = &mut stream.work.record {
             record.status = status;
         }
         let is_last = is_bodiless
-            || matches!(body, ResponseBody::Empty)
-            || matches!(&body, ResponseBody::Whole(bytes) if bytes.is_empty());
+            || match &response.body {
+                ResponseBody::Empty => true,
+                ResponseBody::Whole(bytes) => bytes.is_empty(),
+                ResponseBody::Stream { .. } => false,
+            };
+        let block = handler_block::<Hpack>(&response, &self.context.clock.date_field());
         self.send_dated_head(id, &block, b"", secure_fields.as_deref(), None, is_last);
-        if is_last {
-            return self.finish(id);
+        match is_last {
+            true => self.finish(id),
+            false => self.begin_body(id, response.body),
         }
+    }
+
+    /// Starts the transfer of the content of a handler's response.
+    fn begin_body(&mut self, id: u32, body: ResponseBody) {
         let Some(stream) = self.h2.stream(id) else {
             return;
         };

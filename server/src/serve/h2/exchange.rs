@@ -197,6 +197,34 @@ impl H2Exchange {
         }
     }
 
+    /// Returns true if the stream is an open tunnel.
+    pub(super) fn is_tunnel(&self) -> bool {
+        matches!(&self.state, H2ExchangeState::Call(call) if call.is_tunnel())
+    }
+
+    /// Returns true if the handler's direction of a tunnel has ended.
+    pub(super) fn is_answered(&self) -> bool {
+        matches!(&self.state, H2ExchangeState::Call(call) if call.is_download_over())
+    }
+
+    /// Ends the handler's direction of a tunnel. Returns false if the stream is no tunnel.
+    pub(super) fn end_tunnel_download(&mut self) -> bool {
+        match &mut self.state {
+            H2ExchangeState::Call(call) if call.is_tunnel() => {
+                call.end_download();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Records bytes of a tunnel in either direction.
+    pub(super) fn note_moved(&mut self, now_ms: u64) {
+        if let H2ExchangeState::Call(call) = &mut self.state {
+            call.note_moved(now_ms);
+        }
+    }
+
     /// Returns the number of content bytes that the handler has not taken and that count against the
     /// connection's window.
     pub(super) fn counted(&self) -> usize {
@@ -215,6 +243,9 @@ impl H2Exchange {
 
     /// Counts a complete response.
     pub(super) fn count(&self, context: &WorkerContext) {
+        if self.is_tunnel() {
+            return context.stats.tunnel(self.status.0, self.sent);
+        }
         let micros = context.clock.micros().saturating_sub(self.started_us);
         context.stats.response(self.status.0, self.sent, micros);
     }

@@ -154,7 +154,9 @@ impl H2Session<'_> {
         }
         match &mut stream.work.state {
             H2ExchangeState::Call(call) => {
-                let is_too_long = call.seen + bytes.len() as u64 > world.limits.body_bytes;
+                call.note_moved(self.context.clock.millis());
+                let is_too_long = call.tunnel.is_none()
+                    && call.seen + bytes.len() as u64 > world.limits.body_bytes;
                 if is_too_long {
                     self.cut_call(id, Reject::BODY_TOO_LARGE);
                     self.h2.release_connection_capacity(bytes.len() as u32);
@@ -182,6 +184,10 @@ impl H2Session<'_> {
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
+        if stream.work.is_tunnel() {
+            // Only DATA may be sent on a connected stream (RFC 9113 §8.5).
+            return self.break_off(id, H2ErrorCode::PROTOCOL_ERROR);
+        }
         if stream.work.awaits_body() {
             if let Some(fault) = section.fault() {
                 return self.cut_call(id, fault);

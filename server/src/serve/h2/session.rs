@@ -502,10 +502,17 @@ impl H2Session<'_> {
         };
         stream.work.sent = stream.sent;
         self.body_bytes += bytes as u64;
+        if bytes > 0 {
+            stream.work.note_moved(context.clock.millis());
+        }
         match filled {
             BodyFill::Some => {}
             BodyFill::Nothing => stream.ready = false,
+            // The client's direction of a tunnel may go on.
+            BodyFill::Last if stream.work.end_tunnel_download() => stream.ready = false,
             BodyFill::Last => self.finish(id),
+            // RFC 8441 §5 maps the reset of a tunnel to CANCEL.
+            BodyFill::Broken if stream.work.is_tunnel() => self.break_off(id, H2ErrorCode::CANCEL),
             BodyFill::Broken => self.break_off(id, H2ErrorCode::INTERNAL_ERROR),
             BodyFill::Disk(read) => {
                 stream.ready = false;

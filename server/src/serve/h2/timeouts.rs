@@ -108,7 +108,8 @@ impl H2Session<'_> {
                     ConnectionPhase::Write,
                 );
             }
-            if let Some(at_ms) = body_due(stream, limits) {
+            let due_ms = body_due(stream, limits).or(tunnel_due(stream, limits));
+            if let Some(at_ms) = due_ms {
                 sooner(at_ms, ConnectionPhase::Body);
             }
         }
@@ -160,6 +161,7 @@ impl H2Session<'_> {
         }
         self.end_stalled(limits, now_ms);
         self.end_slow_bodies(limits, now_ms);
+        self.end_silent_tunnels(limits, now_ms);
     }
 
     /// Resets streams with responses stalled by the client for too long.
@@ -182,6 +184,22 @@ impl H2Session<'_> {
         }
     }
 
+    /// Ends tunnels with only one direction left, and without bytes in that direction for too long.
+    fn end_silent_tunnels(&mut self, limits: &Limits, now_ms: u64) {
+        let streams = self.h2.streams().iter();
+        let is_due = |at_ms: u64| now_ms >= at_ms;
+        let silent: Vec<_> = streams
+            .filter(|it| tunnel_due(it, limits).is_some_and(is_due))
+            .map(|it| (it.id, it.work.is_answered()))
+            .collect();
+        for (id, is_answered) in silent {
+            match is_answered {
+                true => self.finish(id),
+                false => self.break_off(id, H2ErrorCode::CANCEL),
+            }
+        }
+    }
+
     /// Ends requests with bodies that arrive too slowly.
     fn end_slow_bodies(&mut self, limits: &Limits, now_ms: u64) {
         let streams = self.h2.streams().iter();
@@ -197,6 +215,16 @@ impl H2Session<'_> {
             }
         }
     }
+}
+
+/// Returns the deadline of a tunnel with only one direction left.
+fn tunnel_due(stream: &H2Stream<Box<H2Exchange>>, limits: &Limits) -> Option<u64> {
+    let H2ExchangeState::Call(call) = &stream.work.state else {
+        return None;
+    };
+    let tunnel = call.tunnel.as_ref().filter(|tunnel| tunnel.is_open())?;
+    let is_half = call.is_download_over() || stream.remote == RemoteState::Ended;
+    is_half.then(|| tunnel.silence_due_ms(limits))
 }
 
 /// Returns when a response began to make too little progress because of the window of its own stream. A
@@ -216,8 +244,10 @@ fn body_due(stream: &H2Stream<Box<H2Exchange>>, limits: &Limits) -> Option<u64> 
             let patience = Duration::from_secs(BODY_GRACE_SECONDS);
             (*since_ms, stream.work.drained, patience)
         }
-        // A body that the handler doesn't want yet is not late.
-        H2ExchangeState::Call(call) if call.is_body_held() => return None,
+        // A body that the handler doesn't want yet is not late, and a tunnel may be silent.
+        H2ExchangeState::Call(call) if call.is_body_held() || call.tunnel.is_some() => {
+            return None;
+        }
         H2ExchangeState::Call(call) if call.upload.is_some() && call.held == 0 => {
             (call.since_ms, call.seen - call.seen_then, call.patience())
         }

@@ -2,6 +2,7 @@
 //! the client, and neither direction waits for the other. The peer's flow-control window opens only as the
 //! handler takes content.
 
+use crate::base::log::MemberCall;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{PipeWriter, pipe};
 use crate::handler::route_handler::HandlerCall;
@@ -15,6 +16,7 @@ use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{Qpack, handler_block, is_without_content};
 use crate::serve::stream_call::{HandlerAnswer, StreamCall};
 use crate::serve::subrequest::client_request;
+use crate::serve::tunnel::{StreamTunnel, request_tunnel};
 use crate::wire::h3::{H3ErrorCode, frame};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
@@ -48,6 +50,8 @@ pub(super) struct H3Call {
     moved_ms: u64,
     /// True if `out` holds the end of the response.
     is_last: bool,
+    /// True after the end of the client's direction of a tunnel.
+    client_ended: bool,
     record: Option<Box<OwnedAccessLogEntry>>,
     status: Status,
     sent: u64,
@@ -66,7 +70,8 @@ impl H3Call {
         let context = exchange.context();
         let session = &exchange.session;
         let (writer, reader) = pipe(limits::H3_PIPE_BYTES);
-        let upload = match exchange.has_no_body() {
+        let has_no_body = exchange.has_no_body();
+        let upload = match has_no_body {
             true => {
                 writer.finish();
                 None
@@ -77,6 +82,8 @@ impl H3Call {
         let interim = InterimReceiver::default();
         request.interim = interim.sender();
         let now_ms = context.clock.millis();
+        let tunnel = request_tunnel(&mut request, head, &handler);
+        let tunnel = tunnel.map(|upgrade| Box::new(StreamTunnel::new(upgrade, now_ms)));
         let call = StreamCall {
             answering: Some(handler.start(request)),
             interim,
@@ -87,6 +94,7 @@ impl H3Call {
             seen: 0,
             since_ms: now_ms,
             seen_then: 0,
+            tunnel,
             is_head: head.method == Method::Head,
             secure_fields: line.host.map(|host| host.secure_fields.clone()),
             site: line.host.and_then(|host| host.site.clone()),
@@ -103,6 +111,7 @@ impl H3Call {
             out: [Bytes::new(), Bytes::new()],
             moved_ms: now_ms,
             is_last: false,
+            client_ended: has_no_body,
             record: line.keep(Status::OK, context, session.who),
             status: Status::OK,
             sent: 0,
@@ -121,7 +130,7 @@ impl H3Call {
         if is_queued != self.queued.is_some() {
             self.queued = is_queued.then(|| WindowExtension::new(&exchange.session));
         }
-        while let Some(writer) = &mut self.call.upload {
+        while let Some(writer) = self.call.upload.as_mut().filter(|_| !self.client_ended) {
             match writer.poll_room(cx) {
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(_)) => {
@@ -146,21 +155,33 @@ impl H3Call {
                         None => return self.end_upload(exchange),
                     },
                 }
-                if exchange.seen > self.bytes_max {
+                if exchange.seen > self.bytes_max && self.call.tunnel.is_none() {
                     return self.cut(exchange, Reject::BODY_TOO_LARGE);
                 }
             }
             let taken = writer.write_some(&self.part).unwrap_or(self.part.len());
             let _ = self.part.split_to(taken);
+            self.call.note_moved(exchange.context().clock.millis());
         }
         Ok(())
     }
 
     /// Passes the trailers and the end of the request's content to the handler.
     fn end_upload(&mut self, exchange: &mut H3Exchange) -> Result<(), H3ExchangeError> {
+        if self.call.is_tunnel() {
+            exchange.check_tunnel_end()?;
+        }
         match exchange.take_trailers() {
             Ok(trailers) => self.call.set_trailers(trailers),
             Err(reject) => return self.cut(exchange, reject),
+        }
+        if self.call.tunnel.is_some() {
+            // The pipe shows when the handler has taken the last bytes.
+            self.client_ended = true;
+            if let Some(writer) = &mut self.call.upload {
+                writer.end();
+            }
+            return Ok(());
         }
         if let Some(writer) = self.call.upload.take() {
             writer.finish();
@@ -201,20 +222,47 @@ impl H3Call {
                 self.moved_ms = exchange.context().clock.millis();
             }
             if self.is_last {
-                return Poll::Ready(Ok(()));
+                return self.poll_end(exchange, cx);
             }
             let answer = self.call.poll_answer(cx);
             self.push_interim(&answer);
             match answer {
                 Poll::Pending if !self.is_sending() => return Poll::Pending,
                 Poll::Pending => {}
-                Poll::Ready(Some(Ok(response))) => self.respond(exchange, response),
-                Poll::Ready(Some(Err(fault))) => {
+                Poll::Ready(Some(Ok(mut response))) => {
+                    self.record_member(response.member.take());
+                    self.respond(exchange, response);
+                    if self.call.is_tunnel() {
+                        exchange.open_tunnel();
+                    }
+                }
+                Poll::Ready(Some(Err(mut fault))) => {
                     fault.log();
+                    self.record_member(fault.member.take());
                     self.refuse(exchange, fault.reject, fault.after_seconds);
                 }
-                Poll::Ready(None) => ready!(self.poll_stream(cx))?,
+                Poll::Ready(None) => ready!(self.poll_stream(exchange, cx))?,
             }
+        }
+    }
+
+    /// Ready after the end of the response, and of the client's direction of a tunnel.
+    fn poll_end(
+        &mut self,
+        exchange: &mut H3Exchange,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), H3ExchangeError>> {
+        if !self.call.is_tunnel() {
+            return Poll::Ready(Ok(()));
+        }
+        if !self.call.is_download_over() {
+            self.call.end_download();
+            let _ = exchange.send.finish();
+        }
+        self.call.poll_ready(cx);
+        match self.call.is_upload_over(self.client_ended, cx) {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
         }
     }
 
@@ -238,15 +286,25 @@ impl H3Call {
     }
 
     /// Moves the next part of the response's content from the handler into `out`.
-    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), H3ExchangeError>> {
+    fn poll_stream(
+        &mut self,
+        exchange: &H3Exchange,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), H3ExchangeError>> {
         if !self.call.poll_ready(cx) {
             return Poll::Pending;
         }
         let mut out = Vec::new();
         let at = frame::begin_data(&mut out);
         let filled = self.call.fill(&mut out, limits::H3_DATA_BYTES);
-        self.sent += frame::end_data(&mut out, at) as u64;
+        let bytes = frame::end_data(&mut out, at);
+        self.sent += bytes as u64;
         self.out = [out.into(), Bytes::new()];
+        // The time until the handler had bytes doesn't count against the client.
+        self.moved_ms = exchange.context().clock.millis();
+        if bytes > 0 {
+            self.call.note_moved(self.moved_ms);
+        }
         match filled {
             BodyFill::Some => Poll::Ready(Ok(())),
             BodyFill::Nothing => Poll::Pending,
@@ -265,13 +323,23 @@ impl H3Call {
                 if let (Some(record), Some(why)) = (&mut self.record, self.call.break_reason()) {
                     record.rule = why.rule;
                 }
-                Poll::Ready(Err(H3ExchangeError::Stream(H3ErrorCode::H3_INTERNAL_ERROR)))
+                // RFC 9220 §3 maps the reset of a tunnel to H3_REQUEST_CANCELLED.
+                let code = match self.call.is_tunnel() {
+                    true => H3ErrorCode::H3_REQUEST_CANCELLED,
+                    false => H3ErrorCode::H3_INTERNAL_ERROR,
+                };
+                Poll::Ready(Err(H3ExchangeError::Stream(code)))
             }
         }
     }
 
     /// Writes the head of a handler's response into `out`, and starts the transfer of the content.
-    fn respond(&mut self, exchange: &H3Exchange, response: Response) {
+    fn respond(&mut self, exchange: &H3Exchange, mut response: Response) {
+        let now_ms = exchange.context().clock.millis();
+        self.moved_ms = now_ms;
+        if let Err(reject) = self.call.settle_tunnel(&mut response, now_ms) {
+            return self.refuse(exchange, reject, None);
+        }
         let date = exchange.context().clock.date_field();
         let section = handler_block::<Qpack>(&response, &date);
         let Response { status, body, .. } = response;
@@ -282,6 +350,13 @@ impl H3Call {
             ResponseBody::Empty => self.is_last = true,
             ResponseBody::Whole(bytes) => self.last(bytes),
             body => self.call.begin(body),
+        }
+    }
+
+    /// Records the member of a proxied request for the access log.
+    fn record_member(&mut self, member: Option<Box<MemberCall>>) {
+        if let Some(record) = &mut self.record {
+            record.member = member;
         }
     }
 
@@ -338,6 +413,13 @@ impl H3Call {
         if self.is_sending() {
             return self.moved_ms + u64::from(limits.write_stall_seconds) * 1_000;
         }
+        if let Some(tunnel) = &self.call.tunnel {
+            let is_half = self.client_ended || self.call.is_download_over();
+            return match tunnel.is_open() && is_half {
+                true => tunnel.silence_due_ms(limits),
+                false => u64::MAX,
+            };
+        }
         if self.wants_body {
             let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
             let seen = exchange.seen - self.seen_then;
@@ -349,7 +431,7 @@ impl H3Call {
     /// Ends the call or the content after a missed deadline.
     fn late(&mut self, exchange: &H3Exchange) -> Result<(), H3ExchangeError> {
         exchange.context().stats.deadlines.increment();
-        match self.is_sending() {
+        match self.is_sending() || self.call.is_tunnel() {
             true => Err(H3ExchangeError::Stream(H3ErrorCode::H3_REQUEST_CANCELLED)),
             false => self.cut(exchange, Reject::BODY_SLOW),
         }
@@ -383,7 +465,8 @@ impl H3Exchange {
         let mut timer_ms = 0;
         let ended = poll_fn(|cx| {
             self.context().clock.tick();
-            if stopped.as_mut().poll(cx).is_ready() {
+            // After the end of the handler's direction of a tunnel, the client has acknowledged the end.
+            if !live.call.is_download_over() && stopped.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(H3ExchangeError::Gone));
             }
             if shed.as_mut().poll(cx).is_ready() {
@@ -406,6 +489,10 @@ impl H3Exchange {
                     return Poll::Pending;
                 }
                 let now_ms = self.context().clock.millis();
+                if now_ms >= due_ms && live.call.is_download_over() {
+                    // A silent client loses only its own direction of the tunnel.
+                    return Poll::Ready(Ok(()));
+                }
                 if now_ms >= due_ms {
                     live.late(self)?;
                     continue;
@@ -430,7 +517,9 @@ impl H3Exchange {
             }
             record.log(live.sent, context);
         }
-        if ended.is_ok() {
+        if ended.is_ok() && live.call.is_tunnel() {
+            context.stats.tunnel(live.status.0, live.sent);
+        } else if ended.is_ok() {
             let micros = context.clock.micros().saturating_sub(live.started_us);
             context.stats.response(live.status.0, live.sent, micros);
         }

@@ -419,6 +419,23 @@ impl H3Exchange {
         self.ended && !has_trailers
     }
 
+    /// Records that the stream is an open tunnel.
+    pub(super) fn open_tunnel(&mut self) {
+        self.receiver.open_tunnel();
+    }
+
+    /// Fails if trailers end a tunnel: only DATA may be sent on a connected stream (RFC 9114 §4.4).
+    pub(super) fn check_tunnel_end(&self) -> Result<(), H3ExchangeError> {
+        match self.receiver.is_trailed() {
+            true => Err(H3ConnectionError::new(
+                H3ErrorCode::H3_FRAME_UNEXPECTED,
+                "HEADERS in a tunnel",
+            )
+            .into()),
+            false => Ok(()),
+        }
+    }
+
     /// Takes the trailers after the end of the content, and records their memory in the ledger of requests.
     pub(super) fn take_trailers(&mut self) -> Result<Vec<u8>, Reject> {
         let trailers = std::mem::replace(&mut self.trailers, Ok(Vec::new()))?;

@@ -6,7 +6,6 @@
 
 use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, NextCheck};
 use crate::upstream::balancer::edit::{BalancerEdit, EditError, MemberEdit};
-use crate::upstream::balancer::heartbeat_table::Heartbeat;
 use crate::upstream::balancer::lease::Lease;
 use crate::upstream::balancer::member::{Member, SharedSettings};
 use crate::upstream::balancer::report::{BalancerReport, MemberReport};
@@ -18,6 +17,7 @@ use crate::upstream::balancer::state::{ChangeReason, CheckOutcome, MemberState, 
 use crate::upstream::balancer::sticky::SessionKey;
 use crate::upstream::balancer::ticket::{QueueTicket, WaitRefused};
 use crate::upstream::settings::{BalancerSettings, MemberHost, MemberUrl};
+use crate::wire::heartbeat::Heartbeat;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -262,8 +262,9 @@ impl Balancer {
         doubt
     }
 
-    /// Records a heartbeat from an address. Heartbeats from addresses without a member are ignored; the
-    /// result is true for a member. `resolves_to` returns true if a host name has the address.
+    /// Records a heartbeat from an address, for the member with the announced port or, without a port, for
+    /// all members with the address. Other heartbeats are ignored; the result is true for a heartbeat of a
+    /// member. `resolves_to` returns true if a host name has the address.
     pub fn record_heartbeat(
         &self,
         from: IpAddr,
@@ -273,9 +274,12 @@ impl Balancer {
     ) -> bool {
         let from = from.to_canonical();
         let members = self.members().into_iter();
+        let is_announced = |port: u16| heartbeat.port.is_none_or(|announced| announced == port);
         let is_sender = |member: &Arc<Member>| match &member.url().host {
-            MemberHost::Address(address) => address.ip().to_canonical() == from,
-            MemberHost::Name(name, _) => resolves_to(name, from),
+            MemberHost::Address(address) => {
+                address.ip().to_canonical() == from && is_announced(address.port())
+            }
+            MemberHost::Name(name, port) => resolves_to(name, from) && is_announced(*port),
             MemberHost::Unix(_) => false,
         };
         let senders = members.filter(is_sender);

@@ -30,6 +30,8 @@ use std::time::Duration;
 pub struct Member {
     id: MemberId,
     url: MemberUrl,
+    /// URL as text, for the log.
+    name: Arc<str>,
     /// Packed [`Standing`].
     standing: AtomicU64,
     /// End of the pause of an ejected member in milliseconds.
@@ -131,6 +133,7 @@ impl Member {
         Member {
             id,
             url: settings.url.clone(),
+            name: settings.url.to_string().into(),
             standing: AtomicU64::new(core.standing().pack()),
             ejected_until_ms: AtomicU64::new(0),
             is_on_trial: AtomicBool::new(false),
@@ -158,6 +161,11 @@ impl Member {
     /// Returns the location of the member.
     pub fn url(&self) -> &MemberUrl {
         &self.url
+    }
+
+    /// Returns the URL of the member as text.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
     }
 
     /// Returns the connections to the member.

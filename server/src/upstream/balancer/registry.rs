@@ -1,9 +1,9 @@
 //! Registry of all balancers in all Worlds.
 
 use crate::upstream::balancer::balancer::Balancer;
-use crate::upstream::balancer::heartbeat_table::Heartbeat;
 use crate::upstream::balancer::sticky::SessionKey;
 use crate::upstream::settings::BalancerSettings;
+use crate::wire::heartbeat::Heartbeat;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

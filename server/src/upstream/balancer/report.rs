@@ -1,11 +1,11 @@
 //! State of a balancer for the command `balancer`, the status and the manager page: plain values.
 
-use crate::upstream::balancer::heartbeat_table::Heartbeat;
 use crate::upstream::balancer::member::{Member, MemberCheck};
 use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::seat::Seat;
 use crate::upstream::balancer::state::{MemberState, StateChange};
 use crate::upstream::settings::{AdminState, BalancerSettings, MemberRole, MemberUrl};
+use crate::wire::heartbeat::Heartbeat;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 

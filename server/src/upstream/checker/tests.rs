@@ -122,13 +122,8 @@ fn balancer(addresses: impl IntoIterator<Item = SocketAddr>, kind: CheckKind) ->
         connection: Default::default(),
     };
     let registry = Balancers::new(SessionKey::new(&[1; 32]), 1);
-    let plan = BalancerPlan::new(
-        &registry,
-        &Resolver::system(),
-        &settings,
-        settings.members.iter().map(|_| None).collect(),
-        now_ms(),
-    );
+    let tls = settings.members.iter().map(|_| None).collect();
+    let plan = BalancerPlan::new(&registry, &Resolver::system(), &settings, tls, now_ms());
     plan.put_in_force(&registry, now_ms());
     Arc::clone(plan.balancer())
 }

@@ -45,8 +45,8 @@ pub enum H2Event<'i, T> {
         /// The part is the last of the body.
         ended: bool,
     },
-    /// Trailers at the end of a request's body. The `FieldSection` holds the trailers, or the fault for which
-    /// the request is refused.
+    /// Trailers at the end of a request's body. The `FieldSection` holds the trailers, or the fault for
+    /// which the request is refused.
     Trailers {
         /// Stream identifier.
         id: u32,
@@ -464,8 +464,12 @@ impl<T> H2Connection<T> {
             H2ErrorCode::FLOW_CONTROL_ERROR,
             reason,
         ))?;
-        self.price_data(left, data.ended, now_ms)?;
-        let Some(at) = self.place(id) else {
+        let place = self.place(id);
+        let is_tunnel = place.is_some_and(|at| self.streams[at].is_tunnel);
+        if !is_tunnel || left == 0 {
+            self.price_data(left, data.ended, now_ms)?;
+        }
+        let Some(at) = place else {
             self.check_ignored(id)?;
             data.id = 0;
             self.release_connection_capacity((overhead + padding) as u32);

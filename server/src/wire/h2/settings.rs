@@ -10,6 +10,8 @@ const MAX_CONCURRENT_STREAMS: u16 = 0x3;
 const INITIAL_WINDOW_SIZE: u16 = 0x4;
 const MAX_FRAME_SIZE: u16 = 0x5;
 const MAX_HEADER_LIST_SIZE: u16 = 0x6;
+/// SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3).
+const ENABLE_CONNECT_PROTOCOL: u16 = 0x8;
 /// SETTINGS_NO_RFC7540_PRIORITIES (RFC 9218 §2.1).
 const NO_RFC7540_PRIORITIES: u16 = 0x9;
 
@@ -89,6 +91,7 @@ pub fn greet(out: &mut Vec<u8>, head_bytes: u32) {
     let settings = [
         (MAX_CONCURRENT_STREAMS, H2_STREAMS_MAX as u32),
         (MAX_HEADER_LIST_SIZE, head_bytes),
+        (ENABLE_CONNECT_PROTOCOL, 1),
         (NO_RFC7540_PRIORITIES, 1),
     ];
     frame::header(out, settings.len() * 6, frame::SETTINGS, 0, 0);

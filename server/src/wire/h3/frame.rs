@@ -27,9 +27,11 @@ numbers! {
     ENCODER_STREAM = 0x2;
     DECODER_STREAM = 0x3;
 }
-// Settings of the server. The capacity of the dynamic table stays at its default, 0.
+// Settings of the server (RFC 9114 §7.2.4.1, RFC 9220 §3). The capacity of the dynamic table stays at its
+// default, 0.
 numbers! {
     MAX_FIELD_SECTION_SIZE = 0x6;
+    ENABLE_CONNECT_PROTOCOL = 0x8;
 }
 
 /// Largest value of a variable-length integer.
@@ -137,6 +139,8 @@ pub fn push_opening(section_bytes: usize, out: &mut Vec<u8>) {
     let mut settings = Vec::new();
     push_integer(MAX_FIELD_SECTION_SIZE, &mut settings);
     push_integer(section_bytes as u64, &mut settings);
+    push_integer(ENABLE_CONNECT_PROTOCOL, &mut settings);
+    push_integer(1, &mut settings);
     push_integer(CONTROL_STREAM, out);
     let header = H3FrameHeader {
         kind: SETTINGS,

@@ -33,6 +33,8 @@ pub struct RequestStreamReceiver {
     idle_frames: u32,
     /// Credits for small DATA frames, earned by large DATA frames.
     small_data_credits: u32,
+    /// The stream is an open tunnel, and short DATA frames are messages.
+    is_tunnel: bool,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -108,7 +110,9 @@ impl RequestStreamReceiver {
         header.refuse_reserved()?;
         self.left = match (header.kind, self.stage) {
             (frame::DATA, RequestStreamStage::Body) => {
-                self.price_data(header.length);
+                if !self.is_tunnel || header.length == 0 {
+                    self.price_data(header.length);
+                }
                 match header.length {
                     0 => FrameRemainder::Nothing,
                     length => FrameRemainder::Data(length),
@@ -198,6 +202,16 @@ impl RequestStreamReceiver {
         event(is_trailer, section)
     }
 
+    /// Records that the stream is an open tunnel (RFC 9220): short DATA frames no longer count as idle.
+    pub fn open_tunnel(&mut self) {
+        self.is_tunnel = true;
+    }
+
+    /// Returns true after the trailers.
+    pub fn is_trailed(&self) -> bool {
+        self.stage == RequestStreamStage::Trailed
+    }
+
     /// Returns the length of an incomplete field section in bytes.
     pub fn section_bytes(&self) -> usize {
         self.section.len()
@@ -208,8 +222,8 @@ impl RequestStreamReceiver {
         self.section = Vec::new();
     }
 
-    /// Returns the number of idle frames since the last call: unknown frames, and DATA frames with a header that
-    /// costs more than their content.
+    /// Returns the number of idle frames since the last call: unknown frames, and DATA frames with a header
+    /// that costs more than their content.
     pub fn take_idle_frames(&mut self) -> u32 {
         std::mem::take(&mut self.idle_frames)
     }

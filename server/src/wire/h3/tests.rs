@@ -231,6 +231,25 @@ fn short_frames_between_large_frames_are_not_idle() {
 }
 
 #[test]
+fn short_messages_of_a_tunnel_are_not_idle() {
+    let idle_frames = |bytes: &[u8], is_tunnel: bool| {
+        let mut receiver = RequestStreamReceiver::default();
+        let head = framed(frame::HEADERS, HEAD);
+        receiver.receive(&mut &head[..]).expect("well-formed");
+        if is_tunnel {
+            receiver.open_tunnel();
+        }
+        let input = framed(frame::DATA, bytes).repeat(100);
+        let mut input = &input[..];
+        while receiver.receive(&mut input).expect("well-formed") != RequestStreamEvent::More {}
+        receiver.take_idle_frames()
+    };
+    assert_eq!(idle_frames(b"x", false), 100);
+    assert_eq!(idle_frames(b"x", true), 0);
+    assert_eq!(idle_frames(b"", true), 100);
+}
+
+#[test]
 fn protocol_violations_on_a_request_stream_are_refused() {
     let head = framed(frame::HEADERS, HEAD);
     let trailer = framed(frame::HEADERS, b"\0\0");

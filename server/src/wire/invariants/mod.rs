@@ -129,6 +129,14 @@ fn check_head(head: &RequestHead<'_>) {
         assert_eq!(byte_search::value_end(value, 0), value.len());
         assert_eq!(byte_search::trim(value), value);
     }
+    if let Some(protocol) = head.upgrade {
+        assert_eq!((head.method, head.version), (Method::Get, Version::Http11));
+        assert!(matches!(
+            head.body,
+            BodyLength::None | BodyLength::Length(0)
+        ));
+        assert!(!protocol.is_empty() && !protocol.contains(&b','));
+    }
     if head.body == BodyLength::Chunked {
         assert_eq!(head.version, Version::Http11);
         assert_eq!(head.fields.first("content-length"), None);

@@ -102,6 +102,7 @@ impl HostBuilder<'_> {
                     config::TestHandlerConfig::Hints => TestHandler::Hints,
                     config::TestHandlerConfig::Hold => TestHandler::Hold(Arc::default()),
                     config::TestHandlerConfig::Trailers => TestHandler::Trailers,
+                    config::TestHandlerConfig::Tunnel => TestHandler::Tunnel(Arc::default()),
                 };
                 self.live(handler, route)
             }

@@ -21,6 +21,7 @@ fn line() -> AccessLogLine<'static> {
         rule: 0,
         tls: Some("TLSv1.3"),
         micros: 431,
+        member: None,
     }
 }
 

@@ -233,6 +233,7 @@ fn full_batches_are_submitted() {
         rule: 0,
         tls: None,
         micros: 0,
+        member: None,
     };
     let mut pushed = 0;
     while pushed == 0 || !batch.lines.is_empty() {

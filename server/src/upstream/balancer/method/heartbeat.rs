@@ -32,15 +32,22 @@ fn idle(contest: &Contest<'_>, index: u16) -> u64 {
 mod tests {
     use super::*;
     use crate::limits::HEARTBEAT_EXPIRY_MILLISECONDS;
-    use crate::upstream::balancer::heartbeat_table::Heartbeat;
     use crate::upstream::balancer::method::test_contest::TestContest;
+    use crate::wire::heartbeat::Heartbeat;
 
     fn contest(heartbeats: &[Option<(u32, u32)>]) -> TestContest {
         let weights = vec![100; heartbeats.len()];
         let contest = TestContest::new(pick, &weights);
         for (index, heartbeat) in heartbeats.iter().enumerate() {
             if let Some((ready, busy)) = *heartbeat {
-                contest.hear(index, Heartbeat { ready, busy });
+                contest.hear(
+                    index,
+                    Heartbeat {
+                        ready,
+                        busy,
+                        port: None,
+                    },
+                );
             }
         }
         contest

@@ -1,7 +1,6 @@
 //! A list of members under a virtual clock, for tests of the balancing methods.
 
 use crate::upstream::balancer::contest::Contest;
-use crate::upstream::balancer::heartbeat_table::Heartbeat;
 use crate::upstream::balancer::member::{Member, SharedSettings};
 use crate::upstream::balancer::random::{RandomSource, mix};
 use crate::upstream::balancer::request::MemberId;
@@ -11,6 +10,7 @@ use crate::upstream::balancer::state::ChangeReason;
 use crate::upstream::settings::{
     AdminState, EjectionSettings, MemberHost, MemberRole, MemberSettings, MemberUrl,
 };
+use crate::wire::heartbeat::Heartbeat;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -2,10 +2,10 @@
 
 use super::fixture::{Fixture, checks, letter, member, members, settings, url};
 use crate::upstream::balancer::{
-    BalancerEdit, Balancers, ChangeReason, DoubtChange, Heartbeat, MemberEdit, MemberState,
-    SessionKey,
+    BalancerEdit, Balancers, ChangeReason, DoubtChange, MemberEdit, MemberState, SessionKey,
 };
 use crate::upstream::settings::{AdminState, BalancingMethod, MemberHost, MemberUrl};
+use crate::wire::heartbeat::Heartbeat;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -149,20 +149,31 @@ fn heartbeats_are_accepted_from_members_alone() {
     ]);
     configured.method = BalancingMethod::Heartbeat;
     let fixture = Fixture::new(configured);
-    let heartbeat = Heartbeat { ready: 5, busy: 1 };
-    let hear = |from: &str| {
+    let heartbeat = Heartbeat {
+        ready: 5,
+        busy: 1,
+        port: None,
+    };
+    let hear_port = |from: &str, port| {
         let from: IpAddr = from.parse().unwrap();
         let resolves = |name: &str, address: IpAddr| {
             name == "b.example" && address == IpAddr::from([192, 0, 2, 2])
         };
-        fixture
-            .balancer
-            .record_heartbeat(from, heartbeat, fixture.now_ms, resolves)
+        fixture.balancer.record_heartbeat(
+            from,
+            Heartbeat { port, ..heartbeat },
+            fixture.now_ms,
+            resolves,
+        )
     };
+    let hear = |from| hear_port(from, None);
     assert!(!hear("192.0.2.1"));
     assert_eq!(fixture.report_of('a').heartbeat, None);
     assert!(hear("::ffff:192.0.2.2"));
     assert_eq!(fixture.report_of('a').heartbeat, None);
+    assert!(!hear_port("127.0.0.1", Some(9_001)));
+    assert_eq!(fixture.report_of('a').heartbeat, None);
+    assert!(hear_port("127.0.0.1", Some(9_000)));
     assert!(hear("127.0.0.1"));
     assert_eq!(fixture.report_of('a').heartbeat, Some(heartbeat));
     assert!(matches!(letter(&fixture.choose().unwrap()), 'a' | '?'));

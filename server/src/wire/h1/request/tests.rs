@@ -532,6 +532,69 @@ fn keep_alive_follows_version_and_connection_field() {
 }
 
 #[test]
+fn a_tunnel_is_asked_for_by_upgrade() {
+    let websocket = "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n";
+    for (line, fields, expected) in [
+        ("GET / HTTP/1.1", websocket, Some("websocket")),
+        ("GET / HTTP/1.9", websocket, Some("websocket")),
+        ("GET / HTTP/1.0", websocket, None),
+        ("HEAD / HTTP/1.1", websocket, None),
+        ("OPTIONS * HTTP/1.1", websocket, None),
+        ("CONNECT a:1 HTTP/1.1", websocket, None),
+        ("GET / HTTP/1.1", "Upgrade: websocket\r\n", None),
+        ("GET / HTTP/1.1", "Connection: Upgrade\r\n", None),
+        (
+            "GET / HTTP/1.1",
+            "Connection: close\r\nUpgrade: a\r\n",
+            None,
+        ),
+        (
+            "GET / HTTP/1.1",
+            "connection: close\r\nConnection: UPGRADE\r\nuPGRADE: IRC/6.9\r\n",
+            Some("IRC/6.9"),
+        ),
+        (
+            "GET / HTTP/1.1",
+            "Connection: upgrade\r\nUpgrade: a, b\r\n",
+            None,
+        ),
+        (
+            "GET / HTTP/1.1",
+            "Connection: upgrade\r\nUpgrade:\r\n",
+            None,
+        ),
+        (
+            "GET / HTTP/1.1",
+            "Connection: upgrade\r\nUpgrade: a\r\nUpgrade: a\r\n",
+            None,
+        ),
+        (
+            "GET / HTTP/1.1",
+            "Connection: upgrade\r\nUpgrade: h2c\r\n",
+            None,
+        ),
+        (
+            "GET / HTTP/1.1",
+            "Connection: upgrade\r\nUpgrade: TLS/1.0\r\n",
+            None,
+        ),
+    ] {
+        let text = format!("{line}\r\nHost: a\r\n{fields}\r\n");
+        let upgrade = complete(text.as_bytes()).0.upgrade;
+        assert_eq!(upgrade, expected.map(str::as_bytes), "{text:?}");
+    }
+    for (length, expected) in [
+        ("Content-Length: 0\r\n", Some("websocket")),
+        ("Content-Length: 1\r\n", None),
+        ("Transfer-Encoding: chunked\r\n", None),
+    ] {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{websocket}{length}\r\n");
+        let upgrade = complete(text.as_bytes()).0.upgrade;
+        assert_eq!(upgrade, expected.map(str::as_bytes), "{length:?}");
+    }
+}
+
+#[test]
 fn trailers_are_accepted_by_te() {
     for (lines, expected) in [
         ("", false),

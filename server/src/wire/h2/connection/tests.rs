@@ -124,8 +124,8 @@ fn requests_and_bodies_become_events() {
     assert_eq!(events(&client), expected);
 }
 
-/// Trailers with a pseudo-header field or a field of the connection are malformed (RFC 9113 §8.1). Trailers that
-/// are merely too long get a response.
+/// Trailers with a pseudo-header field or a field of the connection are malformed (RFC 9113 §8.1). Trailers
+/// that are merely too long get a response.
 #[test]
 fn trailers_are_kept_dropped_or_refused() {
     let long = "x".repeat(100);
@@ -232,6 +232,38 @@ fn a_field_section_becomes_a_request_head() {
     );
 }
 
+/// An extended CONNECT has a path, a query and a host like other requests. Its line in the log has the
+/// path.
+#[test]
+fn an_extended_connect_becomes_a_request_head() {
+    let mut request = FieldSection::default();
+    for (ended, body) in [(false, BodyLength::Chunked), (true, BodyLength::None)] {
+        request.begin(Version::Http3, &Limits::default(), ended, false);
+        for (name, value) in [
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "https"),
+            (":path", "/a/../chat?room=1"),
+            (":authority", "www.example.org"),
+            ("sec-websocket-version", "13"),
+        ] {
+            let taken = request.field(name.as_bytes(), value.as_bytes());
+            assert_eq!(taken, Ok(()));
+        }
+        request.end();
+        let head = request.head().expect("a head");
+        assert_eq!(head.line, b"CONNECT /a/../chat?room=1 HTTP/3.0");
+        assert_eq!(head.method, crate::wire::request_head::Method::Connect);
+        assert_eq!(
+            (head.host, &*head.path),
+            (&b"www.example.org"[..], &b"/chat"[..])
+        );
+        assert_eq!(head.query, Some(&b"room=1"[..]));
+        assert_eq!(head.upgrade, Some(&b"websocket"[..]));
+        assert_eq!(head.body, body);
+    }
+}
+
 #[test]
 fn malformed_heads_are_refused_by_rule() {
     let good = [
@@ -248,6 +280,13 @@ fn malformed_heads_are_refused_by_rule() {
     let changed = |name: &'static str, value: &'static str| -> Vec<(&str, &str)> {
         let change = |(it, old)| (it, if it == name { value } else { old });
         good.into_iter().map(change).collect()
+    };
+    let connect =
+        |more: &[(&'static str, &'static str)]| [&changed(":method", "CONNECT")[..], more].concat();
+    let connect_without = |name: &str| {
+        let mut fields = connect(&[(":protocol", "websocket")]);
+        fields.retain(|(it, _)| *it != name);
+        fields
     };
     let table = [
         (without(":method"), 215),
@@ -282,6 +321,18 @@ fn malformed_heads_are_refused_by_rule() {
         (changed(":authority", "u@a"), 212),
         (changed(":authority", ""), 212),
         (changed(":method", "CONNECT"), 215),
+        (with(&[(":protocol", "websocket")]), 215),
+        (connect(&[(":protocol", "")]), 215),
+        (connect(&[(":protocol", "a, b")]), 215),
+        (connect(&[(":protocol", "a"), (":protocol", "a")]), 215),
+        (connect(&[("x", "y"), (":protocol", "a")]), 215),
+        (connect(&[(":protocol", "a"), ("content-length", "0")]), 311),
+        (connect(&[(":protocol", "a"), ("upgrade", "a")]), 216),
+        (connect(&[(":protocol", "h2c")]), 218),
+        (connect(&[(":protocol", "HTTP/2.0")]), 218),
+        (connect_without(":scheme"), 215),
+        (connect_without(":path"), 215),
+        (connect_without(":authority"), 215),
         (vec![("x", &long[..]); 101], 207),
         (vec![("x", &long[..]); 80], 206),
     ];
@@ -426,6 +477,41 @@ fn short_frames_between_large_frames_cost_no_points() {
     assert_eq!(upload(&[16_384, 7, 9]), 0);
     assert!(upload(&[16_384, 1, 1]) > 0);
     assert!(upload(&[1]) > 0 && upload(&[1_000, 1]) > 0);
+}
+
+/// Returns the number of DATA frames of one stream until the connection ends, at most 3,000.
+fn data_frames_taken(bytes: &[u8], is_tunnel: bool) -> usize {
+    let mut connection = H2Connection::<()>::new(16 * 1024);
+    let opening = ClientBytes::hello(b"")
+        .frame(frame::HEADERS, 4, 1, &block(&[]))
+        .0;
+    let data = ClientBytes(Vec::new()).frame(frame::DATA, 0, 1, bytes).0;
+    let (mut request, mut strings) = (FieldSection::default(), HpackScratch::default());
+    let limits = Limits::default();
+    let mut receive = |connection: &mut H2Connection<()>, mut input: &[u8]| {
+        while !input.is_empty() {
+            connection.receive(&mut input, &mut request, &mut strings, &limits, 0)?;
+        }
+        Ok::<(), H2ConnectionError>(())
+    };
+    receive(&mut connection, &opening).expect("a request");
+    connection.accept(
+        1,
+        remote_state(BodyLength::Chunked, false),
+        Priority::default(),
+        (),
+    );
+    connection.stream(1).expect("a stream").is_tunnel = is_tunnel;
+    let goes_on = |_: &usize| receive(&mut connection, &data).is_ok();
+    (0..3_000).take_while(goes_on).count()
+}
+
+/// The messages of a tunnel may be short, and empty frames are a flood all the same.
+#[test]
+fn short_messages_of_a_tunnel_cost_no_points() {
+    assert!(data_frames_taken(b"x", false) < 3_000);
+    assert_eq!(data_frames_taken(b"x", true), 3_000);
+    assert!(data_frames_taken(b"", true) < 3_000);
 }
 
 #[test]

@@ -1,0 +1,199 @@
+//! List of the balancers and their members: plain values, rendered as text and as JSON.
+
+use crate::admin::status::{joined, or_null};
+use crate::admin::text_table::{TextTable, bytes, count, duration};
+use crate::upstream::balancer::{BalancerReport, MemberReport, StateChange};
+use crate::upstream::settings::{MemberHost, MemberUrl};
+use crate::wire::json::quoted;
+use std::fmt::Write;
+
+/// State of all balancers at one moment.
+#[derive(Clone, Debug)]
+pub struct BalancerList {
+    /// Time of the list in milliseconds on the monotonic clock of the process.
+    pub now_ms: u64,
+    /// Balancers in the order of the configuration.
+    pub balancers: Vec<BalancerReport>,
+}
+
+/// Largest width of a line of the text.
+const LINE_WIDTH: usize = 100;
+/// Largest width of a route in the text. Longer routes are cut.
+const ROUTE_WIDTH: usize = 12;
+/// Columns of the text. All columns but the state and the route are numbers, at the right.
+const COLUMNS: [&str; 12] = [
+    "MEMBER", "STATE", "WEIGHT", "SET", "ROUTE", "BUSY", "ELECTED", "ERRORS", "RETRIES", "SENT",
+    "RECEIVED", "LATENCY",
+];
+/// Columns with text, at the left.
+const LEFT_COLUMNS: [usize; 3] = [0, 1, 4];
+
+impl BalancerList {
+    /// Renders the list as lines of at most 100 columns for a terminal.
+    pub fn text(&self) -> String {
+        if self.balancers.is_empty() {
+            return "the configuration has no balancer\n".to_owned();
+        }
+        let parts = self.balancers.iter().map(|it| self.balancer_text(it));
+        parts.collect::<Vec<_>>().join("\n")
+    }
+
+    fn balancer_text(&self, balancer: &BalancerReport) -> String {
+        let settings = &balancer.settings;
+        let mut out = format!("{}: {}", settings.name, settings.method.name());
+        match balancer.waiting {
+            0 => {}
+            1 => out.push_str(", 1 request waits"),
+            waiting => {
+                let _ = write!(out, ", {waiting} requests wait");
+            }
+        }
+        out.push('\n');
+        if balancer.are_checks_doubted {
+            out.push_str("  most members fail their checks, so all members are tried\n");
+        }
+        let mut table = TextTable::new(&COLUMNS, &LEFT_COLUMNS, LINE_WIDTH);
+        for member in &balancer.members {
+            table.add(self.cells(member), self.details(member));
+        }
+        out.push_str(&table.text());
+        out
+    }
+
+    fn cells(&self, member: &MemberReport) -> Vec<String> {
+        let route = match member.route.is_empty() {
+            true => "-".to_owned(),
+            false => member.route.chars().take(ROUTE_WIDTH).collect(),
+        };
+        vec![
+            short_url(&member.url),
+            member.state.name().to_owned(),
+            weight(member.weight),
+            member.set.to_string(),
+            route,
+            count(member.busy as u64),
+            count(member.elected),
+            count(member.errors),
+            count(member.retries),
+            bytes(member.sent_bytes),
+            bytes(member.received_bytes),
+            latency(member.latency_micros),
+        ]
+    }
+
+    /// Returns the lines below the row of a member.
+    fn details(&self, member: &MemberReport) -> Vec<String> {
+        let change = member.changes.last().map(|change| {
+            let seconds = self.seconds_since(change);
+            format!("{change}, {} ago", duration(seconds))
+        });
+        let heartbeat = member.heartbeat.map(|heartbeat| {
+            let (ready, busy) = (heartbeat.ready, heartbeat.busy);
+            format!("announces {ready} idle and {busy} busy workers")
+        });
+        change.into_iter().chain(heartbeat).collect()
+    }
+
+    fn seconds_since(&self, change: &StateChange) -> u64 {
+        self.now_ms.saturating_sub(change.at_ms) / 1_000
+    }
+
+    /// Renders the list as one JSON object and a line feed.
+    pub fn json(&self) -> String {
+        let balancers = self.balancers.iter().map(|it| self.balancer_json(it));
+        format!("{{\"balancers\":[{}]}}\n", joined(balancers))
+    }
+
+    fn balancer_json(&self, balancer: &BalancerReport) -> String {
+        let settings = &balancer.settings;
+        format!(
+            "{{\"name\":{},\"method\":{},\"waiting\":{},\"checks_doubted\":{},\"members\":[{}]}}",
+            quoted(&settings.name),
+            quoted(settings.method.name()),
+            balancer.waiting,
+            balancer.are_checks_doubted,
+            joined(balancer.members.iter().map(|it| self.member_json(it)))
+        )
+    }
+
+    fn member_json(&self, member: &MemberReport) -> String {
+        let mut out = format!(
+            "{{\"url\":{},\"state\":{},\"admin\":{},\"role\":{},\"weight\":{},\"set\":{},\
+             \"route\":{},\"redirect\":{},\"ignores_errors\":{},",
+            quoted(&member.url.to_string()),
+            quoted(member.state.name()),
+            quoted(member.admin.name()),
+            quoted(member.role.name()),
+            weight(member.weight),
+            member.set,
+            quoted(&member.route),
+            quoted(&member.redirect),
+            member.ignores_errors,
+        );
+        let heartbeat = member.heartbeat.map(|heartbeat| {
+            let (ready, busy) = (heartbeat.ready, heartbeat.busy);
+            format!("{{\"ready\":{ready},\"busy\":{busy}}}")
+        });
+        let _ = write!(
+            out,
+            "\"busy\":{},\"elected\":{},\"errors\":{},\"retries\":{},\"sent_bytes\":{},\
+             \"received_bytes\":{},\"latency_us\":{},\"heartbeat\":{},\"ejected_ms\":{},\
+             \"checks_passed\":{},\"checks_failed\":{},\"changes\":[{}]}}",
+            member.busy,
+            member.elected,
+            member.errors,
+            member.retries,
+            member.sent_bytes,
+            member.received_bytes,
+            or_null(member.latency_micros.map(|micros| micros.to_string())),
+            or_null(heartbeat),
+            or_null(member.ejected_ms.map(|millis| millis.to_string())),
+            member.checks_passed,
+            member.checks_failed,
+            joined(member.changes.iter().map(|change| self.change_json(change)))
+        );
+        out
+    }
+
+    fn change_json(&self, change: &StateChange) -> String {
+        format!(
+            "{{\"from\":{},\"to\":{},\"reason\":{},\"seconds_ago\":{}}}",
+            quoted(change.old.name()),
+            quoted(change.new.name()),
+            quoted(&change.reason.to_string()),
+            self.seconds_since(change)
+        )
+    }
+}
+
+/// Returns the host and port of a plain member, and the whole URL of another member.
+fn short_url(url: &MemberUrl) -> String {
+    match (&url.host, url.is_tls) {
+        (MemberHost::Address(address), false) => address.to_string(),
+        (MemberHost::Name(name, port), false) => format!("{name}:{port}"),
+        _ => url.to_string(),
+    }
+}
+
+/// Returns a weight in hundredths as a decimal number.
+fn weight(hundredths: u32) -> String {
+    match (hundredths / 100, hundredths % 100) {
+        (whole, 0) => whole.to_string(),
+        (whole, rest) => {
+            let text = format!("{whole}.{rest:02}");
+            text.trim_end_matches('0').to_owned()
+        }
+    }
+}
+
+fn latency(micros: Option<u64>) -> String {
+    match micros {
+        None => "-".to_owned(),
+        Some(micros @ ..10_000) => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),
+        Some(micros @ ..10_000_000) => format!("{} ms", micros / 1_000),
+        Some(micros) => format!("{} s", micros / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests;
