@@ -228,3 +228,26 @@ fn entries_keep_their_places_in_the_ledger() {
     drop(open);
     assert!(scene.ledger.lock().is_empty());
 }
+
+#[test]
+fn a_proxy_keeps_its_requests_and_may_open_any_number_of_connections() {
+    let mut scene = Scene::new();
+    let mut own = Vec::new();
+    for row in 101..=120 {
+        let owner = ConnectionOwner::Row(scene.orders.clone(), row);
+        let entered = scene.ledger.enter_proxy(client(9), owner, 0);
+        entered.set_activity(Busy(0));
+        own.push(entered);
+    }
+    // A client with all connections would lose a request.
+    assert!(scene.chosen_for(1).is_empty());
+    let direct: Vec<_> = (0..10).map(|_| scene.open(2, Busy(0))).collect();
+    let chosen = scene.chosen_for(1);
+    assert!(
+        matches!(chosen[..], [..=10]),
+        "{chosen:?} of a client with fewer requests"
+    );
+    drop(direct);
+    own[7].set_activity(Idle(5));
+    assert_eq!(scene.chosen_for(1), [108]);
+}
