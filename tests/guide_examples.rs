@@ -600,6 +600,15 @@ scenarios! {
         [ "$one" != "$(curl -s https://www.example.org/journal/2026)" ]
     "#;
 
+    members_are_drained_as_printed("commands.md", false) = r#"
+        site "$(printf '[[balancer]]\nname = "app"\nmembers = ["http://127.0.0.1:9001", "http://127.0.0.1:9002"]\n[[site]]\n[[site.route]]\npath = "/"\nbalance = "app"\n')"
+        @run anthill balancer drain --wait
+        anthill balancer stop app 127.0.0.1:9002
+        anthill balancer list > "$M/list"
+        has '9001 up' cat "$M/list"
+        has '9002 stopped' cat "$M/list"
+    "#;
+
     hits_are_shown_as_printed("hits.md", false) = r#"
         mkdir -p public/journal; echo ants > public/journal/ants.html
         @file route.toml [[site.route]]

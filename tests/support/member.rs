@@ -140,7 +140,7 @@ impl Member {
         self.state.restarted.notify_all();
     }
 
-    /// Returns the requests received whose request line contains `part`.
+    /// Returns the requests received with `part` in the request line.
     pub fn requests_with(&self, part: &str) -> Vec<Received> {
         let mut requests = self.requests();
         requests.retain(|request| request.line().contains(part));

@@ -71,8 +71,8 @@ pub(super) fn parse(
     }
 }
 
-/// Takes the value of an option whose number may be left out: `--option=60`, or a following argument of
-/// digits. Returns an empty value without a number.
+/// Takes the number of an option, which may be left out: `--option=60`, or a following argument of digits.
+/// Returns an empty value without a number.
 fn optional_number(parser: &mut lexopt::Parser) -> OsString {
     if let Some(value) = parser.optional_value() {
         return value;

@@ -27,7 +27,7 @@ pub struct Checker {
 #[derive(Default)]
 struct CheckedBalancers {
     all: Vec<Arc<Balancer>>,
-    /// Number of the balancer whose checks start first.
+    /// Number of the balancer with the next turn.
     turn: usize,
 }
 

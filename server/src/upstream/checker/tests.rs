@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-/// A server whose answers the test switches on and off.
+/// A server that the test makes silent.
 struct TestMember {
     address: SocketAddr,
     is_silent: AtomicBool,
@@ -91,7 +91,7 @@ fn on_paused_clock(test: impl Future<Output = ()>) {
     runtime.unwrap().block_on(test);
 }
 
-/// Returns a balancer whose members are checked every 500 ms.
+/// Returns a balancer with checks every 500 ms.
 fn balancer(addresses: impl IntoIterator<Item = SocketAddr>, kind: CheckKind) -> Arc<Balancer> {
     let members = addresses.into_iter().map(|address| MemberSettings {
         url: url(address),
