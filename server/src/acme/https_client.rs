@@ -77,7 +77,7 @@ impl HttpsClient {
     ) -> io::Result<HttpsResponse> {
         let until = Instant::now() + Duration::from_secs(ACME_CALL_SECONDS);
         let endpoint = self.tls.endpoint(url.host).map_err(invalid)?;
-        let client = endpoint.connection().map_err(invalid)?;
+        let client = endpoint.connect_once().map_err(invalid)?;
         let socket = DeadlineStream {
             socket: connect(url, until)?,
             until,

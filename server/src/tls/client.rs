@@ -16,8 +16,8 @@ use crate::tls::certificate_pair::CertificatePair;
 use crate::tls::client_connection::TlsClientConnection;
 use crate::tls::error::{TlsError, TlsPart};
 use crate::tls::provider::{Ciphers, aes_in_hardware, provider};
-use crate::tls::record_layer::TrafficSecretLog;
 use crate::tls::server_verifier::ServerVerifier;
+use crate::tls::traffic_secrets::TrafficSecretLog;
 
 /// Settings of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,9 +97,7 @@ impl TlsClient {
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = settings.alpn.clone();
-        // The secrets let a connection go on without rustls.
-        config.enable_secret_extraction = true;
-        config.key_log = Arc::new(TrafficSecretLog);
+        config.resumption = Resumption::disabled();
         Ok(TlsClient {
             settings: settings.clone(),
             verifier,
@@ -128,6 +126,9 @@ impl TlsClient {
         })?;
         let mut config = ClientConfig::clone(&self.config);
         config.resumption = Resumption::in_memory_sessions(TLS_CLIENT_TICKETS);
+        // The secrets let a connection go on without rustls.
+        config.enable_secret_extraction = true;
+        config.key_log = Arc::new(TrafficSecretLog);
         Ok(TlsEndpoint {
             config: Arc::new(config),
             of_client: Arc::clone(&self.config),
@@ -158,15 +159,18 @@ impl TlsEndpoint {
     /// # Errors
     /// Fails if rustls rejects the configuration, which indicates a bug, or without randomness.
     pub fn connect(&self) -> Result<TlsClientConnection, rustls::Error> {
-        self.connection().map(TlsClientConnection::new)
+        let config = Arc::clone(&self.config);
+        ClientConnection::new(config, self.name.clone()).map(TlsClientConnection::new)
     }
 
-    /// Begins a connection of rustls.
+    /// Begins a connection that stays with rustls, for a single request. Sessions are neither stored nor
+    /// resumed.
     ///
     /// # Errors
     /// Fails if rustls rejects the configuration, which indicates a bug, or without randomness.
-    pub fn connection(&self) -> Result<ClientConnection, rustls::Error> {
-        ClientConnection::new(Arc::clone(&self.config), self.name.clone())
+    pub fn connect_once(&self) -> Result<ClientConnection, rustls::Error> {
+        let config = Arc::clone(&self.client.config);
+        ClientConnection::new(config, self.name.clone())
     }
 }
 

@@ -10,15 +10,15 @@ use std::io::{self, IoSlice, Read, Write};
 
 use rustls::{ClientConnection, ProtocolVersion};
 
-use crate::tls::record_layer::{RecordBoundaryFinder, RecordLayer, TrafficSecrets};
+use crate::tls::record_boundary::RecordBoundaryFinder;
+use crate::tls::record_layer::RecordLayer;
+use crate::tls::traffic_secrets::TrafficSecrets;
 
 /// Client side of a TLS connection.
 pub struct TlsClientConnection {
     state: ClientState,
-    /// Beginning of a record for [`RecordLayer`], which opens whole records only.
-    partial: Vec<u8>,
-    /// Received plaintext that is not read yet.
-    plain: Vec<u8>,
+    /// Received bytes that are not read yet; None for none, as on an idle connection.
+    unread: Option<Box<UnreadBytes>>,
     /// True after an error of the peer or of the keys: nothing more is read, and only an alert is sent.
     has_failed: bool,
 }
@@ -28,6 +28,14 @@ enum ClientState {
     Records(Box<RecordLayer>),
     /// The keys are lost.
     Lost,
+}
+
+#[derive(Default)]
+struct UnreadBytes {
+    /// Beginning of a record for [`RecordLayer`], which opens whole records only.
+    partial: Vec<u8>,
+    /// Plaintext.
+    plain: Vec<u8>,
 }
 
 /// Connection of rustls with the bytes that rustls has produced.
@@ -58,8 +66,7 @@ impl TlsClientConnection {
         };
         TlsClientConnection {
             state: ClientState::Handshake(Box::new(rustls)),
-            partial: Vec::new(),
-            plain: Vec::new(),
+            unread: None,
             has_failed: false,
         }
     }
@@ -80,11 +87,11 @@ impl TlsClientConnection {
     /// Returns true if nothing was received that is not read yet, neither plaintext nor a part of a record
     /// or of a message.
     pub fn is_quiet(&self) -> bool {
-        let ClientState::Records(records) = &self.state else {
-            return self.plain.is_empty() && !self.has_ended() && !self.has_failed;
+        let is_inside_message = match &self.state {
+            ClientState::Records(records) => records.is_inside_message(),
+            _ => false,
         };
-        let is_between = self.partial.is_empty() && !records.is_inside_message();
-        is_between && self.plain.is_empty() && !records.ended()
+        self.unread.is_none() && !is_inside_message && !self.has_ended() && !self.has_failed
     }
 
     fn has_ended(&self) -> bool {
@@ -101,13 +108,14 @@ impl TlsClientConnection {
     /// # Errors
     /// Fails after an error of the peer.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
-        if !self.plain.is_empty() {
-            let taken = self.plain.len().min(into.len());
-            into[..taken].copy_from_slice(&self.plain[..taken]);
-            match taken < self.plain.len() {
-                true => drop(self.plain.drain(..taken)),
-                false => self.plain = Vec::new(),
+        if let Some(unread) = self.unread.as_mut().filter(|it| !it.plain.is_empty()) {
+            let taken = unread.plain.len().min(into.len());
+            into[..taken].copy_from_slice(&unread.plain[..taken]);
+            match taken < unread.plain.len() {
+                true => drop(unread.plain.drain(..taken)),
+                false => unread.plain = Vec::new(),
             }
+            self.release_unread();
             return Ok(Some(taken));
         }
         match (self.has_failed, self.has_ended()) {
@@ -120,8 +128,20 @@ impl TlsClientConnection {
     /// belong behind, and then the whole is passed to [`TlsClientConnection::open`] or
     /// [`TlsClientConnection::receive`].
     pub fn copy_partial(&self, into: &mut [u8]) -> usize {
-        into[..self.partial.len()].copy_from_slice(&self.partial);
-        self.partial.len()
+        let Some(unread) = &self.unread else {
+            return 0;
+        };
+        into[..unread.partial.len()].copy_from_slice(&unread.partial);
+        unread.partial.len()
+    }
+
+    /// Releases the memory of unread bytes if there are none.
+    fn release_unread(&mut self) {
+        let is_empty =
+            |unread: &&mut Box<UnreadBytes>| unread.partial.is_empty() && unread.plain.is_empty();
+        if self.unread.as_mut().filter(is_empty).is_some() {
+            self.unread = None;
+        }
     }
 
     /// Processes received bytes. The plaintext is kept for [`TlsClientConnection::read`].
@@ -134,16 +154,20 @@ impl TlsClientConnection {
         while at < bytes.len()
             && let ClientState::Handshake(rustls) = &mut self.state
         {
-            let fed = rustls.feed(&bytes[at..], &mut self.plain);
+            let plain = &mut self.unread.get_or_insert_default().plain;
+            let fed = rustls.feed(&bytes[at..], plain);
+            let has_plain = !plain.is_empty();
             at += fed.map_err(|error| self.fail(error))?;
-            if !self.plain.is_empty() {
+            if has_plain {
                 self.reduce()?;
             }
         }
         if at < bytes.len() {
             let opened = self.open(&mut bytes[at..])?;
-            self.plain.extend_from_slice(&bytes[at..at + opened]);
+            let plain = &mut self.unread.get_or_insert_default().plain;
+            plain.extend_from_slice(&bytes[at..at + opened]);
         }
+        self.release_unread();
         Ok(())
     }
 
@@ -158,8 +182,10 @@ impl TlsClientConnection {
         };
         match records.open(bytes) {
             Ok(opened) => {
-                if opened.used < bytes.len() || !self.partial.is_empty() {
-                    self.partial = bytes[opened.used..].to_vec();
+                if opened.used < bytes.len() || self.unread.is_some() {
+                    let unread = self.unread.get_or_insert_default();
+                    unread.partial = bytes[opened.used..].to_vec();
+                    self.release_unread();
                 }
                 Ok(opened.plain)
             }
@@ -178,12 +204,10 @@ impl TlsClientConnection {
             _ => return Ok(()),
         }
         let before = std::mem::replace(&mut self.state, ClientState::Lost);
-        if let ClientState::Handshake(mut rustls) = before
-            && let Some(secrets) = rustls.secrets.take()
-        {
-            let unsent = rustls.unsent()?[..].to_vec();
-            let records = RecordLayer::for_client(rustls.connection, &secrets, unsent);
-            self.state = ClientState::Records(Box::new(records.map_err(io::Error::other)?));
+        if let ClientState::Handshake(rustls) = before {
+            // rustls is freed first, and the record layer fits into the gap.
+            let records = rustls.into_records()?;
+            self.state = ClientState::Records(Box::new(records));
         }
         Ok(())
     }
@@ -285,6 +309,14 @@ impl RustlsClient {
             && self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
             && self.boundary.is_between_records()
             && !self.has_ended
+    }
+
+    /// Takes the keys out of rustls.
+    fn into_records(mut self: Box<Self>) -> io::Result<RecordLayer> {
+        let unsent = self.unsent()?.to_vec();
+        let secrets = self.secrets.ok_or(io::ErrorKind::NotConnected)?;
+        let records = RecordLayer::for_client(self.connection, &secrets, unsent);
+        records.map_err(io::Error::other)
     }
 
     fn unsent(&mut self) -> io::Result<&[u8]> {

@@ -20,10 +20,12 @@ mod server_names;
 mod server_verifier;
 mod certificate_pair;
 mod provider;
+mod record_boundary;
 mod record_layer;
 mod self_signed;
 mod ticket_keys;
 mod tbs_certificate;
+mod traffic_secrets;
 
 #[cfg(test)]
 mod tests;
@@ -46,11 +48,11 @@ pub use crate::tls::client::{TlsClient, TlsClientSettings, TlsEndpoint};
 pub use crate::tls::client_connection::TlsClientConnection;
 pub use crate::tls::connection::{HelloReader, HelloResult, TlsConnection};
 pub use crate::tls::csr::{CsrKey, IssuedCertificate};
-pub use crate::tls::record_layer::{
-    OpenedRecords, RECORD_BYTES_MAX, RecordBoundaryFinder, RecordLayer, TrafficSecrets,
-};
+pub use crate::tls::record_boundary::RecordBoundaryFinder;
+pub use crate::tls::record_layer::{OpenedRecords, RECORD_BYTES_MAX, RecordLayer};
 pub use crate::tls::server_verifier::UnlistedSelfSigned;
 pub use crate::tls::ticket_keys::{TicketKeys, was_ticket_opened};
+pub use crate::tls::traffic_secrets::TrafficSecrets;
 pub use challenges::{ACME_TLS_ALPN, PendingChallenges, PostedChallenge};
 pub use error::{TlsError, TlsPart};
 pub use provider::{Ciphers, aes_in_hardware, provider};
@@ -601,7 +603,7 @@ impl<'a> RustlsConfigBuilder<'a> {
         config.max_early_data_size = 0;
         // The secrets let a kept-alive connection go on without rustls.
         config.enable_secret_extraction = true;
-        config.key_log = Arc::new(record_layer::TrafficSecretLog);
+        config.key_log = Arc::new(traffic_secrets::TrafficSecretLog);
         Ok(Arc::new(config))
     }
 }

@@ -6,15 +6,16 @@
 //! several scattered allocations, and a request costs no allocation and no queue of buffers. The module
 //! performs no I/O on sockets: bytes are passed in and out.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 use std::io::IoSlice;
 use std::ops::Range;
 
 use crate::base::sys::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
+use crate::tls::traffic_secrets::{TrafficSecret, TrafficSecrets, unknown_secret};
 use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
 use rustls::{
-    ClientConnection, ConnectionTrafficSecrets, ExtractedSecrets, KeyLog, ServerConnection, Side,
+    ClientConnection, ConnectionTrafficSecrets, ExtractedSecrets, ServerConnection, Side,
 };
 use zeroize::Zeroizing;
 
@@ -144,14 +145,6 @@ struct DirectionKeys {
     sequence: u64,
     /// Secret from which the next key is derived, or None if unknown.
     secret: Option<TrafficSecret>,
-}
-
-/// Traffic secret, as long as the suite's hash, from which the next keys are derived.
-type TrafficSecret = Zeroizing<[u8; SECRET_BYTES_MAX]>;
-const SECRET_BYTES_MAX: usize = 48;
-
-fn unknown_secret() -> TrafficSecret {
-    Zeroizing::new([0; SECRET_BYTES_MAX])
 }
 
 #[derive(Copy, Clone)]
@@ -607,105 +600,6 @@ impl SuiteParameters {
         let secret = Prk::new_less_safe(self.hash, &secret[..self.hash_bytes]);
         let expanded = secret.expand(&info, Len(into.len())).ok()?;
         expanded.fill(into).ok()
-    }
-}
-
-/// First traffic secrets of a connection, from which later secrets are derived.
-pub struct TrafficSecrets {
-    client: TrafficSecret,
-    server: TrafficSecret,
-}
-
-impl TrafficSecrets {
-    fn unknown() -> Box<TrafficSecrets> {
-        Box::new(TrafficSecrets {
-            client: unknown_secret(),
-            server: unknown_secret(),
-        })
-    }
-
-    /// Returns the secrets of the connection last processed by rustls on the calling thread, if the
-    /// handshake has progressed far enough.
-    pub fn take_for_thread() -> Option<Box<TrafficSecrets>> {
-        HEARD.take()
-    }
-}
-
-/// Receiver of traffic secrets during a handshake, by rustls's interface for key logs.
-#[derive(Debug)]
-pub(super) struct TrafficSecretLog;
-
-thread_local! {
-    static HEARD: RefCell<Option<Box<TrafficSecrets>>> = const { RefCell::new(None) };
-}
-
-impl KeyLog for TrafficSecretLog {
-    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
-        let mut heard = HEARD.take().unwrap_or_else(TrafficSecrets::unknown);
-        let into = match label {
-            CLIENT_SECRET => &mut heard.client,
-            SERVER_SECRET => &mut heard.server,
-            _ => return,
-        };
-        if let Some(into) = into.get_mut(..secret.len()) {
-            into.copy_from_slice(secret);
-            HEARD.set(Some(heard));
-        }
-    }
-
-    fn will_log(&self, label: &str) -> bool {
-        matches!(label, CLIENT_SECRET | SERVER_SECRET)
-    }
-}
-
-const CLIENT_SECRET: &str = "CLIENT_TRAFFIC_SECRET_0";
-const SERVER_SECRET: &str = "SERVER_TRAFFIC_SECRET_0";
-
-/// Parser of record boundaries in a stream of bytes. The parser tells whether a record is incomplete.
-#[derive(Default)]
-pub struct RecordBoundaryFinder {
-    header: [u8; HEADER_BYTES],
-    of_header: u8,
-    left: u16,
-    passed: usize,
-}
-
-impl RecordBoundaryFinder {
-    /// Follows `bytes` to the end of the current record, or to the end of `bytes`; returns the number
-    /// of bytes followed.
-    pub fn note_record(&mut self, bytes: &[u8]) -> usize {
-        let mut at = 0;
-        while at < bytes.len() {
-            if self.left == 0 {
-                self.header[usize::from(self.of_header)] = bytes[at];
-                self.of_header += 1;
-                at += 1;
-                if usize::from(self.of_header) < HEADER_BYTES {
-                    continue;
-                }
-                let [.., high, low] = self.header;
-                self.left = u16::from_be_bytes([high, low]);
-                self.of_header = 0;
-            }
-            let passed = (bytes.len() - at).min(usize::from(self.left));
-            self.left -= passed as u16;
-            at += passed;
-            if self.left == 0 {
-                break;
-            }
-        }
-        self.passed = self.passed.saturating_add(at);
-        at
-    }
-
-    /// Returns the number of bytes followed.
-    pub fn passed(&self) -> usize {
-        self.passed
-    }
-
-    /// Returns true if every begun record is complete.
-    pub fn is_between_records(&self) -> bool {
-        self.left == 0 && self.of_header == 0
     }
 }
 

@@ -122,14 +122,14 @@ impl Ends {
     /// Completes the handshake.
     fn shake_hands(&mut self) -> io::Result<()> {
         while self.client.is_handshaking() {
-            self.to_server();
-            self.to_client()?;
+            self.pass_to_server();
+            self.pass_to_client()?;
         }
         Ok(())
     }
 
     /// Passes the client's bytes to the server.
-    fn to_server(&mut self) {
+    fn pass_to_server(&mut self) {
         let sent = self.client.unsent().unwrap().to_vec();
         self.client.note_sent(sent.len());
         assert!(!self.client.has_unsent());
@@ -150,7 +150,7 @@ impl Ends {
     }
 
     /// Passes the server's bytes to the client.
-    fn to_client(&mut self) -> io::Result<()> {
+    fn pass_to_client(&mut self) -> io::Result<()> {
         let sent = self.of_server();
         sent.chunks(self.piece.min(sent.len().max(1)))
             .try_for_each(|piece| self.receive(piece))
@@ -168,7 +168,7 @@ impl Ends {
     /// Sends `plain` from the client to the server.
     fn ask(&mut self, plain: &[u8]) {
         assert_eq!(self.client.seal(plain).unwrap(), plain.len());
-        self.to_server();
+        self.pass_to_server();
         let mut heard = vec![0; plain.len()];
         self.server.reader().read_exact(&mut heard).unwrap();
         assert!(heard == plain);
@@ -178,7 +178,7 @@ impl Ends {
     fn answer(&mut self, plain: &[u8]) -> io::Result<()> {
         for part in plain.chunks(10_000) {
             self.server.writer().write_all(part).unwrap();
-            self.to_client()?;
+            self.pass_to_client()?;
         }
         let mut heard = Vec::new();
         let mut buffer = [0; 1_000];
@@ -261,7 +261,7 @@ fn sessions_are_resumed_at_the_same_endpoint() {
         let other = client.endpoint("a.test").unwrap();
         let mut ends = Ends::new(&other, &config);
         ends.shake_hands().unwrap();
-        ends.to_server();
+        ends.pass_to_server();
         assert_eq!(ends.server.handshake_kind(), Some(HandshakeKind::Full));
     }
 }
@@ -279,10 +279,10 @@ fn the_peer_ends_the_connection_by_close_notify_alone() {
                 ends.ask(b"request");
                 ends.answer(b"response").unwrap();
             }
-            ends.to_server();
+            ends.pass_to_server();
             ends.server.writer().write_all(b"last").unwrap();
             ends.server.send_close_notify();
-            ends.to_client().unwrap();
+            ends.pass_to_client().unwrap();
             assert!(!ends.client.is_quiet());
             let mut buffer = [0; 100];
             assert_eq!(ends.client.read(&mut buffer).unwrap(), Some(4));
@@ -317,16 +317,13 @@ fn foreign_bytes_are_no_end() {
             assert!(ends.receive(&sent).is_err());
             assert!(!ends.client.is_quiet());
             let mut buffer = [0; 100];
-            loop {
-                match ends.client.read(&mut buffer) {
-                    Ok(read) => assert_eq!(read, Some(8)),
-                    Err(_) => break,
-                }
+            while let Ok(read) = ends.client.read(&mut buffer) {
+                assert_eq!(read, Some(8));
             }
             assert!(ends.client.seal(b"more").is_err());
             assert!(ends.client.has_unsent(), "an alert");
             ends.client.close();
-            ends.to_server();
+            ends.pass_to_server();
         }
     }
 }
@@ -341,12 +338,12 @@ fn new_keys_on_an_idle_connection_are_answered() {
     ends.ask(b"request");
     ends.answer(b"response").unwrap();
     ends.server.refresh_traffic_keys().unwrap();
-    ends.to_client().unwrap();
+    ends.pass_to_client().unwrap();
     assert!(ends.client.is_quiet() && ends.client.has_unsent());
     ends.ask(b"request");
     ends.answer(b"response").unwrap();
     ends.client.close();
-    ends.to_server();
+    ends.pass_to_server();
     assert_eq!(ends.server.reader().read(&mut [0]).unwrap(), 0);
 }
 
@@ -376,8 +373,8 @@ fn servers_may_demand_a_client_certificate() {
         let mut ends = Ends::new(&endpoint, &config);
         // In TLS 1.3 the refusal arrives after the client's last message.
         let refused = ends.shake_hands().and_then(|()| {
-            ends.to_server();
-            ends.to_client()
+            ends.pass_to_server();
+            ends.pass_to_client()
         });
         let refused = refused.unwrap_err().into_inner().unwrap();
         let refused = refused.downcast::<rustls::Error>().unwrap();

@@ -2,6 +2,7 @@
 
 use crate::tls::record_layer::tests::{GOODBYE_BYTES, SUITES, forged, text};
 use crate::tls::record_layer::*;
+use crate::tls::traffic_secrets::TrafficSecretLog;
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedCipherSuite};

@@ -1,4 +1,5 @@
 use crate::tls::record_layer::*;
+use crate::tls::traffic_secrets::TrafficSecretLog;
 use rustls::crypto::aws_lc_rs::{self as provider, cipher_suite as suite};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedCipherSuite};
@@ -454,31 +455,6 @@ fn padding_is_removed() {
     let mut record = ends.forged(0, &[b"data".as_slice(), &[23, 0, 0, 0]].concat());
     let opened = ends.records.open(&mut record).unwrap();
     assert_eq!(&record[..opened.plain], b"data");
-}
-
-#[test]
-fn record_boundaries_are_found_in_any_pieces() {
-    let bytes = [
-        &[22, 3, 1, 0, 3, 1, 2, 3][..],
-        &[20, 3, 3, 0, 1, 1],
-        &[23, 3, 3, 0, 0],
-    ]
-    .concat();
-    for piece in 1..bytes.len() {
-        let mut boundary = RecordBoundaryFinder::default();
-        let mut passed = 0;
-        for mut bytes in bytes.chunks(piece) {
-            while !bytes.is_empty() {
-                let noted = boundary.note_record(bytes);
-                bytes = &bytes[noted..];
-                passed += noted;
-                let ends = [8, 14, 19].contains(&passed);
-                assert_eq!(boundary.is_between_records(), ends, "{passed} by {piece}");
-                assert!(ends || bytes.is_empty(), "no step goes past a record's end");
-            }
-        }
-        assert_eq!(boundary.passed(), 19);
-    }
 }
 
 proptest::proptest! {
