@@ -600,6 +600,13 @@ scenarios! {
         [ "$one" != "$(curl -s https://www.example.org/journal/2026)" ]
     "#;
 
+    members_are_steered_as_in_the_guide("proxy.md", false) = r#"
+        mkdir public
+        @file cluster.toml [[site]]\nnames = ["www.example.org"]
+        site "$(cat cluster.toml)"
+        @run anthill balancer
+    "#;
+
     members_are_drained_as_printed("commands.md", false) = r#"
         site "$(printf '[[balancer]]\nname = "app"\nmembers = ["http://127.0.0.1:9001", "http://127.0.0.1:9002"]\n[[site]]\n[[site.route]]\npath = "/"\nbalance = "app"\n')"
         @run anthill balancer drain --wait

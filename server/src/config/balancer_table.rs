@@ -126,7 +126,7 @@ declare_table! {
         /// Name of the path parameter with the route, for clients without cookies: `/page;jsessionid=X.a`.
         path_parameter: TokenName = optional("none"), example "\"jsessionid\"";
         /// `true`: the balancer sets the cookie, signed. `false`: the members set the cookie, with their
-        /// `route` after the last dot of the value.
+        /// `route` after the first dot of the value.
         signed: bool = default(false), example "true";
         /// `true`: the requests of a session get 503 while its member is unusable. `false`: another member
         /// gets the requests.
