@@ -169,7 +169,7 @@ impl TlsEndpoint {
     /// # Errors
     /// Fails if rustls rejects the configuration, which indicates a bug, or without randomness.
     pub fn connect_once(&self) -> Result<ClientConnection, rustls::Error> {
-        let config = Arc::clone(&self.client.config);
+        let config = Arc::clone(&self.of_client);
         ClientConnection::new(config, self.name.clone())
     }
 }
