@@ -1,14 +1,18 @@
 //! Balancers: active checks, heartbeats, names of members, and `anthill balancer`.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
+use crate::clients::Authority;
 use crate::support::member::{Answer, Member, Received, ok};
+use crate::support::nginx::Nginx;
 use crate::support::wire::Wire;
-use crate::support::{Done, Server, eventually, finish, run, server_table, site_table};
+use crate::support::{Done, Folder, Server, eventually, finish, run, server_table, site_table};
 
 /// Returns a configuration with a route `/` to the balancer `app`, with further keys of the balancer.
 fn config(members: &[String], keys: &str) -> String {
@@ -503,4 +507,51 @@ fn mistyped_balancers_and_members_get_a_suggestion() {
     // The host and port name the member as well.
     let done = server.ask(&["balancer", "drain", "--wait", "app", &address]);
     assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+/// Waits until checks have passed, without a failed check.
+fn wait_for_passed_checks(server: &Server) {
+    eventually("passed checks", || {
+        let json = server.ask(&["balancer", "list", "--json"]).stdout;
+        assert!(json.contains("\"checks_failed\":0,"), "{json}");
+        (!json.contains("\"checks_passed\":0,")).then_some(())
+    });
+}
+
+#[test]
+fn members_are_checked_over_tls() {
+    let authority = Authority::new("the members' CA");
+    let leaf = authority.server(&["127.0.0.1"]);
+    let folder = Folder::new().with("pair.pem", leaf.combined());
+    let pair = "ssl_certificate pair.pem;\nssl_certificate_key pair.pem;\n";
+    let nginx = Nginx::start_tls(folder, pair);
+    let start = |authority: &Authority| {
+        let folder = Folder::new()
+            .with("public/index.html", "")
+            .with("ca.pem", &authority.pem);
+        let check = "{ path = \"/index.html\", text = \"hello\", every = \"1s\", fall = 1 }";
+        let keys = format!("ca = \"ca.pem\"\nhealth = {check}");
+        Server::start_in(folder, &config(&[nginx.url()], &keys))
+    };
+    wait_for_passed_checks(&start(&authority));
+    let wary = start(&Authority::new("another CA"));
+    wary.errors.wait_for("a failed check", |line| {
+        line.ends_with("changed from up to check failed: no connection")
+    });
+}
+
+#[test]
+fn members_are_checked_over_unix_sockets() {
+    let folder = Folder::new().with("public/index.html", "");
+    let listener = UnixListener::bind(folder.path("member.sock")).expect("a socket");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 1_024];
+            let _ = stream.read(&mut request);
+            let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
+        }
+    });
+    let health = "health = { path = \"/\", status = 204, every = \"1s\" }";
+    let urls = ["http://unix:member.sock".to_owned()];
+    wait_for_passed_checks(&Server::start_in(folder, &config(&urls, health)));
 }
