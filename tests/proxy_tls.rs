@@ -166,6 +166,18 @@ fn a_member_without_tls_is_named() {
 }
 
 #[test]
+fn the_handshake_counts_towards_the_time_to_connect() {
+    // The kernel accepts connections, and no program answers.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("https://{}", listener.local_addr().expect("its address"));
+    let server = server(&members_ca(), &url, ", connect_timeout = \"300ms\"");
+    assert_eq!(get(&server, "/").status, 504);
+    server
+        .output
+        .wait_for("the rule", |line| line.contains("rule=R747"));
+}
+
+#[test]
 fn a_member_may_require_a_client_certificate() {
     let authority = members_ca();
     let leaf = authority.server(&["127.0.0.1"]);
