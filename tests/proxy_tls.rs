@@ -128,10 +128,10 @@ fn a_listed_self_signed_certificate_is_trusted() {
 #[test]
 fn the_name_in_the_certificate_is_verified() {
     let authority = members_ca();
-    let leaf = authority.server(&["member.test", "other.test"]);
+    let leaf = authority.server(&["member.test", "other.test", "192.0.2.7"]);
     let nginx = nginx(&leaf, &authority);
     let stranger = server(&authority, &nginx.url(), "");
-    let names = "is for member.test, other.test, and not for 127.0.0.1";
+    let names = "is for member.test, other.test, 192.0.2.7, and not for 127.0.0.1";
     assert_refused(&stranger, &[names, "`server_name = \"member.test\"`"]);
     let named = server(&authority, &nginx.url(), ", server_name = \"other.test\"");
     let facts = get(&named, "/facts");

@@ -124,8 +124,8 @@ impl TlsClientConnection {
         }
     }
 
-    /// Copies the kept beginning of a record to the start of `into`, and returns its length. Received bytes
-    /// belong behind, and then the whole is passed to [`TlsClientConnection::open`] or
+    /// Copies the kept beginning of a record to the start of `into`, and returns its length. The caller
+    /// appends received bytes and passes the whole to [`TlsClientConnection::open`] or
     /// [`TlsClientConnection::receive`].
     pub fn copy_partial(&self, into: &mut [u8]) -> usize {
         let Some(unread) = &self.unread else {
@@ -206,8 +206,9 @@ impl TlsClientConnection {
         let before = std::mem::replace(&mut self.state, ClientState::Lost);
         if let ClientState::Handshake(rustls) = before {
             // rustls is freed first, and the record layer fits into the gap.
-            let records = rustls.into_records()?;
-            self.state = ClientState::Records(Box::new(records));
+            let records = rustls.into_records();
+            self.has_failed = records.is_err();
+            self.state = ClientState::Records(Box::new(records?));
         }
         Ok(())
     }

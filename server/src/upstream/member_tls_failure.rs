@@ -53,7 +53,7 @@ impl MemberTlsFailure {
         let failure = match error.kind() {
             io::ErrorKind::UnexpectedEof => MemberTlsFailure::new(
                 "the member closed the connection in the handshake",
-                ENCRYPTS,
+                PLAIN_PORT,
             ),
             _ => MemberTlsFailure::new(format!("the handshake broke off: {error}"), ""),
         };
@@ -74,7 +74,7 @@ impl MemberTlsFailure {
             Error::InvalidCertificate(error) => MemberTlsFailure::of_certificate(error),
             Error::AlertReceived(alert) => MemberTlsFailure::of_alert(*alert),
             Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => {
-                MemberTlsFailure::new("the member does not speak TLS", ENCRYPTS)
+                MemberTlsFailure::new("the member does not speak TLS", PLAIN_PORT)
             }
             Error::NoApplicationProtocol => MemberTlsFailure::new(NO_HTTP, ""),
             Error::PeerIncompatible(reason) => {
@@ -167,6 +167,8 @@ fn wrong_name(expected: &str, presented: &[String]) -> MemberTlsFailure {
         let inner = kinds.iter().find_map(|kind| name.strip_prefix(kind))?;
         Some(inner.strip_suffix(')')?.trim_matches('"'))
     });
+    // Control characters of a foreign certificate must not reach the log.
+    let names = names.filter(|name| name.bytes().all(|byte| byte.is_ascii_graphic()));
     let names: Vec<&str> = names.take(NAMES_SHOWN_MAX).collect();
     let Some(first) = names.first() else {
         return MemberTlsFailure::new(
@@ -185,7 +187,7 @@ fn wrong_name(expected: &str, presented: &[String]) -> MemberTlsFailure {
 /// Names of a certificate in a message.
 const NAMES_SHOWN_MAX: usize = 8;
 
-const ENCRYPTS: &str = "with a port without TLS, write http:// in the URL";
+const PLAIN_PORT: &str = "for a port without TLS, write http:// in the URL";
 const CLIENT_CERTIFICATE: &str =
     "set `client_certificate = \"FILE\"` to a certificate from an authority that the member trusts";
 const NO_HTTP: &str = "the member does not offer HTTP/1.1 over TLS";
@@ -259,7 +261,7 @@ mod tests {
                 "`server_name = \"a.test\"`",
             ),
             (
-                wrong_name_of(&["DnsName(\"*.a.test\")"]),
+                wrong_name_of(&["DnsName(\"x\ny\")", "DnsName(\"*.a.test\")"]),
                 "is for *.a.test, and",
                 "`server_name = \"any-label.a.test\"`",
             ),
