@@ -339,6 +339,12 @@ impl H2Session<'_> {
                 "too many unfinished requests",
             ));
         }
+        self.note_begun(now_ms);
+        Ok(())
+    }
+
+    /// Records whether a frame or a field block is incomplete, and since when.
+    fn note_begun(&mut self, now_ms: u64) {
         let is_whole = self.h2.is_between_frames() && self.connection.rest.is_empty();
         match is_whole || self.h2.is_within_data() || !self.is_hungry {
             true => self.begun_ms = None,
@@ -346,7 +352,6 @@ impl H2Session<'_> {
                 self.begun_ms.get_or_insert(now_ms);
             }
         }
-        Ok(())
     }
 
     /// Sends the last GOAWAY of a connection that closes without error.

@@ -9,6 +9,7 @@ use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Response, ResponseBody};
 use crate::limits;
 use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
+use crate::serve::context::WorkerContext;
 use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
 use crate::serve::h3::session::H3Session;
 use crate::serve::refusal::Refusal;
@@ -436,6 +437,22 @@ impl H3Call {
             false => self.cut(exchange, Reject::BODY_SLOW),
         }
     }
+
+    /// Logs the end of the call, and counts a complete response.
+    fn record_end(&mut self, ended: &Result<(), H3ExchangeError>, context: &WorkerContext) {
+        if let Some(record) = &mut self.record {
+            if matches!(ended, Err(H3ExchangeError::Shed)) {
+                record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
+            }
+            record.log(self.sent, context);
+        }
+        if ended.is_ok() && self.call.is_tunnel() {
+            context.stats.tunnel(self.status.0, self.sent);
+        } else if ended.is_ok() {
+            let micros = context.clock.micros().saturating_sub(self.started_us);
+            context.stats.response(self.status.0, self.sent, micros);
+        }
+    }
 }
 
 /// Extension of the connection's receive window by the size of a stream's window, until the drop of the
@@ -510,19 +527,7 @@ impl H3Exchange {
             }
         });
         let ended = ended.await;
-        let context = self.context();
-        if let Some(record) = &mut live.record {
-            if matches!(ended, Err(H3ExchangeError::Shed)) {
-                record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
-            }
-            record.log(live.sent, context);
-        }
-        if ended.is_ok() && live.call.is_tunnel() {
-            context.stats.tunnel(live.status.0, live.sent);
-        } else if ended.is_ok() {
-            let micros = context.clock.micros().saturating_sub(live.started_us);
-            context.stats.response(live.status.0, live.sent, micros);
-        }
+        live.record_end(&ended, self.context());
         ended
     }
 }
