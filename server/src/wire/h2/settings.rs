@@ -31,8 +31,10 @@ pub struct H2Settings {
     pub window_bytes: u32,
     /// Largest payload of a frame that the peer accepts.
     pub frame_bytes: u32,
-    /// Largest dynamic table that the server's encoder may use; the encoder uses none.
+    /// Largest dynamic table that the encoder of this endpoint may use; the encoder uses none.
     pub table_bytes: u32,
+    /// Largest number of streams that this endpoint may have open at once, as a client.
+    pub streams_max: u32,
 }
 
 impl Default for H2Settings {
@@ -41,6 +43,7 @@ impl Default for H2Settings {
             window_bytes: WINDOW_BYTES,
             frame_bytes: FRAME_BYTES,
             table_bytes: TABLE_BYTES,
+            streams_max: u32::MAX,
         }
     }
 }
@@ -60,6 +63,7 @@ impl H2Settings {
             let value = u32::from_be_bytes(*value);
             match u16::from_be_bytes([*id_high, *id_low]) {
                 HEADER_TABLE_SIZE => self.table_bytes = value,
+                MAX_CONCURRENT_STREAMS => self.streams_max = value,
                 ENABLE_PUSH if value > 1 => {
                     return Err(H2ConnectionError::protocol(
                         "ENABLE_PUSH is neither 0 nor 1",
@@ -94,6 +98,20 @@ pub fn greet(out: &mut Vec<u8>, head_bytes: u32) {
         (ENABLE_CONNECT_PROTOCOL, 1),
         (NO_RFC7540_PRIORITIES, 1),
     ];
+    push_greeting(out, &settings);
+}
+
+/// Appends the client's first frames behind the preface: SETTINGS, and WINDOW_UPDATE for the connection.
+pub fn greet_server(out: &mut Vec<u8>, head_bytes: u32) {
+    let settings = [
+        (ENABLE_PUSH, 0),
+        (MAX_HEADER_LIST_SIZE, head_bytes),
+        (NO_RFC7540_PRIORITIES, 1),
+    ];
+    push_greeting(out, &settings);
+}
+
+fn push_greeting(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
     frame::header(out, settings.len() * 6, frame::SETTINGS, 0, 0);
     for (id, value) in settings {
         out.extend_from_slice(&id.to_be_bytes());
@@ -109,12 +127,13 @@ mod tests {
     #[test]
     fn settings_of_the_peer_are_applied_or_refused() {
         let mut settings = H2Settings::default();
-        let payload = b"\0\x01\0\0\0\0\0\x04\0\x10\0\0\0\x05\0\x01\0\0\0\x33\0\0\0\x07";
+        let payload = b"\0\x01\0\0\0\0\0\x03\0\0\0\x03\0\x04\0\x10\0\0\0\x05\0\x01\0\0\0\x33\0\0\0\x07";
         assert_eq!(settings.apply(payload), Ok(()));
         let expected = H2Settings {
             window_bytes: 1 << 20,
             frame_bytes: 1 << 16,
             table_bytes: 0,
+            streams_max: 3,
         };
         assert_eq!(settings, expected);
         for (payload, code) in [
