@@ -26,6 +26,8 @@ mod given_up;
 mod git;
 mod git_counts;
 mod git_pages;
+#[cfg(feature = "http3")]
+mod grpc;
 mod guards;
 mod guide_examples;
 mod h2;

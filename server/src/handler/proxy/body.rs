@@ -4,6 +4,7 @@ use crate::handler::call::body::budget::BodyReservation;
 use crate::handler::call::body::request_body::{BodyRest, RequestBody};
 use crate::handler::pipe::{PipeReader, pipe};
 use crate::handler::proxy::exchange::StreamedBody;
+use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::log::line;
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::{HandlerError, Request};
@@ -21,6 +22,8 @@ pub(super) struct OutgoingBody {
     rest: Option<PipeReader>,
     /// True if an attempt has begun to send the rest.
     is_rest_begun: bool,
+    /// Trailers behind a body that is gathered whole, with the lines of the trailer section.
+    trailers: Option<Box<[u8]>>,
 }
 
 impl OutgoingBody {
@@ -32,6 +35,16 @@ impl OutgoingBody {
             _reservation: None,
             rest: None,
             is_rest_begun: false,
+            trailers: None,
+        }
+    }
+
+    /// Makes a body that streams from its beginning. A gRPC client may wait for a response to the beginning of
+    /// its body.
+    pub(super) fn streamed(reader: PipeReader, length: BodyLength) -> OutgoingBody {
+        OutgoingBody {
+            rest: Some(reader),
+            ..OutgoingBody::none(length)
         }
     }
 
@@ -45,10 +58,7 @@ impl OutgoingBody {
         let (_, nothing) = pipe(1);
         let reader = std::mem::replace(&mut request.body, nothing);
         if request.expects_continue {
-            return Ok(OutgoingBody {
-                rest: Some(reader),
-                ..OutgoingBody::none(length)
-            });
+            return Ok(OutgoingBody::streamed(reader, length));
         }
         let budget = &route.body_budget;
         let received = RequestBody::receive(reader, length, request.peer, budget, None).await;
@@ -65,6 +75,7 @@ impl OutgoingBody {
                 BodyRest::Spooled(_) => None,
             }),
             is_rest_begun: false,
+            trailers: None,
         })
     }
 
@@ -101,5 +112,27 @@ impl OutgoingBody {
             is_chunked,
             is_held,
         })
+    }
+
+    /// Returns the body for one attempt over HTTP/2. With `is_held` the rest waits until the member wants the
+    /// body.
+    pub(super) fn take_for_h2(&mut self, is_held: bool) -> H2Upload {
+        let rest = self.rest.take();
+        self.is_rest_begun |= rest.is_some();
+        H2Upload::new(self.gathered.clone(), rest, self.trailers.clone(), is_held)
+    }
+
+    /// Takes the body of a failed attempt back, as far as no byte is lost.
+    pub(super) fn take_back(&mut self, upload: H2Upload) {
+        let Some(replay) = upload.into_replay() else {
+            return;
+        };
+        self.gathered.extend_from_slice(&replay.bytes);
+        self.trailers = replay.trailers.or(self.trailers.take());
+        if replay.rest.is_none() && self.length == BodyLength::Chunked {
+            self.length = BodyLength::Length(self.gathered.len() as u64);
+        }
+        self.rest = replay.rest;
+        self.is_rest_begun = false;
     }
 }

@@ -3,8 +3,11 @@
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::base::log::MemberCall;
-use crate::handler::proxy::attempt::{Attempt, HeadReader};
+use crate::handler::pipe::pipe;
+use crate::handler::proxy::attempt::Attempt;
 use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::h2_attempt::H2Attempt;
+use crate::handler::proxy::head_reader::HeadReader;
 use crate::handler::proxy::log::{line, log_change};
 use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
@@ -15,7 +18,7 @@ use crate::upstream::balancer::{
     ChooseRequest, Lease, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
     session_value,
 };
-use crate::upstream::{MemberConn, MemberConnecting};
+use crate::upstream::{H2Connecting, H2MemberConn, MemberConn, MemberConnecting};
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -43,6 +46,13 @@ pub(super) fn begin(
         }
         BodyLength::None | BodyLength::Length(0) => {
             let body = OutgoingBody::none(request.length);
+            Box::pin(ProxyCall::new(route, request, body))
+        }
+        BodyLength::Chunked if route.balancer.settings().connection.is_http2 => {
+            request.body.hold(request.expects_continue);
+            let (_, nothing) = pipe(1);
+            let reader = std::mem::replace(&mut request.body, nothing);
+            let body = OutgoingBody::streamed(reader, BodyLength::Chunked);
             Box::pin(ProxyCall::new(route, request, body))
         }
         length => {
@@ -74,6 +84,10 @@ struct ProxyCall {
     /// True if the next attempt needs a new connection, because the request must not meet a connection that
     /// the member is about to close.
     needs_new_connection: bool,
+    /// Time since which a connection of HTTP/2 must have been opened, after a failure of an older one.
+    h2_since: Option<Instant>,
+    /// True after a member refused the request without processing it.
+    was_refused: bool,
     timer: Option<CoarseTimer>,
 }
 
@@ -86,6 +100,10 @@ enum CallState {
     Connecting(MemberConnecting),
     /// The request is on its way, or the response is awaited.
     Attempting(Box<Attempt>),
+    /// A connection of HTTP/2 is awaited.
+    ConnectingH2(H2Connecting),
+    /// The request is on its way over HTTP/2, or the response is awaited.
+    AttemptingH2(Box<H2Attempt>),
 }
 
 impl ProxyCall {
@@ -101,6 +119,8 @@ impl ProxyCall {
             tries: 0,
             connecting_since: None,
             last_failure: None,
+            h2_since: None,
+            was_refused: false,
             timer: None,
         }
     }
@@ -165,20 +185,26 @@ impl ProxyCall {
         let Some(pool) = pool else {
             return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
         };
-        let idle = match self.needs_new_connection {
+        self.tries += 1;
+        self.connecting_since = None;
+        let is_http2 = pool.settings.is_http2;
+        let idle = match self.needs_new_connection || is_http2 {
             true => None,
             false => pool.take_idle(),
         };
-        self.tries += 1;
-        self.connecting_since = None;
         if let Some(conn) = idle {
             return self.attempt(conn);
         }
         self.connecting_since = Some(Instant::now());
         let version = pool.settings.send_proxy_header;
         let first = version.map(|version| proxy_header(version, &self.request));
+        let first = first.unwrap_or_default();
+        if is_http2 {
+            let connecting = H2Connecting::new(pool, first, self.h2_since);
+            return Ok(CallState::ConnectingH2(connecting));
+        }
         let timeout = pool.settings.connect_timeout;
-        let connecting = MemberConnecting::new(pool, timeout, first.unwrap_or_default());
+        let connecting = MemberConnecting::new(pool, timeout, first);
         Ok(CallState::Connecting(connecting))
     }
 
@@ -198,6 +224,28 @@ impl ProxyCall {
             &mut self.body,
         )?;
         Ok(CallState::Attempting(Box::new(attempt)))
+    }
+
+    /// Begins an attempt on a connection of HTTP/2.
+    fn attempt_h2(&mut self, conn: &H2MemberConn) -> Result<CallState, AttemptFailure> {
+        self.timer = None;
+        let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool()) else {
+            return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
+        };
+        if self.request.upgrade.is_some() {
+            // The members changed to HTTP/2 by a reload since the request began.
+            return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
+        }
+        let connect_time = self.connecting_since.map(|since| since.elapsed());
+        let attempt = H2Attempt::new(
+            conn,
+            pool,
+            connect_time,
+            &self.request,
+            &self.route,
+            &mut self.body,
+        )?;
+        Ok(CallState::AttemptingH2(Box::new(attempt)))
     }
 
     fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
@@ -221,20 +269,43 @@ impl ProxyCall {
         };
         let connected = connecting.poll(cx);
         if connected.is_pending() {
-            if self.poll_member_down(cx) {
-                let gone = AttemptFailure::connect(io::ErrorKind::ConnectionAborted.into());
-                return Poll::Ready(Err(gone));
-            }
-            let settings = self.lease.as_ref().and_then(|lease| lease.member().pool());
-            let timeout = settings.map_or(Duration::ZERO, |pool| pool.settings.connect_timeout);
-            ready!(self.poll_timer(cx, timeout));
-            return Poll::Ready(Err(AttemptFailure {
-                reject: Reject::UPSTREAM_CONNECT_SLOW,
-                ..AttemptFailure::connect(io::ErrorKind::TimedOut.into())
-            }));
+            return self.poll_connect_timeout(cx).map(Err);
         }
         let conn = ready!(connected).map_err(AttemptFailure::connect)?;
         Poll::Ready(self.attempt(conn))
+    }
+
+    fn poll_connected_h2(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<CallState, AttemptFailure>> {
+        let CallState::ConnectingH2(connecting) = &mut self.state else {
+            return Poll::Ready(Ok(CallState::Choosing));
+        };
+        let connected = connecting.poll(cx);
+        if !connecting.has_waited() {
+            self.connecting_since = None;
+        }
+        if connected.is_pending() {
+            return self.poll_connect_timeout(cx).map(Err);
+        }
+        let conn = ready!(connected).map_err(AttemptFailure::connect)?;
+        Poll::Ready(self.attempt_h2(&conn))
+    }
+
+    /// Ready with the failure of a connection that takes too long, or whose member went down.
+    fn poll_connect_timeout(&mut self, cx: &mut Context<'_>) -> Poll<AttemptFailure> {
+        if self.poll_member_down(cx) {
+            let gone = AttemptFailure::connect(io::ErrorKind::ConnectionAborted.into());
+            return Poll::Ready(gone);
+        }
+        let settings = self.lease.as_ref().and_then(|lease| lease.member().pool());
+        let timeout = settings.map_or(Duration::ZERO, |pool| pool.settings.connect_timeout);
+        ready!(self.poll_timer(cx, timeout));
+        Poll::Ready(AttemptFailure {
+            reject: Reject::UPSTREAM_CONNECT_SLOW,
+            ..AttemptFailure::connect(io::ErrorKind::TimedOut.into())
+        })
     }
 
     /// Continues the attempt. Ready with the response, or with the failure of the attempt.
@@ -242,16 +313,17 @@ impl ProxyCall {
         let may_go_on = self.route.watches_members
             && is_idempotent(self.request.method)
             && self.body.is_replayable();
-        let CallState::Attempting(attempt) = &mut self.state else {
-            return Poll::Pending;
-        };
         let mut reader = HeadReader {
             request: &mut self.request,
             route: &self.route,
             lease: &mut self.lease,
             tries: self.tries,
         };
-        let polled = attempt.poll(&mut reader, cx);
+        let polled = match &mut self.state {
+            CallState::Attempting(attempt) => attempt.poll(&mut reader, cx),
+            CallState::AttemptingH2(attempt) => attempt.poll(&mut reader, cx),
+            _ => return Poll::Pending,
+        };
         if polled.is_pending() && may_go_on && self.poll_member_down(cx) {
             let down = AttemptFailure::new(FailureStage::MemberDown, Reject::UPSTREAM_LEFT);
             return Poll::Ready(Err(down));
@@ -286,10 +358,13 @@ impl Future for ProxyCall {
                 CallState::Choosing => call.choose(),
                 CallState::Queued(_) => ready!(call.poll_queued(cx)),
                 CallState::Connecting(_) => ready!(call.poll_connected(cx)),
-                CallState::Attempting(_) => match ready!(call.poll_attempt(cx)) {
-                    Ok(response) => return Poll::Ready(Ok(response)),
-                    Err(failure) => Err(failure),
-                },
+                CallState::ConnectingH2(_) => ready!(call.poll_connected_h2(cx)),
+                CallState::Attempting(_) | CallState::AttemptingH2(_) => {
+                    match ready!(call.poll_attempt(cx)) {
+                        Ok(response) => return Poll::Ready(Ok(response)),
+                        Err(failure) => Err(failure),
+                    }
+                }
             };
             call.state = match next {
                 Ok(state) => state,
@@ -309,7 +384,11 @@ impl ProxyCall {
         let now_ms = monotonic_ms();
         self.timer = None;
         let member = self.report(&failure, now_ms);
-        self.state = CallState::Choosing;
+        let attempt = std::mem::replace(&mut self.state, CallState::Choosing);
+        if let (FailureStage::Refused, CallState::AttemptingH2(attempt)) = (failure.stage, attempt)
+        {
+            attempt.give_back(&mut self.body);
+        }
         let settings = self.route.balancer.settings();
         let may_repeat = failure.may_repeat(
             is_idempotent(self.request.method),
@@ -317,7 +396,10 @@ impl ProxyCall {
         );
         // The first attempt counts as one of the members tried.
         let is_last = self.tried.len() >= usize::from(settings.retry.attempts_max)
-            && failure.stage != FailureStage::StaleConnection;
+            && !matches!(
+                failure.stage,
+                FailureStage::StaleConnection | FailureStage::Refused
+            );
         let goes_on = may_repeat
             && !is_last
             && (!failure.needs_budget() || self.route.balancer.take_retry(now_ms));
@@ -325,7 +407,12 @@ impl ProxyCall {
             return Some(self.error(failure, member));
         }
         match failure.stage {
-            FailureStage::StaleConnection => self.needs_new_connection = true,
+            FailureStage::StaleConnection => {
+                self.needs_new_connection = true;
+                self.h2_since = Some(Instant::now());
+            }
+            // The member may have closed one connection, and accept the request on the next.
+            FailureStage::Refused if !self.was_refused => self.was_refused = true,
             _ => self.tried.extend(member),
         }
         self.last_failure = Some(failure);
@@ -341,6 +428,7 @@ impl ProxyCall {
                 lease.record_failure(now_ms)
             }
             FailureStage::StaleConnection
+            | FailureStage::Refused
             | FailureStage::MemberDown
             | FailureStage::NoMember
             | FailureStage::Client => None,

@@ -1,6 +1,6 @@
 //! Decision whether a request is repeated after a failed attempt. Pure.
 
-use crate::upstream::MemberTlsFailure;
+use crate::upstream::{H2Failure, MemberTlsFailure, NotHttp2};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use std::io;
@@ -26,6 +26,8 @@ pub(super) enum FailureStage {
     StaleConnection,
     /// The member closed a new connection without a byte of a response.
     BeforeResponse,
+    /// The member has not processed the request, as stated by the member in HTTP/2 (RFC 9113 §8.7).
+    Refused,
     /// The member sent nothing in time.
     Silent,
     /// The response began, and was malformed or broken off.
@@ -55,9 +57,10 @@ impl AttemptFailure {
     /// Makes the failure of a connection that could not be made. A failed handshake of TLS counts, since the
     /// member has received nothing of the request.
     pub(super) fn connect(source: io::Error) -> AttemptFailure {
-        let reject = match MemberTlsFailure::is_in(&source) {
-            true => Reject::UPSTREAM_TLS_FAILED,
-            false => Reject::UPSTREAM_UNREACHABLE,
+        let reject = match &source {
+            source if MemberTlsFailure::is_in(source) => Reject::UPSTREAM_TLS_FAILED,
+            source if NotHttp2::is_in(source) => Reject::UPSTREAM_FRAME_MALFORMED,
+            _ => Reject::UPSTREAM_UNREACHABLE,
         };
         AttemptFailure {
             source: Some(source),
@@ -79,13 +82,44 @@ impl AttemptFailure {
         }
     }
 
+    /// Makes the failure of a request over HTTP/2. `has_begun` is true after a byte of a response.
+    pub(super) fn of_h2(failure: H2Failure, has_begun: bool) -> AttemptFailure {
+        let in_response = |reject, source: Option<String>| AttemptFailure {
+            source: source.map(io::Error::other),
+            ..AttemptFailure::new(FailureStage::InResponse, reject)
+        };
+        match failure {
+            H2Failure::Refused => {
+                AttemptFailure::new(FailureStage::Refused, Reject::UPSTREAM_REFUSED)
+            }
+            H2Failure::Reset(code) => {
+                let source = format!("RST_STREAM with {code:?}");
+                in_response(Reject::UPSTREAM_RESET, Some(source))
+            }
+            H2Failure::Malformed(reject) => in_response(reject, None),
+            H2Failure::Protocol(error) => {
+                let source = format!("{:?}: {}", error.code, error.reason);
+                in_response(Reject::UPSTREAM_FRAME_MALFORMED, Some(source))
+            }
+            H2Failure::Left { source, is_reused } => {
+                let stage = match (has_begun, is_reused) {
+                    (true, _) => FailureStage::InResponse,
+                    (false, true) => FailureStage::StaleConnection,
+                    (false, false) => FailureStage::BeforeResponse,
+                };
+                AttemptFailure::left(stage, source)
+            }
+        }
+    }
+
     /// Returns true if the request may go to a member again. A connection that can't be made leads any
-    /// request on. After that, a member may have executed the request, so only idempotent requests go on
+    /// request on, and so does a member that states not to have processed the request. After that, a member may have executed the request, so only idempotent requests go on
     /// (RFC 9110 §9.2.2), and only before any byte of a response. `is_replayable` is true if the whole body is
     /// in memory or untouched.
     pub(super) fn may_repeat(&self, is_idempotent: bool, is_replayable: bool) -> bool {
         match self.stage {
             FailureStage::Connect => true,
+            FailureStage::Refused => is_replayable,
             FailureStage::StaleConnection
             | FailureStage::BeforeResponse
             | FailureStage::MemberDown => is_idempotent && is_replayable,
@@ -124,6 +158,7 @@ mod tests {
             (Connect,         [true, true, true, true]),
             (StaleConnection, [true, false, false, false]),
             (BeforeResponse,  [true, false, false, false]),
+            (Refused,         [true, false, true, false]),
             (Silent,          [false, false, false, false]),
             (InResponse,      [false, false, false, false]),
             (MemberDown,      [true, false, false, false]),

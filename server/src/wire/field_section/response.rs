@@ -118,18 +118,34 @@ mod tests {
         ];
         let whole = section(&fields, false, SectionKind::Response);
         let head = whole.response_head(Method::Get).expect("a head");
-        assert_eq!((head.status, head.body), (Status(200), ResponseLength::Length(5)));
+        assert_eq!(
+            (head.status, head.body),
+            (Status(200), ResponseLength::Length(5))
+        );
         let lines = b"content-type: a/b\r\ncontent-length: 5\r\nset-cookie: a=b\r\n\
             set-cookie: c=d\r\ncookie: e\r\n";
         assert_eq!(head.fields.0, lines);
         let head = whole.response_head(Method::Head).expect("a head");
-        assert_eq!((head.body, head.content_length), (ResponseLength::None, Some(5)));
+        assert_eq!(
+            (head.body, head.content_length),
+            (ResponseLength::None, Some(5))
+        );
         let unknown = section(&[(":status", "599")], false, SectionKind::Response);
         let head = unknown.response_head(Method::Get).expect("a head");
-        assert_eq!((head.status, head.body), (Status(599), ResponseLength::Chunked));
-        let ended = section(&[(":status", "304"), ("content-length", "9")], true, SectionKind::Response);
+        assert_eq!(
+            (head.status, head.body),
+            (Status(599), ResponseLength::Chunked)
+        );
+        let ended = section(
+            &[(":status", "304"), ("content-length", "9")],
+            true,
+            SectionKind::Response,
+        );
         let head = ended.response_head(Method::Get).expect("a head");
-        assert_eq!((head.body, head.content_length), (ResponseLength::None, Some(9)));
+        assert_eq!(
+            (head.body, head.content_length),
+            (ResponseLength::None, Some(9))
+        );
     }
 
     #[test]
@@ -159,7 +175,10 @@ mod tests {
             (&[ok, ("keep-alive", "5")], field),
             (&[ok, ("upgrade", "x")], field),
             (&[ok, ("content-length", "x")], lengths),
-            (&[ok, ("content-length", "1"), ("content-length", "1")], lengths),
+            (
+                &[ok, ("content-length", "1"), ("content-length", "1")],
+                lengths,
+            ),
         ];
         for (fields, expected) in table {
             assert_eq!(refused(fields, false), *expected, "{fields:?}");

@@ -4,12 +4,12 @@
 //! [`client`](self::client), and the sending half in [`send`](self::send). `receive` of a role consumes bytes
 //! and returns one event at a time until it needs more input. Frames owed by the protocol (acknowledgements,
 //! window updates, resets) are appended to `out` meanwhile. A [`H2ConnectionError`] ends the connection: the
-//! driver sends the error with [`H2Connection::goaway`] and reads no further input.
+//! driver sends the error in GOAWAY and reads no further input.
 
-use super::role::{H2Role, ServerRole};
 use super::error::{H2ConnectionError, H2ErrorCode};
 use super::frame::{self, H2FrameHeader, HEADER_BYTES, STREAM_ID_MAX};
 use super::hpack::{HpackDecoder, HpackScratch};
+use super::role::{H2Role, ServerRole};
 use super::settings::{FRAME_BYTES, H2Settings, WINDOW_BYTES, WINDOW_BYTES_MAX};
 use super::stream::{H2Stream, RemoteState, closed};
 use crate::limits::{self, Limits};

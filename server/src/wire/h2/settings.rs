@@ -127,7 +127,8 @@ mod tests {
     #[test]
     fn settings_of_the_peer_are_applied_or_refused() {
         let mut settings = H2Settings::default();
-        let payload = b"\0\x01\0\0\0\0\0\x03\0\0\0\x03\0\x04\0\x10\0\0\0\x05\0\x01\0\0\0\x33\0\0\0\x07";
+        let payload =
+            b"\0\x01\0\0\0\0\0\x03\0\0\0\x03\0\x04\0\x10\0\0\0\x05\0\x01\0\0\0\x33\0\0\0\x07";
         assert_eq!(settings.apply(payload), Ok(()));
         let expected = H2Settings {
             window_bytes: 1 << 20,

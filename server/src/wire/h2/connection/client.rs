@@ -6,9 +6,7 @@
 use super::super::role::ClientRole;
 use super::super::settings;
 use super::*;
-use crate::limits::{
-    H2_MEMBER_FRAME_POINTS, H2_MEMBER_STREAMS_MAX, PROXY_INTERIM_RESPONSES_MAX,
-};
+use crate::limits::{H2_MEMBER_FRAME_POINTS, H2_MEMBER_STREAMS_MAX, PROXY_INTERIM_RESPONSES_MAX};
 use crate::wire::h1::response_head::ResponseLength;
 use crate::wire::h2::frame::PREFACE;
 use crate::wire::h2::stream::RemoteState;
@@ -200,6 +198,11 @@ impl<W: Clone> H2ClientConnection<W> {
         self.streams.pop().map(|stream| stream.work.work)
     }
 
+    /// Sends GOAWAY before the end of the connection. The server has opened no streams.
+    pub fn close(&mut self, code: H2ErrorCode, reason: &str) {
+        frame::goaway(&mut self.out, 0, code, reason);
+    }
+
     /// Consumes the next event from the front of `input`. The fields of a response are written to `section`.
     /// `now_ms` comes from any monotonic clock.
     pub fn receive<'i>(
@@ -266,9 +269,9 @@ impl<W: Clone> H2ClientConnection<W> {
             frame::PUSH_PROMISE => Err(H2ConnectionError::protocol(
                 "PUSH_PROMISE although push is disabled",
             )),
-            frame::PRIORITY_UPDATE => Err(H2ConnectionError::protocol(
-                "PRIORITY_UPDATE from a server",
-            )),
+            frame::PRIORITY_UPDATE => {
+                Err(H2ConnectionError::protocol("PRIORITY_UPDATE from a server"))
+            }
             frame::GOAWAY => {
                 let last = self.goaway_last(header, payload, reading.now_ms)?;
                 let before = self.role.goaway_last.unwrap_or(STREAM_ID_MAX);

@@ -117,10 +117,4 @@ impl<T, R: H2Role> H2Connection<T, R> {
             self.taken = 0;
         }
     }
-
-    /// Sends the final GOAWAY: streams that begin later are ignored.
-    pub fn goaway(&mut self, code: H2ErrorCode, reason: &str) {
-        self.accepts_to = self.last;
-        frame::goaway(&mut self.out, self.last, code, reason);
-    }
 }

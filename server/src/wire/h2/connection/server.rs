@@ -280,6 +280,12 @@ impl<T> H2Connection<T> {
         frame::goaway(&mut self.out, STREAM_ID_MAX, H2ErrorCode::NO_ERROR, "");
         frame::ping(&mut self.out, 0, &LAST_PING);
     }
+
+    /// Sends the final GOAWAY: streams that begin later are ignored.
+    pub fn goaway(&mut self, code: H2ErrorCode, reason: &str) {
+        self.accepts_to = self.last;
+        frame::goaway(&mut self.out, self.last, code, reason);
+    }
 }
 
 /// Returns the remote state after HEADERS: ended, or open with the announced length of the body.

@@ -7,8 +7,8 @@ use crate::wire::field_section::SectionKind;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::h2::frame::PREFACE;
 use crate::wire::h2::stream::RemoteState;
-use crate::wire::priority::Priority;
 use crate::wire::invariants::h2::{cases, frames, transcript};
+use crate::wire::priority::Priority;
 use proptest::prelude::*;
 
 /// Bytes sent by a client.
@@ -243,7 +243,12 @@ fn a_field_section_becomes_a_request_head() {
 fn an_extended_connect_becomes_a_request_head() {
     let mut request = FieldSection::default();
     for (ended, body) in [(false, BodyLength::Chunked), (true, BodyLength::None)] {
-        request.begin(Version::Http3, &Limits::default(), ended, SectionKind::Request);
+        request.begin(
+            Version::Http3,
+            &Limits::default(),
+            ended,
+            SectionKind::Request,
+        );
         for (name, value) in [
             (":method", "CONNECT"),
             (":protocol", "websocket"),

@@ -1,0 +1,237 @@
+//! HTTP/2 connections of a worker to the members, and the way of a request to one of the connections.
+//!
+//! Requests that arrive while a connection is being established wait for the connection, up to as many as may
+//! share it.
+
+use crate::base::task::spawn_local;
+use crate::limits::H2_MEMBER_STREAMS_MAX;
+use crate::upstream::h2_conn::H2MemberConn;
+use crate::upstream::h2_driver::H2Driver;
+use crate::upstream::member_conn::MemberConn;
+use crate::upstream::member_connecting::MemberConnecting;
+use crate::upstream::member_pool::MemberPool;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Instant;
+
+thread_local! {
+    /// Connections of the worker, by member.
+    static MEMBERS: RefCell<Vec<WorkerMember>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Connections of a worker to one member.
+struct WorkerMember {
+    pool: Weak<MemberPool>,
+    open: Vec<H2MemberConn>,
+    pending: Vec<Rc<PendingConn>>,
+}
+
+/// Connection that one request establishes, with the other requests that wait for the connection.
+#[derive(Default)]
+struct PendingConn {
+    waiting: RefCell<Vec<Waker>>,
+    /// Number of requests that wait, with the first one.
+    requests: Cell<usize>,
+    is_over: Cell<bool>,
+}
+
+/// Request on its way to a connection.
+pub(crate) struct H2Connecting {
+    pool: Arc<MemberPool>,
+    /// Bytes at the beginning of a new connection.
+    first: Vec<u8>,
+    /// Time since which the connection must have been opened.
+    since: Option<Instant>,
+    state: ConnectingState,
+    /// True after the first wait.
+    has_waited: bool,
+}
+
+enum ConnectingState {
+    Choosing,
+    /// Another request establishes the connection.
+    Waiting(Rc<PendingConn>),
+    /// The request establishes a connection itself.
+    Connecting(MemberConnecting, PendingGuard),
+    /// SETTINGS of the member are awaited on the new connection.
+    Greeting {
+        awaited: GreetingGuard,
+        _pending: PendingGuard,
+    },
+}
+
+/// Connection that awaits SETTINGS of the member. The connection does not count as idle meanwhile.
+struct GreetingGuard(H2MemberConn);
+
+impl GreetingGuard {
+    fn new(conn: H2MemberConn) -> GreetingGuard {
+        conn.0.borrow_mut().awaiting += 1;
+        GreetingGuard(conn)
+    }
+}
+
+impl Drop for GreetingGuard {
+    fn drop(&mut self) {
+        let mut state = self.0.0.borrow_mut();
+        state.awaiting -= 1;
+        state.wake_task();
+    }
+}
+
+/// Entry of a pending connection; dropping the value ends the wait of the other requests.
+struct PendingGuard {
+    pool: Arc<MemberPool>,
+    pending: Rc<PendingConn>,
+}
+
+impl Drop for PendingGuard {
+    fn drop(&mut self) {
+        let pending = &self.pending;
+        // The table may be gone at the end of the thread.
+        let _ = MEMBERS.try_with(|_| {
+            with_member(&self.pool, |member| {
+                member.pending.retain(|it| !Rc::ptr_eq(it, pending));
+            });
+        });
+        pending.is_over.set(true);
+        pending.waiting.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+impl H2Connecting {
+    /// Returns the way of a request to a connection of the member. With `since`, only to a connection opened
+    /// since then. A new connection begins with the bytes `first`.
+    pub(crate) fn new(
+        pool: Arc<MemberPool>,
+        first: Vec<u8>,
+        since: Option<Instant>,
+    ) -> H2Connecting {
+        H2Connecting {
+            pool,
+            first,
+            since,
+            state: ConnectingState::Choosing,
+            has_waited: false,
+        }
+    }
+
+    /// Ready with a connection on which a request may begin. The request must begin before the next poll.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<H2MemberConn>> {
+        loop {
+            match &mut self.state {
+                ConnectingState::Choosing => {
+                    if let Some(conn) = self.choose() {
+                        return Poll::Ready(Ok(conn));
+                    }
+                    self.has_waited = true;
+                }
+                ConnectingState::Waiting(pending) => {
+                    if !pending.is_over.get() {
+                        pending.waiting.borrow_mut().push(cx.waker().clone());
+                        return Poll::Pending;
+                    }
+                    self.state = ConnectingState::Choosing;
+                }
+                ConnectingState::Connecting(connecting, _) => {
+                    let conn = ready!(connecting.poll(cx))?;
+                    self.open(conn);
+                }
+                ConnectingState::Greeting { awaited, .. } => {
+                    ready!(awaited.0.poll_greeted(cx))?;
+                    let conn = awaited.0.clone();
+                    // Other requests choose the connection after this request has begun.
+                    self.state = ConnectingState::Choosing;
+                    return Poll::Ready(Ok(conn));
+                }
+            }
+        }
+    }
+
+    /// Returns true if the request had to wait for a new connection.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.has_waited
+    }
+
+    /// Returns a usable connection, or begins to wait.
+    fn choose(&mut self) -> Option<H2MemberConn> {
+        let is_exclusive = self.pool.settings.send_proxy_header.is_some();
+        let since = self.since;
+        let has_waited = self.has_waited;
+        let (usable, pending) = with_member(&self.pool, |member| {
+            let usable = member.open.iter().find(|conn| conn.is_usable(since));
+            let has_room =
+                |pending: &&Rc<PendingConn>| pending.requests.get() < H2_MEMBER_STREAMS_MAX;
+            // A request that has waited in vain connects itself.
+            let pending = member.pending.iter().find(has_room).filter(|_| !has_waited);
+            (usable.cloned(), pending.cloned())
+        });
+        if let Some(conn) = usable.filter(|_| !is_exclusive) {
+            return Some(conn);
+        }
+        self.state = match pending.filter(|_| !is_exclusive) {
+            Some(pending) => {
+                pending.requests.set(pending.requests.get() + 1);
+                ConnectingState::Waiting(pending)
+            }
+            None => self.connect(is_exclusive),
+        };
+        None
+    }
+
+    /// Begins to establish a connection.
+    fn connect(&mut self, is_exclusive: bool) -> ConnectingState {
+        let pool = Arc::clone(&self.pool);
+        let timeout = pool.settings.connect_timeout;
+        let connecting = MemberConnecting::new(pool, timeout, std::mem::take(&mut self.first));
+        let pending = Rc::new(PendingConn::default());
+        pending.requests.set(1);
+        if !is_exclusive {
+            with_member(&self.pool, |member| {
+                member.pending.push(Rc::clone(&pending));
+            });
+        }
+        let pool = Arc::clone(&self.pool);
+        ConnectingState::Connecting(connecting, PendingGuard { pool, pending })
+    }
+
+    /// Starts the task of an established connection. Other requests share the connection, except for a
+    /// connection with a PROXY header, which belongs to one client.
+    fn open(&mut self, conn: MemberConn) {
+        let is_exclusive = self.pool.settings.send_proxy_header.is_some();
+        let shared = H2MemberConn::new(is_exclusive);
+        if !is_exclusive {
+            with_member(&self.pool, |member| member.open.push(shared.clone()));
+        }
+        let awaited = GreetingGuard::new(shared.clone());
+        spawn_local(H2Driver::new(conn, shared, Arc::clone(&self.pool)));
+        let before = std::mem::replace(&mut self.state, ConnectingState::Choosing);
+        if let ConnectingState::Connecting(_, _pending) = before {
+            self.state = ConnectingState::Greeting { awaited, _pending };
+        }
+    }
+}
+
+/// Calls `change` with the connections of the worker to a member. Ended connections are removed before.
+fn with_member<T>(pool: &Arc<MemberPool>, change: impl FnOnce(&mut WorkerMember) -> T) -> T {
+    MEMBERS.with_borrow_mut(|members| {
+        let is_same = |member: &WorkerMember| std::ptr::eq(member.pool.as_ptr(), Arc::as_ptr(pool));
+        let at = match members.iter().position(is_same) {
+            Some(at) => at,
+            None => {
+                members.retain(|member| member.pool.strong_count() > 0);
+                members.push(WorkerMember {
+                    pool: Arc::downgrade(pool),
+                    open: Vec::new(),
+                    pending: Vec::new(),
+                });
+                members.len() - 1
+            }
+        };
+        let member = &mut members[at];
+        member.open.retain(|conn| !conn.has_ended());
+        change(member)
+    })
+}
