@@ -63,6 +63,7 @@ mod support;
 mod tls;
 mod tls_fragments;
 mod tls_records;
+mod toxiproxy;
 mod trailers;
 mod trust;
 mod tunnels;
