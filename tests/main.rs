@@ -68,6 +68,7 @@ mod trailers;
 mod trust;
 mod tunnels;
 mod turns;
+mod two_networks;
 #[cfg(feature = "http3")]
 mod versions;
 mod watch;
