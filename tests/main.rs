@@ -6,6 +6,7 @@ mod acme;
 mod backup;
 mod balancer;
 mod balancer_oracle;
+mod balancer_side_by_side;
 mod cache;
 mod cache_rfc9111;
 mod cgi;

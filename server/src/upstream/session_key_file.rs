@@ -132,7 +132,7 @@ mod tests {
             &[digits.as_bytes(), b"0"].concat(),
             &[digits.as_bytes(), b"\n", digits.as_bytes()].concat(),
             &[b"g", &digits.as_bytes()[1..]].concat(),
-            "00".repeat(32).as_bytes(),
+            &[b'0'; 64],
             &[0xff; 64],
         ];
         for content in bad {
