@@ -33,6 +33,7 @@ mod h2_conn;
 mod h2_driver;
 mod h2_connecting;
 pub mod resolver;
+pub mod session_key_file;
 pub mod settings;
 
 pub use crate::upstream::address::BackendAddress;
