@@ -69,5 +69,8 @@ fn calls_of_every_kind_reach_a_member_over_tls() {
     let (chain, key) = (folder.path("chain.pem"), folder.path("key.pem"));
     let member = GrpcMember::start(Some((&chain, &key)));
     let url = format!("https://127.0.0.1:{}", member.1);
-    run_client(&Server::start_in(folder, &config(&url, ", ca = \"ca.pem\"")));
+    run_client(&Server::start_in(
+        folder,
+        &config(&url, ", ca = \"ca.pem\""),
+    ));
 }

@@ -34,6 +34,7 @@ mod guide_examples;
 mod h2;
 mod h2_attacks;
 mod h2_clients;
+mod h2_members;
 #[cfg(feature = "http3")]
 mod h3;
 #[cfg(feature = "http3")]

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub mod h2;
+pub mod h2_member;
 pub mod member;
 pub mod lossy;
 pub mod nginx;

@@ -50,9 +50,10 @@ pub(super) struct H2ConnState {
     pub(super) is_retired: bool,
     /// True if the connection serves a single request, because it began with the addresses of one client.
     is_exclusive: bool,
-    /// Requests that wait for SETTINGS of the member, and their tasks.
-    pub(super) awaiting: usize,
-    greeting: Vec<Waker>,
+    /// True while the first request waits for SETTINGS of the member.
+    pub(super) awaits_greeting: bool,
+    /// Task of the first request.
+    greeting: Option<Waker>,
     /// Failure before SETTINGS of the member.
     pub(super) failure: Option<io::Error>,
     /// True after the end of the connection's task.
@@ -70,11 +71,11 @@ impl H2ConnState {
         }
     }
 
-    /// Wakes the requests that wait for SETTINGS of the member.
+    /// Wakes the request that waits for SETTINGS of the member.
     pub(super) fn wake_greeting(&mut self) {
-        std::mem::take(&mut self.greeting)
-            .into_iter()
-            .for_each(Waker::wake);
+        if let Some(task) = self.greeting.take() {
+            task.wake();
+        }
     }
 
     /// Wakes the requests that may send again.
@@ -105,8 +106,8 @@ impl H2MemberConn {
             blocked: Vec::new(),
             is_retired: false,
             is_exclusive,
-            awaiting: 0,
-            greeting: Vec::new(),
+            awaits_greeting: false,
+            greeting: None,
             failure: None,
             has_ended: false,
             answers: 0,
@@ -137,7 +138,7 @@ impl H2MemberConn {
         if state.h2.is_greeted() {
             return Poll::Ready(Ok(()));
         }
-        state.greeting.push(cx.waker().clone());
+        state.greeting = Some(cx.waker().clone());
         Poll::Pending
     }
 

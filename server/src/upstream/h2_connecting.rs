@@ -36,6 +36,8 @@ struct PendingConn {
     /// Number of requests that wait, with the first one.
     requests: Cell<usize>,
     is_over: Cell<bool>,
+    /// True if the connection was established.
+    has_succeeded: Cell<bool>,
 }
 
 /// Request on its way to a connection.
@@ -48,6 +50,9 @@ pub(crate) struct H2Connecting {
     state: ConnectingState,
     /// True after the first wait.
     has_waited: bool,
+    /// True after the connection of another request could not be established. The request then connects
+    /// itself, so that each request meets the failure at most twice.
+    connects_itself: bool,
 }
 
 enum ConnectingState {
@@ -59,24 +64,27 @@ enum ConnectingState {
     /// SETTINGS of the member are awaited on the new connection.
     Greeting {
         awaited: GreetingGuard,
-        _pending: PendingGuard,
+        pending: PendingGuard,
     },
 }
 
-/// Connection that awaits SETTINGS of the member. The connection does not count as idle meanwhile.
+/// Connection that awaits SETTINGS of the member. The connection does not count as idle meanwhile. No request
+/// can find the connection before, so that the first request certainly has a stream.
 struct GreetingGuard(H2MemberConn);
 
 impl GreetingGuard {
     fn new(conn: H2MemberConn) -> GreetingGuard {
-        conn.0.borrow_mut().awaiting += 1;
+        conn.0.borrow_mut().awaits_greeting = true;
         GreetingGuard(conn)
     }
 }
 
 impl Drop for GreetingGuard {
+    /// Ends a connection whose first request went away meanwhile.
     fn drop(&mut self) {
         let mut state = self.0.0.borrow_mut();
-        state.awaiting -= 1;
+        let is_abandoned = std::mem::take(&mut state.awaits_greeting);
+        state.is_retired |= is_abandoned;
         state.wake_task();
     }
 }
@@ -115,6 +123,7 @@ impl H2Connecting {
             since,
             state: ConnectingState::Choosing,
             has_waited: false,
+            connects_itself: false,
         }
     }
 
@@ -133,15 +142,22 @@ impl H2Connecting {
                         pending.waiting.borrow_mut().push(cx.waker().clone());
                         return Poll::Pending;
                     }
+                    self.connects_itself = !pending.has_succeeded.get();
                     self.state = ConnectingState::Choosing;
                 }
                 ConnectingState::Connecting(connecting, _) => {
                     let conn = ready!(connecting.poll(cx))?;
                     self.open(conn);
                 }
-                ConnectingState::Greeting { awaited, .. } => {
+                ConnectingState::Greeting { awaited, pending } => {
                     ready!(awaited.0.poll_greeted(cx))?;
                     let conn = awaited.0.clone();
+                    if !conn.is_usable(None) {
+                        return Poll::Ready(Err(io::Error::other(NO_STREAMS)));
+                    }
+                    conn.0.borrow_mut().awaits_greeting = false;
+                    pending.pending.has_succeeded.set(true);
+                    self.share(&conn);
                     // Other requests choose the connection after this request has begun.
                     self.state = ConnectingState::Choosing;
                     return Poll::Ready(Ok(conn));
@@ -157,15 +173,15 @@ impl H2Connecting {
 
     /// Returns a usable connection, or begins to wait.
     fn choose(&mut self) -> Option<H2MemberConn> {
-        let is_exclusive = self.pool.settings.send_proxy_header.is_some();
+        let is_exclusive = self.is_exclusive();
         let since = self.since;
-        let has_waited = self.has_waited;
+        let connects_itself = self.connects_itself;
         let (usable, pending) = with_member(&self.pool, |member| {
             let usable = member.open.iter().find(|conn| conn.is_usable(since));
             let has_room =
                 |pending: &&Rc<PendingConn>| pending.requests.get() < H2_MEMBER_STREAMS_MAX;
-            // A request that has waited in vain connects itself.
-            let pending = member.pending.iter().find(has_room).filter(|_| !has_waited);
+            let pending = member.pending.iter().find(has_room);
+            let pending = pending.filter(|_| !connects_itself);
             (usable.cloned(), pending.cloned())
         });
         if let Some(conn) = usable.filter(|_| !is_exclusive) {
@@ -197,22 +213,31 @@ impl H2Connecting {
         ConnectingState::Connecting(connecting, PendingGuard { pool, pending })
     }
 
-    /// Starts the task of an established connection. Other requests share the connection, except for a
-    /// connection with a PROXY header, which belongs to one client.
+    /// Starts the task of an established connection.
     fn open(&mut self, conn: MemberConn) {
-        let is_exclusive = self.pool.settings.send_proxy_header.is_some();
-        let shared = H2MemberConn::new(is_exclusive);
-        if !is_exclusive {
-            with_member(&self.pool, |member| member.open.push(shared.clone()));
-        }
+        let shared = H2MemberConn::new(self.is_exclusive());
         let awaited = GreetingGuard::new(shared.clone());
         spawn_local(H2Driver::new(conn, shared, Arc::clone(&self.pool)));
         let before = std::mem::replace(&mut self.state, ConnectingState::Choosing);
-        if let ConnectingState::Connecting(_, _pending) = before {
-            self.state = ConnectingState::Greeting { awaited, _pending };
+        if let ConnectingState::Connecting(_, pending) = before {
+            self.state = ConnectingState::Greeting { awaited, pending };
         }
     }
+
+    /// Lets other requests use a connection, unless the connection belongs to one client.
+    fn share(&self, conn: &H2MemberConn) {
+        if !self.is_exclusive() {
+            with_member(&self.pool, |member| member.open.push(conn.clone()));
+        }
+    }
+
+    /// Returns true if each connection belongs to one client, because the connection begins with a PROXY header.
+    fn is_exclusive(&self) -> bool {
+        self.pool.settings.send_proxy_header.is_some()
+    }
 }
+
+const NO_STREAMS: &str = "the member accepts no request on a new HTTP/2 connection";
 
 /// Calls `change` with the connections of the worker to a member. Ended connections are removed before.
 fn with_member<T>(pool: &Arc<MemberPool>, change: impl FnOnce(&mut WorkerMember) -> T) -> T {

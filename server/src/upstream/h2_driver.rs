@@ -237,7 +237,7 @@ impl H2Driver {
     /// Waits without a request. Ready once the connection is no longer needed.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         let mut state = self.shared.0.borrow_mut();
-        if state.awaiting > 0 {
+        if state.awaits_greeting {
             return Poll::Pending;
         }
         let is_needed = !state.is_retired && !state.h2.is_going_away();

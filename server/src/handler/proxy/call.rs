@@ -380,28 +380,34 @@ impl Future for ProxyCall {
 impl ProxyCall {
     /// Reports a failed attempt to the balancer. Returns the response for the client, or None if the request
     /// goes to a member again.
-    fn after(&mut self, failure: AttemptFailure) -> Option<HandlerError> {
+    fn after(&mut self, mut failure: AttemptFailure) -> Option<HandlerError> {
         let now_ms = monotonic_ms();
         self.timer = None;
+        if failure.stage == FailureStage::StaleConnection && self.h2_since.is_some() {
+            // The second connection in a row: the request itself may be the cause.
+            failure.stage = FailureStage::BeforeResponse;
+        }
         let member = self.report(&failure, now_ms);
         let attempt = std::mem::replace(&mut self.state, CallState::Choosing);
         if let (FailureStage::Refused, CallState::AttemptingH2(attempt)) = (failure.stage, attempt)
         {
             attempt.give_back(&mut self.body);
         }
+        // The member may have closed one connection, and accept the request on the next.
+        let is_member_to_try = match failure.stage {
+            FailureStage::StaleConnection => true,
+            FailureStage::Refused => !self.was_refused,
+            _ => false,
+        };
         let settings = self.route.balancer.settings();
         let may_repeat = failure.may_repeat(
             is_idempotent(self.request.method),
             self.body.is_replayable(),
         );
         // The first attempt counts as one of the members tried.
-        let is_last = self.tried.len() >= usize::from(settings.retry.attempts_max)
-            && !matches!(
-                failure.stage,
-                FailureStage::StaleConnection | FailureStage::Refused
-            );
+        let is_last = self.tried.len() >= usize::from(settings.retry.attempts_max);
         let goes_on = may_repeat
-            && !is_last
+            && (is_member_to_try || !is_last)
             && (!failure.needs_budget() || self.route.balancer.take_retry(now_ms));
         if !goes_on {
             return Some(self.error(failure, member));
@@ -411,9 +417,11 @@ impl ProxyCall {
                 self.needs_new_connection = true;
                 self.h2_since = Some(Instant::now());
             }
-            // The member may have closed one connection, and accept the request on the next.
-            FailureStage::Refused if !self.was_refused => self.was_refused = true,
-            _ => self.tried.extend(member),
+            FailureStage::Refused => self.was_refused = true,
+            _ => {}
+        }
+        if !is_member_to_try {
+            self.tried.extend(member);
         }
         self.last_failure = Some(failure);
         None

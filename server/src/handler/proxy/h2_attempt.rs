@@ -175,8 +175,9 @@ impl H2Attempt {
         upload: H2Upload,
     ) -> ResponseBody {
         let (writer, reader) = pipe(PIPE_BYTES);
-        let length = match head.body {
-            ResponseLength::Length(length) => Some(length),
+        let length = match (head.body, call.request.method) {
+            (ResponseLength::Length(length), _) => Some(length),
+            (_, Method::Head) => head.content_length,
             _ => None,
         };
         let transfer = H2ContentTransfer {

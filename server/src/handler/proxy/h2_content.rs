@@ -84,8 +84,14 @@ impl H2ContentTransfer {
         }
     }
 
-    /// Ends the transfer if the member has been silent for too long.
+    /// Ends the transfer if the member has been silent for too long. A member may wait for the next message of
+    /// the client.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<TransferEnd> {
+        if self.upload.waits_for_client() {
+            // The client's connection has its own deadline.
+            self.timer = None;
+            return Poll::Pending;
+        }
         let timeout = self.pool.settings.silence_timeout;
         let timer = &mut self.timer;
         let timer =

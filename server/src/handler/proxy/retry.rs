@@ -1,6 +1,7 @@
 //! Decision whether a request is repeated after a failed attempt. Pure.
 
 use crate::upstream::{H2Failure, MemberTlsFailure, NotHttp2};
+use crate::wire::h2::H2ConnectionError;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use std::io;
@@ -82,30 +83,33 @@ impl AttemptFailure {
         }
     }
 
-    /// Makes the failure of a request over HTTP/2. `has_begun` is true after a byte of a response.
+    /// Makes the failure of a request over HTTP/2. `has_begun` is true after a head of a response.
     pub(super) fn of_h2(failure: H2Failure, has_begun: bool) -> AttemptFailure {
-        let in_response = |reject, source: Option<String>| AttemptFailure {
-            source: source.map(io::Error::other),
-            ..AttemptFailure::new(FailureStage::InResponse, reject)
+        let before_response = match has_begun {
+            true => FailureStage::InResponse,
+            false => FailureStage::BeforeResponse,
         };
         match failure {
+            H2Failure::Refused if has_begun => {
+                AttemptFailure::new(FailureStage::InResponse, Reject::UPSTREAM_REFUSED)
+            }
             H2Failure::Refused => {
                 AttemptFailure::new(FailureStage::Refused, Reject::UPSTREAM_REFUSED)
             }
-            H2Failure::Reset(code) => {
-                let source = format!("RST_STREAM with {code:?}");
-                in_response(Reject::UPSTREAM_RESET, Some(source))
-            }
-            H2Failure::Malformed(reject) => in_response(reject, None),
-            H2Failure::Protocol(error) => {
-                let source = format!("{:?}: {}", error.code, error.reason);
-                in_response(Reject::UPSTREAM_FRAME_MALFORMED, Some(source))
-            }
+            H2Failure::Reset(code) => AttemptFailure {
+                source: Some(io::Error::other(format!("RST_STREAM with {code:?}"))),
+                ..AttemptFailure::new(before_response, Reject::UPSTREAM_RESET)
+            },
+            H2Failure::Malformed(reject) => AttemptFailure::new(FailureStage::InResponse, reject),
+            // Another request on the connection may have met the fault.
+            H2Failure::Protocol(error) => AttemptFailure {
+                source: Some(io::Error::other(h2_text(error))),
+                ..AttemptFailure::new(before_response, Reject::UPSTREAM_FRAME_MALFORMED)
+            },
             H2Failure::Left { source, is_reused } => {
-                let stage = match (has_begun, is_reused) {
-                    (true, _) => FailureStage::InResponse,
-                    (false, true) => FailureStage::StaleConnection,
-                    (false, false) => FailureStage::BeforeResponse,
+                let stage = match is_reused && !has_begun {
+                    true => FailureStage::StaleConnection,
+                    false => before_response,
                 };
                 AttemptFailure::left(stage, source)
             }
@@ -113,9 +117,9 @@ impl AttemptFailure {
     }
 
     /// Returns true if the request may go to a member again. A connection that can't be made leads any
-    /// request on, and so does a member that states not to have processed the request. After that, a member may have executed the request, so only idempotent requests go on
-    /// (RFC 9110 §9.2.2), and only before any byte of a response. `is_replayable` is true if the whole body is
-    /// in memory or untouched.
+    /// request on, and so does a member that states not to have processed the request. After that, a member may
+    /// have executed the request, so only idempotent requests go on (RFC 9110 §9.2.2), and only before any byte
+    /// of a response. `is_replayable` is true if the whole body is in memory or untouched.
     pub(super) fn may_repeat(&self, is_idempotent: bool, is_replayable: bool) -> bool {
         match self.stage {
             FailureStage::Connect => true,
@@ -143,6 +147,11 @@ impl AttemptFailure {
 /// Returns true if a repeated request has the effect of a single one (RFC 9110 §9.2.2).
 pub(super) fn is_idempotent(method: Method) -> bool {
     method.is_safe() || matches!(method, Method::Put | Method::Delete)
+}
+
+/// Returns the text of a connection error for the log.
+fn h2_text(error: H2ConnectionError) -> String {
+    format!("{}, {:?}", error.reason, error.code)
 }
 
 #[cfg(test)]

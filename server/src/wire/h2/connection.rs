@@ -591,7 +591,7 @@ impl<T, R: H2Role> H2Connection<T, R> {
         let points = limits::H2_SETTINGS_POINTS;
         self.abuse_budget.spend(points, now_ms, "SETTINGS flood")?;
         let before = self.peer;
-        self.peer.apply(payload)?;
+        self.peer.apply(payload, R::ENABLE_PUSH_MAX)?;
         self.must_signal_empty_table |= self.peer.table_bytes < before.table_bytes;
         let more = i64::from(self.peer.window_bytes) - i64::from(before.window_bytes);
         for stream in &mut self.streams {

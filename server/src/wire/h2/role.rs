@@ -10,6 +10,8 @@ pub trait H2Role {
     const HEAD: SectionKind;
     /// Kind of the trailers that the endpoint receives.
     const TRAILERS: SectionKind;
+    /// Largest value of SETTINGS_ENABLE_PUSH that the peer may send (RFC 9113 §6.5.2).
+    const ENABLE_PUSH_MAX: u32;
 
     /// Returns the price of a received RST_STREAM in points of the abuse budget. `is_open` is true if the stream
     /// is in the table.
@@ -28,6 +30,7 @@ pub struct ServerRole {
 impl H2Role for ServerRole {
     const HEAD: SectionKind = SectionKind::Request;
     const TRAILERS: SectionKind = SectionKind::RequestTrailers;
+    const ENABLE_PUSH_MAX: u32 = 1;
 
     fn reset_points(_: bool) -> u32 {
         RESET_POINTS
@@ -44,6 +47,7 @@ pub struct ClientRole {
 impl H2Role for ClientRole {
     const HEAD: SectionKind = SectionKind::Response;
     const TRAILERS: SectionKind = SectionKind::ResponseTrailers;
+    const ENABLE_PUSH_MAX: u32 = 0;
 
     /// A server may reset each stream once, since the client opened the stream.
     fn reset_points(is_open: bool) -> u32 {

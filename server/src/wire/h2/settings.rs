@@ -49,8 +49,9 @@ impl Default for H2Settings {
 }
 
 impl H2Settings {
-    /// Applies the payload of a SETTINGS frame; unknown settings are ignored.
-    pub fn apply(&mut self, payload: &[u8]) -> Result<(), H2ConnectionError> {
+    /// Applies the payload of a SETTINGS frame; unknown settings are ignored. `push_max` is the largest value of
+    /// ENABLE_PUSH.
+    pub fn apply(&mut self, payload: &[u8], push_max: u32) -> Result<(), H2ConnectionError> {
         let (settings, rest) = payload.as_chunks::<6>();
         if !rest.is_empty() {
             let reason = "the length of SETTINGS is not a multiple of 6";
@@ -64,10 +65,8 @@ impl H2Settings {
             match u16::from_be_bytes([*id_high, *id_low]) {
                 HEADER_TABLE_SIZE => self.table_bytes = value,
                 MAX_CONCURRENT_STREAMS => self.streams_max = value,
-                ENABLE_PUSH if value > 1 => {
-                    return Err(H2ConnectionError::protocol(
-                        "ENABLE_PUSH is neither 0 nor 1",
-                    ));
+                ENABLE_PUSH if value > push_max => {
+                    return Err(H2ConnectionError::protocol("ENABLE_PUSH is too large"));
                 }
                 INITIAL_WINDOW_SIZE if value > WINDOW_BYTES_MAX => {
                     let reason = "INITIAL_WINDOW_SIZE is too large";
@@ -129,7 +128,7 @@ mod tests {
         let mut settings = H2Settings::default();
         let payload =
             b"\0\x01\0\0\0\0\0\x03\0\0\0\x03\0\x04\0\x10\0\0\0\x05\0\x01\0\0\0\x33\0\0\0\x07";
-        assert_eq!(settings.apply(payload), Ok(()));
+        assert_eq!(settings.apply(payload, 1), Ok(()));
         let expected = H2Settings {
             window_bytes: 1 << 20,
             frame_bytes: 1 << 16,
@@ -145,9 +144,12 @@ mod tests {
             (b"\0\x05\x01\0\0", H2ErrorCode::FRAME_SIZE_ERROR),
         ] {
             let refused = H2Settings::default()
-                .apply(payload)
+                .apply(payload, 1)
                 .map_err(|error| error.code);
             assert_eq!(refused, Err(code), "{payload:?}");
         }
+        let push = b"\0\x02\0\0\0\x01";
+        assert_eq!(H2Settings::default().apply(push, 1), Ok(()));
+        assert!(H2Settings::default().apply(push, 0).is_err());
     }
 }
