@@ -2,6 +2,8 @@
 
 use std::process::Command;
 use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
 
 use anthill::wire::h2::frame;
 
@@ -443,6 +445,72 @@ fn a_post_on_a_connection_that_breaks_is_not_sent_again() {
 }
 
 #[test]
+fn a_post_meets_no_idle_connection_that_is_dead() {
+    let member = H2Member::start(|request| ok(request, &request.body));
+    let server = proxy(&member, "");
+    let mut wire = Wire::plain(&server);
+    let mut post = || {
+        // The connection is idle for longer than a request that must not be sent twice accepts unchecked.
+        thread::sleep(Duration::from_millis(1_100));
+        wire.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+        assert_eq!(wire.response("POST").text(), "body");
+    };
+    post();
+    post();
+    assert_eq!(member.connections(), 1);
+    member.ignore_pings();
+    post();
+    assert_eq!((member.requests().len(), member.connections()), (3, 2));
+}
+
+#[test]
+fn a_connection_with_a_proxy_header_serves_one_request() {
+    let member = H2Member::start(|request| ok(request, "good"));
+    let server = proxy(&member, ", send_proxy_header = \"v1\"");
+    let mut wire = Wire::plain(&server);
+    for _ in 0..3 {
+        assert_eq!(wire.get("/", "").status, 200);
+    }
+    let connections: Vec<usize> = member.requests().iter().map(|it| it.connection).collect();
+    assert_eq!(connections, [1, 2, 3]);
+}
+
+#[test]
+fn checks_use_http2() {
+    let authority = Authority::new("the members' CA");
+    let leaf = authority.server(&["127.0.0.1"]);
+    let folder = pages()
+        .with("chain.pem", &leaf.certificate)
+        .with("key.pem", &leaf.key);
+    let over_tls = nghttpd(free_port(), folder, &[]);
+    let plain = nghttpd(free_port(), pages(), &["--no-tls"]);
+    let https = format!("https://127.0.0.1:{}", over_tls.port);
+    for (url, ca) in [(https, "ca = \"ca.pem\""), (plain.url(), "")] {
+        let config = |path: &str| {
+            format!(
+                "{}{}[[site.route]]\npath = \"/\"\nbalance = \"pool\"\n\n[[balancer]]\nname = \"pool\"\n\
+                 http2 = true\n{ca}\nmembers = [\"{url}\"]\nhealth = {{ path = \"{path}\", \
+                 text = \"ppp\", every = \"100ms\", timeout = \"100ms\", rise = 1, fall = 1 }}\n",
+                server_table(""),
+                site_table("http = \"serve\"\n")
+            )
+        };
+        let folder = Folder::new()
+            .with("public/index.html", "")
+            .with("ca.pem", &authority.pem);
+        let server = Server::start_in(folder, &config("/nothing"));
+        server.errors.wait_for("the failed check", |line| {
+            line.contains("changed from up to check failed")
+        });
+        server.reload(&config("/page.html"));
+        server.errors.wait_for("the passed check", |line| {
+            line.contains("changed from check failed to up")
+        });
+        assert_eq!(Wire::plain(&server).get("/page.html", "").status, 200);
+    }
+}
+
+#[test]
 fn a_silent_member_loses_its_connection() {
     let member = H2Member::start(|request| match request.path() {
         "/silent" => H2Answer::Keep(Frames::default()),
@@ -472,9 +540,11 @@ fn a_client_that_is_gone_cancels_its_stream_alone() {
     });
     let server = proxy(&member, "");
     let mut h2 = H2::open(&server, Over::Tls);
-    for _ in 0..5 {
+    for count in 1..=5 {
         let id = h2.ask("GET", "/silent", &[], true);
-        h2.settle();
+        eventually("the request", || {
+            (member.requests().len() == count).then_some(())
+        });
         h2.frame(frame::RST_STREAM, 0, id, &8_u32.to_be_bytes());
     }
     eventually("resets", || (member.resets() == 5).then_some(()));

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -28,6 +28,7 @@ struct State {
     requests: Mutex<Vec<H2Request>>,
     connections: AtomicUsize,
     resets: AtomicUsize,
+    ignores_pings: AtomicBool,
     answer: Box<dyn Fn(&H2Request) -> H2Answer + Send + Sync>,
 }
 
@@ -129,6 +130,7 @@ impl H2Member {
             requests: Mutex::default(),
             connections: AtomicUsize::new(0),
             resets: AtomicUsize::new(0),
+            ignores_pings: AtomicBool::new(false),
             answer: Box::new(answer),
         });
         let shared = Arc::clone(&state);
@@ -156,6 +158,11 @@ impl H2Member {
     /// Returns the number of connections accepted.
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
+    }
+
+    /// Acknowledges no further PING, as a member that is gone without a trace.
+    pub fn ignore_pings(&self) {
+        self.state.ignores_pings.store(true, Ordering::SeqCst);
     }
 
     /// Returns the number of RST_STREAM frames received.
@@ -190,7 +197,13 @@ impl Connection {
     /// Answers requests until the end of the connection.
     fn serve(mut self, state: &State) {
         let mut preface = [0; PREFACE.len()];
-        let begins = self.stream.read_exact(&mut preface).is_ok();
+        let mut begins = self.stream.read_exact(&mut preface).is_ok();
+        if preface.starts_with(b"PROXY ") {
+            // The line of a PROXY header is longer than the preface.
+            let mut byte = [0];
+            while byte != *b"\n" && self.stream.read_exact(&mut byte).is_ok() {}
+            begins = self.stream.read_exact(&mut preface).is_ok();
+        }
         if !begins || preface != *PREFACE || self.stream.write_all(&state.greeting).is_err() {
             return;
         }
@@ -239,6 +252,12 @@ impl Connection {
             frame::DATA => {
                 let request = self.begun.get_mut(&id)?;
                 request.body.extend_from_slice(payload);
+            }
+            frame::PING if !header.has(frame::ACK) => {
+                if !state.ignores_pings.load(Ordering::SeqCst) {
+                    let pong = Frames::default().frame(frame::PING, frame::ACK, 0, payload);
+                    let _ = self.stream.write_all(&pong.0);
+                }
             }
             frame::RST_STREAM => {
                 state.resets.fetch_add(1, Ordering::SeqCst);

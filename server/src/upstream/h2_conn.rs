@@ -1,7 +1,9 @@
 //! HTTP/2 connection to a member, shared by concurrent requests of one worker. A task of the connection moves
 //! the bytes; see [`h2_driver`](crate::upstream::h2_driver).
 
-use crate::limits::{H2_MEMBER_UNSENT_BYTES_MAX, PROXY_HEAD_BYTES_MAX};
+use crate::limits::{
+    H2_MEMBER_PROBE_AFTER_MILLISECONDS, H2_MEMBER_UNSENT_BYTES_MAX, PROXY_HEAD_BYTES_MAX,
+};
 use crate::upstream::h2_mailbox::{H2Failure, Mailbox, ResponsePart};
 use crate::wire::field_section::FieldSection;
 use crate::wire::h2::{H2ClientConnection, hpack};
@@ -11,7 +13,7 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes of a member that does not speak HTTP/2.
 #[derive(Debug)]
@@ -52,8 +54,12 @@ pub(super) struct H2ConnState {
     is_exclusive: bool,
     /// True while the first request waits for SETTINGS of the member.
     pub(super) awaits_greeting: bool,
-    /// Task of the first request.
-    greeting: Option<Waker>,
+    /// Requests that wait for bytes of the member before they begin.
+    waiting: Vec<Waker>,
+    /// Time of the last bytes of the member.
+    heard: Instant,
+    /// True after a PING that no bytes of the member have followed.
+    is_probed: bool,
     /// Failure before SETTINGS of the member.
     pub(super) failure: Option<io::Error>,
     /// True after the end of the connection's task.
@@ -71,11 +77,18 @@ impl H2ConnState {
         }
     }
 
-    /// Wakes the request that waits for SETTINGS of the member.
-    pub(super) fn wake_greeting(&mut self) {
-        if let Some(task) = self.greeting.take() {
-            task.wake();
-        }
+    /// Records the arrival of bytes of the member.
+    pub(super) fn record_arrival(&mut self) {
+        self.heard = Instant::now();
+        self.is_probed = false;
+        self.wake_waiting();
+    }
+
+    /// Wakes the requests that wait for bytes of the member.
+    pub(super) fn wake_waiting(&mut self) {
+        std::mem::take(&mut self.waiting)
+            .into_iter()
+            .for_each(Waker::wake);
     }
 
     /// Wakes the requests that may send again.
@@ -107,7 +120,9 @@ impl H2MemberConn {
             is_retired: false,
             is_exclusive,
             awaits_greeting: false,
-            greeting: None,
+            waiting: Vec::new(),
+            heard: Instant::now(),
+            is_probed: false,
             failure: None,
             has_ended: false,
             answers: 0,
@@ -138,7 +153,30 @@ impl H2MemberConn {
         if state.h2.is_greeted() {
             return Poll::Ready(Ok(()));
         }
-        state.greeting = Some(cx.waker().clone());
+        state.waiting.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Returns true if the connection is idle and was silent for a while. A member may have gone away without a
+    /// trace, and a request that must not be sent twice could get no answer.
+    pub(super) fn may_be_stale(&self) -> bool {
+        let state = self.0.borrow();
+        let silent = state.heard.elapsed();
+        state.h2.open() == 0 && silent >= Duration::from_millis(H2_MEMBER_PROBE_AFTER_MILLISECONDS)
+    }
+
+    /// Waits for a sign of life after a PING. Ready as well after the end of the connection.
+    pub(super) fn poll_alive(&self, cx: &Context<'_>) -> Poll<()> {
+        if !self.may_be_stale() || self.has_ended() {
+            return Poll::Ready(());
+        }
+        let mut state = self.0.borrow_mut();
+        if !std::mem::replace(&mut state.is_probed, true) {
+            // One PING serves all waiting requests. gRPC servers close a connection with many PINGs.
+            state.h2.send_ping();
+            state.wake_task();
+        }
+        state.waiting.push(cx.waker().clone());
         Poll::Pending
     }
 

@@ -3,8 +3,9 @@
 //! Requests that arrive while a connection is being established wait for the connection, up to as many as may
 //! share it.
 
+use crate::base::coarse_timer::CoarseTimer;
 use crate::base::task::spawn_local;
-use crate::limits::H2_MEMBER_STREAMS_MAX;
+use crate::limits::{H2_MEMBER_PROBE_MILLISECONDS, H2_MEMBER_STREAMS_MAX};
 use crate::upstream::h2_conn::H2MemberConn;
 use crate::upstream::h2_driver::H2Driver;
 use crate::upstream::member_conn::MemberConn;
@@ -15,7 +16,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 thread_local! {
     /// Connections of the worker, by member.
@@ -47,6 +48,8 @@ pub(crate) struct H2Connecting {
     first: Vec<u8>,
     /// Time since which the connection must have been opened.
     since: Option<Instant>,
+    /// True for a request that must not be sent twice.
+    is_cautious: bool,
     state: ConnectingState,
     /// True after the first wait.
     has_waited: bool,
@@ -57,6 +60,8 @@ pub(crate) struct H2Connecting {
 
 enum ConnectingState {
     Choosing,
+    /// An idle connection awaits a sign of life of the member.
+    Probing(H2MemberConn, CoarseTimer),
     /// Another request establishes the connection.
     Waiting(Rc<PendingConn>),
     /// The request establishes a connection itself.
@@ -111,16 +116,19 @@ impl Drop for PendingGuard {
 
 impl H2Connecting {
     /// Returns the way of a request to a connection of the member. With `since`, only to a connection opened
-    /// since then. A new connection begins with the bytes `first`.
+    /// since then. A new connection begins with the bytes `first`. `is_cautious` is true for a request that must
+    /// not be sent twice.
     pub(crate) fn new(
         pool: Arc<MemberPool>,
         first: Vec<u8>,
         since: Option<Instant>,
+        is_cautious: bool,
     ) -> H2Connecting {
         H2Connecting {
             pool,
             first,
             since,
+            is_cautious,
             state: ConnectingState::Choosing,
             has_waited: false,
             connects_itself: false,
@@ -132,10 +140,26 @@ impl H2Connecting {
         loop {
             match &mut self.state {
                 ConnectingState::Choosing => {
-                    if let Some(conn) = self.choose() {
+                    let Some(conn) = self.choose() else {
+                        self.has_waited = true;
+                        continue;
+                    };
+                    if !self.is_cautious || !conn.may_be_stale() {
                         return Poll::Ready(Ok(conn));
                     }
-                    self.has_waited = true;
+                    let wait = Duration::from_millis(H2_MEMBER_PROBE_MILLISECONDS);
+                    let deadline = tokio::time::Instant::now() + wait;
+                    let timer = CoarseTimer::new(deadline, cx.waker());
+                    self.state = ConnectingState::Probing(conn, timer);
+                }
+                ConnectingState::Probing(conn, timer) => {
+                    if conn.poll_alive(cx).is_pending() {
+                        if !timer.has_passed() {
+                            return Poll::Pending;
+                        }
+                        conn.retire();
+                    }
+                    self.state = ConnectingState::Choosing;
                 }
                 ConnectingState::Waiting(pending) => {
                     if !pending.is_over.get() {

@@ -211,9 +211,7 @@ impl H2Driver {
             }
         })?;
         self.rest = input.to_vec();
-        if state.h2.is_greeted() {
-            state.wake_greeting();
-        }
+        state.record_arrival();
         Ok(())
     }
 
@@ -299,8 +297,9 @@ impl H2Driver {
         let is_reused = state.answers > 0;
         if !state.h2.is_greeted() {
             state.failure = Some(greeting_failure(end));
-            return state.wake_greeting();
+            return state.wake_waiting();
         }
+        state.wake_waiting();
         let mut streams = Vec::new();
         while let Some(mailbox) = state.h2.take_stream() {
             streams.push(mailbox);

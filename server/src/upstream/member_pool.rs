@@ -116,9 +116,12 @@ impl MemberPool {
         }
     }
 
-    /// Returns true for members with `https`.
-    pub(crate) fn is_tls(&self) -> bool {
-        self.tls.is_some()
+    /// Returns the scheme of the member's URL.
+    pub(crate) fn scheme(&self) -> &'static [u8] {
+        match self.tls {
+            Some(_) => b"https",
+            None => b"http",
+        }
     }
 
     /// Counts an idle connection of HTTP/2, which stays with its worker. Returns false if the connection must be

@@ -200,7 +200,8 @@ impl ProxyCall {
         let first = version.map(|version| proxy_header(version, &self.request));
         let first = first.unwrap_or_default();
         if is_http2 {
-            let connecting = H2Connecting::new(pool, first, self.h2_since);
+            let is_cautious = !is_idempotent(self.request.method);
+            let connecting = H2Connecting::new(pool, first, self.h2_since, is_cautious);
             return Ok(CallState::ConnectingH2(connecting));
         }
         let timeout = pool.settings.connect_timeout;

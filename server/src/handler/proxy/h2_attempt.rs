@@ -45,8 +45,8 @@ impl H2Attempt {
         body: &mut OutgoingBody,
     ) -> Result<H2Attempt, AttemptFailure> {
         let expects = request.expects_continue && body.has_rest();
-        let (host, length, is_tls) = (&pool.authority, body.length(), pool.is_tls());
-        let encoded = request_head::encode_h2(request, route, host, length, expects, is_tls);
+        let (scheme, host, length) = (pool.scheme(), &pool.authority, body.length());
+        let encoded = request_head::encode_h2(request, route, scheme, host, length, expects);
         let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
         let block = encoded.map_err(refused)?;
         let upload = body.take_for_h2(expects);

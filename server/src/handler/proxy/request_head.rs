@@ -74,15 +74,15 @@ pub(super) fn encode(
     Ok(out)
 }
 
-/// Returns the head of the request for a member over HTTP/2, as a field block. The arguments are those of
-/// [`encode`]; `is_tls` is true for a member with `https`.
+/// Returns the head of the request for a member over HTTP/2, as a field block. `scheme` is the scheme of the
+/// member's URL; the further arguments are those of [`encode`].
 pub(super) fn encode_h2(
     request: &Request,
     route: &ProxyRoute,
+    scheme: &[u8],
     member_host: &[u8],
     length: BodyLength,
     expects_continue: bool,
-    is_tls: bool,
 ) -> Result<Vec<u8>, Reject> {
     let bytes = request.fields.len() + request.raw_path.len() + ADDED_BYTES;
     let mut lines = Vec::with_capacity(bytes);
@@ -94,10 +94,6 @@ pub(super) fn encode_h2(
     push_proxy_fields(request, route, length, expects_continue, &mut lines);
     let mut path = Vec::new();
     push_target(request, route, &mut path);
-    let scheme: &[u8] = match is_tls {
-        true => b"https",
-        false => b"http",
-    };
     let mut block = Vec::with_capacity(bytes);
     hpack::push_field(b":method", request.method.name().as_bytes(), &mut block);
     hpack::push_field(b":scheme", scheme, &mut block);

@@ -198,6 +198,11 @@ impl<W: Clone> H2ClientConnection<W> {
         self.streams.pop().map(|stream| stream.work.work)
     }
 
+    /// Sends a PING, whose acknowledgement is no event.
+    pub fn send_ping(&mut self) {
+        frame::ping(&mut self.out, 0, &LAST_PING);
+    }
+
     /// Sends GOAWAY before the end of the connection. The server has opened no streams.
     pub fn close(&mut self, code: H2ErrorCode, reason: &str) {
         frame::goaway(&mut self.out, 0, code, reason);
