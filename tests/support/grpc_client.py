@@ -6,10 +6,13 @@ Arguments: the port of the server with TLS.
 import queue
 import ssl
 import sys
+import time
 
 import grpc
 
 PATIENCE = 60
+# Seconds without a byte, beyond the grace of bodies.
+PAUSE = 12
 
 
 def channel(port):
@@ -51,6 +54,14 @@ def conversation():
     for number in range(50):
         messages.put(b"%d" % number)
         assert next(answers) == b"echo %d" % number
+    return messages, answers
+
+
+def end_of_conversation(messages, answers):
+    """Sends another message after a pause, in which the server gets no byte of the body."""
+    time.sleep(max(0, PAUSE - (time.monotonic() - begun)))
+    messages.put(b"late")
+    assert next(answers) == b"echo late"
     messages.put(None)
     assert list(answers) == []
     assert answers.code() == grpc.StatusCode.OK
@@ -85,8 +96,11 @@ def cancellations():
 
 
 on = channel(int(sys.argv[1]))
-for scene in [unary_calls, streams, conversation, failures, cancellations]:
+conversed = conversation()
+begun = time.monotonic()
+for scene in [unary_calls, streams, failures, cancellations]:
     print(scene.__name__, file=sys.stderr, flush=True)
     scene()
+end_of_conversation(*conversed)
 on.close()
 print("ok")

@@ -14,6 +14,7 @@ use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response};
+use crate::limits::GRPC_PAUSE_SECONDS;
 use crate::upstream::balancer::{
     ChooseRequest, Lease, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
     session_value,
@@ -49,9 +50,12 @@ pub(super) fn begin(
             Box::pin(ProxyCall::new(route, request, body))
         }
         BodyLength::Chunked if route.balancer.settings().connection.is_http2 => {
-            request.body.hold(request.expects_continue);
             let (_, nothing) = pipe(1);
-            let reader = std::mem::replace(&mut request.body, nothing);
+            let mut reader = std::mem::replace(&mut request.body, nothing);
+            reader.hold(request.expects_continue);
+            if is_grpc(&request) {
+                reader.be_patient(Duration::from_secs(GRPC_PAUSE_SECONDS));
+            }
             let body = OutgoingBody::streamed(reader, BodyLength::Chunked);
             Box::pin(ProxyCall::new(route, request, body))
         }
@@ -63,6 +67,12 @@ pub(super) fn begin(
             })
         }
     }
+}
+
+/// Returns true for a gRPC call. Its body is a stream of messages, and the client may pause between two messages.
+fn is_grpc(request: &Request) -> bool {
+    let media_type = Fields(&request.fields).first("content-type");
+    media_type.is_some_and(|it| it.starts_with(b"application/grpc"))
 }
 
 /// A call in progress, until the head of the response has arrived.

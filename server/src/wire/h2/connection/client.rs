@@ -236,7 +236,11 @@ impl<W: Clone> H2ClientConnection<W> {
                     now_ms,
                 };
                 let event = self.client_frame(&header, payload, &mut reading)?;
-                (event, Reject::UPSTREAM_CHUNK_MALFORMED)
+                let rule = match header.kind {
+                    frame::HEADERS | frame::CONTINUATION => Reject::UPSTREAM_CHUNK_MALFORMED,
+                    _ => Reject::UPSTREAM_FRAME_MALFORMED,
+                };
+                (event, rule)
             }
         };
         match event {

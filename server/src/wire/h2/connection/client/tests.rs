@@ -141,7 +141,7 @@ fn malformed_responses_reset_their_streams() {
             get(&[ok, ("content-length", "1")]).head(LAST, 1, &[("a", "b")]),
             739,
         ),
-        (get(&[ok]).frame(frame::WINDOW_UPDATE, 0, 1, &[0; 4]), 739),
+        (get(&[ok]).frame(frame::WINDOW_UPDATE, 0, 1, &[0; 4]), 761),
     ];
     for (number, (server, rule)) in table.into_iter().enumerate() {
         // The other streams of the connection go on.
