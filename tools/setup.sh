@@ -203,8 +203,8 @@ usable_go() {
     rm -rf "$tools/newer-go/cache"
 }
 
-# setup_python: installs HTTP/3 clients, a WebSocket library and gRPC from PyPI in an environment in target/tools. The versions are
-# pinned, so that a failed test has its cause in the project.
+# setup_python: installs HTTP/3 clients, a WebSocket library and gRPC from PyPI in an environment in target/tools.
+# The versions are pinned, so that a failed test has its cause in the project.
 python_packages='aioquic==1.7.2 niquests==3.21.2 websockets==15.0.1 grpcio==1.85.1'
 setup_python() {
     python=${CARGO_TARGET_DIR:-target}/tools/python

@@ -32,6 +32,12 @@ struct State {
     answer: Box<dyn Fn(&H2Request) -> H2Answer + Send + Sync>,
 }
 
+impl State {
+    fn acknowledges_pings(&self) -> bool {
+        !self.ignores_pings.load(Ordering::SeqCst)
+    }
+}
+
 /// A request as received, up to the end of its stream.
 #[derive(Clone, Debug, Default)]
 pub struct H2Request {
@@ -253,11 +259,9 @@ impl Connection {
                 let request = self.begun.get_mut(&id)?;
                 request.body.extend_from_slice(payload);
             }
-            frame::PING if !header.has(frame::ACK) => {
-                if !state.ignores_pings.load(Ordering::SeqCst) {
-                    let pong = Frames::default().frame(frame::PING, frame::ACK, 0, payload);
-                    let _ = self.stream.write_all(&pong.0);
-                }
+            frame::PING if !header.has(frame::ACK) && state.acknowledges_pings() => {
+                let pong = Frames::default().frame(frame::PING, frame::ACK, 0, payload);
+                let _ = self.stream.write_all(&pong.0);
             }
             frame::RST_STREAM => {
                 state.resets.fetch_add(1, Ordering::SeqCst);

@@ -86,7 +86,13 @@ impl Attempt {
         call: &mut HeadReader<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Response, AttemptFailure>> {
-        match self.exchange.poll_send(cx) {
+        let sent_before = self.exchange.sent_bytes();
+        let sent = self.exchange.poll_send(cx);
+        if self.exchange.sent_bytes() > sent_before {
+            // The wait for the first byte begins at the end of the request.
+            self.timer = None;
+        }
+        match sent {
             Poll::Ready(Err(SendError::Client)) => {
                 let gone = AttemptFailure::new(FailureStage::Client, Reject::HANDLER_FAILED);
                 return Poll::Ready(Err(gone));

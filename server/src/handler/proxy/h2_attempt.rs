@@ -69,7 +69,13 @@ impl H2Attempt {
         let Some((stream, upload)) = &mut self.running else {
             return Poll::Pending;
         };
-        if let Poll::Ready(Err(SendError::Client)) = upload.poll_send(stream, cx) {
+        let sent_before = stream.sent_bytes();
+        let sent = upload.poll_send(stream, cx);
+        if stream.sent_bytes() > sent_before {
+            // The wait for the first byte begins at the end of the request.
+            self.timer = None;
+        }
+        if let Poll::Ready(Err(SendError::Client)) = sent {
             let gone = AttemptFailure::new(FailureStage::Client, Reject::HANDLER_FAILED);
             return Poll::Ready(Err(gone));
         }

@@ -90,7 +90,10 @@ mod tests {
     use crate::limits::Limits;
     use crate::wire::request_head::Version;
 
-    fn section(fields: &[(&str, &str)], ended: bool, kind: SectionKind) -> FieldSection {
+    /// Name and value of a field.
+    type Line<'a> = (&'a str, &'a str);
+
+    fn section(fields: &[Line<'_>], ended: bool, kind: SectionKind) -> FieldSection {
         let mut section = FieldSection::default();
         section.begin(Version::Http2, &Limits::default(), ended, kind);
         for (name, value) in fields {
@@ -101,7 +104,7 @@ mod tests {
         section
     }
 
-    fn refused(fields: &[(&str, &str)], ended: bool) -> Option<Reject> {
+    fn refused(fields: &[Line<'_>], ended: bool) -> Option<Reject> {
         let section = section(fields, ended, SectionKind::Response);
         section.response_head(Method::Get).err()
     }
@@ -154,7 +157,7 @@ mod tests {
         let pseudo = Some(Reject::UPSTREAM_PSEUDO_FIELDS);
         let field = Some(Reject::UPSTREAM_FIELD_MALFORMED);
         let lengths = Some(Reject::UPSTREAM_LENGTHS);
-        let table: &[(&[(&str, &str)], Option<Reject>)] = &[
+        let table: &[(&[Line<'_>], Option<Reject>)] = &[
             (&[], pseudo),
             (&[("a", "b")], pseudo),
             (&[("a", "b"), ok], pseudo),
