@@ -82,7 +82,7 @@ impl Frames {
         self
     }
 
-    /// Adds HEADERS with the fields, whose names keep their case.
+    /// Adds HEADERS with the fields. Names keep their case.
     pub fn head(self, flags: u8, stream: u32, fields: &[(&str, &str)]) -> Frames {
         let mut block = Vec::new();
         for (name, value) in fields {
@@ -124,7 +124,7 @@ impl H2Member {
         H2Member::greeting(Frames::default().frame(frame::SETTINGS, 0, 0, b""), answer)
     }
 
-    /// Starts a member whose connections begin with the bytes `greeting`.
+    /// Starts a member. Each connection begins with the bytes `greeting`.
     pub fn greeting(
         greeting: Frames,
         answer: impl Fn(&H2Request) -> H2Answer + Send + Sync + 'static,
@@ -231,7 +231,7 @@ impl Connection {
         }
     }
 
-    /// Handles a frame. Returns the stream whose request has ended.
+    /// Handles a frame. Returns the stream if its request has ended.
     fn take(&mut self, header: &H2FrameHeader, payload: &[u8], state: &State) -> Option<u32> {
         let id = header.stream;
         match header.kind {

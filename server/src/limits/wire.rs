@@ -82,6 +82,9 @@ pub const H2_MEMBER_STREAMS_MAX: usize = 100;
 /// Points given back for each HEADERS or DATA frame sent to a member. gRPC servers answer a DATA frame with a
 /// PING, to measure the bandwidth, and with 2 WINDOW_UPDATEs.
 pub const H2_MEMBER_FRAME_POINTS: u32 = 40;
+/// Points for an interim response of a member. 200 heads at once are a flood, since each may take 32 KiB until the
+/// request reads the head.
+pub const H2_MEMBER_INTERIM_POINTS: u32 = 50;
 
 // HTTP/3
 

@@ -22,7 +22,7 @@ pub(super) struct CheckH2Reader<'a> {
 }
 
 impl<'a> CheckH2Reader<'a> {
-    /// Returns a connection with a request, whose field block is `block`.
+    /// Returns a connection with one request, the field block `block`.
     pub(super) fn new(expected: ExpectedResponse<'a>, block: &[u8]) -> CheckH2Reader<'a> {
         let mut h2 = H2ClientConnection::connect(CHECK_HEAD_BYTES_MAX);
         let method = match expected.is_head {

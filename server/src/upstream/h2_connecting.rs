@@ -85,7 +85,7 @@ impl GreetingGuard {
 }
 
 impl Drop for GreetingGuard {
-    /// Ends a connection whose first request went away meanwhile.
+    /// Ends a connection if its first request went away meanwhile.
     fn drop(&mut self) {
         let mut state = self.0.0.borrow_mut();
         let is_abandoned = std::mem::take(&mut state.awaits_greeting);

@@ -304,7 +304,7 @@ impl ProxyCall {
         Poll::Ready(self.attempt_h2(&conn))
     }
 
-    /// Ready with the failure of a connection that takes too long, or whose member went down.
+    /// Ready with a failure if the connection takes too long, or the member went down.
     fn poll_connect_timeout(&mut self, cx: &mut Context<'_>) -> Poll<AttemptFailure> {
         if self.poll_member_down(cx) {
             let gone = AttemptFailure::connect(io::ErrorKind::ConnectionAborted.into());

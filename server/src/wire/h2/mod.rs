@@ -1,4 +1,5 @@
-//! HTTP/2 (RFC 9113) in the roles of a server and of a client, without a socket or a clock: bytes in, events and bytes out.
+//! HTTP/2 (RFC 9113) in the roles of a server and of a client, without a socket or a clock: bytes in, events and
+//! bytes out.
 //!
 //! [`connection`] combines the other modules. The driver supplies the bytes and the time, and attaches a
 //! value to each stream.

@@ -6,7 +6,10 @@
 use super::super::role::ClientRole;
 use super::super::settings;
 use super::*;
-use crate::limits::{H2_MEMBER_FRAME_POINTS, H2_MEMBER_STREAMS_MAX, PROXY_INTERIM_RESPONSES_MAX};
+use crate::limits::{
+    H2_MEMBER_FRAME_POINTS, H2_MEMBER_INTERIM_POINTS, H2_MEMBER_STREAMS_MAX,
+    PROXY_INTERIM_RESPONSES_MAX,
+};
 use crate::wire::h1::response_head::ResponseLength;
 use crate::wire::h2::frame::PREFACE;
 use crate::wire::h2::stream::RemoteState;
@@ -171,7 +174,7 @@ impl<W: Clone> H2ClientConnection<W> {
         }
     }
 
-    /// Resets a stream whose response is not needed. No effect on a stream that has left the table.
+    /// Resets a stream if its response is not needed. No effect on a stream that has left the table.
     pub fn cancel(&mut self, id: u32) {
         let Some(at) = self.place(id) else {
             return;
@@ -198,7 +201,7 @@ impl<W: Clone> H2ClientConnection<W> {
         self.streams.pop().map(|stream| stream.work.work)
     }
 
-    /// Sends a PING, whose acknowledgement is no event.
+    /// Sends a PING. The acknowledgement is no event.
     pub fn send_ping(&mut self) {
         frame::ping(&mut self.out, 0, &LAST_PING);
     }
@@ -335,6 +338,9 @@ impl<W: Clone> H2ClientConnection<W> {
         };
         let work = stream.work.work.clone();
         if (100..200).contains(&head.status.0) {
+            let what = "a flood of interim responses";
+            self.abuse_budget
+                .spend(H2_MEMBER_INTERIM_POINTS, now_ms, what)?;
             stream.work.interim_responses += 1;
             let reject = match stream.work.interim_responses {
                 _ if head.status.0 == 101 => Reject::UPSTREAM_UPGRADE_UNASKED,

@@ -281,6 +281,32 @@ fn interim_responses_are_bounded() {
 }
 
 #[test]
+fn interim_responses_on_many_streams_are_a_flood() {
+    let mut client = Client::new(b"");
+    for number in 0..100 {
+        client.h2.open_stream(b"\x82", Method::Get, true, number);
+    }
+    let mut server = ServerBytes(Vec::new());
+    for round in 0..3 {
+        for id in (1..200).step_by(2) {
+            server = server.head(MORE, id, &[(":status", "103")]);
+        }
+        let input = &mut &server.0[..];
+        let (section, strings) = (&mut client.section, &mut client.strings);
+        let mut error = None;
+        while error.is_none() && !input.is_empty() {
+            let event = client
+                .h2
+                .receive(input, section, strings, &client.limits, 0);
+            error = event.err().map(|error| error.code);
+        }
+        let expected = (round == 2).then_some(H2ErrorCode::ENHANCE_YOUR_CALM);
+        assert_eq!(error, expected, "round {round}");
+        server.0.clear();
+    }
+}
+
+#[test]
 fn goaway_names_the_streams_that_may_be_sent_again() {
     let ok = (":status", "200");
     let goaway = b"\0\0\0\x03\0\0\0\0";
