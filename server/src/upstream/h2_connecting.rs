@@ -37,8 +37,8 @@ struct PendingConn {
     /// Number of requests that wait, with the first one.
     requests: Cell<usize>,
     is_over: Cell<bool>,
-    /// True if the connection was established.
-    has_succeeded: Cell<bool>,
+    /// True if the connection could not be established.
+    has_failed: Cell<bool>,
 }
 
 /// Request on its way to a connection.
@@ -82,6 +82,16 @@ impl GreetingGuard {
         conn.0.borrow_mut().awaits_greeting = true;
         GreetingGuard(conn)
     }
+
+    /// Waits for SETTINGS of the member. Ready with a connection on which a request may begin.
+    fn poll(&self, cx: &Context<'_>) -> Poll<io::Result<H2MemberConn>> {
+        ready!(self.0.poll_greeted(cx))?;
+        if !self.0.is_usable(None) {
+            return Poll::Ready(Err(io::Error::other(NO_STREAMS)));
+        }
+        self.0.0.borrow_mut().awaits_greeting = false;
+        Poll::Ready(Ok(self.0.clone()))
+    }
 }
 
 impl Drop for GreetingGuard {
@@ -98,6 +108,13 @@ impl Drop for GreetingGuard {
 struct PendingGuard {
     pool: Arc<MemberPool>,
     pending: Rc<PendingConn>,
+}
+
+impl PendingGuard {
+    /// Records that the connection could not be established.
+    fn fail(&self) {
+        self.pending.has_failed.set(true);
+    }
 }
 
 impl Drop for PendingGuard {
@@ -166,21 +183,17 @@ impl H2Connecting {
                         pending.waiting.borrow_mut().push(cx.waker().clone());
                         return Poll::Pending;
                     }
-                    self.connects_itself = !pending.has_succeeded.get();
+                    self.connects_itself |= pending.has_failed.get();
                     self.state = ConnectingState::Choosing;
                 }
-                ConnectingState::Connecting(connecting, _) => {
-                    let conn = ready!(connecting.poll(cx))?;
+                ConnectingState::Connecting(connecting, pending) => {
+                    let connected = ready!(connecting.poll(cx));
+                    let conn = connected.inspect_err(|_| pending.fail())?;
                     self.open(conn);
                 }
                 ConnectingState::Greeting { awaited, pending } => {
-                    ready!(awaited.0.poll_greeted(cx))?;
-                    let conn = awaited.0.clone();
-                    if !conn.is_usable(None) {
-                        return Poll::Ready(Err(io::Error::other(NO_STREAMS)));
-                    }
-                    conn.0.borrow_mut().awaits_greeting = false;
-                    pending.pending.has_succeeded.set(true);
+                    let greeted = ready!(awaited.poll(cx));
+                    let conn = greeted.inspect_err(|_| pending.fail())?;
                     self.share(&conn);
                     // Other requests choose the connection after this request has begun.
                     self.state = ConnectingState::Choosing;
