@@ -77,6 +77,9 @@ pub const MAGLEV_ENTRIES: usize = 5_003;
 pub const MAGLEV_ENTRIES_MAX: usize = 65_537;
 /// Largest number of members in a Maglev table of [`MAGLEV_ENTRIES`].
 pub const MAGLEV_FEW_MEMBERS_MAX: usize = 50;
+/// Seconds between two log lines about requests that failed at one member and went on at another. A dead member
+/// under load would otherwise fill the log.
+pub const RETRY_LINE_SECONDS: u64 = 10;
 /// Time constant of the average latency of a member. A member without requests for three times as long
 /// counts as nearly unmeasured, and gets the next request.
 pub const LATENCY_DECAY_MILLISECONDS: u64 = 5_000;

@@ -5,14 +5,14 @@ use crate::base::coarse_timer::CoarseTimer;
 use crate::base::log::MemberCall;
 use crate::handler::proxy::attempt::{Attempt, HeadReader};
 use crate::handler::proxy::body::OutgoingBody;
-use crate::handler::proxy::log::{line, log_change};
+use crate::handler::proxy::log::{line, log_change, place};
 use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response};
 use crate::upstream::balancer::{
-    ChooseRequest, Lease, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
+    ChooseRequest, Lease, Member, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
     session_value,
 };
 use crate::upstream::{MemberConn, MemberConnecting};
@@ -159,6 +159,7 @@ impl ProxyCall {
 
     /// Takes an idle connection to the member, or starts a new one.
     fn connect(&mut self, lease: Lease) -> Result<CallState, AttemptFailure> {
+        self.log_repeated();
         let pool = lease.member().pool();
         self.lease = Some(lease);
         self.timer = None;
@@ -305,10 +306,11 @@ impl Future for ProxyCall {
 impl ProxyCall {
     /// Reports a failed attempt to the balancer. Returns the response for the client, or None if the request
     /// goes to a member again.
-    fn after(&mut self, failure: AttemptFailure) -> Option<HandlerError> {
+    fn after(&mut self, mut failure: AttemptFailure) -> Option<HandlerError> {
         let now_ms = monotonic_ms();
         self.timer = None;
         let member = self.report(&failure, now_ms);
+        failure.member = member.or(failure.member);
         self.state = CallState::Choosing;
         let settings = self.route.balancer.settings();
         let may_repeat = failure.may_repeat(
@@ -322,7 +324,7 @@ impl ProxyCall {
             && !is_last
             && (!failure.needs_budget() || self.route.balancer.take_retry(now_ms));
         if !goes_on {
-            return Some(self.error(failure, member));
+            return Some(self.error(failure));
         }
         match failure.stage {
             FailureStage::StaleConnection => self.needs_new_connection = true,
@@ -351,18 +353,31 @@ impl ProxyCall {
         Some(lease.member().id())
     }
 
-    /// Returns the error of the last attempt, with details for the log.
-    fn error(&self, failure: AttemptFailure, member: Option<MemberId>) -> HandlerError {
+    /// Logs the failed attempt that the current attempt repeats, unless a line about the member was logged a short
+    /// while ago. A kept connection closed by the member is no failure of the member.
+    fn log_repeated(&mut self) {
+        let Some(failure) = self.last_failure.take() else {
+            return;
+        };
+        let member = failure.member.and_then(|id| self.member(id));
+        let takes_line = member.is_some_and(|member| member.takes_retry_line(monotonic_ms()));
+        if takes_line && failure.stage != FailureStage::StaleConnection {
+            log::warn!("{}; the request goes to another member", self.error(failure));
+        }
+    }
+
+    /// Returns the member with a number.
+    fn member(&self, id: MemberId) -> Option<Arc<Member>> {
+        let mut members = self.route.balancer.members().into_iter();
+        members.find(|known| known.id() == id)
+    }
+
+    /// Returns the error of an attempt, with details for the log.
+    fn error(&self, failure: AttemptFailure) -> HandlerError {
         let line = line(&self.request);
-        let members = self.route.balancer.members();
-        // Without a further member, the cause is the failure of the last member tried.
-        let last = self.tried.last().filter(|_| failure.source.is_some());
-        let member = member.or(last.copied());
-        let member = members.iter().find(|known| Some(known.id()) == member);
-        let place = member.map_or_else(
-            || self.route.balancer.name().to_owned(),
-            |member| member.url().to_string(),
-        );
+        let member = failure.member.and_then(|id| self.member(id));
+        let name = member.as_ref().map(|member| &**member.name());
+        let place = place(self.route.balancer.name(), name);
         let why = match failure.source {
             Some(source) => format!("{line}: {place}: {source}"),
             None => format!("{line}: {place}"),

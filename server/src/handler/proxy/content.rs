@@ -4,6 +4,7 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
+use crate::handler::proxy::log::log_broken_off;
 use crate::upstream;
 use crate::upstream::MemberPool;
 use crate::upstream::balancer::Lease;
@@ -185,16 +186,13 @@ impl ContentTransfer {
 
     /// Completes or breaks off the client's response.
     fn finish(&mut self, end: TransferEnd) {
+        let lease = self.lease.as_ref();
+        let member = lease.map(|lease| Arc::clone(lease.member().name()));
         self.report(&end);
         match end {
             TransferEnd::ClientGone => {}
             TransferEnd::Broken(reject) => {
-                log::error!(
-                    "{}: {}; the response was broken off (rule R{})",
-                    self.line,
-                    reject.reason,
-                    reject.rule
-                );
+                log_broken_off(&self.line, &self.balancer, member.as_deref(), reject);
                 self.writer.set_break_reason(reject);
             }
             TransferEnd::Complete { has_surplus } => {

@@ -1,6 +1,7 @@
 //! Decision whether a request is repeated after a failed attempt. Pure.
 
 use crate::upstream::MemberTlsFailure;
+use crate::upstream::balancer::MemberId;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use std::io;
@@ -14,6 +15,8 @@ pub(super) struct AttemptFailure {
     pub(super) reject: Reject,
     /// Cause, for the log.
     pub(super) source: Option<io::Error>,
+    /// Member of the attempt, for the log.
+    pub(super) member: Option<MemberId>,
 }
 
 /// Stage at which an attempt failed.
@@ -44,6 +47,7 @@ impl AttemptFailure {
             stage,
             reject,
             source: None,
+            member: None,
         }
     }
 

@@ -252,6 +252,9 @@ impl Balancer {
             let members = self.members().into_iter();
             let failed = members.filter(|member| member.state() == MemberState::CheckFailed);
             failed.for_each(|member| member.down_watch.go_down());
+        } else if doubt == Some(DoubtChange::Begun) {
+            let members = self.members().into_iter();
+            members.for_each(|member| member.require_proof());
         } else if let Some((member, change)) = changed
             && change.new == MemberState::CheckFailed
             && !are_checks_doubted

@@ -42,10 +42,12 @@ impl Ejection {
         self.failures > 0 || self.ejections > 0
     }
 
-    /// Records a failed request. Returns true if the failure begins a pause.
+    /// Records a failed request. `failures_max` failed requests in a row begin a pause. Returns true if the failure
+    /// begins a pause.
     pub(super) fn record_failure(
         &mut self,
         failure: RequestFailure,
+        failures_max: u32,
         now_ms: u64,
         settings: &EjectionSettings,
     ) -> bool {
@@ -55,7 +57,7 @@ impl Ejection {
         self.failures = self.failures.saturating_add(1);
         let is_due = match failure {
             RequestFailure::Connection => true,
-            RequestFailure::Answer => self.failures >= settings.failures,
+            RequestFailure::Answer => self.failures >= failures_max,
         };
         // A trial after a pause has one chance.
         if is_due || self.until_ms.is_some() {
@@ -98,20 +100,20 @@ mod tests {
     #[test]
     fn a_failed_connection_ejects_at_once() {
         let mut ejection = Ejection::default();
-        assert!(ejection.record_failure(Connection, 1_000, &settings()));
+        assert!(ejection.record_failure(Connection, 3, 1_000, &settings()));
         assert_eq!(ejection.until_ms(), Some(1_100));
     }
 
     #[test]
     fn failed_requests_eject_after_a_number_in_a_row() {
         let mut ejection = Ejection::default();
-        assert!(!ejection.record_failure(Answer, 0, &settings()));
-        assert!(!ejection.record_failure(Answer, 0, &settings()));
+        assert!(!ejection.record_failure(Answer, 3, 0, &settings()));
+        assert!(!ejection.record_failure(Answer, 3, 0, &settings()));
         ejection.clear();
-        assert!(!ejection.record_failure(Answer, 0, &settings()));
-        assert!(!ejection.record_failure(Answer, 0, &settings()));
+        assert!(!ejection.record_failure(Answer, 3, 0, &settings()));
+        assert!(!ejection.record_failure(Answer, 3, 0, &settings()));
         assert_eq!(ejection.until_ms(), None);
-        assert!(ejection.record_failure(Answer, 0, &settings()));
+        assert!(ejection.record_failure(Answer, 3, 0, &settings()));
         assert_eq!((ejection.until_ms(), ejection.failures()), (Some(100), 3));
     }
 
@@ -121,9 +123,9 @@ mod tests {
         let mut now_ms = 0;
         let mut pauses = Vec::new();
         for _ in 0..70 {
-            assert!(ejection.record_failure(Answer, now_ms, &settings()) || pauses.is_empty());
+            assert!(ejection.record_failure(Answer, 3, now_ms, &settings()) || pauses.is_empty());
             while ejection.until_ms().is_none() {
-                ejection.record_failure(Answer, now_ms, &settings());
+                ejection.record_failure(Answer, 3, now_ms, &settings());
             }
             let until_ms = ejection.until_ms().unwrap();
             pauses.push(until_ms - now_ms);
@@ -132,16 +134,16 @@ mod tests {
         assert_eq!(pauses[..5], [100, 200, 400, 500, 500]);
         assert_eq!(pauses[69], 500);
         ejection.clear();
-        assert!(ejection.record_failure(Connection, now_ms, &settings()));
+        assert!(ejection.record_failure(Connection, 3, now_ms, &settings()));
         assert_eq!(ejection.until_ms(), Some(now_ms + 100));
     }
 
     #[test]
     fn failures_within_a_pause_do_not_count() {
         let mut ejection = Ejection::default();
-        ejection.record_failure(Connection, 0, &settings());
+        ejection.record_failure(Connection, 3, 0, &settings());
         for now_ms in 0..100 {
-            assert!(!ejection.record_failure(Connection, now_ms, &settings()));
+            assert!(!ejection.record_failure(Connection, 3, now_ms, &settings()));
         }
         assert_eq!(ejection.until_ms(), Some(100));
     }
@@ -149,8 +151,8 @@ mod tests {
     #[test]
     fn a_failed_trial_ejects_at_once() {
         let mut ejection = Ejection::default();
-        ejection.record_failure(Connection, 0, &settings());
-        assert!(ejection.record_failure(Answer, 100, &settings()));
+        ejection.record_failure(Connection, 3, 0, &settings());
+        assert!(ejection.record_failure(Answer, 3, 100, &settings()));
         assert_eq!(ejection.until_ms(), Some(300));
     }
 }

@@ -103,8 +103,9 @@ impl Lease {
             return self.record_failure(now_ms);
         }
         let change = self.member.record_success(self.ejections, now_ms);
+        let was_trial = self.is_trial;
         self.end_trial();
-        if change.is_some() {
+        if change.is_some() || was_trial {
             // The recovered member may have places for several waiting requests.
             self.member.queue.wake_all();
         }

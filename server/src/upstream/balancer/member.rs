@@ -3,6 +3,7 @@
 //! A choice and a successful request read and write atomics alone. Changes of state take the lock of the
 //! member, and publish the [`Standing`] anew.
 
+use crate::limits::RETRY_LINE_SECONDS;
 use crate::upstream::balancer::down_watch::DownWatch;
 use crate::upstream::balancer::edited::Edited;
 use crate::upstream::balancer::ejection::{Ejection, RequestFailure};
@@ -46,12 +47,14 @@ pub struct Member {
     recovered_at_ms: AtomicU64,
     /// Number of ejections. Reports of requests from before the last ejection are stale.
     ejections: AtomicU32,
-    /// True if the next success changes the ejection.
+    /// True if the next success changes the ejection, or refutes failed checks.
     has_failures: AtomicBool,
     /// True if some statuses of answers count as failures.
     has_failure_statuses: AtomicBool,
     /// Counters for the operator.
     pub(super) counters: MemberCounters,
+    /// Time from which a line about a retry may be logged again, in milliseconds.
+    retry_line_from_ms: AtomicU64,
     /// Average latency for the method `p2c`.
     pub(super) latency: LatencyAverage,
     /// Last heartbeat for the method `heartbeat`.
@@ -144,6 +147,7 @@ impl Member {
             has_failures: AtomicBool::new(false),
             has_failure_statuses: AtomicBool::new(!shared.ejection.statuses.is_empty()),
             counters: MemberCounters::default(),
+            retry_line_from_ms: AtomicU64::new(0),
             latency: LatencyAverage::default(),
             heartbeat: LastHeartbeat::default(),
             pool: ArcSwapOption::empty(),
@@ -179,6 +183,17 @@ impl Member {
         if let Some(former) = former.filter(|former| !Arc::ptr_eq(former, &pool)) {
             former.close_idle();
         }
+    }
+
+    /// Returns true if a failed request that goes on at another member is to be logged: at most once in
+    /// [`RETRY_LINE_SECONDS`].
+    pub(crate) fn takes_retry_line(&self, now_ms: u64) -> bool {
+        let next_ms = now_ms.saturating_add(RETRY_LINE_SECONDS * 1_000);
+        let step = |from_ms| (now_ms >= from_ms).then_some(next_ms);
+        let taken = self
+            .retry_line_from_ms
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
+        taken.is_ok()
     }
 
     /// Returns the number of requests under way. A drained member with 0 requests may be updated.
@@ -233,6 +248,11 @@ impl Member {
             && !self.is_on_trial.load(Ordering::Relaxed)
     }
 
+    /// Returns true while a request is under way on trial.
+    pub(super) fn is_on_trial(&self) -> bool {
+        self.is_on_trial.load(Ordering::Acquire)
+    }
+
     /// Marks the beginning or the end of a request on trial.
     pub(super) fn set_on_trial(&self, is_on_trial: bool) {
         self.is_on_trial.store(is_on_trial, Ordering::Release);
@@ -262,7 +282,14 @@ impl Member {
             return None;
         }
         let settings = Arc::clone(&core.ejection_settings);
-        let is_ejected = core.ejection.record_failure(failure, now_ms, &settings);
+        // A failed request confirms the failed checks of the member.
+        let failures_max = match core.streak.is_failed() {
+            true => 1,
+            false => settings.failures,
+        };
+        core.streak.set_refuted(false);
+        let ejection = &mut core.ejection;
+        let is_ejected = ejection.record_failure(failure, failures_max, now_ms, &settings);
         if is_ejected {
             self.ejections.fetch_add(1, Ordering::AcqRel);
         }
@@ -283,6 +310,7 @@ impl Member {
             return None;
         }
         core.ejection.clear();
+        core.streak.set_refuted(true);
         self.publish(&mut core, ChangeReason::RequestSucceeded, now_ms)
     }
 
@@ -337,6 +365,14 @@ impl Member {
         self.publish(&mut core, reason, now_ms)
     }
 
+    /// Forgets that requests succeeded in spite of failed checks. Requests from before the doubt about the checks
+    /// prove nothing.
+    pub(super) fn require_proof(&self) {
+        let mut core = self.lock();
+        core.streak.set_refuted(false);
+        self.store(&core);
+    }
+
     /// Changes the member under the lock.
     pub(super) fn change(
         &self,
@@ -379,16 +415,11 @@ impl Member {
         now_ms: u64,
     ) -> Option<StateChange> {
         let old = self.standing().state();
-        let standing = core.standing();
-        let new = standing.state();
-        let until_ms = core.ejection.until_ms().unwrap_or(0);
-        self.ejected_until_ms.store(until_ms, Ordering::Relaxed);
-        let has_failures = core.ejection.has_failures();
-        self.has_failures.store(has_failures, Ordering::Relaxed);
+        let new = core.standing().state();
         if !old.is_usable() && new.is_usable() {
             self.recovered_at_ms.store(now_ms.max(1), Ordering::Relaxed);
         }
-        self.standing.store(standing.pack(), Ordering::Release);
+        self.store(core);
         let change = StateChange {
             old,
             new,
@@ -399,6 +430,16 @@ impl Member {
             core.history.push(change);
             change
         })
+    }
+
+    /// Stores the state for choices and for successful requests, which take no lock.
+    fn store(&self, core: &MemberCore) {
+        let until_ms = core.ejection.until_ms().unwrap_or(0);
+        self.ejected_until_ms.store(until_ms, Ordering::Relaxed);
+        let has_failures = core.ejection.has_failures() || core.streak.is_unrefuted_failure();
+        self.has_failures.store(has_failures, Ordering::Relaxed);
+        self.standing
+            .store(core.standing().pack(), Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, MemberCore> {
@@ -469,6 +510,7 @@ impl MemberCore {
             admin: *self.admin.current(),
             role: *self.role.current(),
             is_check_failed: self.streak.is_failed(),
+            is_unproven: self.streak.is_unrefuted_failure() && !*self.ignores_errors.current(),
             is_ejected: self.ejection.until_ms().is_some(),
             set: *self.set.current(),
             weight: *self.weight.current(),

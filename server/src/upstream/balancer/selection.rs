@@ -4,7 +4,6 @@
 use crate::upstream::balancer::candidates::{Candidates, Found, UsableTerms};
 use crate::upstream::balancer::check_run::DoubtChange;
 use crate::upstream::balancer::contest::Contest;
-use crate::upstream::balancer::health::are_checks_doubtful;
 use crate::upstream::balancer::lease::Lease;
 use crate::upstream::balancer::member::milliseconds;
 use crate::upstream::balancer::method::pick;
@@ -228,11 +227,14 @@ impl Selection {
     }
 
     fn choice(&self, index: u16, session: SessionUse, terms: &UsableTerms<'_>) -> Choice {
-        let is_ejected = self.roster.seat(index).member.standing().is_ejected;
+        let member = &self.roster.seat(index).member;
+        let standing = member.standing();
+        // A session goes to a member with doubted checks at any time, beside a trial under way.
+        let needs_trial = standing.is_ejected || standing.is_unproven && !member.is_on_trial();
         Choice {
             index,
             session,
-            is_trial: is_ejected && !terms.ignores_ejections,
+            is_trial: needs_trial && !terms.ignores_ejections,
         }
     }
 
@@ -257,8 +259,7 @@ impl Selection {
 
     /// Decides anew whether the checks are in doubt. Returns the change of the decision.
     pub(super) fn update_doubt(&mut self) -> Option<DoubtChange> {
-        let (failed, enabled) = self.roster.count_failed_checks();
-        let is_doubtful = are_checks_doubtful(failed, enabled);
+        let is_doubtful = self.roster.check_census().is_doubtful();
         if is_doubtful == std::mem::replace(&mut self.are_checks_doubted, is_doubtful) {
             return None;
         }
