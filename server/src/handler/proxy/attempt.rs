@@ -321,7 +321,8 @@ impl Attempt {
             let body = self.stream(call, head, rest);
             return Ok(with_member(Response::new(status, fields, body), member));
         };
-        if let Some(lease) = call.lease.take() {
+        if let Some(mut lease) = call.lease.take() {
+            lease.record_content();
             lease.add_sent(self.exchange.sent_bytes());
             lease.add_received(self.exchange.received_bytes());
         }

@@ -177,9 +177,18 @@ impl ContentTransfer {
         };
         lease.add_sent(self.exchange.sent_bytes());
         lease.add_received(self.exchange.received_bytes());
-        if let TransferEnd::Broken(_) = end
-            && let Some(change) = lease.record_failure(monotonic_ms())
-        {
+        let now_ms = monotonic_ms();
+        let change = match end {
+            TransferEnd::Complete { .. } => {
+                lease.record_content();
+                None
+            }
+            TransferEnd::ClientGone => None,
+            // Silence may be the nature of the content, such as an event stream without events.
+            TransferEnd::Broken(Reject::UPSTREAM_SLOW) => lease.record_failure(now_ms),
+            TransferEnd::Broken(_) => lease.record_broken_content(now_ms),
+        };
+        if let Some(change) = change {
             upstream::log_change(&self.balancer, lease.member().url(), change);
         }
     }

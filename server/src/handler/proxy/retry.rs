@@ -100,13 +100,10 @@ impl AttemptFailure {
         }
     }
 
-    /// Returns true if a repetition counts against the budget of retries. Repetitions that put no further
-    /// load on a member don't count.
+    /// Returns true if a repetition is still to be taken from the budget of retries. Repetitions that put no
+    /// further load on a member don't count, and a request leaves a member that went down only within the budget.
     pub(super) fn needs_budget(&self) -> bool {
-        matches!(
-            self.stage,
-            FailureStage::BeforeResponse | FailureStage::MemberDown
-        )
+        self.stage == FailureStage::BeforeResponse
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) struct UsableTerms<'a> {
     pub(super) tried: &'a [MemberId],
     /// Milliseconds on the monotonic clock.
     pub(super) now_ms: u64,
+    /// True if the whole body of the request is in memory, or the request has no body.
+    pub(super) is_gathered: bool,
     /// True if members with failed checks are usable, because the checks are in doubt.
     pub(super) ignores_checks: bool,
     /// True if ejected members are usable, and members with doubted checks without a trial, because no other
@@ -43,7 +45,7 @@ impl UsableTerms<'_> {
             || standing.is_check_failed && !self.ignores_checks
             || standing.is_ejected
                 && !self.ignores_ejections
-                && !member.is_due_for_trial(self.now_ms)
+                && !member.is_due_for_trial(self.now_ms, self.is_gathered)
             || self.tried.contains(&member.id());
         match is_unusable {
             true => Readiness::Unusable,
@@ -166,7 +168,7 @@ impl Candidates {
     fn add(&mut self, member: &Member, index: u16, terms: &UsableTerms<'_>) {
         let standing = member.standing();
         let awaits_trial =
-            standing.is_unproven && member.is_on_trial() && !terms.ignores_ejections;
+            standing.is_unproven && member.is_on_trial(terms.now_ms) && !terms.ignores_ejections;
         let readiness = match standing.admin {
             _ if awaits_trial => Readiness::Unusable,
             AdminState::Draining => Readiness::Unusable,

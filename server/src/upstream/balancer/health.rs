@@ -146,7 +146,13 @@ mod tests {
     #[test]
     fn checks_are_doubtful_when_more_than_half_of_the_first_fail_and_no_reserve_passes() {
         let doubtful = |first_failed, first, reserve_failed, reserve| {
-            CheckCensus { first, first_failed, reserve, reserve_failed }.is_doubtful()
+            CheckCensus {
+                first,
+                first_failed,
+                reserve,
+                reserve_failed,
+            }
+            .is_doubtful()
         };
         let table = [
             ([0, 0, 0, 0], false),
@@ -169,7 +175,10 @@ mod tests {
         ];
         for ([first_failed, first, reserve_failed, reserve], expected) in table {
             let is_doubtful = doubtful(first_failed, first, reserve_failed, reserve);
-            assert_eq!(is_doubtful, expected, "{first_failed}/{first}, {reserve_failed}/{reserve}");
+            assert_eq!(
+                is_doubtful, expected,
+                "{first_failed}/{first}, {reserve_failed}/{reserve}"
+            );
         }
     }
 

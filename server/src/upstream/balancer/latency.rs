@@ -86,7 +86,9 @@ mod tests {
     fn the_average_falls_without_samples() {
         let average = LatencyAverage::default();
         average.record(1_000_000, 0);
-        let micros = average.decayed_micros(3 * LATENCY_DECAY_MILLISECONDS).unwrap();
+        let micros = average
+            .decayed_micros(3 * LATENCY_DECAY_MILLISECONDS)
+            .unwrap();
         assert!((49_000.0..51_000.0).contains(&micros), "{micros}");
         assert_eq!(average.micros_at_last_sample(), Some(1_000_000.0));
     }

@@ -88,10 +88,10 @@ impl Selection {
         self.budget.record_request(now_ms);
     }
 
-    /// Takes a retry from the budget.
-    pub(super) fn take_retry(&mut self, now_ms: u64) -> bool {
+    /// Takes a retry of a client from the budget.
+    pub(super) fn take_retry(&mut self, client_hash: u64, now_ms: u64) -> bool {
         let percent = self.policies.current().retry.budget_percent;
-        self.budget.take_retry(percent, now_ms)
+        self.budget.take_retry(percent, client_hash, now_ms)
     }
 
     /// Chooses a member and counts the request.
@@ -104,21 +104,21 @@ impl Selection {
                 session_member: None,
             });
         }
-        if choice.is_trial {
-            seat.member.set_on_trial(true);
-        }
+        let trial = choice
+            .is_trial
+            .then(|| seat.member.begin_trial(request.now_ms));
         let cookie = match choice.session {
             SessionUse::Changed => seat.cookie.clone(),
             SessionUse::None | SessionUse::Kept => None,
         };
-        let is_retry = !request.tried.is_empty();
         let member = Arc::clone(&seat.member);
+        let requester = request.into();
         Ok(Lease::of_counted(
             member,
             choice.session,
             cookie,
-            choice.is_trial,
-            is_retry,
+            trial,
+            requester,
         ))
     }
 
@@ -126,6 +126,7 @@ impl Selection {
         let terms = UsableTerms {
             tried: request.tried,
             now_ms: request.now_ms,
+            is_gathered: request.is_gathered,
             ignores_checks: self.are_checks_doubted,
             ignores_ejections: false,
         };
@@ -230,7 +231,8 @@ impl Selection {
         let member = &self.roster.seat(index).member;
         let standing = member.standing();
         // A session goes to a member with doubted checks at any time, beside a trial under way.
-        let needs_trial = standing.is_ejected || standing.is_unproven && !member.is_on_trial();
+        let may_begin = terms.is_gathered && !member.is_on_trial(terms.now_ms);
+        let needs_trial = standing.is_ejected || standing.is_unproven && may_begin;
         Choice {
             index,
             session,
