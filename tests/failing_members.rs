@@ -130,7 +130,7 @@ fn a_standby_serves_while_all_other_members_report_a_fault() {
     );
 }
 
-/// A member whose requests of `/wait` are answered once the test opens the gate, and whose checks fail by a switch.
+/// Starts a member with a gate for the answers to `/wait`, and with a switch for its checks.
 fn gated_member(name: &'static str) -> (Member, Arc<(Mutex<bool>, Condvar)>, Arc<AtomicBool>) {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let is_well = Arc::new(AtomicBool::new(true));
@@ -154,7 +154,7 @@ fn gets_beyond_the_budget_wait_on_for_a_member_that_went_down() {
     let (member, gate, is_well) = gated_member("a");
     let other = Member::start(|_| ok("b"));
     let keys = "health = { path = \"/name\", every = \"200ms\", timeout = \"200ms\", fall = 2 }\n\
-        retry = { budget = 0 }\n";
+        retries = { budget = 0 }\n";
     let server = balance(&[quoted(&member), quoted(&other)], keys);
     // One client may take 8 of the 10 retries that are always allowed.
     let mut gets: Vec<Wire> = (0..24).map(|_| Wire::plain(&server)).collect();

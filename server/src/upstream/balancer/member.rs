@@ -249,8 +249,8 @@ impl Member {
         self.ejections.load(Ordering::Acquire)
     }
 
-    /// Returns true if an ejected member may get a request on trial. The trial is a request whose body is gathered:
-    /// a slow upload would leave the verdict to its client. A member that got no such request for a while takes
+    /// Returns true if an ejected member may get a request on trial. The trial has a gathered body or none: a slow
+    /// upload would leave the verdict to its client. A member that got no such request for a while takes
     /// any request.
     pub(super) fn is_due_for_trial(&self, now_ms: u64, is_gathered: bool) -> bool {
         let wait_ms = match is_gathered {

@@ -38,7 +38,7 @@ enum Source {
 }
 
 impl<'a> ForwardedLists<'a> {
-    /// Returns lists without hops, for a request whose fields are not trusted.
+    /// Returns lists without hops, for a request with untrusted fields.
     pub fn empty() -> ForwardedLists<'a> {
         ForwardedLists {
             fields: Fields(b""),

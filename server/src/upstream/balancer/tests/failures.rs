@@ -326,6 +326,14 @@ fn a_recovered_member_starts_slowly() {
 }
 
 #[test]
+fn the_latency_in_the_report_does_not_fall_without_requests() {
+    let mut fixture = Fixture::of("a");
+    fixture.sequence(1);
+    fixture.now_ms += 60_000;
+    assert_eq!(fixture.report_of('a').latency_micros, Some(1_000));
+}
+
+#[test]
 fn retries_are_bounded_by_the_budget() {
     let fixture = Fixture::of("ab");
     fixture.sequence(200);
