@@ -37,6 +37,8 @@ mod h3;
 mod h3_losses;
 mod handlers;
 mod hits;
+mod hostile_requests;
+mod hostile_rows;
 mod hosts;
 mod http;
 mod interim;
