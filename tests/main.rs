@@ -4,6 +4,7 @@
 mod access;
 mod acme;
 mod backup;
+mod bad_answers;
 mod balancer;
 mod balancer_oracle;
 mod cache;
@@ -55,6 +56,7 @@ mod pending;
 mod proxy;
 mod proxy_protocol;
 mod proxy_tls;
+mod raw_streams;
 mod reason;
 mod release;
 mod root;

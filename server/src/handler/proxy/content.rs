@@ -191,8 +191,9 @@ impl ContentTransfer {
             TransferEnd::ClientGone => {}
             TransferEnd::Broken(reject) => {
                 log::error!(
-                    "{}: {}; the response was broken off (rule R{})",
+                    "{}: {}: {}; the response was broken off (rule R{})",
                     self.line,
+                    String::from_utf8_lossy(&self.pool.authority),
                     reject.reason,
                     reject.rule
                 );
