@@ -137,6 +137,7 @@ const SURPLUS: &[(&str, &str, Expected)] = &[
     ("a response behind chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", Whole("a")),
     ("content of no length", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", Whole("")),
     ("content of 204", "HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", Refused(204, 0)),
+    ("content of 304", "HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", Refused(304, 0)),
 ];
 
 fn rows() -> Vec<Row> {

@@ -224,7 +224,7 @@ fn over_http_1() {
     bench.finish(80);
 }
 
-/// Returns requests of HTTP/1.1 that exceed a bound.
+/// Returns long requests of HTTP/1.1, most of which exceed a bound.
 fn long_rows() -> Vec<(&'static str, Vec<u8>, Expected)> {
     let get =
         |fields: &str| format!("GET /a HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n").into_bytes();
@@ -236,6 +236,10 @@ fn long_rows() -> Vec<(&'static str, Vec<u8>, Expected)> {
     let line = format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let extension = format!("1;a={}\r\na\r\n0\r\n\r\n", &long[..300]);
     let trailers = format!("0\r\nX: {}\r\n\r\n", &long[..5_000]);
+    let streamed = format!(
+        "11170\r\n{}\r\n0\r\nX_Sum: 1\r\nSum: 2\r\n\r\n",
+        "x".repeat(70_000)
+    );
     vec![
         ("a long request line", line.into_bytes(), Refused(414, 102)),
         (
@@ -254,6 +258,11 @@ fn long_rows() -> Vec<(&'static str, Vec<u8>, Expected)> {
             Refused(400, 307),
         ),
         ("long trailers", chunked(&trailers), Refused(431, 310)),
+        (
+            "ambiguous trailers of a long body",
+            chunked(&streamed),
+            Clean(&["POST /a HTTP/1.1", "+Sum: 2"]),
+        ),
     ]
 }
 
