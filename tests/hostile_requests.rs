@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::hostile_rows::Expected::{self, Broken, Clean, Own, Refused, Reset};
-use crate::hostile_rows::{COMMON, HTTP_1, Pair, STREAMS};
+use crate::hostile_rows::{COMMON, CommonRow, HTTP_1, Pair, STREAMS};
 use crate::raw_streams::{Outcome, StreamRequest, ask_h2, changed, owned};
 use crate::support::h2::H2;
 use crate::support::strict_member::{StrictMember, StrictRequest};
@@ -156,7 +156,7 @@ fn has(request: &StrictRequest, line: &str) -> bool {
 }
 
 /// Returns the bytes of a common row.
-fn http_1(row: &(&str, &str, &str, &[Pair], Option<&str>, Expected)) -> Vec<u8> {
+fn http_1(row: &CommonRow) -> Vec<u8> {
     let (_, method, path, fields, body, _) = row;
     let mut bytes = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n").into_bytes();
     for (name, value) in *fields {

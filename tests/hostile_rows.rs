@@ -22,9 +22,28 @@ pub enum Expected {
 
 pub type Pair = (&'static str, &'static str);
 
-/// Requests that all versions of HTTP can express: purpose, method, path, fields, content, result.
+/// Request that all versions of HTTP can express: purpose, method, path, fields, content, result.
+pub type CommonRow = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static [Pair],
+    Option<&'static str>,
+    Expected,
+);
+
+/// Field section of HTTP/2 or HTTP/3: purpose, changes of the usual fields, content, trailers, result.
+pub type StreamRow = (
+    &'static str,
+    &'static [Pair],
+    Option<&'static str>,
+    &'static [Pair],
+    Expected,
+);
+
+/// Requests that all versions of HTTP can express.
 #[rustfmt::skip]
-pub const COMMON: &[(&str, &str, &str, &[Pair], Option<&str>, Expected)] = &[
+pub const COMMON: &[CommonRow] = &[
     // Paths.
     ("a servlet container's parameter on dots", "GET", "/a/..;/b", &[], None, Refused(400, 116)),
     ("a named parameter on dots", "GET", "/a/..;x=y/b", &[], None, Refused(400, 116)),
@@ -228,11 +247,10 @@ pub const HTTP_1: &[(&str, &[u8], Expected)] = &[
     ("a HEAD with content", b"HEAD /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n1234", Clean(&["HEAD /a HTTP/1.1", "=1234"])),
 ];
 
-/// Field sections of HTTP/2 and HTTP/3: purpose, changes of the usual fields, content, trailers, result. A change
-/// replaces a usual pseudo-header field, or removes the field if the value is `-`; `+:name` adds a second one, and
-/// other fields are added.
+/// Field sections of HTTP/2 and HTTP/3. A change replaces a usual pseudo-header field, or removes the field if the
+/// value is `-`; `+:name` adds a second one, and other fields are added.
 #[rustfmt::skip]
-pub const STREAMS: &[(&str, &[Pair], Option<&str>, &[Pair], Expected)] = &[
+pub const STREAMS: &[StreamRow] = &[
     // Pseudo-header fields.
     ("no method", &[(":method", "-")], None, &[], Reset(215)),
     ("no scheme", &[(":scheme", "-")], None, &[], Reset(215)),
