@@ -4,7 +4,7 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
-use crate::handler::proxy::log::log_broken_off;
+use crate::handler::proxy::log::{log_broken_off, log_surplus};
 use crate::upstream;
 use crate::upstream::MemberPool;
 use crate::upstream::balancer::Lease;
@@ -209,6 +209,9 @@ impl ContentTransfer {
                     self.writer.set_trailers(std::mem::take(&mut self.trailers));
                 }
                 self.writer.end();
+                if has_surplus {
+                    log_surplus(&self.line, &self.balancer, &self.pool.authority);
+                }
                 let is_reusable = self.keep_alive && !has_surplus && self.decoder.is_some();
                 if let Some(conn) = self.exchange.take_finished().filter(|_| is_reusable) {
                     self.pool.put_idle(conn, std::time::Instant::now());

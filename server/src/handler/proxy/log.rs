@@ -35,3 +35,14 @@ pub(super) fn line(request: &Request) -> String {
     let query = request.query.as_deref();
     crate::handler::call::request::line(request.method, &request.raw_path, query)
 }
+
+/// Logs bytes of a member behind the end of a response. The connection serves no further request.
+pub(super) fn log_surplus(line: &str, balancer: &str, member: &[u8]) {
+    let reject = Reject::UPSTREAM_BYTES_UNASKED;
+    let place = place(balancer, Some(&String::from_utf8_lossy(member)));
+    log::error!(
+        "{NAME}: {}: {line}: {place} (rule R{})",
+        reject.reason,
+        reject.rule
+    );
+}
