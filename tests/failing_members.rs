@@ -186,6 +186,37 @@ fn gets_beyond_the_budget_wait_on_for_a_member_that_went_down() {
 }
 
 #[test]
+fn a_get_with_a_part_of_an_answer_stays_at_its_member() {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let shared = Arc::clone(&is_well);
+    let member = Member::start(move |request| match request.line().contains("/name") {
+        true if shared.load(SeqCst) => ok("a"),
+        true => Answer::Silence,
+        false => Answer::Keep(b"HTTP/1.1 200 OK\r\n".to_vec()),
+    });
+    let other = Member::start(|_| ok("b"));
+    let keys = "health = { path = \"/name\", every = \"200ms\", timeout = \"200ms\", fall = 2 }\n\
+        first_byte_timeout = \"3s\"\n";
+    let server = balance(&[quoted(&member), quoted(&other)], keys);
+    let mut wires = [Wire::plain(&server), Wire::plain(&server)];
+    for wire in &mut wires {
+        wire.send("GET /part HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    eventually("a request", || {
+        (!member.requests_with("/part").is_empty()).then_some(())
+    });
+    is_well.store(false, SeqCst);
+    let line = format!("{} changed from up to check failed", member.url());
+    server
+        .errors
+        .wait_for("a failed check", |it| it.contains(&line));
+    let mut statuses = wires.map(|mut wire| wire.response("GET").status);
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 504]);
+    assert_eq!(other.requests_with("/part").len(), 1);
+}
+
+#[test]
 fn slow_requests_of_one_client_eject_no_member() {
     let member = Member::start(|request| match request.line().contains("/slow") {
         true => Answer::Silence,
