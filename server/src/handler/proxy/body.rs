@@ -3,7 +3,7 @@
 use crate::handler::call::body::budget::BodyReservation;
 use crate::handler::call::body::request_body::{BodyRest, RequestBody};
 use crate::handler::pipe::{PipeReader, pipe};
-use crate::handler::proxy::exchange::StreamedBody;
+use crate::handler::proxy::exchange::{StreamedBody, push_last_chunk};
 use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::log::line;
 use crate::handler::proxy::route::ProxyRoute;
@@ -67,7 +67,11 @@ impl OutgoingBody {
             return Ok(OutgoingBody::none(length));
         };
         Ok(OutgoingBody {
-            length: known.map_or(BodyLength::Chunked, BodyLength::Length),
+            // Only chunks can have trailers behind them.
+            length: match known.filter(|_| body.trailers.is_none()) {
+                Some(length) => BodyLength::Length(length),
+                None => BodyLength::Chunked,
+            },
             gathered: body.first_part,
             _reservation: body.reservation,
             rest: body.rest.and_then(|rest| match rest {
@@ -75,7 +79,7 @@ impl OutgoingBody {
                 BodyRest::Spooled(_) => None,
             }),
             is_rest_begun: false,
-            trailers: None,
+            trailers: body.trailers,
         })
     }
 
@@ -105,7 +109,12 @@ impl OutgoingBody {
         } else {
             out.extend_from_slice(&self.gathered);
         }
-        let reader = self.rest.take()?;
+        let Some(reader) = self.rest.take() else {
+            if let Some(trailers) = self.trailers.as_deref().filter(|_| is_chunked) {
+                push_last_chunk(trailers, out);
+            }
+            return None;
+        };
         self.is_rest_begun = true;
         Some(StreamedBody {
             reader,

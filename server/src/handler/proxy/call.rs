@@ -8,21 +8,23 @@ use crate::handler::proxy::attempt::Attempt;
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::h2_attempt::H2Attempt;
 use crate::handler::proxy::head_reader::HeadReader;
-use crate::handler::proxy::log::{line, log_change};
+use crate::handler::proxy::log::{line, log_change, place};
 use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
-use crate::handler::{HandlerError, LocalBoxFuture, Request, Response};
+use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits::GRPC_PAUSE_SECONDS;
 use crate::upstream::balancer::{
-    ChooseRequest, Lease, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
-    session_value,
+    ChooseRequest, Lease, Member, MemberId, NoMember, QueueTicket, SessionUse, WaitRefused, Waited,
+    client_hash, session_value,
 };
 use crate::upstream::{H2Connecting, H2MemberConn, MemberConn, MemberConnecting};
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
+use crate::wire::response_fields::ResponseFields;
+use crate::wire::status::Status;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -37,6 +39,14 @@ pub(super) fn begin(
 ) -> LocalBoxFuture<Result<Response, HandlerError>> {
     if let Err(reject) = request_head::check(&request, route) {
         return Box::pin(std::future::ready(Err(HandlerError::new(NAME, reject))));
+    }
+    if request_head::ends_here(&request) {
+        let response = Response::new(
+            Status::NO_CONTENT,
+            ResponseFields::default(),
+            ResponseBody::Empty,
+        );
+        return Box::pin(std::future::ready(Ok(response)));
     }
     let route = Arc::clone(route);
     match request.length {
@@ -98,6 +108,8 @@ struct ProxyCall {
     h2_since: Option<Instant>,
     /// True after a member refused the request without processing it.
     was_refused: bool,
+    /// True if the request waits on for the answer of a member that went down.
+    stays: bool,
     timer: Option<CoarseTimer>,
 }
 
@@ -131,6 +143,7 @@ impl ProxyCall {
             last_failure: None,
             h2_since: None,
             was_refused: false,
+            stays: false,
             timer: None,
         }
     }
@@ -171,6 +184,7 @@ impl ProxyCall {
             client_hash: client_hash(self.request.peer.into()),
             session,
             tried: &self.tried,
+            is_gathered: !self.body.has_rest(),
             now_ms: monotonic_ms(),
         };
         ask(&route.balancer, &question)
@@ -189,8 +203,10 @@ impl ProxyCall {
 
     /// Takes an idle connection to the member, or starts a new one.
     fn connect(&mut self, lease: Lease) -> Result<CallState, AttemptFailure> {
+        self.log_repeated();
         let pool = lease.member().pool();
         self.lease = Some(lease);
+        self.stays = false;
         self.timer = None;
         let Some(pool) = pool else {
             return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
@@ -264,7 +280,10 @@ impl ProxyCall {
             return Poll::Ready(Ok(CallState::Choosing));
         };
         match Pin::new(ticket).poll(cx) {
-            Poll::Ready(Waited::Lease(lease)) => Poll::Ready(self.connect(lease)),
+            Poll::Ready(Waited::Lease(mut lease)) => {
+                lease.leave_queue(monotonic_ms());
+                Poll::Ready(self.connect(lease))
+            }
             Poll::Ready(Waited::ChooseAgain) => Poll::Ready(Ok(CallState::Choosing)),
             Poll::Pending => {
                 let timeout = self.route.balancer.settings().connection.queue_timeout;
@@ -282,7 +301,10 @@ impl ProxyCall {
         if connected.is_pending() {
             return self.poll_connect_timeout(cx).map(Err);
         }
-        let conn = ready!(connected).map_err(AttemptFailure::connect)?;
+        let mut conn = ready!(connected).map_err(AttemptFailure::connect)?;
+        if conn.has_unasked_bytes() {
+            return Poll::Ready(Err(AttemptFailure::unasked_bytes()));
+        }
         Poll::Ready(self.attempt(conn))
     }
 
@@ -321,25 +343,51 @@ impl ProxyCall {
 
     /// Continues the attempt. Ready with the response, or with the failure of the attempt.
     fn poll_attempt(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, AttemptFailure>> {
-        let may_go_on = self.route.watches_members
-            && is_idempotent(self.request.method)
-            && self.body.is_replayable();
+        let may_move =
+            !self.stays && is_idempotent(self.request.method) && self.body.is_replayable();
         let mut reader = HeadReader {
             request: &mut self.request,
             route: &self.route,
             lease: &mut self.lease,
             tries: self.tries,
         };
-        let polled = match &mut self.state {
-            CallState::Attempting(attempt) => attempt.poll(&mut reader, cx),
-            CallState::AttemptingH2(attempt) => attempt.poll(&mut reader, cx),
+        let (polled, has_answer) = match &mut self.state {
+            CallState::Attempting(attempt) => (attempt.poll(&mut reader, cx), attempt.has_answer()),
+            CallState::AttemptingH2(attempt) => {
+                (attempt.poll(&mut reader, cx), attempt.has_answer())
+            }
             _ => return Poll::Pending,
         };
-        if polled.is_pending() && may_go_on && self.poll_member_down(cx) {
-            let down = AttemptFailure::new(FailureStage::MemberDown, Reject::UPSTREAM_LEFT);
-            return Poll::Ready(Err(down));
+        let may_move = may_move && polled.is_pending() && !has_answer;
+        if may_move && self.poll_member_down(cx) {
+            self.stays = !self.takes_move();
+            if !self.stays {
+                let reject = Reject::UPSTREAM_NONE_USABLE;
+                let down = AttemptFailure::new(FailureStage::MemberDown, reject);
+                return Poll::Ready(Err(down));
+            }
         }
         polled
+    }
+
+    /// Returns true if an idempotent request leaves a member that went down for another member, and takes the move
+    /// from the budget. Any other request waits on, since the member may answer all the same.
+    fn takes_move(&self) -> bool {
+        let is_bound = self.route.sticky.as_ref().is_some_and(|it| it.is_strict)
+            && matches!(&self.lease, Some(lease) if lease.session() == SessionUse::Kept);
+        !is_bound && !self.is_last_attempt() && self.take_retry(monotonic_ms())
+    }
+
+    /// Returns true if the request may go to no further member. The first attempt counts as one of the members tried.
+    fn is_last_attempt(&self) -> bool {
+        let settings = self.route.balancer.settings();
+        self.tried.len() >= usize::from(settings.retry.attempts_max)
+    }
+
+    /// Takes a retry from the budget of the balancer.
+    fn take_retry(&self, now_ms: u64) -> bool {
+        let client = client_hash(self.request.peer.into());
+        self.route.balancer.take_retry(client, now_ms)
     }
 
     /// Returns true if active checks found the member of the attempt down.
@@ -399,6 +447,7 @@ impl ProxyCall {
             failure.stage = FailureStage::BeforeResponse;
         }
         let member = self.report(&failure, now_ms);
+        failure.member = member.or(failure.member);
         let attempt = std::mem::replace(&mut self.state, CallState::Choosing);
         if let (FailureStage::Refused, CallState::AttemptingH2(attempt)) = (failure.stage, attempt)
         {
@@ -410,18 +459,16 @@ impl ProxyCall {
             FailureStage::Refused => !self.was_refused,
             _ => false,
         };
-        let settings = self.route.balancer.settings();
         let may_repeat = failure.may_repeat(
             is_idempotent(self.request.method),
             self.body.is_replayable(),
         );
-        // The first attempt counts as one of the members tried.
-        let is_last = self.tried.len() >= usize::from(settings.retry.attempts_max);
-        let goes_on = may_repeat
-            && (is_member_to_try || !is_last)
-            && (!failure.needs_budget() || self.route.balancer.take_retry(now_ms));
+        let is_last = self.is_last_attempt() && !is_member_to_try;
+        let goes_on =
+            may_repeat && !is_last && (!failure.needs_budget() || self.take_retry(now_ms));
         if !goes_on {
-            return Some(self.error(failure, member));
+            self.log_repeated();
+            return Some(self.error(failure));
         }
         match failure.stage {
             FailureStage::StaleConnection => {
@@ -458,18 +505,39 @@ impl ProxyCall {
         Some(lease.member().id())
     }
 
-    /// Returns the error of the last attempt, with details for the log.
-    fn error(&self, failure: AttemptFailure, member: Option<MemberId>) -> HandlerError {
+    /// Logs the failed attempt that the current attempt repeats, unless a line about the member was logged a short
+    /// while ago. A connection closed by the member in an orderly way is no failure of the member.
+    fn log_repeated(&mut self) {
+        let is_orderly = |it: &AttemptFailure| {
+            matches!(
+                it.stage,
+                FailureStage::StaleConnection | FailureStage::Refused
+            )
+        };
+        let Some(failure) = self.last_failure.take().filter(|it| !is_orderly(it)) else {
+            return;
+        };
+        let member = failure.member.and_then(|id| self.member(id));
+        if member.is_some_and(|member| member.takes_retry_line(monotonic_ms())) {
+            log::warn!(
+                "{}; the request goes to another member",
+                self.error(failure)
+            );
+        }
+    }
+
+    /// Returns the member with a number.
+    fn member(&self, id: MemberId) -> Option<Arc<Member>> {
+        let mut members = self.route.balancer.members().into_iter();
+        members.find(|known| known.id() == id)
+    }
+
+    /// Returns the error of an attempt, with details for the log.
+    fn error(&self, failure: AttemptFailure) -> HandlerError {
         let line = line(&self.request);
-        let members = self.route.balancer.members();
-        // Without a further member, the cause is the failure of the last member tried.
-        let last = self.tried.last().filter(|_| failure.source.is_some());
-        let member = member.or(last.copied());
-        let member = members.iter().find(|known| Some(known.id()) == member);
-        let place = member.map_or_else(
-            || self.route.balancer.name().to_owned(),
-            |member| member.url().to_string(),
-        );
+        let member = failure.member.and_then(|id| self.member(id));
+        let name = member.as_ref().map(|member| &**member.name());
+        let place = place(self.route.balancer.name(), name);
         let why = match failure.source {
             Some(source) => format!("{line}: {place}: {source}"),
             None => format!("{line}: {place}"),

@@ -86,6 +86,11 @@ impl H2Attempt {
         polled
     }
 
+    /// Returns true if the member has sent a part of an answer.
+    pub(super) fn has_answer(&self) -> bool {
+        self.has_begun
+    }
+
     /// Takes the body of the failed attempt back, for another attempt.
     pub(super) fn give_back(self, body: &mut OutgoingBody) {
         if let Some((_, upload)) = self.running {
@@ -157,7 +162,8 @@ impl H2Attempt {
         let is_bodiless = call.request.method == Method::Head || head.status == Status(304);
         let body = match (stream.take_whole(), head.content_length) {
             (Some(content), length) => {
-                if let Some(lease) = call.lease.take() {
+                if let Some(mut lease) = call.lease.take() {
+                    lease.record_content();
                     lease.add_sent(stream.sent_bytes());
                     lease.add_received(stream.received_bytes());
                 }

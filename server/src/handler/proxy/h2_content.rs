@@ -4,6 +4,7 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::h2_upload::H2Upload;
+use crate::handler::proxy::log::log_broken_off;
 use crate::handler::proxy::retry::AttemptFailure;
 use crate::upstream;
 use crate::upstream::balancer::Lease;
@@ -109,25 +110,31 @@ impl H2ContentTransfer {
         };
         lease.add_sent(self.stream.sent_bytes());
         lease.add_received(self.stream.received_bytes());
-        if let TransferEnd::Broken(_) = end
-            && let Some(change) = lease.record_failure(monotonic_ms())
-        {
+        let now_ms = monotonic_ms();
+        let change = match end {
+            TransferEnd::Complete(_) => {
+                lease.record_content();
+                None
+            }
+            TransferEnd::ClientGone => None,
+            // Silence may be the nature of the content, such as an event stream without events.
+            TransferEnd::Broken(Reject::UPSTREAM_SLOW) => lease.record_failure(now_ms),
+            TransferEnd::Broken(_) => lease.record_broken_content(now_ms),
+        };
+        if let Some(change) = change {
             upstream::log_change(&self.balancer, lease.member().url(), change);
         }
     }
 
     /// Completes or breaks off the client's response.
     fn finish(&mut self, end: TransferEnd) {
+        let lease = self.lease.as_ref();
+        let member = lease.map(|lease| Arc::clone(lease.member().name()));
         self.report(&end);
         match end {
             TransferEnd::ClientGone => {}
             TransferEnd::Broken(reject) => {
-                log::error!(
-                    "{}: {}; the response was broken off (rule R{})",
-                    self.line,
-                    reject.reason,
-                    reject.rule
-                );
+                log_broken_off(&self.line, &self.balancer, member.as_deref(), reject);
                 self.writer.set_break_reason(reject);
             }
             TransferEnd::Complete(trailers) => {

@@ -2,13 +2,12 @@
 //! as a field block for HTTP/2.
 
 use crate::base::digest::base64;
-use crate::base::ip_endpoint::IpOctets;
 use crate::base::number_text::push_number;
 use crate::handler::Request;
+use crate::handler::proxy::origin::{is_forged, push_configured, push_field, push_origin};
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::settings::ForwardedHost;
 use crate::wire::fields::Fields;
-use crate::wire::forwarded::{ForwardedClient, OwnHop, push_forwarded, push_x_forwarded};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::h2::hpack;
 use crate::wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
@@ -17,7 +16,6 @@ use crate::wire::request_head::Method;
 use crate::wire::request_target::encode_path;
 use crate::wire::via;
 use std::borrow::Cow;
-use std::net::IpAddr;
 
 /// Bytes of the fields that the proxy adds to a request, about.
 const ADDED_BYTES: usize = 384;
@@ -43,6 +41,25 @@ pub(super) fn check(request: &Request, route: &ProxyRoute) -> Result<(), Reject>
         return Err(Reject::TARGET_DOT_PARAMETER);
     }
     Ok(())
+}
+
+/// Returns true if the request may not go to a further server: OPTIONS with `Max-Forwards: 0` (RFC 9110
+/// §7.6.2).
+pub(super) fn ends_here(request: &Request) -> bool {
+    max_forwards(request) == Some(0)
+}
+
+/// Returns the number of servers that may forward the request. The field counts for OPTIONS and TRACE alone (RFC
+/// 9110 §7.6.2). None for an absent or malformed number.
+fn max_forwards(request: &Request) -> Option<u32> {
+    if request.method != Method::Options {
+        return None;
+    }
+    let mut values = Fields(&request.fields).all("max-forwards");
+    let digits = values.next().filter(|_| values.next().is_none())?;
+    // A sign is no digit.
+    let digits = digits.iter().all(u8::is_ascii_digit).then_some(digits)?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// Returns true for a segment such as `..;a=b`. Servlet containers remove the parameter and then climb to the
@@ -115,24 +132,23 @@ fn push_proxy_fields(
     if expects_continue {
         out.extend_from_slice(b"Expect: 100-continue\r\n");
     }
-    push_origin(request, out);
+    if let Some(servers) = max_forwards(request) {
+        out.extend_from_slice(b"Max-Forwards: ");
+        push_number(out, u64::from(servers.saturating_sub(1)));
+        out.extend_from_slice(b"\r\n");
+    }
+    push_origin(request, route, out);
     let earlier = Fields(&request.fields);
     via::push_via(earlier, request.version, &route.pseudonym, out);
     for (name, value) in &route.forward.request_fields {
         if !value.is_empty() {
-            push_field(out, name.as_bytes(), value.as_bytes());
+            push_configured(out, name, value, request);
         }
     }
     if let BodyLength::Length(length) = length {
         out.extend_from_slice(b"Content-Length: ");
         push_number(out, length);
         out.extend_from_slice(b"\r\n");
-    }
-}
-
-fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    for part in [name, b": ", value, b"\r\n"] {
-        out.extend_from_slice(part);
     }
 }
 
@@ -268,19 +284,22 @@ fn push_client_fields(
     let copied = copy_request_fields(Fields(&request.fields), out, |name, _| {
         let is_replaced =
             |(own, _): &(Box<str>, Box<str>)| name.eq_ignore_ascii_case(own.as_bytes());
-        is_written_by_proxy(name) || replaced.iter().any(is_replaced)
+        is_written_by_proxy(name, request.method)
+            || is_forged(name, request)
+            || replaced.iter().any(is_replaced)
     });
-    let copied = copied.map_err(|TooManyConnectionOptions| Reject::FIELDS_TOO_MANY)?;
+    let copied = copied.map_err(|TooManyConnectionOptions| Reject::CONNECTION_OPTIONS)?;
     Ok(copied.accepts_trailers)
 }
 
-/// Returns true for a field that the proxy writes itself.
-fn is_written_by_proxy(name: &[u8]) -> bool {
+/// Returns true for a field that the proxy writes itself in a request with the method.
+fn is_written_by_proxy(name: &[u8], method: Method) -> bool {
     let known: &[u8] = match name.len() {
         3 => b"via",
         4 => b"host",
         6 => b"expect",
         9 => b"forwarded",
+        12 if method == Method::Options => b"max-forwards",
         14 => b"content-length",
         15 => b"x-forwarded-for",
         16 => b"x-forwarded-host",
@@ -315,34 +334,4 @@ fn push_websocket_key(out: &mut Vec<u8>) {
     out.extend_from_slice(b"Sec-WebSocket-Key: ");
     out.extend_from_slice(base64(&key).as_bytes());
     out.extend_from_slice(b"\r\n");
-}
-
-/// Appends the address of the client and the host and scheme of the client's request, which replace the
-/// fields that the client sent. The lists of a trusted proxy are passed on and extended by the proxy.
-fn push_origin(request: &Request, out: &mut Vec<u8>) {
-    let forwarding = request.forwarding.as_ref();
-    let earlier = forwarding.map(|_| Fields(&request.fields));
-    let client = forwarding.map(|forwarding| ForwardedClient {
-        address: octets(request.peer),
-        port: None,
-        proto: None,
-        host: forwarding.host.as_deref(),
-    });
-    let hop = OwnHop {
-        address: Some(octets(forwarding.map_or(request.peer, |it| it.proxy))),
-        proto: match request.secure {
-            true => "https",
-            false => "http",
-        },
-        host: Fields(&request.fields).first("host").unwrap_or_default(),
-    };
-    push_x_forwarded(earlier, &hop, client.as_ref(), out);
-    push_forwarded(earlier, &hop, out);
-}
-
-fn octets(address: IpAddr) -> IpOctets {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpOctets::V4(address.octets()),
-        IpAddr::V6(address) => IpOctets::V6(address.octets()),
-    }
 }

@@ -1,5 +1,6 @@
 //! Decision whether a request is repeated after a failed attempt. Pure.
 
+use crate::upstream::balancer::MemberId;
 use crate::upstream::{H2Failure, MemberTlsFailure, NotHttp2};
 use crate::wire::h2::H2ConnectionError;
 use crate::wire::reject::Reject;
@@ -15,12 +16,14 @@ pub(super) struct AttemptFailure {
     pub(super) reject: Reject,
     /// Cause, for the log.
     pub(super) source: Option<io::Error>,
+    /// Member of the attempt, for the log.
+    pub(super) member: Option<MemberId>,
 }
 
 /// Stage at which an attempt failed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum FailureStage {
-    /// No connection could be made, so the member has received nothing.
+    /// No connection for a request could be made, so the member has received nothing.
     Connect,
     /// The member closed a kept connection without a byte of a response. Most members close idle connections
     /// after a while, so the failure says nothing about the member.
@@ -47,6 +50,7 @@ impl AttemptFailure {
             stage,
             reject,
             source: None,
+            member: None,
         }
     }
 
@@ -67,6 +71,11 @@ impl AttemptFailure {
             source: Some(source),
             ..AttemptFailure::new(FailureStage::Connect, reject)
         }
+    }
+
+    /// Makes the failure of a member that sends bytes before a request, and is therefore no HTTP server.
+    pub(super) fn unasked_bytes() -> AttemptFailure {
+        AttemptFailure::new(FailureStage::Connect, Reject::UPSTREAM_BYTES_UNASKED)
     }
 
     /// Makes the failure of a connection that the member ended at `stage`. A member may refuse the client
@@ -134,13 +143,10 @@ impl AttemptFailure {
         }
     }
 
-    /// Returns true if a repetition counts against the budget of retries. Repetitions that put no further
-    /// load on a member don't count.
+    /// Returns true if a repetition is still to be taken from the budget of retries. Repetitions that put no
+    /// further load on a member don't count, and a request leaves a member that went down only within the budget.
     pub(super) fn needs_budget(&self) -> bool {
-        matches!(
-            self.stage,
-            FailureStage::BeforeResponse | FailureStage::MemberDown
-        )
+        self.stage == FailureStage::BeforeResponse
     }
 }
 

@@ -73,7 +73,7 @@ impl<T, R: H2Role> H2Connection<T, R> {
 
     /// Charges the abuse budget for a nearly empty DATA frame. A short frame at the end of the client's
     /// buffer or of the window is legitimate, and each large frame therefore pays for one short frame.
-    fn price_data(
+    pub(super) fn price_data(
         &mut self,
         length: usize,
         ended: bool,
