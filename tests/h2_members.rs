@@ -104,6 +104,23 @@ fn trailers_of_nghttpd_reach_the_client() {
 }
 
 #[test]
+fn a_response_may_come_before_the_end_of_the_request() {
+    let member = nghttpd(free_port(), pages(), &["--no-tls", "--early-response"]);
+    let server = Server::start(&config(&member.url(), ""));
+    let mut h2 = H2::open(&server, Over::Tls);
+    for _ in 0..3 {
+        let id = h2.ask("POST", "/page.html", &[], false);
+        h2.data(id, b"begin", false);
+        let response = h2.response(id);
+        assert_eq!((response.status, response.body.len()), (200, PAGE_BYTES));
+        // The rest of the request is not needed.
+        let reset = h2.until(frame::RST_STREAM);
+        assert_eq!((reset.stream, reset.code()), (id, 0));
+    }
+    assert_eq!(h2.get("/page.html").status, 200);
+}
+
+#[test]
 fn no_get_fails_while_members_with_http2_restart() {
     let ports = [free_port(), free_port()];
     let mut members = ports.map(|port| Some(nghttpd(port, pages(), &["--no-tls"])));

@@ -62,6 +62,7 @@ const TOOLS: [(&str, &str); 25] = [
     ("php-fpm8.2", "php8.2-fpm"),
     ("uwsgi-core", "uwsgi-core"),
     ("apache2", "apache2"),
+    ("nghttpd", "nghttp2-server"),
     ("haproxy", "haproxy"),
     ("caddy", "caddy"),
     ("tar", "tar"),
