@@ -40,7 +40,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(180);
 
 /// Client programs and their Debian packages, which `tools/setup.sh` installs.
-const TOOLS: [(&str, &str); 25] = [
+const TOOLS: [(&str, &str); 26] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
