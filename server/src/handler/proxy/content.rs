@@ -4,6 +4,7 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
+use crate::handler::proxy::log::break_cause;
 use crate::upstream;
 use crate::upstream::MemberPool;
 use crate::upstream::balancer::Lease;
@@ -192,7 +193,7 @@ impl ContentTransfer {
                 log::error!(
                     "{}: {}; the response was broken off (rule R{})",
                     self.line,
-                    reject.reason,
+                    break_cause(reject),
                     reject.rule
                 );
                 self.writer.set_break_reason(reject);

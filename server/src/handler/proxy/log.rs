@@ -4,10 +4,19 @@ use crate::handler::Request;
 use crate::handler::proxy::route::ProxyRoute;
 use crate::upstream;
 use crate::upstream::balancer::{Lease, StateChange};
+use crate::wire::reject::Reject;
 
 /// Logs the change of a member's state.
 pub(super) fn log_change(route: &ProxyRoute, lease: &Lease, change: StateChange) {
     upstream::log_change(route.balancer.name(), lease.member().url(), change);
+}
+
+/// Returns the cause of a response that was broken off after its beginning.
+pub(super) fn break_cause(reject: Reject) -> &'static str {
+    match reject == Reject::UPSTREAM_SLOW {
+        true => "member was silent within its response for longer than `silence_timeout`",
+        false => reject.reason,
+    }
 }
 
 /// Returns the request as `GET /path?query` for the log.
