@@ -61,7 +61,7 @@ fn an_action_may_be_left_out_before_a_folder() {
     let control = path.to_str().unwrap();
     let list = typed("balancer", &["/", "--control", control]).unwrap();
     (find("balancer").unwrap().run)(&list).unwrap();
-    assert_eq!(server.join().unwrap(), "balancers text\n");
+    assert_eq!(server.join().unwrap(), "balancer text\n");
 }
 
 #[test]
