@@ -176,8 +176,8 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         about: "List balancers; drain, disable, enable or stop a member",
         details: &[
             "Without an action, or with list, the command prints the balancers and their members; \
-             DIR|FILE may follow directly. A route with a single server has a balancer as well, with the name of the site and \
-             the path of the route.",
+             DIR|FILE may follow directly. A route with a single server has a balancer as well, \
+             with the name of the site and the path of the route.",
             "BALANCER is the name of a balancer. MEMBER is the URL of a member, the host and port, \
              or the route. drain: the member gets only the requests of its sessions. disable: the \
              member gets no requests. stop: the member gets neither requests nor checks. enable: \

@@ -121,9 +121,9 @@ fn one_of(values: ValueKind, value: &OsStr, name: &str) -> Result<(), OperatorEr
     Err(OperatorError::new(format!("`{value}` is not a valid {name}")).help(help))
 }
 
-/// Returns the number of a rule as in the log: `R742`.
+/// Returns the number of a rule as in the log: `R742`, or `742` in JSON.
 pub(super) fn rule_number(word: &str) -> Option<u16> {
-    word.strip_prefix(['R', 'r'])?.parse().ok()
+    word.strip_prefix(['R', 'r']).unwrap_or(word).parse().ok()
 }
 
 impl ParsedArguments {

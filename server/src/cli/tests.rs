@@ -98,7 +98,7 @@ fn help_has_the_reason_of_each_rule() {
         unknown.starts_with("error: there is no rule R999\n"),
         "{unknown}"
     );
-    assert!(typed("help", &["r742"]).is_ok());
+    assert!(typed("help", &["r742"]).is_ok() && typed("help", &["742"]).is_ok());
     assert!(typed("help", &["R"]).is_err());
 }
 

@@ -32,7 +32,7 @@ static KEYS: &[(&str, &str)] = &[
     ),
     (
         "strip_prefix",
-        "write proxy = { url = \"…\", prefix = \"/\" }",
+        "write prefix = \"/\" in the table `proxy` or `balance` of the route",
     ),
     (
         "proxy_protocol",

@@ -65,7 +65,7 @@ declare_table! {
             also ["preserve_host", "ProxyPreserveHost"], example "\"app.example.org\"";
         /// Path that replaces the path of the route, written as in a URL; `"/"` strips the path of the route.
         /// `Location` and cookie paths of responses are changed back.
-        prefix: Prefix = optional("the client's path"), also ["path", "strip_prefix"],
+        prefix: Prefix = optional("the client's path"), also ["path"],
             example "\"/base/\"";
         /// Fields for the member, instead of the client's; an empty value removes the field.
         request_headers: RequestFields = optional("none"),
