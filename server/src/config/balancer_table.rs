@@ -67,12 +67,13 @@ declare_table! {
             also ["loadfactor", "factor"], example "1.5";
         /// Number of the member's set. The usable set with the lowest number gets all requests.
         set: u8 = default(0), within(0, CONFIG_MEMBER_SET_MAX), also ["lbset"], example "1";
-        /// `true`: hot standby. The member gets requests only if no regular member and no spare is usable.
+        /// `true`: hot standby. The member gets requests only if no regular member and no spare of its set is
+        /// usable.
         standby: bool = default(false), also ["backup"], example "true";
         /// `true`: hot spare. The member replaces an unusable regular member of the same set.
         spare: bool = default(false), example "true";
         /// Name of the member in [sticky sessions](#sticky) and for `anthill balancer`.
-        route: RouteName = optional("none"), also ["jvmRoute", "id"], example "\"a\"";
+        route: RouteName = optional("none"), also ["jvmRoute", "id", "name", "cookie"], example "\"a\"";
         /// Route of the member that gets the sessions while this member is unusable.
         redirect: RouteName = optional("none"), example "\"b\"";
         /// State at the start: `"draining"` members get only requests of sticky sessions, `"disabled"`

@@ -20,12 +20,16 @@ static KEYS: &[(&str, &str)] = &[
     ("tls_insecure_skip_verify", VERIFIED),
     ("proxy_ssl_verify", VERIFIED),
     ("ssl_verify", VERIFIED),
+    ("tls_verify", VERIFIED),
     ("verify", VERIFIED),
     ("websocket", NOT_NEEDED),
     ("websockets", NOT_NEEDED),
     ("proxy_http_version", NOT_NEEDED),
+    ("buffering", NOT_NEEDED),
     ("proxy_buffering", NOT_NEEDED),
     ("flush_interval", NOT_NEEDED),
+    ("proxy_redirect", CHANGED_BACK),
+    ("proxy_cookie_path", CHANGED_BACK),
     (
         "client_max_body_size",
         "write limits = { body_bytes = \"100MiB\" } in [server]",
@@ -47,6 +51,8 @@ const VERIFIED: &str =
     "remove the key: https is always verified; for an authority of your own write ca = \"FILE\"";
 const NOT_NEEDED: &str =
     "remove the key: WebSockets pass, and responses leave as they arrive, without a setting";
+const CHANGED_BACK: &str =
+    "remove the key: with `prefix`, redirects and cookie paths are changed back";
 
 /// Balancing methods of other servers in lower case, without `-` and `_`.
 pub(super) static METHODS: &[(&str, &str)] = &[

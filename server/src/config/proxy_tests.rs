@@ -387,6 +387,7 @@ fn keys_of_other_servers_lead_to_a_key() {
         ("verify", "ca = "),
         ("websocket", "remove the key"),
         ("proxy_buffering", "remove the key"),
+        ("proxy_redirect", "remove the key: with `prefix`"),
         ("client_max_body_size", "limits = { body_bytes ="),
         ("strip_prefix", "prefix"),
         ("proxy_read_timeout", "`first_byte_timeout`"),
