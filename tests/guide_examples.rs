@@ -361,6 +361,28 @@ fn the_example_of_a_cluster_loses_no_request() {
     assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
 }
 
+/// Starts examples/cluster with the port of a member taken.
+#[test]
+fn the_example_of_a_cluster_names_a_failed_server() {
+    let example = format!("{}/../examples/cluster", env!("CARGO_MANIFEST_DIR"));
+    let script = format!(
+        r#"
+        port='import socket, time; server = socket.create_server(("127.0.0.12", 8080)); print(1, flush=True)'
+        python3 -c "$port; time.sleep(600)" > taken &
+        until [ -s taken ]; do sleep 0.1; done
+        code=0
+        sh {example}/start.sh "$M/bin/anthill" pages > start.out 2> start.err || code=$?
+        [ "$code" = 1 ]
+        [ ! -s start.out ]
+        has 'node2/node.toml ended' cat start.err
+        has '127.0.0.12:8080' cat start.err
+        if curl -s http://127.0.0.11:8080/; then exit 1; fi
+        "#
+    );
+    let done = run_in_machine(&script);
+    assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
+}
+
 /// A script that runs blocks of one document.
 struct Scenario {
     document: &'static str,
@@ -449,8 +471,19 @@ scenarios! {
             -keyout key.pem -out cert.pem 2> openssl.log
         cat cert.pem key.pem > /etc/anthill/example.org.pem
         @file anthill.toml [server]\nhttp =
+        printf '[[site.route]]\npath = "/ws/"\nproxy = "http://127.0.0.1:9000"\n' >> anthill.toml
         @file haproxy.cfg defaults\n    mode http
-        @file site.conf server {
+        @file site.conf map
+        python3 -c 'import socket
+        server = socket.create_server(("127.0.0.1", 9000))
+        answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        answer += b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+        for conn, _ in iter(server.accept, None): conn.recv(65536), conn.sendall(answer), conn.close()' &
+        has_websocket() {
+            curl -si --http1.1 -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: 13' \
+                -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==' https://www.example.org/ws/ > websocket || true
+            has 'HTTP/1.1 101' cat websocket
+        }
         anthill serve
         server=$!
         haproxy -db -f haproxy.cfg > haproxy.log 2>&1 &
@@ -459,6 +492,7 @@ scenarios! {
         has hello curl -s https://www.example.org/
         has 'location: https://www.example.org/' curl -si http://www.example.org/
         has hello curl -s -H 'Forwarded: for=6.6.6.6' --interface 127.0.0.7 https://www.example.org/
+        has_websocket
         until grep -q '^127.0.0.7 ' "$M/access.log"; do sleep 0.05; done
         kill $front; wait $front || true
         printf 'daemon off; error_log stderr; pid nginx.pid; events {} http { access_log off; include site.conf; }' > nginx.conf
@@ -467,6 +501,10 @@ scenarios! {
         front=$!
         until curl -so "$M/output" https://www.example.org/; do sleep 0.05; done
         has hello curl -s -H 'Forwarded: for=6.6.6.6' --interface 127.0.0.8 https://www.example.org/
+        has_websocket
+        head -c 2000000 /dev/zero > body
+        # nginx passes the body on: the refusal is one of the server, about the status of the member.
+        has 'HTTP/1.1 502' curl -si --http1.1 --data-binary @body https://www.example.org/ws/
         until grep -q '^127.0.0.8 ' "$M/access.log"; do sleep 0.05; done
         kill $front; wait $front || true
         kill $server; wait $server || true
