@@ -36,6 +36,7 @@ mod h2_clients;
 mod h3;
 #[cfg(feature = "http3")]
 mod h3_losses;
+mod half_closed;
 mod handlers;
 mod hits;
 mod hosts;
