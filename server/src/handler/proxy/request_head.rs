@@ -10,6 +10,7 @@ use crate::wire::fields::Fields;
 use crate::wire::forwarded::{ForwardedClient, OwnHop, push_forwarded, push_x_forwarded};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
+use crate::wire::origin_fields::states_origin;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::request_target::encode_path;
@@ -202,7 +203,8 @@ fn push_host(request: &Request, route: &ProxyRoute, member_host: &[u8], out: &mu
     push_field(out, b"Host", host);
 }
 
-/// Appends the client's fields without the fields of the connection and the fields that the proxy writes.
+/// Appends the client's fields without the fields of the connection and the fields that the proxy writes. Fields
+/// that state the client or the URL of a request pass only from a trusted proxy.
 /// Returns true if the client accepts trailers.
 fn push_client_fields(
     request: &Request,
@@ -210,10 +212,13 @@ fn push_client_fields(
     out: &mut Vec<u8>,
 ) -> Result<bool, Reject> {
     let replaced = &route.forward.request_fields;
+    let is_from_trusted_proxy = request.forwarding.is_some();
     let copied = copy_request_fields(Fields(&request.fields), out, |name, _| {
         let is_replaced =
             |(own, _): &(Box<str>, Box<str>)| name.eq_ignore_ascii_case(own.as_bytes());
-        is_written_by_proxy(name) || replaced.iter().any(is_replaced)
+        is_written_by_proxy(name)
+            || !is_from_trusted_proxy && states_origin(name)
+            || replaced.iter().any(is_replaced)
     });
     let copied = copied.map_err(|TooManyConnectionOptions| Reject::FIELDS_TOO_MANY)?;
     Ok(copied.accepts_trailers)
