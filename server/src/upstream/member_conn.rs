@@ -6,7 +6,7 @@ use crate::upstream::member_socket::MemberSocket;
 use crate::upstream::member_tls::MemberTls;
 use std::io;
 use std::net::IpAddr;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 /// Connection to a member, between or during requests.
 pub(crate) struct MemberConn {
@@ -75,6 +75,13 @@ impl MemberConn {
             None => self.socket.is_quiet(),
             Some(tls) => tls.is_quiet(&self.socket),
         }
+    }
+
+    /// Returns true if the member has sent bytes before the first request, as far as the runtime knows. The
+    /// connection then serves no request, since the call consumes a byte.
+    pub(crate) fn has_unasked_bytes(&mut self) -> bool {
+        let mut noop = Context::from_waker(Waker::noop());
+        !self.is_quiet() && matches!(self.poll_read(&mut noop, &mut [0]), Poll::Ready(Ok(1..)))
     }
 
     /// Reads bytes; returns 0 at the end. Over TLS, an end without close_notify is an error, because the end

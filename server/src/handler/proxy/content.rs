@@ -4,6 +4,7 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
+use crate::handler::proxy::log::log_surplus;
 use crate::upstream;
 use crate::upstream::MemberPool;
 use crate::upstream::balancer::Lease;
@@ -190,8 +191,9 @@ impl ContentTransfer {
             TransferEnd::ClientGone => {}
             TransferEnd::Broken(reject) => {
                 log::error!(
-                    "{}: {}; the response was broken off (rule R{})",
+                    "{}: {}: {}; the response was broken off (rule R{})",
                     self.line,
+                    String::from_utf8_lossy(&self.pool.authority),
                     reject.reason,
                     reject.rule
                 );
@@ -202,6 +204,9 @@ impl ContentTransfer {
                     self.writer.set_trailers(std::mem::take(&mut self.trailers));
                 }
                 self.writer.end();
+                if has_surplus {
+                    log_surplus(&self.line, &self.pool.authority);
+                }
                 let is_reusable = self.keep_alive && !has_surplus && self.decoder.is_some();
                 if let Some(conn) = self.exchange.take_finished().filter(|_| is_reusable) {
                     self.pool.put_idle(conn, std::time::Instant::now());

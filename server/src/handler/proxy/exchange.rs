@@ -125,11 +125,8 @@ impl Exchange {
             (Ok(PipeRead::End), is_chunked) => {
                 self.out.clear();
                 if is_chunked {
-                    self.out.extend_from_slice(b"0\r\n");
-                    let trailers = body.reader.take_trailers();
-                    self.out
-                        .extend_from_slice(trailers.as_deref().unwrap_or_default());
-                    self.out.extend_from_slice(b"\r\n");
+                    let trailers = body.reader.take_trailers().unwrap_or_default();
+                    push_last_chunk(&trailers, &mut self.out);
                 }
                 self.body = None;
             }
@@ -217,6 +214,13 @@ impl Exchange {
     pub(super) fn stop_sending(&mut self) {
         self.body = None;
         self.out_at = self.out.len();
+    }
+}
+
+/// Appends the last chunk and the trailer section with the lines `trailers`.
+pub(super) fn push_last_chunk(trailers: &[u8], out: &mut Vec<u8>) {
+    for part in [b"0\r\n", trailers, b"\r\n"] {
+        out.extend_from_slice(part);
     }
 }
 
