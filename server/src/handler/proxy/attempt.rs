@@ -321,13 +321,15 @@ impl Attempt {
             let body = self.stream(call, head, rest);
             return Ok(with_member(Response::new(status, fields, body), member));
         };
-        if let Some(lease) = call.lease.take() {
+        if let Some(mut lease) = call.lease.take() {
+            lease.record_content();
             lease.add_sent(self.exchange.sent_bytes());
             lease.add_received(self.exchange.received_bytes());
         }
         let has_surplus = length < rest.len();
         if has_surplus {
-            log_surplus(&line(call.request), &self.pool.authority);
+            let balancer = call.route.balancer.name();
+            log_surplus(&line(call.request), balancer, &self.pool.authority);
         }
         if let Some(conn) = self.exchange.take_finished()
             && head.keep_alive

@@ -1,7 +1,8 @@
 //! Budget of retries: a share of the requests of the last seconds. Without a budget, members that fail
 //! under too much load would get even more. Pure.
 
-use crate::limits::{RETRIES_MIN, RETRY_WINDOW_SECONDS};
+use crate::base::fair_share::may_take;
+use crate::limits::{RETRIES_MIN, RETRY_SHARES, RETRY_WINDOW_SECONDS};
 
 /// Requests and retries of the last [`RETRY_WINDOW_SECONDS`], by second.
 #[derive(Default)]
@@ -11,6 +12,35 @@ pub(super) struct RetryBudget {
     second: u64,
     /// Sum of all seconds.
     sum: SecondCounts,
+    shares: ClientShares,
+}
+
+/// Retries of each client in the current window, by a hash of the client's address. Clients with equal hashes
+/// share a count.
+struct ClientShares {
+    /// Number of the window since the start of the process.
+    window: u64,
+    retries: [u32; RETRY_SHARES],
+}
+
+impl Default for ClientShares {
+    fn default() -> ClientShares {
+        ClientShares {
+            window: 0,
+            retries: [0; RETRY_SHARES],
+        }
+    }
+}
+
+impl ClientShares {
+    /// Returns the count of a client. All counts begin anew with each window.
+    fn of(&mut self, client_hash: u64, now_ms: u64) -> &mut u32 {
+        let window = now_ms / (RETRY_WINDOW_SECONDS * 1_000);
+        if window > self.window {
+            (self.window, self.retries) = (window, [0; RETRY_SHARES]);
+        }
+        &mut self.retries[client_hash as usize % RETRY_SHARES]
+    }
 }
 
 /// Counts of one second, or of the whole window.
@@ -28,13 +58,17 @@ impl RetryBudget {
         self.sum.requests = self.sum.requests.saturating_add(1);
     }
 
-    /// Takes one retry from a budget of `percent` of the requests. Returns false if the budget is used up.
-    pub(super) fn take_retry(&mut self, percent: u8, now_ms: u64) -> bool {
+    /// Takes one retry of a client from a budget of `percent` of the requests. Returns false if the budget or the
+    /// client's share of the budget is used up.
+    pub(super) fn take_retry(&mut self, percent: u8, client_hash: u64, now_ms: u64) -> bool {
         self.advance(now_ms);
         let allowed = u64::from(self.sum.requests) * u64::from(percent) / 100;
-        if u64::from(self.sum.retries) >= allowed.max(u64::from(RETRIES_MIN)) {
+        let allowed = allowed.max(u64::from(RETRIES_MIN)) as usize;
+        let own = self.shares.of(client_hash, now_ms);
+        if !may_take(*own as usize, self.sum.retries as usize, allowed) {
             return false;
         }
+        *own += 1;
         self.advance(now_ms).retries += 1;
         self.sum.retries += 1;
         true
@@ -61,10 +95,42 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Takes as many retries as possible for 10,000 clients.
     fn taken(budget: &mut RetryBudget, percent: u8, now_ms: u64) -> usize {
         (0..10_000)
-            .take_while(|_| budget.take_retry(percent, now_ms))
+            .filter(|client| budget.take_retry(percent, *client, now_ms))
             .count()
+    }
+
+    #[test]
+    fn one_client_leaves_a_part_of_the_budget() {
+        let mut budget = RetryBudget::default();
+        for _ in 0..1_000 {
+            budget.record_request(50_000);
+        }
+        let mut of_client = |client| {
+            (0..10_000)
+                .filter(|_| budget.take_retry(20, client, 55_000))
+                .count()
+        };
+        assert_eq!([1, 1, 2, 3, 4].map(&mut of_client), [150, 0, 25, 25, 0]);
+        // A quiet balancer keeps a retry for each of two further clients.
+        let mut budget = RetryBudget::default();
+        let mut of_client = |client| {
+            (0..10_000)
+                .filter(|_| budget.take_retry(20, client, 55_000))
+                .count()
+        };
+        assert_eq!([1, 2, 3, 4].map(&mut of_client), [8, 1, 1, 0]);
+    }
+
+    #[test]
+    fn the_share_of_a_client_begins_anew_with_each_window() {
+        let mut budget = RetryBudget::default();
+        for now_ms in [0, 10_000, 20_000] {
+            let taken = (0..100).filter(|_| budget.take_retry(0, 1, now_ms)).count();
+            assert_eq!(taken, 8);
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use crate::upstream::balancer::candidates::{Candidates, Found, UsableTerms};
 use crate::upstream::balancer::check_run::DoubtChange;
 use crate::upstream::balancer::contest::Contest;
-use crate::upstream::balancer::health::are_checks_doubtful;
 use crate::upstream::balancer::lease::Lease;
 use crate::upstream::balancer::member::milliseconds;
 use crate::upstream::balancer::method::pick;
@@ -89,10 +88,10 @@ impl Selection {
         self.budget.record_request(now_ms);
     }
 
-    /// Takes a retry from the budget.
-    pub(super) fn take_retry(&mut self, now_ms: u64) -> bool {
+    /// Takes a retry of a client from the budget.
+    pub(super) fn take_retry(&mut self, client_hash: u64, now_ms: u64) -> bool {
         let percent = self.policies.current().retry.budget_percent;
-        self.budget.take_retry(percent, now_ms)
+        self.budget.take_retry(percent, client_hash, now_ms)
     }
 
     /// Chooses a member and counts the request.
@@ -105,21 +104,21 @@ impl Selection {
                 session_member: None,
             });
         }
-        if choice.is_trial {
-            seat.member.set_on_trial(true);
-        }
+        let trial = choice
+            .is_trial
+            .then(|| seat.member.begin_trial(request.now_ms));
         let cookie = match choice.session {
             SessionUse::Changed => seat.cookie.clone(),
             SessionUse::None | SessionUse::Kept => None,
         };
-        let is_retry = !request.tried.is_empty();
         let member = Arc::clone(&seat.member);
+        let requester = request.into();
         Ok(Lease::of_counted(
             member,
             choice.session,
             cookie,
-            choice.is_trial,
-            is_retry,
+            trial,
+            requester,
         ))
     }
 
@@ -127,6 +126,7 @@ impl Selection {
         let terms = UsableTerms {
             tried: request.tried,
             now_ms: request.now_ms,
+            is_gathered: request.is_gathered,
             ignores_checks: self.are_checks_doubted,
             ignores_ejections: false,
         };
@@ -228,11 +228,15 @@ impl Selection {
     }
 
     fn choice(&self, index: u16, session: SessionUse, terms: &UsableTerms<'_>) -> Choice {
-        let is_ejected = self.roster.seat(index).member.standing().is_ejected;
+        let member = &self.roster.seat(index).member;
+        let standing = member.standing();
+        // A session goes to a member with doubted checks at any time, beside a trial under way.
+        let may_begin = terms.is_gathered && !member.is_on_trial(terms.now_ms);
+        let needs_trial = standing.is_ejected || standing.is_unproven && may_begin;
         Choice {
             index,
             session,
-            is_trial: is_ejected && !terms.ignores_ejections,
+            is_trial: needs_trial && !terms.ignores_ejections,
         }
     }
 
@@ -257,8 +261,7 @@ impl Selection {
 
     /// Decides anew whether the checks are in doubt. Returns the change of the decision.
     pub(super) fn update_doubt(&mut self) -> Option<DoubtChange> {
-        let (failed, enabled) = self.roster.count_failed_checks();
-        let is_doubtful = are_checks_doubtful(failed, enabled);
+        let is_doubtful = self.roster.check_census().is_doubtful();
         if is_doubtful == std::mem::replace(&mut self.are_checks_doubted, is_doubtful) {
             return None;
         }
