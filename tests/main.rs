@@ -78,6 +78,7 @@ mod trust;
 mod tunnels;
 mod turns;
 mod two_networks;
+mod two_proxies;
 #[cfg(feature = "http3")]
 mod versions;
 mod watch;
