@@ -1,5 +1,4 @@
-//! Tunnels through the proxy whose sides end their directions one after the other: no byte of the other
-//! direction is lost.
+//! Half-closed tunnels through the proxy: after the end of one direction, no byte of the other direction is lost.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -144,7 +143,7 @@ fn bytes_of_the_member_arrive_after_the_end_of_the_client() {
     }
 }
 
-/// Checks that a tunnel whose member has ended its direction ends after `idle_seconds` without bytes.
+/// Checks that a half-closed tunnel ends after `idle_seconds` without bytes.
 #[test]
 fn a_silent_client_does_not_hold_a_half_closed_tunnel() {
     let (port, members) = start_member();

@@ -6,7 +6,7 @@ use crate::support::member::{Member, ok};
 use crate::support::wire::{Over, Wire};
 use crate::support::{Folder, Server, server_table, site_table};
 
-/// Starts a server whose route `/` leads to the first member, and `/shop` to the second.
+/// Starts a server with the route `/` to the first member, and `/shop` to the second.
 fn start(first: &Member, second: &Member) -> Server {
     let routes = format!(
         "[[site.route]]\npath = \"/\"\nproxy = \"{first}\"\n\

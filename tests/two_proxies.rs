@@ -1,4 +1,4 @@
-//! A server behind a server: the member gets every request, with the right client, whatever the client claims.
+//! A server behind a server: the member gets every request with the right client, also if the client forges lists.
 
 use std::net::TcpListener;
 

@@ -210,21 +210,20 @@ fn has_prefix(prefixes: &[&str], name: &[u8]) -> bool {
 }
 
 /// End-to-end fields that may also stand in a trailer section.
-const END_TO_END: [&str; 7] = [
+const END_TO_END: [&str; 6] = [
     "allow",
     "etag",
     "last-modified",
     "link",
     "server",
     "server-timing",
-    "user-agent",
 ];
 
 /// Prefixes of end-to-end fields that may also stand in a trailer section: Content-Digest, Signature-Input.
 const END_TO_END_PREFIXES: [&str; 3] = ["content-", "digest", "signature"];
 
 /// End-to-end fields that a recipient needs before the body.
-const HEADER_ONLY: [&str; 36] = [
+const HEADER_ONLY: [&str; 40] = [
     "age",
     "alt-svc",
     "authentication-info",
@@ -251,16 +250,20 @@ const HEADER_ONLY: [&str; 36] = [
     "referer",
     "referrer-policy",
     "refresh",
+    "remote-user",
     "retry-after",
     "set-cookie",
     "set-cookie2",
+    "status",
     "strict-transport-security",
     "trailer",
+    "user-agent",
     "vary",
     "via",
     "warning",
     "www-authenticate",
     "x-frame-options",
+    "x-remote-user",
 ];
 
 /// Prefixes of end-to-end fields that a recipient needs before the body.

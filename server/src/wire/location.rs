@@ -64,7 +64,7 @@ impl LocationScope<'_> {
         Some([before, quote, &rewritten, &url[end..]].concat())
     }
 
-    /// Splits a URL whose host is the proxied server.
+    /// Splits a URL of the proxied server; None for a URL of another host and for a relative path.
     fn own_url<'v>(&self, url: &'v [u8]) -> Option<OwnUrl<'v>> {
         let (scheme, after_scheme) = split_scheme(url);
         match after_scheme {

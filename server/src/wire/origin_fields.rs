@@ -33,7 +33,7 @@ fn starts_with(name: &[u8], start: &str) -> bool {
             .all(|(a, b)| a == b)
 }
 
-/// Prefix of X-Forwarded-For, -Host, -Port, -Prefix, -Proto, -Scheme, -Server, -Ssl, -User and others.
+/// Prefix of X-Forwarded-For, -Host, -Port, -Prefix, -Proto, -Scheme, -Server, -Ssl and -User, among more fields.
 const FORWARDED_PREFIX: &str = "x-forwarded-";
 
 /// Fields beside those with [`FORWARDED_PREFIX`], in lower case.

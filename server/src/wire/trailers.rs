@@ -88,10 +88,10 @@ mod tests {
             "accept-encoding", "cache-control", "expect", "if-match", "pragma", "prefer", "range", "priority",
             // Authentication and sessions.
             "authorization", "proxy-authorization", "proxy-authenticate", "www-authenticate",
-            "authentication-info", "cookie", "set-cookie",
+            "authentication-info", "cookie", "set-cookie", "remote-user", "x-remote-user",
             // Content and control data of responses.
             "content-type", "content-encoding", "content-range", "content-language", "content-disposition",
-            "age", "date", "expires", "retry-after", "refresh", "vary", "warning",
+            "age", "date", "expires", "retry-after", "refresh", "status", "vary", "warning",
             // Security policies.
             "strict-transport-security", "content-security-policy", "x-frame-options",
             "x-content-type-options", "access-control-allow-origin", "cross-origin-opener-policy",
