@@ -98,6 +98,22 @@ impl MemberConn {
         }
     }
 
+    /// Returns true if [`MemberConn::poll_fill`] saves a copy: the connection has no TLS.
+    pub(crate) fn can_fill(&self) -> bool {
+        self.tls.is_none()
+    }
+
+    /// Appends at most `max` bytes of a connection without TLS to the empty buffer `into`. Returns 0 at the
+    /// end.
+    pub(crate) fn poll_fill(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut Vec<u8>,
+        max: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.socket.poll_fill(cx, into, max)
+    }
+
     /// Writes bytes and returns their number. Over TLS, the bytes may wait in a buffer of 32 KiB until
     /// [`MemberConn::poll_flush`].
     #[inline]

@@ -177,6 +177,22 @@ impl Exchange {
         }
     }
 
+    /// Appends at most `max` bytes of the member to the empty buffer `into`, without a copy. None if the
+    /// connection needs a copy.
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut Vec<u8>,
+        max: usize,
+    ) -> Option<Poll<io::Result<usize>>> {
+        let conn = self.conn.as_ref().filter(|conn| conn.can_fill())?;
+        let filled = conn.poll_fill(cx, into, max);
+        if let Poll::Ready(Ok(read)) = &filled {
+            self.received_bytes += *read as u64;
+        }
+        Some(filled)
+    }
+
     /// Moves the exchange out, for the transfer of the response's content.
     pub(super) fn take(&mut self) -> Exchange {
         Exchange {
