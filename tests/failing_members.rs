@@ -130,8 +130,11 @@ fn a_standby_serves_while_all_other_members_report_a_fault() {
     );
 }
 
+/// Gate that a test opens.
+type Gate = Arc<(Mutex<bool>, Condvar)>;
+
 /// Starts a member with a gate for the answers to `/wait`, and with a switch for its checks.
-fn gated_member(name: &'static str) -> (Member, Arc<(Mutex<bool>, Condvar)>, Arc<AtomicBool>) {
+fn gated_member(name: &'static str) -> (Member, Gate, Arc<AtomicBool>) {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let is_well = Arc::new(AtomicBool::new(true));
     let (shared, well) = (Arc::clone(&gate), Arc::clone(&is_well));
@@ -156,7 +159,7 @@ fn gets_beyond_the_budget_wait_on_for_a_member_that_went_down() {
     let keys = "health = { path = \"/name\", every = \"200ms\", timeout = \"200ms\", fall = 2 }\n\
         retries = { budget = 0 }\n";
     let server = balance(&[quoted(&member), quoted(&other)], keys);
-    // One client may take 8 of the 10 retries that are always allowed.
+    // One client may take 5 of the 10 retries that are always allowed.
     let mut gets: Vec<Wire> = (0..24).map(|_| Wire::plain(&server)).collect();
     for wire in &mut gets {
         wire.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -166,7 +169,7 @@ fn gets_beyond_the_budget_wait_on_for_a_member_that_went_down() {
     });
     is_well.store(false, SeqCst);
     eventually("requests that moved", || {
-        (other.requests_with("/wait").len() == 12 + 8).then_some(())
+        (other.requests_with("/wait").len() == 12 + 5).then_some(())
     });
     *gate.0.lock().expect("the gate") = true;
     gate.1.notify_all();
@@ -179,7 +182,38 @@ fn gets_beyond_the_budget_wait_on_for_a_member_that_went_down() {
         })
         .collect();
     names.sort_unstable();
-    assert_eq!(names.concat(), "a".repeat(4) + &"b".repeat(20));
+    assert_eq!(names.concat(), "a".repeat(7) + &"b".repeat(17));
+}
+
+#[test]
+fn a_get_with_a_part_of_an_answer_stays_at_its_member() {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let shared = Arc::clone(&is_well);
+    let member = Member::start(move |request| match request.line().contains("/name") {
+        true if shared.load(SeqCst) => ok("a"),
+        true => Answer::Silence,
+        false => Answer::Keep(b"HTTP/1.1 200 OK\r\n".to_vec()),
+    });
+    let other = Member::start(|_| ok("b"));
+    let keys = "health = { path = \"/name\", every = \"200ms\", timeout = \"200ms\", fall = 2 }\n\
+        first_byte_timeout = \"3s\"\n";
+    let server = balance(&[quoted(&member), quoted(&other)], keys);
+    let mut wires = [Wire::plain(&server), Wire::plain(&server)];
+    for wire in &mut wires {
+        wire.send("GET /part HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    eventually("a request", || {
+        (!member.requests_with("/part").is_empty()).then_some(())
+    });
+    is_well.store(false, SeqCst);
+    let line = format!("{} changed from up to check failed", member.url());
+    server
+        .errors
+        .wait_for("a failed check", |it| it.contains(&line));
+    let mut statuses = wires.map(|mut wire| wire.response("GET").status);
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 504]);
+    assert_eq!(other.requests_with("/part").len(), 1);
 }
 
 #[test]

@@ -91,9 +91,10 @@ pub const RETRY_WINDOW_SECONDS: u64 = 10;
 pub const RETRIES_MIN: u32 = 10;
 /// Counts of retries by client, for the share of each client in the budget of retries: 1 KiB for each balancer.
 pub const RETRY_SHARES: usize = 256;
-/// Seconds in which a request on trial decides about an ejected member. After that, the next request is a trial as
-/// well, so that a slow client cannot keep a member out.
-pub const TRIAL_SECONDS: u64 = 10;
+/// Seconds without another request after which an upload tries an ejected member, and seconds in which the upload has
+/// to decide about the member. After that, the next request tries the member as well, so that a slow client cannot
+/// keep a member out.
+pub const UPLOAD_TRIAL_SECONDS: u64 = 10;
 /// Milliseconds in which failures of one client count once for the ejection of a member. A client could otherwise
 /// eject a member by a few requests for a page that fails. A request that took longer counts only if the member
 /// answered no other request meanwhile.

@@ -176,10 +176,14 @@ impl Attempt {
         })
     }
 
+    /// Returns true if the member has sent a part of an answer.
+    pub(super) fn has_answer(&self) -> bool {
+        !self.input.is_empty() || self.interim_responses > 0
+    }
+
     /// Returns the failure of a member that closed the connection before its response.
     fn left(&self, error: Option<io::Error>) -> AttemptFailure {
-        let has_begun = !self.input.is_empty() || self.interim_responses > 0;
-        let stage = match (has_begun, self.exchange.is_on_reused_connection()) {
+        let stage = match (self.has_answer(), self.exchange.is_on_reused_connection()) {
             (true, _) => FailureStage::InResponse,
             (false, true) => FailureStage::StaleConnection,
             (false, false) => FailureStage::BeforeResponse,

@@ -261,6 +261,8 @@ impl ProxyCall {
 
     /// Continues the attempt. Ready with the response, or with the failure of the attempt.
     fn poll_attempt(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, AttemptFailure>> {
+        let may_move =
+            !self.stays && is_idempotent(self.request.method) && self.body.is_replayable();
         let CallState::Attempting(attempt) = &mut self.state else {
             return Poll::Pending;
         };
@@ -271,7 +273,8 @@ impl ProxyCall {
             tries: self.tries,
         };
         let polled = attempt.poll(&mut reader, cx);
-        if polled.is_pending() && !self.stays && self.poll_member_down(cx) {
+        let may_move = may_move && polled.is_pending() && !attempt.has_answer();
+        if may_move && self.poll_member_down(cx) {
             self.stays = !self.takes_move();
             if !self.stays {
                 let reject = Reject::UPSTREAM_NONE_USABLE;
@@ -282,16 +285,12 @@ impl ProxyCall {
         polled
     }
 
-    /// Returns true if a request leaves a member that went down for another member, and takes the move from the
-    /// budget. Any other request waits on, since the member may answer all the same.
+    /// Returns true if an idempotent request leaves a member that went down for another member, and takes the move
+    /// from the budget. Any other request waits on, since the member may answer all the same.
     fn takes_move(&self) -> bool {
         let is_bound = self.route.sticky.as_ref().is_some_and(|it| it.is_strict)
             && matches!(&self.lease, Some(lease) if lease.session() == SessionUse::Kept);
-        is_idempotent(self.request.method)
-            && self.body.is_replayable()
-            && !is_bound
-            && !self.is_last_attempt()
-            && self.take_retry(monotonic_ms())
+        !is_bound && !self.is_last_attempt() && self.take_retry(monotonic_ms())
     }
 
     /// Returns true if the request may go to no further member. The first attempt counts as one of the members tried.
@@ -399,12 +398,12 @@ impl ProxyCall {
     /// Logs the failed attempt that the current attempt repeats, unless a line about the member was logged a short
     /// while ago. A kept connection closed by the member is no failure of the member.
     fn log_repeated(&mut self) {
-        let Some(failure) = self.last_failure.take() else {
+        let failure = self.last_failure.take();
+        let Some(failure) = failure.filter(|it| it.stage != FailureStage::StaleConnection) else {
             return;
         };
         let member = failure.member.and_then(|id| self.member(id));
-        let takes_line = member.is_some_and(|member| member.takes_retry_line(monotonic_ms()));
-        if takes_line && failure.stage != FailureStage::StaleConnection {
+        if member.is_some_and(|member| member.takes_retry_line(monotonic_ms())) {
             log::warn!(
                 "{}; the request goes to another member",
                 self.error(failure)

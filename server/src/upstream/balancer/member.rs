@@ -3,7 +3,7 @@
 //! A choice and a successful request read and write atomics alone. Changes of state take the lock of the
 //! member, and publish the [`Standing`] anew.
 
-use crate::limits::{RETRY_LINE_SECONDS, TRIAL_SECONDS};
+use crate::limits::{RETRY_LINE_SECONDS, UPLOAD_TRIAL_SECONDS};
 use crate::upstream::balancer::down_watch::DownWatch;
 use crate::upstream::balancer::edited::Edited;
 use crate::upstream::balancer::ejection::{Ejection, FailedRequest, RequestFailure};
@@ -249,26 +249,24 @@ impl Member {
         self.ejections.load(Ordering::Acquire)
     }
 
-    /// Returns true if an ejected member may get a request on trial. The trial has a gathered body or none: a slow
-    /// upload would leave the verdict to its client. A member that got no such request for a while takes
-    /// any request.
+    /// Returns true if an ejected member may get a request on trial. A slow upload would leave the verdict to its
+    /// client, so a request without a gathered body is the trial only if no other request came for a while.
     pub(super) fn is_due_for_trial(&self, now_ms: u64, is_gathered: bool) -> bool {
         let wait_ms = match is_gathered {
             true => 0,
-            false => TRIAL_SECONDS * 1_000,
+            false => UPLOAD_TRIAL_SECONDS * 1_000,
         };
         let until_ms = self.ejected_until_ms.load(Ordering::Relaxed);
         now_ms >= until_ms.saturating_add(wait_ms) && !self.is_on_trial(now_ms)
     }
 
-    /// Returns true while a request is under way on trial, for at most [`TRIAL_SECONDS`] without a verdict.
+    /// Returns true while a request is under way on trial, and its time for a verdict is not over.
     pub(super) fn is_on_trial(&self, now_ms: u64) -> bool {
         now_ms < self.trial_until_ms.load(Ordering::Acquire)
     }
 
-    /// Begins the trial of a request.
-    pub(super) fn begin_trial(&self, now_ms: u64) -> Trial {
-        let until_ms = now_ms.saturating_add(TRIAL_SECONDS * 1_000);
+    /// Begins the trial of a request. After `until_ms` the next request may be a trial as well.
+    pub(super) fn begin_trial(&self, until_ms: u64) -> Trial {
         self.trial_until_ms.store(until_ms, Ordering::Release);
         Trial(until_ms)
     }

@@ -1,6 +1,7 @@
 //! State of the choices of a balancer, under one lock: the list of members, the state of the methods, the
 //! budget of retries and the doubt about the checks.
 
+use crate::limits::UPLOAD_TRIAL_SECONDS;
 use crate::upstream::balancer::candidates::{Candidates, Found, UsableTerms};
 use crate::upstream::balancer::check_run::DoubtChange;
 use crate::upstream::balancer::contest::Contest;
@@ -16,6 +17,7 @@ use crate::upstream::balancer::seat::Seat;
 use crate::upstream::balancer::sticky::{SessionKey, route_in};
 use crate::upstream::settings::BalancerSettings;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// State of a balancer that changes with each choice.
 pub(super) struct Selection {
@@ -106,7 +108,7 @@ impl Selection {
         }
         let trial = choice
             .is_trial
-            .then(|| seat.member.begin_trial(request.now_ms));
+            .then(|| seat.member.begin_trial(self.trial_end_ms(request)));
         let cookie = match choice.session {
             SessionUse::Changed => seat.cookie.clone(),
             SessionUse::None | SessionUse::Kept => None,
@@ -120,6 +122,16 @@ impl Selection {
             trial,
             requester,
         ))
+    }
+
+    /// Returns the time until which a request on trial has to decide about its member.
+    fn trial_end_ms(&self, request: &ChooseRequest<'_>) -> u64 {
+        let connection = &self.policies.current().connection;
+        let verdict = match request.is_gathered {
+            true => connection.connect_timeout + connection.first_byte_timeout,
+            false => Duration::from_secs(UPLOAD_TRIAL_SECONDS),
+        };
+        request.now_ms.saturating_add(milliseconds(verdict))
     }
 
     fn choose_seat(&mut self, request: &ChooseRequest<'_>) -> Result<Choice, NoMember> {
@@ -231,8 +243,8 @@ impl Selection {
         let member = &self.roster.seat(index).member;
         let standing = member.standing();
         // A session goes to a member with doubted checks at any time, beside a trial under way.
-        let may_begin = terms.is_gathered && !member.is_on_trial(terms.now_ms);
-        let needs_trial = standing.is_ejected || standing.is_unproven && may_begin;
+        let is_on_trial = member.is_on_trial(terms.now_ms);
+        let needs_trial = standing.is_ejected || standing.is_unproven && !is_on_trial;
         Choice {
             index,
             session,

@@ -137,7 +137,7 @@ impl World {
             client_hash,
             session,
             tried: &tried,
-            is_gathered: client_hash % 4 != 0,
+            is_gathered: !client_hash.is_multiple_of(4),
             now_ms: self.fixture.now_ms,
         };
         let doubted = self.fixture.report().are_checks_doubted;
