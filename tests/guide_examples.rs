@@ -470,8 +470,20 @@ scenarios! {
         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=www.example.org \
             -keyout key.pem -out cert.pem 2> openssl.log
         cat cert.pem key.pem > /etc/anthill/example.org.pem
+        mkdir scripts; printf '#!/bin/sh\nprintf "Content-Type: text/plain\\n\\n"\nenv\n' > scripts/env; chmod 755 scripts/env
         @file anthill.toml [server]\nhttp =
         printf '[[site.route]]\npath = "/ws/"\nproxy = "http://127.0.0.1:9000"\n' >> anthill.toml
+        printf '[[site.route]]\npath = "/run/"\ncgi = "scripts"\n' >> anthill.toml
+        states_the_client() {
+            for field in X-Forwarded-For:6.6.6.6 X-Forwarded-Host:evil.test X-Forwarded-Proto:http Forwarded:for=6.6.6.6 \
+                X-Forwarded-Port:6666 X-Forwarded-Prefix:evil.test X-Real-IP:6.6.6.6 X-Original-URL:evil.test X-Rewrite-URL:evil.test
+            do set -- "$@" -H "$field"; done
+            curl -s "$@" https://www.example.org/run/env > forged
+            grep HTTP_X_FORWARDED_HOST=www.example.org forged
+            grep HTTP_X_FORWARDED_PROTO=https forged
+            grep HTTPS=on forged
+            ! grep -e evil -e 6666 -e '6\.6\.6\.6' forged
+        }
         @file haproxy.cfg defaults\n    mode http
         @file site.conf map
         python3 -c 'import socket
@@ -494,6 +506,8 @@ scenarios! {
         has hello curl -s -H 'Forwarded: for=6.6.6.6' --interface 127.0.0.7 https://www.example.org/
         has_websocket
         until grep -q '^127.0.0.7 ' "$M/access.log"; do sleep 0.05; done
+        states_the_client --interface 127.0.0.7
+        grep HTTP_X_FORWARDED_FOR=127.0.0.7 forged
         kill $front; wait $front || true
         printf 'daemon off; error_log stderr; pid nginx.pid; events {} http { access_log off; include site.conf; }' > nginx.conf
         mkdir -p /var/log/nginx /var/lib/nginx
@@ -506,6 +520,8 @@ scenarios! {
         # nginx passes the body on: the refusal is one of the server, about the status of the member.
         has 'HTTP/1.1 502' curl -si --http1.1 --data-binary @body https://www.example.org/ws/
         until grep -q '^127.0.0.8 ' "$M/access.log"; do sleep 0.05; done
+        states_the_client --interface 127.0.0.8
+        grep HTTP_X_FORWARDED_FOR=127.0.0.8 forged
         kill $front; wait $front || true
         kill $server; wait $server || true
 

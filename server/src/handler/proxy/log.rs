@@ -11,14 +11,6 @@ pub(super) fn log_change(route: &ProxyRoute, lease: &Lease, change: StateChange)
     upstream::log_change(route.balancer.name(), lease.member().url(), change);
 }
 
-/// Returns the cause of a response that was broken off after its beginning.
-pub(super) fn break_cause(reject: Reject) -> &'static str {
-    match reject == Reject::UPSTREAM_SLOW {
-        true => "member was silent within its response for longer than `silence_timeout`",
-        false => reject.reason,
-    }
-}
-
 /// Logs a response that was broken off after its head was sent to the client.
 pub(super) fn log_broken_off(line: &str, balancer: &str, member: Option<&str>, reject: Reject) {
     let place = place(balancer, member);
@@ -35,6 +27,14 @@ pub(super) fn place(balancer: &str, member: Option<&str>) -> String {
     match member {
         Some(member) => format!("balancer {balancer}: {member}"),
         None => format!("balancer {balancer}"),
+    }
+}
+
+/// Returns the cause of a response that was broken off after its beginning.
+fn break_cause(reject: Reject) -> &'static str {
+    match reject == Reject::UPSTREAM_SLOW {
+        true => "member was silent within its response for longer than `silence_timeout`",
+        false => reject.reason,
     }
 }
 
