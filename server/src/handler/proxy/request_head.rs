@@ -273,7 +273,8 @@ fn host<'a>(request: &'a Request, route: &'a ProxyRoute, member_host: &'a [u8]) 
     }
 }
 
-/// Appends the client's fields without the fields of the connection and the fields that the proxy writes.
+/// Appends the client's fields without the fields of the connection and the fields that the proxy writes. Fields
+/// that state the client or the URL of a request pass only from a trusted proxy.
 /// Returns true if the client accepts trailers.
 fn push_client_fields(
     request: &Request,
