@@ -162,6 +162,7 @@ rejects! {
     UPSTREAM_BROKE_OFF = 746 502 false "response of a member broke off";
     UPSTREAM_CONNECT_SLOW = 747 504 false "connection to a member took too long";
     UPSTREAM_TLS_FAILED = 748 502 false "TLS connection to a member failed";
+    UPSTREAM_LOCAL = 766 503 false "no local port, descriptor or memory for a connection to a member";
 }
 
 impl Reject {

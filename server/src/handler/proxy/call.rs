@@ -2,20 +2,23 @@
 
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
+use crate::base::fair_share::SharedLimit;
 use crate::base::log::MemberCall;
 use crate::handler::proxy::attempt::{Attempt, HeadReader};
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::log::{line, log_change};
 use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
+use crate::handler::proxy::shortage;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
+use crate::handler::proxy::shortage::ShortageWait;
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response};
 use crate::upstream::balancer::{
     ChooseRequest, Lease, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
     session_value,
 };
-use crate::upstream::{MemberConn, MemberConnecting};
+use crate::upstream::{ConnectFault, MemberConn, MemberConnecting};
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -75,6 +78,8 @@ struct ProxyCall {
     /// the member is about to close.
     needs_new_connection: bool,
     timer: Option<CoarseTimer>,
+    /// Members without room for a connection, and the wait for room.
+    shortage: ShortageWait,
 }
 
 enum CallState {
@@ -82,6 +87,8 @@ enum CallState {
     Choosing,
     /// All usable members are busy.
     Queued(QueueTicket),
+    /// No member has room for a connection.
+    AwaitingRoom,
     /// A connection is being established.
     Connecting(MemberConnecting),
     /// The request is on its way, or the response is awaited.
@@ -102,6 +109,7 @@ impl ProxyCall {
             connecting_since: None,
             last_failure: None,
             timer: None,
+            shortage: ShortageWait::default(),
         }
     }
 
@@ -120,6 +128,9 @@ impl ProxyCall {
                         WaitRefused::NoMember(_) => self.none_usable(),
                     })
             }
+            Err(NoMember::NoneUsable | NoMember::SessionLost) if self.may_await_room() => {
+                Ok(CallState::AwaitingRoom)
+            }
             Err(NoMember::NoneUsable | NoMember::SessionLost) => Err(self.none_usable()),
         }
     }
@@ -137,8 +148,10 @@ impl ProxyCall {
             let cookies = cookies.filter_map(|cookie| std::str::from_utf8(cookie).ok());
             session_value(sticky, target, cookies)
         });
+        let client = self.request.peer.into();
         let question = ChooseRequest {
-            client_hash: client_hash(self.request.peer.into()),
+            client,
+            client_hash: client_hash(client),
             session,
             tried: &self.tried,
             now_ms: monotonic_ms(),
@@ -179,7 +192,8 @@ impl ProxyCall {
         let first = version.map(|version| proxy_header(version, &self.request));
         let timeout = pool.settings.connect_timeout;
         let connecting = MemberConnecting::new(pool, timeout, first.unwrap_or_default());
-        Ok(CallState::Connecting(connecting))
+        let client = self.request.peer.into();
+        Ok(CallState::Connecting(connecting.for_client(client)))
     }
 
     /// Begins an attempt on a connection.
@@ -207,6 +221,10 @@ impl ProxyCall {
         match Pin::new(ticket).poll(cx) {
             Poll::Ready(Waited::Lease(lease)) => Poll::Ready(self.connect(lease)),
             Poll::Ready(Waited::ChooseAgain) => Poll::Ready(Ok(CallState::Choosing)),
+            Poll::Ready(Waited::Dropped) => {
+                self.route.refusals.increment(SharedLimit::MemberPlaces);
+                Poll::Ready(Err(AttemptFailure::none(Reject::UPSTREAM_BUSY)))
+            }
             Poll::Pending => {
                 let timeout = self.route.balancer.settings().connection.queue_timeout;
                 ready!(self.poll_timer(cx, timeout));
@@ -233,8 +251,44 @@ impl ProxyCall {
                 ..AttemptFailure::connect(io::ErrorKind::TimedOut.into())
             }));
         }
-        let conn = ready!(connected).map_err(AttemptFailure::connect)?;
+        let conn = match ready!(connected) {
+            Ok(conn) => conn,
+            Err(error) => self.instead_of_new_connection(error)?,
+        };
         Poll::Ready(self.attempt(conn))
+    }
+
+    /// Returns a connection that has answered a moment ago, if no local port is left for a new connection.
+    /// Otherwise classifies the failure of the connection attempt.
+    fn instead_of_new_connection(&mut self, error: io::Error) -> Result<MemberConn, AttemptFailure> {
+        let pool = self.lease.as_ref().and_then(|lease| lease.member().pool());
+        let Some(pool) = pool else {
+            return Err(AttemptFailure::connect(error));
+        };
+        let fault = ConnectFault::of(&error, pool.address.is_unix());
+        if fault.is_of_member() {
+            return Err(AttemptFailure::connect(error));
+        }
+        shortage::log(self.route.balancer.name(), fault);
+        let fresh = match fault {
+            ConnectFault::LocalPorts => pool.take_fresh(Instant::now()),
+            _ => None,
+        };
+        fresh.ok_or_else(|| AttemptFailure::shortage(fault, error))
+    }
+
+    /// Returns true if the request may wait until a member has room for a connection.
+    fn may_await_room(&self) -> bool {
+        let queue_timeout = self.route.balancer.settings().connection.queue_timeout;
+        self.shortage.may_go_on(Instant::now(), queue_timeout)
+    }
+
+    /// Ready after the pause before the next attempt at the members without room.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<CallState> {
+        ready!(self.shortage.poll_pause(cx));
+        let short = self.shortage.take_members();
+        self.tried.retain(|member| !short.contains(member));
+        Poll::Ready(CallState::Choosing)
     }
 
     /// Continues the attempt. Ready with the response, or with the failure of the attempt.
@@ -285,6 +339,7 @@ impl Future for ProxyCall {
             let next = match &call.state {
                 CallState::Choosing => call.choose(),
                 CallState::Queued(_) => ready!(call.poll_queued(cx)),
+                CallState::AwaitingRoom => Ok(ready!(call.poll_room(cx))),
                 CallState::Connecting(_) => ready!(call.poll_connected(cx)),
                 CallState::Attempting(_) => match ready!(call.poll_attempt(cx)) {
                     Ok(response) => return Poll::Ready(Ok(response)),
@@ -310,13 +365,21 @@ impl ProxyCall {
         self.timer = None;
         let member = self.report(&failure, now_ms);
         self.state = CallState::Choosing;
+        if let FailureStage::Shortage(fault) = failure.stage {
+            let member = member?;
+            self.tried.push(member);
+            self.shortage.add(member, fault, Instant::now());
+            self.last_failure = Some(failure);
+            return None;
+        }
         let settings = self.route.balancer.settings();
         let may_repeat = failure.may_repeat(
             is_idempotent(self.request.method),
             self.body.is_replayable(),
         );
         // The first attempt counts as one of the members tried.
-        let is_last = self.tried.len() >= usize::from(settings.retry.attempts_max)
+        let failed = self.tried.len() - self.shortage.members();
+        let is_last = failed >= usize::from(settings.retry.attempts_max)
             && failure.stage != FailureStage::StaleConnection;
         let goes_on = may_repeat
             && !is_last
@@ -341,6 +404,7 @@ impl ProxyCall {
                 lease.record_failure(now_ms)
             }
             FailureStage::StaleConnection
+            | FailureStage::Shortage(_)
             | FailureStage::MemberDown
             | FailureStage::NoMember
             | FailureStage::Client => None,

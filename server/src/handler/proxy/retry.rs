@@ -1,6 +1,6 @@
 //! Decision whether a request is repeated after a failed attempt. Pure.
 
-use crate::upstream::MemberTlsFailure;
+use crate::upstream::{ConnectFault, MemberTlsFailure};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use std::io;
@@ -21,6 +21,8 @@ pub(super) struct AttemptFailure {
 pub(super) enum FailureStage {
     /// No connection could be made, so the member has received nothing.
     Connect,
+    /// No connection could be made because of a shortage that says nothing about the member's health.
+    Shortage(ConnectFault),
     /// The member closed a kept connection without a byte of a response. Most members close idle connections
     /// after a while, so the failure says nothing about the member.
     StaleConnection,
@@ -65,6 +67,19 @@ impl AttemptFailure {
         }
     }
 
+    /// Makes the failure of a connection that a shortage prevented: of this machine, or of room in the queue of
+    /// the member's socket.
+    pub(super) fn shortage(fault: ConnectFault, source: io::Error) -> AttemptFailure {
+        let reject = match fault {
+            ConnectFault::Backlog => Reject::UPSTREAM_BUSY,
+            _ => Reject::UPSTREAM_LOCAL,
+        };
+        AttemptFailure {
+            source: Some(source),
+            ..AttemptFailure::new(FailureStage::Shortage(fault), reject)
+        }
+    }
+
     /// Makes the failure of a connection that the member ended at `stage`. A member may refuse the client
     /// certificate of TLS 1.3 only after the request is sent.
     pub(super) fn left(stage: FailureStage, source: Option<io::Error>) -> AttemptFailure {
@@ -85,7 +100,7 @@ impl AttemptFailure {
     /// in memory or untouched.
     pub(super) fn may_repeat(&self, is_idempotent: bool, is_replayable: bool) -> bool {
         match self.stage {
-            FailureStage::Connect => true,
+            FailureStage::Connect | FailureStage::Shortage(_) => true,
             FailureStage::StaleConnection
             | FailureStage::BeforeResponse
             | FailureStage::MemberDown => is_idempotent && is_replayable,
@@ -122,6 +137,7 @@ mod tests {
         // Stage; repeated if idempotent and replayable, idempotent alone, replayable alone, neither.
         let table = [
             (Connect,         [true, true, true, true]),
+            (Shortage(ConnectFault::LocalPorts), [true, true, true, true]),
             (StaleConnection, [true, false, false, false]),
             (BeforeResponse,  [true, false, false, false]),
             (Silent,          [false, false, false, false]),

@@ -3,6 +3,7 @@
 
 use crate::limits::SESSION_REDIRECTS_MAX;
 use crate::upstream::balancer::candidates::{Candidates, Found, Readiness, SetOrder, UsableTerms};
+use crate::base::fair_share::ClientNetwork;
 use crate::upstream::balancer::member::Member;
 use crate::upstream::balancer::method::MaglevTables;
 use crate::upstream::balancer::request::MemberId;
@@ -86,6 +87,12 @@ impl Roster {
     /// Returns a seat.
     pub(super) fn seat(&self, index: u16) -> &Seat {
         &self.seats[usize::from(index)]
+    }
+
+    /// Returns true if the shares allow `client` a place of any member.
+    pub(super) fn may_take_any(&self, client: ClientNetwork) -> bool {
+        let first = self.seats.first();
+        first.is_none_or(|seat| !seat.member.is_bounded() || seat.member.queue.may_take_any(client))
     }
 
     /// Returns the member with a number.

@@ -99,12 +99,12 @@ impl Selection {
     pub(super) fn choose(&mut self, request: &ChooseRequest<'_>) -> Result<Lease, NoMember> {
         let choice = self.choose_seat(request)?;
         let seat = self.roster.seat(choice.index);
-        if !seat.member.try_enter() {
+        let Some(holder) = seat.member.try_enter(request.client) else {
             // A request of the queue took the last place in the meantime.
             return Err(NoMember::Busy {
                 session_member: None,
             });
-        }
+        };
         if choice.is_trial {
             seat.member.set_on_trial(true);
         }
@@ -116,6 +116,7 @@ impl Selection {
         let member = Arc::clone(&seat.member);
         Ok(Lease::of_counted(
             member,
+            holder,
             choice.session,
             cookie,
             choice.is_trial,
@@ -125,6 +126,7 @@ impl Selection {
 
     fn choose_seat(&mut self, request: &ChooseRequest<'_>) -> Result<Choice, NoMember> {
         let terms = UsableTerms {
+            client: request.client,
             tried: request.tried,
             now_ms: request.now_ms,
             ignores_checks: self.are_checks_doubted,
@@ -140,8 +142,10 @@ impl Selection {
             return Err(NoMember::SessionLost);
         }
         match found {
-            Found::Set(set) => Ok(self.pick(set, request, &terms)),
-            Found::Full => Err(NoMember::Busy {
+            Found::Set(set) if self.roster.may_take_any(request.client) => {
+                Ok(self.pick(set, request, &terms))
+            }
+            Found::Set(_) | Found::Full => Err(NoMember::Busy {
                 session_member: None,
             }),
             Found::None => self.choose_ejected_seat(session, is_lost, request, terms),
@@ -167,8 +171,10 @@ impl Selection {
             return Err(NoMember::SessionLost);
         }
         match self.roster.collect(&mut self.candidates, &terms) {
-            Found::Set(set) => Ok(self.pick(set, request, &terms)),
-            Found::Full => Err(NoMember::Busy {
+            Found::Set(set) if self.roster.may_take_any(request.client) => {
+                Ok(self.pick(set, request, &terms))
+            }
+            Found::Set(_) | Found::Full => Err(NoMember::Busy {
                 session_member: None,
             }),
             Found::None => Err(NoMember::NoneUsable),

@@ -130,6 +130,7 @@ impl World {
         let tried = tried.map(|at| members[at % members.len()].id());
         let tried: Vec<_> = tried.into_iter().collect();
         let request = ChooseRequest {
+            client: client((client_hash % 3) as u8),
             client_hash,
             session,
             tried: &tried,
@@ -225,7 +226,7 @@ impl World {
         for mut ticket in std::mem::take(&mut self.tickets) {
             match Pin::new(&mut ticket).poll(&mut cx) {
                 Poll::Ready(Waited::Lease(lease)) => self.leases.push(lease),
-                Poll::Ready(Waited::ChooseAgain) => {}
+                Poll::Ready(Waited::ChooseAgain | Waited::Dropped) => {}
                 Poll::Pending => self.tickets.push(ticket),
             }
         }

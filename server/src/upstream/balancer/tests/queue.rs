@@ -37,6 +37,7 @@ fn served(ticket: &mut QueueTicket) -> Option<char> {
     match poll(ticket) {
         Poll::Pending => None,
         Poll::Ready(Waited::ChooseAgain) => Some('?'),
+        Poll::Ready(Waited::Dropped) => Some('!'),
         Poll::Ready(Waited::Lease(lease)) => Some(letter(&lease)),
     }
 }
