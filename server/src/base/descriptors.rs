@@ -6,9 +6,7 @@
 //! connect, and are shared fairly among clients.
 
 use crate::base::fair_share::{ClientHoldings, ClientNetwork, may_take};
-use crate::limits::{
-    DESCRIPTOR_RESERVE_DIVISOR, DESCRIPTOR_RESERVE_MAX, DESCRIPTOR_RESERVE_MIN,
-};
+use crate::limits::{DESCRIPTOR_RESERVE_DIVISOR, DESCRIPTOR_RESERVE_MAX, DESCRIPTOR_RESERVE_MIN};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;

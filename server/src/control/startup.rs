@@ -2,9 +2,9 @@
 //! logs and the resources common to all Worlds.
 
 use crate::base::clock;
+use crate::base::descriptors::descriptors;
 use crate::base::fair_share::RefusalCounters;
 use crate::base::log::{LogDestination, Sink, Sinks};
-use crate::base::descriptors::descriptors;
 use crate::base::sys;
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::cache::PageCache;

@@ -9,7 +9,7 @@ use crate::base::descriptors::descriptors;
 use crate::base::fair_share::ClientNetwork;
 use crate::base::sys;
 use crate::base::task::spawn_local;
-use crate::limits::{ACCEPTED_WAITING_MAX, PROXY_HEADERS_AWAITED_MAX};
+use crate::limits::{ACCEPTED_WAITING_MAX, ACCEPTED_WAITING_SHORT_MAX, PROXY_HEADERS_AWAITED_MAX};
 use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
 use crate::serve::connection_ledger::{ConnectionLedger, Shortage};
 use crate::serve::proxy_header;
@@ -17,6 +17,7 @@ use crate::serve::sessions::{Eviction, Sessions};
 use crate::upstream::close_idle_members;
 use crate::wire::reject::Reject;
 use rustix::io::Errno;
+use std::fmt::Display;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -239,14 +240,18 @@ impl Acceptor {
         if is_peer_fault(error) || has_room {
             return false;
         }
-        // Each closed connection makes room for only one connection, so accepting may fail again and again.
-        // The log lines are limited.
+        self.complain(error);
+        true
+    }
+
+    /// Logs a pause in accepting. Each closed connection makes room for only one connection, so accepting may
+    /// pause again and again, and the log lines are limited.
+    fn complain(&mut self, why: &dyn Display) {
         let complained = self.complained;
         if complained.is_none_or(|at| at.elapsed() >= COMPLAINT_PAUSE) {
-            log::error!("{}: accepting pauses: {error}", self.accepting.address);
+            log::error!("{}: accepting pauses: {why}", self.accepting.address);
             self.complained = Some(Instant::now());
         }
-        true
     }
 
     /// Opens waiting connections as far as the worker has room, the connections of the client with the
@@ -289,11 +294,15 @@ impl Acceptor {
         if awaited >= PROXY_HEADERS_AWAITED_MAX {
             return false;
         }
-        if self.queue.len() < ACCEPTED_WAITING_MAX {
+        let is_short = self.queue.len() >= ACCEPTED_WAITING_SHORT_MAX && descriptors().is_full();
+        if self.queue.len() < ACCEPTED_WAITING_MAX && !is_short {
             return true;
         }
         let clients = self.queue.iter().map(AcceptedConnection::client);
         let Some(last) = self.ledger().last_in_line(clients) else {
+            if is_short {
+                self.complain(&"no file descriptor is left for connections; raise LimitNOFILE");
+            }
             return false;
         };
         self.queue.remove(last);

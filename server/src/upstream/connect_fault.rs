@@ -55,9 +55,9 @@ impl ConnectFault {
             ConnectFault::LocalMemory => {
                 Some("the kernel has no memory for sockets: see net.ipv4.tcp_mem")
             }
-            ConnectFault::LocalRule => {
-                Some("a rule of the local firewall or of the security module forbids the connection")
-            }
+            ConnectFault::LocalRule => Some(
+                "a rule of the local firewall or of the security module forbids the connection",
+            ),
         }
     }
 }

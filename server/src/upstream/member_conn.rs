@@ -98,12 +98,13 @@ impl MemberConn {
         }
     }
 
-    /// Closes the connection, on which no request is under way, by a reset (RST).
+    /// Closes the connection, which is idle or whose response is no longer wanted, by a reset (RST).
     ///
     /// The side that closes first keeps the port in TIME_WAIT for 60 s. Here that side would be this server, with
     /// one port for each connection, and POST requests open connections all the time: 28,000 ports would allow
-    /// 470 closed connections a second to one member. A reset loses no data, since the request was sent to its
-    /// end and its response was received to the end. haproxy closes idle connections to servers in the same way.
+    /// 470 closed connections a second to one member. On an idle connection a reset loses no data, since the
+    /// request was sent and its response was received to the end. haproxy closes idle connections to servers in
+    /// the same way.
     pub(crate) fn close_with_reset(self) {
         self.socket.reset_on_close();
     }

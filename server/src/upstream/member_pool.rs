@@ -119,7 +119,8 @@ impl MemberPool {
         client: Option<ClientNetwork>,
     ) -> io::Result<(MemberConn, bool)> {
         let descriptor = descriptor_for(client)?;
-        let begin = |first| MemberConn::begin(address, self.settings.from, self.tls.as_ref(), first);
+        let begin =
+            |first| MemberConn::begin(address, self.settings.from, self.tls.as_ref(), first);
         let begun = match begin(first.clone()) {
             // The rest of the process has taken more descriptors than its reserve.
             Err(error) if is_out_of_descriptors(&error) && close_idle_members() > 0 => begin(first),

@@ -57,7 +57,10 @@ impl MemberSocket {
     /// system call.
     pub(super) fn is_alive(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        matches!(recv(self.0.get_ref(), &mut [0; 1], flags), Err(Errno::AGAIN))
+        matches!(
+            recv(self.0.get_ref(), &mut [0; 1], flags),
+            Err(Errno::AGAIN)
+        )
     }
 
     /// Lets the close reset the connection, so that no local port stays in TIME_WAIT.

@@ -325,9 +325,9 @@ impl Attempt {
             lease.add_sent(self.exchange.sent_bytes());
             lease.add_received(self.exchange.received_bytes());
         }
-        if let Some(conn) = self.exchange.take_finished()
-            && head.keep_alive
+        if head.keep_alive
             && length == rest.len()
+            && let Some(conn) = self.exchange.take_finished()
         {
             self.pool.put_idle(conn, Instant::now());
         }

@@ -9,9 +9,9 @@ use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::log::{line, log_change};
 use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
-use crate::handler::proxy::shortage;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
+use crate::handler::proxy::shortage;
 use crate::handler::proxy::shortage::ShortageWait;
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response};
 use crate::upstream::balancer::{
@@ -260,7 +260,10 @@ impl ProxyCall {
 
     /// Returns a connection that has answered a moment ago, if no local port is left for a new connection.
     /// Otherwise classifies the failure of the connection attempt.
-    fn instead_of_new_connection(&mut self, error: io::Error) -> Result<MemberConn, AttemptFailure> {
+    fn instead_of_new_connection(
+        &mut self,
+        error: io::Error,
+    ) -> Result<MemberConn, AttemptFailure> {
         let pool = self.lease.as_ref().and_then(|lease| lease.member().pool());
         let Some(pool) = pool else {
             return Err(AttemptFailure::connect(error));

@@ -220,5 +220,15 @@ impl Exchange {
     }
 }
 
+impl Drop for Exchange {
+    /// Resets a connection that can't be used again. The member learns at once that the response is no longer
+    /// wanted, and no local port stays in TIME_WAIT.
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            conn.close_with_reset();
+        }
+    }
+}
+
 /// Bytes of the head of a chunk: 6 hexadecimal digits and CRLF.
 const CHUNK_HEAD_BYTES: usize = 8;

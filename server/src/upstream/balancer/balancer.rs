@@ -103,7 +103,8 @@ impl Balancer {
         }
         let places = settings.members.iter().map(|member| member.connections_max);
         self.queue.set_places(places.sum());
-        let kept = |member: &Arc<Member>| seats.iter().any(|seat| Arc::ptr_eq(&seat.member, member));
+        let kept =
+            |member: &Arc<Member>| seats.iter().any(|seat| Arc::ptr_eq(&seat.member, member));
         let former = selection.roster.seats().iter().map(|seat| &seat.member);
         former
             .filter(|member| !kept(member))
@@ -142,7 +143,9 @@ impl Balancer {
             (queue_max, settings.sticky.is_some())
         };
         let client = request.client;
-        let number = self.queue.join(client, session_member, request.tried, queue_max);
+        let number = self
+            .queue
+            .join(client, session_member, request.tried, queue_max);
         let number = number.ok_or(WaitRefused::QueueFull)?;
         let session = match (session_member, is_sticky) {
             (Some(_), _) => SessionUse::Kept,

@@ -221,7 +221,10 @@ mod tests {
         ledger.add(client(2), A);
         assert!(ledger.rank(client(2)) < ledger.rank(client(1)));
         ledger.remove(client(1), A);
-        assert!(ledger.rank(client(1)) < ledger.rank(client(2)), "served longer ago");
+        assert!(
+            ledger.rank(client(1)) < ledger.rank(client(2)),
+            "served longer ago"
+        );
         assert_eq!(ledger.rank(client(3)), ClientRank::FIRST);
     }
 

@@ -1,9 +1,9 @@
 //! Frozen list of the members of a balancer. A reload replaces the list whole, and members with known URLs
 //! keep their state.
 
+use crate::base::fair_share::ClientNetwork;
 use crate::limits::SESSION_REDIRECTS_MAX;
 use crate::upstream::balancer::candidates::{Candidates, Found, Readiness, SetOrder, UsableTerms};
-use crate::base::fair_share::ClientNetwork;
 use crate::upstream::balancer::member::Member;
 use crate::upstream::balancer::method::MaglevTables;
 use crate::upstream::balancer::request::MemberId;

@@ -1,7 +1,7 @@
 //! Place of a request in the queue for a busy member.
 
-use crate::upstream::balancer::lease::{Lease, release_place};
 use crate::base::fair_share::ClientNetwork;
+use crate::upstream::balancer::lease::{Lease, release_place};
 use crate::upstream::balancer::member::{Member, PlaceHolder};
 use crate::upstream::balancer::request::{NoMember, SessionUse};
 use crate::upstream::balancer::slot_queue::{SlotQueue, WaitNumber, WaitOutcome};

@@ -1,6 +1,6 @@
 //! Properties of balancers under arbitrary events.
 
-use super::fixture::{Fixture, checks, letter, member, settings, sticky};
+use super::fixture::{Fixture, checks, client, letter, member, settings, sticky};
 use crate::upstream::balancer::{
     ChooseRequest, Lease, MemberEdit, MemberState, NoMember, QueueTicket, Waited,
 };
