@@ -173,11 +173,14 @@ fn connections_closed_by_the_server_leave_no_local_port_behind() {
     let member = slow_member();
     let server = Server::start(&balanced(&[member.url()], "idle = 0\n"));
     let mut wire = Wire::plain(&server);
+    // Another program may have used the port before.
+    let before = time_waits(member.port);
     for _ in 0..20 {
         wire.send("POST /short HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx");
         assert_eq!(wire.response("POST").status, 200);
     }
-    assert_eq!((member.connections(), time_waits(member.port)), (20, 0));
+    assert_eq!(member.connections(), 20);
+    assert!(time_waits(member.port) <= before);
 }
 
 #[test]
@@ -247,7 +250,7 @@ fn a_full_queue_of_a_unix_member_leads_to_the_next_member() {
     let member = slow_member();
     let folder = Folder::new().with("public/index.html", "hello");
     let _full = full_unix_member(&folder);
-    let unix = format!("unix:{}", folder.path("member.sock").display());
+    let unix = format!("http://unix:{}", folder.path("member.sock").display());
     let server = Server::start_in(folder, &balanced(&[unix, member.url()], ""));
     let mut wire = Wire::plain(&server);
     for _ in 0..4 {
@@ -260,7 +263,7 @@ fn a_full_queue_of_a_unix_member_leads_to_the_next_member() {
 fn a_request_waits_for_room_in_the_queue_of_a_unix_member() {
     let folder = Folder::new().with("public/index.html", "hello");
     let (listener, first) = full_unix_member(&folder);
-    let unix = format!("unix:{}", folder.path("member.sock").display());
+    let unix = format!("http://unix:{}", folder.path("member.sock").display());
     let server = Server::start_in(folder, &balanced(&[unix], "queue_timeout = \"60s\"\n"));
     let mut waiting = send_from(&server, SMALL, &get("/"));
     wait_until(PATIENCE, "an attempt", || {
@@ -283,7 +286,7 @@ fn tunnels_of_one_client_leave_descriptors_to_others() {
         + "[[site]]\nnames = [\"files.example\"]\n"
         + "root = \"public\"\nhttp = \"serve\"\n";
     let server = Server::start_by(command, folder, &config);
-    let mut held: Vec<Wire> = (0..32).map(|_| send_from(&server, LARGE, TUNNEL)).collect();
+    let mut held: Vec<Wire> = (0..28).map(|_| send_from(&server, LARGE, TUNNEL)).collect();
     for wire in &mut held {
         assert_eq!(wire.take(12), b"HTTP/1.1 101");
     }

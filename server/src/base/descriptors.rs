@@ -3,10 +3,15 @@
 //!
 //! The bound leaves a reserve below the limit of the process (RLIMIT_NOFILE) for listening sockets, logs, files
 //! and scripts. The members' connections have at most three quarters of the bound, so that clients can still
-//! connect, and are shared fairly among clients.
+//! connect, and are shared fairly among clients. While connections to members are open, the last eighth of the
+//! bound is for such connections alone, since a client whose request finds no descriptor has connected in vain.
+//! Half of that eighth is for clients with few such connections.
 
 use crate::base::fair_share::{ClientHoldings, ClientNetwork, may_take};
-use crate::limits::{DESCRIPTOR_RESERVE_DIVISOR, DESCRIPTOR_RESERVE_MAX, DESCRIPTOR_RESERVE_MIN};
+use crate::limits::{
+    DESCRIPTOR_MEMBER_DIVISOR, DESCRIPTOR_RESERVE_DIVISOR, DESCRIPTOR_RESERVE_MAX,
+    DESCRIPTOR_RESERVE_MIN, DESCRIPTOR_SMALL_DIVISOR,
+};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -73,10 +78,26 @@ impl DescriptorLedger {
         self.max.store(limit - reserve.min(limit / 2), Relaxed);
     }
 
-    /// Returns true if no descriptor is left for a connection.
+    /// Returns true if no descriptor is left for the connection of another client.
     pub fn is_full(&self) -> bool {
-        let taken = self.clients.load(Relaxed) + self.members.load(Relaxed);
-        taken >= self.max.load(Relaxed)
+        let (members, max) = (self.members.load(Relaxed), self.max.load(Relaxed));
+        let for_members = match members {
+            0 => 0,
+            _ => max / DESCRIPTOR_MEMBER_DIVISOR,
+        };
+        self.clients.load(Relaxed) + members >= max - for_members
+    }
+
+    /// Returns true if a descriptor is left for a connection to a member, for a request of a client that holds
+    /// `own` such connections.
+    fn has_room_for_member(&self, own: usize) -> bool {
+        let max = self.max.load(Relaxed);
+        let is_small = own < (max / DESCRIPTOR_SMALL_DIVISOR).max(1);
+        let for_small = match is_small {
+            true => 0,
+            false => max / DESCRIPTOR_MEMBER_DIVISOR / 2,
+        };
+        self.clients.load(Relaxed) + self.members.load(Relaxed) < max - for_small
     }
 
     /// Enters the connection of a client, also beyond the bound.
@@ -93,15 +114,16 @@ impl DescriptorLedger {
         &'static self,
         client: Option<ClientNetwork>,
     ) -> Result<MemberDescriptor, DescriptorRefused> {
-        if self.is_full() {
+        let mut guard = self.lock();
+        let held = guard.get_or_insert_default();
+        let own = client.map_or(0, |client| held.of(client));
+        if !self.has_room_for_member(own) {
             return Err(DescriptorRefused::Full);
         }
         if let Some(client) = client {
             let max = self.max.load(Relaxed);
             let members_max = max - max / 4;
-            let mut guard = self.lock();
-            let held = guard.get_or_insert_default();
-            if !may_take(held.of(client), held.all(), members_max) {
+            if !may_take(own, held.all(), members_max) {
                 return Err(match held.all() >= members_max {
                     true => DescriptorRefused::Full,
                     false => DescriptorRefused::ShareTaken,
@@ -109,6 +131,7 @@ impl DescriptorLedger {
             }
             held.add(client, 1);
         }
+        drop(guard);
         self.members.fetch_add(1, Relaxed);
         Ok(MemberDescriptor {
             ledger: self,
@@ -216,15 +239,20 @@ mod tests {
     #[test]
     fn members_and_clients_share_the_bound() {
         let ledger = ledger(128);
-        let mut clients: Vec<_> = (0..63).map(|_| ledger.enter_client()).collect();
-        let member = ledger.enter_member(client(1));
-        assert!(member.is_ok() && ledger.is_full());
+        let mut clients: Vec<_> = (0..55).map(|_| ledger.enter_client()).collect();
+        assert!(!ledger.is_full());
+        // The last 8 are for members, and 4 of these for clients with few connections to members.
+        let (large, refused) = fill(ledger, client(1));
+        assert_eq!((large.len(), refused), (5, DescriptorRefused::Full));
+        assert!(ledger.is_full());
+        let small = [2, 3, 4, 5].map(|last| ledger.enter_member(client(last)));
+        assert!(small.iter().all(Result::is_ok));
         assert_eq!(
-            ledger.enter_member(client(2)).err(),
+            ledger.enter_member(client(6)).err(),
             Some(DescriptorRefused::Full)
         );
         clients.pop();
-        assert!(!ledger.is_full() && ledger.enter_member(None).is_ok());
+        assert!(ledger.is_full() && ledger.enter_member(None).is_ok());
     }
 
     #[test]

@@ -42,6 +42,11 @@ pub const DESCRIPTOR_RESERVE_DIVISOR: usize = 4;
 pub const DESCRIPTOR_RESERVE_MIN: usize = 64;
 /// Largest reserve of descriptors: room for 256 scripts with 3 pipes each, and for files under way.
 pub const DESCRIPTOR_RESERVE_MAX: usize = 1_024;
+/// Divisor for the descriptors of connections that only connections to members may take: an eighth.
+pub const DESCRIPTOR_MEMBER_DIVISOR: usize = 8;
+/// Divisor for a client with few connections to members: below a sixty-fourth of the descriptors of connections,
+/// at least one connection.
+pub const DESCRIPTOR_SMALL_DIVISOR: usize = 64;
 
 // Timers
 
