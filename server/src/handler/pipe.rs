@@ -7,7 +7,6 @@
 use crate::limits::BODY_GRACE_SECONDS;
 use crate::wire::reject::Reject;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -29,7 +28,8 @@ pub enum PipeRead {
 /// Makes a pipe that holds at most `capacity` bytes.
 pub(crate) fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
     let shared = Rc::new(RefCell::new(PipeState {
-        bytes: VecDeque::new(),
+        bytes: Vec::new(),
+        taken: 0,
         capacity,
         finished: false,
         trailers: None,
@@ -62,7 +62,9 @@ pub struct PipeReader {
 }
 
 struct PipeState {
-    bytes: VecDeque<u8>,
+    /// Written bytes. The reader has taken the first `taken` bytes.
+    bytes: Vec<u8>,
+    taken: usize,
     capacity: usize,
     finished: bool,
     /// Field lines behind the complete body.
@@ -83,6 +85,52 @@ struct PipeState {
     reader_waits: Option<Waker>,
 }
 
+impl PipeState {
+    /// Returns the number of bytes that the reader has not taken.
+    fn unread(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+
+    /// Returns the number of bytes that fit.
+    fn room(&self) -> usize {
+        self.capacity - self.unread()
+    }
+
+    /// Wakes the reader after a write.
+    fn wake_reader(&mut self) {
+        if let Some(waker) = self.reader_waits.take() {
+            waker.wake();
+        }
+    }
+
+    /// Moves at most `max` unread bytes to the end of `out`, and returns their number. If `out` is empty, a
+    /// buffer of at most `max` bytes is handed over without a copy.
+    fn take(&mut self, out: &mut Vec<u8>, max: usize) -> usize {
+        let count = self.unread().min(max);
+        if out.is_empty() && self.taken == 0 && count == self.bytes.len() {
+            // An idle pipe holds no buffer.
+            *out = std::mem::take(&mut self.bytes);
+            return count;
+        }
+        out.extend_from_slice(&self.bytes[self.taken..][..count]);
+        self.taken += count;
+        if self.unread() == 0 {
+            self.taken = 0;
+            self.bytes = Vec::new();
+        }
+        count
+    }
+
+    /// Moves the unread bytes to the front of the buffer, if more bytes are taken than unread. Each byte is
+    /// moved at most once on average.
+    fn compact(&mut self) {
+        if self.taken >= self.unread() {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
+    }
+}
+
 impl PipeWriter {
     /// Returns the number of bytes that fit into the pipe. Waits while the pipe is full.
     pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, PipeBroken>> {
@@ -90,7 +138,7 @@ impl PipeWriter {
         if shared.reader_gone {
             return Poll::Ready(Err(PipeBroken));
         }
-        match shared.capacity - shared.bytes.len() {
+        match shared.room() {
             _ if shared.is_held => {
                 shared.writer_waits = Some(cx.waker().clone());
                 Poll::Pending
@@ -109,14 +157,30 @@ impl PipeWriter {
         if shared.reader_gone {
             return Err(PipeBroken);
         }
-        let taken = bytes.len().min(shared.capacity - shared.bytes.len());
-        shared.bytes.extend(&bytes[..taken]);
-        if taken > 0
-            && let Some(waker) = shared.reader_waits.take()
-        {
-            waker.wake();
+        let taken = bytes.len().min(shared.room());
+        shared.compact();
+        shared.bytes.extend_from_slice(&bytes[..taken]);
+        if taken > 0 {
+            shared.wake_reader();
         }
         Ok(taken)
+    }
+
+    /// Returns true if the pipe holds no bytes, so that [`PipeWriter::fill`] avoids a copy.
+    pub fn is_empty(&self) -> bool {
+        self.shared.borrow().bytes.is_empty()
+    }
+
+    /// Calls `fill` with the buffer of an empty pipe, and returns the result of `fill`. `fill` must append no
+    /// more bytes than [`PipeWriter::poll_room`] returned.
+    pub fn fill<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let mut shared = self.shared.borrow_mut();
+        debug_assert!(shared.bytes.is_empty(), "the pipe must be empty");
+        let filled = fill(&mut shared.bytes);
+        if !shared.bytes.is_empty() {
+            shared.wake_reader();
+        }
+        filled
     }
 
     /// Writes all of `bytes`, waiting for room as often as needed.
@@ -136,10 +200,10 @@ impl PipeWriter {
         if shared.reader_gone {
             return Err(PipeBroken);
         }
-        if !shared.bytes.is_empty() {
+        if shared.unread() > 0 {
             shared.writer_waits = Some(cx.waker().clone());
         }
-        Ok(shared.bytes.len())
+        Ok(shared.unread())
     }
 
     /// Returns true if the reader waits for a slot and so takes no bytes.
@@ -155,7 +219,7 @@ impl PipeWriter {
     /// Returns true if the pipe has room for more of the body, and the reader wants the body.
     pub fn has_room(&self) -> bool {
         let shared = self.shared.borrow();
-        !shared.reader_gone && !shared.is_held && shared.bytes.len() < shared.capacity
+        !shared.reader_gone && !shared.is_held && shared.unread() < shared.capacity
     }
 
     /// Returns the time for which the peer may pause before the minimum rate applies.
@@ -192,9 +256,7 @@ impl PipeWriter {
     pub fn end(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.finished = true;
-        if let Some(waker) = shared.reader_waits.take() {
-            waker.wake();
-        }
+        shared.wake_reader();
     }
 }
 
@@ -202,14 +264,13 @@ impl Drop for PipeWriter {
     fn drop(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.writer_gone = true;
-        if let Some(waker) = shared.reader_waits.take() {
-            waker.wake();
-        }
+        shared.wake_reader();
     }
 }
 
 impl PipeReader {
-    /// Appends up to `max` bytes to `out`. Waits while the pipe is empty.
+    /// Appends up to `max` bytes to `out`. Waits while the pipe is empty. If `out` is empty, the buffer of the
+    /// pipe may replace the buffer of `out`.
     pub fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
@@ -227,16 +288,7 @@ impl PipeReader {
             shared.reader_waits = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let taken = shared.bytes.len().min(max);
-        let (front, back) = shared.bytes.as_slices();
-        let from_front = front.len().min(taken);
-        out.extend_from_slice(&front[..from_front]);
-        out.extend_from_slice(&back[..taken - from_front]);
-        shared.bytes.drain(..taken);
-        if shared.bytes.is_empty() {
-            // An idle pipe holds no buffer.
-            shared.bytes = VecDeque::new();
-        }
+        let taken = shared.take(out, max);
         if let Some(waker) = shared.writer_waits.take() {
             waker.wake();
         }
@@ -257,6 +309,11 @@ impl PipeReader {
     pub fn holds(&self) -> bool {
         let shared = self.shared.borrow();
         !shared.bytes.is_empty() || shared.finished || shared.writer_gone
+    }
+
+    /// Returns the number of bytes that wait in the pipe.
+    pub fn unread(&self) -> usize {
+        self.shared.borrow().unread()
     }
 
     /// Returns the rule by which the body was broken off, if given.
@@ -310,7 +367,8 @@ impl Drop for PipeReader {
     fn drop(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.reader_gone = true;
-        shared.bytes = VecDeque::new();
+        shared.bytes = Vec::new();
+        shared.taken = 0;
         if let Some(waker) = shared.writer_waits.take() {
             waker.wake();
         }
@@ -337,6 +395,39 @@ mod tests {
         );
         assert_eq!(out, b"abc");
         assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(3)));
+    }
+
+    #[test]
+    fn an_empty_buffer_receives_the_bytes_of_the_pipe_without_a_copy() {
+        let (mut writer, mut reader) = pipe(8);
+        writer.fill(|buffer| buffer.extend_from_slice(b"abcd"));
+        let at = writer.shared.borrow().bytes.as_ptr();
+        let mut out = Vec::new();
+        let read = reader.poll_take(&mut cx(), &mut out, 8);
+        assert_eq!(read, Poll::Ready(Ok(PipeRead::Bytes(4))));
+        assert_eq!((out.as_ptr(), out.as_slice()), (at, b"abcd".as_slice()));
+        assert!(writer.is_empty());
+        assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(8)));
+    }
+
+    #[test]
+    fn bytes_pass_a_pipe_in_order_whatever_the_sizes_of_writes_and_reads() {
+        let sent: Vec<u8> = (0..=250).cycle().take(10_000).collect();
+        for (write, read) in [(1, 7), (7, 1), (5, 3), (16, 16), (40, 9)] {
+            let (mut writer, mut reader) = pipe(16);
+            let (mut out, mut at) = (b"head".to_vec(), 0);
+            while out.len() < 4 + sent.len() {
+                let end = sent.len().min(at + write);
+                at += writer.write_some(&sent[at..end]).unwrap();
+                assert!(reader.unread() <= 16);
+                let _ = reader.poll_take(&mut cx(), &mut out, read);
+            }
+            assert_eq!(
+                out[4..],
+                sent,
+                "writes of {write} bytes and reads of {read} bytes"
+            );
+        }
     }
 
     #[test]

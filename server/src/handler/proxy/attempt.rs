@@ -8,7 +8,7 @@ use crate::handler::pipe::pipe;
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::content::ContentTransfer;
 use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
-use crate::handler::proxy::log::{line, log_change};
+use crate::handler::proxy::log::{line, log_change, log_surplus};
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::tunnel::Tunnel;
@@ -325,8 +325,12 @@ impl Attempt {
             lease.add_sent(self.exchange.sent_bytes());
             lease.add_received(self.exchange.received_bytes());
         }
+        let has_surplus = length < rest.len();
+        if has_surplus {
+            log_surplus(&line(call.request), &self.pool.authority);
+        }
         if head.keep_alive
-            && length == rest.len()
+            && !has_surplus
             && let Some(conn) = self.exchange.take_finished()
         {
             self.pool.put_idle(conn, Instant::now());
