@@ -3,7 +3,7 @@
 use crate::base::fair_share::ClientNetwork;
 use crate::upstream::balancer::lease::{Lease, release_place};
 use crate::upstream::balancer::member::{Member, PlaceHolder};
-use crate::upstream::balancer::request::{NoMember, SessionUse};
+use crate::upstream::balancer::request::{NoMember, Requester, SessionUse};
 use crate::upstream::balancer::slot_queue::{SlotQueue, WaitNumber, WaitOutcome};
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ pub struct QueueTicket {
     client: ClientNetwork,
     place: Place,
     session: SessionUse,
-    is_retry: bool,
+    requester: Requester,
 }
 
 enum Place {
@@ -53,14 +53,14 @@ impl QueueTicket {
         client: ClientNetwork,
         number: WaitNumber,
         session: SessionUse,
-        is_retry: bool,
+        requester: Requester,
     ) -> QueueTicket {
         QueueTicket {
             queue: Arc::clone(queue),
             client,
             place: Place::Waiting(number),
             session,
-            is_retry,
+            requester,
         }
     }
 
@@ -76,7 +76,7 @@ impl QueueTicket {
             SessionUse::None | SessionUse::Kept => None,
         };
         let holder = PlaceHolder::Client(self.client);
-        Lease::of_counted(member, holder, self.session, cookie, false, self.is_retry)
+        Lease::of_counted(member, holder, self.session, cookie, None, self.requester)
     }
 
     fn leave(&mut self) {
