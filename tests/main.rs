@@ -38,6 +38,7 @@ mod h2_clients;
 mod h3;
 #[cfg(feature = "http3")]
 mod h3_losses;
+mod half_closed;
 mod handlers;
 mod hits;
 mod hostile_requests;
@@ -54,7 +55,9 @@ mod logs;
 mod members;
 mod mirror;
 mod papers;
+mod path_parameters;
 mod pending;
+mod proxied_fields;
 mod proxy;
 mod proxy_protocol;
 mod proxy_tls;
@@ -76,6 +79,7 @@ mod trust;
 mod tunnels;
 mod turns;
 mod two_networks;
+mod two_proxies;
 #[cfg(feature = "http3")]
 mod versions;
 mod watch;

@@ -1,5 +1,5 @@
-//! Resources of the proxy that one client could take from others: places at members, places in the queue, local
-//! ports, descriptors and idle connections. The clients have different loopback addresses.
+//! Shares of one client in the resources of the proxy: places at members, places in the queue, local ports,
+//! descriptors and idle connections. The clients have different loopback addresses.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -81,7 +81,7 @@ fn assert_members_are_up(server: &Server, count: usize) {
 }
 
 #[test]
-fn one_client_leaves_places_at_each_member_to_others() {
+fn one_client_leaves_places_at_each_member_to_further_clients() {
     let upload = format!(
         "POST /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n{}",
         "x".repeat(70_000)
@@ -276,7 +276,7 @@ fn a_request_waits_for_room_in_the_queue_of_a_unix_member() {
 }
 
 #[test]
-fn tunnels_of_one_client_leave_descriptors_to_others() {
+fn tunnels_of_one_client_leave_descriptors_to_further_clients() {
     let member = slow_member();
     let folder = Folder::new().with("public/index.html", "hello");
     let mut command = Command::new("sh");

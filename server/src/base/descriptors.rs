@@ -4,7 +4,7 @@
 //! The bound leaves a reserve below the limit of the process (RLIMIT_NOFILE) for listening sockets, logs, files
 //! and scripts. The members' connections have at most three quarters of the bound, so that clients can still
 //! connect, and are shared fairly among clients. While connections to members are open, the last eighth of the
-//! bound is for such connections alone, since a client whose request finds no descriptor has connected in vain.
+//! bound is for such connections alone: without a descriptor for the member, the client's own is of no use.
 //! Half of that eighth is for clients with few such connections.
 
 use crate::base::fair_share::{ClientHoldings, ClientNetwork, may_take};

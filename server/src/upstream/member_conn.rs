@@ -98,7 +98,7 @@ impl MemberConn {
         }
     }
 
-    /// Closes the connection, which is idle or whose response is no longer wanted, by a reset (RST).
+    /// Closes an idle connection, or the connection of an abandoned request, by a reset (RST).
     ///
     /// The side that closes first keeps the port in TIME_WAIT for 60 s. Here that side would be this server, with
     /// one port for each connection, and POST requests open connections all the time: 28,000 ports would allow

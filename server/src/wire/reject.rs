@@ -41,6 +41,15 @@ macro_rules! rejects {
             )*
             /// All refusals in the order of their numbers, for the table in the guide.
             pub const ALL: &'static [Reject] = &[$( Reject::$name, )*];
+
+            /// Returns the reason of a rule, by the number of the rule. Two lists take less space in the
+            /// binary than [`Reject::ALL`].
+            pub fn reason_of(rule: u16) -> Option<&'static str> {
+                static RULES: &[u16] = &[$( $rule, )*];
+                static REASONS: &[&str] = &[$( $reason, )*];
+                let nth = RULES.iter().position(|number| *number == rule)?;
+                REASONS.get(nth).copied()
+            }
         }
     };
 }
@@ -58,6 +67,7 @@ rejects! {
     TARGET_SLASH = 114 400 true "encoded slash in the path";
     TARGET_BACKSLASH = 115 400 true "backslash in the path";
     TARGET_DOT_PARAMETER = 116 400 false "parameter on a dot segment of the path";
+    TARGET_PARAMETER = 117 400 false "path parameter that changes the route or the guards of the path";
     // 2xx: fields.
     FIELD_MALFORMED = 201 400 true "malformed field line";
     FIELD_NAME = 202 400 true "malformed field name";
@@ -194,6 +204,8 @@ mod tests {
         }
         for reject in Reject::ALL {
             assert_ne!(reject.status.reason(), "", "{reject:?}");
+            assert_eq!(Reject::reason_of(reject.rule), Some(reject.reason));
         }
+        assert_eq!(Reject::reason_of(100), None);
     }
 }

@@ -218,7 +218,8 @@ fn push_host(request: &Request, route: &ProxyRoute, member_host: &[u8], out: &mu
     push_field(out, b"Host", host);
 }
 
-/// Appends the client's fields without the fields of the connection and the fields that the proxy writes.
+/// Appends the client's fields without the fields of the connection and the fields that the proxy writes. Fields
+/// that state the client or the URL of a request pass only from a trusted proxy.
 /// Returns true if the client accepts trailers.
 fn push_client_fields(
     request: &Request,
