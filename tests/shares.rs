@@ -200,7 +200,7 @@ fn a_connection_opened_for_post_serves_later_requests() {
 fn a_missing_local_address_ejects_no_member() {
     let member = slow_member();
     // No machine has an address of the documentation network.
-    let keys = "from = \"192.0.2.1\"\nqueue_timeout = \"100ms\"\n";
+    let keys = "from = \"192.0.2.1\"\nconnections = 64\nqueue_timeout = \"100ms\"\n";
     let server = Server::start(&balanced(&[member.url()], keys));
     let mut wire = Wire::plain(&server);
     let refused = wire.get("/short", "");
@@ -264,7 +264,10 @@ fn a_request_waits_for_room_in_the_queue_of_a_unix_member() {
     let folder = Folder::new().with("public/index.html", "hello");
     let (listener, first) = full_unix_member(&folder);
     let unix = format!("http://unix:{}", folder.path("member.sock").display());
-    let server = Server::start_in(folder, &balanced(&[unix], "queue_timeout = \"60s\"\n"));
+    let server = Server::start_in(
+        folder,
+        &balanced(&[unix], "connections = 64\nqueue_timeout = \"60s\"\n"),
+    );
     let mut waiting = send_from(&server, SMALL, &get("/"));
     wait_until(PATIENCE, "an attempt", || {
         report(&server).contains("\"elected\":").then_some(())
