@@ -29,11 +29,14 @@ mod given_up;
 mod git;
 mod git_counts;
 mod git_pages;
+#[cfg(feature = "http3")]
+mod grpc;
 mod guards;
 mod guide_examples;
 mod h2;
 mod h2_attacks;
 mod h2_clients;
+mod h2_members;
 #[cfg(feature = "http3")]
 mod h3;
 #[cfg(feature = "http3")]

@@ -23,6 +23,14 @@ pub const PROXY_SHORTAGE_WAIT_MILLISECONDS: u64 = 1_000;
 /// repeat the line.
 pub const PROXY_SHORTAGE_COMPLAINT_SECONDS: u64 = 10;
 
+/// Bytes of a streamed body that a call keeps until the response begins, 16 KiB. A member with HTTP/2 may state
+/// that the request was not processed, and the request then goes to a member again.
+pub const PROXY_REPLAY_BYTES_MAX: usize = 16 * 1024;
+
+/// Pause of a client between two messages of a gRPC call, 1 year. The streams of gRPC stay open like tunnels, and
+/// the system notices a client that has vanished.
+pub const GRPC_PAUSE_SECONDS: u64 = 365 * 24 * 3_600;
+
 // Interim responses
 
 /// Interim responses of a handler that wait for the client. A handler sends few, and the final response

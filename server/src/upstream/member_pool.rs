@@ -33,7 +33,8 @@ pub(crate) struct MemberPool {
     idle: [Mutex<IdleList>; MEMBER_IDLE_LISTS],
     /// Number of idle connections in all lists.
     idle_count: AtomicUsize,
-    /// True after the member left the configuration or got another pool. Connections are no longer kept.
+    /// True after the member left the configuration or got another pool. Connections are no longer kept, and
+    /// those of HTTP/2 end once they are idle.
     is_closed: AtomicBool,
 }
 
@@ -181,7 +182,37 @@ impl MemberPool {
         }
     }
 
-    /// Closes all idle connections, and lets connections in use end with their requests.
+    /// Returns the scheme of the member's URL.
+    pub(crate) fn scheme(&self) -> &'static [u8] {
+        match self.tls {
+            Some(_) => b"https",
+            None => b"http",
+        }
+    }
+
+    /// Counts an idle connection of HTTP/2, which stays with its worker. Returns false if the connection must be
+    /// closed, because the pool was replaced or has its largest number of idle connections.
+    pub(super) fn count_idle(&self) -> bool {
+        let is_kept =
+            !self.is_closed() && self.idle_count.load(Ordering::Relaxed) < self.settings.idle_max;
+        if is_kept {
+            self.idle_count.fetch_add(1, Ordering::Relaxed);
+        }
+        is_kept
+    }
+
+    /// Counts an idle connection of HTTP/2 that is in use again, or was closed.
+    pub(super) fn uncount_idle(&self) {
+        self.idle_count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns true after the pool was replaced.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Closes all idle connections, and lets connections in use end with their requests. Workers close idle
+    /// connections of HTTP/2 within a second.
     pub(crate) fn close_idle(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         for list in &self.idle {

@@ -172,6 +172,11 @@ rejects! {
     UPSTREAM_BROKE_OFF = 746 502 false "response of a member broke off";
     UPSTREAM_CONNECT_SLOW = 747 504 false "connection to a member took too long";
     UPSTREAM_TLS_FAILED = 748 502 false "TLS connection to a member failed";
+    // 760 to 764: members over HTTP/2.
+    UPSTREAM_PSEUDO_FIELDS = 760 502 false "malformed pseudo-header fields of a member's response";
+    UPSTREAM_FRAME_MALFORMED = 761 502 false "HTTP/2 connection to a member failed";
+    UPSTREAM_RESET = 762 502 false "member reset the stream of the request";
+    UPSTREAM_REFUSED = 763 502 false "member did not process the request";
     UPSTREAM_LOCAL = 766 503 false "no local port, descriptor or memory for a connection to a member";
 }
 

@@ -2,10 +2,9 @@
 //! bytes of both directions pass unchanged, each direction until its own end.
 
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
-use crate::handler::proxy::exchange::with_receive_buffer;
 use crate::limits::PROXY_UNSENT_BYTES_MAX;
-use crate::upstream::MemberConn;
 use crate::upstream::balancer::Lease;
+use crate::upstream::{MemberConn, with_receive_buffer};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
