@@ -72,6 +72,14 @@ pub const H2_MEMBER_PROBE_MILLISECONDS: u64 = 1_000;
 /// Turns of reading and writing of one HTTP/2 connection to a member, until other tasks of the worker run.
 pub const H2_MEMBER_TURNS_MAX: usize = 16;
 
+/// Age up to which an idle connection counts as alive. With all local ports in use, a request that needs a new
+/// connection takes a connection that has answered within this time. Servers keep idle connections for at least
+/// 1 s, mostly for 5 s or more.
+pub const MEMBER_FRESH_MILLISECONDS: u64 = 500;
+/// Idle connections to members that are closed at once when descriptors are short, so that one search serves
+/// several requests.
+pub const MEMBER_IDLE_CLOSED_AT_ONCE: usize = 16;
+
 // Balancers
 
 /// Milliseconds after which a heartbeat of a member no longer counts, as in Apache's mod_lbmethod_heartbeat.

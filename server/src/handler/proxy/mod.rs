@@ -18,4 +18,5 @@ mod retry;
 mod response_head;
 pub(crate) mod route;
 pub mod settings;
+mod shortage;
 mod tunnel;

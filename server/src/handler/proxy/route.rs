@@ -1,5 +1,6 @@
 //! Settings of a route with a proxy.
 
+use crate::base::fair_share::RefusalCounters;
 use crate::handler::call::body::budget::BodyBudget;
 use crate::handler::proxy::settings::ForwardSettings;
 use crate::upstream::balancer::Balancer;
@@ -25,6 +26,8 @@ pub(crate) struct ProxyRoute {
     pub(crate) pseudonym: Arc<str>,
     /// Memory budget of buffered request bodies.
     pub(crate) body_budget: Arc<BodyBudget>,
+    /// Counters of refusals because of shares already taken.
+    pub(crate) refusals: Arc<RefusalCounters>,
 }
 
 impl ProxyRoute {

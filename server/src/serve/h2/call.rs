@@ -67,7 +67,7 @@ impl H2Session<'_> {
             site: host.and_then(|host| host.site.clone()),
             download: None,
         };
-        let record = line.keep(Status::OK, &self.context, self.who);
+        let record = line.keep(Status::CLIENT_LEFT, &self.context, self.who);
         let Some(stream) = self.h2.stream(owed.id) else {
             return;
         };

@@ -215,6 +215,7 @@ impl HostBuilder<'_> {
             path: prefix.into(),
             pseudonym: Arc::clone(&self.supplies.pseudonym),
             body_budget: Arc::clone(self.supplies.programs.body_budget()),
+            refusals: Arc::clone(&self.supplies.refusals),
         }))
     }
 
