@@ -240,7 +240,12 @@ pub fn target(bytes: &[u8]) {
         } else if let Ok(target) = parse_target_with(method, bytes, EncodedSlash::Separator) {
             normal_path(&target.path);
             assert!(has_encoded_slash(target.raw_path));
-            assert!(opaque_path(target.raw_path).is_ok_and(|path| path != *target.path));
+            // The readings agree only where a segment `..` removes the encoded slash.
+            let raw = target.raw_path.to_ascii_lowercase();
+            let may_remove =
+                raw.windows(2).any(|it| it == b"..") || raw.windows(3).any(|it| it == b"%2e");
+            let opaque = opaque_path(target.raw_path).expect("a second reading");
+            assert!(may_remove || opaque != *target.path);
         }
     }
     if let Ok(path) = normalise(bytes) {
