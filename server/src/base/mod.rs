@@ -18,4 +18,5 @@ pub mod number_text;
 pub mod trusted_path;
 pub mod atomic_file;
 pub mod admission;
+pub mod body_memory;
 pub mod tar;

@@ -447,6 +447,20 @@ pub fn bound_unsent(listener: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set_option(listener, libc::IPPROTO_TCP, name, bytes)
 }
 
+/// Bounds the receive buffer of a socket, and so the window that a TCP peer may fill, to about `bytes`. The kernel
+/// no longer adjusts the buffer to the delay of the network.
+pub fn bound_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
+}
+
+/// Sets the receive buffer of a socket, which the kernel adjusts from then on (SO_BUF_LOCK, since Linux 5.14). On
+/// an older kernel the buffer keeps the size.
+pub fn adjust_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
+    let _ = set_option(socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK, 0);
+    Ok(())
+}
+
 /// Binds `socket` to a local address before the socket connects. The kernel chooses the port when the socket
 /// connects (IP_BIND_ADDRESS_NO_PORT), so connections to different peers may share a port.
 pub fn bind_without_port(socket: BorrowedFd<'_>, address: IpAddr) -> io::Result<()> {

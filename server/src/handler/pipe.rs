@@ -4,7 +4,8 @@
 //! [`PipeWriter::finish`] breaks the body off: the reader gets an error, so a partial body is never taken
 //! for a complete one. After the reader is dropped, the next write fails.
 
-use crate::limits::BODY_GRACE_SECONDS;
+use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
+use crate::limits::{BODY_GRACE_SECONDS, PIPE_BYTES_MIN, STREAM_RESERVED_BYTES};
 use crate::wire::reject::Reject;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -26,11 +27,19 @@ pub enum PipeRead {
     End,
 }
 
-/// Makes a pipe that holds at most `capacity` bytes.
+/// Makes a pipe that holds at most `capacity` bytes, which the memory ledger does not count.
 pub(crate) fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
+    counted_pipe(capacity, &BodyAccount::default())
+}
+
+/// Makes a pipe that holds at most `capacity` bytes, counted in the memory ledger. The pipe begins small, and
+/// grows each time the pipe is full, as far as the ledger has room for read-ahead.
+pub(crate) fn counted_pipe(capacity: usize, account: &BodyAccount) -> (PipeWriter, PipeReader) {
     let shared = Rc::new(RefCell::new(PipeState {
         bytes: VecDeque::new(),
         capacity,
+        window: 0,
+        memory: BodyReservation::new(account),
         finished: false,
         trailers: None,
         is_held: false,
@@ -63,7 +72,12 @@ pub struct PipeReader {
 
 struct PipeState {
     bytes: VecDeque<u8>,
+    /// Largest number of bytes that the pipe ever holds.
     capacity: usize,
+    /// Number of bytes that the writer may write ahead at present; 0 before the first byte.
+    window: usize,
+    /// Memory of the body in the ledger.
+    memory: BodyReservation,
     finished: bool,
     /// Field lines behind the complete body.
     trailers: Option<Box<[u8]>>,
@@ -83,6 +97,59 @@ struct PipeState {
     reader_waits: Option<Waker>,
 }
 
+impl PipeState {
+    /// Returns the number of bytes that fit into the pipe at present. A full pipe grows if the memory ledger
+    /// has room, and an empty pipe shrinks if the ledger has little room.
+    fn room(&mut self) -> usize {
+        let held = self.bytes.len();
+        if self.window == 0 {
+            self.open();
+        } else if held == 0 && self.window > PIPE_BYTES_MIN && self.memory.account().is_pressed() {
+            self.memory.shrink_to(STREAM_RESERVED_BYTES);
+            self.window = PIPE_BYTES_MIN;
+        }
+        if held >= self.window && self.window < self.capacity {
+            let window = self.capacity.min(self.window * PIPE_GROWTH_FACTOR);
+            if self
+                .memory
+                .try_grow(window - self.window, BodyPurpose::ReadAhead)
+            {
+                self.window = window;
+            }
+        }
+        self.window.saturating_sub(held)
+    }
+
+    /// Reserves the minimum of a body.
+    fn open(&mut self) {
+        let is_counted = self.memory.account().is_counted();
+        if is_counted && self.capacity > PIPE_BYTES_MIN {
+            self.memory.grow(STREAM_RESERVED_BYTES);
+            self.window = PIPE_BYTES_MIN;
+        } else {
+            self.window = self.capacity;
+        }
+    }
+
+    /// Counts bytes that the writer has written beyond the window.
+    #[inline]
+    fn count_excess(&mut self) {
+        if self.bytes.len() > self.window {
+            self.count_beyond_window();
+        }
+    }
+
+    #[cold]
+    fn count_beyond_window(&mut self) {
+        if self.window == 0 {
+            self.open();
+        }
+        let excess = self.bytes.len().saturating_sub(self.window);
+        self.memory.grow(excess);
+        self.window += excess;
+    }
+}
+
 impl PipeWriter {
     /// Returns the number of bytes that fit into the pipe. Waits while the pipe is full.
     pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, PipeBroken>> {
@@ -90,7 +157,7 @@ impl PipeWriter {
         if shared.reader_gone {
             return Poll::Ready(Err(PipeBroken));
         }
-        match shared.capacity - shared.bytes.len() {
+        match shared.room() {
             _ if shared.is_held => {
                 shared.writer_waits = Some(cx.waker().clone());
                 Poll::Pending
@@ -103,7 +170,8 @@ impl PipeWriter {
         }
     }
 
-    /// Writes as many of `bytes` as fit and returns their number.
+    /// Writes as many of `bytes` as fit and returns their number. A writer that has not asked for room, because
+    /// the peer was granted a window of flow control, may fill the whole capacity.
     pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, PipeBroken> {
         let mut shared = self.shared.borrow_mut();
         if shared.reader_gone {
@@ -111,6 +179,7 @@ impl PipeWriter {
         }
         let taken = bytes.len().min(shared.capacity - shared.bytes.len());
         shared.bytes.extend(&bytes[..taken]);
+        shared.count_excess();
         if taken > 0
             && let Some(waker) = shared.reader_waits.take()
         {
@@ -311,15 +380,21 @@ impl Drop for PipeReader {
         let mut shared = self.shared.borrow_mut();
         shared.reader_gone = true;
         shared.bytes = VecDeque::new();
+        shared.memory.shrink_to(0);
         if let Some(waker) = shared.writer_waits.take() {
             waker.wake();
         }
     }
 }
 
+/// Factor by which a full pipe grows: from 4 KiB over 16 KiB to 64 KiB.
+const PIPE_GROWTH_FACTOR: usize = 4;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::body_memory::{BodyMemory, WorkerBodyMemory};
+    use crate::limits::PIPE_BYTES;
 
     fn cx() -> Context<'static> {
         Context::from_waker(Waker::noop())
@@ -424,5 +499,65 @@ mod tests {
         assert!(!writer.has_room());
         assert_eq!(writer.write_some(b"a"), Err(PipeBroken));
         assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Err(PipeBroken)));
+    }
+
+    /// Returns a pipe of a call in a ledger of 1 MiB, and the account of another call.
+    fn ledger_pipe() -> (PipeWriter, PipeReader, BodyAccount) {
+        let worker = WorkerBodyMemory::new(&BodyMemory::new(1 << 20), 1);
+        let admit = |last| worker.admit([192, 0, 2, last].into()).unwrap();
+        let (writer, reader) = counted_pipe(PIPE_BYTES, &admit(1));
+        (writer, reader, admit(2))
+    }
+
+    /// Fills the pipe as far as the writer gets room. Returns the number of bytes.
+    fn fill(writer: &mut PipeWriter) -> usize {
+        let mut filled = 0;
+        while let Poll::Ready(Ok(room)) = writer.poll_room(&mut cx()) {
+            assert_eq!(writer.write_some(&vec![b'x'; room]), Ok(room));
+            filled += room;
+        }
+        filled
+    }
+
+    #[test]
+    fn a_pipe_grows_while_memory_is_free() {
+        let (mut writer, mut reader, _) = ledger_pipe();
+        assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(PIPE_BYTES_MIN)));
+        assert_eq!(fill(&mut writer), PIPE_BYTES);
+        let mut out = Vec::new();
+        let _ = reader.poll_take(&mut cx(), &mut out, PIPE_BYTES);
+        assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(PIPE_BYTES)));
+    }
+
+    #[test]
+    fn a_pipe_under_pressure_holds_the_minimum() {
+        let (mut writer, mut reader, other) = ledger_pipe();
+        while other.try_reserve(1_024, BodyPurpose::Call) {}
+        for _ in 0..3 {
+            assert_eq!(fill(&mut writer), PIPE_BYTES_MIN);
+            let mut out = Vec::new();
+            let _ = reader.poll_take(&mut cx(), &mut out, PIPE_BYTES);
+        }
+        drop(other);
+        assert_eq!(fill(&mut writer), PIPE_BYTES);
+    }
+
+    #[test]
+    fn an_empty_pipe_shrinks_under_pressure() {
+        let (mut writer, mut reader, other) = ledger_pipe();
+        assert_eq!(fill(&mut writer), PIPE_BYTES);
+        while other.try_reserve(1_024, BodyPurpose::Call) {}
+        let mut out = Vec::new();
+        let _ = reader.poll_take(&mut cx(), &mut out, PIPE_BYTES);
+        assert_eq!(fill(&mut writer), PIPE_BYTES_MIN);
+    }
+
+    #[test]
+    fn a_window_of_flow_control_is_counted_beyond_the_bound() {
+        let (mut writer, reader, other) = ledger_pipe();
+        while other.try_reserve(1_024, BodyPurpose::Call) {}
+        assert_eq!(writer.write_some(&[0; PIPE_BYTES + 1]), Ok(PIPE_BYTES));
+        let memory = reader.shared.borrow().memory.bytes();
+        assert_eq!(memory, STREAM_RESERVED_BYTES + PIPE_BYTES - PIPE_BYTES_MIN);
     }
 }

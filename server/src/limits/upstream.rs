@@ -62,6 +62,16 @@ pub const MEMBER_IDLE_SWEEP_MILLISECONDS: u64 = 1_000;
 /// 32 KiB. The next write waits until the socket has accepted the records.
 pub const MEMBER_TLS_WRITE_BYTES_MAX: usize = 32 * 1024 - 64;
 
+/// Bytes that a member may send ahead on a connection made while the memory of the bodies under way is short,
+/// 8 KiB: the kernel doubles the number and offers half of the result. Most pages fit.
+pub const MEMBER_RECEIVE_BYTES_MIN: u32 = 8 * 1024;
+/// Bytes that a member may send ahead on any other connection at first, 64 KiB, the default of Linux. The kernel
+/// raises the bound for a connection that is read fast.
+pub const MEMBER_RECEIVE_BYTES: u32 = 64 * 1024;
+/// Bytes of [`MEMBER_RECEIVE_BYTES`] that are reserved before the response has begun, 16 KiB: most responses are
+/// shorter. The rest of a long response is reserved with its head.
+pub const MEMBER_WAIT_BYTES: usize = 16 * 1024;
+
 // Balancers
 
 /// Milliseconds after which a heartbeat of a member no longer counts, as in Apache's mod_lbmethod_heartbeat.

@@ -1,11 +1,10 @@
 //! Connection to a member of a balancer, plain or over TLS.
 
 use crate::tls::TlsEndpoint;
-use crate::upstream::address::BackendAddress;
+use crate::upstream::address::{BackendAddress, ConnectOptions};
 use crate::upstream::member_socket::MemberSocket;
 use crate::upstream::member_tls::MemberTls;
 use std::io;
-use std::net::IpAddr;
 use std::task::{Context, Poll, ready};
 
 /// Connection to a member, between or during requests.
@@ -15,21 +14,22 @@ pub(crate) struct MemberConn {
     first: Vec<u8>,
     /// TLS of the connection; None for a plain connection.
     tls: Option<Box<MemberTls>>,
+    /// True if the kernel receives only a few bytes ahead.
+    is_narrow: bool,
     /// Number of requests that the member has answered on the connection.
     answers: u64,
 }
 
 impl MemberConn {
-    /// Starts connecting, from the local address `from` if given, with TLS if `tls` is set. `first` is sent
-    /// before all other bytes, also before the handshake of TLS. Returns the connection, and true if the
-    /// connection is established.
+    /// Starts connecting, with TLS if `tls` is set. `first` is sent before all other bytes, also before the
+    /// handshake of TLS. Returns the connection, and true if the connection is established.
     pub(crate) fn begin(
         address: &BackendAddress,
-        from: Option<IpAddr>,
+        options: ConnectOptions,
         tls: Option<&TlsEndpoint>,
         first: Vec<u8>,
     ) -> io::Result<(MemberConn, bool)> {
-        let (socket, is_connected) = MemberSocket::begin(address, from)?;
+        let (socket, is_connected) = MemberSocket::begin(address, options)?;
         let is_ready = is_connected && first.is_empty();
         let tls = match tls {
             Some(endpoint) => Some(Box::new(MemberTls::new(endpoint, is_ready)?)),
@@ -40,6 +40,7 @@ impl MemberConn {
             socket,
             first,
             tls,
+            is_narrow: options.is_narrow,
             answers: 0,
         };
         Ok((conn, is_established))
@@ -55,6 +56,18 @@ impl MemberConn {
         match &mut self.tls {
             None => self.socket.poll_connected(cx),
             Some(tls) => tls.poll_connected(&self.socket, cx),
+        }
+    }
+
+    /// Returns true if the kernel receives only a few bytes of the member ahead.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.is_narrow
+    }
+
+    /// Lets the kernel receive more bytes of the member ahead.
+    pub(crate) fn widen(&mut self) {
+        if std::mem::take(&mut self.is_narrow) {
+            self.socket.widen();
         }
     }
 

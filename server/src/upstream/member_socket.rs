@@ -2,12 +2,12 @@
 //! the connection is idle, so the worker learns without a system call that bytes have arrived.
 
 use crate::base::sys;
-use crate::upstream::address::BackendAddress;
+use crate::limits::MEMBER_RECEIVE_BYTES;
+use crate::upstream::address::{BackendAddress, ConnectOptions};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::unix::AsyncFd;
 
@@ -15,13 +15,12 @@ use tokio::io::unix::AsyncFd;
 pub(super) struct MemberSocket(AsyncFd<OwnedFd>);
 
 impl MemberSocket {
-    /// Starts connecting, from the local address `from` if given. Returns the socket, and true if the
-    /// connection is established.
+    /// Starts connecting. Returns the socket, and true if the connection is established.
     pub(super) fn begin(
         address: &BackendAddress,
-        from: Option<IpAddr>,
+        options: ConnectOptions,
     ) -> io::Result<(MemberSocket, bool)> {
-        let (socket, is_connected) = address.begin_connecting_from(from)?;
+        let (socket, is_connected) = address.begin_connecting_with(options)?;
         Ok((MemberSocket(sys::async_socket(socket)?), is_connected))
     }
 
@@ -85,6 +84,12 @@ impl MemberSocket {
             }
             ready!(self.0.poll_write_ready(cx))?.clear_ready();
         }
+    }
+
+    /// Opens a narrow window to the size of other connections.
+    pub(super) fn widen(&self) {
+        // With a narrow window the connection is only slower.
+        let _ = sys::adjust_receive_buffer(self.0.get_ref().as_fd(), MEMBER_RECEIVE_BYTES);
     }
 
     /// Ends the sending side of the connection.

@@ -4,11 +4,12 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::base::log::MemberCall;
 use crate::handler::interim::InterimResponse;
-use crate::handler::pipe::pipe;
+use crate::handler::pipe::{counted_pipe, pipe};
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::content::ContentTransfer;
 use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
 use crate::handler::proxy::log::{line, log_change};
+use crate::handler::proxy::memory;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::tunnel::Tunnel;
@@ -263,7 +264,7 @@ impl Attempt {
         };
         let (_, nothing) = pipe(1);
         let from_client = std::mem::replace(&mut call.request.body, nothing);
-        let (writer, reader) = pipe(PIPE_BYTES);
+        let (writer, reader) = counted_pipe(PIPE_BYTES, &call.request.memory);
         let lease = call.lease.take();
         let tunnel = Tunnel::new(conn, lease, from_client, writer, rest.to_vec());
         let body = ResponseBody::Stream {
@@ -377,11 +378,14 @@ impl Attempt {
         head: &ResponseHead<'_>,
         rest: &[u8],
     ) -> ResponseBody {
-        let (writer, reader) = pipe(PIPE_BYTES);
+        let (writer, reader) = counted_pipe(PIPE_BYTES, &call.request.memory);
         let length = match head.body {
             ResponseLength::Length(length) => Some(length),
             _ => None,
         };
+        if let Some(conn) = self.exchange.conn_mut() {
+            memory::reserve_stream(&call.request.memory, conn, length);
+        }
         let transfer = ContentTransfer {
             pool: Arc::clone(&self.pool),
             balancer: call.route.balancer.name().into(),

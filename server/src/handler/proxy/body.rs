@@ -1,11 +1,10 @@
 //! Body of a client's request on its way to a member.
 
-use crate::handler::call::body::budget::BodyReservation;
+use crate::base::body_memory::BodyReservation;
 use crate::handler::call::body::request_body::{BodyRest, RequestBody};
 use crate::handler::pipe::{PipeReader, pipe};
 use crate::handler::proxy::exchange::StreamedBody;
 use crate::handler::proxy::log::line;
-use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::{HandlerError, Request};
 use crate::wire::h1::body_decoder::BodyLength;
 
@@ -38,7 +37,6 @@ impl OutgoingBody {
     /// Gathers a short body before a member is taken, so that a slow client occupies no member. The body of a
     /// client that waits for 100 (Continue) stays with the client until the member wants the body.
     pub(super) async fn receive(
-        route: &ProxyRoute,
         request: &mut Request,
         length: BodyLength,
     ) -> Result<OutgoingBody, HandlerError> {
@@ -50,8 +48,8 @@ impl OutgoingBody {
                 ..OutgoingBody::none(length)
             });
         }
-        let budget = &route.body_budget;
-        let received = RequestBody::receive(reader, length, request.peer, budget, None).await;
+        let memory = &request.memory;
+        let received = RequestBody::receive(reader, length, request.peer, memory, None).await;
         let (body, known) = received.map_err(|error| error.fault(&line(request)))?;
         let Some(body) = body else {
             return Ok(OutgoingBody::none(length));

@@ -6,6 +6,7 @@ use crate::base::log::MemberCall;
 use crate::handler::proxy::attempt::{Attempt, HeadReader};
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::log::{line, log_change};
+use crate::handler::proxy::memory;
 use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
@@ -48,7 +49,7 @@ pub(super) fn begin(
         length => {
             request.body.hold(request.expects_continue);
             Box::pin(async move {
-                let body = OutgoingBody::receive(&route, &mut request, length).await?;
+                let body = OutgoingBody::receive(&mut request, length).await?;
                 ProxyCall::new(route, request, body).await
             })
         }
@@ -71,6 +72,8 @@ struct ProxyCall {
     connecting_since: Option<Instant>,
     /// Reason of the last failed attempt.
     last_failure: Option<AttemptFailure>,
+    /// True if the connection may have a wide window, because the memory for the window is reserved.
+    is_wide: bool,
     /// True if the next attempt needs a new connection, because the request must not meet a connection that
     /// the member is about to close.
     needs_new_connection: bool,
@@ -92,6 +95,7 @@ impl ProxyCall {
     fn new(route: Arc<ProxyRoute>, request: Request, body: OutgoingBody) -> ProxyCall {
         ProxyCall {
             needs_new_connection: !is_idempotent(request.method) || request.upgrade.is_some(),
+            is_wide: memory::reserve_wait(&request.memory),
             route,
             request,
             body,
@@ -167,7 +171,7 @@ impl ProxyCall {
         };
         let idle = match self.needs_new_connection {
             true => None,
-            false => pool.take_idle(),
+            false => pool.take_idle(!self.is_wide),
         };
         self.tries += 1;
         self.connecting_since = None;
@@ -179,6 +183,7 @@ impl ProxyCall {
         let first = version.map(|version| proxy_header(version, &self.request));
         let timeout = pool.settings.connect_timeout;
         let connecting = MemberConnecting::new(pool, timeout, first.unwrap_or_default());
+        let connecting = connecting.narrow(!self.is_wide);
         Ok(CallState::Connecting(connecting))
     }
 

@@ -180,6 +180,11 @@ impl Exchange {
         }
     }
 
+    /// Returns the connection to the member, unless given back.
+    pub(super) fn conn_mut(&mut self) -> Option<&mut MemberConn> {
+        self.conn.as_mut()
+    }
+
     /// Moves the exchange out, for the transfer of the response's content.
     pub(super) fn take(&mut self) -> Exchange {
         Exchange {

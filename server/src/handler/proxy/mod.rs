@@ -6,6 +6,7 @@ mod call;
 mod content;
 mod exchange;
 mod log;
+mod memory;
 pub(crate) mod proxy_handler;
 mod proxy_header;
 mod request_head;

@@ -1,6 +1,5 @@
 //! Settings of a route with a proxy.
 
-use crate::handler::call::body::budget::BodyBudget;
 use crate::handler::proxy::settings::ForwardSettings;
 use crate::upstream::balancer::Balancer;
 use crate::upstream::settings::StickySettings;
@@ -23,8 +22,6 @@ pub(crate) struct ProxyRoute {
     pub(crate) path: Box<[u8]>,
     /// Name of this server in Via, unique to the process.
     pub(crate) pseudonym: Arc<str>,
-    /// Memory budget of buffered request bodies.
-    pub(crate) body_budget: Arc<BodyBudget>,
 }
 
 impl ProxyRoute {

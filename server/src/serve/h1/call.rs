@@ -1,7 +1,8 @@
 //! A handler's call over HTTP/1.1, as started by a request.
 
+use crate::base::body_memory::BodyAccount;
 use crate::handler::interim::InterimReceiver;
-use crate::handler::pipe::{self, pipe};
+use crate::handler::pipe::{self, counted_pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{HandlerError, LocalBoxFuture, Response, Upgrade};
 use crate::limits;
@@ -37,6 +38,8 @@ pub(in crate::serve) struct H1Call {
     pub(super) record: Option<Box<OwnedAccessLogEntry>>,
     pub(super) body_bytes_max: u64,
     pub(super) started_us: u64,
+    /// Memory of the bodies.
+    pub(super) memory: BodyAccount,
     /// The memory of a large head, counted against the bound of requests under way.
     _reservation: Option<RequestReservation>,
     /// The memory of a long trailer section of the request, counted likewise.
@@ -57,11 +60,19 @@ impl H1Call {
         connection: &Connection,
         world: &World,
         line: &AccessLogEntry<'_>,
+        memory: BodyAccount,
     ) -> H1Call {
-        let (writer, reader) = pipe(limits::PIPE_BYTES);
+        let (writer, reader) = counted_pipe(limits::PIPE_BYTES, &memory);
         let facts = connection.facts();
         let user = line.user.map(str::to_owned);
-        let mut request = client_request(&connection.context, head, &facts, user, reader);
+        let mut request = client_request(
+            &connection.context,
+            head,
+            &facts,
+            user,
+            reader,
+            memory.clone(),
+        );
         let (mut upload, mut tunnel) = (None, None);
         match (request_tunnel(&mut request, head, &handler), head.body) {
             (Some(upgrade), _) => tunnel = Some(Box::new(PendingTunnel { writer, upgrade })),
@@ -88,6 +99,7 @@ impl H1Call {
             record: line.keep(Status::OK, &connection.context, connection.client_info()),
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
+            memory,
             _reservation: None,
             _trailers: None,
         }

@@ -1,9 +1,10 @@
 //! A handler call on an HTTP/2 stream: starts the call, sends the handler's response, and ends calls that
 //! can't be completed.
 
+use crate::base::body_memory::BodyAccount;
 use crate::base::log::MemberCall;
 use crate::handler::interim::InterimReceiver;
-use crate::handler::pipe::pipe;
+use crate::handler::pipe::counted_pipe;
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Response, ResponseBody};
 use crate::limits;
@@ -14,6 +15,7 @@ use crate::serve::h2::session::H2Session;
 use crate::serve::refusal::Refusal;
 use crate::serve::response_body::BodyReader;
 use crate::serve::response_head::{Hpack, content_length, handler_block, is_without_content};
+use crate::serve::send_memory::reserve_socket;
 use crate::serve::stream_call::{StreamCall, WindowCredit};
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::{StreamTunnel, request_tunnel};
@@ -30,13 +32,13 @@ impl H2Session<'_> {
     pub(super) fn begin_call(
         &mut self,
         owed: OwedResponse,
-        handler: HandlerCall,
+        (handler, memory): (HandlerCall, BodyAccount),
         head: &RequestHead<'_>,
         host: Option<&Host>,
         user: Option<String>,
         line: &AccessLogEntry<'_>,
     ) {
-        let (mut writer, reader) = pipe(limits::PIPE_BYTES);
+        let (mut writer, reader) = counted_pipe(limits::PIPE_BYTES, &memory);
         let upload = match owed.ended && !owed.has_early_body {
             true => {
                 writer.end();
@@ -45,7 +47,8 @@ impl H2Session<'_> {
             false => Some(writer),
         };
         let facts = self.connection.facts();
-        let mut request = client_request(&self.context, head, &facts, user, reader);
+        let context = &self.context;
+        let mut request = client_request(context, head, &facts, user, reader, memory.clone());
         let interim = InterimReceiver::default();
         request.interim = interim.sender();
         let now_ms = self.context.clock.millis();
@@ -66,6 +69,7 @@ impl H2Session<'_> {
             secure_fields: host.map(|host| host.secure_fields.clone()),
             site: host.and_then(|host| host.site.clone()),
             download: None,
+            memory,
         };
         let record = line.keep(Status::OK, &self.context, self.who);
         let Some(stream) = self.h2.stream(owed.id) else {
@@ -191,7 +195,12 @@ impl H2Session<'_> {
                 stream.ready = true;
                 self.h2.release_connection_capacity(counted as u32);
             }
-            (body, H2ExchangeState::Call(call)) => call.begin(body),
+            (body, H2ExchangeState::Call(call)) => {
+                if let ResponseBody::Stream { length, .. } = &body {
+                    reserve_socket(&call.memory, &self.connection.stream.socket, *length);
+                }
+                call.begin(body);
+            }
             _ => {}
         }
     }

@@ -2,9 +2,10 @@
 //! the client, and neither direction waits for the other. The peer's flow-control window opens only as the
 //! handler takes content.
 
+use crate::base::body_memory::BodyAccount;
 use crate::base::log::MemberCall;
 use crate::handler::interim::InterimReceiver;
-use crate::handler::pipe::{PipeWriter, pipe};
+use crate::handler::pipe::{PipeWriter, counted_pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Response, ResponseBody};
 use crate::limits;
@@ -62,7 +63,7 @@ pub(super) struct H3Call {
 impl H3Call {
     pub(super) fn begin(
         exchange: &H3Exchange,
-        handler: HandlerCall,
+        (handler, memory): (HandlerCall, BodyAccount),
         head: &RequestHead<'_>,
         user: Option<String>,
         line: &AccessLogEntry<'_>,
@@ -70,7 +71,7 @@ impl H3Call {
     ) -> H3Call {
         let context = exchange.context();
         let session = &exchange.session;
-        let (writer, reader) = pipe(limits::H3_PIPE_BYTES);
+        let (writer, reader) = counted_pipe(limits::H3_PIPE_BYTES, &memory);
         let has_no_body = exchange.has_no_body();
         let upload = match has_no_body {
             true => {
@@ -79,7 +80,14 @@ impl H3Call {
             }
             false => Some(writer),
         };
-        let mut request = client_request(context, head, &session.facts(), user, reader);
+        let mut request = client_request(
+            context,
+            head,
+            &session.facts(),
+            user,
+            reader,
+            memory.clone(),
+        );
         let interim = InterimReceiver::default();
         request.interim = interim.sender();
         let now_ms = context.clock.millis();
@@ -100,6 +108,7 @@ impl H3Call {
             secure_fields: line.host.map(|host| host.secure_fields.clone()),
             site: line.host.and_then(|host| host.site.clone()),
             download: None,
+            memory,
         };
         H3Call {
             call,
