@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -554,4 +555,47 @@ fn members_are_checked_over_unix_sockets() {
     let health = "health = { path = \"/\", status = 204, every = \"1s\" }";
     let urls = ["http://unix:member.sock".to_owned()];
     wait_for_passed_checks(&Server::start_in(folder, &config(&urls, health)));
+}
+
+#[test]
+fn signed_sessions_stay_with_their_members_over_a_restart() {
+    let members = ["a", "b", "c"].map(|name| Member::start(move |_| ok(name)));
+    let urls: Vec<String> = members.iter().map(Member::url).collect();
+    let config = config(&urls, "sticky = { cookie = \"ROUTE\", signed = true }");
+    let cookie_of = |server: &Server| {
+        let first = Wire::plain(server).get("/", "");
+        let set = first.field("set-cookie").expect("a cookie").to_owned();
+        let (cookie, _) = set.split_once(';').expect("attributes");
+        (format!("Cookie: {cookie}\r\n"), first.text())
+    };
+    let assert_bound = |server: &Server, (cookie, member): &(String, String)| {
+        let mut wire = Wire::plain(server);
+        for _ in 0..4 {
+            let response = wire.get("/", cookie);
+            assert_eq!(&response.text(), member);
+            assert_eq!(response.field("set-cookie"), None);
+        }
+    };
+    let server = Server::start(&config);
+    let sessions: Vec<(String, String)> = (0..3).map(|_| cookie_of(&server)).collect();
+    let server = Server::start_in(server.into_folder(), &config);
+    for session in &sessions {
+        assert_bound(&server, session);
+    }
+    let key = server.folder.path("state/sessions.key");
+    let mode = std::fs::metadata(&key).expect("the key").permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+
+    // A broken file costs the sessions, and no further restart does.
+    let folder = server.into_folder();
+    folder.write("state/sessions.key", "broken");
+    let server = Server::start_in(folder, &config);
+    server.errors.wait_for("the warning", |line| {
+        line.contains("sessions.key: ") && line.contains("start anew")
+    });
+    let lost = Wire::plain(&server).get("/", &sessions[0].0);
+    assert!(lost.field("set-cookie").is_some(), "{lost:?}");
+    let session = cookie_of(&server);
+    let server = Server::start_in(server.into_folder(), &config);
+    assert_bound(&server, &session);
 }

@@ -1,11 +1,11 @@
 //! HTTP/2 with real clients: curl, nghttp, h2load, Python's h2 and Chromium; and the conformance suite
 //! h2spec.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::h2::{large, server};
-use crate::support::{Server, finish, journal, run, server_table, tool};
+use crate::support::{Server, built_tool, finish, journal, run, server_table};
 
 #[test]
 fn curl_over_tls_and_with_prior_knowledge() {
@@ -126,17 +126,6 @@ fn chromium_loads_the_journal() {
     assert!(old.is_empty(), "{old:?}");
 }
 
-/// Returns the path of h2spec, installed by `tools/setup.sh`.
-fn h2spec() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
-    let file = target.join("tools/h2spec");
-    match file.is_file() {
-        true => file,
-        false => tool("h2spec"),
-    }
-}
-
 #[test]
 fn h2spec_passes() {
     let server = journal_server("h2c = true");
@@ -150,7 +139,7 @@ fn h2spec_passes() {
         (server.https_port, &["-t", "-k"], 145),
         (server.https_port, &["-t", "-k", "-S"], 146),
     ] {
-        let mut command = Command::new(h2spec());
+        let mut command = Command::new(built_tool("h2spec"));
         command
             .args(["-h", "localhost", "-p", &port.to_string()])
             .args(how);

@@ -12,7 +12,7 @@
 set -eu
 . "$(dirname "$0")/setup.sh"
 
-all='journal hello handshake protocols dynamic growth page matrix agreement'
+all='journal hello handshake protocols dynamic growth proxy page matrix agreement'
 mode=usual
 suites=$all
 if [ "${1:-}" = quick ]; then
@@ -54,7 +54,8 @@ quick_options() {
         hello) echo '--with anthill,nginx,lighttpd' ;;
         matrix) echo '--with anthill,nginx --rounds 2' ;;
         dynamic) echo '--with anthill --rounds 1' ;;
-        growth) echo '--with haproxy --rounds 1' ;;
+        growth) echo '--with anthill,haproxy --rounds 1' ;;
+        proxy) echo '--with anthill,nginx --rounds 1' ;;
         page) echo '--with anthill --rounds 1' ;;
         agreement) echo '--with apache' ;;
     esac

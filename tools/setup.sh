@@ -19,6 +19,7 @@ test       ps                      procps
 test       unshare                 util-linux
 test       nsenter                 util-linux
 test       setpriv                 util-linux
+test       ip                      iproute2
 test       tar                     tar
 test       sha256sum               coreutils
 test       mount                   mount
@@ -156,7 +157,13 @@ setup_pebble() {
         github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv@v2.10.1
 }
 
-# setup_go_tool NAME PACKAGE: builds a Go tool once, into target/tools.
+# setup_toxiproxy: builds a TCP proxy that disturbs connections once, into target/tools.
+setup_toxiproxy() {
+    setup_go_tool toxiproxy-server github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
+}
+
+# setup_go_tool NAME PACKAGE: builds a Go tool once, into target/tools. Go names a program after the last
+# folder of its package.
 setup_go_tool() {
     tools=${CARGO_TARGET_DIR:-target}/tools
     [ ! -x "$tools/$1" ] || return 0
@@ -166,6 +173,8 @@ setup_go_tool() {
     GOBIN=$tools GOPATH=$tools/go GOFLAGS=-modcacherw "$go" install "$2" >&2 ||
         fail "could not build $1 - it comes from ${2%%@*} by Go"
     rm -rf "$tools/go"
+    built=${2%%@*}
+    [ "${built##*/}" = "$1" ] || mv "$tools/${built##*/}" "$tools/$1"
 }
 
 # usable_go: sets `go` to a Go of version 1.21 or later, which downloads a newer Go for a module that

@@ -7,6 +7,7 @@ set -eu
 setup build test
 setup_h2spec
 setup_pebble
+setup_toxiproxy
 setup_python
 
 # Limits of tools/prose.py for the whole repository. Lower a limit once the figure is lower; never raise one.

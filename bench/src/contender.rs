@@ -60,6 +60,9 @@ pub struct Setup<'a> {
     pub connections: usize,
     /// CPU time limit of all processes together, in processors: 0.1 is a tenth of a processor.
     pub share: Option<f64>,
+    /// Folder with copies of the programs, run instead of the installed files. Processes of one file share
+    /// memory, so members of the balancer's program would lower the balancer's PSS.
+    pub copies: Option<&'a Path>,
     /// Time limit until the contender is ready.
     pub ready_within: Duration,
 }
@@ -110,6 +113,7 @@ impl<'a> Setup<'a> {
             access_log: false,
             connections: 1_000,
             share: None,
+            copies: None,
             ready_within: READY_WITHIN,
         }
     }
@@ -324,7 +328,7 @@ impl Plan {
                 .hold(&start.when)
                 .map_err(|error| plan.template("when", error))?;
             if applies {
-                plan.add(entry, start, &values, &folder, &setup.cpus)?;
+                plan.add(entry, start, &values, &folder, setup)?;
             }
         }
         Ok(plan)
@@ -337,7 +341,7 @@ impl Plan {
         start: &Start,
         values: &Values,
         folder: &Path,
-        cpus: &[usize],
+        setup: &Setup,
     ) -> Result<(), StartError> {
         for (file, template) in &start.files {
             let text = entry
@@ -365,7 +369,10 @@ impl Plan {
             .iter()
             .map(|(variable, text)| Ok((variable.clone(), fill(text)?)))
             .collect::<Result<_, StartError>>()?;
-        let program = PathBuf::from(&words[0]);
+        let mut program = PathBuf::from(&words[0]);
+        if let Some(copies) = setup.copies {
+            program = copied(&program, copies).map_err(|error| self.failed(&program, error))?;
+        }
         let process = program
             .file_name()
             .unwrap_or_default()
@@ -378,7 +385,7 @@ impl Plan {
             arguments: words[1..].to_vec(),
             environment,
             folder: folder.to_owned(),
-            cpus: cpus.to_vec(),
+            cpus: setup.cpus.clone(),
         });
         Ok(())
     }
@@ -524,6 +531,16 @@ fn published_page(entry: &Entry, site: &Site, folder: &Path) -> io::Result<PathB
     let page = root.join("index.html");
     fs::write(&page, body)?;
     Ok(page)
+}
+
+/// Returns the path of a program's copy in a folder, made with the first call.
+fn copied(program: &Path, folder: &Path) -> io::Result<PathBuf> {
+    let copy = folder.join(program.file_name().unwrap_or_default());
+    if !copy.exists() {
+        crate::site::create_open(folder)?;
+        fs::copy(program, &copy)?;
+    }
+    Ok(copy)
 }
 
 /// Formats a command line with shell quoting.

@@ -12,6 +12,7 @@ pub mod import;
 pub mod interrupt;
 pub mod load;
 pub mod machine;
+pub mod members;
 pub mod nearest;
 pub mod page_load;
 pub mod page_stage;

@@ -91,6 +91,36 @@ impl Site {
         })
     }
 
+    /// Creates a copy of the site for a member of a balancer, by hard links below `folder`, with a page
+    /// that names the member.
+    pub fn for_member(&self, folder: &Path, number: usize) -> io::Result<Site> {
+        let root = folder.join("site");
+        create_open(folder)?;
+        for page in &self.files {
+            let link = root.join(page.path.trim_start_matches('/'));
+            if let Some(parent) = link.parent() {
+                fs::create_dir_all(parent)?;
+                open_to_all(parent)?;
+            }
+            fs::hard_link(&page.file, &link)?;
+        }
+        let mut site = self.clone();
+        for page in site.pages.iter_mut().chain(&mut site.files) {
+            page.file = root.join(page.path.trim_start_matches('/'));
+        }
+        let name = Page::create(&root, Site::MEMBER, &member_page(number))?;
+        site.files.push(name);
+        site.root = root;
+        Ok(site)
+    }
+
+    /// Returns the number of the member with the given page at [`Site::MEMBER`].
+    pub fn member_of(page: &[u8]) -> Option<usize> {
+        let text = std::str::from_utf8(page).ok()?;
+        let number = text.strip_prefix(MEMBER_PAGE)?.strip_suffix('\n')?;
+        number.parse().ok()
+    }
+
     /// Returns the path of a page of the given size: `/5100.html`, `/16k.html`.
     pub fn path_of(bytes: u64) -> String {
         match bytes >= 1024 && bytes.is_multiple_of(1024) {
@@ -112,6 +142,8 @@ impl Site {
 
     /// Path of the hello page.
     pub const HELLO: &str = "/hello.html";
+    /// Path of the page that names a member ([`Site::for_member`]).
+    pub const MEMBER: &str = "/member.html";
     /// Path of a Python CGI script that prints one line, as the simple script of the source document did.
     pub const SIMPLE_SCRIPT: &str = "/cgi-bin/simple.py";
     /// Path of a shell CGI script that prints one line: the minimum cost of a script.
@@ -194,6 +226,11 @@ impl Certificate {
     }
 }
 
+/// Returns the page that names a member.
+fn member_page(number: usize) -> String {
+    format!("{MEMBER_PAGE}{number}\n")
+}
+
 fn create_scripts(cgi_root: &Path) -> io::Result<()> {
     for (name, text) in SCRIPTS {
         let file = cgi_root.join("cgi-bin").join(name);
@@ -260,6 +297,9 @@ fn open_to_all(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
 }
 
+/// Begin of the page that names a member; the member's number and a line feed follow.
+const MEMBER_PAGE: &str = "member ";
+
 const SCRIPTS: [(&str, &str); 3] = [
     ("simple.sh", include_str!("../programs/cgi/simple.sh")),
     ("simple.py", include_str!("../programs/cgi/simple.py")),
@@ -308,6 +348,30 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let site = Site::create(folder.path(), sizes).expect("a site");
         (folder, site)
+    }
+
+    #[test]
+    fn each_member_has_the_pages_and_a_page_with_its_number() {
+        let (folder, site) = site(&[5100]);
+        for number in [0, 3] {
+            let member = site
+                .for_member(&folder.path().join(format!("member-{number}")), number)
+                .expect("a site");
+            for page in &site.files {
+                let own = member.root.join(page.path.trim_start_matches('/'));
+                assert_eq!(
+                    fs::read(own).expect("a file"),
+                    page.content().expect("a file"),
+                    "{}",
+                    page.path
+                );
+            }
+            let page = fs::read(member.root.join("member.html")).expect("a file");
+            assert_eq!(Site::member_of(&page), Some(number));
+            let own = |page: &Page| page.file.starts_with(&member.root);
+            assert!(member.pages.iter().chain(&member.files).all(own));
+        }
+        assert_eq!(Site::member_of(b"member one\n"), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::catalogue::{Catalogue, Entry};
@@ -17,6 +17,7 @@ use crate::cores::Cores;
 use crate::driver::{Driver, DriverError, Measured, Watch};
 use crate::load::{Expect, Length, Plan};
 use crate::machine::temperature_celsius;
+use crate::members;
 use crate::page_stage::PageStage;
 use crate::probe;
 use crate::process::{Counting, Measuring, Tree};
@@ -67,6 +68,13 @@ pub struct Playing {
     folder: PathBuf,
 }
 
+impl Playing {
+    /// Returns the addresses of the nodes or members.
+    fn members(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(|node| node.address(false)).collect()
+    }
+}
+
 impl Measure for Stage<'_> {
     fn start(&mut self, turn: Turn<'_>) -> Result<(), Trouble> {
         let act = self.acts[turn.group].clone();
@@ -105,31 +113,39 @@ impl Measure for Stage<'_> {
         if case.tried {
             self.try_once(&plan)?;
         }
-        let watch = Audience::new(playing, self.server_cpus());
+        self.check_members(&plan, act)?;
         let driver = case.driver.unwrap_or(self.driver);
-        let measured = driver.measure(&plan, &playing.folder, &watch, self.stop);
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(Trouble::Interrupted);
-        }
-        for contender in playing.nodes.iter().chain([&playing.contender]) {
-            contender.alive().map_err(|died| {
-                Trouble::failed(format!("the server ended during the measurement: {died}"))
-            })?;
-        }
-        let measured = measured.map_err(|error| match error {
-            DriverError::Interrupted => Trouble::Interrupted,
-            error => Trouble::failed(error.to_string()),
-        })?;
-        let measured = Measured {
-            round: watch.applaud(measured.round),
-            ..measured
+        let direct = match case.direct {
+            true => {
+                let plan = members::direct(&plan, playing.members());
+                Some(self.load(driver, &plan, playing, &members::Unwatched)?)
+            }
+            false => None,
         };
+        let watch = Audience::new(playing, self.server_cpus());
+        let measured = self.load(driver, &plan, playing, &watch)?;
+        let mut round = watch.applaud(measured.round);
+        if let Some(direct) = direct {
+            members::compare_direct(&mut round, &direct.round);
+        }
+        let measured = Measured { round, ..measured };
         self.still_answers(&measured.round, &plan, act, entry)?;
+        let left_out = match act.setting {
+            Setting::Proxy { .. } => members::left_out(&measured.round),
+            _ => None,
+        };
         let load = match act.order {
             Order::Rising => Load::Rising,
             _ => Load::of(plan.connections),
         };
-        judge(measured, &plan, load)
+        let round = judge(measured, &plan, load)?;
+        match left_out {
+            Some(why) => Err(Trouble::Unsound {
+                why,
+                round: Box::new(round),
+            }),
+            None => Ok(round),
+        }
     }
 
     fn stop(&mut self, _turn: Turn<'_>) {
@@ -161,6 +177,39 @@ impl Stage<'_> {
         entry.map_err(|unknown| Trouble::failed(unknown.to_string()))
     }
 
+    /// Carries out a plan, and checks that all servers are still running.
+    fn load(
+        &self,
+        driver: Driver,
+        plan: &Plan,
+        playing: &Playing,
+        watch: &dyn Watch,
+    ) -> Result<Measured, Trouble> {
+        let measured = driver.measure(plan, &playing.folder, watch, self.stop);
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Trouble::Interrupted);
+        }
+        for contender in playing.nodes.iter().chain([&playing.contender]) {
+            contender.alive().map_err(|died| {
+                Trouble::failed(format!("the server ended during the measurement: {died}"))
+            })?;
+        }
+        measured.map_err(|error| match error {
+            DriverError::Interrupted => Trouble::Interrupted,
+            error => Trouble::failed(error.to_string()),
+        })
+    }
+
+    /// Checks that a balancer asks its members in turn. Nodes of a limited share are not checked.
+    fn check_members(&self, plan: &Plan, act: &Act) -> Result<(), Trouble> {
+        let Setting::Proxy { members, .. } = act.setting else {
+            return Ok(());
+        };
+        let authority = self.site.certificate.authority_pem.as_str();
+        let authority = plan.tls.is_some().then_some(authority);
+        members::check_turns(plan.addresses[0], authority, members).map_err(Trouble::failed)
+    }
+
     /// Returns a setup on the server's processors and ports for the connections of the act.
     fn setup<'a>(&'a self, act: &Act, folder: &'a std::path::Path) -> Setup<'a> {
         let (tls, keep_alive) = match act.setting {
@@ -168,9 +217,16 @@ impl Stage<'_> {
                 tls, keep_alive, ..
             } => (tls, keep_alive),
             Setting::Browser => (true, true),
+            Setting::Proxy { tls, .. } => (tls, true),
             Setting::Node { .. } | Setting::Cluster { .. } => (false, true),
         };
-        let connections = act.cases.iter().map(|case| case.plan.connections).max();
+        // A balancer has a connection to a member for each stream of its clients.
+        let streams = |plan: &Plan| match act.setting {
+            Setting::Proxy { .. } => members::streams(plan),
+            _ => 1,
+        };
+        let plans = act.cases.iter().map(|case| &case.plan);
+        let connections = plans.map(|plan| plan.connections * streams(plan)).max();
         let port = self.port.unwrap_or(0);
         Setup {
             tls,
@@ -193,22 +249,48 @@ impl Stage<'_> {
     }
 
     fn start_nodes(&self, act: &Act, folder: &std::path::Path) -> Result<Vec<Contender>, Trouble> {
-        let Setting::Cluster { nodes, share } = act.setting else {
-            return Ok(Vec::new());
+        let count = match act.setting {
+            Setting::Cluster { nodes, .. } => nodes,
+            Setting::Proxy { members, .. } => members,
+            _ => return Ok(Vec::new()),
         };
+        (0..count)
+            .map(|number| self.start_node(act, folder, number))
+            .collect()
+    }
+
+    /// Starts a node of a cluster, or a member of a balancer with a site of its own.
+    fn start_node(
+        &self,
+        act: &Act,
+        folder: &std::path::Path,
+        number: usize,
+    ) -> Result<Contender, Trouble> {
         let entry = self.entry(&self.node)?;
-        let mut started = Vec::new();
-        for number in 0..nodes {
-            let node_folder = folder.join(format!("node-{}", number + 1));
-            let mut setup = self.setup(act, &node_folder);
-            setup.host = node_address(number);
-            setup.share = Some(share);
-            setup.workers = 1;
-            let node =
-                Contender::start(entry, &setup).map_err(|error| cannot_start(entry, error))?;
-            started.push(node);
+        let folder = folder.join(format!("node-{}", number + 1));
+        let copies = self.folder.join("node-programs");
+        let mut site = self.site.clone();
+        let mut setup = self.setup(act, &folder);
+        match act.setting {
+            Setting::Cluster { share, .. } => setup.share = Some(share),
+            _ => {
+                site = site
+                    .for_member(&folder, number)
+                    .map_err(|error| Trouble::failed(format!("{}: {error}", folder.display())))?;
+                if self.pinned {
+                    setup.cpus = self.cores.client.clone();
+                }
+            }
         }
-        Ok(started)
+        let setup = Setup {
+            site: &site,
+            host: node_address(number),
+            tls: false,
+            workers: 1,
+            copies: Some(&copies),
+            ..setup
+        };
+        Contender::start(entry, &setup).map_err(|error| cannot_start(entry, error))
     }
 
     /// Records a contender's facts: each distinct configuration once.
@@ -254,8 +336,11 @@ impl Stage<'_> {
             plan.connections = published.clients;
         }
         let length = self.look(&plan, address, act, entry)?;
+        let is_proxied = matches!(act.setting, Setting::Proxy { .. });
+        let body = is_proxied.then(|| self.served(&plan.paths[0], act, entry));
         plan.expect = Expect {
             length: Some(length),
+            body: body.flatten().map(Arc::from),
             ..Expect::default()
         };
         Ok(plan)
@@ -453,6 +538,9 @@ impl<'p> Audience<'p> {
                 "balancer_cpu_percent",
                 balancer.cpu_seconds() / seconds * 100.0,
             );
+            if let Some(share) = members::smallest_share(&seen.nodes) {
+                note(members::SMALLEST_SHARE, share);
+            }
             if let Some(load) = seen.load_average {
                 note("load_average", load);
             }
@@ -542,7 +630,7 @@ fn words(round: &Round, detail: &dyn Fn(&str) -> String) -> String {
 
 fn role(setting: Setting, nodes: &[Contender]) -> Role {
     match setting {
-        Setting::Cluster { .. } => Role::Balancer {
+        Setting::Cluster { .. } | Setting::Proxy { .. } => Role::Balancer {
             members: nodes.iter().map(|node| node.address(false)).collect(),
         },
         Setting::Single {

@@ -25,8 +25,12 @@ pub fn text(run: &Run) -> String {
         });
         let failures = rows.iter().any(|row| failed(row.cell) > 0);
         let head = if failures { "failed" } else { "" };
+        let added = match rows.iter().any(|row| has_added(row.cell)) {
+            true => format!("{:>14}", "added p99 ms"),
+            false => String::new(),
+        };
         let head = format!(
-            "  {:<26}{:>12}{:>21}{:>12}{:>10}{:>10}{head:>18}",
+            "  {:<26}{:>12}{:>21}{:>12}{:>10}{added}{:>10}{head:>18}",
             "", "requests/s", "interval", "µs CPU each", "p99 ms", "MB"
         );
         text.push_str(&format!("\n{}\n{}\n", scenario.title, head.trim_end()));
@@ -95,8 +99,12 @@ impl Row<'_> {
                 format!("{:>18}", format!("{failed} ({share:.2} %)"))
             }
         };
+        let added = match has_added(cell) {
+            true => format!("{:>14}", of(added_p99)),
+            false => String::new(),
+        };
         format!(
-            "  {:<26}{rate:>12.0}{interval:>21}{:>12}{:>10}{:>10}{failed}{remark}",
+            "  {:<26}{rate:>12.0}{interval:>21}{:>12}{:>10}{added}{:>10}{failed}{remark}",
             cell.contender,
             of(Round::server_us_per_request),
             of(p99),
@@ -179,6 +187,15 @@ fn rates(cell: &Cell) -> Vec<Numbered> {
 
 fn p99(round: &Round) -> Option<f64> {
     Some(round.latency.as_ref()?.percentiles_us.get("99")? / 1e3)
+}
+
+/// Returns the added latency of a balancer in milliseconds, if measured.
+fn added_p99(round: &Round) -> Option<f64> {
+    Some(round.extra.get("added_p99_us")? / 1e3)
+}
+
+fn has_added(cell: &Cell) -> bool {
+    cell.rounds.iter().any(|round| added_p99(round).is_some())
 }
 
 fn memory(round: &Round) -> Option<f64> {

@@ -160,6 +160,7 @@ fn every_sample_fits_a_narrow_screen() {
         "dynamic",
         "page",
         "handshake",
+        "proxy",
     ] {
         with_page(&[sample(name)], 390, |tab| {
             tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
@@ -243,6 +244,32 @@ fn the_groups_of_the_matrix_and_the_curves_of_growth_are_drawn() {
         ] {
             assert!(captions.contains(caption), "{caption}: {captions}");
         }
+    });
+}
+
+#[test]
+fn balancers_are_compared_over_all_loads() {
+    with_page(&[sample("proxy")], 1280, |tab| {
+        let rows = |caption: &str| {
+            let tables = "[...document.querySelectorAll('table')]";
+            let of = format!("t => t.caption && t.caption.textContent.startsWith('{caption}')");
+            format!("{tables}.find({of}).tBodies[0].rows")
+        };
+        let count = |caption: &str| format!("{}.length", rows(caption));
+        assert_eq!(number(tab, &count("CPU per request")), 7.0);
+        let added = "added 99 % latency";
+        assert_eq!(number(tab, &count(added)), 1.0, "one load has a fixed rate");
+        let row = text(tab, &format!("{}[0].innerText", rows(added)));
+        assert!(
+            row.contains("1,000 requests/s") && row.contains("540 µs"),
+            "{row}"
+        );
+        let headings = "[...document.querySelectorAll('h2, h3')].map(h => h.textContent).join('|')";
+        let headings = text(tab, headings);
+        assert!(
+            headings.contains("HTTP/2, 5,100 bytes, 20 connections × 10 streams"),
+            "{headings}"
+        );
     });
 }
 

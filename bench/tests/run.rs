@@ -678,13 +678,14 @@ fn every_suite_is_run_from_the_command_line() {
             "nginx,haproxy",
             "--node nginx --node-share 0.5 --seconds 1.5 --timeout 1",
         ),
+        ("proxy", "nginx,haproxy", "--node nginx"),
         ("page", "nginx", ""),
     ];
     for (suite, with, more) in suites {
         let needs: &[&str] = match suite {
             "page" => &["nginx", "chromium"],
             "dynamic" => &["nginx", "apache2", "uwsgi-core"],
-            "growth" => &["nginx", "haproxy"],
+            "growth" | "proxy" => &["nginx", "haproxy"],
             _ => &["nginx"],
         };
         let missing = needs.iter().find(|program| !installed(program));
@@ -733,6 +734,20 @@ fn every_suite_is_run_from_the_command_line() {
                 names.contains(&"apache") && names.contains(&"nginx-uwsgi"),
                 "{names:?}"
             );
+        }
+        if suite == "proxy" {
+            assert!(table.contains("added p99 ms"), "{table}");
+            let steady = run.cells.iter().filter(|cell| cell.scenario == "steady-32");
+            let rounds: Vec<&Round> = steady.flat_map(|cell| &cell.rounds).collect();
+            assert_eq!(rounds.len(), 2, "{messages}");
+            for round in rounds {
+                assert!(round.extra["direct_p99_us"] > 0.0);
+                assert!(
+                    round.command.contains("from 8 addresses"),
+                    "{}",
+                    round.command
+                );
+            }
         }
         let compared = home.bench(&format!("compare {suite}.json {suite}.json"));
         assert_eq!(code(&compared), Some(0), "{suite}: {}", stderr(&compared));

@@ -25,6 +25,7 @@ pub mod lossy;
 pub mod nginx;
 pub mod pebble;
 pub mod programs;
+pub mod toxiproxy;
 pub mod trust;
 pub mod wire;
 
@@ -37,7 +38,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(180);
 
 /// Client programs and their Debian packages, which `tools/setup.sh` installs.
-const TOOLS: [(&str, &str); 24] = [
+const TOOLS: [(&str, &str); 25] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
@@ -46,6 +47,7 @@ const TOOLS: [(&str, &str); 24] = [
     ("unshare", "util-linux"),
     ("nsenter", "util-linux"),
     ("setpriv", "util-linux"),
+    ("ip", "iproute2"),
     ("mount", "mount"),
     ("strace", "strace"),
     ("nghttp", "nghttp2-client"),
@@ -85,6 +87,17 @@ pub fn tool(name: &str) -> PathBuf {
                 None => panic!("{name} is not installed: `make test` builds it (tools/setup.sh)"),
             }
         })
+}
+
+/// Returns the path of a program that `tools/setup.sh` builds into target/tools.
+pub fn built_tool(name: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
+    let file = target.join("tools").join(name);
+    match file.is_file() {
+        true => file,
+        false => tool(name),
+    }
 }
 
 /// Lock between file writes and the start of child processes.

@@ -2,11 +2,10 @@
 //! every name to the loopback address.
 
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::{Folder, Lines, eventually, run, tool};
+use super::{Folder, Lines, built_tool, eventually, run};
 use crate::clients::Authority;
 
 /// A running ACME directory. Drop ends Pebble and the DNS server.
@@ -38,17 +37,6 @@ pub struct Settings {
     pub http_01_fails: bool,
 }
 
-/// Returns the path of a program installed by `tools/setup.sh`.
-fn installed(name: &str) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
-    let file = target.join("tools").join(name);
-    match file.is_file() {
-        true => file,
-        false => tool(name),
-    }
-}
-
 /// Returns a free port below the kernel's range of ephemeral ports, so that no other socket receives the
 /// port by chance before its owner binds.
 pub fn free_port() -> u16 {
@@ -75,7 +63,7 @@ impl Pebble {
             .with("pebble.crt", &leaf.certificate)
             .with("pebble.key", &leaf.key);
         let (dns_port, dns_management) = (free_port(), free_port());
-        let dns = Command::new(installed("pebble-challtestsrv"))
+        let dns = Command::new(built_tool("pebble-challtestsrv"))
             .args(["-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", ""])
             .args(["-defaultIPv4", "127.0.0.1", "-defaultIPv6", ""])
             .args(["-dnsserver", &format!("127.0.0.1:{dns_port}")])
@@ -109,7 +97,7 @@ impl Pebble {
     /// Starts Pebble on the same ports as before, with empty state.
     pub fn run(&mut self) {
         self.folder.write("pebble.json", self.config());
-        let mut command = Command::new(installed("pebble"));
+        let mut command = Command::new(built_tool("pebble"));
         command
             .arg("-config")
             .arg(self.folder.path("pebble.json"))

@@ -642,7 +642,8 @@ fn announce(programme: &Programme, groups: &[Group]) {
                 Length::Seconds(seconds) => seconds,
                 Length::Requests(_) => 1.0,
             };
-            asked + case.plan.warm_up_seconds
+            let times = if case.direct { 2.0 } else { 1.0 };
+            (asked + case.plan.warm_up_seconds) * times
         };
         let each = START_SECONDS + act.cases.iter().map(case).sum::<f64>();
         seconds += each * group.contenders.len() as f64;

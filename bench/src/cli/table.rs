@@ -149,7 +149,7 @@ pub static COMMANDS: &[Command] = &[
             option(
                 "node",
                 "NAME",
-                "growth: server on the nodes, instead of anthill",
+                "growth, proxy: server behind the balancers, instead of anthill",
             ),
             option(
                 "node-share",

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256 as AES_128;
@@ -180,25 +180,19 @@ fn check(scene: &Scene, entry: &Entry) -> Result<(), String> {
         })?;
     }
     if entry.can(Ability::Balancer) {
-        let members = [Member::new("one"), Member::new("two")];
-        let addresses = members.iter().map(|member| member.address).collect();
-        run(
-            scene,
-            entry,
-            Role::Balancer { members: addresses },
-            false,
-            |contender| {
-                let mut seen: Vec<Vec<u8>> = Vec::new();
-                for _ in 0..8 {
-                    seen.push(get(contender, "/hello.html", None)?.body);
-                }
-                for member in ["one", "two"] {
-                    let asked = seen.iter().any(|body| body == member.as_bytes());
-                    expect(asked, || format!("the balancer never asked {member}"))?;
-                }
-                Ok(())
-            },
-        )?;
+        for tls in [false, true] {
+            if entry.can(if tls { Ability::Https } else { Ability::Http }) {
+                let members = [Member::new("one"), Member::new("two")];
+                let addresses = members.iter().map(|member| member.address).collect();
+                run(
+                    scene,
+                    entry,
+                    Role::Balancer { members: addresses },
+                    tls,
+                    |contender| check_balancer(scene, entry, contender, &members, tls),
+                )?;
+            }
+        }
     }
     if entry.can(Ability::Published) {
         run(scene, entry, Role::Published, false, |contender| {
@@ -258,6 +252,41 @@ fn run(
         format!("{what}: {address} is still in use: {listens:?}")
     })
 }
+
+/// Checks that a balancer asks its members in turn, on connections that it keeps alive.
+fn check_balancer(
+    scene: &Scene,
+    entry: &Entry,
+    contender: &Contender,
+    members: &[Member; 2],
+    tls: bool,
+) -> Result<(), String> {
+    let authority = tls.then_some(scene.site.certificate.authority_pem.as_str());
+    let mut seen: Vec<Vec<u8>> = Vec::new();
+    for _ in 0..REQUESTS_BALANCED {
+        seen.push(get(contender, "/hello.html", authority)?.body);
+    }
+    for member in members {
+        let answered = seen.iter().filter(|body| *body == member.name.as_bytes());
+        let answered = answered.count();
+        expect(answered == REQUESTS_BALANCED / 2, || {
+            format!("{} answered {answered} requests", member.name)
+        })?;
+    }
+    let connections = members.iter().map(Member::connections).sum::<usize>();
+    let kept = connections <= CONNECTIONS_KEPT_MAX;
+    expect(kept || NOT_KEPT.contains(&entry.name.as_str()), || {
+        format!("{connections} connections to the members for {REQUESTS_BALANCED} requests")
+    })
+}
+
+/// Requests through a balancer.
+const REQUESTS_BALANCED: usize = 60;
+/// Largest number of connections to the members for the requests: each of Apache's 11 processes has
+/// connections of its own to both members.
+const CONNECTIONS_KEPT_MAX: usize = 30;
+/// Balancers that open a connection to a member for each request.
+const NOT_KEPT: [&str; 1] = ["lighttpd"];
 
 /// Checks that a cached page is served without running the changed script.
 fn check_page_cache(scene: &Scene, contender: &Contender) -> Result<(), String> {
@@ -531,19 +560,33 @@ fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String>
 
 /// A member of a balancer that answers every request with its name, until the end of the test process.
 struct Member {
+    name: &'static str,
     address: SocketAddr,
+    accepted: Arc<AtomicUsize>,
 }
 
 impl Member {
     fn new(name: &'static str) -> Member {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("a local address");
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&accepted);
         std::thread::spawn(move || {
             for socket in listener.incoming().flatten() {
+                counter.fetch_add(1, Ordering::Relaxed);
                 std::thread::spawn(move || answer_all(socket, name));
             }
         });
-        Member { address }
+        Member {
+            name,
+            address,
+            accepted,
+        }
+    }
+
+    /// Returns the number of connections so far.
+    fn connections(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
     }
 }
 

@@ -159,6 +159,10 @@ impl Driver {
         let siege = self == Self::Siege;
         let wants = [
             (plan.addresses.len() > 1, "ask several addresses"),
+            (
+                !plan.sources.is_empty(),
+                "connect from several local addresses",
+            ),
             (plan.paths.len() > 1, "ask for several pages"),
             (
                 matches!(plan.pace, Pace::Open { .. }),

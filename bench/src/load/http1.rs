@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::buffer::spare_capacity;
@@ -53,7 +53,8 @@ pub(super) struct Http1<'a> {
 
 /// One user and the user's connection.
 struct User {
-    address: SocketAddr,
+    /// Address of the server, and local address if not chosen by the system.
+    ends: (SocketAddr, Option<IpAddr>),
     phase: Phase,
     link: Option<Link>,
     asked: Option<Asked>,
@@ -99,7 +100,7 @@ impl<'a> Http1<'a> {
             EventFlags::IN | EventFlags::ET,
         )?;
         let user = |number: usize| User {
-            address: plan.addresses[number % plan.addresses.len()],
+            ends: plan.ends(number),
             phase: Phase::Vacant,
             link: None,
             asked: None,
@@ -380,17 +381,17 @@ impl<'a> Http1<'a> {
     }
 
     fn connect(&mut self, user: usize, now: Nanos) {
-        let connecting =
-            Link::connect(self.users[user].address, self.tls.as_ref()).and_then(|link| {
-                let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-                epoll::add(
-                    &self.epoll,
-                    link.as_fd(),
-                    EventData::new_u64(user as u64),
-                    flags,
-                )?;
-                Ok(link)
-            });
+        let (address, source) = self.users[user].ends;
+        let connecting = Link::connect(address, source, self.tls.as_ref()).and_then(|link| {
+            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+            epoll::add(
+                &self.epoll,
+                link.as_fd(),
+                EventData::new_u64(user as u64),
+                flags,
+            )?;
+            Ok(link)
+        });
         match connecting {
             Ok(link) => {
                 let user = &mut self.users[user];

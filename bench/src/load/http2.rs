@@ -1,7 +1,7 @@
 //! HTTP/2 connections by the `h2` crate, over TCP or TLS.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use h2::{Error, Reason, RecvStream};
 use http::Request;
 use rustls::HandshakeKind;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::spawn_local;
 use tokio_rustls::TlsConnector;
 
@@ -47,9 +47,13 @@ struct Connection(SendRequest<Bytes>);
 impl Dial for Http2 {
     type Sender = Connection;
 
-    async fn dial(&self, address: SocketAddr) -> Result<Dialled<Connection>, Failure> {
+    async fn dial(
+        &self,
+        address: SocketAddr,
+        source: Option<IpAddr>,
+    ) -> Result<Dialled<Connection>, Failure> {
         let failed = |error: io::Error| Failure::new(Failures::CONNECT, error);
-        let socket = TcpStream::connect(address).await.map_err(failed)?;
+        let socket = connect(address, source).await.map_err(failed)?;
         socket.set_nodelay(true).map_err(failed)?;
         let Some(tls) = &self.tls else {
             let sender = self.begin(socket).await?;
@@ -99,6 +103,20 @@ impl Http2 {
         spawn_local(connection);
         Ok(Connection(sender))
     }
+}
+
+/// Connects a socket, from the local address `source` if given.
+async fn connect(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
+    let Some(source) = source else {
+        return TcpStream::connect(address).await;
+    };
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    socket.bind(SocketAddr::new(source, 0))?;
+    socket.connect(address).await
 }
 
 impl Ask for Connection {

@@ -10,7 +10,7 @@ mod noting;
 
 use std::cell::RefCell;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,8 +98,12 @@ impl Drop for Lease {
 impl Dial for Http3 {
     type Sender = Connection;
 
-    async fn dial(&self, address: SocketAddr) -> Result<Dialled<Connection>, Failure> {
-        let socket = self.socket(address).map_err(failed)?;
+    async fn dial(
+        &self,
+        address: SocketAddr,
+        source: Option<IpAddr>,
+    ) -> Result<Dialled<Connection>, Failure> {
+        let socket = self.socket(address, source).map_err(failed)?;
         let name = self.name.to_str();
         let connecting = socket
             .endpoint
@@ -144,22 +148,23 @@ impl Dial for Http3 {
 }
 
 impl Http3 {
-    /// Returns a socket of the address family of `address`.
-    fn socket(&self, address: SocketAddr) -> io::Result<Socket> {
-        let fits = |socket: &Socket| matches!(socket.endpoint.local_addr(), Ok(local) if local.is_ipv4() == address.is_ipv4());
+    /// Returns a socket with the local address `source`, or with any address of the family of `address`.
+    fn socket(&self, address: SocketAddr, source: Option<IpAddr>) -> io::Result<Socket> {
+        let any: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let wanted = source.unwrap_or(any);
+        let fits = |socket: &Socket| matches!(socket.endpoint.local_addr(), Ok(local) if local.ip() == wanted);
         let mut free = self.free.borrow_mut();
         if let Some(at) = free.iter().position(fits) {
             return Ok(free.swap_remove(at));
         }
-        let any: SocketAddr = match address {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
         let noting = Arc::<Noting>::default();
         let endpoint = Endpoint::new(
             EndpointConfig::default(),
             None,
-            UdpSocket::bind(any)?,
+            UdpSocket::bind((wanted, 0))?,
             Arc::clone(&noting) as Arc<dyn quinn::Runtime>,
         )?;
         Ok(Socket { endpoint, noting })

@@ -4,12 +4,12 @@
 //! needs no buffer, and a large response needs few system calls.
 
 use std::io::{self, BufRead, IoSlice, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
@@ -48,8 +48,13 @@ pub(super) struct TlsStart {
 }
 
 impl Link {
-    /// Begins a connection. The connection is established when the socket becomes writable.
-    pub(super) fn connect(address: SocketAddr, tls: Option<&TlsStart>) -> io::Result<Link> {
+    /// Begins a connection from the local address `source`. The connection is established when the socket
+    /// becomes writable.
+    pub(super) fn connect(
+        address: SocketAddr,
+        source: Option<IpAddr>,
+        tls: Option<&TlsStart>,
+    ) -> io::Result<Link> {
         let family = if address.is_ipv4() {
             AddressFamily::INET
         } else {
@@ -58,6 +63,9 @@ impl Link {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
+        if let Some(source) = source {
+            bind(&socket, &SocketAddr::new(source, 0))?;
+        }
         match connect(&socket, &address) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(error.into()),

@@ -2,7 +2,7 @@
 //! as one line for the result file.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 /// One measurement: the server, the requests, their rate and the duration.
@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub struct Plan {
     /// Addresses of the server. Connections use several addresses in rotation.
     pub addresses: Vec<SocketAddr>,
+    /// Local addresses of the connections, used in rotation. Empty for an address chosen by the system.
+    pub sources: Vec<IpAddr>,
     /// Value of the `Host` field (`:authority` in HTTP/2 and HTTP/3).
     pub host: String,
     /// Request paths. Each connection cycles through all paths, and starts at a different path.
@@ -175,6 +177,7 @@ impl Default for Plan {
     fn default() -> Plan {
         Plan {
             addresses: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 80))],
+            sources: Vec::new(),
             host: "localhost".to_owned(),
             paths: vec!["/".to_owned()],
             method: Method::Get,
@@ -200,6 +203,14 @@ pub enum BadPlan {
     /// The plan has no address.
     #[error("the plan names no address")]
     NoAddress,
+    /// A local address and an address of the server are of different families.
+    #[error("{from} can't connect to {to}: one is IPv4, the other IPv6")]
+    MixedFamilies {
+        /// Local address.
+        from: IpAddr,
+        /// Address of the server.
+        to: SocketAddr,
+    },
     /// The plan has no path.
     #[error("the plan names no path")]
     NoPath,
@@ -234,6 +245,7 @@ impl Plan {
         if self.addresses.is_empty() {
             return Err(BadPlan::NoAddress);
         }
+        self.check_families()?;
         if self.paths.is_empty() {
             return Err(BadPlan::NoPath);
         }
@@ -249,6 +261,16 @@ impl Plan {
             return Err(BadPlan::PlainHttp3);
         }
         self.check_numbers()
+    }
+
+    fn check_families(&self) -> Result<(), BadPlan> {
+        for &from in &self.sources {
+            let mut addresses = self.addresses.iter();
+            if let Some(&to) = addresses.find(|to| to.is_ipv4() != from.is_ipv4()) {
+                return Err(BadPlan::MixedFamilies { from, to });
+            }
+        }
+        Ok(())
     }
 
     fn check_numbers(&self) -> Result<(), BadPlan> {
@@ -277,6 +299,15 @@ impl Plan {
             }
             Pace::Closed { .. } => Ok(()),
         }
+    }
+
+    /// Returns the server's address and the local address of a connection.
+    pub fn ends(&self, connection: usize) -> (SocketAddr, Option<IpAddr>) {
+        let source = connection.checked_rem(self.sources.len());
+        (
+            self.addresses[connection % self.addresses.len()],
+            source.map(|nth| self.sources[nth]),
+        )
     }
 
     /// Returns the number of threads with at least one connection.
@@ -313,6 +344,9 @@ impl fmt::Display for Plan {
             self.paths.join(" ")
         )?;
         write!(out, ", {} connections", self.connections)?;
+        if !self.sources.is_empty() {
+            write!(out, " from {} addresses", self.sources.len())?;
+        }
         if self.protocol != Protocol::Http1 {
             write!(out, " of {} streams", self.streams)?;
         }

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,10 +32,11 @@ pub(super) trait Dial: 'static {
     /// An established connection.
     type Sender: Ask;
 
-    /// Opens a connection, including all handshakes.
+    /// Opens a connection from the local address `source`, including all handshakes.
     fn dial(
         &self,
         address: SocketAddr,
+        source: Option<IpAddr>,
     ) -> impl Future<Output = Result<Dialled<Self::Sender>, Failure>>;
 
     /// Finishes pending work after the end of all connections.
@@ -159,7 +160,8 @@ struct Users<D: Dial> {
 
 /// A connection shared by several users, reopened as often as necessary.
 struct Line<S> {
-    address: SocketAddr,
+    /// Address of the server, and local address if not chosen by the system.
+    ends: (SocketAddr, Option<IpAddr>),
     /// The open connection, and the number of connections opened so far.
     sender: RefCell<(Option<S>, u64)>,
     /// Lock held by the user that opens the connection.
@@ -213,7 +215,7 @@ impl<D: Dial> Users<D> {
         };
         for number in share.connections.clone() {
             let line = Rc::new(Line {
-                address: self.plan.addresses[number % self.plan.addresses.len()],
+                ends: self.plan.ends(number),
                 sender: RefCell::new((None, 0)),
                 dialling: Mutex::new(()),
                 strikes: Cell::new(0),
@@ -394,7 +396,8 @@ impl<D: Dial> Users<D> {
             return Ok(standing);
         }
         let begun = self.course.now();
-        let dialled = timeout(self.timeout(), self.dial.dial(line.address))
+        let (address, source) = line.ends;
+        let dialled = timeout(self.timeout(), self.dial.dial(address, source))
             .await
             .unwrap_or_else(|_| Err(Failure::new(Failures::CONNECT, self.nothing_came())))?;
         line.strikes.set(0);

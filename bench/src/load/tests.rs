@@ -5,10 +5,10 @@ mod h3_server;
 mod http3;
 mod server;
 
-use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -958,4 +958,63 @@ fn http2_users_pause_and_stop() {
     )
     .expect("a valid plan");
     assert!(outcome.seconds < 360.0);
+}
+
+/// A server that answers no request sees the local address of each connection attempt.
+#[test]
+fn connections_rotate_through_the_local_addresses() {
+    let sources: Vec<IpAddr> = ["127.0.0.7", "127.0.0.8", "127.0.0.9"]
+        .map(|source| source.parse().expect("an address"))
+        .into();
+    for protocol in [Protocol::Http1, Protocol::Http2, Protocol::Http3] {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("a local address");
+        let datagrams = UdpSocket::bind(address).expect("the port of the same number");
+        let tls = (protocol == Protocol::Http3).then(Tls::default);
+        let plan = Plan {
+            sources: sources.clone(),
+            protocol,
+            tls,
+            connections: sources.len(),
+            timeout_seconds: 0.2,
+            length: Length::Requests(3),
+            ..Plan::new(address)
+        };
+        let seen = Arc::new(Mutex::new(BTreeSet::new()));
+        let (of_tcp, of_udp) = (Arc::clone(&seen), Arc::clone(&seen));
+        let note = |seen: &Mutex<BTreeSet<IpAddr>>, peer: SocketAddr| {
+            seen.lock().expect("no panic").insert(peer.ip());
+        };
+        thread::spawn(move || {
+            while let Ok((_, peer)) = listener.accept() {
+                note(&of_tcp, peer);
+            }
+        });
+        thread::spawn(move || {
+            while let Ok((_, peer)) = datagrams.recv_from(&mut [0; 2_000]) {
+                note(&of_udp, peer);
+            }
+        });
+        let outcome = go(&plan);
+        assert_eq!(outcome.requests, 0, "{protocol}");
+        // The connections are open, but the threads of the server may still be asleep.
+        let all = || seen.lock().expect("no panic").clone();
+        while all().len() < sources.len() {
+            thread::yield_now();
+        }
+        assert!(all().iter().eq(&sources), "{protocol}: {:?}", all());
+    }
+}
+
+#[test]
+fn a_local_address_of_another_family_is_rejected() {
+    let plan = Plan {
+        sources: vec![Ipv6Addr::LOCALHOST.into()],
+        ..Plan::default()
+    };
+    let error = plan.check().expect_err("an invalid plan").to_string();
+    assert_eq!(
+        error,
+        "::1 can't connect to 127.0.0.1:80: one is IPv4, the other IPv6"
+    );
 }

@@ -224,6 +224,9 @@ fn extra_title(key: &str) -> String {
         "resource_bytes" => return "resources".into(),
         "balancer_cpu_percent" => return "CPU of the balancer".into(),
         "nodes_cpu_seconds" => return "CPU of the nodes".into(),
+        "added_p50_us" => return "added median latency".into(),
+        "added_p99_us" => return "added 99 % latency".into(),
+        "direct_p99_us" => return "99 % latency of a member".into(),
         _ => {}
     }
     let without_unit = unit(key)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::report::document::{Block, Entry, Row, Section, Table};
 use crate::report::metric::Metric;
-use crate::report::suite::{self, agreement_table, page_table};
+use crate::report::suite::{self, agreement_table, page_table, proxy_tables};
 use crate::report::view::{View, is_ours};
 use crate::report::{facts, markdown, number, tables};
 use crate::result::{ContenderFacts, Run, Scenario};
@@ -142,6 +142,7 @@ fn section(run: &Run, said: &[String]) -> Section {
         "page" => vec![Block::Table(page_table(view))],
         "agreement" => vec![Block::Table(agreement_table(view))],
         "growth" => growth_tables(view),
+        "proxy" => proxy_tables(view),
         _ => suite_tables(view),
     });
     blocks.push(Block::Text(format!("{}. {}", machine(run), versions(run))));
@@ -326,6 +327,21 @@ fn summary_rows(run: &Run) -> Vec<Row> {
             let rows = scenarios.iter().filter(told);
             rows.filter_map(|s| summary_row(view, s, Metric::CpuPerRequest))
                 .collect()
+        }
+        // The row with the most connections of plain HTTP, TLS and HTTP/2, and the latency at a fixed rate.
+        "proxy" => {
+            let connections = |scenario: &Scenario| scenario.number("connections").unwrap_or(0.0);
+            let told = |scenario: &&&Scenario| {
+                let same = |other: &&&Scenario| other.word("protocol") == scenario.word("protocol");
+                let others = scenarios.iter().filter(same);
+                others.map(|other| connections(other)).fold(0.0, f64::max) == connections(scenario)
+            };
+            let rows = scenarios.iter().filter(told);
+            let cpu = rows.filter_map(|s| summary_row(view, s, Metric::CpuPerRequest));
+            let steady = |s: &&&Scenario| s.number("requests_per_second").is_some();
+            let steady = scenarios.iter().filter(steady);
+            let latency = steady.filter_map(|s| summary_row(view, s, Metric::Percentile("99")));
+            cpu.chain(latency).collect()
         }
         "growth" => {
             let row = most("users").and_then(|scenario| summary_row(view, scenario, Metric::Rate));
@@ -515,6 +531,25 @@ mod tests {
         let hello = row("10 clients");
         assert!(hello.contains("nginx 18.6 µs, Go fasthttp"), "{hello}");
         assert_eq!(text.matches("handshakes").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn balancers_have_their_tables_and_rows() {
+        let runs = samples(&["proxy"]);
+        let text = figures(&runs);
+        for words in ["CPU per request", "added 99 % latency", "memory"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let text = summary(&runs);
+        for row in [
+            "CPU per request: plain, 5,100 bytes, 800 connections",
+            "CPU per request: TLS, 5,100 bytes, 200 connections",
+            "CPU per request: HTTP/2, 5,100 bytes, 20 connections × 10 streams",
+            "99 % latency: plain, 5,100 bytes, 200 connections, 1,000 requests/s",
+        ] {
+            assert!(text.contains(row), "{row}: {text}");
+        }
+        assert!(!text.contains("32 connections"), "{text}");
     }
 
     #[test]

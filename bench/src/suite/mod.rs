@@ -10,6 +10,7 @@ mod journal;
 mod matrix;
 mod page;
 mod protocols;
+mod proxy;
 
 use std::collections::BTreeMap;
 
@@ -40,6 +41,7 @@ pub static SUITES: &[Suite] = &[
     dynamic::SUITE,
     handshake::SUITE,
     protocols::SUITE,
+    proxy::SUITE,
     page::SUITE,
     agreement::SUITE,
 ];
@@ -63,7 +65,7 @@ pub struct Wishes {
     pub server_cpus: usize,
     /// Number of processors for the client.
     pub client_cpus: usize,
-    /// Catalogue name of the server on the nodes of `growth`.
+    /// Catalogue name of the server on the nodes of `growth` and the members of `proxy`.
     pub node: String,
     /// CPU share of a node, as a fraction of one processor.
     pub node_share: f64,
@@ -135,6 +137,13 @@ pub enum Setting {
         /// Share of one processor per node, 0 to 1.
         share: f64,
     },
+    /// A balancer in front of members without a limit, on the client's processors.
+    Proxy {
+        /// Number of members.
+        members: usize,
+        /// True if the balancer listens for TLS besides plain HTTP.
+        tls: bool,
+    },
     /// A single server with TLS, loaded by a browser.
     Browser,
 }
@@ -164,6 +173,8 @@ pub struct Case {
     pub tried: bool,
     /// Load generator of the case, regardless of the user's choice.
     pub driver: Option<Driver>,
+    /// True if the members of the balancer are first loaded without the balancer, for the added latency.
+    pub direct: bool,
 }
 
 impl Wishes {
@@ -317,6 +328,7 @@ impl Case {
             plan,
             tried: false,
             driver: None,
+            direct: false,
         }
     }
 

@@ -1,9 +1,9 @@
 //! Memory ledger of the bodies under way: bytes of requests and responses in pipes, in buffers and in the
 //! kernel, for all calls of handlers together.
 //!
-//! An accepted call always completes: a minimum is reserved for each call, and each streamed body may hold a
-//! minimum beyond the bound. Only the read-ahead depends on the level of the ledger. A worker reserves bytes in
-//! batches, so most calls change no memory shared by workers.
+//! An accepted call always completes, because the minimum for its bodies is reserved from the beginning. Only the
+//! read-ahead depends on the level of the ledger. A worker reserves bytes in batches, so most calls change no
+//! memory shared by workers.
 
 use crate::base::fair_share::ClientNetwork;
 use crate::base::hash::FastBuildHasher;

@@ -62,7 +62,8 @@ declare_table! {
         /// PEM file with the key of the client certificate.
         client_key: PathBuf = optional("in `client_certificate`"),
             also ["proxy_ssl_certificate_key"], example "\"client-key.pem\"";
-        /// Local address of the connections, for a machine in several networks.
+        /// Local address of the connections, for a machine in several networks. Of a member's name, only
+        /// addresses of the same family count.
         from: IpAddr = optional("chosen by the system"),
             also ["proxy_bind", "source", "bind"], example "\"192.0.2.1\"";
         /// PROXY protocol header at the start of each connection, which then serves a single client.
@@ -142,7 +143,8 @@ impl ConnectionKeys {
         }
     }
 
-    /// Refuses a local address that cannot reach a member, IPv4 to IPv6 or the other way round.
+    /// Refuses a local address that cannot reach a member: IPv4 to IPv6, IPv6 to IPv4, or an IP address to a
+    /// Unix socket.
     fn refuse_other_family(
         &self,
         source: &SourceText<'_>,
@@ -161,8 +163,12 @@ impl ConnectionKeys {
             Some(member) => {
                 let url = crate::config::member_url::shown_url(&member.url);
                 let what = format!("no connection leads from {} to {url}", from.get_ref());
-                let help = "write an address of the same kind as the members' addresses, or remove \
-                            `from`";
+                let help = match &member.url.host {
+                    MemberHost::Unix(_) => "remove `from`: a Unix socket has no addresses",
+                    _ => {
+                        "write an address of the same kind as the members' addresses, or remove `from`"
+                    }
+                };
                 Err(source.error(from.span(), what, help))
             }
         }

@@ -607,6 +607,21 @@ fn each_mistake_is_marked_with_a_correction() {
             "no connection leads from ::1 to http://10.0.0.1:9001",
             "same kind",
         ),
+        (
+            "[[balancer]]\nname = \"a\"\nfrom = \"10.0.0.9\"\nmembers = [\"http://10.0.0.1\", \
+             \"http://[fd00::1]\"]\n"
+                .to_owned(),
+            "\"10.0.0.9\"",
+            "no connection leads from 10.0.0.9 to http://[fd00::1]",
+            "same kind",
+        ),
+        (
+            "[[balancer]]\nname = \"a\"\nfrom = \"10.0.0.9\"\nmembers = \"http://unix:/run/a\"\n"
+                .to_owned(),
+            "\"10.0.0.9\"",
+            "no connection leads from 10.0.0.9 to",
+            "a Unix socket has no addresses",
+        ),
         (balancer("from = \"eth0\""), "\"eth0\"", "not an address to connect from", "192.0.2.1"),
         (
             balancer("send_proxy_header = \"v3\""),

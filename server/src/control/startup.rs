@@ -20,6 +20,7 @@ use crate::site::ContentBudget;
 use crate::tls::{SelfSigned, TicketKeys};
 use crate::upstream::Backends;
 use crate::upstream::resolver::Resolver;
+use crate::upstream::session_key_file;
 use crate::world::build::{self, SharedResources};
 use std::io;
 use std::path::Path;
@@ -191,7 +192,7 @@ pub(super) fn shared_resources(
         pushes,
         change_tracker: Arc::default(),
         pseudonym: build::new_pseudonym(),
-        balancers: Arc::new(build::new_balancers()?),
+        balancers: Arc::new(build::new_balancers(session_key_file::load_or_make(state))?),
         body_memory,
         resolver: Arc::new(Resolver::system()),
         refusals,

@@ -5,7 +5,7 @@
 //! for a complete one. After the reader is dropped, the next write fails.
 
 use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
-use crate::limits::{BODY_GRACE_SECONDS, PIPE_BYTES_MIN, STREAM_RESERVED_BYTES};
+use crate::limits::{BODY_GRACE_SECONDS, PIPE_BYTES_MIN};
 use crate::wire::reject::Reject;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -35,10 +35,14 @@ pub(crate) fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
 /// Makes a pipe that holds at most `capacity` bytes, counted in the memory ledger. The pipe begins small, and
 /// grows each time the pipe is full, as far as the ledger has room for read-ahead.
 pub(crate) fn counted_pipe(capacity: usize, account: &BodyAccount) -> (PipeWriter, PipeReader) {
+    let window = match account.is_counted() {
+        true => capacity.min(PIPE_BYTES_MIN),
+        false => capacity,
+    };
     let shared = Rc::new(RefCell::new(PipeState {
         bytes: VecDeque::new(),
         capacity,
-        window: 0,
+        window,
         memory: BodyReservation::new(account),
         finished: false,
         trailers: None,
@@ -74,9 +78,9 @@ struct PipeState {
     bytes: VecDeque<u8>,
     /// Largest number of bytes that the pipe ever holds.
     capacity: usize,
-    /// Number of bytes that the writer may write ahead at present; 0 before the first byte.
+    /// Number of bytes that the writer may write ahead at present.
     window: usize,
-    /// Memory of the body in the ledger.
+    /// Memory of the window beyond [`PIPE_BYTES_MIN`], which each call has reserved.
     memory: BodyReservation,
     finished: bool,
     /// Field lines behind the complete body.
@@ -102,33 +106,18 @@ impl PipeState {
     /// has room, and an empty pipe shrinks if the ledger has little room.
     fn room(&mut self) -> usize {
         let held = self.bytes.len();
-        if self.window == 0 {
-            self.open();
-        } else if held == 0 && self.window > PIPE_BYTES_MIN && self.memory.account().is_pressed() {
-            self.memory.shrink_to(STREAM_RESERVED_BYTES);
-            self.window = PIPE_BYTES_MIN;
+        if held == 0 && self.memory.bytes() > 0 && self.memory.account().is_pressed() {
+            self.memory.shrink_to(0);
+            self.window = self.window.min(PIPE_BYTES_MIN);
         }
         if held >= self.window && self.window < self.capacity {
             let window = self.capacity.min(self.window * PIPE_GROWTH_FACTOR);
-            if self
-                .memory
-                .try_grow(window - self.window, BodyPurpose::ReadAhead)
-            {
+            let more = window - self.window;
+            if self.memory.try_grow(more, BodyPurpose::ReadAhead) {
                 self.window = window;
             }
         }
         self.window.saturating_sub(held)
-    }
-
-    /// Reserves the minimum of a body.
-    fn open(&mut self) {
-        let is_counted = self.memory.account().is_counted();
-        if is_counted && self.capacity > PIPE_BYTES_MIN {
-            self.memory.grow(STREAM_RESERVED_BYTES);
-            self.window = PIPE_BYTES_MIN;
-        } else {
-            self.window = self.capacity;
-        }
     }
 
     /// Counts bytes that the writer has written beyond the window.
@@ -141,10 +130,7 @@ impl PipeState {
 
     #[cold]
     fn count_beyond_window(&mut self) {
-        if self.window == 0 {
-            self.open();
-        }
-        let excess = self.bytes.len().saturating_sub(self.window);
+        let excess = self.bytes.len() - self.window;
         self.memory.grow(excess);
         self.window += excess;
     }
@@ -558,6 +544,6 @@ mod tests {
         while other.try_reserve(1_024, BodyPurpose::Call) {}
         assert_eq!(writer.write_some(&[0; PIPE_BYTES + 1]), Ok(PIPE_BYTES));
         let memory = reader.shared.borrow().memory.bytes();
-        assert_eq!(memory, STREAM_RESERVED_BYTES + PIPE_BYTES - PIPE_BYTES_MIN);
+        assert_eq!(memory, PIPE_BYTES - PIPE_BYTES_MIN);
     }
 }

@@ -80,9 +80,6 @@ pub const SOCKET_UNSENT_BYTES: u32 = 64 * 1024;
 pub const SOCKET_UNSENT_BYTES_MIN: u32 = 4 * 1024;
 /// Bytes reserved for the socket of a client with a long response, 128 KiB: [`SOCKET_UNSENT_BYTES`] and one packet.
 pub const SOCKET_STREAM_BYTES: usize = 128 * 1024;
-/// Response bytes taken from a handler before the socket takes bytes, 2 KiB instead of half of
-/// [`UNSENT_BYTES_MAX`], while the memory of the bodies under way is short.
-pub const UNSENT_BYTES_PRESSED: usize = 2 * 1024;
 /// Unsent response bytes in the kernel, 256 KiB instead of [`SOCKET_UNSENT_BYTES`], for a TCP
 /// connection with a client that has taken 512 KiB and therefore reads. At 300 Mbit/s and a round trip
 /// of 50 ms, beside other load, CUBIC brought 29 MB/s with 128 KiB or without a bound, and 19 to 23

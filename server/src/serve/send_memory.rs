@@ -2,7 +2,7 @@
 //! wait for the socket, and the bytes that wait in the kernel.
 
 use crate::base::body_memory::{BodyAccount, BodyPurpose};
-use crate::limits::{PIPE_BYTES_MIN, SOCKET_STREAM_BYTES, UNSENT_BYTES_MAX, UNSENT_BYTES_PRESSED};
+use crate::limits::{PIPE_BYTES_MIN, SOCKET_STREAM_BYTES, UNSENT_BYTES_MAX};
 use crate::serve::socket::TcpSocket;
 
 /// Reserves the memory of the socket for a streamed response of `length` bytes. Without the memory, the kernel
@@ -21,10 +21,11 @@ pub(super) fn reserve_socket_again(memory: &BodyAccount, socket: &TcpSocket) {
     }
 }
 
-/// Returns the number of bytes that may wait for the socket before the handler's bytes stay in the pipe.
+/// Returns the number of bytes that may wait for the socket before the handler's bytes stay in the pipe. While the
+/// memory of the bodies under way is short, the handler's bytes stay in the pipe until the socket has taken all.
 pub(super) fn unsent_bytes_max(memory: &BodyAccount) -> usize {
     match memory.is_pressed() {
-        true => UNSENT_BYTES_PRESSED,
+        true => 0,
         false => UNSENT_BYTES_MAX / 2,
     }
 }

@@ -41,11 +41,25 @@ impl MemberAddress {
 }
 
 impl NamedAddress {
-    /// Returns the addresses for one connection, and waits only for the end of the first look-up. Fails if
-    /// the name has no address.
-    pub(super) fn poll_candidates(&self, cx: &Context<'_>) -> Poll<io::Result<AddressCandidates>> {
+    /// Returns the addresses for one connection, and waits only for the end of the first look-up. With a local
+    /// address `from`, the addresses are those of its family, IPv4 or IPv6. Fails if the name has no address.
+    pub(super) fn poll_candidates(
+        &self,
+        from: Option<IpAddr>,
+        cx: &Context<'_>,
+    ) -> Poll<io::Result<AddressCandidates>> {
+        let name = self.name.name();
         let Some(addresses) = ready!(self.name.poll_addresses(cx)) else {
-            let what = format!("the host name {} has no address", self.name.name());
+            let what = format!("the host name {name} has no address");
+            return Poll::Ready(Err(io::Error::other(what)));
+        };
+        let Some(addresses) = reachable(addresses, from) else {
+            let family = if from.is_some_and(|from| from.is_ipv4()) {
+                "IPv4"
+            } else {
+                "IPv6"
+            };
+            let what = format!("the host name {name} has no {family} address, as `from` requires");
             return Poll::Ready(Err(io::Error::other(what)));
         };
         Poll::Ready(Ok(AddressCandidates {
@@ -55,6 +69,16 @@ impl NamedAddress {
             tried: 0,
         }))
     }
+}
+
+/// Returns the addresses of the family of `from`, or None without such an address.
+fn reachable(addresses: Arc<[IpAddr]>, from: Option<IpAddr>) -> Option<Arc<[IpAddr]>> {
+    let reaches = |to: &IpAddr| from.is_none_or(|from| from.is_ipv4() == to.is_ipv4());
+    if addresses.iter().all(reaches) {
+        return Some(addresses);
+    }
+    let addresses: Arc<[IpAddr]> = addresses.iter().copied().filter(reaches).collect();
+    (!addresses.is_empty()).then_some(addresses)
 }
 
 /// Addresses of a host name in the order of the attempts of one connection.
@@ -104,7 +128,7 @@ mod tests {
             .unwrap();
         let mut orders = Vec::new();
         for _ in 0..4 {
-            let candidates = runtime.block_on(poll_fn(|cx| named.poll_candidates(cx)));
+            let candidates = runtime.block_on(poll_fn(|cx| named.poll_candidates(None, cx)));
             let order: Vec<u8> = candidates
                 .unwrap()
                 .map(|address| match address {
@@ -118,5 +142,34 @@ mod tests {
             orders,
             [vec![1, 2, 3], vec![2, 3, 1], vec![3, 1, 2], vec![1, 2, 3]]
         );
+    }
+
+    #[test]
+    fn a_local_address_reaches_the_addresses_of_its_family() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let all: Arc<[IpAddr]> = ["192.0.2.1", "2001:db8::1", "192.0.2.2"]
+            .map(address)
+            .into();
+        let found = |from: Option<&str>| {
+            let reachable = reachable(Arc::clone(&all), from.map(address))?;
+            Some(
+                reachable
+                    .iter()
+                    .map(IpAddr::to_string)
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            )
+        };
+        assert_eq!(
+            found(None).as_deref(),
+            Some("192.0.2.1 2001:db8::1 192.0.2.2")
+        );
+        assert_eq!(
+            found(Some("10.0.0.1")).as_deref(),
+            Some("192.0.2.1 192.0.2.2")
+        );
+        assert_eq!(found(Some("::1")).as_deref(), Some("2001:db8::1"));
+        let only: Arc<[IpAddr]> = [address("192.0.2.1")].into();
+        assert_eq!(reachable(only, Some(address("::1"))), None);
     }
 }

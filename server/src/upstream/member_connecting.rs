@@ -114,7 +114,7 @@ impl MemberConnecting {
                     return Poll::Ready(Ok(address.clone()));
                 }
                 MemberAddress::Named(named) => {
-                    let candidates = ready!(named.poll_candidates(cx))?;
+                    let candidates = ready!(named.poll_candidates(self.pool.settings.from, cx))?;
                     self.others = OtherAddresses::Named(Box::new(candidates));
                 }
             }

@@ -28,6 +28,7 @@ mod member_tls;
 mod member_tls_failure;
 mod pool;
 pub mod resolver;
+pub mod session_key_file;
 pub mod settings;
 
 pub use crate::upstream::address::BackendAddress;

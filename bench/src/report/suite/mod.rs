@@ -8,6 +8,7 @@ mod import;
 mod journal;
 mod matrix;
 mod page;
+mod proxy;
 
 use crate::published::Source;
 use crate::report::document::Block;
@@ -15,6 +16,7 @@ use crate::report::view::View;
 
 pub use agreement::table as agreement_table;
 pub use page::table as page_table;
+pub use proxy::overview as proxy_tables;
 
 /// Returns the tables and charts of a run, with the figures of `sources` where published.
 pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
@@ -25,6 +27,7 @@ pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
         "growth" => growth::blocks(view, "nodes"),
         "dynamic" => growth::blocks(view, "page"),
         "page" => page::blocks(view),
+        "proxy" => proxy::blocks(view),
         "agreement" => agreement::blocks(view),
         "import" => import::blocks(view),
         _ => general::blocks(view),

@@ -15,7 +15,9 @@ use crate::tls::{PendingChallenges, SelfSigned, TicketKeys, TlsError};
 use crate::upstream::Backends;
 use crate::upstream::balancer::{Balancers, SessionKey};
 use crate::upstream::resolver::Resolver;
+use crate::upstream::session_key_file;
 use crate::world::users::Logins;
+use aws_lc_rs::error::Unspecified;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
@@ -88,7 +90,7 @@ impl SharedResources {
             programs: Arc::new(ProcessRunner::new(scripts, state, &refusals)),
             readers: Arc::new(BrowseLimiter::new(scripts, &refusals)),
             backends: Arc::new(Backends::new(&refusals)),
-            balancers: Arc::new(new_balancers()?),
+            balancers: Arc::new(new_balancers(session_key_file::make())?),
             body_memory: BodyMemory::new(0),
             resolver: Arc::new(Resolver::system()),
             pushes: PushNotifier::new().0,
@@ -99,12 +101,10 @@ impl SharedResources {
     }
 }
 
-/// Returns an empty registry of balancers with a random key for session cookies.
-pub fn new_balancers() -> Result<Balancers, OperatorError> {
-    let mut key = [0; 32];
-    let filled = aws_lc_rs::rand::fill(&mut key);
-    filled.map_err(|_| OperatorError::failure("the system has no random numbers"))?;
-    Ok(Balancers::new(SessionKey::new(&key), random()))
+/// Returns an empty registry of balancers with a key for session cookies.
+pub fn new_balancers(key: Result<SessionKey, Unspecified>) -> Result<Balancers, OperatorError> {
+    let key = key.map_err(|_| OperatorError::failure("the system has no random numbers"))?;
+    Ok(Balancers::new(key, random()))
 }
 
 fn random() -> u64 {
