@@ -25,6 +25,7 @@ UPLOAD = 64 * 1024
 CLIENTS_OF_ADDRESS = 100
 # The clients' kernel holds a few KiB of each unread answer.
 RECEIVE_BUFFER = 4096
+READER_RECEIVE_BUFFER = 262144
 
 
 def allow_descriptors():
@@ -210,6 +211,7 @@ def crowd(kind, port, count):
                     continue
                 is_open = reads = True
                 for other, client in clients.items():
+                    client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READER_RECEIVE_BUFFER)
                     client.send()
                     poll.modify(other, select.EPOLLIN | (select.EPOLLOUT if client.output else 0))
                 continue

@@ -37,6 +37,8 @@ pub enum MemoryLevel {
 /// Purpose of a reservation that may be refused.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum BodyPurpose {
+    /// The beginning of a response that a member may send ahead: a quarter of the bound.
+    FirstBytes,
     /// Bytes that only make a transfer faster: half of the bound.
     ReadAhead,
     /// A short request body that is received whole before the handler begins: three quarters of the bound.
@@ -79,6 +81,7 @@ impl BodyMemory {
     /// Returns the part of the bound in bytes that reservations for `purpose` may fill.
     fn bound(&self, purpose: BodyPurpose) -> usize {
         match purpose {
+            BodyPurpose::FirstBytes => self.bytes_max / 4,
             BodyPurpose::ReadAhead => self.bytes_max / 2,
             BodyPurpose::Gathering => self.bytes_max - self.bytes_max / 4,
             BodyPurpose::Call => self.bytes_max,

@@ -68,9 +68,9 @@ pub const MEMBER_RECEIVE_BYTES_MIN: u32 = 8 * 1024;
 /// Bytes that a member may send ahead on any other connection at first, 64 KiB, the default of Linux. The kernel
 /// raises the bound for a connection that is read fast.
 pub const MEMBER_RECEIVE_BYTES: u32 = 64 * 1024;
-/// Bytes of [`MEMBER_RECEIVE_BYTES`] that are reserved before the response has begun, 16 KiB: most responses are
-/// shorter. The rest of a long response is reserved with its head.
-pub const MEMBER_WAIT_BYTES: usize = 16 * 1024;
+/// Bytes of [`MEMBER_RECEIVE_BYTES`] that are reserved before the response has begun, 8 KiB: most pages are shorter.
+/// The rest of a long response is reserved with its head.
+pub const MEMBER_WAIT_BYTES: usize = 8 * 1024;
 
 // Balancers
 

@@ -1,7 +1,7 @@
 //! Tests of the memory ledger of bodies.
 
 use super::*;
-use BodyPurpose::{Call, Gathering, ReadAhead};
+use BodyPurpose::{Call, FirstBytes, Gathering, ReadAhead};
 use MemoryLevel::{Full, Pressed, Relaxed};
 
 const MIB: usize = 1 << 20;
@@ -22,17 +22,19 @@ fn ledger() -> (Arc<BodyMemory>, Rc<WorkerBodyMemory>, BodyAccount) {
 #[test]
 fn the_level_decides_about_further_bytes() {
     let table = [
-        (0, Relaxed, [true, true, true]),
-        (MIB / 2 - 1_024, Relaxed, [true, true, true]),
-        (MIB / 2, Pressed, [false, true, true]),
-        (MIB - MIB / 4 - 1_024, Pressed, [false, true, true]),
-        (MIB - MIB / 4, Pressed, [false, false, true]),
-        (MIB - 1_024, Pressed, [false, false, true]),
-        (MIB, Full, [false, false, false]),
-        (2 * MIB, Full, [false, false, false]),
+        (CALL_RESERVED_BYTES, Relaxed, [true, true, true, true]),
+        (MIB / 4 - 1_024, Relaxed, [true, true, true, true]),
+        (MIB / 4, Relaxed, [false, true, true, true]),
+        (MIB / 2 - 1_024, Relaxed, [false, true, true, true]),
+        (MIB / 2, Pressed, [false, false, true, true]),
+        (MIB - MIB / 4 - 1_024, Pressed, [false, false, true, true]),
+        (MIB - MIB / 4, Pressed, [false, false, false, true]),
+        (MIB - 1_024, Pressed, [false, false, false, true]),
+        (MIB, Full, [false, false, false, false]),
+        (2 * MIB, Full, [false, false, false, false]),
     ];
     for (before, level, granted) in table {
-        for (purpose, is_granted) in [ReadAhead, Gathering, Call].into_iter().zip(granted) {
+        for (purpose, is_granted) in [FirstBytes, ReadAhead, Gathering, Call].into_iter().zip(granted) {
             let (all, worker, account) = ledger();
             worker.return_spare();
             account.reserve(before.saturating_sub(all.bytes()));

@@ -10,7 +10,7 @@ use crate::upstream::MemberConn;
 
 /// Reserves memory for the beginning of a response. Returns true if the connection may have a wide window.
 pub(super) fn reserve_wait(memory: &BodyAccount) -> bool {
-    memory.try_reserve(MEMBER_WAIT_BYTES, BodyPurpose::ReadAhead)
+    memory.try_reserve(MEMBER_WAIT_BYTES, BodyPurpose::FirstBytes)
 }
 
 /// Reserves memory for the window of `conn`, on which a response of `length` bytes has begun.
