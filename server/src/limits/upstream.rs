@@ -72,6 +72,15 @@ pub const MEMBER_RECEIVE_BYTES: u32 = 64 * 1024;
 /// The rest of a long response is reserved with its head.
 pub const MEMBER_WAIT_BYTES: usize = 8 * 1024;
 
+/// Unsent bytes of a streamed request body in the kernel, 64 KiB for each connection to a member. Without a bound the
+/// kernel holds 2 to 4 MB for a member that does not read.
+pub const MEMBER_UNSENT_BYTES: u32 = 64 * 1024;
+/// Unsent bytes of a streamed request body in the kernel, 4 KiB and one write instead of [`MEMBER_UNSENT_BYTES`], for
+/// a request that begins while the memory of the bodies under way is short.
+pub const MEMBER_UNSENT_BYTES_MIN: u32 = 4 * 1024;
+/// Bytes of a response in the buffers of TLS, 32 KiB: a record of up to 16 KiB before and after decryption.
+pub const MEMBER_TLS_RECEIVE_BYTES: usize = 32 * 1024;
+
 // Balancers
 
 /// Milliseconds after which a heartbeat of a member no longer counts, as in Apache's mod_lbmethod_heartbeat.

@@ -21,6 +21,11 @@ pub(super) fn reserve_socket_again(memory: &BodyAccount, socket: &TcpSocket) {
     }
 }
 
+/// Reserves the memory of a whole response of `bytes` bytes, which waits for the client.
+pub(super) fn reserve_whole(memory: &BodyAccount, bytes: usize) {
+    memory.reserve(bytes.saturating_sub(PIPE_BYTES_MIN));
+}
+
 /// Returns the number of bytes that may wait for the socket before the handler's bytes stay in the pipe. While the
 /// memory of the bodies under way is short, the handler's bytes stay in the pipe until the socket has taken all.
 pub(super) fn unsent_bytes_max(memory: &BodyAccount) -> usize {

@@ -16,6 +16,8 @@ pub(crate) struct MemberConn {
     tls: Option<Box<MemberTls>>,
     /// True if the kernel receives only a few bytes ahead.
     is_narrow: bool,
+    /// Largest number of bytes that the kernel holds unsent; 0 for the default of the system.
+    unsent_bytes_max: u32,
     /// Number of requests that the member has answered on the connection.
     answers: u64,
 }
@@ -41,6 +43,7 @@ impl MemberConn {
             first,
             tls,
             is_narrow: options.is_narrow,
+            unsent_bytes_max: 0,
             answers: 0,
         };
         Ok((conn, is_established))
@@ -69,6 +72,19 @@ impl MemberConn {
         if std::mem::take(&mut self.is_narrow) {
             self.socket.widen();
         }
+    }
+
+    /// Bounds the bytes that the kernel holds unsent.
+    pub(crate) fn bound_unsent(&mut self, bytes: u32) {
+        if self.unsent_bytes_max != bytes {
+            self.unsent_bytes_max = bytes;
+            self.socket.bound_unsent(bytes);
+        }
+    }
+
+    /// Returns true if the connection uses TLS.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Returns true if the connection has answered a request before.

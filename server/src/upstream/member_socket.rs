@@ -92,6 +92,12 @@ impl MemberSocket {
         let _ = sys::adjust_receive_buffer(self.0.get_ref().as_fd(), MEMBER_RECEIVE_BYTES);
     }
 
+    /// Bounds the bytes that the kernel holds unsent. A Unix socket has a bound of its own.
+    pub(super) fn bound_unsent(&self, bytes: u32) {
+        // Without the bound the kernel holds more bytes than necessary.
+        let _ = sys::bound_unsent(self.0.get_ref().as_fd(), bytes);
+    }
+
     /// Ends the sending side of the connection.
     pub(super) fn end_sending(&self) {
         // The peer may have closed the connection already.

@@ -73,7 +73,7 @@ const HEAD_BOUNDS: ResponseHeadBounds = ResponseHeadBounds {
 impl Attempt {
     /// Begins to send the request on `conn`.
     pub(super) fn new(
-        conn: MemberConn,
+        mut conn: MemberConn,
         pool: Arc<MemberPool>,
         connect_time: Option<Duration>,
         request: &Request,
@@ -85,6 +85,9 @@ impl Attempt {
         let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
         let mut out = encoded.map_err(refused)?;
         let rest = body.take(&mut out, expects);
+        if rest.is_some() {
+            memory::reserve_upload(&request.memory, &mut conn);
+        }
         Ok(Attempt {
             exchange: Exchange::new(conn, out, rest),
             pool,
@@ -160,7 +163,9 @@ impl Attempt {
             loop {
                 let kept = self.input.len();
                 buffer[..kept].copy_from_slice(&self.input);
-                let read = match ready!(self.exchange.poll_read(cx, &mut buffer[kept..])) {
+                let most = kept + memory::head_bytes(&call.request.memory);
+                let end = most.min(buffer.len());
+                let read = match ready!(self.exchange.poll_read(cx, &mut buffer[kept..end])) {
                     Ok(0) => return Poll::Ready(Err(self.left(None))),
                     Ok(read) => read,
                     Err(error) => return Poll::Ready(Err(self.left(Some(error)))),
@@ -384,7 +389,7 @@ impl Attempt {
             _ => None,
         };
         if let Some(conn) = self.exchange.conn_mut() {
-            memory::reserve_stream(&call.request.memory, conn, length);
+            memory::reserve_stream(&call.request.memory, conn, length, rest.len());
         }
         let transfer = ContentTransfer {
             pool: Arc::clone(&self.pool),

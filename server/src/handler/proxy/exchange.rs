@@ -82,6 +82,11 @@ impl Exchange {
                 self.sent_bytes += sent as u64;
             }
             let flushed = self.poll_flush(cx);
+            if self.body.is_none() && flushed.is_ready() {
+                // A call may wait long for the response.
+                self.out = Vec::new();
+                self.out_at = 0;
+            }
             if self.body.is_none() || matches!(flushed, Poll::Ready(Err(_))) {
                 return flushed;
             }

@@ -20,7 +20,9 @@ use crate::serve::h1::tunnel::H1Tunnel;
 use crate::serve::h1::upload::DecodedInput;
 use crate::serve::refusal::Refusal;
 use crate::serve::response_head::{content_length, is_without_content};
-use crate::serve::send_memory::{reserve_socket, reserve_socket_again, unsent_bytes_max};
+use crate::serve::send_memory::{
+    reserve_socket, reserve_socket_again, reserve_whole, unsent_bytes_max,
+};
 use crate::serve::stall::StallClock;
 use crate::serve::tunnel::opens_tunnel;
 use crate::wire::reject::Reject;
@@ -82,6 +84,7 @@ pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>
         has_pipelined: false,
     };
     let mut after = poll_fn(|cx| exchange.poll(cx)).await;
+    exchange.connection.stream.socket.set_narrow(false);
     let H1CallDriver {
         connection,
         call,
@@ -484,6 +487,7 @@ impl H1CallDriver<'_> {
             ResponseBody::Empty => H1Download::Last,
             ResponseBody::Whole(bytes) => {
                 self.sent = bytes.len() as u64;
+                reserve_whole(&self.call.memory, bytes.len());
                 self.out.bytes.extend_from_slice(&bytes);
                 H1Download::Last
             }

@@ -15,7 +15,7 @@ use crate::serve::h2::session::H2Session;
 use crate::serve::refusal::Refusal;
 use crate::serve::response_body::BodyReader;
 use crate::serve::response_head::{Hpack, content_length, handler_block, is_without_content};
-use crate::serve::send_memory::reserve_socket;
+use crate::serve::send_memory::{reserve_socket, reserve_socket_again, reserve_whole};
 use crate::serve::stream_call::{StreamCall, WindowCredit};
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::{StreamTunnel, request_tunnel};
@@ -187,21 +187,50 @@ impl H2Session<'_> {
         match (body, &mut stream.work.state) {
             // The handler has returned the whole content, so the call is replaced by the bytes.
             (ResponseBody::Whole(bytes), state) => {
-                let counted = match state {
-                    H2ExchangeState::Call(call) => call.counted,
-                    _ => 0,
+                let (counted, memory) = match state {
+                    H2ExchangeState::Call(call) => (call.counted, call.memory.clone()),
+                    _ => (0, BodyAccount::default()),
                 };
-                *state = H2ExchangeState::Body(BodyReader::bytes(bytes));
+                reserve_whole(&memory, bytes.len());
+                let reader = BodyReader::bytes(bytes).with_memory(memory);
+                *state = H2ExchangeState::Body(reader);
                 stream.ready = true;
                 self.h2.release_connection_capacity(counted as u32);
             }
             (body, H2ExchangeState::Call(call)) => {
-                if let ResponseBody::Stream { length, .. } = &body {
-                    reserve_socket(&call.memory, &self.connection.stream.socket, *length);
-                }
+                let length = match &body {
+                    ResponseBody::Stream { length, .. } => *length,
+                    _ => Some(0),
+                };
+                let memory = call.memory.clone();
                 call.begin(body);
+                self.reserve_socket(id, &memory, length);
             }
             _ => {}
+        }
+    }
+
+    /// Reserves the memory of the socket for a streamed response of `length` bytes, unless reserved for another
+    /// stream.
+    fn reserve_socket(&mut self, id: u32, memory: &BodyAccount, length: Option<u64>) {
+        let holder = self.socket_holder.filter(|id| self.h2.stream(*id).is_some());
+        if holder.is_none() {
+            self.socket_holder = Some(id);
+            reserve_socket(memory, &self.connection.stream.socket, length);
+        }
+    }
+
+    /// Adjusts the socket of a connection whose response began without memory for the socket, once memory is free or
+    /// the response is over.
+    pub(super) fn adjust_narrow_socket(&mut self) {
+        let socket = &self.connection.stream.socket;
+        if !socket.is_narrow() {
+            return;
+        }
+        let stream = self.socket_holder.and_then(|id| self.h2.stream(id));
+        match stream.map(|stream| &stream.work.state) {
+            Some(H2ExchangeState::Call(call)) => reserve_socket_again(&call.memory, socket),
+            _ => socket.set_narrow(false),
         }
     }
 

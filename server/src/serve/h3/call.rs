@@ -17,6 +17,7 @@ use crate::serve::refusal::Refusal;
 use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{Qpack, handler_block, is_without_content};
 use crate::serve::stream_call::{HandlerAnswer, StreamCall};
+use crate::serve::send_memory::reserve_whole;
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::{StreamTunnel, request_tunnel};
 use crate::wire::h3::{H3ErrorCode, frame};
@@ -358,7 +359,10 @@ impl H3Call {
         match body {
             _ if self.call.is_head || is_without_content(status) => self.is_last = true,
             ResponseBody::Empty => self.is_last = true,
-            ResponseBody::Whole(bytes) => self.last(bytes),
+            ResponseBody::Whole(bytes) => {
+                reserve_whole(&self.call.memory, bytes.len());
+                self.last(bytes);
+            }
             body => self.call.begin(body),
         }
     }
