@@ -170,7 +170,9 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
             1, &refusals,
         )),
         backends: Arc::new(Backends::new(&refusals)),
-        balancers: Arc::new(build::new_balancers(anthill::upstream::session_key_file::make()).expect("a registry")),
+        balancers: Arc::new(
+            build::new_balancers(anthill::upstream::session_key_file::make()).expect("a registry"),
+        ),
         resolver: Arc::new(anthill::upstream::resolver::Resolver::system()),
         pseudonym: build::new_pseudonym(),
         body_memory: BodyMemory::new(1 << 20),

@@ -48,6 +48,7 @@ mod limits;
 mod live;
 mod logs;
 mod members;
+mod memory;
 mod mirror;
 mod papers;
 mod pending;

@@ -1,9 +1,11 @@
 """A crowd of HTTP clients, and a slow HTTP server as their member, each in one process with epoll.
 
-    crowd.py member                     prints the port; `go` on standard input releases the held answers
+    crowd.py member                     prints the port; `go` on standard input releases the held answers, and the
+                                        bodies of requests for /stuck are read
     crowd.py wait PORT COUNT            COUNT clients request /wait and read the answers
     crowd.py unread PORT COUNT          COUNT clients request /page and read nothing before `go`
     crowd.py drip PORT COUNT            COUNT clients upload UPLOAD bytes, a byte at a time before `go`
+    crowd.py stuck PORT COUNT           COUNT clients upload LONG_UPLOAD bytes to /stuck and read the answers
 
 The clients connect from addresses 127.0.1.1 and up, 100 connections each. A line `asked` says that every request was
 sent, and a line of JSON counts the answers at the end: whole ones by status, broken ones, and answers 503 without
@@ -22,6 +24,7 @@ import time
 
 PAGE = b"x" * (512 * 1024)
 UPLOAD = 64 * 1024
+LONG_UPLOAD = 512 * 1024
 CLIENTS_OF_ADDRESS = 100
 # The clients' kernel holds a few KiB of each unread answer.
 RECEIVE_BUFFER = 4096
@@ -42,6 +45,7 @@ class Member:
 
     def __init__(self, sock):
         self.sock, self.input, self.output, self.need = sock, b"", memoryview(b""), None
+        self.path = None
 
     def feed(self, data):
         """Takes received bytes; returns the path of a complete request, or None."""
@@ -95,7 +99,11 @@ def member():
                     return
                 is_released = True
                 for conn in held:
-                    if conn.sock.fileno() in conns:
+                    if conn.sock.fileno() not in conns:
+                        continue
+                    if conn.path == b"/stuck":
+                        poll.modify(conn.sock, select.EPOLLIN)
+                    else:
                         reply(conn, b"/wait")
                 held = []
             elif fd == listener.fileno():
@@ -125,6 +133,10 @@ def member():
                     conn.sock.close()
                     continue
                 path = conn.feed(data)
+                if conn.path == b"/stuck" and not is_released:
+                    poll.modify(fd, 0)
+                    held.append(conn)
+                    continue
                 if path == b"/wait" and not is_released:
                     held.append(conn)
                 elif path:
@@ -176,11 +188,16 @@ class Client:
         return self.left <= 0
 
 
+def upload(path, length):
+    return b"POST %s HTTP/1.1\r\nHost: proxied\r\nContent-Length: %d\r\n\r\n%s" % (path, length, b"u" * length)
+
+
 def crowd(kind, port, count):
     request = {
         "wait": b"GET /wait HTTP/1.1\r\nHost: proxied\r\n\r\n",
         "unread": b"GET /page HTTP/1.1\r\nHost: proxied\r\n\r\n",
-        "drip": b"POST /form HTTP/1.1\r\nHost: proxied\r\nContent-Length: %d\r\n\r\n%s" % (UPLOAD, b"u" * UPLOAD),
+        "drip": upload(b"/form", UPLOAD),
+        "stuck": upload(b"/stuck", LONG_UPLOAD),
     }[kind]
     head = request.index(b"\r\n\r\n") + 4
     poll = select.epoll()
@@ -196,7 +213,8 @@ def crowd(kind, port, count):
         client = Client(sock, request)
         client.send(head + 1 if kind == "drip" else len(request))
         clients[sock.fileno()] = client
-        poll.register(sock, select.EPOLLIN if reads else 0)
+        writes = kind == "stuck" and client.output
+        poll.register(sock, (select.EPOLLIN if reads else 0) | (select.EPOLLOUT if writes else 0))
     results, is_open, awaited = collections.Counter(), kind == "wait", None
     print("asked", flush=True)
     drips = time.monotonic()

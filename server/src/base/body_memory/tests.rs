@@ -34,7 +34,10 @@ fn the_level_decides_about_further_bytes() {
         (2 * MIB, Full, [false, false, false, false]),
     ];
     for (before, level, granted) in table {
-        for (purpose, is_granted) in [FirstBytes, ReadAhead, Gathering, Call].into_iter().zip(granted) {
+        for (purpose, is_granted) in [FirstBytes, ReadAhead, Gathering, Call]
+            .into_iter()
+            .zip(granted)
+        {
             let (all, worker, account) = ledger();
             worker.return_spare();
             account.reserve(before.saturating_sub(all.bytes()));

@@ -1,5 +1,6 @@
 //! One attempt to get a response: the request on one connection, up to the head of the final response.
 
+use crate::base::body_memory::BodyReservation;
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::base::log::MemberCall;
@@ -46,6 +47,8 @@ pub(super) struct Attempt {
     scanned: usize,
     interim_responses: u32,
     timer: Option<CoarseTimer>,
+    /// Memory of the bytes for the member.
+    _out_memory: BodyReservation,
 }
 
 /// The call of an attempt, as far as the reader of the response needs it.
@@ -88,6 +91,7 @@ impl Attempt {
         if rest.is_some() {
             memory::reserve_upload(&request.memory, &mut conn);
         }
+        let out_memory = memory::reserve_out(&request.memory, out.len());
         Ok(Attempt {
             exchange: Exchange::new(conn, out, rest),
             pool,
@@ -97,6 +101,7 @@ impl Attempt {
             scanned: 0,
             interim_responses: 0,
             timer: None,
+            _out_memory: out_memory,
         })
     }
 

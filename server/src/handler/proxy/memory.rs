@@ -5,7 +5,7 @@
 //! made smaller. A call whose memory is not granted therefore gets a connection with a narrow window from the
 //! beginning. A narrow connection with a long response is widened if the memory is granted by then.
 
-use crate::base::body_memory::{BodyAccount, BodyPurpose};
+use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{
     MEMBER_RECEIVE_BYTES, MEMBER_RECEIVE_BYTES_MIN, MEMBER_TLS_RECEIVE_BYTES, MEMBER_UNSENT_BYTES,
     MEMBER_UNSENT_BYTES_MIN, MEMBER_WAIT_BYTES, PIPE_BYTES_MIN, READ_BUFFER_BYTES,
@@ -24,6 +24,16 @@ pub(super) fn head_bytes(memory: &BodyAccount) -> usize {
         true => PIPE_BYTES_MIN,
         false => READ_BUFFER_BYTES,
     }
+}
+
+/// Reserves memory for the head and the gathered body of a request, `bytes` together, on their way to a member.
+pub(super) fn reserve_out(memory: &BodyAccount, bytes: usize) -> BodyReservation {
+    if bytes <= PIPE_BYTES_MIN {
+        return BodyReservation::default();
+    }
+    let mut reservation = BodyReservation::new(memory);
+    reservation.grow(bytes - PIPE_BYTES_MIN);
+    reservation
 }
 
 /// Reserves memory for the kernel's bytes of a streamed request body on `conn`. Without the memory, the kernel gets

@@ -42,6 +42,8 @@ pub(in crate::serve) struct H1Call {
     pub(super) memory: BodyAccount,
     /// The memory of a large head, counted against the bound of requests under way.
     _reservation: Option<RequestReservation>,
+    /// The memory of the bytes received behind the head, counted likewise until the call has taken the bytes.
+    pub(super) rest: Option<Box<RequestReservation>>,
     /// The memory of a long trailer section of the request, counted likewise.
     pub(super) _trailers: Option<RequestReservation>,
 }
@@ -101,6 +103,7 @@ impl H1Call {
             started_us: line.started_us,
             memory,
             _reservation: None,
+            rest: None,
             _trailers: None,
         }
     }
@@ -114,6 +117,11 @@ impl H1Call {
             _reservation: reservation,
             ..self
         }
+    }
+
+    /// Attaches the memory reservation of the bytes received behind the head.
+    pub(in crate::serve) fn hold_rest(&mut self, reservation: Option<Box<RequestReservation>>) {
+        self.rest = reservation;
     }
 
     /// Returns true if the bytes behind the head are for the handler, as content or in a tunnel.

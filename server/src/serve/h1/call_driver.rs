@@ -217,6 +217,8 @@ impl H1CallDriver<'_> {
         }
         if consumed < rest.len() {
             self.connection.rest = rest[consumed..].to_vec();
+        } else {
+            self.call.rest = None;
         }
         if is_end && let Some(upload) = self.call.upload.take() {
             self.call._trailers = upload.finish();

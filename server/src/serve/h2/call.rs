@@ -213,7 +213,9 @@ impl H2Session<'_> {
     /// Reserves the memory of the socket for a streamed response of `length` bytes, unless reserved for another
     /// stream.
     fn reserve_socket(&mut self, id: u32, memory: &BodyAccount, length: Option<u64>) {
-        let holder = self.socket_holder.filter(|id| self.h2.stream(*id).is_some());
+        let holder = self
+            .socket_holder
+            .filter(|id| self.h2.stream(*id).is_some());
         if holder.is_none() {
             self.socket_holder = Some(id);
             reserve_socket(memory, &self.connection.stream.socket, length);
