@@ -37,8 +37,8 @@ pub enum MemoryLevel {
 /// Purpose of a reservation that may be refused.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum BodyPurpose {
-    /// The beginning of a response that a member may send ahead: a quarter of the bound.
-    FirstBytes,
+    /// Bytes for a fast transfer over a long distance: a quarter of the bound.
+    FarReadAhead,
     /// Bytes that only make a transfer faster: half of the bound.
     ReadAhead,
     /// A short request body that is received whole before the handler begins: three quarters of the bound.
@@ -81,7 +81,7 @@ impl BodyMemory {
     /// Returns the part of the bound in bytes that reservations for `purpose` may fill.
     fn bound(&self, purpose: BodyPurpose) -> usize {
         match purpose {
-            BodyPurpose::FirstBytes => self.bytes_max / 4,
+            BodyPurpose::FarReadAhead => self.bytes_max / 4,
             BodyPurpose::ReadAhead => self.bytes_max / 2,
             BodyPurpose::Gathering => self.bytes_max - self.bytes_max / 4,
             BodyPurpose::Call => self.bytes_max,
@@ -232,6 +232,12 @@ impl BodyAccount {
     pub fn is_pressed(&self) -> bool {
         let call = self.0.as_ref();
         call.is_some_and(|call| call.worker.all.level() >= MemoryLevel::Pressed)
+    }
+
+    /// Returns true if the memory is nearly taken, so that even the beginnings of request bodies are not gathered.
+    pub fn is_scarce(&self) -> bool {
+        let all = self.0.as_ref().map(|call| &call.worker.all);
+        all.is_some_and(|all| all.bytes() >= all.bound(BodyPurpose::Gathering))
     }
 
     /// Returns true if the ledger counts the bytes of the call.

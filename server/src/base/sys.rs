@@ -453,12 +453,17 @@ pub fn bound_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()
     set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
 }
 
-/// Sets the receive buffer of a socket, which the kernel adjusts from then on (SO_BUF_LOCK, since Linux 5.14). On
-/// an older kernel the buffer keeps the size.
-pub fn adjust_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
-    let _ = set_option(socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK, 0);
-    Ok(())
+/// Raises the bound of [`bound_receive_buffer`] for an established TCP connection. The window follows up to twice
+/// `bytes`, the size of the buffer.
+pub fn raise_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    bound_receive_buffer(socket, bytes)?;
+    let name = libc::TCP_WINDOW_CLAMP;
+    set_option(socket, libc::IPPROTO_TCP, name, 2 * bytes)
+}
+
+/// Lets the kernel adjust a bounded receive buffer to the delay of the network (SO_BUF_LOCK, since Linux 5.14).
+pub fn unbound_receive_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK, 0)
 }
 
 /// Binds `socket` to a local address before the socket connects. The kernel chooses the port when the socket

@@ -69,6 +69,9 @@ pub const RESPONSE_PAUSES_MAX: u64 = 3;
 /// Response bytes buffered unsent in one connection, 32 KiB, so that 1,500 clients that don't read stay
 /// cheap. The response waits until the socket takes bytes.
 pub const UNSENT_BYTES_MAX: usize = 32 * 1024;
+/// Sent bytes that a buffer keeps before its unsent bytes, 16 KiB. Moving the unsent bytes to the beginning costs a
+/// copy of at most [`UNSENT_BYTES_MAX`] bytes.
+pub const SENT_BYTES_KEPT_MAX: usize = 16 * 1024;
 /// Unsent response bytes of one TCP connection in the kernel, 64 KiB, and one packet of up to 64 KiB
 /// more. Without a bound the kernel holds 2 to 4 MB for each client on loopback or a fast network that
 /// stops reading, and 2,000 such clients fill the machine's memory for TCP. With 64 KiB these clients

@@ -1,7 +1,6 @@
 //! Addresses of backends, and the start of a connection.
 
 use crate::base::sys;
-use crate::limits::MEMBER_RECEIVE_BYTES_MIN;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
@@ -26,8 +25,8 @@ pub enum BackendAddress {
 pub struct ConnectOptions {
     /// Local address; None for the choice of the kernel.
     pub from: Option<IpAddr>,
-    /// True if the kernel is to receive only a few bytes ahead of the reader.
-    pub is_narrow: bool,
+    /// Bound of the receive buffer in bytes; None for the choice of the kernel.
+    pub receive_bytes: Option<u32>,
 }
 
 impl fmt::Display for BackendAddress {
@@ -67,9 +66,9 @@ impl BackendAddress {
                 if let Some(from) = options.from {
                     sys::bind_without_port(socket.as_fd(), from)?;
                 }
-                if options.is_narrow {
+                if let Some(bytes) = options.receive_bytes {
                     // The window of the first packet can't be taken back later.
-                    sys::bound_receive_buffer(socket.as_fd(), MEMBER_RECEIVE_BYTES_MIN)?;
+                    sys::bound_receive_buffer(socket.as_fd(), bytes)?;
                 }
                 let connected = connect(&socket, address);
                 (socket, connected)

@@ -1,11 +1,24 @@
 //! Connection to a member of a balancer, plain or over TLS.
 
+use crate::limits::MEMBER_RECEIVE_BYTES_MIN;
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::{BackendAddress, ConnectOptions};
 use crate::upstream::member_socket::MemberSocket;
 use crate::upstream::member_tls::MemberTls;
 use std::io;
+use std::net::IpAddr;
 use std::task::{Context, Poll, ready};
+
+/// Number of bytes that the kernel may receive on a connection ahead of the reader.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum MemberWindow {
+    /// [`MEMBER_RECEIVE_BYTES_MIN`], for new connections.
+    Narrow,
+    /// [`MEMBER_RECEIVE_BYTES`](crate::limits::MEMBER_RECEIVE_BYTES).
+    Wide,
+    /// The choice of the kernel, by the delay of the network and the speed of the reader: up to some MB.
+    Unbounded,
+}
 
 /// Connection to a member, between or during requests.
 pub(crate) struct MemberConn {
@@ -14,8 +27,7 @@ pub(crate) struct MemberConn {
     first: Vec<u8>,
     /// TLS of the connection; None for a plain connection.
     tls: Option<Box<MemberTls>>,
-    /// True if the kernel receives only a few bytes ahead.
-    is_narrow: bool,
+    window: MemberWindow,
     /// Largest number of bytes that the kernel holds unsent; 0 for the default of the system.
     unsent_bytes_max: u32,
     /// Number of requests that the member has answered on the connection.
@@ -23,14 +35,18 @@ pub(crate) struct MemberConn {
 }
 
 impl MemberConn {
-    /// Starts connecting, with TLS if `tls` is set. `first` is sent before all other bytes, also before the
+    /// Starts connecting, from the local address `from` if given, with TLS if `tls` is set. `first` is sent before all other bytes, also before the
     /// handshake of TLS. Returns the connection, and true if the connection is established.
     pub(crate) fn begin(
         address: &BackendAddress,
-        options: ConnectOptions,
+        from: Option<IpAddr>,
         tls: Option<&TlsEndpoint>,
         first: Vec<u8>,
     ) -> io::Result<(MemberConn, bool)> {
+        let options = ConnectOptions {
+            from,
+            receive_bytes: Some(MEMBER_RECEIVE_BYTES_MIN),
+        };
         let (socket, is_connected) = MemberSocket::begin(address, options)?;
         let is_ready = is_connected && first.is_empty();
         let tls = match tls {
@@ -42,7 +58,7 @@ impl MemberConn {
             socket,
             first,
             tls,
-            is_narrow: options.is_narrow,
+            window: MemberWindow::Narrow,
             unsent_bytes_max: 0,
             answers: 0,
         };
@@ -62,15 +78,16 @@ impl MemberConn {
         }
     }
 
-    /// Returns true if the kernel receives only a few bytes of the member ahead.
-    pub(crate) fn is_narrow(&self) -> bool {
-        self.is_narrow
+    /// Returns the window of the connection.
+    pub(crate) fn window(&self) -> MemberWindow {
+        self.window
     }
 
     /// Lets the kernel receive more bytes of the member ahead.
-    pub(crate) fn widen(&mut self) {
-        if std::mem::take(&mut self.is_narrow) {
-            self.socket.widen();
+    pub(crate) fn widen(&mut self, window: MemberWindow) {
+        if window > self.window {
+            self.window = window;
+            self.socket.widen(window == MemberWindow::Unbounded);
         }
     }
 

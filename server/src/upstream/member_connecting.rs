@@ -26,8 +26,6 @@ pub(crate) struct MemberConnecting {
     patience: Option<Pin<Box<Sleep>>>,
     /// Failure at the last address.
     failure: Option<io::Error>,
-    /// True if the kernel is to receive only a few bytes ahead.
-    is_narrow: bool,
 }
 
 /// Addresses of the member that are still to be tried.
@@ -55,13 +53,7 @@ impl MemberConnecting {
             others: OtherAddresses::Unknown,
             patience: None,
             failure: None,
-            is_narrow: false,
         }
-    }
-
-    /// Sets whether the kernel receives only a few bytes of the member ahead.
-    pub(crate) fn narrow(self, is_narrow: bool) -> MemberConnecting {
-        MemberConnecting { is_narrow, ..self }
     }
 
     /// Ready with the established connection, or with the failure at the last address.
@@ -77,8 +69,7 @@ impl MemberConnecting {
                 Ok(address) => address,
                 Err(failure) => return Poll::Ready(Err(failure)),
             };
-            let first = self.first.clone();
-            match self.pool.connect(&address, first, self.is_narrow) {
+            match self.pool.connect(&address, self.first.clone()) {
                 Ok((conn, true)) => return Poll::Ready(Ok(conn)),
                 Ok((conn, false)) => self.conn = Some(conn),
                 Err(failure) => self.failure = Some(failure),

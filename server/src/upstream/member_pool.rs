@@ -5,9 +5,9 @@ use crate::base::task::spawn_local;
 use crate::base::worker_number::worker_number;
 use crate::limits::{MEMBER_IDLE_LISTS, MEMBER_IDLE_SWEEP_MILLISECONDS};
 use crate::tls::TlsEndpoint;
-use crate::upstream::address::{BackendAddress, ConnectOptions};
+use crate::upstream::address::BackendAddress;
 use crate::upstream::member_address::MemberAddress;
-use crate::upstream::member_conn::MemberConn;
+use crate::upstream::member_conn::{MemberConn, MemberWindow};
 use crate::upstream::settings::ConnectionSettings;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,27 +71,23 @@ impl MemberPool {
         is_same_tls && self.settings == *settings
     }
 
-    /// Starts a new connection to one of the member's addresses. The connection begins with the bytes `first`. With
-    /// `is_narrow`, the kernel receives only a few bytes of the member ahead. Returns the connection, and true if
-    /// the connection is established.
+    /// Starts a new connection to one of the member's addresses. The connection begins with the bytes `first`.
+    /// Returns the connection, and true if the connection is established.
     pub(super) fn connect(
         &self,
         address: &BackendAddress,
         first: Vec<u8>,
-        is_narrow: bool,
     ) -> io::Result<(MemberConn, bool)> {
-        let from = self.settings.from;
-        let options = ConnectOptions { from, is_narrow };
-        MemberConn::begin(address, options, self.tls.as_ref(), first)
+        MemberConn::begin(address, self.settings.from, self.tls.as_ref(), first)
     }
 
     /// Takes the idle connection of the current worker that was used last. Connections that the member
-    /// closed are dropped, and with `is_narrow` those on which the kernel may receive many bytes ahead.
-    pub(crate) fn take_idle(&self, is_narrow: bool) -> Option<MemberConn> {
+    /// closed are dropped, and connections with a wider window than `widest`.
+    pub(crate) fn take_idle(&self, widest: MemberWindow) -> Option<MemberConn> {
         let mut list = self.list();
         while let Some(mut idle) = list.connections.pop() {
             self.idle_count.fetch_sub(1, Ordering::Relaxed);
-            if idle.conn.is_quiet() && (idle.conn.is_narrow() || !is_narrow) {
+            if idle.conn.is_quiet() && idle.conn.window() <= widest {
                 return Some(idle.conn);
             }
         }

@@ -86,10 +86,14 @@ impl MemberSocket {
         }
     }
 
-    /// Opens a narrow window to the size of other connections.
-    pub(super) fn widen(&self) {
+    /// Opens the window to the usual size, or to the size that the kernel chooses.
+    pub(super) fn widen(&self, is_unbounded: bool) {
+        let socket = self.0.get_ref().as_fd();
         // With a narrow window the connection is only slower.
-        let _ = sys::adjust_receive_buffer(self.0.get_ref().as_fd(), MEMBER_RECEIVE_BYTES);
+        let _ = match is_unbounded {
+            true => sys::unbound_receive_buffer(socket),
+            false => sys::raise_receive_buffer(socket, MEMBER_RECEIVE_BYTES),
+        };
     }
 
     /// Bounds the bytes that the kernel holds unsent. A Unix socket has a bound of its own.

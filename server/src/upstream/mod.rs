@@ -34,7 +34,7 @@ pub mod settings;
 pub use crate::upstream::address::BackendAddress;
 pub(crate) use crate::upstream::change_log::{log_change, log_doubt};
 pub(crate) use crate::upstream::conn::{Conn, IdleConn};
-pub(crate) use crate::upstream::member_conn::MemberConn;
+pub(crate) use crate::upstream::member_conn::{MemberConn, MemberWindow};
 pub(crate) use crate::upstream::member_connecting::MemberConnecting;
 pub(crate) use crate::upstream::member_pool::MemberPool;
 pub(crate) use crate::upstream::member_tls_failure::MemberTlsFailure;

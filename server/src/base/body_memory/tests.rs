@@ -1,7 +1,7 @@
 //! Tests of the memory ledger of bodies.
 
 use super::*;
-use BodyPurpose::{Call, FirstBytes, Gathering, ReadAhead};
+use BodyPurpose::{Call, FarReadAhead, Gathering, ReadAhead};
 use MemoryLevel::{Full, Pressed, Relaxed};
 
 const MIB: usize = 1 << 20;
@@ -34,7 +34,7 @@ fn the_level_decides_about_further_bytes() {
         (2 * MIB, Full, [false, false, false, false]),
     ];
     for (before, level, granted) in table {
-        for (purpose, is_granted) in [FirstBytes, ReadAhead, Gathering, Call]
+        for (purpose, is_granted) in [FarReadAhead, ReadAhead, Gathering, Call]
             .into_iter()
             .zip(granted)
         {

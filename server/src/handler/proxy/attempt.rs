@@ -256,9 +256,10 @@ impl Attempt {
         };
         let protocol = head.upgrade.unwrap_or_default();
         let is_asked = protocol.eq_ignore_ascii_case(&upgrade.protocol);
-        let Some(conn) = self.exchange.take_finished().filter(|_| is_asked) else {
+        let Some(mut conn) = self.exchange.take_finished().filter(|_| is_asked) else {
             return Err(Reject::UPSTREAM_UPGRADE_UNASKED);
         };
+        memory::reserve_stream(&call.request.memory, &mut conn, None, rest.len());
         let mut fields = self.fields(call, head)?;
         let member = self.report_answer(call, head.status, &mut fields);
         let status = match upgrade.is_extended_connect {

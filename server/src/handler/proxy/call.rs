@@ -72,8 +72,6 @@ struct ProxyCall {
     connecting_since: Option<Instant>,
     /// Reason of the last failed attempt.
     last_failure: Option<AttemptFailure>,
-    /// True if the connection may have a wide window, because the memory for the window is reserved.
-    is_wide: bool,
     /// True if the next attempt needs a new connection, because the request must not meet a connection that
     /// the member is about to close.
     needs_new_connection: bool,
@@ -95,7 +93,6 @@ impl ProxyCall {
     fn new(route: Arc<ProxyRoute>, request: Request, body: OutgoingBody) -> ProxyCall {
         ProxyCall {
             needs_new_connection: !is_idempotent(request.method) || request.upgrade.is_some(),
-            is_wide: memory::reserve_wait(&request.memory),
             route,
             request,
             body,
@@ -171,7 +168,7 @@ impl ProxyCall {
         };
         let idle = match self.needs_new_connection {
             true => None,
-            false => pool.take_idle(!self.is_wide),
+            false => pool.take_idle(memory::widest_idle(&self.request.memory)),
         };
         self.tries += 1;
         self.connecting_since = None;
@@ -183,7 +180,6 @@ impl ProxyCall {
         let first = version.map(|version| proxy_header(version, &self.request));
         let timeout = pool.settings.connect_timeout;
         let connecting = MemberConnecting::new(pool, timeout, first.unwrap_or_default());
-        let connecting = connecting.narrow(!self.is_wide);
         Ok(CallState::Connecting(connecting))
     }
 

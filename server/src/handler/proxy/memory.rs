@@ -2,19 +2,23 @@
 //! bytes that wait for the client.
 //!
 //! A member may fill the window of its connection at once, and the window of an established connection can't be
-//! made smaller. A call whose memory is not granted therefore gets a connection with a narrow window from the
-//! beginning. A narrow connection with a long response is widened if the memory is granted by then.
+//! made smaller. A new connection therefore has a narrow window, which is no smaller than the first packets of a
+//! member. The first long response widens the window, if the memory is granted.
 
 use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{
-    MEMBER_RECEIVE_BYTES, MEMBER_RECEIVE_BYTES_MIN, MEMBER_TLS_RECEIVE_BYTES, MEMBER_UNSENT_BYTES,
-    MEMBER_UNSENT_BYTES_MIN, MEMBER_WAIT_BYTES, PIPE_BYTES_MIN, READ_BUFFER_BYTES,
+    MEMBER_FAR_WINDOW_BYTES, MEMBER_RECEIVE_BYTES_MIN, MEMBER_TLS_RECEIVE_BYTES,
+    MEMBER_UNSENT_BYTES, MEMBER_UNSENT_BYTES_MIN, MEMBER_WINDOW_BYTES, PIPE_BYTES_MIN,
+    READ_BUFFER_BYTES,
 };
-use crate::upstream::MemberConn;
+use crate::upstream::{MemberConn, MemberWindow};
 
-/// Reserves memory for the beginning of a response. Returns true if the connection may have a wide window.
-pub(super) fn reserve_wait(memory: &BodyAccount) -> bool {
-    memory.try_reserve(MEMBER_WAIT_BYTES, BodyPurpose::FirstBytes)
+/// Returns the widest window of an idle connection that a call may take.
+pub(super) fn widest_idle(memory: &BodyAccount) -> MemberWindow {
+    match memory.is_scarce() {
+        true => MemberWindow::Narrow,
+        false => MemberWindow::Unbounded,
+    }
 }
 
 /// Returns the number of bytes that are read at once from a member whose response has not begun. The bytes behind
@@ -58,13 +62,23 @@ pub(super) fn reserve_stream(
     if conn.is_encrypted() {
         memory.reserve(MEMBER_TLS_RECEIVE_BYTES);
     }
-    let window = u64::from(MEMBER_RECEIVE_BYTES);
-    let bytes = length.unwrap_or(window).min(window) as usize;
-    if !conn.is_narrow() {
-        memory.reserve(bytes.saturating_sub(MEMBER_WAIT_BYTES));
-    } else if bytes > MEMBER_RECEIVE_BYTES_MIN as usize
-        && memory.try_reserve(bytes, BodyPurpose::ReadAhead)
+    let bytes = length.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    let near = bytes.unwrap_or(usize::MAX).min(MEMBER_WINDOW_BYTES);
+    match conn.window() {
+        MemberWindow::Narrow => {
+            let is_long = near > MEMBER_RECEIVE_BYTES_MIN as usize;
+            if is_long && memory.try_reserve(near, BodyPurpose::ReadAhead) {
+                conn.widen(MemberWindow::Wide);
+            }
+        }
+        MemberWindow::Wide | MemberWindow::Unbounded => {
+            memory.reserve(near.saturating_sub(MEMBER_RECEIVE_BYTES_MIN as usize));
+        }
+    }
+    if conn.window() == MemberWindow::Wide
+        && bytes.is_some_and(|bytes| bytes >= MEMBER_FAR_WINDOW_BYTES)
+        && memory.try_reserve(MEMBER_FAR_WINDOW_BYTES, BodyPurpose::FarReadAhead)
     {
-        conn.widen();
+        conn.widen(MemberWindow::Unbounded);
     }
 }

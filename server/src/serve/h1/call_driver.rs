@@ -341,7 +341,10 @@ impl H1CallDriver<'_> {
                         }
                     }
                 }
-                H1Download::Streaming { .. } if is_all => return Poll::Pending,
+                H1Download::Streaming { .. } if is_all => {
+                    self.out.release();
+                    return Poll::Pending;
+                }
                 H1Download::Streaming { .. } => {}
             }
         }

@@ -84,13 +84,8 @@ fn with_connection<F>(
             stream.write_all(b"response").unwrap();
             stream.flush().unwrap();
         });
-        let (mut conn, is_connected) = MemberConn::begin(
-            &address,
-            ConnectOptions::default(),
-            Some(&endpoint),
-            Vec::new(),
-        )
-        .unwrap();
+        let (mut conn, is_connected) =
+            MemberConn::begin(&address, None, Some(&endpoint), Vec::new()).unwrap();
         assert!(!is_connected);
         poll_fn(|cx| conn.poll_connected(cx)).await.unwrap();
         assert_eq!(
