@@ -45,7 +45,7 @@ impl RequestBody {
     ///
     /// A short body without a Content-Length gets the length as counted, because most programs read exactly
     /// CONTENT_LENGTH bytes. A long body without a Content-Length is spooled to its end if `spool` allows
-    /// spooling. If the memory is full, a body of known length is passed on unbuffered.
+    /// spooling. If the memory is full, a body that needs no spooling is passed on unbuffered.
     pub async fn receive(
         mut reader: PipeReader,
         framing: BodyLength,
@@ -64,7 +64,7 @@ impl RequestBody {
         let (length, rest) = match (end, declared, spool) {
             (BufferingEnd::Body, None, _) => (Some(first_part.len() as u64), None),
             (BufferingEnd::Body, declared, _) => (declared, None),
-            (BufferingEnd::MemoryFull, None, _) => return Err(BodyError::MemoryFull),
+            (BufferingEnd::MemoryFull, None, Some(_)) => return Err(BodyError::MemoryFull),
             (BufferingEnd::PartFull, None, Some(limit)) => {
                 // The reservation covers the part on its way to the disk.
                 let part = std::mem::take(&mut first_part);
