@@ -24,7 +24,7 @@ use anthill::handler::git::post_receive::PushNotifier;
 use anthill::serve::worker::{self, ProcessContext, WorkerCommand, WorkerListener};
 use anthill::site::ContentBudget;
 use anthill::tls::{SelfSigned, TicketKeys};
-use anthill::upstream::Backends;
+use anthill::upstream::{Backends, session_key_file};
 use anthill::world::build::{self, SharedResources};
 use anthill::world::users::Logins;
 use rustls::pki_types::ServerName;
@@ -170,9 +170,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
             1, &refusals,
         )),
         backends: Arc::new(Backends::new(&refusals)),
-        balancers: Arc::new(
-            build::new_balancers(anthill::upstream::session_key_file::make()).expect("a registry"),
-        ),
+        balancers: Arc::new(build::new_balancers(session_key_file::make()).expect("a registry")),
         resolver: Arc::new(anthill::upstream::resolver::Resolver::system()),
         pseudonym: build::new_pseudonym(),
         body_memory: BodyMemory::new(1 << 20),

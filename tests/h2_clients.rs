@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::h2::{large, server};
-use crate::support::{Server, built_tool, finish, journal, run, server_table};
+use crate::support::member::{Member, ok};
+use crate::support::{Server, built_tool, finish, journal, run, server_table, site_table};
 
 #[test]
 fn curl_over_tls_and_with_prior_knowledge() {
@@ -126,9 +127,8 @@ fn chromium_loads_the_journal() {
     assert!(old.is_empty(), "{old:?}");
 }
 
-#[test]
-fn h2spec_passes() {
-    let server = journal_server("h2c = true");
+/// Runs h2spec against both ports of a server with `h2c`.
+fn pass_h2spec(server: &Server) {
     // The plain port speaks HTTP/1.1 too and answers an invalid preface with HTTP/1.1, so the tests of
     // prefaces are left out there.
     let but_prefaces = [
@@ -154,4 +154,25 @@ fn h2spec_passes() {
         let count = sum.split(' ').next().and_then(|it| it.parse().ok());
         assert!(count.is_some_and(|count: u32| count >= least), "{sum}");
     }
+}
+
+#[test]
+fn h2spec_passes() {
+    pass_h2spec(&journal_server("h2c = true"));
+}
+
+/// Checks that proxied requests and responses keep to the protocol as files do. h2spec needs content longer than
+/// the flow-control windows that it sets.
+#[test]
+fn h2spec_passes_through_the_proxy() {
+    let member = Member::start(|_| ok([b'x'; 5_100]));
+    let route = format!(
+        "[[site.route]]\npath = \"/\"\nproxy = \"{}\"\n",
+        member.url()
+    );
+    let site = site_table("http = \"serve\"\n");
+    pass_h2spec(&Server::start(
+        &(server_table("h2c = true") + &site + &route),
+    ));
+    assert!(member.requests().len() > 100);
 }

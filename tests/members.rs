@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::member::{Member, ok};
 use crate::support::programs::{Program, free_port};
 use crate::support::wire::Wire;
 use crate::support::{Folder, Server, server_table, site_table};
@@ -221,6 +222,27 @@ fn balancer_config(members: &[Program], keys: &str) -> String {
         server_table(""),
         urls.join(", ")
     )
+}
+
+/// A read that takes exactly the bytes it asked for leaves open whether further bytes wait.
+#[test]
+fn long_pages_leave_their_connection_to_the_next_request() {
+    let member = Member::start(|received| match received.line().contains("/long") {
+        true => ok(vec![b'l'; 512 * 1024]),
+        false => ok("short"),
+    });
+    let server = proxy_to(&member.url());
+    let mut wire = Wire::plain(&server);
+    for _ in 0..20 {
+        let page = wire.get("/long", "");
+        assert!(
+            page.whole && page.body.len() == 512 * 1024,
+            "{}",
+            page.status
+        );
+        assert_eq!(wire.get("/short", "").body, b"short");
+    }
+    assert_eq!(member.connections(), 1);
 }
 
 #[test]

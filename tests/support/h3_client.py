@@ -812,6 +812,24 @@ async def versions():
             print(*told, sep="\t")
 
 
+async def streams():
+    """Sends the hexadecimal bytes of a request stream as given, for each line of the standard input; `new` before
+    the bytes opens a new connection. Prints the status, the code of a reset, the code of the connection's end, and
+    the content in hexadecimal."""
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        while line := (await loop.run_in_executor(None, sys.stdin.readline)).strip():
+            is_new, _, data = line.rpartition(" ")
+            if is_new:
+                await stack.aclose()
+                it = await stack.enter_async_context(client())
+            got = Response()
+            if not it.over.is_set():
+                got = it.raw(bytes.fromhex(data), True)
+                await within(got.ended.wait())
+            print(got.status, got.reset, it.code, bytes(got.body).hex(), sep="\t", flush=True)
+
+
 async def withheld(path, length, *fields):
     """Sends a POST with a declared length and without a body, and prints the response."""
     async with client() as it:

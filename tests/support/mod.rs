@@ -26,6 +26,7 @@ pub mod lossy;
 pub mod nginx;
 pub mod pebble;
 pub mod programs;
+pub mod strict_member;
 pub mod toxiproxy;
 pub mod trust;
 pub mod wire;

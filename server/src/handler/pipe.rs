@@ -8,7 +8,6 @@ use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{BODY_GRACE_SECONDS, PIPE_BYTES_MIN};
 use crate::wire::reject::Reject;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -40,7 +39,8 @@ pub(crate) fn counted_pipe(capacity: usize, account: &BodyAccount) -> (PipeWrite
         false => capacity,
     };
     let shared = Rc::new(RefCell::new(PipeState {
-        bytes: VecDeque::new(),
+        bytes: Vec::new(),
+        taken: 0,
         capacity,
         window,
         memory: BodyReservation::new(account),
@@ -75,7 +75,9 @@ pub struct PipeReader {
 }
 
 struct PipeState {
-    bytes: VecDeque<u8>,
+    /// Written bytes. The reader has taken the first `taken` bytes.
+    bytes: Vec<u8>,
+    taken: usize,
     /// Largest number of bytes that the pipe ever holds.
     capacity: usize,
     /// Number of bytes that the writer may write ahead at present.
@@ -102,37 +104,81 @@ struct PipeState {
 }
 
 impl PipeState {
+    /// Returns the number of bytes that the reader has not taken.
+    fn unread(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+
     /// Returns the number of bytes that fit into the pipe at present. A full pipe grows if the memory ledger
     /// has room, and an empty pipe shrinks if the ledger has little room.
     fn room(&mut self) -> usize {
-        let held = self.bytes.len();
+        let held = self.unread();
         if held == 0 && self.memory.bytes() > 0 && self.memory.account().is_pressed() {
             self.memory.shrink_to(0);
             self.window = self.window.min(PIPE_BYTES_MIN);
         }
         if held >= self.window && self.window < self.capacity {
-            let window = self.capacity.min(self.window * PIPE_GROWTH_FACTOR);
-            let more = window - self.window;
-            if self.memory.try_grow(more, BodyPurpose::ReadAhead) {
-                self.window = window;
-            }
+            self.widen(self.window * PIPE_GROWTH_FACTOR);
         }
         self.window.saturating_sub(held)
+    }
+
+    /// Raises the window to `bytes` and at most the capacity, if the memory ledger has room.
+    fn widen(&mut self, bytes: usize) {
+        let window = self.capacity.min(bytes);
+        let more = window.saturating_sub(self.window);
+        if more > 0 && self.memory.try_grow(more, BodyPurpose::ReadAhead) {
+            self.window = window;
+        }
     }
 
     /// Counts bytes that the writer has written beyond the window.
     #[inline]
     fn count_excess(&mut self) {
-        if self.bytes.len() > self.window {
+        if self.unread() > self.window {
             self.count_beyond_window();
         }
     }
 
     #[cold]
     fn count_beyond_window(&mut self) {
-        let excess = self.bytes.len() - self.window;
+        let excess = self.unread() - self.window;
         self.memory.grow(excess);
         self.window += excess;
+    }
+
+    /// Wakes the reader after a write.
+    fn wake_reader(&mut self) {
+        if let Some(waker) = self.reader_waits.take() {
+            waker.wake();
+        }
+    }
+
+    /// Moves at most `max` unread bytes to the end of `out`, and returns their number. If `out` is empty, a
+    /// buffer of at most `max` bytes is handed over without a copy.
+    fn take(&mut self, out: &mut Vec<u8>, max: usize) -> usize {
+        let count = self.unread().min(max);
+        if out.is_empty() && self.taken == 0 && count == self.bytes.len() {
+            // An idle pipe holds no buffer.
+            *out = std::mem::take(&mut self.bytes);
+            return count;
+        }
+        out.extend_from_slice(&self.bytes[self.taken..][..count]);
+        self.taken += count;
+        if self.unread() == 0 {
+            self.taken = 0;
+            self.bytes = Vec::new();
+        }
+        count
+    }
+
+    /// Moves the unread bytes to the front of the buffer, if more bytes are taken than unread. Each byte is
+    /// moved at most once on average.
+    fn compact(&mut self) {
+        if self.taken >= self.unread() {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
     }
 }
 
@@ -163,15 +209,36 @@ impl PipeWriter {
         if shared.reader_gone {
             return Err(PipeBroken);
         }
-        let taken = bytes.len().min(shared.capacity - shared.bytes.len());
-        shared.bytes.extend(&bytes[..taken]);
+        let taken = bytes.len().min(shared.capacity - shared.unread());
+        shared.compact();
+        shared.bytes.extend_from_slice(&bytes[..taken]);
         shared.count_excess();
-        if taken > 0
-            && let Some(waker) = shared.reader_waits.take()
-        {
-            waker.wake();
+        if taken > 0 {
+            shared.wake_reader();
         }
         Ok(taken)
+    }
+
+    /// Opens the pipe for at least `bytes` bytes, which are known to follow, if the memory ledger has room.
+    pub fn widen(&mut self, bytes: usize) {
+        self.shared.borrow_mut().widen(bytes);
+    }
+
+    /// Returns true if the pipe holds no bytes, so that [`PipeWriter::fill`] avoids a copy.
+    pub fn is_empty(&self) -> bool {
+        self.shared.borrow().bytes.is_empty()
+    }
+
+    /// Calls `fill` with the buffer of an empty pipe, and returns the result of `fill`. `fill` must append no
+    /// more bytes than [`PipeWriter::poll_room`] returned.
+    pub fn fill<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let mut shared = self.shared.borrow_mut();
+        debug_assert!(shared.bytes.is_empty(), "the pipe must be empty");
+        let filled = fill(&mut shared.bytes);
+        if !shared.bytes.is_empty() {
+            shared.wake_reader();
+        }
+        filled
     }
 
     /// Writes all of `bytes`, waiting for room as often as needed.
@@ -191,10 +258,10 @@ impl PipeWriter {
         if shared.reader_gone {
             return Err(PipeBroken);
         }
-        if !shared.bytes.is_empty() {
+        if shared.unread() > 0 {
             shared.writer_waits = Some(cx.waker().clone());
         }
-        Ok(shared.bytes.len())
+        Ok(shared.unread())
     }
 
     /// Returns true if the reader waits for a slot and so takes no bytes.
@@ -210,7 +277,7 @@ impl PipeWriter {
     /// Returns true if the pipe has room for more of the body, and the reader wants the body.
     pub fn has_room(&self) -> bool {
         let shared = self.shared.borrow();
-        !shared.reader_gone && !shared.is_held && shared.bytes.len() < shared.capacity
+        !shared.reader_gone && !shared.is_held && shared.unread() < shared.capacity
     }
 
     /// Returns the time for which the peer may pause before the minimum rate applies.
@@ -247,9 +314,7 @@ impl PipeWriter {
     pub fn end(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.finished = true;
-        if let Some(waker) = shared.reader_waits.take() {
-            waker.wake();
-        }
+        shared.wake_reader();
     }
 }
 
@@ -257,14 +322,13 @@ impl Drop for PipeWriter {
     fn drop(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.writer_gone = true;
-        if let Some(waker) = shared.reader_waits.take() {
-            waker.wake();
-        }
+        shared.wake_reader();
     }
 }
 
 impl PipeReader {
-    /// Appends up to `max` bytes to `out`. Waits while the pipe is empty.
+    /// Appends up to `max` bytes to `out`. Waits while the pipe is empty. If `out` is empty, the buffer of the
+    /// pipe may replace the buffer of `out`.
     pub fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
@@ -282,16 +346,7 @@ impl PipeReader {
             shared.reader_waits = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let taken = shared.bytes.len().min(max);
-        let (front, back) = shared.bytes.as_slices();
-        let from_front = front.len().min(taken);
-        out.extend_from_slice(&front[..from_front]);
-        out.extend_from_slice(&back[..taken - from_front]);
-        shared.bytes.drain(..taken);
-        if shared.bytes.is_empty() {
-            // An idle pipe holds no buffer.
-            shared.bytes = VecDeque::new();
-        }
+        let taken = shared.take(out, max);
         if let Some(waker) = shared.writer_waits.take() {
             waker.wake();
         }
@@ -312,6 +367,11 @@ impl PipeReader {
     pub fn holds(&self) -> bool {
         let shared = self.shared.borrow();
         !shared.bytes.is_empty() || shared.finished || shared.writer_gone
+    }
+
+    /// Returns the number of bytes that wait in the pipe.
+    pub fn unread(&self) -> usize {
+        self.shared.borrow().unread()
     }
 
     /// Returns the rule by which the body was broken off, if given.
@@ -365,7 +425,8 @@ impl Drop for PipeReader {
     fn drop(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.reader_gone = true;
-        shared.bytes = VecDeque::new();
+        shared.bytes = Vec::new();
+        shared.taken = 0;
         shared.memory.shrink_to(0);
         if let Some(waker) = shared.writer_waits.take() {
             waker.wake();
@@ -398,6 +459,39 @@ mod tests {
         );
         assert_eq!(out, b"abc");
         assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(3)));
+    }
+
+    #[test]
+    fn an_empty_buffer_receives_the_bytes_of_the_pipe_without_a_copy() {
+        let (mut writer, mut reader) = pipe(8);
+        writer.fill(|buffer| buffer.extend_from_slice(b"abcd"));
+        let at = writer.shared.borrow().bytes.as_ptr();
+        let mut out = Vec::new();
+        let read = reader.poll_take(&mut cx(), &mut out, 8);
+        assert_eq!(read, Poll::Ready(Ok(PipeRead::Bytes(4))));
+        assert_eq!((out.as_ptr(), out.as_slice()), (at, b"abcd".as_slice()));
+        assert!(writer.is_empty());
+        assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(8)));
+    }
+
+    #[test]
+    fn bytes_pass_a_pipe_in_order_whatever_the_sizes_of_writes_and_reads() {
+        let sent: Vec<u8> = (0..=250).cycle().take(10_000).collect();
+        for (write, read) in [(1, 7), (7, 1), (5, 3), (16, 16), (40, 9)] {
+            let (mut writer, mut reader) = pipe(16);
+            let (mut out, mut at) = (b"head".to_vec(), 0);
+            while out.len() < 4 + sent.len() {
+                let end = sent.len().min(at + write);
+                at += writer.write_some(&sent[at..end]).unwrap();
+                assert!(reader.unread() <= 16);
+                let _ = reader.poll_take(&mut cx(), &mut out, read);
+            }
+            assert_eq!(
+                out[4..],
+                sent,
+                "writes of {write} bytes and reads of {read} bytes"
+            );
+        }
     }
 
     #[test]

@@ -81,8 +81,9 @@ pub const SOCKET_UNSENT_BYTES: u32 = 64 * 1024;
 /// Unsent response bytes of one TCP connection in the kernel, 4 KiB and one write instead of
 /// [`SOCKET_UNSENT_BYTES`], for a long response that begins while the memory of the bodies under way is short.
 pub const SOCKET_UNSENT_BYTES_MIN: u32 = 4 * 1024;
-/// Bytes reserved for the socket of a client with a long response, 128 KiB: [`SOCKET_UNSENT_BYTES`] and one packet.
-pub const SOCKET_STREAM_BYTES: usize = 128 * 1024;
+/// Bytes reserved for a client with a long response, 192 KiB: [`SOCKET_UNSENT_BYTES`], one packet of 64 KiB, and 64 KiB
+/// on their way from the pipe to the socket.
+pub const SOCKET_STREAM_BYTES: usize = 192 * 1024;
 /// Unsent response bytes in the kernel, 256 KiB instead of [`SOCKET_UNSENT_BYTES`], for a TCP
 /// connection with a client that has taken 512 KiB and therefore reads. At 300 Mbit/s and a round trip
 /// of 50 ms, beside other load, CUBIC brought 29 MB/s with 128 KiB or without a bound, and 19 to 23

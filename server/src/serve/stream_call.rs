@@ -12,7 +12,7 @@ use crate::serve::response_head::{FieldCompression, is_without_content};
 use crate::serve::tunnel::{StreamTunnel, opens_tunnel};
 use crate::site::Site;
 use crate::wire::reject::Reject;
-use crate::wire::trailers::allowed_trailers;
+use crate::wire::trailers::{allowed_request_trailers, allowed_trailers};
 use crate::world::SecureFields;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -93,10 +93,11 @@ impl StreamCall {
         true
     }
 
-    /// Sets the trailers of the body, to be called before the end of the body.
-    pub(super) fn set_trailers(&mut self, lines: Vec<u8>) {
-        if let Some(upload) = self.upload.as_mut().filter(|_| !lines.is_empty()) {
-            upload.set_trailers(lines);
+    /// Sets the trailers of the body, field lines with CRLF. Called before the end of the body.
+    pub(super) fn set_trailers(&mut self, lines: &[u8]) {
+        let allowed = allowed_request_trailers(lines);
+        if let Some(upload) = self.upload.as_mut().filter(|_| !allowed.is_empty()) {
+            upload.set_trailers(allowed);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::upstream::member_socket::MemberSocket;
 use crate::upstream::member_tls::MemberTls;
 use std::io;
 use std::net::IpAddr;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 /// Number of bytes that the kernel may receive on a connection ahead of the reader.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -123,6 +123,13 @@ impl MemberConn {
         }
     }
 
+    /// Returns true if the member has sent bytes before the first request, as far as the runtime knows. The
+    /// connection then serves no request, since the call consumes a byte.
+    pub(crate) fn has_unasked_bytes(&mut self) -> bool {
+        let mut noop = Context::from_waker(Waker::noop());
+        !self.is_quiet() && matches!(self.poll_read(&mut noop, &mut [0]), Poll::Ready(Ok(1..)))
+    }
+
     /// Reads bytes; returns 0 at the end. Over TLS, an end without close_notify is an error, because the end
     /// of the connection may be the end of a response.
     #[inline]
@@ -135,6 +142,22 @@ impl MemberConn {
             None => self.socket.poll_read(cx, into),
             Some(tls) => tls.poll_read(&self.socket, cx, into),
         }
+    }
+
+    /// Returns true if [`MemberConn::poll_fill`] saves a copy: the connection has no TLS.
+    pub(crate) fn can_fill(&self) -> bool {
+        self.tls.is_none()
+    }
+
+    /// Appends at most `max` bytes of a connection without TLS to the empty buffer `into`. Returns 0 at the
+    /// end.
+    pub(crate) fn poll_fill(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut Vec<u8>,
+        max: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.socket.poll_fill(cx, into, max)
     }
 
     /// Writes bytes and returns their number. Over TLS, the bytes may wait in a buffer of 32 KiB until

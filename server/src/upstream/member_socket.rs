@@ -4,6 +4,7 @@
 use crate::base::sys;
 use crate::limits::MEMBER_RECEIVE_BYTES;
 use crate::upstream::address::{BackendAddress, ConnectOptions};
+use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use std::io;
@@ -45,10 +46,22 @@ impl MemberSocket {
         }
     }
 
-    /// Returns true if neither bytes nor the end have arrived, as far as the runtime knows.
+    /// Returns true if neither bytes nor the end have arrived. A system call is needed only where the last read
+    /// took all bytes that it asked for, so that the runtime does not know whether further bytes wait.
     pub(super) fn is_quiet(&self) -> bool {
         let mut noop = Context::from_waker(Waker::noop());
-        self.0.poll_read_ready(&mut noop).is_pending()
+        let Poll::Ready(ready) = self.0.poll_read_ready(&mut noop) else {
+            return true;
+        };
+        let mut byte = [0];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match (ready, recv(self.0.get_ref(), &mut byte, flags)) {
+            (Ok(mut ready), Err(Errno::AGAIN)) => {
+                ready.clear_ready();
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Reads bytes; returns 0 at the end.
@@ -69,6 +82,40 @@ impl MemberSocket {
                     return Poll::Ready(Ok(read));
                 }
                 read => return Poll::Ready(read.map(|(read, _)| read).map_err(io::Error::from)),
+            }
+        }
+    }
+
+    /// Appends at most `max` bytes to the empty buffer `into`, which is allocated only for bytes that have
+    /// arrived. Returns 0 at the end.
+    pub(super) fn poll_fill(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut Vec<u8>,
+        max: usize,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.0.poll_read_ready(cx))?;
+            into.reserve_exact(max);
+            let room = into.capacity();
+            match recv(self.0.get_ref(), spare_capacity(into), RecvFlags::empty()) {
+                Err(Errno::AGAIN) => {
+                    ready.clear_ready();
+                    *into = Vec::new();
+                }
+                Err(Errno::INTR) => {}
+                Ok((read, _)) => {
+                    if read < room && read > 0 {
+                        // A short read empties the buffer, and the kernel reports further bytes.
+                        ready.clear_ready();
+                    }
+                    if read < room / 2 {
+                        // A slow client must not hold the memory of a long read.
+                        into.shrink_to_fit();
+                    }
+                    return Poll::Ready(Ok(read));
+                }
+                Err(errno) => return Poll::Ready(Err(errno.into())),
             }
         }
     }

@@ -1,14 +1,25 @@
 //! Trailer fields (RFC 9110 §6.5) that may pass from one message to another.
 
 use crate::wire::fields::Fields;
+use crate::wire::hop_by_hop::is_ambiguous;
 
 /// Returns the lines of a trailer section, each with CRLF, without the fields that no trailer section may
 /// contain (RFC 9110 §6.5.1): a recipient may merge trailers into the header section, where the fields
 /// would change the framing, the route or the login of a message after the check of its head.
 pub fn allowed_trailers(lines: &[u8]) -> Vec<u8> {
+    kept_lines(lines, |name| !is_forbidden(name))
+}
+
+/// Returns the lines of a request's trailer section, as [`allowed_trailers`] does, also without the fields that
+/// a member could take for other fields by their names.
+pub fn allowed_request_trailers(lines: &[u8]) -> Vec<u8> {
+    kept_lines(lines, |name| !is_forbidden(name) && !is_ambiguous(name))
+}
+
+fn kept_lines(lines: &[u8], is_kept: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut kept = Vec::with_capacity(lines.len());
     for (name, value) in Fields(lines) {
-        if !is_forbidden(name) {
+        if is_kept(name) {
             for part in [name, b": ", value, b"\r\n"] {
                 kept.extend_from_slice(part);
             }
@@ -79,6 +90,18 @@ mod tests {
         );
         assert_eq!(allowed_trailers(&allowed), allowed);
         assert_eq!(allowed_trailers(b""), b"");
+    }
+
+    #[test]
+    fn ambiguous_names_are_dropped_from_requests() {
+        let lines = b"X_Real_IP: 1\r\nx-sum: 2\r\nX.Sum: 3\r\nHost: b\r\n";
+        let allowed = allowed_request_trailers(lines);
+        assert_eq!(allowed.escape_ascii().to_string(), "x-sum: 2\\r\\n");
+        let all = allowed_trailers(lines);
+        assert!(
+            all.starts_with(b"X_Real_IP: 1\r\n"),
+            "a member may send such fields"
+        );
     }
 
     #[test]

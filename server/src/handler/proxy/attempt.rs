@@ -9,7 +9,7 @@ use crate::handler::pipe::{counted_pipe, pipe};
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::content::ContentTransfer;
 use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
-use crate::handler::proxy::log::{line, log_change};
+use crate::handler::proxy::log::{line, log_change, log_surplus};
 use crate::handler::proxy::memory;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
@@ -337,9 +337,13 @@ impl Attempt {
             lease.add_sent(self.exchange.sent_bytes());
             lease.add_received(self.exchange.received_bytes());
         }
+        let has_surplus = length < rest.len();
+        if has_surplus {
+            log_surplus(&line(call.request), &self.pool.authority);
+        }
         if let Some(conn) = self.exchange.take_finished()
             && head.keep_alive
-            && length == rest.len()
+            && !has_surplus
         {
             self.pool.put_idle(conn, Instant::now());
         }
@@ -389,11 +393,13 @@ impl Attempt {
         head: &ResponseHead<'_>,
         rest: &[u8],
     ) -> ResponseBody {
-        let (writer, reader) = counted_pipe(PIPE_BYTES, &call.request.memory);
+        let (mut writer, reader) = counted_pipe(PIPE_BYTES, &call.request.memory);
         let length = match head.body {
             ResponseLength::Length(length) => Some(length),
             _ => None,
         };
+        let bytes = length.map_or(0, |length| length.min(PIPE_BYTES as u64));
+        writer.widen(bytes as usize);
         if let Some(conn) = self.exchange.conn_mut() {
             memory::reserve_stream(&call.request.memory, conn, length, rest.len());
         }

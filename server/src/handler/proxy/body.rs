@@ -3,7 +3,7 @@
 use crate::base::body_memory::BodyReservation;
 use crate::handler::call::body::request_body::{BodyRest, RequestBody};
 use crate::handler::pipe::{PipeReader, pipe};
-use crate::handler::proxy::exchange::StreamedBody;
+use crate::handler::proxy::exchange::{StreamedBody, push_last_chunk};
 use crate::handler::proxy::log::line;
 use crate::handler::{HandlerError, Request};
 use crate::wire::h1::body_decoder::BodyLength;
@@ -20,6 +20,8 @@ pub(super) struct OutgoingBody {
     rest: Option<PipeReader>,
     /// True if an attempt has begun to send the rest.
     is_rest_begun: bool,
+    /// Trailers behind a body that is gathered whole, with the lines of the trailer section.
+    trailers: Option<Box<[u8]>>,
 }
 
 impl OutgoingBody {
@@ -31,6 +33,7 @@ impl OutgoingBody {
             _reservation: None,
             rest: None,
             is_rest_begun: false,
+            trailers: None,
         }
     }
 
@@ -55,7 +58,11 @@ impl OutgoingBody {
             return Ok(OutgoingBody::none(length));
         };
         Ok(OutgoingBody {
-            length: known.map_or(BodyLength::Chunked, BodyLength::Length),
+            // Only chunks can have trailers behind them.
+            length: match known.filter(|_| body.trailers.is_none()) {
+                Some(length) => BodyLength::Length(length),
+                None => BodyLength::Chunked,
+            },
             gathered: body.first_part,
             _reservation: body.reservation,
             rest: body.rest.and_then(|rest| match rest {
@@ -63,6 +70,7 @@ impl OutgoingBody {
                 BodyRest::Spooled(_) => None,
             }),
             is_rest_begun: false,
+            trailers: body.trailers,
         })
     }
 
@@ -92,7 +100,12 @@ impl OutgoingBody {
         } else {
             out.extend_from_slice(&self.gathered);
         }
-        let reader = self.rest.take()?;
+        let Some(reader) = self.rest.take() else {
+            if let Some(trailers) = self.trailers.as_deref().filter(|_| is_chunked) {
+                push_last_chunk(trailers, out);
+            }
+            return None;
+        };
         self.is_rest_begun = true;
         Some(StreamedBody {
             reader,

@@ -11,7 +11,7 @@ use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
-use crate::handler::{HandlerError, LocalBoxFuture, Request, Response};
+use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::upstream::balancer::{
     ChooseRequest, Lease, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
     session_value,
@@ -20,6 +20,8 @@ use crate::upstream::{MemberConn, MemberConnecting};
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
+use crate::wire::response_fields::ResponseFields;
+use crate::wire::status::Status;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -34,6 +36,14 @@ pub(super) fn begin(
 ) -> LocalBoxFuture<Result<Response, HandlerError>> {
     if let Err(reject) = request_head::check(&request, route) {
         return Box::pin(std::future::ready(Err(HandlerError::new(NAME, reject))));
+    }
+    if request_head::ends_here(&request) {
+        let response = Response::new(
+            Status::NO_CONTENT,
+            ResponseFields::default(),
+            ResponseBody::Empty,
+        );
+        return Box::pin(std::future::ready(Ok(response)));
     }
     let route = Arc::clone(route);
     match request.length {
@@ -234,7 +244,10 @@ impl ProxyCall {
                 ..AttemptFailure::connect(io::ErrorKind::TimedOut.into())
             }));
         }
-        let conn = ready!(connected).map_err(AttemptFailure::connect)?;
+        let mut conn = ready!(connected).map_err(AttemptFailure::connect)?;
+        if conn.has_unasked_bytes() {
+            return Poll::Ready(Err(AttemptFailure::unasked_bytes()));
+        }
         Poll::Ready(self.attempt(conn))
     }
 

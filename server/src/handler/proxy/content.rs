@@ -4,6 +4,7 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
+use crate::handler::proxy::log::log_surplus;
 use crate::upstream;
 use crate::upstream::MemberPool;
 use crate::upstream::balancer::Lease;
@@ -80,7 +81,7 @@ impl ContentTransfer {
             };
             let step = match self.rest_at < self.rest.len() {
                 true => self.take_rest(room),
-                false => match self.poll_receive(cx, room) {
+                false => match self.poll_next(cx, room) {
                     Poll::Ready(step) => step,
                     Poll::Pending => return self.poll_silence(cx),
                 },
@@ -107,6 +108,50 @@ impl ContentTransfer {
             }
             step => step,
         }
+    }
+
+    /// Receives the next bytes.
+    fn poll_next(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<Option<TransferEnd>> {
+        let missing = self.decoder.as_ref().and_then(BodyDecoder::missing_bytes);
+        let missing = missing.filter(|_| self.writer.is_empty());
+        let filled = missing.and_then(|missing| self.poll_fill(cx, room, missing));
+        filled.unwrap_or_else(|| self.poll_receive(cx, room))
+    }
+
+    /// Receives the next bytes of a content of known length directly into the empty pipe. None if the
+    /// connection needs a copy.
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: usize,
+        missing: u64,
+    ) -> Option<Poll<Option<TransferEnd>>> {
+        // One byte more than missing shows whether bytes follow the content.
+        let wanted =
+            usize::try_from(missing).map_or(room, |bytes| room.min(bytes.saturating_add(1)));
+        let (exchange, decoder) = (&mut self.exchange, &mut self.decoder);
+        let mut end = None;
+        let filled = self.writer.fill(|buffer| {
+            let filled = exchange.poll_fill(cx, buffer, wanted)?;
+            if let (Poll::Ready(Ok(read)), Some(decoder)) = (&filled, decoder) {
+                let has_surplus = *read as u64 > missing;
+                if has_surplus {
+                    buffer.truncate(missing as usize);
+                }
+                let _ = decoder.step(buffer);
+                if decoder.is_done() {
+                    end = Some(TransferEnd::Complete { has_surplus });
+                }
+            }
+            Some(filled)
+        })?;
+        Some(filled.map(|read| {
+            self.timer = None;
+            match read {
+                Ok(0) | Err(_) => Some(TransferEnd::Broken(Reject::UPSTREAM_BROKE_OFF)),
+                Ok(_) => end,
+            }
+        }))
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<Option<TransferEnd>> {
@@ -192,8 +237,9 @@ impl ContentTransfer {
             TransferEnd::ClientGone => {}
             TransferEnd::Broken(reject) => {
                 log::error!(
-                    "{}: {}; the response was broken off (rule R{})",
+                    "{}: {}: {}; the response was broken off (rule R{})",
                     self.line,
+                    String::from_utf8_lossy(&self.pool.authority),
                     reject.reason,
                     reject.rule
                 );
@@ -204,6 +250,9 @@ impl ContentTransfer {
                     self.writer.set_trailers(std::mem::take(&mut self.trailers));
                 }
                 self.writer.end();
+                if has_surplus {
+                    log_surplus(&self.line, &self.pool.authority);
+                }
                 let is_reusable = self.keep_alive && !has_surplus && self.decoder.is_some();
                 if let Some(conn) = self.exchange.take_finished().filter(|_| is_reusable) {
                     self.pool.put_idle(conn, std::time::Instant::now());

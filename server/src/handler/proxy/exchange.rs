@@ -130,11 +130,8 @@ impl Exchange {
             (Ok(PipeRead::End), is_chunked) => {
                 self.out.clear();
                 if is_chunked {
-                    self.out.extend_from_slice(b"0\r\n");
-                    let trailers = body.reader.take_trailers();
-                    self.out
-                        .extend_from_slice(trailers.as_deref().unwrap_or_default());
-                    self.out.extend_from_slice(b"\r\n");
+                    let trailers = body.reader.take_trailers().unwrap_or_default();
+                    push_last_chunk(&trailers, &mut self.out);
                 }
                 self.body = None;
             }
@@ -190,6 +187,22 @@ impl Exchange {
         self.conn.as_mut()
     }
 
+    /// Appends at most `max` bytes of the member to the empty buffer `into`, without a copy. None if the
+    /// connection needs a copy.
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut Vec<u8>,
+        max: usize,
+    ) -> Option<Poll<io::Result<usize>>> {
+        let conn = self.conn.as_ref().filter(|conn| conn.can_fill())?;
+        let filled = conn.poll_fill(cx, into, max);
+        if let Poll::Ready(Ok(read)) = &filled {
+            self.received_bytes += *read as u64;
+        }
+        Some(filled)
+    }
+
     /// Moves the exchange out, for the transfer of the response's content.
     pub(super) fn take(&mut self) -> Exchange {
         Exchange {
@@ -227,6 +240,13 @@ impl Exchange {
     pub(super) fn stop_sending(&mut self) {
         self.body = None;
         self.out_at = self.out.len();
+    }
+}
+
+/// Appends the last chunk and the trailer section with the lines `trailers`.
+pub(super) fn push_last_chunk(trailers: &[u8], out: &mut Vec<u8>) {
+    for part in [b"0\r\n", trailers, b"\r\n"] {
+        out.extend_from_slice(part);
     }
 }
 

@@ -43,6 +43,25 @@ pub(super) fn check(request: &Request, route: &ProxyRoute) -> Result<(), Reject>
     Ok(())
 }
 
+/// Returns true if the request may not go to a further server: OPTIONS with `Max-Forwards: 0` (RFC 9110
+/// §7.6.2).
+pub(super) fn ends_here(request: &Request) -> bool {
+    max_forwards(request) == Some(0)
+}
+
+/// Returns the number of servers that may forward the request. The field counts for OPTIONS and TRACE alone (RFC
+/// 9110 §7.6.2). None for an absent or malformed number.
+fn max_forwards(request: &Request) -> Option<u32> {
+    if request.method != Method::Options {
+        return None;
+    }
+    let mut values = Fields(&request.fields).all("max-forwards");
+    let digits = values.next().filter(|_| values.next().is_none())?;
+    // A sign is no digit.
+    let digits = digits.iter().all(u8::is_ascii_digit).then_some(digits)?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
 /// Returns true for a segment such as `..;a=b`. Servlet containers remove the parameter and then climb to the
 /// parent, past the guards of this server.
 fn is_dots_with_parameter(segment: &[u8]) -> bool {
@@ -66,6 +85,11 @@ pub(super) fn encode(
     push_connection_fields(request, accepts_trailers, &mut out);
     if expects_continue {
         out.extend_from_slice(b"Expect: 100-continue\r\n");
+    }
+    if let Some(servers) = max_forwards(request) {
+        out.extend_from_slice(b"Max-Forwards: ");
+        push_number(&mut out, u64::from(servers.saturating_sub(1)));
+        out.extend_from_slice(b"\r\n");
     }
     push_origin(request, &mut out);
     let earlier = Fields(&request.fields);
@@ -213,19 +237,20 @@ fn push_client_fields(
     let copied = copy_request_fields(Fields(&request.fields), out, |name, _| {
         let is_replaced =
             |(own, _): &(Box<str>, Box<str>)| name.eq_ignore_ascii_case(own.as_bytes());
-        is_written_by_proxy(name) || replaced.iter().any(is_replaced)
+        is_written_by_proxy(name, request.method) || replaced.iter().any(is_replaced)
     });
-    let copied = copied.map_err(|TooManyConnectionOptions| Reject::FIELDS_TOO_MANY)?;
+    let copied = copied.map_err(|TooManyConnectionOptions| Reject::CONNECTION_OPTIONS)?;
     Ok(copied.accepts_trailers)
 }
 
-/// Returns true for a field that the proxy writes itself.
-fn is_written_by_proxy(name: &[u8]) -> bool {
+/// Returns true for a field that the proxy writes itself in a request with the method.
+fn is_written_by_proxy(name: &[u8], method: Method) -> bool {
     let known: &[u8] = match name.len() {
         3 => b"via",
         4 => b"host",
         6 => b"expect",
         9 => b"forwarded",
+        12 if method == Method::Options => b"max-forwards",
         14 => b"content-length",
         15 => b"x-forwarded-for",
         16 => b"x-forwarded-host",

@@ -19,7 +19,7 @@ pub(super) struct AttemptFailure {
 /// Stage at which an attempt failed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum FailureStage {
-    /// No connection could be made, so the member has received nothing.
+    /// No connection for a request could be made, so the member has received nothing.
     Connect,
     /// The member closed a kept connection without a byte of a response. Most members close idle connections
     /// after a while, so the failure says nothing about the member.
@@ -63,6 +63,11 @@ impl AttemptFailure {
             source: Some(source),
             ..AttemptFailure::new(FailureStage::Connect, reject)
         }
+    }
+
+    /// Makes the failure of a member that sends bytes before a request, and is therefore no HTTP server.
+    pub(super) fn unasked_bytes() -> AttemptFailure {
+        AttemptFailure::new(FailureStage::Connect, Reject::UPSTREAM_BYTES_UNASKED)
     }
 
     /// Makes the failure of a connection that the member ended at `stage`. A member may refuse the client

@@ -14,7 +14,7 @@ use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::h1::call::{H1Call, PendingTunnel};
 use crate::serve::h1::call_head::{CallHead, ResponseFraming};
-use crate::serve::h1::chunk::encode_chunk;
+use crate::serve::h1::chunk::begin_chunk;
 use crate::serve::h1::out_buffer::OutBuffer;
 use crate::serve::h1::tunnel::H1Tunnel;
 use crate::serve::h1::upload::DecodedInput;
@@ -550,23 +550,32 @@ impl H1CallDriver<'_> {
             *work = None;
         }
         reserve_socket_again(&self.call.memory, &self.connection.stream.socket);
-        let mut chunk = Vec::new();
-        match reader.poll_take(cx, &mut chunk, limits::UNSENT_BYTES_MAX / 2) {
+        let out = &mut self.out.bytes;
+        // Into an empty buffer, all bytes of the pipe move without a copy.
+        let max = match out.is_empty() {
+            true => limits::PIPE_BYTES,
+            false => limits::UNSENT_BYTES_MAX / 2,
+        };
+        let unread = reader.unread().min(max);
+        if *framing == ResponseFraming::Chunked && unread > 0 {
+            begin_chunk(unread, out);
+        }
+        let taken = reader.poll_take(cx, out, max);
+        match taken {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Err(_)) => Poll::Ready(false),
             Poll::Ready(Ok(PipeRead::Bytes(count))) => {
                 self.sent += count as u64;
-                let out = &mut self.out.bytes;
                 match framing {
-                    ResponseFraming::Chunked => out.append(&mut encode_chunk(chunk)),
-                    ResponseFraming::Close => out.append(&mut chunk),
+                    ResponseFraming::Chunked => out.extend_from_slice(b"\r\n"),
+                    ResponseFraming::Close => {}
                     ResponseFraming::Length(left) => {
                         // Bytes beyond Content-Length would be parsed as the next response.
                         let Some(less) = left.checked_sub(count as u64) else {
+                            out.truncate(out.len() - count);
                             return Poll::Ready(false);
                         };
                         *left = less;
-                        out.append(&mut chunk);
                     }
                 }
                 Poll::Ready(true)
@@ -576,7 +585,6 @@ impl H1CallDriver<'_> {
                     ResponseFraming::Chunked => {
                         let trailers = reader.take_trailers();
                         let trailers = trailers.filter(|_| self.call.accepts_trailers);
-                        let out = &mut self.out.bytes;
                         out.extend_from_slice(b"0\r\n");
                         out.extend_from_slice(&allowed_trailers(&trailers.unwrap_or_default()));
                         out.extend_from_slice(b"\r\n");

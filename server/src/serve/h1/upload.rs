@@ -4,7 +4,7 @@ use crate::handler::pipe::PipeWriter;
 use crate::serve::request_ledger::{ConnectionAccount, RequestReservation};
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::reject::Reject;
-use crate::wire::trailers::allowed_trailers;
+use crate::wire::trailers::allowed_request_trailers;
 use std::rc::Rc;
 
 /// The transfer of a request body to the handler.
@@ -82,7 +82,7 @@ impl H1Upload {
     /// Passes the trailers and the end of the body to the handler. Returns the reservation of the trailers,
     /// to be held until the end of the call.
     pub(super) fn finish(mut self) -> Option<RequestReservation> {
-        let trailers = allowed_trailers(&self.trailers);
+        let trailers = allowed_request_trailers(&self.trailers);
         if !trailers.is_empty() {
             self.writer.set_trailers(trailers);
         }

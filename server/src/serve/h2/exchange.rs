@@ -183,7 +183,7 @@ impl H2Exchange {
     /// Sets the trailers of the content.
     pub(super) fn set_trailers(&mut self, lines: Vec<u8>) {
         match &mut self.state {
-            H2ExchangeState::Call(call) => call.set_trailers(lines),
+            H2ExchangeState::Call(call) => call.set_trailers(&lines),
             H2ExchangeState::AwaitingRedispatch(pending) => pending.early.trailers = lines,
             _ => {}
         }

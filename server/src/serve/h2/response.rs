@@ -295,7 +295,7 @@ impl H2Session<'_> {
             match &mut stream.work.state {
                 _ if stream.work.is_drained => return self.drain(owed.id, bytes, false, world),
                 H2ExchangeState::Call(call) => {
-                    call.set_trailers(early.trailers);
+                    call.set_trailers(&early.trailers);
                     is_taken = call.take(&early.bytes, owed.ended);
                 }
                 // The request waits again.

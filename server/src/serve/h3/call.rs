@@ -183,7 +183,7 @@ impl H3Call {
             exchange.check_tunnel_end()?;
         }
         match exchange.take_trailers() {
-            Ok(trailers) => self.call.set_trailers(trailers),
+            Ok(trailers) => self.call.set_trailers(&trailers),
             Err(reject) => return self.cut(exchange, reject),
         }
         if self.call.tunnel.is_some() {

@@ -239,6 +239,7 @@ fn an_idle_connection_with_data_or_an_end_is_not_quiet() {
                 arrival(&conn).await;
                 assert!(!conn.is_quiet(), "{name}");
                 assert!(!conn.is_quiet(), "{name}, asked again");
+                assert_eq!(conn.has_unasked_bytes(), name == "data", "{name}");
             });
         }
     }

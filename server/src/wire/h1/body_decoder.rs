@@ -132,6 +132,14 @@ impl BodyDecoder {
         matches!(self.state, BodyDecoderState::Done)
     }
 
+    /// Returns the number of bytes of a body of known length that are still missing; None for other bodies.
+    pub fn missing_bytes(&self) -> Option<u64> {
+        match self.state {
+            BodyDecoderState::Length { left } => Some(left),
+            _ => None,
+        }
+    }
+
     /// Decodes framing up to and including the next run of payload, and drops the trailer section. The caller
     /// limits the total payload.
     pub fn step(&mut self, input: &[u8]) -> Result<BodyStep, Reject> {

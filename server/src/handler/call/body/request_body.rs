@@ -20,6 +20,8 @@ pub(crate) struct RequestBody {
     pub reservation: Option<BodyReservation>,
     /// Rest of the body; None if the first part is the whole body.
     pub rest: Option<BodyRest>,
+    /// Trailer section of a body without a rest: field lines with CRLF. Scripts get no trailers.
+    pub trailers: Option<Box<[u8]>>,
 }
 
 /// Rest of a body after its first part.
@@ -61,6 +63,10 @@ impl RequestBody {
         };
         let (mut first_part, mut reservation) = (Vec::new(), BodyReservation::new(account));
         let end = buffer(&mut reader, &mut first_part, &mut reservation).await?;
+        let trailers = match end {
+            BufferingEnd::Body => reader.take_trailers(),
+            _ => None,
+        };
         let (length, rest) = match (end, declared, spool) {
             (BufferingEnd::Body, None, _) => (Some(first_part.len() as u64), None),
             (BufferingEnd::Body, declared, _) => (declared, None),
@@ -80,6 +86,7 @@ impl RequestBody {
             reservation: (!first_part.is_empty()).then_some(reservation),
             first_part,
             rest,
+            trailers,
         };
         Ok((Some(body), length))
     }

@@ -129,6 +129,7 @@ impl GitRunner {
             first_part: input,
             reservation: None,
             rest: None,
+            trailers: None,
         });
         let process = self.process(from, command)?;
         let programs = &self.settings.programs;
