@@ -52,7 +52,7 @@ fn the_level_decides_about_further_bytes() {
 }
 
 #[test]
-fn an_accepted_call_gets_its_minimum_beyond_the_bound() {
+fn granted_bytes_are_counted_beyond_the_bound() {
     let (all, worker, account) = ledger();
     while account.try_reserve(1_024, Call) {}
     assert!(worker.admit(client(2)).is_none());
@@ -68,10 +68,10 @@ fn an_accepted_call_gets_its_minimum_beyond_the_bound() {
 #[test]
 fn all_bytes_return_at_the_end() {
     let (all, worker, account) = ledger();
-    let calls: Vec<_> = (0..100)
+    let calls: Vec<_> = (0..60)
         .filter_map(|nth| worker.admit(client(nth)))
         .collect();
-    assert_eq!(calls.len(), 100);
+    assert_eq!(calls.len(), 60);
     let mut body = BodyReservation::new(&calls[7]);
     assert!(body.try_grow(40_000, Gathering));
     body.shrink_to(10_000);
@@ -117,10 +117,8 @@ fn workers_share_the_bound() {
     }
     // Unused parts of batches keep at most 2 of 64 parts from the calls.
     let used = calls.len() * CALL_RESERVED_BYTES;
-    assert!(
-        used <= MIB && used >= MIB - 2 * MIB / BODY_BATCH_DIVISOR,
-        "{used}"
-    );
+    let expected = MIB - 2 * MIB / BODY_BATCH_DIVISOR..=MIB;
+    assert!(expected.contains(&used), "{used}");
 }
 
 #[test]

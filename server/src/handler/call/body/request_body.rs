@@ -194,14 +194,20 @@ mod tests {
     use crate::base::body_memory::{BodyMemory, WorkerBodyMemory};
     use crate::handler::pipe::pipe;
     use crate::limits::CALL_RESERVED_BYTES;
+    use std::path::Path;
     use std::rc::Rc;
 
     type Received = Result<(Option<RequestBody>, Option<u64>), BodyError>;
 
-    fn receive(reader: PipeReader, framing: BodyLength, account: &BodyAccount) -> Received {
+    fn receive(
+        reader: PipeReader,
+        framing: BodyLength,
+        account: &BodyAccount,
+        spool: Option<&SpoolLimit>,
+    ) -> Received {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let peer = [127, 0, 0, 1].into();
-        let received = RequestBody::receive(reader, framing, peer, account, None);
+        let received = RequestBody::receive(reader, framing, peer, account, spool);
         runtime.expect("a runtime").block_on(received)
     }
 
@@ -221,7 +227,9 @@ mod tests {
         let (mut writer, reader) = pipe(BODY_BUFFER_BYTES);
         writer.write_some(&[b'x'; 10_000]).unwrap();
         writer.finish();
-        let (body, length) = receive(reader, BodyLength::Chunked, &account).ok().unwrap();
+        let (body, length) = receive(reader, BodyLength::Chunked, &account, None)
+            .ok()
+            .unwrap();
         let counted = CALL_RESERVED_BYTES + 10_000;
         assert_eq!((length, all.bytes()), (Some(10_000), counted));
         drop(body);
@@ -229,24 +237,30 @@ mod tests {
     }
 
     #[test]
-    fn full_memory_passes_only_bodies_of_known_length() {
+    fn full_memory_passes_bodies_that_need_no_spooling() {
         let (all, worker) = ledger();
         let account = worker.admit([127, 0, 0, 1].into()).unwrap();
         let bound = MIB - MIB / 4;
         account.reserve(bound - 5_000 - CALL_RESERVED_BYTES);
-        let received = |framing| {
+        let received = |framing, spool| {
             let (mut writer, reader) = pipe(BODY_BUFFER_BYTES);
             writer.write_some(&[b'x'; 60_000]).unwrap();
-            receive(reader, framing, &account)
+            receive(reader, framing, &account, spool)
         };
-        let (body, length) = received(BodyLength::Length(90_000)).ok().unwrap();
+        let (body, length) = received(BodyLength::Length(90_000), None).ok().unwrap();
         let body = body.unwrap();
         assert_eq!(length, Some(90_000));
         assert!(body.rest.is_some());
         assert!(body.first_part.len() <= 5_000 + BODY_BUFFER_PART_BYTES);
         assert!(all.bytes() <= bound);
         drop(body);
-        let error = received(BodyLength::Chunked).err();
+        let (body, length) = received(BodyLength::Chunked, None).ok().unwrap();
+        assert!(body.is_some_and(|body| body.rest.is_some()) && length.is_none());
+        let limit = SpoolLimit {
+            spool: Arc::new(BodySpool::new(Path::new("unused"), &Arc::default())),
+            bytes_max: 1,
+        };
+        let error = received(BodyLength::Chunked, Some(&limit)).err();
         assert_eq!(error, Some(BodyError::MemoryFull));
         assert_eq!(all.bytes(), bound - 5_000);
     }
