@@ -339,9 +339,10 @@ fn bytes_behind_a_response_are_logged() {
     let mut wire = Wire::plain(&server);
     for method in ["GET", "HEAD"] {
         assert_eq!(wire.ask(method, "/plain/0", "").status, 200);
-        let start = format!("{method} /plain/0: 127.0.0.1:{}: ", member.port);
+        let start = format!("{method} /plain/0: balancer ");
+        let end = format!(": 127.0.0.1:{} (rule R738)", member.port);
         server.errors.wait_for("the rule", |line| {
-            line.contains(&start) && line.ends_with("(rule R738)")
+            line.contains(&start) && line.ends_with(&end)
         });
     }
     assert_eq!(member.connections(), 2);

@@ -446,6 +446,7 @@ fn request_ours(
             client_hash: 0,
             session,
             tried: &tried,
+            is_gathered: true,
             now_ms: 0,
         })?;
         let thread = members.find(&lease);

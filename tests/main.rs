@@ -21,6 +21,7 @@ mod demands;
 mod deploy;
 mod disk;
 mod encoded_slash;
+mod failing_members;
 mod fastcgi;
 mod fresh;
 #[cfg(feature = "http3")]

@@ -68,6 +68,30 @@ fn members_receive_requests_written_anew() {
 }
 
 #[test]
+fn a_route_replaces_the_fields_of_the_proxy() {
+    let member = Member::start(|_| ok("hello"));
+    let keys = ", request_headers = { \"X-Forwarded-Proto\" = \"https\", x-forwarded-for = \"\", \
+         Forwarded = \"for=_hidden\", \"X-Forwarded-Host\" = \"a.test\", \"X-Real-IP\" = \"{client}\", \
+         \"X-Both\" = \"<{client}>, {client}\" }";
+    let server = proxy(&member, keys);
+    let forged =
+        "X-Real-IP: 6.6.6.6\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: ftp\r\nX-Both: c\r\n";
+    assert_eq!(Wire::plain(&server).get("/", forged).status, 200);
+    let request = member.wait_for(1);
+    let expected: &[(&str, &[&str])] = &[
+        ("x-forwarded-proto", &["https"]),
+        ("x-forwarded-for", &[]),
+        ("x-forwarded-host", &["a.test"]),
+        ("forwarded", &["for=_hidden"]),
+        ("x-real-ip", &["127.0.0.1"]),
+        ("x-both", &["<127.0.0.1>, 127.0.0.1"]),
+    ];
+    for (name, values) in expected {
+        assert_eq!(request.fields(name), *values, "{name} in {}", request.head);
+    }
+}
+
+#[test]
 fn a_request_that_came_through_this_server_is_a_loop() {
     let member = Member::start(|_| ok("hello"));
     let server = proxy(&member, "");

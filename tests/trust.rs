@@ -63,6 +63,9 @@ const CLIENTS: &[(FieldList, &str, Option<bool>)] = &[
     (&[("forwarded", "for=6.6.6.6;x=\", for=192.0.2.7")], "192.0.2.7", None),
     (&[("forwarded", "for=\"[2001:db8::7]\", for=10.1.1.1")], "2001:db8::7", None),
     (&[("forwarded", "for=192.0.2.7"), ("x-forwarded-for", "192.0.2.7")], "192.0.2.7", None),
+    (&[("forwarded", "for=192.0.2.7"), ("x-forwarded-proto", "https")], "192.0.2.7", Some(true)),
+    (&[("x-forwarded-proto", "https")], "127.0.0.1", Some(true)),
+    (&[("x-forwarded-proto", "http")], "127.0.0.1", Some(false)),
     (&[("x-real-ip", "6.6.6.6")], "127.0.0.1", None),
 ];
 
@@ -284,7 +287,8 @@ fn members_get_the_list_of_the_proxy_with_the_proxy_at_its_end() {
         ("x-forwarded-host", "shop.test"),
         (
             "forwarded",
-            "for=192.0.2.7;host=shop.test;proto=https, for=127.0.0.1;host=localhost;proto=https",
+            "for=6.6.6.6;host=shop.test;proto=https, for=192.0.2.7;host=shop.test;proto=https, \
+             for=10.1.1.1;host=shop.test;proto=https, for=127.0.0.1;host=localhost;proto=https",
         ),
     ];
     for (name, value) in expected {
@@ -300,6 +304,73 @@ fn members_get_the_list_of_the_proxy_with_the_proxy_at_its_end() {
         request.fields("forwarded"),
         ["for=127.0.0.9;host=localhost;proto=http"]
     );
+}
+
+/// Fields of a trusted proxy, and the fields of the member's request.
+#[rustfmt::skip]
+const LISTS: &[(FieldList, FieldList)] = &[
+    (
+        &[("x-forwarded-for", "198.51.100.7, 127.0.0.2"), ("x-forwarded-proto", "https")],
+        &[
+            ("x-forwarded-for", "198.51.100.7, 127.0.0.2, 127.0.0.1"),
+            ("forwarded", "for=198.51.100.7;proto=https, for=127.0.0.2;proto=https, for=127.0.0.1;host=localhost;proto=https"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "localhost"),
+        ],
+    ),
+    (
+        &[("forwarded", "for=\"[2001:db8::7]:4711\";proto=https;host=a.test, for=127.0.0.2")],
+        &[
+            ("x-forwarded-for", "2001:db8::7, 127.0.0.2, 127.0.0.1"),
+            ("forwarded", "for=\"[2001:db8::7]:4711\";proto=https;host=a.test, for=127.0.0.2, for=127.0.0.1;host=localhost;proto=https"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "a.test"),
+        ],
+    ),
+    (
+        &[("x-forwarded-proto", "https"), ("x-forwarded-host", "a.test:81")],
+        &[
+            ("x-forwarded-for", "127.0.0.1"),
+            ("forwarded", "for=127.0.0.1;host=\"a.test:81\";proto=https"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "a.test:81"),
+        ],
+    ),
+    (
+        &[("x-real-ip", "198.51.100.7")],
+        &[("x-real-ip", "198.51.100.7"), ("x-forwarded-for", "127.0.0.1")],
+    ),
+];
+
+#[test]
+fn members_get_both_lists_from_one_reading() {
+    let member = Member::start(|_| ok("hello"));
+    let route = format!(
+        "[[site.route]]\npath = \"/\"\nproxy = \"{}\"\n",
+        member.url()
+    );
+    let server = Server::start(&config("", &route));
+    let next = Server::start_in(folder(), &config("", ROUTES));
+    for (nth, (fields, expected)) in LISTS.iter().enumerate() {
+        assert_eq!(Wire::plain(&server).get("/", &lines(fields)).status, 200);
+        let request = member.wait_for(nth + 1);
+        for (name, value) in *expected {
+            assert_eq!(request.fields(name), [*value], "{name} in {}", request.head);
+        }
+        // The next server of this kind reads one client.
+        let passed = ["x-forwarded-for", "x-forwarded-proto", "forwarded"];
+        let passed: Vec<_> = passed.map(|name| (name, request.fields(name)[0])).into();
+        let here = Wire::plain(&next).get("/run/env", &lines(fields)).text();
+        let there = Wire::plain(&next).get("/run/env", &lines(&passed)).text();
+        assert_eq!(client(&here), client(&there), "{fields:?}");
+    }
+    // An untrusted client sets none of the fields.
+    let forged = lines(&[("x-real-ip", "6.6.6.6"), ("x-forwarded-proto", "https")]);
+    let mut wire = Wire::of(&server, [127, 0, 0, 9].into());
+    assert_eq!(wire.get("/", &forged).status, 200);
+    let request = member.wait_for(LISTS.len() + 1);
+    assert!(request.fields("x-real-ip").is_empty(), "{}", request.head);
+    assert_eq!(request.fields("x-forwarded-proto"), ["http"]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Makes a group whose processes may use `bytes` of memory.
+    /// Makes a group of processes that may use `bytes` of memory together.
     pub fn new(bytes: u64) -> MemoryGroup {
         let (first, second) = ("/sys/fs/cgroup/memory", "/sys/fs/cgroup");
         let is_first_version = Path::new(first).is_dir();

@@ -3,7 +3,7 @@
 use crate::admin::status::{joined, or_null};
 use crate::admin::text_table::{TextTable, bytes, count, duration};
 use crate::upstream::balancer::{BalancerReport, MemberReport, StateChange};
-use crate::upstream::settings::{MemberHost, MemberUrl};
+use crate::upstream::settings::{MemberHost, MemberRole, MemberUrl};
 use crate::wire::json::quoted;
 use std::fmt::Write;
 
@@ -50,7 +50,9 @@ impl BalancerList {
         }
         out.push('\n');
         if balancer.are_checks_doubted {
-            out.push_str("  most members fail their checks, so all members are tried\n");
+            out.push_str(
+                "  checks doubted: most members fail, so members with failed checks are tried\n",
+            );
         }
         let mut table = TextTable::new(&COLUMNS, &LEFT_COLUMNS, LINE_WIDTH);
         for member in &balancer.members {
@@ -83,6 +85,11 @@ impl BalancerList {
 
     /// Returns the lines below the row of a member.
     fn details(&self, member: &MemberReport) -> Vec<String> {
+        let role = match member.role {
+            MemberRole::Regular => None,
+            MemberRole::Spare => Some("spare: replaces an unusable member of its set"),
+            MemberRole::Standby => Some("standby: serves if no other member of its set can"),
+        };
         let change = member.changes.last().map(|change| {
             let seconds = self.seconds_since(change);
             format!("{change}, {} ago", duration(seconds))
@@ -91,7 +98,8 @@ impl BalancerList {
             let (ready, busy) = (heartbeat.ready, heartbeat.busy);
             format!("announces {ready} idle and {busy} busy workers")
         });
-        change.into_iter().chain(heartbeat).collect()
+        let role = role.map(str::to_owned);
+        [role, change, heartbeat].into_iter().flatten().collect()
     }
 
     fn seconds_since(&self, change: &StateChange) -> u64 {

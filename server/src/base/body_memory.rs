@@ -111,8 +111,8 @@ pub struct WorkerBodyMemory {
     spare: Cell<usize>,
     /// Bytes of one reservation in the ledger.
     batch: usize,
-    /// Bytes of clients on the worker. Clients whose keys hash to one bucket count as one client, which matters
-    /// only in the last quarter of the bound.
+    /// Bytes of clients on the worker. Clients with keys in one bucket count as one client. The counts matter only
+    /// in the last quarter of the bound.
     clients: Box<[Cell<usize>]>,
     /// Bytes of one client on the worker in the last quarter of the bound.
     client_bytes_max: usize,

@@ -14,6 +14,7 @@ mod connection_table;
 mod declared_table;
 mod deploy;
 mod error;
+mod field_variables;
 mod member_url;
 mod proxy_table;
 mod proxy_values;

@@ -9,6 +9,7 @@ use crate::config::balancer::BalancerConfig;
 use crate::config::connection_table::ConnectionKeys;
 use crate::config::declared_table::{DeclaredTable, declare_table};
 use crate::config::error::OperatorError;
+use crate::config::field_variables::foreign_variable;
 use crate::config::member_url::ProxyUrl;
 use crate::config::proxy_values::{BalancerName, EncodedSlash, Prefix};
 use crate::config::schema::field;
@@ -67,10 +68,11 @@ declare_table! {
         /// responses are changed back.
         prefix: Prefix = optional("the client's path"), also ["path", "strip_prefix"],
             example "\"/base/\"";
-        /// Fields for the member, instead of the client's; an empty value removes the field.
+        /// Fields for the member, instead of the client's and of those that the server writes; an empty value
+        /// removes the field. `{client}` in a value stands for the client's address.
         request_headers: RequestFields = optional("none"),
             also ["proxy_set_header", "request_header", "header_up", "headers"],
-            example "{ \"X-Site\" = \"a\", \"Accept-Encoding\" = \"\" }";
+            example "{ \"X-Real-IP\" = \"{client}\", \"Accept-Encoding\" = \"\" }";
         /// Fields for the client, instead of the member's; an empty value removes the field.
         response_headers: ResponseFields = optional("none"),
             also ["add_header", "proxy_hide_header", "response_header", "header_down"],
@@ -130,13 +132,13 @@ pub(super) struct ResponseFields(FieldValues);
 
 impl FromToml for RequestFields {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        fields(item, reserved_request_field).map(RequestFields)
+        fields(item, reserved_request_field, foreign_variable).map(RequestFields)
     }
 }
 
 impl FromToml for ResponseFields {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        fields(item, reserved_response_field).map(ResponseFields)
+        fields(item, reserved_response_field, |_| None).map(ResponseFields)
     }
 }
 
@@ -147,10 +149,16 @@ static FIELDS: TableSchema = TableSchema {
     foreign: &[],
 };
 
-/// Reads a table of field names and values. `reserved` returns the reason why a field cannot be set.
+/// Help for a variable of another server.
+const VARIABLE_HELP: &str = "write \"{client}\" for the client's address; the server itself writes Host, Forwarded, \
+     X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host";
+
+/// Reads a table of field names and values. `reserved` returns the reason why a field cannot be set, and `variable`
+/// a variable of another server in a value.
 fn fields(
     item: KeyedValue<'_, '_>,
     reserved: fn(&str) -> Option<&'static str>,
+    variable: fn(&str) -> Option<&str>,
 ) -> Result<FieldValues, OperatorError> {
     if !item.value.get_ref().is_table() {
         return Err(item.mistyped("a table of fields", "{ \"X-Site\" = \"a\" }"));
@@ -158,8 +166,12 @@ fn fields(
     let source = item.source;
     let mut fields = FieldValues::new();
     for entry in item.table(&FIELDS)?.rest() {
-        let span = entry.0.span();
+        let (span, value_span) = (entry.0.span(), entry.1.value.span());
         let (name, value) = field(entry, reserved)?;
+        if let Some(variable) = variable(&value) {
+            let what = format!("the variable `{variable}` in `{name}` would reach members as text");
+            return Err(source.error(value_span, what, VARIABLE_HELP));
+        }
         if fields
             .iter()
             .any(|(other, _)| other.eq_ignore_ascii_case(&name))

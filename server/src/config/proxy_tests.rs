@@ -774,6 +774,24 @@ fn each_mistake_is_marked_with_a_correction() {
             "use `host`",
         ),
         (
+            route("proxy = { url = \"http://a\", request_headers = { via = \"b\" } }"),
+            "via",
+            "the field `via` cannot be set",
+            "remove the field",
+        ),
+        (
+            route("proxy = { url = \"http://a\", request_headers = { Content-Length = \"1\" } }"),
+            "Content-Length",
+            "the field `Content-Length` cannot be set",
+            "remove the field",
+        ),
+        (
+            route("proxy = { url = \"http://a\", request_headers = { X-Real-IP = \"$remote_addr\" } }"),
+            "\"$remote_addr\"",
+            "the variable `$remote_addr` in `X-Real-IP` would reach members as text",
+            "\"{client}\"",
+        ),
+        (
             route("proxy = { url = \"http://a\", response_headers = { Upgrade = \"\" } }"),
             "Upgrade",
             "the field `Upgrade` cannot be set",

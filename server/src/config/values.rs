@@ -321,6 +321,9 @@ pub(super) fn reserved_request_field(name: &str) -> Option<&'static str> {
         _ if name.eq_ignore_ascii_case("expect") => {
             Some("remove the field: the server answers and sends expectations itself")
         }
+        _ if name.eq_ignore_ascii_case("via") => {
+            Some("remove the field: `Via` names this server, so that a loop of proxies ends")
+        }
         _ => reserved_response_field(name),
     }
 }

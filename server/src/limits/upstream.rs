@@ -98,6 +98,9 @@ pub const MAGLEV_ENTRIES: usize = 5_003;
 pub const MAGLEV_ENTRIES_MAX: usize = 65_537;
 /// Largest number of members in a Maglev table of [`MAGLEV_ENTRIES`].
 pub const MAGLEV_FEW_MEMBERS_MAX: usize = 50;
+/// Seconds between two log lines about requests that failed at one member and went on at another. A dead member
+/// under load would otherwise fill the log.
+pub const RETRY_LINE_SECONDS: u64 = 10;
 /// Time constant of the average latency of a member. A member without requests for three times as long
 /// counts as nearly unmeasured, and gets the next request.
 pub const LATENCY_DECAY_MILLISECONDS: u64 = 5_000;
@@ -107,6 +110,19 @@ pub const RETRY_WINDOW_SECONDS: u64 = 10;
 /// Retries within [`RETRY_WINDOW_SECONDS`] that a balancer may always make. A balancer with few requests
 /// would otherwise have no retry.
 pub const RETRIES_MIN: u32 = 10;
+/// Counts of retries by client, for the share of each client in the budget of retries: 1 KiB for each balancer.
+pub const RETRY_SHARES: usize = 256;
+/// Seconds without another request after which an upload tries an ejected member, and seconds in which the upload has
+/// to decide about the member. After that, the next request tries the member as well, so that a slow client cannot
+/// keep a member out.
+pub const UPLOAD_TRIAL_SECONDS: u64 = 10;
+/// Milliseconds in which failures of one client count once for the ejection of a member. A client could otherwise
+/// eject a member by a few requests for a page that fails. A request that took longer counts only if the member
+/// answered no other request meanwhile.
+pub const EJECTION_CLIENT_MILLISECONDS: u64 = 1_000;
+/// Clients with failures of one member that are remembered for [`EJECTION_CLIENT_MILLISECONDS`], in 512 bytes. The
+/// failures of further clients all count.
+pub const EJECTION_CLIENTS_MAX: usize = 64;
 /// Percent of a recovered member's weight at the beginning of the slow start.
 pub const SLOW_START_PERCENT: u64 = 10;
 /// Last changes of state kept for each member, for the manager page.

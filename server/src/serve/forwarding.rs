@@ -55,7 +55,8 @@ fn forwarded_client(trust: &AllowList, peer: IpAddr, head: &RequestHead<'_>) -> 
     }
 }
 
-/// Finds the client that the trusted proxy `proxy` states. Without a field the client is the proxy itself.
+/// Finds the client that the trusted proxy `proxy` states. Without a list the client is the proxy itself, with the
+/// scheme and the host that the proxy states alone.
 ///
 /// A proxy writes one of the two lists, and may pass the other list on as the client sent it. Lists with
 /// different clients therefore leave open which list is forged, and the request is refused. Where the lists
@@ -73,15 +74,23 @@ pub(super) fn stated_client<'h>(
         ForwardedClient::find(proxy.into(), hops, is_trusted)
     };
     let has = |name| fields.first(name).is_some();
-    let x_forwarded = find(Hops::by_x_forwarded(fields));
+    let x_forwarded = match has("x-forwarded-for") {
+        true => find(Hops::by_x_forwarded(fields)),
+        false => {
+            let (proto, host) = Hops::scheme_and_host(fields);
+            ForwardedClient {
+                address: proxy.into(),
+                port: None,
+                proto,
+                host,
+            }
+        }
+    };
     if !has("forwarded") {
         return Ok(x_forwarded);
     }
     let forwarded = find(Hops::by_forwarded(fields));
-    if !has("x-forwarded-for") {
-        return Ok(forwarded);
-    }
-    if forwarded.address != x_forwarded.address {
+    if has("x-forwarded-for") && forwarded.address != x_forwarded.address {
         return Err(Reject::FORWARDED_CONTRADICTION);
     }
     Ok(ForwardedClient {
@@ -129,7 +138,12 @@ mod tests {
             ("X-Forwarded-For: 192.0.2.7|X-Forwarded-Proto: https", "192.0.2.7", Some(true)),
             ("X-Forwarded-For: 192.0.2.7|X-Forwarded-Proto: wss", "192.0.2.7", Some(true)),
             ("X-Forwarded-For: 192.0.2.7|X-Forwarded-Proto: http", "192.0.2.7", Some(false)),
-            ("X-Forwarded-Proto: https", "10.0.0.1", None),
+            ("X-Forwarded-Proto: https", "10.0.0.1", Some(true)),
+            ("X-Forwarded-Proto: http, https", "10.0.0.1", Some(true)),
+            ("X-Forwarded-Proto: <>", "10.0.0.1", None),
+            ("Forwarded: for=192.0.2.7|X-Forwarded-Proto: https", "192.0.2.7", Some(true)),
+            ("Forwarded: for=192.0.2.7;proto=https|X-Forwarded-Proto: http", "192.0.2.7", Some(false)),
+            ("X-Forwarded-For: nonsense|X-Forwarded-Proto: https", "10.0.0.1", None),
             ("Forwarded: for=1.1.1.1, for=192.0.2.7;proto=https;host=a", "192.0.2.7", Some(true)),
             ("Forwarded: for=\"[2001:db8::7]:99\";proto=http, for=10.0.0.2", "2001:db8::7", Some(false)),
             ("Forwarded: for=192.0.2.7;proto=https|X-Forwarded-For: 192.0.2.7", "192.0.2.7", Some(true)),

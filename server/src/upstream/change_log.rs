@@ -21,12 +21,12 @@ pub(crate) fn log_change(balancer: &str, member: &MemberUrl, change: StateChange
 pub(crate) fn log_doubt(balancer: &str, doubt: DoubtChange) {
     match doubt {
         DoubtChange::Begun => log::warn!(
-            "balancer {balancer}: most members fail their checks, so the checks are doubted and all \
-             members are tried"
+            "balancer {balancer}: most members fail their checks, so the checks are doubted and \
+             members with failed checks are tried"
         ),
         DoubtChange::Ended => {
             log::info!(
-                "balancer {balancer}: most members pass their checks, so the checks count again"
+                "balancer {balancer}: enough members pass their checks, so the checks count again"
             );
         }
     }

@@ -4,6 +4,10 @@
 //! left part. Even the members are split from the right, because an open quotation mark sent by the client
 //! would otherwise hide the members appended by proxies. The first malformed member ends the list.
 
+mod writer;
+
+pub use crate::wire::forwarded::writer::{ForwardedLists, OwnHop};
+
 use crate::base::ip_endpoint::IpOctets;
 use crate::wire::byte_search;
 use crate::wire::fields::Fields;
@@ -81,6 +85,19 @@ impl<'a> Hops<'a> {
             companions: Some([companion(X_FORWARDED_PROTO), companion(X_FORWARDED_HOST)]),
             valid: ValidSuffix::default(),
         }
+    }
+
+    /// Returns the scheme and the host of X-Forwarded-Proto and X-Forwarded-Host without a list of hops: those of
+    /// the request to the proxy that wrote the fields.
+    pub fn scheme_and_host(fields: Fields<'a>) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
+        let last = |name| ListFromRight::new(fields, name, false).next();
+        let [proto, host] = [X_FORWARDED_PROTO, X_FORWARDED_HOST].map(last);
+        let proto = proto.map(|member| member.text);
+        let host = host.map(|member| member.text);
+        (
+            proto.filter(|proto| is_scheme(proto)),
+            host.filter(|host| valid_host(host).is_some()),
+        )
     }
 
     /// Appends the well-formed members at the end of the list, joined by commas, in their order; returns
@@ -421,73 +438,6 @@ impl<'a> ForwardedClient<'a> {
         }
         client
     }
-}
-
-/// Hop that this server adds to the list for the next recipient.
-#[derive(Copy, Clone, Debug)]
-pub struct OwnHop<'a> {
-    /// Address of the client or proxy that sent the request; `None` for a unix socket.
-    pub address: Option<IpOctets>,
-    /// Scheme of the request, `http` or `https`.
-    pub proto: &'static str,
-    /// Valid Host field of the request; empty if absent.
-    pub host: &'a [u8],
-}
-
-/// Appends a Forwarded line with the well-formed members of `earlier`, if given, and with `hop`.
-pub fn push_forwarded(earlier: Option<Fields<'_>>, hop: &OwnHop<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"Forwarded: ");
-    if earlier.is_some_and(|fields| Hops::by_forwarded(fields).push_valid(out)) {
-        out.extend_from_slice(b", ");
-    }
-    out.extend_from_slice(b"for=");
-    match hop.address {
-        Some(address @ IpOctets::V4(_)) => address.push(out),
-        Some(address @ IpOctets::V6(_)) => {
-            out.extend_from_slice(b"\"[");
-            address.push(out);
-            out.extend_from_slice(b"]\"");
-        }
-        None => out.extend_from_slice(b"unknown"),
-    }
-    if !hop.host.is_empty() {
-        let is_token = byte_search::token_end(hop.host, 0) == hop.host.len();
-        let quote: &[u8] = if is_token { b"" } else { b"\"" };
-        for part in [b";host=", quote, hop.host, quote] {
-            out.extend_from_slice(part);
-        }
-    }
-    out.extend_from_slice(b";proto=");
-    out.extend_from_slice(hop.proto.as_bytes());
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends lines of X-Forwarded-For, with the well-formed members of `earlier`, if given, and with the
-/// address of `hop`; of X-Forwarded-Proto; and of X-Forwarded-Host. Scheme and host are single values, which
-/// applications compare as a whole: those of `client`, if known, or of `hop`.
-pub fn push_x_forwarded(
-    earlier: Option<Fields<'_>>,
-    hop: &OwnHop<'_>,
-    client: Option<&ForwardedClient<'_>>,
-    out: &mut Vec<u8>,
-) {
-    out.extend_from_slice(b"X-Forwarded-For: ");
-    if earlier.is_some_and(|fields| Hops::by_x_forwarded(fields).push_valid(out)) {
-        out.extend_from_slice(b", ");
-    }
-    match hop.address {
-        Some(address) => address.push(out),
-        None => out.extend_from_slice(b"unknown"),
-    }
-    let proto = client.and_then(|client| client.proto);
-    let host = client.and_then(|client| client.host).unwrap_or(hop.host);
-    out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
-    out.extend_from_slice(proto.unwrap_or(hop.proto.as_bytes()));
-    if !host.is_empty() {
-        out.extend_from_slice(b"\r\nX-Forwarded-Host: ");
-        out.extend_from_slice(host);
-    }
-    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]

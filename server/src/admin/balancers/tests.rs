@@ -99,14 +99,22 @@ fn example() -> BalancerList {
     let mut app = balancer("app", vec![member("127.0.0.1:9001"), failed, heard]);
     app.waiting = 2;
     app.are_checks_doubted = true;
-    list(vec![app, balancer("b", vec![member("[::1]:80")])])
+    let standby = MemberReport {
+        role: MemberRole::Standby,
+        ..member("[::1]:80")
+    };
+    let spare = MemberReport {
+        role: MemberRole::Spare,
+        ..member("[::1]:81")
+    };
+    list(vec![app, balancer("b", vec![standby, spare])])
 }
 
 #[test]
 fn the_text_lists_balancers_and_members() {
     let expected = "\
 app: byrequests, 2 requests wait
-  most members fail their checks, so all members are tried
+  checks doubted: most members fail, so members with failed checks are tried
   MEMBER         STATE        WEIGHT SET ROUTE BUSY ELECTED ERRORS RETRIES SENT RECEIVED LATENCY
   127.0.0.1:9001 up                1   0 -        0       0      0       0    0        0       -
   127.0.0.1:9002 check failed    2.5   1 b        3    1234      5       6  68K     7.6M  1.2 ms
@@ -117,6 +125,9 @@ app: byrequests, 2 requests wait
 b: byrequests
   MEMBER   STATE WEIGHT SET ROUTE BUSY ELECTED ERRORS RETRIES SENT RECEIVED LATENCY
   [::1]:80 up         1   0 -        0       0      0       0    0        0       -
+    standby: serves if no other member of its set can
+  [::1]:81 up         1   0 -        0       0      0       0    0        0       -
+    spare: replaces an unusable member of its set
 ";
     assert_eq!(example().text(), expected);
     assert_eq!(

@@ -187,10 +187,14 @@ impl Attempt {
         })
     }
 
+    /// Returns true if the member has sent a part of an answer.
+    pub(super) fn has_answer(&self) -> bool {
+        !self.input.is_empty() || self.interim_responses > 0
+    }
+
     /// Returns the failure of a member that closed the connection before its response.
     fn left(&self, error: Option<io::Error>) -> AttemptFailure {
-        let has_begun = !self.input.is_empty() || self.interim_responses > 0;
-        let stage = match (has_begun, self.exchange.is_on_reused_connection()) {
+        let stage = match (self.has_answer(), self.exchange.is_on_reused_connection()) {
             (true, _) => FailureStage::InResponse,
             (false, true) => FailureStage::StaleConnection,
             (false, false) => FailureStage::BeforeResponse,
@@ -333,13 +337,15 @@ impl Attempt {
             let body = self.stream(call, head, rest);
             return Ok(with_member(Response::new(status, fields, body), member));
         };
-        if let Some(lease) = call.lease.take() {
+        if let Some(mut lease) = call.lease.take() {
+            lease.record_content();
             lease.add_sent(self.exchange.sent_bytes());
             lease.add_received(self.exchange.received_bytes());
         }
         let has_surplus = length < rest.len();
         if has_surplus {
-            log_surplus(&line(call.request), &self.pool.authority);
+            let balancer = call.route.balancer.name();
+            log_surplus(&line(call.request), balancer, &self.pool.authority);
         }
         if let Some(conn) = self.exchange.take_finished()
             && head.keep_alive

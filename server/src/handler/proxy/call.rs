@@ -5,7 +5,7 @@ use crate::base::coarse_timer::CoarseTimer;
 use crate::base::log::MemberCall;
 use crate::handler::proxy::attempt::{Attempt, HeadReader};
 use crate::handler::proxy::body::OutgoingBody;
-use crate::handler::proxy::log::{line, log_change};
+use crate::handler::proxy::log::{line, log_change, place};
 use crate::handler::proxy::memory;
 use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
@@ -13,8 +13,8 @@ use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::upstream::balancer::{
-    ChooseRequest, Lease, MemberId, NoMember, QueueTicket, WaitRefused, Waited, client_hash,
-    session_value,
+    ChooseRequest, Lease, Member, MemberId, NoMember, QueueTicket, SessionUse, WaitRefused, Waited,
+    client_hash, session_value,
 };
 use crate::upstream::{MemberConn, MemberConnecting};
 use crate::wire::fields::Fields;
@@ -85,6 +85,8 @@ struct ProxyCall {
     /// True if the next attempt needs a new connection, because the request must not meet a connection that
     /// the member is about to close.
     needs_new_connection: bool,
+    /// True if the request waits on for the answer of a member that went down.
+    stays: bool,
     timer: Option<CoarseTimer>,
 }
 
@@ -112,6 +114,7 @@ impl ProxyCall {
             tries: 0,
             connecting_since: None,
             last_failure: None,
+            stays: false,
             timer: None,
         }
     }
@@ -152,6 +155,7 @@ impl ProxyCall {
             client_hash: client_hash(self.request.peer.into()),
             session,
             tried: &self.tried,
+            is_gathered: !self.body.has_rest(),
             now_ms: monotonic_ms(),
         };
         ask(&route.balancer, &question)
@@ -170,8 +174,10 @@ impl ProxyCall {
 
     /// Takes an idle connection to the member, or starts a new one.
     fn connect(&mut self, lease: Lease) -> Result<CallState, AttemptFailure> {
+        self.log_repeated();
         let pool = lease.member().pool();
         self.lease = Some(lease);
+        self.stays = false;
         self.timer = None;
         let Some(pool) = pool else {
             return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
@@ -216,7 +222,10 @@ impl ProxyCall {
             return Poll::Ready(Ok(CallState::Choosing));
         };
         match Pin::new(ticket).poll(cx) {
-            Poll::Ready(Waited::Lease(lease)) => Poll::Ready(self.connect(lease)),
+            Poll::Ready(Waited::Lease(mut lease)) => {
+                lease.leave_queue(monotonic_ms());
+                Poll::Ready(self.connect(lease))
+            }
             Poll::Ready(Waited::ChooseAgain) => Poll::Ready(Ok(CallState::Choosing)),
             Poll::Pending => {
                 let timeout = self.route.balancer.settings().connection.queue_timeout;
@@ -253,9 +262,8 @@ impl ProxyCall {
 
     /// Continues the attempt. Ready with the response, or with the failure of the attempt.
     fn poll_attempt(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, AttemptFailure>> {
-        let may_go_on = self.route.watches_members
-            && is_idempotent(self.request.method)
-            && self.body.is_replayable();
+        let may_move =
+            !self.stays && is_idempotent(self.request.method) && self.body.is_replayable();
         let CallState::Attempting(attempt) = &mut self.state else {
             return Poll::Pending;
         };
@@ -266,11 +274,36 @@ impl ProxyCall {
             tries: self.tries,
         };
         let polled = attempt.poll(&mut reader, cx);
-        if polled.is_pending() && may_go_on && self.poll_member_down(cx) {
-            let down = AttemptFailure::new(FailureStage::MemberDown, Reject::UPSTREAM_LEFT);
-            return Poll::Ready(Err(down));
+        let may_move = may_move && polled.is_pending() && !attempt.has_answer();
+        if may_move && self.poll_member_down(cx) {
+            self.stays = !self.takes_move();
+            if !self.stays {
+                let reject = Reject::UPSTREAM_NONE_USABLE;
+                let down = AttemptFailure::new(FailureStage::MemberDown, reject);
+                return Poll::Ready(Err(down));
+            }
         }
         polled
+    }
+
+    /// Returns true if an idempotent request leaves a member that went down for another member, and takes the move
+    /// from the budget. Any other request waits on, since the member may answer all the same.
+    fn takes_move(&self) -> bool {
+        let is_bound = self.route.sticky.as_ref().is_some_and(|it| it.is_strict)
+            && matches!(&self.lease, Some(lease) if lease.session() == SessionUse::Kept);
+        !is_bound && !self.is_last_attempt() && self.take_retry(monotonic_ms())
+    }
+
+    /// Returns true if the request may go to no further member. The first attempt counts as one of the members tried.
+    fn is_last_attempt(&self) -> bool {
+        let settings = self.route.balancer.settings();
+        self.tried.len() >= usize::from(settings.retry.attempts_max)
+    }
+
+    /// Takes a retry from the budget of the balancer.
+    fn take_retry(&self, now_ms: u64) -> bool {
+        let client = client_hash(self.request.peer.into());
+        self.route.balancer.take_retry(client, now_ms)
     }
 
     /// Returns true if active checks found the member of the attempt down.
@@ -319,24 +352,22 @@ impl Future for ProxyCall {
 impl ProxyCall {
     /// Reports a failed attempt to the balancer. Returns the response for the client, or None if the request
     /// goes to a member again.
-    fn after(&mut self, failure: AttemptFailure) -> Option<HandlerError> {
+    fn after(&mut self, mut failure: AttemptFailure) -> Option<HandlerError> {
         let now_ms = monotonic_ms();
         self.timer = None;
         let member = self.report(&failure, now_ms);
+        failure.member = member.or(failure.member);
         self.state = CallState::Choosing;
-        let settings = self.route.balancer.settings();
         let may_repeat = failure.may_repeat(
             is_idempotent(self.request.method),
             self.body.is_replayable(),
         );
-        // The first attempt counts as one of the members tried.
-        let is_last = self.tried.len() >= usize::from(settings.retry.attempts_max)
-            && failure.stage != FailureStage::StaleConnection;
-        let goes_on = may_repeat
-            && !is_last
-            && (!failure.needs_budget() || self.route.balancer.take_retry(now_ms));
+        let is_last = self.is_last_attempt() && failure.stage != FailureStage::StaleConnection;
+        let goes_on =
+            may_repeat && !is_last && (!failure.needs_budget() || self.take_retry(now_ms));
         if !goes_on {
-            return Some(self.error(failure, member));
+            self.log_repeated();
+            return Some(self.error(failure));
         }
         match failure.stage {
             FailureStage::StaleConnection => self.needs_new_connection = true,
@@ -365,18 +396,34 @@ impl ProxyCall {
         Some(lease.member().id())
     }
 
-    /// Returns the error of the last attempt, with details for the log.
-    fn error(&self, failure: AttemptFailure, member: Option<MemberId>) -> HandlerError {
+    /// Logs the failed attempt that the current attempt repeats, unless a line about the member was logged a short
+    /// while ago. A kept connection closed by the member is no failure of the member.
+    fn log_repeated(&mut self) {
+        let failure = self.last_failure.take();
+        let Some(failure) = failure.filter(|it| it.stage != FailureStage::StaleConnection) else {
+            return;
+        };
+        let member = failure.member.and_then(|id| self.member(id));
+        if member.is_some_and(|member| member.takes_retry_line(monotonic_ms())) {
+            log::warn!(
+                "{}; the request goes to another member",
+                self.error(failure)
+            );
+        }
+    }
+
+    /// Returns the member with a number.
+    fn member(&self, id: MemberId) -> Option<Arc<Member>> {
+        let mut members = self.route.balancer.members().into_iter();
+        members.find(|known| known.id() == id)
+    }
+
+    /// Returns the error of an attempt, with details for the log.
+    fn error(&self, failure: AttemptFailure) -> HandlerError {
         let line = line(&self.request);
-        let members = self.route.balancer.members();
-        // Without a further member, the cause is the failure of the last member tried.
-        let last = self.tried.last().filter(|_| failure.source.is_some());
-        let member = member.or(last.copied());
-        let member = members.iter().find(|known| Some(known.id()) == member);
-        let place = member.map_or_else(
-            || self.route.balancer.name().to_owned(),
-            |member| member.url().to_string(),
-        );
+        let member = failure.member.and_then(|id| self.member(id));
+        let name = member.as_ref().map(|member| &**member.name());
+        let place = place(self.route.balancer.name(), name);
         let why = match failure.source {
             Some(source) => format!("{line}: {place}: {source}"),
             None => format!("{line}: {place}"),

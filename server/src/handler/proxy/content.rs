@@ -4,7 +4,7 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
-use crate::handler::proxy::log::log_surplus;
+use crate::handler::proxy::log::{log_broken_off, log_surplus};
 use crate::upstream;
 use crate::upstream::MemberPool;
 use crate::upstream::balancer::Lease;
@@ -223,26 +223,31 @@ impl ContentTransfer {
         };
         lease.add_sent(self.exchange.sent_bytes());
         lease.add_received(self.exchange.received_bytes());
-        if let TransferEnd::Broken(_) = end
-            && let Some(change) = lease.record_failure(monotonic_ms())
-        {
+        let now_ms = monotonic_ms();
+        let change = match end {
+            TransferEnd::Complete { .. } => {
+                lease.record_content();
+                None
+            }
+            TransferEnd::ClientGone => None,
+            // Silence may be the nature of the content, such as an event stream without events.
+            TransferEnd::Broken(Reject::UPSTREAM_SLOW) => lease.record_failure(now_ms),
+            TransferEnd::Broken(_) => lease.record_broken_content(now_ms),
+        };
+        if let Some(change) = change {
             upstream::log_change(&self.balancer, lease.member().url(), change);
         }
     }
 
     /// Completes or breaks off the client's response.
     fn finish(&mut self, end: TransferEnd) {
+        let lease = self.lease.as_ref();
+        let member = lease.map(|lease| Arc::clone(lease.member().name()));
         self.report(&end);
         match end {
             TransferEnd::ClientGone => {}
             TransferEnd::Broken(reject) => {
-                log::error!(
-                    "{}: {}: {}; the response was broken off (rule R{})",
-                    self.line,
-                    String::from_utf8_lossy(&self.pool.authority),
-                    reject.reason,
-                    reject.rule
-                );
+                log_broken_off(&self.line, &self.balancer, member.as_deref(), reject);
                 self.writer.set_break_reason(reject);
             }
             TransferEnd::Complete { has_surplus } => {
@@ -251,7 +256,7 @@ impl ContentTransfer {
                 }
                 self.writer.end();
                 if has_surplus {
-                    log_surplus(&self.line, &self.pool.authority);
+                    log_surplus(&self.line, &self.balancer, &self.pool.authority);
                 }
                 let is_reusable = self.keep_alive && !has_surplus && self.decoder.is_some();
                 if let Some(conn) = self.exchange.take_finished().filter(|_| is_reusable) {

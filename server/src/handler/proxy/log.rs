@@ -1,7 +1,7 @@
 //! Log lines of the proxy.
 
 use crate::handler::Request;
-use crate::handler::proxy::route::ProxyRoute;
+use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::upstream;
 use crate::upstream::balancer::{Lease, StateChange};
 use crate::wire::reject::Reject;
@@ -11,6 +11,25 @@ pub(super) fn log_change(route: &ProxyRoute, lease: &Lease, change: StateChange)
     upstream::log_change(route.balancer.name(), lease.member().url(), change);
 }
 
+/// Logs a response that was broken off after its head was sent to the client.
+pub(super) fn log_broken_off(line: &str, balancer: &str, member: Option<&str>, reject: Reject) {
+    let place = place(balancer, member);
+    log::error!(
+        "{NAME}: {}: {line}: {place}; the response was broken off (rule R{})",
+        reject.reason,
+        reject.rule
+    );
+}
+
+/// Returns the balancer and the member of a request for the log. A route with `proxy` has a balancer with the name
+/// of the site and the path of the route.
+pub(super) fn place(balancer: &str, member: Option<&str>) -> String {
+    match member {
+        Some(member) => format!("balancer {balancer}: {member}"),
+        None => format!("balancer {balancer}"),
+    }
+}
+
 /// Returns the request as `GET /path?query` for the log.
 pub(super) fn line(request: &Request) -> String {
     let query = request.query.as_deref();
@@ -18,11 +37,11 @@ pub(super) fn line(request: &Request) -> String {
 }
 
 /// Logs bytes of a member behind the end of a response. The connection serves no further request.
-pub(super) fn log_surplus(line: &str, member: &[u8]) {
+pub(super) fn log_surplus(line: &str, balancer: &str, member: &[u8]) {
     let reject = Reject::UPSTREAM_BYTES_UNASKED;
+    let place = place(balancer, Some(&String::from_utf8_lossy(member)));
     log::error!(
-        "{line}: {}: {} (rule R{})",
-        String::from_utf8_lossy(member),
+        "{NAME}: {}: {line}: {place} (rule R{})",
         reject.reason,
         reject.rule
     );

@@ -21,8 +21,8 @@ pub(super) fn widest_idle(memory: &BodyAccount) -> MemberWindow {
     }
 }
 
-/// Returns the number of bytes that are read at once from a member whose response has not begun. The bytes behind
-/// the head are kept until the client takes them.
+/// Returns the number of bytes that are read at once before the response has begun. The bytes behind the head are
+/// kept until the client takes them.
 pub(super) fn head_bytes(memory: &BodyAccount) -> usize {
     match memory.is_pressed() {
         true => PIPE_BYTES_MIN,

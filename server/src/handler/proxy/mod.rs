@@ -7,6 +7,7 @@ mod content;
 mod exchange;
 mod log;
 mod memory;
+mod origin;
 pub(crate) mod proxy_handler;
 mod proxy_header;
 mod request_head;

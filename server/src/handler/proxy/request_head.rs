@@ -1,13 +1,12 @@
 //! Head of the request for a member, written anew from the parsed request of the client.
 
 use crate::base::digest::base64;
-use crate::base::ip_endpoint::IpOctets;
 use crate::base::number_text::push_number;
 use crate::handler::Request;
+use crate::handler::proxy::origin::{is_forged, push_configured, push_field, push_origin};
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::settings::ForwardedHost;
 use crate::wire::fields::Fields;
-use crate::wire::forwarded::{ForwardedClient, OwnHop, push_forwarded, push_x_forwarded};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
 use crate::wire::reject::Reject;
@@ -15,7 +14,6 @@ use crate::wire::request_head::Method;
 use crate::wire::request_target::encode_path;
 use crate::wire::via;
 use std::borrow::Cow;
-use std::net::IpAddr;
 
 /// Bytes of the fields that the proxy adds to a request, about.
 const ADDED_BYTES: usize = 384;
@@ -91,23 +89,17 @@ pub(super) fn encode(
         push_number(&mut out, u64::from(servers.saturating_sub(1)));
         out.extend_from_slice(b"\r\n");
     }
-    push_origin(request, &mut out);
+    push_origin(request, route, &mut out);
     let earlier = Fields(&request.fields);
     via::push_via(earlier, request.version, &route.pseudonym, &mut out);
     for (name, value) in &route.forward.request_fields {
         if !value.is_empty() {
-            push_field(&mut out, name.as_bytes(), value.as_bytes());
+            push_configured(&mut out, name, value, request);
         }
     }
     push_length(length, &mut out);
     out.extend_from_slice(b"\r\n");
     Ok(out)
-}
-
-fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    for part in [name, b": ", value, b"\r\n"] {
-        out.extend_from_slice(part);
-    }
 }
 
 fn push_request_line(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
@@ -237,7 +229,9 @@ fn push_client_fields(
     let copied = copy_request_fields(Fields(&request.fields), out, |name, _| {
         let is_replaced =
             |(own, _): &(Box<str>, Box<str>)| name.eq_ignore_ascii_case(own.as_bytes());
-        is_written_by_proxy(name, request.method) || replaced.iter().any(is_replaced)
+        is_written_by_proxy(name, request.method)
+            || is_forged(name, request)
+            || replaced.iter().any(is_replaced)
     });
     let copied = copied.map_err(|TooManyConnectionOptions| Reject::CONNECTION_OPTIONS)?;
     Ok(copied.accepts_trailers)
@@ -285,36 +279,6 @@ fn push_websocket_key(out: &mut Vec<u8>) {
     out.extend_from_slice(b"Sec-WebSocket-Key: ");
     out.extend_from_slice(base64(&key).as_bytes());
     out.extend_from_slice(b"\r\n");
-}
-
-/// Appends the address of the client and the host and scheme of the client's request, which replace the
-/// fields that the client sent. The lists of a trusted proxy are passed on and extended by the proxy.
-fn push_origin(request: &Request, out: &mut Vec<u8>) {
-    let forwarding = request.forwarding.as_ref();
-    let earlier = forwarding.map(|_| Fields(&request.fields));
-    let client = forwarding.map(|forwarding| ForwardedClient {
-        address: octets(request.peer),
-        port: None,
-        proto: None,
-        host: forwarding.host.as_deref(),
-    });
-    let hop = OwnHop {
-        address: Some(octets(forwarding.map_or(request.peer, |it| it.proxy))),
-        proto: match request.secure {
-            true => "https",
-            false => "http",
-        },
-        host: Fields(&request.fields).first("host").unwrap_or_default(),
-    };
-    push_x_forwarded(earlier, &hop, client.as_ref(), out);
-    push_forwarded(earlier, &hop, out);
-}
-
-fn octets(address: IpAddr) -> IpOctets {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpOctets::V4(address.octets()),
-        IpAddr::V6(address) => IpOctets::V6(address.octets()),
-    }
 }
 
 fn push_length(length: BodyLength, out: &mut Vec<u8>) {

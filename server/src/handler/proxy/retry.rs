@@ -1,6 +1,7 @@
 //! Decision whether a request is repeated after a failed attempt. Pure.
 
 use crate::upstream::MemberTlsFailure;
+use crate::upstream::balancer::MemberId;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use std::io;
@@ -14,6 +15,8 @@ pub(super) struct AttemptFailure {
     pub(super) reject: Reject,
     /// Cause, for the log.
     pub(super) source: Option<io::Error>,
+    /// Member of the attempt, for the log.
+    pub(super) member: Option<MemberId>,
 }
 
 /// Stage at which an attempt failed.
@@ -44,6 +47,7 @@ impl AttemptFailure {
             stage,
             reject,
             source: None,
+            member: None,
         }
     }
 
@@ -101,13 +105,10 @@ impl AttemptFailure {
         }
     }
 
-    /// Returns true if a repetition counts against the budget of retries. Repetitions that put no further
-    /// load on a member don't count.
+    /// Returns true if a repetition is still to be taken from the budget of retries. Repetitions that put no
+    /// further load on a member don't count, and a request leaves a member that went down only within the budget.
     pub(super) fn needs_budget(&self) -> bool {
-        matches!(
-            self.stage,
-            FailureStage::BeforeResponse | FailureStage::MemberDown
-        )
+        self.stage == FailureStage::BeforeResponse
     }
 }
 

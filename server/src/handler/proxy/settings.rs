@@ -1,5 +1,8 @@
 //! Settings of a route with a proxy.
 
+/// Placeholder for the client's address in the values of [`ForwardSettings::request_fields`].
+pub const CLIENT_PLACEHOLDER: &str = "{client}";
+
 /// Settings of a route with `proxy` or `balance`, beside the settings of its balancer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ForwardSettings {
@@ -8,7 +11,8 @@ pub struct ForwardSettings {
     /// Path that replaces the route's path, with slashes at both ends; None for the client's path. Location
     /// fields and cookie paths of responses are rewritten in the other direction.
     pub prefix: Option<Box<str>>,
-    /// Fields of the request that replace the client's fields; an empty value removes the field.
+    /// Fields of the request that replace the client's fields and those of the proxy; an empty value removes the
+    /// field. Values may contain [`CLIENT_PLACEHOLDER`].
     pub request_fields: Vec<(Box<str>, Box<str>)>,
     /// Fields of the response that replace the member's fields; an empty value removes the field.
     pub response_fields: Vec<(Box<str>, Box<str>)>,

@@ -222,8 +222,8 @@ impl H2Session<'_> {
         }
     }
 
-    /// Adjusts the socket of a connection whose response began without memory for the socket, once memory is free or
-    /// the response is over.
+    /// Adjusts the socket after a response began without memory for the socket, once memory is free or the response
+    /// is over.
     pub(super) fn adjust_narrow_socket(&mut self) {
         let socket = &self.connection.stream.socket;
         if !socket.is_narrow() {

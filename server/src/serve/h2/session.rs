@@ -49,7 +49,7 @@ pub(super) struct H2Session<'c> {
     /// Stall clock of the connection's flow-control window, and the total of bytes of all bodies.
     pub(super) window_stall: StallClock,
     pub(super) body_bytes: u64,
-    /// Stream whose call has reserved the memory of the socket.
+    /// Stream with the memory of the socket in its reservation.
     pub(super) socket_holder: Option<u32>,
     /// Start of an unfinished frame or header block, or of the wait for the client's preface, in
     /// milliseconds of the worker's clock.

@@ -141,8 +141,7 @@ impl Balancer {
             (None, true) => SessionUse::Changed,
             (None, false) => SessionUse::None,
         };
-        let is_retry = !request.tried.is_empty();
-        let mut ticket = QueueTicket::waiting(&self.queue, number, session, is_retry);
+        let mut ticket = QueueTicket::waiting(&self.queue, number, session, request.into());
         // A place may have become free since the first choice, before the request joined the queue.
         let second_choice = self.lock().choose(request);
         match second_choice {
@@ -153,9 +152,10 @@ impl Balancer {
         Ok(ticket)
     }
 
-    /// Takes one retry from the budget of the balancer. A retry after a failed connection needs no budget.
-    pub fn take_retry(&self, now_ms: u64) -> bool {
-        self.lock().take_retry(now_ms)
+    /// Takes one retry of a client from the budget of the balancer. A retry after a failed connection needs no
+    /// budget.
+    pub fn take_retry(&self, client_hash: u64, now_ms: u64) -> bool {
+        self.lock().take_retry(client_hash, now_ms)
     }
 
     /// Returns the members of the list.
@@ -252,6 +252,9 @@ impl Balancer {
             let members = self.members().into_iter();
             let failed = members.filter(|member| member.state() == MemberState::CheckFailed);
             failed.for_each(|member| member.down_watch.go_down());
+        } else if doubt == Some(DoubtChange::Begun) {
+            let members = self.members().into_iter();
+            members.for_each(|member| member.require_proof());
         } else if let Some((member, change)) = changed
             && change.new == MemberState::CheckFailed
             && !are_checks_doubted

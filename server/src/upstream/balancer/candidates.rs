@@ -18,9 +18,12 @@ pub(super) struct UsableTerms<'a> {
     pub(super) tried: &'a [MemberId],
     /// Milliseconds on the monotonic clock.
     pub(super) now_ms: u64,
+    /// True if the whole body of the request is in memory, or the request has no body.
+    pub(super) is_gathered: bool,
     /// True if members with failed checks are usable, because the checks are in doubt.
     pub(super) ignores_checks: bool,
-    /// True if ejected members are usable, because no other member is.
+    /// True if ejected members are usable, and members with doubted checks without a trial, because no other
+    /// member is.
     pub(super) ignores_ejections: bool,
 }
 
@@ -42,7 +45,7 @@ impl UsableTerms<'_> {
             || standing.is_check_failed && !self.ignores_checks
             || standing.is_ejected
                 && !self.ignores_ejections
-                && !member.is_due_for_trial(self.now_ms)
+                && !member.is_due_for_trial(self.now_ms, self.is_gathered)
             || self.tried.contains(&member.id());
         match is_unusable {
             true => Readiness::Unusable,
@@ -160,10 +163,14 @@ impl Candidates {
         }
     }
 
-    /// Adds a member to its list. A draining member gets no request without a session.
+    /// Adds a member to its list. A draining member gets no request without a session. A member with doubted
+    /// checks gets one request at a time until a request succeeds, so that a dead member costs one request.
     fn add(&mut self, member: &Member, index: u16, terms: &UsableTerms<'_>) {
         let standing = member.standing();
+        let awaits_trial =
+            standing.is_unproven && member.is_on_trial(terms.now_ms) && !terms.ignores_ejections;
         let readiness = match standing.admin {
+            _ if awaits_trial => Readiness::Unusable,
             AdminState::Draining => Readiness::Unusable,
             AdminState::Enabled | AdminState::Disabled | AdminState::Stopped => {
                 terms.readiness(member, standing)

@@ -61,8 +61,9 @@ pub struct HealthReport {
 /// Change of the doubt about the checks of a balancer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum DoubtChange {
-    /// More than half of the enabled members fail their checks. Members with failed checks get requests.
+    /// Most members fail their checks, and no spare, standby or further set can take over. Members with failed
+    /// checks get requests.
     Begun,
-    /// At least half of the enabled members pass their checks. Failed checks count again.
+    /// Enough members pass their checks. Failed checks count again.
     Ended,
 }

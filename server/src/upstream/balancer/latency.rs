@@ -30,17 +30,23 @@ impl LatencyAverage {
         self.nanos.store(new.max(1), Relaxed);
     }
 
-    /// Returns the average in microseconds; None before the first sample. Without samples the average falls
-    /// towards zero, so that a member with a slow past is tried again.
-    pub(super) fn micros(&self, now_ms: u64) -> Option<f64> {
-        let nanos = self.nanos.load(Relaxed);
-        let micros = nanos as f64 / 1_000.0;
-        let elapsed_ms = now_ms.saturating_sub(self.sampled_at_ms.load(Relaxed));
-        match (nanos, elapsed_ms) {
-            (0, _) => None,
-            (_, 0..=DECAY_FREE_MILLISECONDS) => Some(micros),
-            _ => Some(micros * decay(elapsed_ms)),
+    /// Returns the average as of the last sample, in microseconds; None before the first sample.
+    pub(super) fn micros_at_last_sample(&self) -> Option<f64> {
+        match self.nanos.load(Relaxed) {
+            0 => None,
+            nanos => Some(nanos as f64 / 1_000.0),
         }
+    }
+
+    /// Returns the average for the method `p2c`, in microseconds; None before the first sample. Without samples
+    /// the average falls towards zero, so that a member with a slow past is tried again.
+    pub(super) fn decayed_micros(&self, now_ms: u64) -> Option<f64> {
+        let micros = self.micros_at_last_sample()?;
+        let elapsed_ms = now_ms.saturating_sub(self.sampled_at_ms.load(Relaxed));
+        Some(match elapsed_ms {
+            0..=DECAY_FREE_MILLISECONDS => micros,
+            _ => micros * decay(elapsed_ms),
+        })
     }
 }
 
@@ -59,9 +65,9 @@ mod tests {
     #[test]
     fn the_first_sample_is_the_average() {
         let average = LatencyAverage::default();
-        assert_eq!(average.micros(5), None);
+        assert_eq!(average.decayed_micros(5), None);
         average.record(300, 1_000);
-        assert_eq!(average.micros(1_000), Some(300.0));
+        assert_eq!(average.decayed_micros(1_000), Some(300.0));
     }
 
     #[test]
@@ -72,7 +78,7 @@ mod tests {
             average.record(11_000, now_ms);
         }
         // 1 - 1/e of the way.
-        let micros = average.micros(LATENCY_DECAY_MILLISECONDS).unwrap();
+        let micros = average.decayed_micros(LATENCY_DECAY_MILLISECONDS).unwrap();
         assert!((7_000.0..7_700.0).contains(&micros), "{micros}");
     }
 
@@ -80,17 +86,20 @@ mod tests {
     fn the_average_falls_without_samples() {
         let average = LatencyAverage::default();
         average.record(1_000_000, 0);
-        let micros = average.micros(3 * LATENCY_DECAY_MILLISECONDS).unwrap();
+        let micros = average
+            .decayed_micros(3 * LATENCY_DECAY_MILLISECONDS)
+            .unwrap();
         assert!((49_000.0..51_000.0).contains(&micros), "{micros}");
+        assert_eq!(average.micros_at_last_sample(), Some(1_000_000.0));
     }
 
     #[test]
     fn samples_out_of_range_are_bounded() {
         let average = LatencyAverage::default();
         average.record(u64::MAX, 0);
-        assert_eq!(average.micros(0), Some(f64::from(u32::MAX)));
+        assert_eq!(average.decayed_micros(0), Some(f64::from(u32::MAX)));
         let average = LatencyAverage::default();
         average.record(0, 0);
-        assert_eq!(average.micros(0), Some(1.0));
+        assert_eq!(average.decayed_micros(0), Some(1.0));
     }
 }

@@ -1,9 +1,9 @@
 //! Lease of a member for one request: counts the request, and takes the reports of its outcome.
 
 use crate::upstream::balancer::down_watch::WatchKey;
-use crate::upstream::balancer::ejection::RequestFailure;
-use crate::upstream::balancer::member::Member;
-use crate::upstream::balancer::request::SessionUse;
+use crate::upstream::balancer::ejection::{FailedRequest, RequestFailure};
+use crate::upstream::balancer::member::{Member, Trial};
+use crate::upstream::balancer::request::{Requester, SessionUse};
 use crate::upstream::balancer::state::StateChange;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,8 +16,10 @@ pub struct Lease {
     ejections: u32,
     /// Number of times that the member went down, at the time of the choice.
     downs: u32,
-    /// True if the request is the trial of an ejected member.
-    is_trial: bool,
+    /// Trial of an ejected member by the request.
+    trial: Option<Trial>,
+    /// Client, and time since which the member has the request.
+    requester: Requester,
     session: SessionUse,
     cookie: Option<Arc<str>>,
     watch: Option<WatchKey>,
@@ -30,18 +32,19 @@ impl Lease {
         member: Arc<Member>,
         session: SessionUse,
         cookie: Option<Arc<str>>,
-        is_trial: bool,
-        is_retry: bool,
+        trial: Option<Trial>,
+        requester: Requester,
     ) -> Lease {
         member.counters.elected.fetch_add(1, Relaxed);
-        if is_retry {
+        if requester.is_retry {
             member.counters.retries.fetch_add(1, Relaxed);
         }
         Lease {
             ejections: member.ejections(),
             downs: member.down_watch.downs(),
             member,
-            is_trial,
+            trial,
+            requester,
             session,
             cookie,
             watch: None,
@@ -76,16 +79,39 @@ impl Lease {
             .fetch_add(bytes, Relaxed);
     }
 
+    /// Records that the request left the queue at `now_ms`, so that the wait does not count as time of the member.
+    pub fn leave_queue(&mut self, now_ms: u64) {
+        self.requester.began_ms = now_ms;
+    }
+
     /// Records that no connection to the member could be established.
     pub fn record_connect_failure(&mut self, now_ms: u64) -> Option<StateChange> {
-        let failure = RequestFailure::Connection;
-        self.member.record_failure(failure, self.ejections, now_ms)
+        self.record(RequestFailure::Connection, now_ms)
     }
 
     /// Records that the member did not answer in time, broke off, or sent a bad answer.
     pub fn record_failure(&mut self, now_ms: u64) -> Option<StateChange> {
-        let failure = RequestFailure::Answer;
-        self.member.record_failure(failure, self.ejections, now_ms)
+        self.record(RequestFailure::Answer, now_ms)
+    }
+
+    /// Records that the member broke off the content of its answer.
+    pub fn record_broken_content(&mut self, now_ms: u64) -> Option<StateChange> {
+        self.record(RequestFailure::Content, now_ms)
+    }
+
+    /// Records that the content of the member's answer is complete.
+    pub fn record_content(&mut self) {
+        self.member.record_content(self.ejections);
+    }
+
+    fn record(&self, kind: RequestFailure, now_ms: u64) -> Option<StateChange> {
+        let failed = FailedRequest {
+            kind,
+            client: self.requester.client,
+            began_ms: self.requester.began_ms,
+            now_ms,
+        };
+        self.member.record_failure(&failed, self.ejections)
     }
 
     /// Records the head of the member's answer with its latency, the time since the request was sent. A
@@ -103,8 +129,9 @@ impl Lease {
             return self.record_failure(now_ms);
         }
         let change = self.member.record_success(self.ejections, now_ms);
+        let was_trial = self.trial.is_some();
         self.end_trial();
-        if change.is_some() {
+        if change.is_some() || was_trial {
             // The recovered member may have places for several waiting requests.
             self.member.queue.wake_all();
         }
@@ -129,8 +156,8 @@ impl Lease {
     }
 
     fn end_trial(&mut self) {
-        if std::mem::take(&mut self.is_trial) {
-            self.member.set_on_trial(false);
+        if let Some(trial) = self.trial.take() {
+            self.member.end_trial(trial);
         }
     }
 }

@@ -3,9 +3,10 @@
 //! A choice and a successful request read and write atomics alone. Changes of state take the lock of the
 //! member, and publish the [`Standing`] anew.
 
+use crate::limits::{RETRY_LINE_SECONDS, UPLOAD_TRIAL_SECONDS};
 use crate::upstream::balancer::down_watch::DownWatch;
 use crate::upstream::balancer::edited::Edited;
-use crate::upstream::balancer::ejection::{Ejection, RequestFailure};
+use crate::upstream::balancer::ejection::{Ejection, FailedRequest, RequestFailure};
 use crate::upstream::balancer::health::CheckStreak;
 use crate::upstream::balancer::heartbeat_table::LastHeartbeat;
 use crate::upstream::balancer::latency::LatencyAverage;
@@ -36,22 +37,26 @@ pub struct Member {
     standing: AtomicU64,
     /// End of the pause of an ejected member in milliseconds.
     ejected_until_ms: AtomicU64,
-    /// True while a request is under way on trial after a pause.
-    is_on_trial: AtomicBool,
+    /// End of the time for the verdict of the trial under way, in milliseconds; 0 without a trial.
+    trial_until_ms: AtomicU64,
     /// Requests under way.
     busy: AtomicUsize,
     /// Largest number of requests under way.
     busy_max: AtomicUsize,
+    /// Time of the last success in milliseconds; 0 before the first success.
+    answered_at_ms: AtomicU64,
     /// Time of the last recovery in milliseconds; 0 without a recovery.
     recovered_at_ms: AtomicU64,
     /// Number of ejections. Reports of requests from before the last ejection are stale.
     ejections: AtomicU32,
-    /// True if the next success changes the ejection.
+    /// True if the next success changes the ejection, or refutes failed checks.
     has_failures: AtomicBool,
     /// True if some statuses of answers count as failures.
     has_failure_statuses: AtomicBool,
     /// Counters for the operator.
     pub(super) counters: MemberCounters,
+    /// Time from which a line about a retry may be logged again, in milliseconds.
+    retry_line_from_ms: AtomicU64,
     /// Average latency for the method `p2c`.
     pub(super) latency: LatencyAverage,
     /// Last heartbeat for the method `heartbeat`.
@@ -64,6 +69,10 @@ pub struct Member {
     pub(super) queue: Arc<SlotQueue<Arc<Member>>>,
     core: Mutex<MemberCore>,
 }
+
+/// Trial of a member, identified by the end of the time for its verdict.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Trial(u64);
 
 /// Counters of a member since the member was added.
 #[derive(Default)]
@@ -136,14 +145,16 @@ impl Member {
             name: settings.url.to_string().into(),
             standing: AtomicU64::new(core.standing().pack()),
             ejected_until_ms: AtomicU64::new(0),
-            is_on_trial: AtomicBool::new(false),
+            trial_until_ms: AtomicU64::new(0),
             busy: AtomicUsize::new(0),
             busy_max: AtomicUsize::new(settings.connections_max.unwrap_or(usize::MAX)),
+            answered_at_ms: AtomicU64::new(0),
             recovered_at_ms: AtomicU64::new(0),
             ejections: AtomicU32::new(0),
             has_failures: AtomicBool::new(false),
             has_failure_statuses: AtomicBool::new(!shared.ejection.statuses.is_empty()),
             counters: MemberCounters::default(),
+            retry_line_from_ms: AtomicU64::new(0),
             latency: LatencyAverage::default(),
             heartbeat: LastHeartbeat::default(),
             pool: ArcSwapOption::empty(),
@@ -179,6 +190,17 @@ impl Member {
         if let Some(former) = former.filter(|former| !Arc::ptr_eq(former, &pool)) {
             former.close_idle();
         }
+    }
+
+    /// Returns true if a failed request that goes on at another member is to be logged: at most once in
+    /// [`RETRY_LINE_SECONDS`].
+    pub(crate) fn takes_retry_line(&self, now_ms: u64) -> bool {
+        let next_ms = now_ms.saturating_add(RETRY_LINE_SECONDS * 1_000);
+        let step = |from_ms| (now_ms >= from_ms).then_some(next_ms);
+        let taken =
+            self.retry_line_from_ms
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
+        taken.is_ok()
     }
 
     /// Returns the number of requests under way. A drained member with 0 requests may be updated.
@@ -227,15 +249,34 @@ impl Member {
         self.ejections.load(Ordering::Acquire)
     }
 
-    /// Returns true if an ejected member may get a request on trial.
-    pub(super) fn is_due_for_trial(&self, now_ms: u64) -> bool {
-        now_ms >= self.ejected_until_ms.load(Ordering::Relaxed)
-            && !self.is_on_trial.load(Ordering::Relaxed)
+    /// Returns true if an ejected member may get a request on trial. A slow upload would leave the verdict to its
+    /// client, so a request without a gathered body is the trial only if no other request came for a while.
+    pub(super) fn is_due_for_trial(&self, now_ms: u64, is_gathered: bool) -> bool {
+        let wait_ms = match is_gathered {
+            true => 0,
+            false => UPLOAD_TRIAL_SECONDS * 1_000,
+        };
+        let until_ms = self.ejected_until_ms.load(Ordering::Relaxed);
+        now_ms >= until_ms.saturating_add(wait_ms) && !self.is_on_trial(now_ms)
     }
 
-    /// Marks the beginning or the end of a request on trial.
-    pub(super) fn set_on_trial(&self, is_on_trial: bool) {
-        self.is_on_trial.store(is_on_trial, Ordering::Release);
+    /// Returns true while a request is under way on trial, and its time for a verdict is not over.
+    pub(super) fn is_on_trial(&self, now_ms: u64) -> bool {
+        now_ms < self.trial_until_ms.load(Ordering::Acquire)
+    }
+
+    /// Begins the trial of a request. After `until_ms` the next request may be a trial as well.
+    pub(super) fn begin_trial(&self, until_ms: u64) -> Trial {
+        self.trial_until_ms.store(until_ms, Ordering::Release);
+        Trial(until_ms)
+    }
+
+    /// Ends a trial, unless another one has begun.
+    pub(super) fn end_trial(&self, Trial(until_ms): Trial) {
+        let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self
+            .trial_until_ms
+            .compare_exchange(until_ms, 0, acquire, relaxed);
     }
 
     /// Returns the share of the weight under a slow start of `slow_start_ms`.
@@ -252,29 +293,45 @@ impl Member {
     /// Records a failed request that was sent after the last ejection.
     pub(super) fn record_failure(
         &self,
-        failure: RequestFailure,
+        failed: &FailedRequest,
         ejections: u32,
-        now_ms: u64,
     ) -> Option<StateChange> {
         self.counters.errors.fetch_add(1, Ordering::Relaxed);
         let mut core = self.lock();
         if *core.ignores_errors.current() || self.ejections() != ejections {
             return None;
         }
+        let answered_at_ms = self.answered_at_ms.load(Ordering::Relaxed);
+        if !core.ejection.counts(failed, answered_at_ms) {
+            return None;
+        }
         let settings = Arc::clone(&core.ejection_settings);
-        let is_ejected = core.ejection.record_failure(failure, now_ms, &settings);
-        if is_ejected {
+        // A failed request confirms the failed checks of the member.
+        let failures_max = match core.streak.is_failed() {
+            true => 1,
+            false => settings.failures,
+        };
+        core.streak.set_refuted(false);
+        if core
+            .ejection
+            .record_failure(failed, failures_max, &settings)
+        {
             self.ejections.fetch_add(1, Ordering::AcqRel);
         }
-        let reason = match failure {
+        let reason = match failed.kind {
             RequestFailure::Connection => ChangeReason::ConnectionFailed,
-            RequestFailure::Answer => ChangeReason::RequestsFailed(core.ejection.failures()),
+            RequestFailure::Answer | RequestFailure::Content => {
+                ChangeReason::RequestsFailed(core.ejection.failures())
+            }
         };
-        self.publish(&mut core, reason, now_ms)
+        self.publish(&mut core, reason, failed.now_ms)
     }
 
-    /// Records a request that succeeded and was sent after the last ejection.
+    /// Records the head of an answer to a request that was sent after the last ejection.
     pub(super) fn record_success(&self, ejections: u32, now_ms: u64) -> Option<StateChange> {
+        if self.answered_at_ms.load(Ordering::Relaxed) != now_ms {
+            self.answered_at_ms.store(now_ms, Ordering::Relaxed);
+        }
         if !self.has_failures.load(Ordering::Relaxed) {
             return None;
         }
@@ -282,8 +339,21 @@ impl Member {
         if self.ejections() != ejections {
             return None;
         }
-        core.ejection.clear();
+        core.ejection.record_answer();
+        core.streak.set_refuted(true);
         self.publish(&mut core, ChangeReason::RequestSucceeded, now_ms)
+    }
+
+    /// Records a complete content of an answer to a request that was sent after the last ejection.
+    pub(super) fn record_content(&self, ejections: u32) {
+        if !self.has_failures.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut core = self.lock();
+        if self.ejections() == ejections {
+            core.ejection.record_content();
+            self.store(&core);
+        }
     }
 
     /// Returns true if an answer with the status counts as a failure.
@@ -337,6 +407,14 @@ impl Member {
         self.publish(&mut core, reason, now_ms)
     }
 
+    /// Forgets that requests succeeded in spite of failed checks. Requests from before the doubt about the checks
+    /// prove nothing.
+    pub(super) fn require_proof(&self) {
+        let mut core = self.lock();
+        core.streak.set_refuted(false);
+        self.store(&core);
+    }
+
     /// Changes the member under the lock.
     pub(super) fn change(
         &self,
@@ -379,16 +457,11 @@ impl Member {
         now_ms: u64,
     ) -> Option<StateChange> {
         let old = self.standing().state();
-        let standing = core.standing();
-        let new = standing.state();
-        let until_ms = core.ejection.until_ms().unwrap_or(0);
-        self.ejected_until_ms.store(until_ms, Ordering::Relaxed);
-        let has_failures = core.ejection.has_failures();
-        self.has_failures.store(has_failures, Ordering::Relaxed);
+        let new = core.standing().state();
         if !old.is_usable() && new.is_usable() {
             self.recovered_at_ms.store(now_ms.max(1), Ordering::Relaxed);
         }
-        self.standing.store(standing.pack(), Ordering::Release);
+        self.store(core);
         let change = StateChange {
             old,
             new,
@@ -399,6 +472,16 @@ impl Member {
             core.history.push(change);
             change
         })
+    }
+
+    /// Stores the state for choices and for successful requests, which take no lock.
+    fn store(&self, core: &MemberCore) {
+        let until_ms = core.ejection.until_ms().unwrap_or(0);
+        self.ejected_until_ms.store(until_ms, Ordering::Relaxed);
+        let has_failures = core.ejection.has_failures() || core.streak.is_unrefuted_failure();
+        self.has_failures.store(has_failures, Ordering::Relaxed);
+        self.standing
+            .store(core.standing().pack(), Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, MemberCore> {
@@ -469,6 +552,7 @@ impl MemberCore {
             admin: *self.admin.current(),
             role: *self.role.current(),
             is_check_failed: self.streak.is_failed(),
+            is_unproven: self.streak.is_unrefuted_failure() && !*self.ignores_errors.current(),
             is_ejected: self.ejection.until_ms().is_some(),
             set: *self.set.current(),
             weight: *self.weight.current(),

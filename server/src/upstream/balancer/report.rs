@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub struct BalancerReport {
     /// Settings in force, apart from the members.
     pub settings: Arc<BalancerSettings>,
-    /// True while more than half of the enabled members fail their checks, and failed checks do not count.
+    /// True while members with failed checks get requests, because the checks are in doubt.
     pub are_checks_doubted: bool,
     /// Requests that wait for a busy member.
     pub waiting: usize,
@@ -59,7 +59,7 @@ pub struct MemberReport {
     pub sent_bytes: u64,
     /// Bytes received from the member (Apache's From).
     pub received_bytes: u64,
-    /// Average latency in microseconds; None before the first answer.
+    /// Average latency as of the last answer, in microseconds; None before the first answer.
     pub latency_micros: Option<u64>,
     /// Last heartbeat unless expired.
     pub heartbeat: Option<Heartbeat>,
@@ -98,7 +98,10 @@ impl MemberReport {
             errors: counters.errors.load(Relaxed),
             sent_bytes: counters.sent_bytes.load(Relaxed),
             received_bytes: counters.received_bytes.load(Relaxed),
-            latency_micros: member.latency.micros(now_ms).map(|micros| micros as u64),
+            latency_micros: member
+                .latency
+                .micros_at_last_sample()
+                .map(|micros| micros as u64),
             heartbeat: member.heartbeat.fresh(now_ms),
             ejected_ms: core
                 .ejection

@@ -10,15 +10,39 @@ pub struct MemberId(pub u32);
 #[derive(Copy, Clone, Debug)]
 pub struct ChooseRequest<'a> {
     /// Hash of the client's address ([`client_hash`](crate::upstream::balancer::client_hash)), for the
-    /// methods `ip-hash` and `maglev`.
+    /// methods `ip-hash` and `maglev`, and for the shares of clients.
     pub client_hash: u64,
     /// Value of the session cookie or of the session's path parameter, without its name
     /// ([`session_value`](crate::upstream::balancer::session_value)); None for a request without a session.
     pub session: Option<&'a str>,
     /// Members that failed to answer the request.
     pub tried: &'a [MemberId],
+    /// True if the whole body of the request is in memory, or the request has no body. The time until the answer
+    /// then depends on the member alone, so the request may be the trial of an ejected member.
+    pub is_gathered: bool,
     /// Milliseconds on the monotonic clock of the process.
     pub now_ms: u64,
+}
+
+/// Facts about a request that the lease of a member keeps.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Requester {
+    /// Hash of the client's address.
+    pub(super) client: u64,
+    /// Time of the choice.
+    pub(super) began_ms: u64,
+    /// True if another member failed to answer the request.
+    pub(super) is_retry: bool,
+}
+
+impl From<&ChooseRequest<'_>> for Requester {
+    fn from(request: &ChooseRequest<'_>) -> Requester {
+        Requester {
+            client: request.client_hash,
+            began_ms: request.now_ms,
+            is_retry: !request.tried.is_empty(),
+        }
+    }
 }
 
 /// Reason for a request without a member.

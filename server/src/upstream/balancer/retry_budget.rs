@@ -1,7 +1,7 @@
 //! Budget of retries: a share of the requests of the last seconds. Without a budget, members that fail
 //! under too much load would get even more. Pure.
 
-use crate::limits::{RETRIES_MIN, RETRY_WINDOW_SECONDS};
+use crate::limits::{RETRIES_MIN, RETRY_SHARES, RETRY_WINDOW_SECONDS};
 
 /// Requests and retries of the last [`RETRY_WINDOW_SECONDS`], by second.
 #[derive(Default)]
@@ -11,6 +11,35 @@ pub(super) struct RetryBudget {
     second: u64,
     /// Sum of all seconds.
     sum: SecondCounts,
+    shares: ClientShares,
+}
+
+/// Retries of each client in the current window, by a hash of the client's address. Clients with equal hashes
+/// share a count.
+struct ClientShares {
+    /// Number of the window since the start of the process.
+    window: u64,
+    retries: [u32; RETRY_SHARES],
+}
+
+impl Default for ClientShares {
+    fn default() -> ClientShares {
+        ClientShares {
+            window: 0,
+            retries: [0; RETRY_SHARES],
+        }
+    }
+}
+
+impl ClientShares {
+    /// Returns the count of a client. All counts begin anew with each window.
+    fn of(&mut self, client_hash: u64, now_ms: u64) -> &mut u32 {
+        let window = now_ms / (RETRY_WINDOW_SECONDS * 1_000);
+        if window > self.window {
+            (self.window, self.retries) = (window, [0; RETRY_SHARES]);
+        }
+        &mut self.retries[client_hash as usize % RETRY_SHARES]
+    }
 }
 
 /// Counts of one second, or of the whole window.
@@ -28,13 +57,18 @@ impl RetryBudget {
         self.sum.requests = self.sum.requests.saturating_add(1);
     }
 
-    /// Takes one retry from a budget of `percent` of the requests. Returns false if the budget is used up.
-    pub(super) fn take_retry(&mut self, percent: u8, now_ms: u64) -> bool {
+    /// Takes one retry of a client from a budget of `percent` of the requests. Returns false if the budget or the
+    /// client's share of the budget is used up. A client takes at most half of the part that other clients left, so
+    /// that a client that provokes retries leaves some for others.
+    pub(super) fn take_retry(&mut self, percent: u8, client_hash: u64, now_ms: u64) -> bool {
         self.advance(now_ms);
         let allowed = u64::from(self.sum.requests) * u64::from(percent) / 100;
-        if u64::from(self.sum.retries) >= allowed.max(u64::from(RETRIES_MIN)) {
+        let allowed = allowed.max(u64::from(RETRIES_MIN));
+        let own = self.shares.of(client_hash, now_ms);
+        if u64::from(*own) >= allowed.saturating_sub(u64::from(self.sum.retries)) {
             return false;
         }
+        *own += 1;
         self.advance(now_ms).retries += 1;
         self.sum.retries += 1;
         true
@@ -61,10 +95,51 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Takes as many retries as possible for 10,000 clients.
     fn taken(budget: &mut RetryBudget, percent: u8, now_ms: u64) -> usize {
         (0..10_000)
-            .take_while(|_| budget.take_retry(percent, now_ms))
+            .filter(|client| budget.take_retry(percent, *client, now_ms))
             .count()
+    }
+
+    /// Asserts that a budget is used up, except for at most the retries that no client may take: as many as each
+    /// client has.
+    fn assert_uses_up(bound: usize, taken: usize) {
+        let left = bound - taken;
+        assert!(left <= taken / RETRY_SHARES + 1, "{taken} of {bound}");
+    }
+
+    /// Takes as many retries as possible for each client in turn.
+    fn taken_in_turn<const N: usize>(
+        budget: &mut RetryBudget,
+        now_ms: u64,
+        clients: [u64; N],
+    ) -> [usize; N] {
+        clients.map(|client| {
+            (0..10_000)
+                .filter(|_| budget.take_retry(20, client, now_ms))
+                .count()
+        })
+    }
+
+    #[test]
+    fn one_client_takes_half_of_the_part_that_others_left() {
+        let mut budget = RetryBudget::default();
+        for _ in 0..1_000 {
+            budget.record_request(50_000);
+        }
+        let taken = taken_in_turn(&mut budget, 55_000, [1, 1, 2, 3, 4]);
+        assert_eq!(taken, [100, 0, 50, 25, 13]);
+        let taken = taken_in_turn(&mut RetryBudget::default(), 0, [1, 2, 3, 4, 5]);
+        assert_eq!(taken, [5, 3, 1, 1, 0]);
+    }
+
+    #[test]
+    fn the_share_of_a_client_begins_anew_with_each_window() {
+        let mut budget = RetryBudget::default();
+        for now_ms in [0, 10_000, 20_000] {
+            assert_eq!(taken_in_turn(&mut budget, now_ms, [1]), [5]);
+        }
     }
 
     #[test]
@@ -81,10 +156,11 @@ mod tests {
         for now_ms in 0..10_000 {
             budget.record_request(now_ms);
         }
-        assert_eq!(taken(&mut budget, 20, 9_999), 2_000);
+        let first = taken(&mut budget, 20, 9_999);
+        assert_uses_up(2_000, first);
         // Nine of ten seconds remain, and the retries of the last second.
-        assert_eq!(taken(&mut budget, 20, 10_500), 0);
-        assert_eq!(taken(&mut budget, 30, 10_500), 700);
+        assert_eq!(taken(&mut budget, 10, 10_500), 0);
+        assert_uses_up(2_700, first + taken(&mut budget, 30, 10_500));
         // Seconds later the window is empty.
         assert_eq!(taken(&mut budget, 20, 60_000), RETRIES_MIN as usize);
     }
@@ -118,10 +194,9 @@ mod tests {
                 let window = events.iter().filter(|it| it.0 + RETRY_WINDOW_SECONDS > second);
                 let sum = window.fold((0, 0), |sum, it| (sum.0 + it.1, sum.1 + it.2));
                 let bound = RETRIES_MIN.max(sum.0 * u32::from(percent) / 100);
-                if retries > 0 {
-                    prop_assert_eq!(sum.1, bound);
-                } else if asks {
-                    prop_assert!(sum.1 >= bound);
+                prop_assert!(retries == 0 || sum.1 <= bound);
+                if asks {
+                    assert_uses_up(bound as usize, sum.1.min(bound) as usize);
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 use crate::limits::SESSION_REDIRECTS_MAX;
 use crate::upstream::balancer::candidates::{Candidates, Found, Readiness, SetOrder, UsableTerms};
+use crate::upstream::balancer::health::CheckCensus;
 use crate::upstream::balancer::member::Member;
 use crate::upstream::balancer::method::MaglevTables;
 use crate::upstream::balancer::request::MemberId;
@@ -225,12 +226,24 @@ impl Roster {
         seats(false).chain(seats(true))
     }
 
-    /// Returns the number of enabled members with failed checks, and the number of enabled members.
-    pub(super) fn count_failed_checks(&self) -> (usize, usize) {
+    /// Counts the enabled members by the results of their checks.
+    pub(super) fn check_census(&self) -> CheckCensus {
         let standings = self.seats.iter().map(|seat| seat.member.standing());
-        let enabled = standings.filter(|standing| standing.admin == AdminState::Enabled);
-        enabled.fold((0, 0), |(failed, all), standing| {
-            (failed + usize::from(standing.is_check_failed), all + 1)
-        })
+        let enabled = || {
+            let standings = standings.clone();
+            standings.filter(|standing| standing.admin == AdminState::Enabled)
+        };
+        let lowest = enabled().map(|standing| standing.set).min();
+        let mut census = CheckCensus::default();
+        for standing in enabled() {
+            let is_first = standing.role == MemberRole::Regular && Some(standing.set) == lowest;
+            let (all, failed) = match is_first {
+                true => (&mut census.first, &mut census.first_failed),
+                false => (&mut census.reserve, &mut census.reserve_failed),
+            };
+            *all += 1;
+            *failed += usize::from(standing.is_check_failed);
+        }
+        census
     }
 }

@@ -1,10 +1,10 @@
 //! State of the choices of a balancer, under one lock: the list of members, the state of the methods, the
 //! budget of retries and the doubt about the checks.
 
+use crate::limits::UPLOAD_TRIAL_SECONDS;
 use crate::upstream::balancer::candidates::{Candidates, Found, UsableTerms};
 use crate::upstream::balancer::check_run::DoubtChange;
 use crate::upstream::balancer::contest::Contest;
-use crate::upstream::balancer::health::are_checks_doubtful;
 use crate::upstream::balancer::lease::Lease;
 use crate::upstream::balancer::member::milliseconds;
 use crate::upstream::balancer::method::pick;
@@ -17,6 +17,7 @@ use crate::upstream::balancer::seat::Seat;
 use crate::upstream::balancer::sticky::{SessionKey, route_in};
 use crate::upstream::settings::BalancerSettings;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// State of a balancer that changes with each choice.
 pub(super) struct Selection {
@@ -89,10 +90,10 @@ impl Selection {
         self.budget.record_request(now_ms);
     }
 
-    /// Takes a retry from the budget.
-    pub(super) fn take_retry(&mut self, now_ms: u64) -> bool {
+    /// Takes a retry of a client from the budget.
+    pub(super) fn take_retry(&mut self, client_hash: u64, now_ms: u64) -> bool {
         let percent = self.policies.current().retry.budget_percent;
-        self.budget.take_retry(percent, now_ms)
+        self.budget.take_retry(percent, client_hash, now_ms)
     }
 
     /// Chooses a member and counts the request.
@@ -105,28 +106,39 @@ impl Selection {
                 session_member: None,
             });
         }
-        if choice.is_trial {
-            seat.member.set_on_trial(true);
-        }
+        let trial = choice
+            .is_trial
+            .then(|| seat.member.begin_trial(self.trial_end_ms(request)));
         let cookie = match choice.session {
             SessionUse::Changed => seat.cookie.clone(),
             SessionUse::None | SessionUse::Kept => None,
         };
-        let is_retry = !request.tried.is_empty();
         let member = Arc::clone(&seat.member);
+        let requester = request.into();
         Ok(Lease::of_counted(
             member,
             choice.session,
             cookie,
-            choice.is_trial,
-            is_retry,
+            trial,
+            requester,
         ))
+    }
+
+    /// Returns the time until which a request on trial has to decide about its member.
+    fn trial_end_ms(&self, request: &ChooseRequest<'_>) -> u64 {
+        let connection = &self.policies.current().connection;
+        let verdict = match request.is_gathered {
+            true => connection.connect_timeout + connection.first_byte_timeout,
+            false => Duration::from_secs(UPLOAD_TRIAL_SECONDS),
+        };
+        request.now_ms.saturating_add(milliseconds(verdict))
     }
 
     fn choose_seat(&mut self, request: &ChooseRequest<'_>) -> Result<Choice, NoMember> {
         let terms = UsableTerms {
             tried: request.tried,
             now_ms: request.now_ms,
+            is_gathered: request.is_gathered,
             ignores_checks: self.are_checks_doubted,
             ignores_ejections: false,
         };
@@ -228,11 +240,15 @@ impl Selection {
     }
 
     fn choice(&self, index: u16, session: SessionUse, terms: &UsableTerms<'_>) -> Choice {
-        let is_ejected = self.roster.seat(index).member.standing().is_ejected;
+        let member = &self.roster.seat(index).member;
+        let standing = member.standing();
+        // A session goes to a member with doubted checks at any time, beside a trial under way.
+        let is_on_trial = member.is_on_trial(terms.now_ms);
+        let needs_trial = standing.is_ejected || standing.is_unproven && !is_on_trial;
         Choice {
             index,
             session,
-            is_trial: is_ejected && !terms.ignores_ejections,
+            is_trial: needs_trial && !terms.ignores_ejections,
         }
     }
 
@@ -257,8 +273,7 @@ impl Selection {
 
     /// Decides anew whether the checks are in doubt. Returns the change of the decision.
     pub(super) fn update_doubt(&mut self) -> Option<DoubtChange> {
-        let (failed, enabled) = self.roster.count_failed_checks();
-        let is_doubtful = are_checks_doubtful(failed, enabled);
+        let is_doubtful = self.roster.check_census().is_doubtful();
         if is_doubtful == std::mem::replace(&mut self.are_checks_doubted, is_doubtful) {
             return None;
         }

@@ -13,6 +13,8 @@ pub(super) struct Standing {
     pub(super) role: MemberRole,
     /// True if active checks failed.
     pub(super) is_check_failed: bool,
+    /// True if active checks failed and no request has succeeded since.
+    pub(super) is_unproven: bool,
     /// True from an ejection to the next success, also after the pause.
     pub(super) is_ejected: bool,
     /// Number of the set.
@@ -35,7 +37,9 @@ impl Standing {
             MemberRole::Spare => 1,
             MemberRole::Standby => 2,
         };
-        let flags = u64::from(self.is_check_failed) | u64::from(self.is_ejected) << 1;
+        let flags = u64::from(self.is_check_failed)
+            | u64::from(self.is_ejected) << 1
+            | u64::from(self.is_unproven) << 2;
         u64::from(self.weight) << 32 | u64::from(self.set) << 16 | flags << 4 | role << 2 | admin
     }
 
@@ -55,6 +59,7 @@ impl Standing {
             },
             is_check_failed: word >> 4 & 1 == 1,
             is_ejected: word >> 5 & 1 == 1,
+            is_unproven: word >> 6 & 1 == 1,
             set: (word >> 16) as u8,
             weight: (word >> 32) as u32,
         }
@@ -80,14 +85,15 @@ mod tests {
         #[test]
         fn a_packed_standing_is_read_unchanged(
             admin in 0..4_usize, role in 0..3_usize, is_check_failed: bool, is_ejected: bool,
-            set: u8, weight: u32,
+            is_unproven: bool, set: u8, weight: u32,
         ) {
             let admins = [
                 AdminState::Enabled, AdminState::Draining, AdminState::Disabled, AdminState::Stopped,
             ];
             let roles = [MemberRole::Regular, MemberRole::Spare, MemberRole::Standby];
             let standing = Standing {
-                admin: admins[admin], role: roles[role], is_check_failed, is_ejected, set, weight,
+                admin: admins[admin], role: roles[role], is_check_failed, is_unproven,
+                is_ejected, set, weight,
             };
             prop_assert_eq!(Standing::unpack(standing.pack()), standing);
         }

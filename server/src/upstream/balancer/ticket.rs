@@ -2,7 +2,7 @@
 
 use crate::upstream::balancer::lease::{Lease, release_place};
 use crate::upstream::balancer::member::Member;
-use crate::upstream::balancer::request::{NoMember, SessionUse};
+use crate::upstream::balancer::request::{NoMember, Requester, SessionUse};
 use crate::upstream::balancer::slot_queue::{SlotQueue, WaitNumber, WaitOutcome};
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ pub struct QueueTicket {
     queue: Arc<SlotQueue<Arc<Member>>>,
     place: Place,
     session: SessionUse,
-    is_retry: bool,
+    requester: Requester,
 }
 
 enum Place {
@@ -48,13 +48,13 @@ impl QueueTicket {
         queue: &Arc<SlotQueue<Arc<Member>>>,
         number: WaitNumber,
         session: SessionUse,
-        is_retry: bool,
+        requester: Requester,
     ) -> QueueTicket {
         QueueTicket {
             queue: Arc::clone(queue),
             place: Place::Waiting(number),
             session,
-            is_retry,
+            requester,
         }
     }
 
@@ -69,7 +69,7 @@ impl QueueTicket {
             SessionUse::Changed => member.read(|core| core.cookie.clone()),
             SessionUse::None | SessionUse::Kept => None,
         };
-        Lease::of_counted(member, self.session, cookie, false, self.is_retry)
+        Lease::of_counted(member, self.session, cookie, None, self.requester)
     }
 
     fn leave(&mut self) {

@@ -220,77 +220,110 @@ const HOP: OwnHop<'static> = OwnHop {
     host: b"a.test",
 };
 
-#[test]
-fn forwarded_lines_are_written() {
-    let written = |earlier: Option<&str>, hop: OwnHop<'_>| {
-        let mut out = Vec::new();
-        push_forwarded(earlier.map(|text| Fields(text.as_bytes())), &hop, &mut out);
-        String::from_utf8(out).expect("a line of ASCII")
+/// Returns the lines of both lists behind a trusted proxy with the given fields, or without `earlier`.
+fn written(earlier: Option<&str>, hop: OwnHop<'_>) -> String {
+    let lists = match earlier {
+        Some(text) => ForwardedLists::of(Fields(text.as_bytes())),
+        None => ForwardedLists::empty(),
     };
-    let own = "for=192.0.2.1;host=a.test;proto=https\r\n";
-    assert_eq!(written(None, HOP), format!("Forwarded: {own}"));
-    assert_eq!(written(Some("X: y\r\n"), HOP), format!("Forwarded: {own}"));
-    let earlier = "Forwarded: for=x, for=\"[::1]\" ,for=_a;by=b\r\nForwarded:, for=192.0.2.7,\r\n";
-    assert_eq!(
-        written(Some(earlier), HOP),
-        format!("Forwarded: for=\"[::1]\" ,for=_a;by=b, for=192.0.2.7, {own}")
-    );
-    let open = "Forwarded: for=\"6.6.6.6\r\n";
-    assert_eq!(written(Some(open), HOP), format!("Forwarded: {own}"));
+    let mut out = Vec::new();
+    lists.push_x_forwarded_for(&hop, &mut out);
+    lists.push_forwarded(&hop, &mut out);
+    String::from_utf8(out).expect("lines of ASCII")
+}
+
+const OWN: &str = "for=192.0.2.1;host=a.test;proto=https\r\n";
+
+#[test]
+fn lists_without_earlier_hops_have_the_own_hop() {
+    let own = format!("X-Forwarded-For: 192.0.2.1\r\nForwarded: {OWN}");
+    assert_eq!(written(None, HOP), own);
+    for earlier in [
+        "X: y\r\n",
+        "Forwarded: for=\"6.6.6.6\r\n",
+        "X-Forwarded-For: evil\r\n",
+    ] {
+        assert_eq!(written(Some(earlier), HOP), own, "{earlier}");
+    }
     let v6 = OwnHop {
         address: Some(address("2001:db8::1")),
         host: b"[::1]:8080",
         ..HOP
     };
-    let line = "Forwarded: for=\"[2001:db8::1]\";host=\"[::1]:8080\";proto=https\r\n";
-    assert_eq!(written(None, v6), line);
+    let lines = "X-Forwarded-For: 2001:db8::1\r\n\
+        Forwarded: for=\"[2001:db8::1]\";host=\"[::1]:8080\";proto=https\r\n";
+    assert_eq!(written(None, v6), lines);
     let local = OwnHop {
         address: None,
         host: b"",
         ..HOP
     };
-    assert_eq!(
-        written(None, local),
-        "Forwarded: for=unknown;proto=https\r\n"
-    );
-    for hop in [HOP, v6, local] {
-        let line = written(Some(earlier), hop);
-        assert_eq!(Hops::by_forwarded(Fields(line.as_bytes())).count(), 4);
-    }
+    let lines = "X-Forwarded-For: unknown\r\nForwarded: for=unknown;proto=https\r\n";
+    assert_eq!(written(None, local), lines);
 }
 
 #[test]
-fn x_forwarded_lines_are_written() {
-    let mut out = Vec::new();
-    push_x_forwarded(None, &HOP, None, &mut out);
-    let text =
-        "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: a.test\r\n";
-    assert_eq!(String::from_utf8_lossy(&out), text);
-    let earlier = "X-Forwarded-For: evil, ::1, 192.0.2.5\r\nX-Forwarded-Proto: http\r\n\
-        X-Forwarded-Host: b:81\r\nX-Forwarded-For: 10.0.0.1\r\n";
-    let earlier = Fields(earlier.as_bytes());
-    let client = ForwardedClient {
-        address: address("10.0.0.1"),
-        port: None,
-        proto: Some(b"http"),
-        host: Some(b"b:81"),
-    };
-    out.clear();
-    push_x_forwarded(Some(earlier), &HOP, Some(&client), &mut out);
-    let text = "X-Forwarded-For: ::1, 192.0.2.5, 10.0.0.1, 192.0.2.1\r\nX-Forwarded-Proto: http\r\n\
-        X-Forwarded-Host: b:81\r\n";
-    assert_eq!(String::from_utf8_lossy(&out), text);
-    let local = OwnHop {
-        address: None,
-        host: b"",
-        ..HOP
-    };
-    out.clear();
-    push_x_forwarded(None, &local, None, &mut out);
+fn both_lists_are_extended() {
+    let x_forwarded = "X-Forwarded-For: evil, 192.0.2.5\r\nX-Forwarded-For: 10.0.0.1\r\n";
+    let forwarded = "Forwarded: for=\"192.0.2.5:99\" ,for=10.0.0.1;by=b\r\n";
     assert_eq!(
-        out,
-        b"X-Forwarded-For: unknown\r\nX-Forwarded-Proto: https\r\n"
+        written(Some(&format!("{x_forwarded}{forwarded}")), HOP),
+        format!(
+            "X-Forwarded-For: 192.0.2.5, 10.0.0.1, 192.0.2.1\r\n\
+             Forwarded: for=\"192.0.2.5:99\" ,for=10.0.0.1;by=b, {OWN}"
+        )
     );
+}
+
+#[test]
+fn a_missing_list_follows_from_the_other() {
+    let earlier = "X-Forwarded-For: evil, ::1, _a, unknown, 10.0.0.1\r\nX-Forwarded-Proto: http, https\r\n\
+        X-Forwarded-Host: b:81\r\n";
+    assert_eq!(
+        written(Some(earlier), HOP),
+        format!(
+            "X-Forwarded-For: ::1, _a, unknown, 10.0.0.1, 192.0.2.1\r\n\
+             Forwarded: for=\"[::1]\";host=\"b:81\";proto=http, for=_a;host=\"b:81\";proto=http, \
+             for=unknown;host=\"b:81\";proto=http, for=10.0.0.1;host=\"b:81\";proto=https, {OWN}"
+        )
+    );
+    let earlier = "Forwarded: for=x, for=\"[::1]\" ,for=_a;by=b\r\nForwarded:, for=192.0.2.7, proto=https,\r\n";
+    assert_eq!(
+        written(Some(earlier), HOP),
+        format!(
+            "X-Forwarded-For: ::1, _a, 192.0.2.7, unknown, 192.0.2.1\r\n\
+             Forwarded: for=\"[::1]\" ,for=_a;by=b, for=192.0.2.7, proto=https, {OWN}"
+        )
+    );
+}
+
+#[test]
+fn of_two_different_lists_the_list_of_most_proxies_counts() {
+    let earlier = "X-Forwarded-For: 192.0.2.5, 10.0.0.1\r\nForwarded: for=192.0.2.5\r\n";
+    assert_eq!(
+        written(Some(earlier), HOP),
+        format!(
+            "X-Forwarded-For: 192.0.2.5, 10.0.0.1, 192.0.2.1\r\n\
+             Forwarded: for=192.0.2.5, for=10.0.0.1, {OWN}"
+        )
+    );
+}
+
+#[test]
+fn scheme_and_host_are_read_without_a_list() {
+    let read = |text: &str| {
+        let (proto, host) = Hops::scheme_and_host(Fields(text.as_bytes()));
+        [proto, host].map(|value| value.map(|value| String::from_utf8_lossy(value).into_owned()))
+    };
+    let some = |text: &str| Some(text.to_owned());
+    let fields =
+        "X-Forwarded-Proto: http, https\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Host: a:1\r\n";
+    assert_eq!(read(fields), [some("https"), some("a:1")]);
+    assert_eq!(
+        read("X-Forwarded-Proto: 1\r\nX-Forwarded-Host: a b\r\n"),
+        [None, None]
+    );
+    assert_eq!(read(""), [None, None]);
 }
 
 proptest! {

@@ -8,7 +8,7 @@ use crate::wire::byte_search;
 use crate::wire::cgi::{CgiHeadError, CgiResponse, MetaVariables, VariableSink};
 use crate::wire::fastcgi;
 use crate::wire::fields::{AcceptedCodings, FieldValues, Fields, entity_tags};
-use crate::wire::forwarded::Hops;
+use crate::wire::forwarded::{ForwardedLists, HopNode, Hops, OwnHop};
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::h1::request::{ParsedHead, first_line, parse_head};
 use crate::wire::h1::response_head::{
@@ -354,7 +354,8 @@ pub fn proxy_header(bytes: &[u8]) {
     }
 }
 
-/// Checks the reader of forwarding fields: the members kept for the next recipient are read as before.
+/// Checks the reader and the writer of forwarding fields: the members kept for the next recipient are read as before,
+/// and both lists for the next recipient have equal nodes.
 pub fn forwarded(bytes: &[u8]) {
     let fields = Fields(bytes);
     let kept = |hops: &Hops<'_>, name: &str| {
@@ -373,6 +374,26 @@ pub fn forwarded(bytes: &[u8]) {
     let hops = Hops::by_x_forwarded(fields);
     let line = kept(&hops, "X-Forwarded-For: ");
     assert_eq!(nodes(Hops::by_x_forwarded(Fields(&line))), nodes(hops));
+    let own = OwnHop {
+        address: None,
+        proto: "http",
+        host: b"a.test",
+    };
+    let lists = ForwardedLists::of(fields);
+    let mut lines = Vec::new();
+    lists.push_forwarded(&own, &mut lines);
+    lists.push_x_forwarded_for(&own, &mut lines);
+    let lines = Fields(&lines);
+    let without_ports = |hops: Hops<'_>| {
+        let node = |node: HopNode<'_>| match node {
+            HopNode::Address(address, _) => format!("{address:?}"),
+            node => format!("{node:?}"),
+        };
+        hops.map(|hop| node(hop.node)).collect::<Vec<_>>()
+    };
+    let forwarded = without_ports(Hops::by_forwarded(lines));
+    assert_eq!(forwarded, without_ports(Hops::by_x_forwarded(lines)));
+    assert_eq!(forwarded.len() > 1, !lists.is_empty());
 }
 
 /// Checks the parser of JSON from other servers: encoding and parsing JSON text again changes nothing.

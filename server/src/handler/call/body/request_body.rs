@@ -213,7 +213,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// Returns a ledger of 1 MiB, and a worker whose batches are returned when the worker is dropped.
+    /// Returns a ledger of 1 MiB, and a worker without batches.
     fn ledger() -> (Arc<BodyMemory>, Rc<WorkerBodyMemory>) {
         let all = BodyMemory::new(MIB);
         let worker = WorkerBodyMemory::new(&all, usize::MAX);

@@ -25,7 +25,10 @@ fn is_better(contest: &Contest<'_>, challenger: u16, rival: u16) -> bool {
         let busy = contest.seat(index).member.busy() as f64;
         (busy + 1.0) / f64::from(contest.weight(index))
     };
-    let latency = |index: u16| contest.seat(index).member.latency.micros(contest.now_ms);
+    let latency = |index: u16| {
+        let latency = &contest.seat(index).member.latency;
+        latency.decayed_micros(contest.now_ms)
+    };
     match (latency(challenger), latency(rival)) {
         (Some(challenging), Some(standing)) => {
             cost(challenger) * challenging < cost(rival) * standing

@@ -1,12 +1,12 @@
 //! Active checks, the doubt about the checks, and requests woken when their member goes down.
 
-use super::fixture::{Fixture, checks, members, settings};
+use super::fixture::{Fixture, checks, letter, member, members, settings};
 use crate::upstream::balancer::test_waker::CountingWaker;
 use crate::upstream::balancer::{
     ChangeReason, CheckFailure, CheckOutcome, DoubtChange, MemberCheck, MemberEdit, MemberState,
     NextCheck,
 };
-use crate::upstream::settings::{AdminState, CheckSettings};
+use crate::upstream::settings::{AdminState, CheckSettings, MemberRole, MemberSettings};
 use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
@@ -163,6 +163,90 @@ fn when_most_members_fail_the_checks_are_doubted_once() {
     assert_eq!(doubts, [DoubtChange::Ended]);
     let sequence = fixture.sequence(40);
     assert!(!sequence.contains(['a', 'b']), "{sequence}");
+}
+
+/// Makes requests one after another, of which those to the members with the letters in `dead` time out. Returns the
+/// letters of the members.
+fn requests_with_dead_members(fixture: &Fixture, dead: &str, count: usize) -> String {
+    let request = |_| {
+        let mut lease = fixture.choose().unwrap();
+        match dead.contains(letter(&lease)) {
+            true => drop(lease.record_failure(fixture.now_ms)),
+            false => drop(lease.record_answer(200, 1, fixture.now_ms)),
+        }
+        letter(&lease)
+    };
+    (0..count).map(request).collect()
+}
+
+#[test]
+fn under_doubt_dead_members_cost_one_request_each_per_pause() {
+    let mut fixture = checked("abcd");
+    fixture.run_checks("abc", 2_000);
+    assert!(fixture.report().are_checks_doubted);
+    for pause_ms in [1_000, 2_000, 4_000, 8_000, 8_000] {
+        let sequence = requests_with_dead_members(&fixture, "abc", 40);
+        for dead in ['a', 'b', 'c'] {
+            assert_eq!(sequence.matches(dead).count(), 1, "{sequence}");
+        }
+        fixture.run_checks("abc", pause_ms);
+    }
+}
+
+#[test]
+fn under_doubt_a_dead_member_holds_one_request_at_a_time() {
+    let mut fixture = checked("abcd");
+    fixture.run_checks("abc", 2_000);
+    let held: Vec<_> = (0..40).map(|_| fixture.choose().unwrap()).collect();
+    let count = |name| held.iter().filter(|lease| letter(lease) == name).count();
+    assert_eq!(['a', 'b', 'c', 'd'].map(count), [1, 1, 1, 37]);
+}
+
+#[test]
+fn under_doubt_members_that_answer_keep_getting_requests() {
+    let mut fixture = checked("abcd");
+    fixture.run_checks("abcd", 2_000);
+    assert_eq!(fixture.sequence(4).len(), 4);
+    let held: Vec<_> = (0..40).map(|_| fixture.choose().unwrap()).collect();
+    let count = |name| held.iter().filter(|lease| letter(lease) == name).count();
+    assert_eq!(['a', 'b', 'c', 'd'].map(count), [10; 4]);
+    drop(held);
+    // One failure takes such a member out again.
+    fixture.lease_of('b').record_failure(fixture.now_ms);
+    assert!(!fixture.sequence(20).contains('b'));
+}
+
+#[test]
+fn before_a_member_under_doubt_answers_requests_prefer_passing_members() {
+    let mut fixture = checked("ab");
+    fixture.run_checks("ab", 2_000);
+    let held: Vec<_> = (0..6).map(|_| fixture.choose().unwrap()).collect();
+    // No member passes, so no request is refused.
+    let count = |name| held.iter().filter(|lease| letter(lease) == name).count();
+    assert_eq!(['a', 'b'].map(count), [3, 3]);
+}
+
+#[test]
+fn a_standby_a_spare_or_a_further_set_with_passing_checks_prevents_doubt() {
+    let changes: [fn(&mut MemberSettings); 3] = [
+        |member| member.role = MemberRole::Standby,
+        |member| member.role = MemberRole::Spare,
+        |member| member.set = 1,
+    ];
+    for change in changes {
+        let mut members = members("abc");
+        members.push(member('d', change));
+        let mut settings = settings(members);
+        settings.check = Some(checks());
+        let mut fixture = Fixture::new(settings);
+        fixture.run_checks("abc", 2_000);
+        assert!(!fixture.report().are_checks_doubted);
+        assert_eq!(fixture.sequence(10), "dddddddddd");
+        // Without a member that passes, all members are tried.
+        fixture.run_checks("abcd", 2_000);
+        assert!(fixture.report().are_checks_doubted);
+        assert!(fixture.sequence(10).contains(['a', 'b', 'c']));
+    }
 }
 
 #[test]

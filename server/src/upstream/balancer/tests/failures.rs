@@ -1,7 +1,9 @@
 //! Passive ejection, retries, trials and slow start.
 
 use super::fixture::{Fixture, letter, member, members, settings};
-use crate::upstream::balancer::{ChangeReason, MemberEdit, MemberState, NoMember};
+use crate::upstream::balancer::{
+    ChangeReason, ChooseRequest, Lease, MemberEdit, MemberState, NoMember,
+};
 use crate::upstream::settings::AdminState;
 use std::time::Duration;
 
@@ -79,6 +81,135 @@ fn one_request_at_a_time_is_the_trial_of_an_ejected_member() {
     assert!(fixture.sequence(4).contains('a'));
     drop(trial);
     assert!(fixture.sequence(4).contains('a'));
+}
+
+/// Begins a request with a body that streams from the client.
+fn upload(fixture: &Fixture) -> Lease {
+    let request = ChooseRequest {
+        is_gathered: false,
+        ..fixture.request()
+    };
+    fixture.balancer.choose(&request).unwrap()
+}
+
+#[test]
+fn an_upload_is_no_trial_unless_no_other_request_comes() {
+    let mut fixture = Fixture::of("ab");
+    fixture.fail_connection('a');
+    fixture.now_ms += 1_000;
+    for _ in 0..5 {
+        assert_eq!(letter(&upload(&fixture)), 'b');
+    }
+    fixture.now_ms += 10_000;
+    let uploads: Vec<_> = (0..5).map(|_| upload(&fixture)).collect();
+    let letters: String = uploads.iter().map(letter).collect();
+    assert_eq!(letters.matches('a').count(), 1, "{letters}");
+    // The upload has 10 s for a verdict.
+    fixture.now_ms += 9_999;
+    assert_eq!(fixture.sequence(5), "bbbbb");
+    fixture.now_ms += 1;
+    let second = fixture.lease_of('a');
+    // The end of the first trial does not end the second one.
+    drop(uploads);
+    assert_eq!(fixture.sequence(5), "bbbbb");
+    drop(second);
+    assert!(fixture.sequence(2).contains('a'));
+}
+
+#[test]
+fn a_trial_without_a_verdict_ends_after_the_time_for_the_answer() {
+    let mut settings = settings(members("ab"));
+    settings.connection.connect_timeout = Duration::from_secs(1);
+    settings.connection.first_byte_timeout = Duration::from_secs(2);
+    let mut fixture = Fixture::new(settings);
+    fixture.fail_connection('a');
+    fixture.now_ms += 1_000;
+    let _slow = fixture.lease_of('a');
+    fixture.now_ms += 2_999;
+    assert_eq!(fixture.sequence(5), "bbbbb");
+    fixture.now_ms += 1;
+    assert!(fixture.sequence(5).contains('a'));
+}
+
+#[test]
+fn one_client_alone_ejects_a_member_within_seconds_and_not_at_once() {
+    let mut fixture = Fixture::of("ab");
+    let fail = |fixture: &Fixture| {
+        let mut lease = loop {
+            let request = ChooseRequest {
+                client_hash: 7,
+                ..fixture.request()
+            };
+            let lease = fixture.balancer.choose(&request).unwrap();
+            if letter(&lease) == 'a' {
+                break lease;
+            }
+        };
+        lease.record_failure(fixture.now_ms)
+    };
+    for _ in 0..10 {
+        assert_eq!(fail(&fixture), None);
+    }
+    fixture.now_ms += 1_000;
+    assert_eq!(fail(&fixture), None);
+    fixture.now_ms += 1_000;
+    assert!(fail(&fixture).is_some());
+    assert_eq!(fixture.report_of('a').errors, 12);
+}
+
+#[test]
+fn slow_requests_do_not_eject_a_member_that_answers_others() {
+    let mut fixture = Fixture::of("ab");
+    let mut slow: Vec<_> = (0..9).map(|_| fixture.lease_of('a')).collect();
+    fixture.now_ms += 30_000;
+    fixture.lease_of('a').record_answer(200, 1, fixture.now_ms);
+    let mut later: Vec<_> = (0..3).map(|_| fixture.lease_of('a')).collect();
+    fixture.now_ms += 30_000;
+    for lease in &mut slow {
+        assert_eq!(lease.record_failure(fixture.now_ms), None);
+    }
+    // The member answered nothing since these requests began.
+    let failed = later
+        .iter_mut()
+        .map(|lease| lease.record_failure(fixture.now_ms));
+    assert_eq!(failed.filter(Option::is_some).count(), 1);
+    assert_eq!(fixture.state('a'), MemberState::Ejected);
+}
+
+#[test]
+fn the_wait_in_the_queue_is_no_time_of_the_member() {
+    let mut fixture = Fixture::of("ab");
+    let mut queued: Vec<_> = (0..3).map(|_| fixture.lease_of('a')).collect();
+    fixture.now_ms += 5_000;
+    fixture.lease_of('a').record_answer(200, 1, fixture.now_ms);
+    for lease in &mut queued {
+        lease.leave_queue(fixture.now_ms);
+        lease.record_failure(fixture.now_ms);
+    }
+    assert_eq!(fixture.state('a'), MemberState::Ejected);
+}
+
+#[test]
+fn members_that_break_contents_off_are_ejected() {
+    let mut fixture = Fixture::of("ab");
+    let break_off = |fixture: &Fixture| {
+        let mut lease = fixture.lease_of('a');
+        lease.record_answer(200, 1, fixture.now_ms);
+        lease.record_broken_content(fixture.now_ms)
+    };
+    assert_eq!(break_off(&fixture), None);
+    assert_eq!(break_off(&fixture), None);
+    let mut whole = fixture.lease_of('a');
+    whole.record_answer(200, 1, fixture.now_ms);
+    whole.record_content();
+    assert_eq!(break_off(&fixture), None);
+    assert_eq!(break_off(&fixture), None);
+    let change = break_off(&fixture).unwrap();
+    assert_eq!(change.reason, ChangeReason::RequestsFailed(3));
+    // The head of the trial's answer brings the member back, and the next cut doubles the pause.
+    fixture.now_ms += 1_000;
+    assert!(break_off(&fixture).is_some());
+    assert_eq!(fixture.report_of('a').ejected_ms, Some(2_000));
 }
 
 #[test]
@@ -208,11 +339,20 @@ fn a_recovered_member_starts_slowly() {
 }
 
 #[test]
+fn the_latency_in_the_report_does_not_fall_without_requests() {
+    let mut fixture = Fixture::of("a");
+    fixture.sequence(1);
+    fixture.now_ms += 60_000;
+    assert_eq!(fixture.report_of('a').latency_micros, Some(1_000));
+}
+
+#[test]
 fn retries_are_bounded_by_the_budget() {
     let fixture = Fixture::of("ab");
     fixture.sequence(200);
     // 20 percent of 200 requests. Second choices of a request do not count as requests.
     (0..100).for_each(|_| drop(fixture.choose_after("a")));
-    let taken = (0..100).filter(|_| fixture.balancer.take_retry(fixture.now_ms));
+    let taken = (0..100).filter(|client| fixture.balancer.take_retry(*client, fixture.now_ms));
+    // 40 clients in turn leave nothing.
     assert_eq!(taken.count(), 40);
 }

@@ -10,12 +10,15 @@ use crate::upstream::settings::{
     MemberHost, MemberRole, MemberSettings, MemberUrl, RetrySettings, StickySettings,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A balancer and its clock.
 pub(super) struct Fixture {
     pub(super) balancer: Arc<Balancer>,
     pub(super) now_ms: u64,
+    /// Number of the last client.
+    clients: AtomicU64,
 }
 
 /// Returns the settings of the member with the letter `name`, changed by `change`.
@@ -105,6 +108,7 @@ impl Fixture {
         Fixture {
             balancer: Arc::new(Balancer::new(settings, &key, 1, now_ms)),
             now_ms,
+            clients: AtomicU64::new(0),
         }
     }
 
@@ -113,9 +117,11 @@ impl Fixture {
         Fixture::new(settings(members(names)))
     }
 
+    /// Returns a request of a new client.
     pub(super) fn request(&self) -> ChooseRequest<'static> {
         ChooseRequest {
-            client_hash: 0,
+            client_hash: self.clients.fetch_add(1, Ordering::Relaxed),
+            is_gathered: true,
             session: None,
             tried: &[],
             now_ms: self.now_ms,

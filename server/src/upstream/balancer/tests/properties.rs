@@ -20,6 +20,8 @@ enum Event {
     Retry { client: u64, tried: usize },
     Answer { request: usize, status: u16 },
     Fail { request: usize },
+    BreakOff { request: usize },
+    Complete { request: usize },
     FailConnection { request: usize },
     End { request: usize },
     GiveUp { waiting: usize },
@@ -53,6 +55,8 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (number(), prop::sample::select(vec![200, 404, 503]))
             .prop_map(|(request, status)| Event::Answer { request, status }),
         2 => number().prop_map(|request| Event::Fail { request }),
+        1 => number().prop_map(|request| Event::BreakOff { request }),
+        1 => number().prop_map(|request| Event::Complete { request }),
         1 => number().prop_map(|request| Event::FailConnection { request }),
         6 => number().prop_map(|request| Event::End { request }),
         1 => number().prop_map(|waiting| Event::GiveUp { waiting }),
@@ -133,6 +137,7 @@ impl World {
             client_hash,
             session,
             tried: &tried,
+            is_gathered: !client_hash.is_multiple_of(4),
             now_ms: self.fixture.now_ms,
         };
         let doubted = self.fixture.report().are_checks_doubted;
@@ -187,6 +192,15 @@ impl World {
             Event::Fail { request } => {
                 self.take(request)
                     .and_then(|lease| lease.record_failure(now_ms));
+            }
+            Event::BreakOff { request } => {
+                self.take(request)
+                    .and_then(|lease| lease.record_broken_content(now_ms));
+            }
+            Event::Complete { request } => {
+                self.take(request)
+                    .map(Lease::record_content)
+                    .unwrap_or_default();
             }
             Event::FailConnection { request } => {
                 self.take(request)

@@ -116,8 +116,10 @@ fn a_reload_changes_the_method() {
     let mut changed = settings(members("abc"));
     changed.method = BalancingMethod::Maglev;
     fixture.balancer.reconfigure(changed, fixture.now_ms);
-    let first = fixture.answer(fixture.choose());
-    assert_eq!(fixture.sequence(5), first.to_string().repeat(5));
+    let request = fixture.request();
+    let answer = |_| fixture.answer(fixture.balancer.choose(&request));
+    let sequence: String = (0..6).map(answer).collect();
+    assert_eq!(sequence, sequence[..1].repeat(6));
 }
 
 #[test]

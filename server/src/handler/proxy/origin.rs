@@ -1,0 +1,86 @@
+//! Fields of a request for a member about the client: address, scheme and host.
+
+use crate::base::ip_endpoint::IpOctets;
+use crate::handler::Request;
+use crate::handler::proxy::route::ProxyRoute;
+use crate::handler::proxy::settings::CLIENT_PLACEHOLDER;
+use crate::wire::fields::Fields;
+use crate::wire::forwarded::{ForwardedLists, OwnHop};
+use std::net::IpAddr;
+
+/// Appends the address of the client and the host and scheme of the client's request, which replace the
+/// fields that the client sent. The lists of a trusted proxy are passed on and extended by the proxy. Fields that
+/// the route sets are left out.
+pub(super) fn push_origin(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
+    let forwarding = request.forwarding.as_ref();
+    let lists = match forwarding {
+        Some(_) => ForwardedLists::of(Fields(&request.fields)),
+        None => ForwardedLists::empty(),
+    };
+    let own_host = Fields(&request.fields).first("host").unwrap_or_default();
+    let client_host = forwarding.and_then(|forwarding| forwarding.host.as_deref());
+    let host = client_host.unwrap_or(own_host);
+    let hop = OwnHop {
+        address: Some(octets(forwarding.map_or(request.peer, |it| it.proxy))),
+        proto: match request.secure {
+            true => "https",
+            false => "http",
+        },
+        // Without earlier hops, the host that the proxy states belongs to the only hop.
+        host: match lists.is_empty() {
+            true => host,
+            false => own_host,
+        },
+    };
+    let configured = &route.forward.request_fields;
+    let is_own = |name: &str| {
+        let mut names = configured.iter().map(|(name, _)| name);
+        !names.any(|configured| configured.eq_ignore_ascii_case(name))
+    };
+    if is_own("X-Forwarded-For") {
+        lists.push_x_forwarded_for(&hop, out);
+    }
+    if is_own("X-Forwarded-Proto") {
+        push_field(out, b"X-Forwarded-Proto", hop.proto.as_bytes());
+    }
+    if is_own("X-Forwarded-Host") && !host.is_empty() {
+        push_field(out, b"X-Forwarded-Host", host);
+    }
+    if is_own("Forwarded") {
+        lists.push_forwarded(&hop, out);
+    }
+}
+
+/// Appends a field.
+pub(super) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for part in [name, b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// Appends a field that the route sets, with the client's address in place of the placeholder.
+pub(super) fn push_configured(out: &mut Vec<u8>, name: &str, value: &str, request: &Request) {
+    let mut parts = value.split(CLIENT_PLACEHOLDER);
+    let first = parts.next().unwrap_or_default();
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(first.as_bytes());
+    for part in parts {
+        octets(request.peer).push(out);
+        out.extend_from_slice(part.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Returns true for a field about the client that only a trusted proxy may set. Many applications take the address
+/// of the client from X-Real-IP.
+pub(super) fn is_forged(name: &[u8], request: &Request) -> bool {
+    request.forwarding.is_none() && name.eq_ignore_ascii_case(b"x-real-ip")
+}
+
+fn octets(address: IpAddr) -> IpOctets {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpOctets::V4(address.octets()),
+        IpAddr::V6(address) => IpOctets::V6(address.octets()),
+    }
+}
