@@ -1,6 +1,6 @@
 """A crowd of HTTP clients, and a slow HTTP server as their member, each in one process with epoll.
 
-    crowd.py member                     prints the port; `go` on standard input releases the held answers, and the
+    crowd.py member [PORT]              prints the port; `go` on standard input releases the held answers, and the
                                         bodies of requests for /stuck are read
     crowd.py wait PORT COUNT            COUNT clients request /wait and read the answers
     crowd.py unread PORT COUNT          COUNT clients request /page and read nothing before `go`
@@ -77,8 +77,8 @@ class Member:
         return True
 
 
-def member():
-    listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+def member(port):
+    listener = socket.create_server(("127.0.0.1", port), backlog=4096)
     listener.setblocking(False)
     print(listener.getsockname()[1], flush=True)
     poll = select.epoll()
@@ -260,6 +260,6 @@ def crowd(kind, port, count):
 if __name__ == "__main__":
     allow_descriptors()
     if sys.argv[1] == "member":
-        member()
+        member(int(sys.argv[2]) if len(sys.argv) > 2 else 0)
     else:
         crowd(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
