@@ -361,6 +361,28 @@ fn the_example_of_a_cluster_loses_no_request() {
     assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
 }
 
+/// Starts examples/cluster with the port of a member taken.
+#[test]
+fn the_example_of_a_cluster_names_a_failed_server() {
+    let example = format!("{}/../examples/cluster", env!("CARGO_MANIFEST_DIR"));
+    let script = format!(
+        r#"
+        port='import socket, time; server = socket.create_server(("127.0.0.12", 8080)); print(1, flush=True)'
+        python3 -c "$port; time.sleep(600)" > taken &
+        until [ -s taken ]; do sleep 0.1; done
+        code=0
+        sh {example}/start.sh "$M/bin/anthill" pages > start.out 2> start.err || code=$?
+        [ "$code" = 1 ]
+        [ ! -s start.out ]
+        has 'node2/node.toml ended' cat start.err
+        has '127.0.0.12:8080' cat start.err
+        if curl -s http://127.0.0.11:8080/; then exit 1; fi
+        "#
+    );
+    let done = run_in_machine(&script);
+    assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
+}
+
 /// A script that runs blocks of one document.
 struct Scenario {
     document: &'static str,
@@ -448,9 +470,32 @@ scenarios! {
         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=www.example.org \
             -keyout key.pem -out cert.pem 2> openssl.log
         cat cert.pem key.pem > /etc/anthill/example.org.pem
+        mkdir scripts; printf '#!/bin/sh\nprintf "Content-Type: text/plain\\n\\n"\nenv\n' > scripts/env; chmod 755 scripts/env
         @file anthill.toml [server]\nhttp =
+        printf '[[site.route]]\npath = "/ws/"\nproxy = "http://127.0.0.1:9000"\n' >> anthill.toml
+        printf '[[site.route]]\npath = "/run/"\ncgi = "scripts"\n' >> anthill.toml
+        states_the_client() {
+            for field in X-Forwarded-For:6.6.6.6 X-Forwarded-Host:evil.test X-Forwarded-Proto:http Forwarded:for=6.6.6.6 \
+                X-Forwarded-Port:6666 X-Forwarded-Prefix:evil.test X-Real-IP:6.6.6.6 X-Original-URL:evil.test X-Rewrite-URL:evil.test
+            do set -- "$@" -H "$field"; done
+            curl -s "$@" https://www.example.org/run/env > forged
+            grep HTTP_X_FORWARDED_HOST=www.example.org forged
+            grep HTTP_X_FORWARDED_PROTO=https forged
+            grep HTTPS=on forged
+            ! grep -e evil -e 6666 -e '6\.6\.6\.6' forged
+        }
         @file haproxy.cfg defaults\n    mode http
-        @file site.conf server {
+        @file site.conf map
+        python3 -c 'import socket
+        server = socket.create_server(("127.0.0.1", 9000))
+        answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        answer += b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+        for conn, _ in iter(server.accept, None): conn.recv(65536), conn.sendall(answer), conn.close()' &
+        has_websocket() {
+            curl -si --http1.1 -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: 13' \
+                -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==' https://www.example.org/ws/ > websocket || true
+            has 'HTTP/1.1 101' cat websocket
+        }
         anthill serve
         server=$!
         haproxy -db -f haproxy.cfg > haproxy.log 2>&1 &
@@ -459,7 +504,10 @@ scenarios! {
         has hello curl -s https://www.example.org/
         has 'location: https://www.example.org/' curl -si http://www.example.org/
         has hello curl -s -H 'Forwarded: for=6.6.6.6' --interface 127.0.0.7 https://www.example.org/
+        has_websocket
         until grep -q '^127.0.0.7 ' "$M/access.log"; do sleep 0.05; done
+        states_the_client --interface 127.0.0.7
+        grep HTTP_X_FORWARDED_FOR=127.0.0.7 forged
         kill $front; wait $front || true
         printf 'daemon off; error_log stderr; pid nginx.pid; events {} http { access_log off; include site.conf; }' > nginx.conf
         mkdir -p /var/log/nginx /var/lib/nginx
@@ -467,7 +515,13 @@ scenarios! {
         front=$!
         until curl -so "$M/output" https://www.example.org/; do sleep 0.05; done
         has hello curl -s -H 'Forwarded: for=6.6.6.6' --interface 127.0.0.8 https://www.example.org/
+        has_websocket
+        head -c 2000000 /dev/zero > body
+        # nginx passes the body on: the refusal is one of the server, about the status of the member.
+        has 'HTTP/1.1 502' curl -si --http1.1 --data-binary @body https://www.example.org/ws/
         until grep -q '^127.0.0.8 ' "$M/access.log"; do sleep 0.05; done
+        states_the_client --interface 127.0.0.8
+        grep HTTP_X_FORWARDED_FOR=127.0.0.8 forged
         kill $front; wait $front || true
         kill $server; wait $server || true
 

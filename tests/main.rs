@@ -29,15 +29,19 @@ mod given_up;
 mod git;
 mod git_counts;
 mod git_pages;
+#[cfg(feature = "http3")]
+mod grpc;
 mod guards;
 mod guide_examples;
 mod h2;
 mod h2_attacks;
 mod h2_clients;
+mod h2_members;
 #[cfg(feature = "http3")]
 mod h3;
 #[cfg(feature = "http3")]
 mod h3_losses;
+mod half_closed;
 mod handlers;
 mod hits;
 mod hostile_requests;
@@ -55,7 +59,9 @@ mod members;
 mod memory;
 mod mirror;
 mod papers;
+mod path_parameters;
 mod pending;
+mod proxied_fields;
 mod proxy;
 mod proxy_protocol;
 mod proxy_tls;
@@ -76,6 +82,7 @@ mod trust;
 mod tunnels;
 mod turns;
 mod two_networks;
+mod two_proxies;
 #[cfg(feature = "http3")]
 mod versions;
 mod watch;

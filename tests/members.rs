@@ -12,9 +12,11 @@ use crate::support::programs::{Program, free_port};
 use crate::support::wire::Wire;
 use crate::support::{Folder, Server, server_table, site_table};
 
-const PAGE_BYTES: usize = 5_100;
+/// Length of `/page.html`.
+pub const PAGE_BYTES: usize = 5_100;
 
-fn pages() -> Folder {
+/// Returns a folder with the pages of the members.
+pub fn pages() -> Folder {
     Folder::new()
         .with("public/page.html", vec![b'p'; PAGE_BYTES])
         .with("public/big.bin", vec![b'b'; 3_000_000])
@@ -110,7 +112,7 @@ fn uwsgi_behind_the_proxy_sees_the_client_and_reads_bodies() {
 }
 
 /// Clients on kept connections that ask for the page until the end, and count what they get.
-struct Load {
+pub struct Load {
     ends: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
     failed: Arc<AtomicUsize>,
@@ -118,7 +120,8 @@ struct Load {
 }
 
 impl Load {
-    fn start(server: &Server, clients: u8, method: &'static str) -> Load {
+    /// Starts the clients.
+    pub fn start(server: &Server, clients: u8, method: &'static str) -> Load {
         let (ends, answered, failed) =
             <(Arc<AtomicBool>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
         let port = server.http_port;
@@ -147,7 +150,7 @@ impl Load {
     }
 
     /// Waits until `count` more pages were answered.
-    fn wait_for(&self, count: usize) {
+    pub fn wait_for(&self, count: usize) {
         let until = self.answered.load(Ordering::Relaxed) + count;
         crate::support::eventually("enough answers", || {
             (self.answered.load(Ordering::Relaxed) >= until).then_some(())
@@ -155,7 +158,7 @@ impl Load {
     }
 
     /// Ends the clients and returns the number of failed requests.
-    fn end(self) -> usize {
+    pub fn end(self) -> usize {
         self.ends.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().expect("a client");

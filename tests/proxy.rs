@@ -339,6 +339,11 @@ fn a_member_that_falls_silent_breaks_the_response_off() {
     server
         .output
         .wait_for("the rule", |line| line.contains("rule=R741"));
+    // The log does not call a response that had begun missing.
+    server.errors.wait_for("the cause", |line| {
+        line.contains("member was silent within its response for longer than `silence_timeout`")
+            && line.contains("the response was broken off (rule R741)")
+    });
 }
 
 #[test]

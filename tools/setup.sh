@@ -34,6 +34,7 @@ test       ab                      apache2-utils
 test       wrk                     wrk
 test       siege                   siege
 test       h2load                  nghttp2-client
+test       nghttpd                 nghttp2-server
 test       nginx                   nginx-light
 test       apache2                 apache2
 test       haproxy                 haproxy
@@ -202,12 +203,12 @@ usable_go() {
     rm -rf "$tools/newer-go/cache"
 }
 
-# setup_python: installs HTTP/3 clients and a WebSocket library from PyPI in an environment in target/tools. The versions are
-# pinned, so that a failed test has its cause in the project.
-python_packages='aioquic==1.7.2 niquests==3.21.2 websockets==15.0.1'
+# setup_python: installs HTTP/3 clients, a WebSocket library and gRPC from PyPI in an environment in target/tools.
+# The versions are pinned, so that a failed test has its cause in the project.
+python_packages='aioquic==1.7.2 niquests==3.21.2 websockets==15.0.1 grpcio==1.85.1'
 setup_python() {
     python=${CARGO_TARGET_DIR:-target}/tools/python
-    is_there=$("$python/bin/python" -c 'import aioquic, niquests, websockets; print(aioquic.__version__, niquests.__version__, websockets.__version__)' 2>/dev/null) || true
+    is_there=$("$python/bin/python" -c 'import aioquic, niquests, websockets, grpc; print(aioquic.__version__, niquests.__version__, websockets.__version__, grpc.__version__)' 2>/dev/null) || true
     wanted=$(echo "$python_packages" | sed 's/[a-z]*==//g')
     [ "$is_there" != "$wanted" ] || return 0
     setup python

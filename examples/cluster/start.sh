@@ -17,10 +17,19 @@ stop() {
 }
 trap stop EXIT INT TERM
 
-# start CONFIGURATION: starts a server in the folder of its configuration.
+# start CONFIGURATION: starts a server in the folder of its configuration, and waits until the server is ready.
 start() {
-    "$anthill" serve "$1" >"${1%.toml}.out" 2>&1 &
+    out=${1%.toml}.out
+    "$anthill" serve "$1" >"$out" 2>&1 &
     servers="$servers $!"
+    until grep -q '^ready' "$out"; do
+        if ! kill -0 $! 2>/dev/null; then
+            echo "start.sh: the server of $1 ended:" >&2
+            cat "$out" >&2
+            exit 1
+        fi
+        sleep 0.1
+    done
 }
 
 for n in 1 2 3 4; do

@@ -409,6 +409,21 @@ async def tunnels():
     print("echoed, ended, broken off, refused, silent")
 
 
+async def half_closed():
+    """Opens two tunnels to a member. In one tunnel the member ends its direction first, in the other the client."""
+    async with client() as it:
+        ended = await connect_tunnel(it, "/ends-first")
+        await within(ended.ended.wait())
+        equal((bytes(ended.body), ended.reset), (b"early", None))
+        it.http.send_data(ended.id, b"x" * 20_000, True)
+        last = await connect_tunnel(it, "/")
+        it.http.send_data(last.id, b"hello", True)
+        it.transmit()
+        await within(last.ended.wait())
+        equal((len(last.body), last.reset), (5 + (4 << 20), None))
+    print("both directions were complete")
+
+
 async def hold_tunnel(path):
     """Opens a tunnel, and sends each line of the standard input through the tunnel."""
     async with client() as it:

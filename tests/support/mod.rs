@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub mod h2;
+pub mod h2_member;
 pub mod member;
 pub mod memory_group;
 pub mod lossy;
@@ -40,7 +41,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(180);
 
 /// Client programs and their Debian packages, which `tools/setup.sh` installs.
-const TOOLS: [(&str, &str); 25] = [
+const TOOLS: [(&str, &str); 26] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
@@ -62,6 +63,7 @@ const TOOLS: [(&str, &str); 25] = [
     ("php-fpm8.2", "php8.2-fpm"),
     ("uwsgi-core", "uwsgi-core"),
     ("apache2", "apache2"),
+    ("nghttpd", "nghttp2-server"),
     ("haproxy", "haproxy"),
     ("caddy", "caddy"),
     ("tar", "tar"),

@@ -1,6 +1,7 @@
 //! `anthill balancer`: lists the balancers, and drains, disables, enables or stops a member.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::upstream::settings::AdminState;
 
 /// Time for an answer that waits for nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Actions of the command. The first action is the default.
+/// Actions of the command. The first action is the default, also before a folder or file.
 pub(super) const ACTIONS: &[&str] = &["list", "drain", "disable", "enable", "stop"];
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
@@ -44,21 +45,27 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let command =
         command.ok_or_else(|| refuse("BALANCER and MEMBER have no line breaks or tabs"))?;
     let wait = Duration::from_secs(wait_seconds.unwrap_or(0).into());
-    ask(typed, 3, &command, Some(PATIENCE + wait))
+    let outcome = ask(typed, 3, &command, Some(PATIENCE + wait));
+    if typed.operand_at(3).is_none() && Path::new(member).exists() {
+        let help = format!("`{member}` was read as MEMBER: write MEMBER before the folder or file");
+        return outcome.map_err(|error| error.help(help));
+    }
+    outcome
 }
 
 fn list(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     if typed.has("wait") {
         return Err(refuse("`--wait` is for `drain`, `disable` and `stop`"));
     }
-    if typed.operand_at(2).is_some() {
+    let folder = usize::from(typed.operand_at(0).is_some_and(|word| word == "list"));
+    if typed.operand_at(folder + 1).is_some() {
         return Err(refuse("`anthill balancer list` takes one folder or file"));
     }
     let format = match typed.has("json") {
         true => StatusFormat::Json,
         false => StatusFormat::Text,
     };
-    ask(typed, 1, &Command::Balancers(format), Some(PATIENCE))
+    ask(typed, folder, &Command::Balancers(format), Some(PATIENCE))
 }
 
 /// Returns the value of `--wait`.

@@ -175,9 +175,9 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         name: "balancer",
         about: "List balancers; drain, disable, enable or stop a member",
         details: &[
-            "Without an action, or with list, the command prints the balancers and their members. \
-             A route with a single server has a balancer as well, with the name of the site and \
-             the path of the route.",
+            "Without an action, or with list, the command prints the balancers and their members; \
+             DIR|FILE may follow directly. A route with a single server has a balancer as well, \
+             with the name of the site and the path of the route.",
             "BALANCER is the name of a balancer. MEMBER is the URL of a member, the host and port, \
              or the route. drain: the member gets only the requests of its sessions. disable: the \
              member gets no requests. stop: the member gets neither requests nor checks. enable: \
@@ -452,8 +452,8 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "help",
-        about: "Print the help of a command",
-        details: &[],
+        about: "Print the help of a command, or the reason of a rule",
+        details: &["anthill help R742 prints the reason of the rule R742 in a log."],
         operands: &[Operand {
             name: "COMMAND",
             required: false,

@@ -1,17 +1,43 @@
-//! `anthill help`, `--help` and `anthill version`.
+//! `anthill help`, with the reasons of rules, `--help` and `anthill version`.
 
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use super::parse::ParsedArguments;
+use super::parse::{ParsedArguments, rule_number};
 use crate::cli::commands::{COMMANDS, CommandSpec};
 use crate::config::OperatorError;
+use crate::wire::reject::Reject;
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
-    let named = typed
-        .operand_at(0)
-        .and_then(|word| super::find(word.to_str()?));
-    Ok(super::print_result(&named.map_or_else(overview, command)))
+    let word = typed.operand_at(0).and_then(|word| word.to_str());
+    let text = match word.and_then(rule_number) {
+        Some(number) => rule(number)?,
+        None => word.and_then(super::find).map_or_else(overview, command),
+    };
+    Ok(super::print_result(&text))
+}
+
+/// Returns the text of `anthill help R742`: the reason of the rule, and the section of the guide.
+pub(super) fn rule(number: u16) -> Result<String, OperatorError> {
+    let Some(reason) = Reject::reason_of(number) else {
+        let what = format!("there is no rule R{number}");
+        return Err(
+            OperatorError::new(what).help("the guide lists all rules in docs/src/rejects.md")
+        );
+    };
+    let section = match number {
+        ..200 => "Request line",
+        200..300 => "Fields",
+        300..400 => "Request body",
+        400..500 => "Routing and access",
+        500..600 => "Resource",
+        600..700 => "Time and load",
+        700..730 => "Scripts and backends",
+        730.. => "Members of a balancer",
+    };
+    Ok(format!(
+        "R{number}: {reason}\n\nThe guide has the causes in docs/src/rejects.md, \"{section}\".\n"
+    ))
 }
 
 pub(super) fn run_version(_typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {

@@ -104,6 +104,7 @@ fn unknown_option(command: &CommandSpec, long: &str) -> OperatorError {
 fn one_of(values: ValueKind, value: &OsStr, name: &str) -> Result<(), OperatorError> {
     let words: Vec<&str> = match values {
         ValueKind::Words(words) => words.to_vec(),
+        ValueKind::Commands if value.to_str().and_then(rule_number).is_some() => return Ok(()),
         ValueKind::Commands => COMMANDS.iter().map(|command| command.name).collect(),
         ValueKind::Any | ValueKind::Paths | ValueKind::Folders | ValueKind::OptionalNumber => {
             return Ok(());
@@ -120,13 +121,23 @@ fn one_of(values: ValueKind, value: &OsStr, name: &str) -> Result<(), OperatorEr
     Err(OperatorError::new(format!("`{value}` is not a valid {name}")).help(help))
 }
 
+/// Returns the number of a rule as in the log: `R742`, or `742` in JSON.
+pub(super) fn rule_number(word: &str) -> Option<u16> {
+    word.strip_prefix(['R', 'r']).unwrap_or(word).parse().ok()
+}
+
 impl ParsedArguments {
     fn operand(&mut self, operand: OsString) -> Result<(), OperatorError> {
         let Some(expected) = self.command.operands.get(self.operands.len()) else {
             let what = format!("unexpected argument `{}`", operand.to_string_lossy());
             return Err(OperatorError::new(what).help(format!("anthill {}", self.command.usage())));
         };
-        one_of(expected.values, &operand, &expected.name.to_lowercase())?;
+        // An optional word may be left out before a folder or file.
+        let is_word = matches!(expected.values, ValueKind::Words(_));
+        let is_left_out = is_word && !expected.required && Path::new(&operand).exists();
+        if !is_left_out {
+            one_of(expected.values, &operand, &expected.name.to_lowercase())?;
+        }
         self.operands.push(operand);
         Ok(())
     }

@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use super::service::{InitSystem, ServiceDefinition};
 use super::*;
 use crate::cli::commands::{COMMANDS, ValueKind};
+use crate::wire::reject::Reject;
 
 fn typed(command: &str, words: &[&str]) -> Result<parse::ParsedArguments, OperatorError> {
     let words = words.iter().map(OsString::from).collect();
@@ -50,6 +51,55 @@ fn operands_and_options_are_parsed() {
         typed("serve", &["--", "--dir"]).unwrap().path_at(0),
         Some(Path::new("--dir"))
     );
+}
+
+#[test]
+fn an_action_may_be_left_out_before_a_folder() {
+    let list = typed("balancer", &["/"]).unwrap();
+    assert_eq!(list.path_at(0), Some(Path::new("/")));
+    let (_folder, path, server) = answering("ok\n");
+    let control = path.to_str().unwrap();
+    let list = typed("balancer", &["/", "--control", control]).unwrap();
+    (find("balancer").unwrap().run)(&list).unwrap();
+    assert_eq!(server.join().unwrap(), "balancer text\n");
+}
+
+#[test]
+fn a_folder_in_place_of_a_member_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let control = folder.path().join("none");
+    let words = ["enable", "app", "/", "--control", control.to_str().unwrap()];
+    let error = (find("balancer").unwrap().run)(&typed("balancer", &words).unwrap());
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("help: `/` was read as MEMBER: write MEMBER before"),
+        "{error}"
+    );
+}
+
+#[test]
+fn help_has_the_reason_of_each_rule() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/rejects.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    for reject in Reject::ALL {
+        let text = help::rule(reject.rule).unwrap();
+        let first = format!("R{}: {}\n", reject.rule, reject.reason);
+        assert!(text.starts_with(&first), "{text}");
+        // The rule is in the named section.
+        let section = text.split('"').nth(1).unwrap();
+        let (_, rest) = guide
+            .split_once(&format!("\n## {section}\n"))
+            .expect(section);
+        let rows = rest.split("\n## ").next().unwrap();
+        assert!(rows.contains(&format!("\n| R{} ", reject.rule)), "{text}");
+    }
+    let unknown = help::rule(999).unwrap_err().to_string();
+    assert!(
+        unknown.starts_with("error: there is no rule R999\n"),
+        "{unknown}"
+    );
+    assert!(typed("help", &["r742"]).is_ok() && typed("help", &["742"]).is_ok());
+    assert!(typed("help", &["R"]).is_err());
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn members(
         let help = "remove `standby` or `spare` of at least one member";
         return refuse("every member is a standby or a spare", help);
     }
-    routes(source, tables)?;
+    routes(source, tables, table.sticky.is_some())?;
     Ok(members)
 }
 
@@ -231,8 +231,13 @@ fn member(
     })
 }
 
-/// Refuses a route of two members, and a `redirect` that leads to no other member.
-fn routes(source: &SourceText<'_>, tables: &[Spanned<MemberTable>]) -> Result<(), OperatorError> {
+/// Refuses a route of two members, a `redirect` that leads to no other member, and a `redirect` without
+/// sticky sessions.
+fn routes(
+    source: &SourceText<'_>,
+    tables: &[Spanned<MemberTable>],
+    is_sticky: bool,
+) -> Result<(), OperatorError> {
     let routes = tables
         .iter()
         .filter_map(|table| table.get_ref().route.as_ref());
@@ -247,6 +252,11 @@ fn routes(source: &SourceText<'_>, tables: &[Spanned<MemberTable>]) -> Result<()
         let Some(redirect) = &table.redirect else {
             continue;
         };
+        if !is_sticky {
+            let what = "`redirect` has no effect without `sticky` in [[balancer]]";
+            let help = "add sticky = { cookie = \"ROUTE\", signed = true }, or remove `redirect`";
+            return Err(source.error(redirect.span(), what, help));
+        }
         let name = &*redirect.get_ref().0;
         let own = table.route.as_ref().map(|route| &*route.get_ref().0);
         let names = routes.iter().map(|route| &*route.get_ref().0);
@@ -414,12 +424,15 @@ fn ejection_settings(
         let span = if first.is_empty() { max } else { first };
         return Err(source.error(span, what, help));
     }
-    let statuses = table.statuses.into_inner().into_iter();
+    let ranges = table.statuses.into_inner().into_iter();
+    let mut statuses: Vec<u16> = ranges.flat_map(|range| range.0.0..=range.0.1).collect();
+    statuses.sort_unstable();
+    statuses.dedup();
     Ok(EjectionSettings {
         failures: table.failures.into_inner(),
         pause: table.pause.into_inner(),
         pause_max: table.pause_max.into_inner(),
-        statuses: statuses.map(|status| status.0).collect(),
+        statuses,
     })
 }
 

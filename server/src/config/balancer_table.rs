@@ -7,7 +7,7 @@ use toml::Spanned;
 use crate::config::connection_table::{ConnectionKeys, LONGEST, SHORTEST};
 use crate::config::declared_table::declare_table;
 use crate::config::proxy_values::{
-    BalancerName, CheckMethod, CheckPath, ContentText, FailureStatus, HostField, RouteName,
+    BalancerName, CheckMethod, CheckPath, ContentText, FailureStatuses, HostField, RouteName,
     StatusRange, TokenName, Weight,
 };
 use crate::config::values::ListenAddress;
@@ -65,14 +65,15 @@ declare_table! {
         /// Share of the load, relative to the other members.
         weight: Weight = default(Weight(100)), within(Weight(100), Weight(10_000)),
             also ["loadfactor", "factor"], example "1.5";
-        /// Number of the member's set. A set with a usable member precedes all higher sets.
+        /// Number of the member's set. The usable set with the lowest number gets all requests.
         set: u8 = default(0), within(0, CONFIG_MEMBER_SET_MAX), also ["lbset"], example "1";
-        /// `true`: hot standby. The member gets requests only if no regular member and no spare is usable.
+        /// `true`: hot standby. The member gets requests only if no regular member and no spare of its set is
+        /// usable.
         standby: bool = default(false), also ["backup"], example "true";
         /// `true`: hot spare. The member replaces an unusable regular member of the same set.
         spare: bool = default(false), example "true";
-        /// Name of the member in [sticky sessions](#sticky).
-        route: RouteName = optional("none"), also ["jvmRoute", "id"], example "\"a\"";
+        /// Name of the member in [sticky sessions](#sticky) and for `anthill balancer`.
+        route: RouteName = optional("none"), also ["jvmRoute", "id", "name", "cookie"], example "\"a\"";
         /// Route of the member that gets the sessions while this member is unusable.
         redirect: RouteName = optional("none"), example "\"b\"";
         /// State at the start: `"draining"` members get only requests of sticky sessions, `"disabled"`
@@ -89,7 +90,7 @@ declare_table! {
 
 declare_table! {
     /// Keys of active checks.
-    pub(super) struct HealthTable: "the table `health`" {
+    pub(super) struct HealthTable: "the table `health`", such as "{ path = \"/health\" }" {
         /// `true`: a check only opens a connection.
         tcp: bool = default(false), example "true";
         /// Path, with or without query, that a check requests.
@@ -120,7 +121,9 @@ declare_table! {
 
 declare_table! {
     /// Keys of sticky sessions.
-    pub(super) struct StickyTable: "the table `sticky`", short cookie "a cookie", "\"JSESSIONID\"" {
+    pub(super) struct StickyTable: "the table `sticky`", short cookie "a cookie",
+        "{ cookie = \"ROUTE\", signed = true }"
+    {
         /// Name of the cookie.
         cookie: TokenName = required, also ["name"], example "\"JSESSIONID\"";
         /// Name of the path parameter with the route, for clients without cookies: `/page;jsessionid=X.a`.
@@ -136,7 +139,7 @@ declare_table! {
 
 declare_table! {
     /// Keys of retries at further members.
-    pub(super) struct RetriesTable: "the table `retries`" {
+    pub(super) struct RetriesTable: "the table `retries`", such as "{ attempts = 2 }" {
         /// Largest number of further members for one request.
         attempts: u8 = default(RetrySettings::default().attempts_max),
             within(0, CONFIG_RETRY_ATTEMPTS_MAX), also ["tries"], example "2";
@@ -147,7 +150,7 @@ declare_table! {
 
 declare_table! {
     /// Keys of the ejection of failing members.
-    pub(super) struct EjectTable: "the table `eject`" {
+    pub(super) struct EjectTable: "the table `eject`", such as "{ failures = 5 }" {
         /// Failed requests in a row that eject a member. A failed connection ejects at once.
         failures: u32 = default(EjectionSettings::default().failures),
             within(1, CONFIG_IN_A_ROW_MAX), also ["max_fails", "fails"], example "5";
@@ -157,8 +160,8 @@ declare_table! {
         /// Longest pause.
         pause_max: Duration = default(EjectionSettings::default().pause_max),
             within(SHORTEST, LONGEST), example "\"5m\"";
-        /// Statuses of responses that count as failed requests, from 400 to 599.
-        statuses: Vec<FailureStatus> = default(Vec::new()),
-            also ["failonstatus", "unhealthy_status", "status"], example "[502, 503]";
+        /// Statuses of responses that count as failed requests: single statuses, or ranges, from 400 to 599.
+        statuses: Vec<FailureStatuses> = default(Vec::new()),
+            also ["failonstatus", "unhealthy_status", "status"], example "[500, \"502-504\"]";
     }
 }

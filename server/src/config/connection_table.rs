@@ -29,10 +29,11 @@ declare_table! {
         /// Longest time from the end of the request to the first byte of the response; then the client gets
         /// 504.
         first_byte_timeout: Duration = default(usual().first_byte_timeout), within(SHORTEST, LONGEST),
-            also ["response_header_timeout"], example "\"5m\"";
-        /// Longest time without a byte within a response; then the response is broken off.
+            also ["response_header_timeout", "timeout"], example "\"5m\"";
+        /// Longest time without a byte within a response; then the response is broken off. Event streams
+        /// need a longer time than their longest pause. Tunnels have no such bound.
         silence_timeout: Duration = default(usual().silence_timeout), within(SHORTEST, LONGEST),
-            also ["proxy_read_timeout", "read_timeout"], example "\"10m\"";
+            example "\"10m\"";
         /// Number of idle connections kept open to one member.
         idle: usize = default(usual().idle_max), within(0, CONFIG_MEMBER_CONNECTIONS_MAX),
             also ["keepalive"], example "32";
@@ -86,6 +87,7 @@ impl ConnectionKeys {
         source: &SourceText<'_>,
         members: &[MemberSettings],
     ) -> Result<ConnectionSettings, OperatorError> {
+        self.refuse_useless_queue(source, members)?;
         self.refuse_useless_tls(source, members)?;
         self.refuse_other_family(source, members)?;
         let path = |file: &Option<Spanned<PathBuf>>| file.as_ref().map(|it| it.get_ref().clone());
@@ -111,6 +113,30 @@ impl ConnectionKeys {
             send_proxy_header: self.send_proxy_header.as_ref().map(|it| *it.get_ref()),
             is_http2: *self.http2.get_ref(),
         })
+    }
+
+    /// Refuses keys about the queue if no member has a bound of simultaneous requests.
+    fn refuse_useless_queue(
+        &self,
+        source: &SourceText<'_>,
+        members: &[MemberSettings],
+    ) -> Result<(), OperatorError> {
+        let keys = [
+            ("queue", self.queue.span()),
+            ("queue_timeout", self.queue_timeout.span()),
+        ];
+        let is_bounded = members.iter().any(|it| it.connections_max.is_some());
+        match keys.into_iter().find(|(_, span)| !span.is_empty()) {
+            Some((key, span)) if !is_bounded => {
+                let what = format!("`{key}` has no effect without `connections`");
+                let help = format!(
+                    "add connections = 64, the number of simultaneous requests to one member, or \
+                     remove `{key}`"
+                );
+                Err(source.error(span, what, help))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses keys about TLS for members without TLS, and a key without its certificate.

@@ -214,11 +214,14 @@ impl KeyDefault {
 /// `Option`; or is a `table`, which counts as a table without keys if missing. Each value is a [`Spanned`]; a
 /// default has an empty span. `within` has the smallest and the largest value. `also` lists words of other
 /// servers for the key. With `short KEY "a TYPE", "EXAMPLE"` after the name, the value may be the value of
-/// the key alone instead of a table.
+/// the key alone instead of a table. `such as "EXAMPLE"` is the example in the error about a value that is
+/// no table.
 macro_rules! declare_table {
     (
         $(#[doc = $about:literal])+
-        $visible:vis struct $table:ident: $name:literal $(, short $short:ident $kind:literal, $shown:literal)? {
+        $visible:vis struct $table:ident: $name:literal $(, short $short:ident $kind:literal, $shown:literal)?
+            $(, such as $sample:literal)?
+        {
             $(
                 $(#[doc = $doc:literal])+
                 $key:ident: $type:ty = $presence:ident $(($value:expr))?
@@ -298,7 +301,7 @@ macro_rules! declare_table {
 
             impl FromToml for $table {
                 fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-                    let table = declare_table!(@open item, $table $(, $short, $kind, $shown)?);
+                    let table = declare_table!(@open item, $table $(, $short, $kind, $shown)? $(, $sample)?);
                     $table::read_table(table).map(toml::Spanned::into_inner)
                 }
             }
@@ -309,6 +312,7 @@ macro_rules! declare_table {
     (@type $presence:ident $type:ty) => { toml::Spanned<$type> };
 
     (@open $item:ident, $table:ident) => { $item.table($table::SCHEMA)? };
+    (@open $item:ident, $table:ident, $sample:literal) => { $item.table_like($table::SCHEMA, $sample)? };
     (@open $item:ident, $table:ident, $short:ident, $kind:literal, $shown:literal) => {
         $item.table_or($table::SCHEMA, stringify!($short), $kind, $shown)?
     };

@@ -60,6 +60,13 @@ fn member_url(text: &str, folder: &Path) -> Result<MemberUrl, InvalidValue> {
     let url = proxy_url(text, folder)?;
     match url.prefix {
         None => Ok(url.member),
+        Some(path) if &*path == "/" => wrong(
+            format!("the URL `{text}` of a member has a path"),
+            format!(
+                "write \"{}\", without the slash at the end",
+                shown_url(&url.member)
+            ),
+        ),
         Some(_) => wrong(
             format!("the URL `{text}` of a member has a path"),
             format!(
@@ -116,6 +123,10 @@ fn scheme(text: &str) -> Result<(bool, &str), InvalidValue> {
         "http" => return Ok((false, rest)),
         "https" => return Ok((true, rest)),
         "" if rest.is_empty() => format!("write a URL such as {EXAMPLE}"),
+        "" if rest.starts_with(':') => format!("write \"http://127.0.0.1{rest}\""),
+        "" if rest.bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("write \"http://127.0.0.1:{rest}\"")
+        }
         "ws" => format!("write \"http://{rest}\": WebSockets pass too"),
         "wss" => format!("write \"https://{rest}\": WebSockets pass too"),
         "h2c" => format!("write \"http://{rest}\", and `http2 = true` beside the URL"),
@@ -243,15 +254,14 @@ fn port_number(text: &str, port: &str) -> Result<u16, InvalidValue> {
 /// Validates the path that replaces the path of a route, written as in a URL, and returns the path with
 /// slashes at both ends. `shown` is the whole value in the file.
 pub(super) fn prefix(shown: &str, path: &str) -> Result<Box<str>, InvalidValue> {
-    let refuse = |help: &str| {
-        wrong(
-            format!("`{shown}` has no valid path: `{path}`"),
-            help.to_owned(),
-        )
+    let what = match shown == path {
+        true => format!("`{path}` is not a path"),
+        false => format!("`{shown}` has no valid path: `{path}`"),
     };
     if !path.starts_with('/') {
-        return refuse("begin the path with a slash: \"/base/\"");
+        return wrong(what, format!("begin the path with a slash: \"/{path}\""));
     }
+    let refuse = |help: &str| wrong(what.clone(), help.to_owned());
     let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@%".contains(&byte);
     if !path.bytes().all(is_path) {
         return refuse(
@@ -348,6 +358,8 @@ mod tests {
                 "\"http://localhost:3000/x\"",
             ),
             ("//app", "not the URL", "\"http://app\""),
+            (":9000", "not the URL", "\"http://127.0.0.1:9000\""),
+            ("9000", "not the URL", "\"http://127.0.0.1:9000\""),
             ("unix:/run/a", "not the URL", "\"http://unix:/run/a\""),
             ("tcp://app:1", "not the URL", "\"http://app:1\""),
             ("ws://app", "not the URL", "\"http://app\": WebSockets"),
@@ -423,6 +435,10 @@ mod tests {
         }
         let wrong = member_url("http://app/", Path::new("/")).expect_err("a path");
         assert!(wrong.what.contains("has a path"), "{wrong:?}");
+        assert_eq!(
+            wrong.help,
+            "write \"http://app\", without the slash at the end"
+        );
         // The message has no password.
         let wrong = member_url("http://ant:secret@app", Path::new("/")).expect_err("a user");
         assert!(!format!("{wrong:?}").contains("secret"), "{wrong:?}");

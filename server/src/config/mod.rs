@@ -15,6 +15,7 @@ mod declared_table;
 mod deploy;
 mod error;
 mod field_variables;
+mod foreign_words;
 mod member_url;
 mod proxy_table;
 mod proxy_values;

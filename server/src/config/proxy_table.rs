@@ -64,9 +64,9 @@ declare_table! {
         /// a fixed host.
         host: ForwardedHost = default(ForwardedHost::default()),
             also ["preserve_host", "ProxyPreserveHost"], example "\"app.example.org\"";
-        /// Path that replaces the path of the route, written as in a URL. `Location` and cookie paths of
-        /// responses are changed back.
-        prefix: Prefix = optional("the client's path"), also ["path", "strip_prefix"],
+        /// Path that replaces the path of the route, written as in a URL; `"/"` strips the path of the route.
+        /// `Location` and cookie paths of responses are changed back.
+        prefix: Prefix = optional("the client's path"), also ["path"],
             example "\"/base/\"";
         /// Fields for the member, instead of the client's and of those that the server writes; an empty value
         /// removes the field. `{client}` in a value stands for the client's address.
@@ -84,7 +84,7 @@ declare_table! {
     /// Keys of `proxy` as a table.
     pub(super) struct ProxyTable: "the table `proxy`", short url "a URL", "\"http://127.0.0.1:9000\"" {
         /// URL of the server: `http://HOST:PORT`, `https://HOST:PORT` or `http://unix:PATH`. A path in the
-        /// URL means the same as `prefix`.
+        /// URL, even a lone `/`, means the same as `prefix`.
         url: ProxyUrl = required, also ["to", "target", "upstream"],
             example "\"http://127.0.0.1:9000\"";
         ..forward: ForwardKeys;

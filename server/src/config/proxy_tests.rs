@@ -273,7 +273,10 @@ fn every_key_of_a_proxied_route_is_read() {
     assert_eq!(own.settings.check, None);
     assert!(!config.sites[0].routes[0].encoded_slash);
 
-    let text = FULL.replace("sticky =", "# ").replace("from =", "# ");
+    let text = FULL
+        .replace("sticky =", "# ")
+        .replace("from =", "# ")
+        .replace(", redirect = \"c\"", "");
     let config = good(&text);
     let proxy = proxy_of(&config);
     let BalancerRef::Named(name) = &proxy.balancer else {
@@ -360,6 +363,57 @@ fn short_tables_have_the_defaults_of_the_core() {
     assert_eq!(check.timeout, Duration::from_millis(250));
 }
 
+#[test]
+fn ranges_of_failure_statuses_are_read() {
+    let config = good(&balancer(
+        "eject = { statuses = [\"502-504\", 500, \"503-505\"] }",
+    ));
+    let statuses = &config.balancers[0].settings.ejection.statuses;
+    assert_eq!(statuses, &[500, 502, 503, 504, 505]);
+}
+
+/// A row holds a key of another server, and a part of the help.
+#[test]
+fn keys_of_other_servers_lead_to_a_key() {
+    let table = [
+        ("max_fails", "eject = {"),
+        ("fail_timeout", "eject = {"),
+        ("check", "health = {"),
+        ("health_uri", "health = {"),
+        ("ip_hash", "method = \"ip-hash\""),
+        ("least_conn", "method = \"bybusyness\""),
+        ("insecure", "ca = "),
+        ("ssl_verify", "ca = "),
+        ("verify", "ca = "),
+        ("websocket", "remove the key"),
+        ("proxy_buffering", "remove the key"),
+        ("proxy_redirect", "remove the key: with `prefix`"),
+        ("client_max_body_size", "limits = { body_bytes ="),
+        ("strip_prefix", "prefix"),
+        ("proxy_read_timeout", "`first_byte_timeout`"),
+        ("proxy_read_timeout", "`silence_timeout`"),
+        ("read_timeout", "`first_byte_timeout`"),
+    ];
+    for (key, help) in table {
+        let line = format!("{key} = true");
+        let member = members(&format!("[{{ url = \"http://a\", {line} }}]"));
+        let table = route(&format!("proxy = {{ url = \"http://a\", {line} }}"));
+        let mut texts = vec![route(&line), table, member];
+        // In [[balancer]], `check` means the table `health`.
+        if key != "check" {
+            texts.push(balancer(&line));
+        }
+        for text in texts {
+            let error = read(&text).expect_err(&text).to_string();
+            assert!(error.contains(&format!("unknown key `{key}`")), "{error}");
+            let helped = error.split_once("\nhelp: ").expect("a help").1;
+            assert!(helped.contains(help), "{text}\n{error}");
+        }
+    }
+    let error = read("[server]\nproxy_protocol = true\n").expect_err("a listener's key");
+    assert!(error.to_string().contains("https = [{ listen ="), "{error}");
+}
+
 /// A row holds the configuration, the marked text, a part of the message and a part of the help.
 #[test]
 fn each_mistake_is_marked_with_a_correction() {
@@ -418,11 +472,20 @@ fn each_mistake_is_marked_with_a_correction() {
         (
             members("[{ url = \"http://a\", route = \"one\" }, { url = \"http://b\", redirect = \"onne\" }]"),
             "\"onne\"",
+            "`redirect` has no effect without `sticky`",
+            "sticky = {",
+        ),
+        (
+            members(
+                "[{ url = \"http://a\", route = \"one\" }, { url = \"http://b\", route = \"two\", \
+                 redirect = \"onne\" }]\nsticky = \"SID\"",
+            ),
+            "\"onne\"",
             "`onne` is not the route of another member",
             "did you mean \"one\"?",
         ),
         (
-            members("[{ url = \"http://a\", route = \"one\", redirect = \"one\" }]"),
+            members("[{ url = \"http://a\", route = \"one\", redirect = \"one\" }]\nsticky = \"SID\""),
             "\"one\"",
             "not the route of another member",
             "the `route` of the member",
@@ -432,6 +495,12 @@ fn each_mistake_is_marked_with_a_correction() {
             "\"http://a/path\"",
             "of a member has a path",
             "prefix = ",
+        ),
+        (
+            members("[\"http://a:81/\"]"),
+            "\"http://a:81/\"",
+            "of a member has a path",
+            "write \"http://a:81\", without the slash",
         ),
         (
             members("[\"http://ant:secret@a\"]"),
@@ -445,6 +514,42 @@ fn each_mistake_is_marked_with_a_correction() {
             balancer("method = \"round-robin\""),
             "\"round-robin\"",
             "`method` can't be \"round-robin\"",
+            "did you mean \"byrequests\"?",
+        ),
+        (
+            balancer("method = \"roundrobin\""),
+            "\"roundrobin\"",
+            "`method` can't be \"roundrobin\"",
+            "did you mean \"byrequests\"?",
+        ),
+        (
+            balancer("method = \"least_conn\""),
+            "\"least_conn\"",
+            "`method` can't be",
+            "did you mean \"bybusyness\"?",
+        ),
+        (
+            balancer("method = \"leastconn\""),
+            "\"leastconn\"",
+            "`method` can't be",
+            "did you mean \"bybusyness\"?",
+        ),
+        (
+            balancer("method = \"random\""),
+            "\"random\"",
+            "`method` can't be",
+            "did you mean \"p2c\"?",
+        ),
+        (
+            balancer("method = \"ip_hash\""),
+            "\"ip_hash\"",
+            "`method` can't be",
+            "did you mean \"ip-hash\"?",
+        ),
+        (
+            balancer("method = \"swarm\""),
+            "\"swarm\"",
+            "`method` can't be \"swarm\"",
             "\"byrequests\", \"bytraffic\"",
         ),
         (balancer("method = \"p2\""), "\"p2\"", "can't be \"p2\"", "\"p2c\"?"),
@@ -539,7 +644,37 @@ fn each_mistake_is_marked_with_a_correction() {
             "unknown key `every` in [[balancer]]",
             "`every` belongs in the table `health`",
         ),
-        (balancer("health = true"), "true", "`health` must be a table", ""),
+        (
+            balancer("health = \"/ok\""),
+            "\"/ok\"",
+            "`health` must be a table",
+            "health = { path = \"/health\" }",
+        ),
+        (
+            balancer("retries = 3"),
+            "3",
+            "`retries` must be a table",
+            "retries = { attempts = 2 }",
+        ),
+        (balancer("eject = 3"), "3", "`eject` must be a table", "eject = { failures = 5 }"),
+        (
+            balancer("sticky = true"),
+            "true",
+            "must be a cookie or a table",
+            "sticky = { cookie = \"ROUTE\", signed = true }",
+        ),
+        (
+            balancer("queue = 9"),
+            "9",
+            "`queue` has no effect without `connections`",
+            "connections = 64",
+        ),
+        (
+            route("proxy = { url = \"http://a\", queue_timeout = \"1s\" }"),
+            "\"1s\"",
+            "`queue_timeout` has no effect without `connections`",
+            "remove `queue_timeout`",
+        ),
         (
             balancer("sticky = \"a b\""),
             "\"a b\"",
@@ -576,6 +711,18 @@ fn each_mistake_is_marked_with_a_correction() {
             "200",
             "200 is not the status of an error",
             "503",
+        ),
+        (
+            balancer("eject = { statuses = [\"300-599\"] }"),
+            "\"300-599\"",
+            "300 is not the status of an error",
+            "\"500-599\"",
+        ),
+        (
+            balancer("eject = { statuses = [true] }"),
+            "true",
+            "must be a status or a range",
+            "statuses = [502, \"503-504\"]",
         ),
         (
             balancer("retries = { budget = 101 }"),
@@ -683,6 +830,12 @@ fn each_mistake_is_marked_with_a_correction() {
             "[[site.route]]",
         ),
         (
+            "[[site]]\n[[site.balancer]]\n".to_owned(),
+            "balancer",
+            "unknown key `balancer` in [[site]]",
+            "write [[balancer]]",
+        ),
+        (
             "[[site]]\nreverse_proxy = \"a\"\n".to_owned(),
             "reverse_proxy",
             "unknown key",
@@ -705,7 +858,25 @@ fn each_mistake_is_marked_with_a_correction() {
             route("connect_timeout = \"1s\""),
             "connect_timeout",
             "unknown key `connect_timeout`",
-            "belongs in the table `proxy`",
+            "belongs in `proxy = { url = … }`, or with `balance` in [[balancer]]",
+        ),
+        (
+            route("balance = { name = \"app\", connect_timeout = \"1s\" }"),
+            "connect_timeout",
+            "unknown key `connect_timeout` in the table `balance`",
+            "`connect_timeout` belongs in [[balancer]]",
+        ),
+        (
+            balancer("request_headers = {}"),
+            "request_headers",
+            "unknown key `request_headers` in [[balancer]]",
+            "belongs in the route: `balance = { name = … }`",
+        ),
+        (
+            route("host = \"member\""),
+            "host",
+            "unknown key `host`",
+            "belongs in `proxy = { url = … }` or `balance = { name = … }`",
         ),
         (
             route("proxy = \"http://a\"\nbalance = \"app\""),
@@ -758,8 +929,14 @@ fn each_mistake_is_marked_with_a_correction() {
         (
             route("proxy = { url = \"http://a\", prefix = \"c\" }"),
             "\"c\"",
-            "no valid path",
-            "begin the path with a slash",
+            "`c` is not a path",
+            "begin the path with a slash: \"/c\"",
+        ),
+        (
+            route("proxy = \":9000\""),
+            "\":9000\"",
+            "`:9000` is not the URL of an HTTP server",
+            "\"http://127.0.0.1:9000\"",
         ),
         (
             route("proxy = { url = \"http://a\", host = \"a b\" }"),

@@ -4,17 +4,21 @@ use std::net::IpAddr;
 
 use crate::config::declared_table::ShownValue;
 use crate::config::error::OperatorError;
+use crate::config::foreign_words::METHODS;
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::values::{InvalidValue, check_host, is_token, wrong};
 use crate::handler::proxy::settings::ForwardedHost;
 use crate::upstream::settings::{AdminState, BalancingMethod, ProxyHeaderVersion};
 
-/// Implements the reading of an enum from words of the file.
+/// Implements the reading of an enum from words of the file, with words of other servers after the type.
 macro_rules! words {
     ($type:ty: $($word:expr => $meaning:expr),+) => {
+        words!($type, &[]; $($word => $meaning),+);
+    };
+    ($type:ty, $foreign:expr; $($word:expr => $meaning:expr),+) => {
         impl FromToml for $type {
             fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-                item.word(&[$(($word, $meaning)),+])
+                item.word_or_foreign(&[$(($word, $meaning)),+], $foreign)
             }
         }
 
@@ -28,7 +32,7 @@ macro_rules! words {
     };
 }
 
-words!(BalancingMethod:
+words!(BalancingMethod, METHODS;
     BalancingMethod::ByRequests.name() => BalancingMethod::ByRequests,
     BalancingMethod::ByTraffic.name() => BalancingMethod::ByTraffic,
     BalancingMethod::ByBusyness.name() => BalancingMethod::ByBusyness,
@@ -116,13 +120,20 @@ pub(super) struct StatusRange(pub(super) u16, pub(super) u16);
 
 impl FromToml for StatusRange {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        StatusRange::read_like(item, "\"200-399\"")
+    }
+}
+
+impl StatusRange {
+    /// Reads a status or a range. The error about another type shows `example`.
+    fn read_like(item: KeyedValue<'_, '_>, example: &str) -> Result<Self, OperatorError> {
         if item.value.get_ref().is_integer() {
             let (source, span) = (item.source, item.value.span());
             let status = u16::read(item)?.to_string();
             let range = status_range(&status);
             return range.map_err(|wrong| source.error(span, wrong.what, wrong.help));
         }
-        item.parse("a status or a range", "\"200-399\"", status_range)
+        item.parse("a status or a range", example, status_range)
     }
 }
 
@@ -145,27 +156,27 @@ impl ShownValue for StatusRange {
     }
 }
 
-/// Status of a response that counts as a failure.
+/// Smallest and largest status of responses that count as failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FailureStatus(pub(super) u16);
+pub(super) struct FailureStatuses(pub(super) StatusRange);
 
-impl FromToml for FailureStatus {
+impl FromToml for FailureStatuses {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
         let (source, span) = (item.source, item.value.span());
-        match u16::read(item)? {
-            status @ 400..=599 => Ok(FailureStatus(status)),
-            status => Err(source.error(
+        match StatusRange::read_like(item, "[502, \"503-504\"]")? {
+            range if range.0 >= 400 => Ok(FailureStatuses(range)),
+            range => Err(source.error(
                 span,
-                format!("{status} is not the status of an error"),
-                "write a number from 400 to 599, such as 503",
+                format!("{} is not the status of an error", range.0),
+                "write statuses from 400 to 599: [503], or [\"500-599\"]",
             )),
         }
     }
 }
 
-impl ShownValue for FailureStatus {
+impl ShownValue for FailureStatuses {
     fn shown(&self) -> String {
-        self.0.to_string()
+        self.0.shown()
     }
 }
 

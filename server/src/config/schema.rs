@@ -19,9 +19,12 @@ use crate::config::balancer::balancers;
 use crate::config::balancer_table::{
     BalancerTable, EjectTable, HealthTable, MemberTable, RetriesTable, StickyTable,
 };
+use crate::config::connection_table::ConnectionKeys;
 use crate::config::declared_table::{DeclaredTable, joined};
 use crate::config::paths;
-use crate::config::proxy_table::{self, ListenerTable, ProxyTable, RouteKeys, TrustKeys};
+use crate::config::proxy_table::{
+    self, BalanceTable, ForwardKeys, ListenerTable, ProxyTable, RouteKeys, TrustKeys,
+};
 use crate::config::scripts;
 use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
 use crate::config::value_types::{ByteSize, Seconds, SiteName};
@@ -144,6 +147,7 @@ static SITE: TableSchema = TableSchema {
         ("location", "write [[site.route]] with `path`"),
         ("upstream", BALANCER_HELP),
         ("balance", BALANCER_HELP),
+        ("balancer", BALANCER_HELP),
     ],
 };
 static ERRORS: TableSchema = TableSchema {
@@ -225,8 +229,32 @@ static PAGE_CACHE: TableSchema = TableSchema {
     foreign: &[],
 };
 
-/// Returns the name of the table that a key belongs to, for the help of a key in the wrong table.
-pub(super) fn home_of(key: &str) -> Option<&'static str> {
+/// Returns the name of the table that a key of the table `wrong` belongs to, for the help of a key in the wrong
+/// table.
+pub(super) fn home_of(key: &str, wrong: &TableSchema) -> Option<&'static str> {
+    let of_balancer = [
+        BalancerTable::SCHEMA,
+        MemberTable::SCHEMA,
+        HealthTable::SCHEMA,
+        StickyTable::SCHEMA,
+        RetriesTable::SCHEMA,
+        EjectTable::SCHEMA,
+    ];
+    let is_in_balancer = of_balancer.iter().any(|table| table.name == wrong.name);
+    if ConnectionKeys::KEYS.contains(&key) {
+        return Some(
+            match is_in_balancer || wrong.name == BalanceTable::SCHEMA.name {
+                true => BalancerTable::SCHEMA.name,
+                false => "`proxy = { url = … }`, or with `balance` in [[balancer]]",
+            },
+        );
+    }
+    if ForwardKeys::KEYS.contains(&key) {
+        return Some(match is_in_balancer {
+            true => "the route: `balance = { name = … }`",
+            false => "`proxy = { url = … }` or `balance = { name = … }` of a route",
+        });
+    }
     let shapes = [
         &SERVER,
         &LOG,
@@ -236,15 +264,10 @@ pub(super) fn home_of(key: &str) -> Option<&'static str> {
         &LIMITS,
         &acme::ACME,
         ProxyTable::SCHEMA,
-        BalancerTable::SCHEMA,
-        MemberTable::SCHEMA,
-        HealthTable::SCHEMA,
-        StickyTable::SCHEMA,
-        RetriesTable::SCHEMA,
-        EjectTable::SCHEMA,
     ];
     let home = shapes
         .iter()
+        .chain(&of_balancer)
         .find(|shape| shape.keys.contains(&key) || shape.later.contains(&key));
     home.map(|shape| shape.name)
 }

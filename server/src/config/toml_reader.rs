@@ -11,6 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::error::OperatorError;
+use crate::config::foreign_words::{find, key_help};
 use crate::config::suggestion::suggest;
 use crate::config::values::InvalidValue;
 
@@ -213,11 +214,11 @@ impl<'s, 'i> TableReader<'s, 'i> {
             return Err(self.source.error(key.span(), what, help));
         }
         let known = shape.keys.iter().chain(shape.later).copied();
-        let help = if let Some((_, help)) = shape.foreign.iter().find(|(it, _)| *it == word) {
-            (*help).to_owned()
+        let help = if let Some(help) = find(shape.foreign, word).or_else(|| key_help(word)) {
+            help.to_owned()
         } else if let Some(meant) = suggest(word, known) {
             format!("did you mean `{meant}`?")
-        } else if let Some(home) = crate::config::schema::home_of(word) {
+        } else if let Some(home) = crate::config::schema::home_of(word, shape) {
             format!("`{word}` belongs in {home}")
         } else {
             format!("{} knows {}", shape.name, shape.keys.join(", "))
@@ -286,6 +287,16 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
 
     /// Returns the meaning of a word from `words`, a list of pairs of a word and the word's meaning.
     pub(super) fn word<T: Copy>(self, words: &[(&str, T)]) -> Result<T, OperatorError> {
+        self.word_or_foreign(words, &[])
+    }
+
+    /// Reads a word like [`KeyedValue::word`]. `foreign` has words of other servers, in lower case and
+    /// without `-` and `_`, each with the word that an error suggests.
+    pub(super) fn word_or_foreign<T: Copy>(
+        self,
+        words: &[(&str, T)],
+        foreign: &'static [(&'static str, &'static str)],
+    ) -> Result<T, OperatorError> {
         let choice = words.iter().map(|(word, _)| format!("\"{word}\""));
         let choice = choice.collect::<Vec<_>>();
         let choice = match choice.split_last() {
@@ -298,10 +309,13 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         match words.iter().find(|(word, _)| word == typed) {
             Some((_, meaning)) => Ok(*meaning),
             None => {
-                let help = match suggest(typed, words.iter().map(|(word, _)| *word)) {
-                    Some(meant) => format!("did you mean \"{meant}\"?"),
-                    None => choice,
-                };
+                let plain = typed.to_ascii_lowercase().replace(['-', '_'], "");
+                let meant = find(foreign, &plain);
+                let help =
+                    match meant.or_else(|| suggest(typed, words.iter().map(|(word, _)| *word))) {
+                        Some(meant) => format!("did you mean \"{meant}\"?"),
+                        None => choice,
+                    };
                 Err(self.refuse(format!("`{}` can't be \"{typed}\"", self.key), help))
             }
         }
@@ -335,6 +349,15 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         self,
         shape: &'static TableSchema,
     ) -> Result<TableReader<'s, 'i>, OperatorError> {
+        self.table_like(shape, "{ … }")
+    }
+
+    /// Opens a table. The error about another type shows `example`.
+    pub(super) fn table_like(
+        self,
+        shape: &'static TableSchema,
+        example: &str,
+    ) -> Result<TableReader<'s, 'i>, OperatorError> {
         if !self.value.get_ref().is_table() {
             if self.value.get_ref().is_array() && shape.name.starts_with('[') {
                 let what = format!("the file may have a single {} only", shape.name);
@@ -342,7 +365,7 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
                     self.refuse(what, format!("write it in single brackets: {}", shape.name))
                 );
             }
-            return Err(self.mistyped("a table", "{ … }"));
+            return Err(self.mistyped("a table", example));
         }
         let span = self.value.span();
         match self.value.into_inner() {

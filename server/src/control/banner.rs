@@ -5,7 +5,7 @@ use crate::base::sys;
 use crate::config::{Config, PlainHttp, SiteConfig};
 use crate::control::listeners::Listeners;
 use crate::tls::SelfSigned;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Prints the start-up message to standard error, since standard output is for the access log.
 pub(super) fn print(config: &Config, listeners: &Listeners, self_signed: Option<&SelfSigned>) {
@@ -131,10 +131,10 @@ fn reachable(address: SocketAddr) -> Vec<String> {
         IpAddr::V6(ip) => format!("[{ip}]"),
     };
     if !address.ip().is_unspecified() {
-        return vec![if address.ip().is_loopback() {
-            "localhost".into()
-        } else {
-            show(address.ip())
+        let localhost: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        return vec![match localhost.contains(&address.ip()) {
+            true => "localhost".into(),
+            false => show(address.ip()),
         }];
     }
     let families = |ip: &IpAddr| address.is_ipv6() || ip.is_ipv4();
@@ -158,4 +158,24 @@ pub(super) fn self_signed_names(config: &Config) -> Vec<String> {
     let mut names: Vec<String> = names.filter(|name| name != "*").collect();
     names.extend(sys::local_addresses().iter().map(IpAddr::to_string));
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_address_is_shown_as_reached() {
+        for (address, host) in [
+            ("127.0.0.1:80", "localhost"),
+            ("[::1]:80", "localhost"),
+            // A client of localhost would reach 127.0.0.1.
+            ("127.0.0.11:80", "127.0.0.11"),
+            ("192.0.2.1:80", "192.0.2.1"),
+            ("[2001:db8::1]:80", "[2001:db8::1]"),
+        ] {
+            let address: SocketAddr = address.parse().expect("an address");
+            assert_eq!(reachable(address), [host]);
+        }
+    }
 }

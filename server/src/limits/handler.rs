@@ -14,6 +14,14 @@ pub const PROXY_INTERIM_RESPONSES_MAX: u32 = 32;
 /// some servers never send 100 (RFC 9110 §10.1.1).
 pub const PROXY_CONTINUE_SECONDS: u64 = 1;
 
+/// Bytes of a streamed body that a call keeps until the response begins, 16 KiB. A member with HTTP/2 may state
+/// that the request was not processed, and the request then goes to a member again.
+pub const PROXY_REPLAY_BYTES_MAX: usize = 16 * 1024;
+
+/// Pause of a client between two messages of a gRPC call, 1 year. The streams of gRPC stay open like tunnels, and
+/// the system notices a client that has vanished.
+pub const GRPC_PAUSE_SECONDS: u64 = 365 * 24 * 3_600;
+
 // Interim responses
 
 /// Interim responses of a handler that wait for the client. A handler sends few, and the final response

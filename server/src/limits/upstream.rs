@@ -61,6 +61,16 @@ pub const MEMBER_IDLE_SWEEP_MILLISECONDS: u64 = 1_000;
 /// Plaintext sealed by one write to a member over TLS, 64 bytes below 32 KiB: the sealed records take at most
 /// 32 KiB. The next write waits until the socket has accepted the records.
 pub const MEMBER_TLS_WRITE_BYTES_MAX: usize = 32 * 1024 - 64;
+/// Bytes of frames for one HTTP/2 connection to a member that wait for the socket, 32 KiB. Beyond the bound,
+/// requests wait with their bodies. As many bytes again may be on their way into the socket.
+pub const H2_MEMBER_UNSENT_BYTES_MAX: usize = 32 * 1024;
+/// Silence of an idle HTTP/2 connection to a member, 1 s, after which a request that must not be sent twice
+/// first waits for the acknowledgement of a PING.
+pub const H2_MEMBER_PROBE_AFTER_MILLISECONDS: u64 = 1_000;
+/// Longest wait for the acknowledgement, 1 s. The request then takes a new connection.
+pub const H2_MEMBER_PROBE_MILLISECONDS: u64 = 1_000;
+/// Turns of reading and writing of one HTTP/2 connection to a member, until other tasks of the worker run.
+pub const H2_MEMBER_TURNS_MAX: usize = 16;
 
 /// Receive buffer of a new connection to a member, 8 KiB. The kernel doubles the number, and lets the member send
 /// 12 KiB ahead, about as many bytes as the first packets of a connection carry (RFC 6928). Most pages fit.

@@ -76,6 +76,16 @@ pub const H2_SMALL_BODY_BYTES: usize = 16 * 1024;
 /// would starve these.
 pub const H2_NON_INCREMENTAL_BYTES_MAX: u64 = 4 << 20;
 
+/// Streams that a worker opens at the same time on one HTTP/2 connection to a member. Servers allow 100 to
+/// 250, and the bodies of a connection are sent and received by a single thread of most members.
+pub const H2_MEMBER_STREAMS_MAX: usize = 100;
+/// Points given back for each HEADERS or DATA frame sent to a member. gRPC servers answer a DATA frame with a
+/// PING, to measure the bandwidth, and with 2 WINDOW_UPDATEs.
+pub const H2_MEMBER_FRAME_POINTS: u32 = 40;
+/// Points for an interim response of a member. 200 heads at once are a flood, since each may take 32 KiB until the
+/// request reads the head.
+pub const H2_MEMBER_INTERIM_POINTS: u32 = 50;
+
 // HTTP/3
 
 /// Bytes of a compressed field section in HTTP/3, 64 KiB. No client sends a longer section by mistake,

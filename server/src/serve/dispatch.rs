@@ -371,6 +371,9 @@ struct SiteDispatcher<'w, 'h> {
 impl SiteDispatcher<'_, '_> {
     fn answer(&mut self) -> DispatchOutcome {
         let path: &[u8] = &self.head.path;
+        if self.is_ambiguous(path) {
+            return refuse(Reject::TARGET_PARAMETER);
+        }
         match self.host.target(path) {
             None => self.ask_own_site(path),
             Some((RouteTarget::Handler(handler), _)) => self.call(handler, None, None),
@@ -413,6 +416,14 @@ impl SiteDispatcher<'_, '_> {
         }
     }
 
+    /// Returns true if a member could read the path as a path of another route or with other guards, because the
+    /// path has parameters.
+    #[inline]
+    fn is_ambiguous(&self, path: &[u8]) -> bool {
+        let has_parameters = !self.host.routes.is_empty() && request_target::has_parameters(path);
+        has_parameters && self.host.is_ambiguous_by_parameters(path)
+    }
+
     /// Returns the outcome for `path`, the target of a rewrite: from the handler or the folder of another
     /// route, or from the host's own site. A redirect or a second rewrite at the target is not followed.
     fn rewritten(&mut self, path: &[u8]) -> DispatchOutcome {
@@ -447,6 +458,9 @@ impl SiteDispatcher<'_, '_> {
     /// matches.
     fn handler_at(&self, path: &[u8]) -> Option<DispatchOutcome> {
         let (target, rest) = self.host.target(path)?;
+        if self.is_ambiguous(path) {
+            return Some(refuse(Reject::TARGET_PARAMETER));
+        }
         Some(match target {
             RouteTarget::Handler(handler) => self.call(handler, Some(path), None),
             RouteTarget::Cached(cached) => self.ask_cache(cached, Some(path), None),

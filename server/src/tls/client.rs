@@ -154,6 +154,11 @@ impl TlsEndpoint {
         }
     }
 
+    /// Returns true if the client offers HTTP/2 alone, so that a server without HTTP/2 is of no use.
+    pub fn requires_h2(&self) -> bool {
+        self.config.alpn_protocols == [b"h2"]
+    }
+
     /// Begins a connection that is reduced to its record layer as soon as possible.
     ///
     /// # Errors

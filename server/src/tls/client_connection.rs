@@ -79,6 +79,15 @@ impl TlsClientConnection {
         }
     }
 
+    /// Returns true if the server chose HTTP/2 by ALPN. Meaningful from the end of the handshake to the first
+    /// record with application data.
+    pub fn has_chosen_h2(&self) -> bool {
+        match &self.state {
+            ClientState::Handshake(rustls) => rustls.connection.alpn_protocol() == Some(b"h2"),
+            _ => false,
+        }
+    }
+
     /// Returns true if [`TlsClientConnection::open`] may be called.
     pub fn opens_in_place(&self) -> bool {
         matches!(self.state, ClientState::Records(_))

@@ -3,13 +3,17 @@
 //! Each check opens a connection of its own. A kept connection would not show that the member accepts no
 //! connections any more.
 
+use crate::base::clock::monotonic_ms;
 use crate::limits::CHECK_READ_BYTES;
 use crate::upstream::balancer::{CheckFailure, CheckOutcome};
-use crate::upstream::check_reader::{CheckReader, ExpectedResponse};
+use crate::upstream::check_h2_reader::CheckH2Reader;
+use crate::upstream::check_reader::CheckReader;
+use crate::upstream::check_verdict::ExpectedResponse;
 use crate::upstream::member_conn::MemberConn;
 use crate::upstream::member_connecting::MemberConnecting;
 use crate::upstream::member_pool::MemberPool;
 use crate::upstream::settings::{CheckKind, CheckSettings, ProxyHeaderVersion};
+use crate::wire::h2::hpack;
 use crate::wire::proxy_protocol::{ProxyHeader, push_v1, push_v2};
 use std::future::poll_fn;
 use std::io;
@@ -20,7 +24,50 @@ pub(super) struct CheckExchange<'a> {
     pool: Arc<MemberPool>,
     settings: &'a CheckSettings,
     /// Connection and reader of the response, after the request is sent.
-    response: Option<(MemberConn, CheckReader<'a>)>,
+    response: Option<(MemberConn, ResponseReader<'a>)>,
+}
+
+/// Reader of the response, by the version of HTTP to the member.
+enum ResponseReader<'a> {
+    Http1(CheckReader<'a>),
+    Http2(Box<CheckH2Reader<'a>>),
+}
+
+impl ResponseReader<'_> {
+    fn outcome(&self) -> Option<CheckOutcome> {
+        match self {
+            ResponseReader::Http1(reader) => reader.outcome(),
+            ResponseReader::Http2(reader) => reader.outcome(),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        match self {
+            ResponseReader::Http1(reader) => reader.is_done(),
+            ResponseReader::Http2(reader) => reader.is_done(),
+        }
+    }
+
+    /// Takes received bytes. Returns bytes for the member.
+    fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            ResponseReader::Http1(reader) => {
+                reader.feed(bytes);
+                Vec::new()
+            }
+            ResponseReader::Http2(reader) => {
+                reader.feed(bytes, monotonic_ms());
+                reader.take_output()
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        match self {
+            ResponseReader::Http1(reader) => reader.end(),
+            ResponseReader::Http2(reader) => reader.end(),
+        }
+    }
 }
 
 impl<'a> CheckExchange<'a> {
@@ -41,22 +88,11 @@ impl<'a> CheckExchange<'a> {
         let Ok(mut conn) = poll_fn(|cx| connecting.poll(cx)).await else {
             return CheckOutcome::Failed(CheckFailure::Connection);
         };
-        let CheckKind::Http {
-            is_head,
-            status,
-            text,
-            ..
-        } = &self.settings.kind
-        else {
+        let Some((request, reader)) = self.request() else {
             return CheckOutcome::Passed;
         };
         // A member that refuses the request may have sent a response before it closed the connection.
-        let _ = send(&mut conn, &self.request()).await;
-        let reader = CheckReader::new(ExpectedResponse {
-            is_head: *is_head,
-            status: *status,
-            text: text.as_deref(),
-        });
+        let _ = send(&mut conn, &request).await;
         self.response = Some((conn, reader));
         self.read_until(|reader| reader.outcome().is_some()).await;
         let outcome = self.response.as_ref().and_then(|(_, it)| it.outcome());
@@ -68,7 +104,7 @@ impl<'a> CheckExchange<'a> {
         self.read_until(|reader| reader.is_done()).await;
     }
 
-    async fn read_until(&mut self, is_enough: impl Fn(&CheckReader<'_>) -> bool) {
+    async fn read_until(&mut self, is_enough: impl Fn(&ResponseReader<'_>) -> bool) {
         let Some((conn, reader)) = &mut self.response else {
             return;
         };
@@ -76,7 +112,11 @@ impl<'a> CheckExchange<'a> {
         while !is_enough(reader) {
             match poll_fn(|cx| conn.poll_read(cx, &mut buffer)).await {
                 Ok(0) | Err(_) => return reader.end(),
-                Ok(read) => reader.feed(&buffer[..read]),
+                Ok(read) => {
+                    let output = reader.feed(&buffer[..read]);
+                    // A broken connection shows at the next read.
+                    let _ = send(conn, &output).await;
+                }
             }
         }
     }
@@ -92,35 +132,73 @@ impl<'a> CheckExchange<'a> {
         bytes
     }
 
-    /// Returns the bytes of the request.
-    fn request(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+    /// Returns the bytes of the request, and the reader of the response. None for a check of the connection
+    /// alone.
+    fn request(&self) -> Option<(Vec<u8>, ResponseReader<'a>)> {
         let CheckKind::Http {
             is_head,
             path,
             host,
-            ..
+            status,
+            text,
         } = &self.settings.kind
         else {
-            return bytes;
+            return None;
+        };
+        let expected = ExpectedResponse {
+            is_head: *is_head,
+            status: *status,
+            text: text.as_deref(),
         };
         let method: &[u8] = match is_head {
             true => b"HEAD",
             false => b"GET",
         };
         let host = host.as_deref().map(str::as_bytes);
-        let parts = [
-            method,
-            b" ",
-            path.as_bytes(),
-            b" HTTP/1.1\r\nHost: ",
-            host.unwrap_or(&self.pool.authority),
-            b"\r\nUser-Agent: anthill-check\r\nConnection: close\r\n\r\n",
-        ];
-        parts.iter().for_each(|part| bytes.extend_from_slice(part));
-        bytes
+        let host = host.unwrap_or(&self.pool.authority);
+        if !self.pool.settings.is_http2 {
+            let reader = ResponseReader::Http1(CheckReader::new(expected));
+            return Some((h1_request(method, path.as_bytes(), host), reader));
+        }
+        let scheme = self.pool.scheme();
+        let block = h2_block(method, scheme, host, path.as_bytes());
+        let mut reader = Box::new(CheckH2Reader::new(expected, &block));
+        Some((reader.take_output(), ResponseReader::Http2(reader)))
     }
 }
+
+/// Returns the request of a check over HTTP/1.1.
+fn h1_request(method: &[u8], path: &[u8], host: &[u8]) -> Vec<u8> {
+    let parts = [
+        method,
+        b" ",
+        path,
+        b" HTTP/1.1\r\nHost: ",
+        host,
+        b"\r\nUser-Agent: ",
+        USER_AGENT,
+        b"\r\nConnection: close\r\n\r\n",
+    ];
+    parts.concat()
+}
+
+/// Returns the field block of a check over HTTP/2.
+fn h2_block(method: &[u8], scheme: &[u8], host: &[u8], path: &[u8]) -> Vec<u8> {
+    let fields = [
+        (&b":method"[..], method),
+        (b":scheme", scheme),
+        (b":authority", host),
+        (b":path", path),
+        (b"user-agent", USER_AGENT),
+    ];
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        hpack::push_field(name, value, &mut block);
+    }
+    block
+}
+
+const USER_AGENT: &[u8] = b"anthill-check";
 
 async fn send(conn: &mut MemberConn, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {

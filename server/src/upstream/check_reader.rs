@@ -1,31 +1,18 @@
-//! Reader of the response to an HTTP check. Pure.
+//! Reader of the response to an HTTP/1.1 check. Pure.
 
-use crate::limits::{
-    CHECK_CONTENT_BYTES_MAX, CHECK_FIELDS_MAX, CHECK_HEAD_BYTES_MAX, CHECK_INTERIM_RESPONSES_MAX,
-};
+use crate::limits::{CHECK_FIELDS_MAX, CHECK_HEAD_BYTES_MAX, CHECK_INTERIM_RESPONSES_MAX};
 use crate::upstream::balancer::{CheckFailure, CheckOutcome};
+use crate::upstream::check_verdict::{CheckVerdict, ExpectedResponse};
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyStep};
 use crate::wire::h1::response_head::{ParsedResponse, ResponseHeadBounds, parse_response_head};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 
-/// Response expected by a check.
-#[derive(Copy, Clone)]
-pub(super) struct ExpectedResponse<'a> {
-    /// True for the response to HEAD.
-    pub(super) is_head: bool,
-    /// Smallest and largest status.
-    pub(super) status: (u16, u16),
-    /// Text in the content.
-    pub(super) text: Option<&'a str>,
-}
-
 /// Reader of one response. The outcome is known as soon as the response cannot change the outcome. The
 /// reader then still finds the end of the response, so that the member does not write to a closed
 /// connection.
 pub(super) struct CheckReader<'a> {
-    expected: ExpectedResponse<'a>,
-    outcome: Option<CheckOutcome>,
+    verdict: CheckVerdict<'a>,
     phase: ReaderPhase,
     interim_responses: u32,
 }
@@ -33,26 +20,17 @@ pub(super) struct CheckReader<'a> {
 enum ReaderPhase {
     /// Bytes of an incomplete head, and the number of bytes already examined.
     Head(Vec<u8>, usize),
-    Content(ContentReader),
+    /// Decoder of the framing; None if the content ends with the connection.
+    Content(Option<BodyDecoder>),
     /// The response is complete, malformed or longer than the reader needs.
     End,
-}
-
-struct ContentReader {
-    /// Decoder of the framing; None if the content ends with the connection.
-    decoder: Option<BodyDecoder>,
-    /// Number of content bytes read.
-    length: usize,
-    /// Last content bytes, which may be the beginning of the expected text.
-    tail: Vec<u8>,
 }
 
 impl<'a> CheckReader<'a> {
     /// Returns a reader before the first byte.
     pub(super) fn new(expected: ExpectedResponse<'a>) -> CheckReader<'a> {
         CheckReader {
-            expected,
-            outcome: None,
+            verdict: CheckVerdict::new(expected),
             phase: ReaderPhase::Head(Vec::new(), 0),
             interim_responses: 0,
         }
@@ -60,7 +38,7 @@ impl<'a> CheckReader<'a> {
 
     /// Returns the outcome, once known.
     pub(super) fn outcome(&self) -> Option<CheckOutcome> {
-        self.outcome
+        self.verdict.outcome()
     }
 
     /// Returns true if no further bytes are needed.
@@ -83,15 +61,15 @@ impl<'a> CheckReader<'a> {
     /// Takes the end of the connection.
     pub(super) fn end(&mut self) {
         let failure = match &self.phase {
-            ReaderPhase::Content(content) if content.decoder.is_none() => CheckFailure::Text,
+            ReaderPhase::Content(None) => CheckFailure::Text,
             _ => CheckFailure::BadAnswer,
         };
-        self.finish(CheckOutcome::Failed(failure));
+        self.fail(failure);
     }
 
     /// Ends the response. An outcome already known stays.
-    fn finish(&mut self, outcome: CheckOutcome) {
-        self.outcome.get_or_insert(outcome);
+    fn fail(&mut self, failure: CheckFailure) {
+        self.verdict.fail(failure);
         self.phase = ReaderPhase::End;
     }
 
@@ -103,12 +81,12 @@ impl<'a> CheckReader<'a> {
             return;
         };
         if self.take_heads_of(input, scanned).is_err() {
-            self.finish(CheckOutcome::Failed(CheckFailure::BadAnswer));
+            self.fail(CheckFailure::BadAnswer);
         }
     }
 
     fn take_heads_of(&mut self, mut input: Vec<u8>, mut scanned: usize) -> Result<(), Reject> {
-        let method = match self.expected.is_head {
+        let method = match self.verdict.expected.is_head {
             true => Method::Head,
             false => Method::Get,
         };
@@ -121,12 +99,8 @@ impl<'a> CheckReader<'a> {
             let status = head.status.0;
             if !matches!(status, 100 | 102..200) {
                 let framed = head.body.framed();
-                self.judge_status(status);
-                self.phase = ReaderPhase::Content(ContentReader {
-                    decoder: framed.map(BodyDecoder::new),
-                    length: 0,
-                    tail: Vec::new(),
-                });
+                self.verdict.judge_status(status);
+                self.phase = ReaderPhase::Content(framed.map(BodyDecoder::new));
                 self.take_content(&input[head_bytes..]);
                 return Ok(());
             }
@@ -139,21 +113,9 @@ impl<'a> CheckReader<'a> {
         }
     }
 
-    fn judge_status(&mut self, status: u16) {
-        let (least, most) = self.expected.status;
-        if !(least..=most).contains(&status) {
-            self.outcome = Some(CheckOutcome::Failed(CheckFailure::Status(status)));
-        } else if self.expected.text.is_none() {
-            self.outcome = Some(CheckOutcome::Passed);
-        }
-    }
-
     fn take_content(&mut self, mut bytes: &[u8]) {
-        loop {
-            let ReaderPhase::Content(content) = &mut self.phase else {
-                return;
-            };
-            let step = match &mut content.decoder {
+        while let ReaderPhase::Content(decoder) = &mut self.phase {
+            let step = match decoder {
                 Some(decoder) => decoder.step(bytes),
                 None if bytes.is_empty() => return,
                 None => Ok(BodyStep::Data {
@@ -163,36 +125,15 @@ impl<'a> CheckReader<'a> {
             };
             match step {
                 Ok(BodyStep::Data { consumed, payload }) => {
-                    self.take_payload(&bytes[payload]);
+                    if self.verdict.search(&bytes[payload]) {
+                        self.phase = ReaderPhase::End;
+                    }
                     bytes = &bytes[consumed..];
                 }
                 Ok(BodyStep::More { .. }) => return,
-                Ok(BodyStep::End { .. }) => {
-                    return self.finish(CheckOutcome::Failed(CheckFailure::Text));
-                }
-                Err(_) => return self.finish(CheckOutcome::Failed(CheckFailure::BadAnswer)),
+                Ok(BodyStep::End { .. }) => return self.fail(CheckFailure::Text),
+                Err(_) => return self.fail(CheckFailure::BadAnswer),
             }
-        }
-    }
-
-    /// Searches the text in a part of the content.
-    fn take_payload(&mut self, payload: &[u8]) {
-        let ReaderPhase::Content(content) = &mut self.phase else {
-            return;
-        };
-        let left = CHECK_CONTENT_BYTES_MAX - content.length;
-        let payload = &payload[..payload.len().min(left)];
-        content.length += payload.len();
-        if let (None, Some(text)) = (self.outcome, self.expected.text) {
-            content.tail.extend_from_slice(payload);
-            if contains(&content.tail, text.as_bytes()) {
-                self.outcome = Some(CheckOutcome::Passed);
-            }
-            let kept = text.len().saturating_sub(1).min(content.tail.len());
-            content.tail.drain(..content.tail.len() - kept);
-        }
-        if content.length == CHECK_CONTENT_BYTES_MAX {
-            self.finish(CheckOutcome::Failed(CheckFailure::Text));
         }
     }
 }
@@ -203,13 +144,10 @@ const HEAD_BOUNDS: ResponseHeadBounds = ResponseHeadBounds {
     fields: CHECK_FIELDS_MAX,
 };
 
-fn contains(bytes: &[u8], text: &[u8]) -> bool {
-    text.is_empty() || bytes.windows(text.len()).any(|window| window == text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::CHECK_CONTENT_BYTES_MAX;
 
     const PASSED: CheckOutcome = CheckOutcome::Passed;
 

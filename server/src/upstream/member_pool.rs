@@ -10,7 +10,7 @@ use crate::upstream::member_address::MemberAddress;
 use crate::upstream::member_conn::{MemberConn, MemberWindow};
 use crate::upstream::settings::ConnectionSettings;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,8 @@ pub(crate) struct MemberPool {
     idle: [Mutex<IdleList>; MEMBER_IDLE_LISTS],
     /// Number of idle connections in all lists.
     idle_count: AtomicUsize,
+    /// True after the pool was replaced. Connections of HTTP/2 end once they are idle.
+    is_closed: AtomicBool,
 }
 
 /// Idle connections of one worker.
@@ -58,6 +60,7 @@ impl MemberPool {
             tls,
             idle: Default::default(),
             idle_count: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -113,8 +116,39 @@ impl MemberPool {
         }
     }
 
-    /// Closes all idle connections.
+    /// Returns the scheme of the member's URL.
+    pub(crate) fn scheme(&self) -> &'static [u8] {
+        match self.tls {
+            Some(_) => b"https",
+            None => b"http",
+        }
+    }
+
+    /// Counts an idle connection of HTTP/2, which stays with its worker. Returns false if the connection must be
+    /// closed, because the pool was replaced or has its largest number of idle connections.
+    pub(super) fn count_idle(&self) -> bool {
+        let is_kept =
+            !self.is_closed() && self.idle_count.load(Ordering::Relaxed) < self.settings.idle_max;
+        if is_kept {
+            self.idle_count.fetch_add(1, Ordering::Relaxed);
+        }
+        is_kept
+    }
+
+    /// Counts an idle connection of HTTP/2 that is in use again, or was closed.
+    pub(super) fn uncount_idle(&self) {
+        self.idle_count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns true after the pool was replaced.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Closes all idle connections, because the pool was replaced. Workers close idle connections of HTTP/2
+    /// within a second.
     pub(crate) fn close_idle(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
         for list in &self.idle {
             let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
             self.remove(&mut list, |_| true);

@@ -20,6 +20,8 @@ pub(super) struct MemberTls {
     is_connected: bool,
     /// True once the first bytes of a request are sealed.
     has_written: bool,
+    /// True if the member must choose HTTP/2.
+    requires_h2: bool,
 }
 
 impl MemberTls {
@@ -30,6 +32,7 @@ impl MemberTls {
             client,
             is_connected,
             has_written: false,
+            requires_h2: endpoint.requires_h2(),
         })
     }
 
@@ -53,6 +56,9 @@ impl MemberTls {
                 let _ = self.poll_flush(socket, cx);
                 return Poll::Ready(Err(MemberTlsFailure::in_handshake(error)));
             }
+        }
+        if self.requires_h2 && !self.client.has_chosen_h2() {
+            return Poll::Ready(Err(MemberTlsFailure::without_h2()));
         }
         Poll::Ready(Ok(()))
     }

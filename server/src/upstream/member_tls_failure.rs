@@ -44,6 +44,12 @@ impl MemberTlsFailure {
             .is_some_and(|it| it.is::<MemberTlsFailure>())
     }
 
+    /// Returns the error of a member that chose no protocol although HTTP/2 is required.
+    pub(super) fn without_h2() -> io::Error {
+        let failure = MemberTlsFailure::new(NO_HTTP, HTTP_VERSION);
+        io::Error::new(io::ErrorKind::InvalidData, failure)
+    }
+
     /// Words the error of a handshake.
     pub(super) fn in_handshake(error: io::Error) -> io::Error {
         let error = MemberTlsFailure::from_rustls(error);
@@ -76,7 +82,7 @@ impl MemberTlsFailure {
             Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => {
                 MemberTlsFailure::new("the member does not speak TLS", PLAIN_PORT)
             }
-            Error::NoApplicationProtocol => MemberTlsFailure::new(NO_HTTP, ""),
+            Error::NoApplicationProtocol => MemberTlsFailure::new(NO_HTTP, HTTP_VERSION),
             Error::PeerIncompatible(reason) => {
                 let what = format!("the member has no common version or cipher: {reason:?}");
                 MemberTlsFailure::new(what, "the member must support TLS 1.2 or TLS 1.3")
@@ -153,7 +159,7 @@ impl MemberTlsFailure {
                 "the member has no certificate for the requested name",
                 "set the requested name with `server_name = \"NAME\"`",
             ),
-            Alert::NoApplicationProtocol => MemberTlsFailure::new(NO_HTTP, ""),
+            Alert::NoApplicationProtocol => MemberTlsFailure::new(NO_HTTP, HTTP_VERSION),
             alert => MemberTlsFailure::new(format!("the member sent the alert {alert:?}"), ""),
         }
     }
@@ -190,7 +196,9 @@ const NAMES_SHOWN_MAX: usize = 8;
 const PLAIN_PORT: &str = "for a port without TLS, write http:// in the URL";
 const CLIENT_CERTIFICATE: &str =
     "set `client_certificate = \"FILE\"` to a certificate from an authority that the member trusts";
-const NO_HTTP: &str = "the member does not offer HTTP/1.1 over TLS";
+const NO_HTTP: &str = "the member does not offer the required version of HTTP by ALPN";
+const HTTP_VERSION: &str =
+    "`http2 = true` requires HTTP/2 of every member; without the key, HTTP/1.1 is required";
 
 /// Returns the day as in RFC 3339.
 fn date(time: UnixTime) -> String {

@@ -1,6 +1,7 @@
-//! Field section of an HTTP/2 or HTTP/3 request (RFC 9113 §8.3, RFC 9114 §4.3), stored as the field lines
-//! that HTTP/1.1 would have sent. A [`RequestHead`] borrows the text, and later stages handle a single kind
-//! of head for all versions.
+//! Field section of an HTTP/2 or HTTP/3 message (RFC 9113 §8.3, RFC 9114 §4.3), stored as the field lines
+//! that HTTP/1.1 would have sent. A [`RequestHead`] or a
+//! [`ResponseHead`](crate::wire::h1::response_head::ResponseHead) borrows the text, and later stages handle a
+//! single kind of head for all versions.
 
 use crate::limits::{HEAD_BOMB_FACTOR, Limits, TRAILER_BYTES_MAX};
 use crate::wire::byte_search;
@@ -15,6 +16,8 @@ use crate::wire::trailers::allowed_trailers;
 use crate::wire::upgrade::{carries_requests, is_protocol};
 use std::ops::Range;
 
+mod response;
+
 /// Fields of one decoded field section, collected field by field and read by `head`.
 #[derive(Clone, Default)]
 pub struct FieldSection {
@@ -26,6 +29,7 @@ pub struct FieldSection {
     authority: Span,
     path: Span,
     protocol: Span,
+    status: Span,
     line: Span,
     /// Position of the first field line in `text`, once a field has arrived.
     fields_start: Option<usize>,
@@ -37,13 +41,27 @@ pub struct FieldSection {
     priority: Option<Priority>,
     /// The peer ended the stream with this field section.
     ended: bool,
-    /// The section holds trailers, which have no pseudo-header fields.
-    is_trailer: bool,
+    kind: SectionKind,
     /// Size as the peer counts it (RFC 9113 §10.5.1).
     size: usize,
     count: usize,
     bounds: FieldSectionLimits,
     fault: Option<Reject>,
+}
+
+/// Kind of a field section, which decides on the pseudo-header fields and the bounds.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum SectionKind {
+    /// Head of a request.
+    #[default]
+    Request,
+    /// Trailers of a request, without pseudo-header fields.
+    RequestTrailers,
+    /// Head of a response, interim or final.
+    Response,
+    /// Trailers of a response, without pseudo-header fields. gRPC sends its status in trailers, so the bounds
+    /// are those of a head.
+    ResponseTrailers,
 }
 
 /// Field section of several times the allowed size, which no honest client sends.
@@ -64,7 +82,7 @@ struct FieldSectionLimits {
 
 impl FieldSection {
     /// Clears the section for a new field block.
-    pub fn begin(&mut self, version: Version, limits: &Limits, ended: bool, is_trailer: bool) {
+    pub fn begin(&mut self, version: Version, limits: &Limits, ended: bool, kind: SectionKind) {
         self.version = version;
         // Clearing in place keeps the buffers and copies nothing.
         self.text.clear();
@@ -75,19 +93,20 @@ impl FieldSection {
         self.authority = None;
         self.path = None;
         self.protocol = None;
+        self.status = None;
         self.line = None;
         self.fields_start = None;
         self.fields_end = 0;
         self.priority = None;
         self.ended = ended;
-        self.is_trailer = is_trailer;
+        self.kind = kind;
         self.size = 0;
         self.count = 0;
         self.bounds = FieldSectionLimits {
             line_bytes: limits.request_line_bytes,
-            section_bytes: match is_trailer {
-                true => TRAILER_BYTES_MAX,
-                false => limits.head_bytes,
+            section_bytes: match kind {
+                SectionKind::RequestTrailers => TRAILER_BYTES_MAX,
+                _ => limits.head_bytes,
             },
             bomb_bytes: limits.head_bytes * HEAD_BOMB_FACTOR,
             fields: limits.fields,
@@ -113,9 +132,9 @@ impl FieldSection {
 
     fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reject> {
         if self.size > self.bounds.section_bytes {
-            return Err(match self.is_trailer {
-                true => Reject::TRAILER_TOO_LARGE,
-                false => Reject::HEAD_TOO_LARGE,
+            return Err(match self.kind {
+                SectionKind::RequestTrailers => Reject::TRAILER_TOO_LARGE,
+                _ => Reject::HEAD_TOO_LARGE,
             });
         }
         if byte_search::value_end(value, 0) != value.len()
@@ -140,7 +159,7 @@ impl FieldSection {
             b"te" if !value.eq_ignore_ascii_case(b"trailers") => {
                 return Err(Reject::FIELD_OF_HTTP_1);
             }
-            b"cookie" => {
+            b"cookie" if self.kind == SectionKind::Request => {
                 let glue: &[u8] = if self.cookie.is_empty() { b"" } else { b"; " };
                 self.cookie.extend_from_slice(glue);
                 self.cookie.extend_from_slice(value);
@@ -162,17 +181,18 @@ impl FieldSection {
 
     /// Adds a pseudo-header field (RFC 9113 §8.3): known, at most once, and before all other fields.
     fn pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), Reject> {
-        if self.is_trailer || self.fields_start.is_some() {
+        if self.fields_start.is_some() {
             return Err(Reject::PSEUDO_FIELDS);
         }
         let start = self.text.len() as u32;
         self.text.extend_from_slice(value);
-        let span = match name {
-            b"method" => &mut self.method,
-            b"scheme" => &mut self.scheme,
-            b"authority" => &mut self.authority,
-            b"path" => &mut self.path,
-            b"protocol" => &mut self.protocol,
+        let span = match (self.kind, name) {
+            (SectionKind::Request, b"method") => &mut self.method,
+            (SectionKind::Request, b"scheme") => &mut self.scheme,
+            (SectionKind::Request, b"authority") => &mut self.authority,
+            (SectionKind::Request, b"path") => &mut self.path,
+            (SectionKind::Request, b"protocol") => &mut self.protocol,
+            (SectionKind::Response, b"status") => &mut self.status,
             _ => return Err(Reject::PSEUDO_FIELDS),
         };
         match span.replace((start, start + value.len() as u32)) {
@@ -223,10 +243,10 @@ impl FieldSection {
             self.cookie.clear();
         }
         self.fields_end = self.text.len();
-        if self.fault.is_none() && !self.is_trailer && !self.has_required_pseudo_fields() {
-            self.fault = Some(Reject::PSEUDO_FIELDS);
-        }
-        if !self.is_trailer {
+        if self.kind == SectionKind::Request {
+            if self.fault.is_none() && !self.has_required_pseudo_fields() {
+                self.fault = Some(Reject::PSEUDO_FIELDS);
+            }
             self.push_request_line();
         }
     }

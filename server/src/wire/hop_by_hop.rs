@@ -8,6 +8,7 @@
 use crate::limits::CONNECTION_OPTIONS_MAX;
 use crate::wire::byte_search;
 use crate::wire::fields::{Fields, items};
+use crate::wire::origin_fields::states_origin;
 
 /// Result of copying the fields of a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -52,14 +53,14 @@ pub fn copy_response_fields(
     copy_end_to_end(fields, out, is_removed)
 }
 
-/// Appends the lines of a trailer section to `out`, except for fields that control the connection, the
-/// framing, the routing or the use of the message, and belong into the header section (RFC 9110 §6.5.1).
-pub fn copy_trailers(fields: Fields<'_>, out: &mut Vec<u8>) {
-    copy_lines(fields, out, |name, _| {
-        !is_hop_by_hop(name)
-            && !holds(&HEADER_ONLY, name)
-            && !has_prefix(&HEADER_ONLY_PREFIXES, name)
-    });
+/// Returns true if the field, named in lower case, belongs to one connection, or is needed before the body of a
+/// message: fields of the framing, the routing, the login, the client's identity and the use of the message.
+/// No trailer section may contain such a field (RFC 9110 §6.5.1).
+pub(super) fn is_header_only(name: &[u8]) -> bool {
+    is_hop_by_hop(name)
+        || states_origin(name)
+        || holds(&HEADER_ONLY, name)
+        || has_prefix(&HEADER_ONLY_PREFIXES, name)
 }
 
 /// Returns true if an application may take the name for the name of another field.
@@ -192,10 +193,7 @@ fn is_hop_by_hop(name: &[u8]) -> bool {
 /// (RFC 9110 §7.6.1). The option has no effect: a client could otherwise remove the fields by which a proxy in
 /// front states the client, and a member could remove `Cache-Control: private`.
 fn is_end_to_end(name: &[u8]) -> bool {
-    holds(&END_TO_END, name)
-        || holds(&HEADER_ONLY, name)
-        || has_prefix(&END_TO_END_PREFIXES, name)
-        || has_prefix(&HEADER_ONLY_PREFIXES, name)
+    holds(&END_TO_END, name) || has_prefix(&END_TO_END_PREFIXES, name) || is_header_only(name)
 }
 
 fn holds(names: &[&str], name: &[u8]) -> bool {
@@ -212,21 +210,20 @@ fn has_prefix(prefixes: &[&str], name: &[u8]) -> bool {
 }
 
 /// End-to-end fields that may also stand in a trailer section.
-const END_TO_END: [&str; 7] = [
+const END_TO_END: [&str; 6] = [
     "allow",
     "etag",
     "last-modified",
     "link",
     "server",
     "server-timing",
-    "user-agent",
 ];
 
 /// Prefixes of end-to-end fields that may also stand in a trailer section: Content-Digest, Signature-Input.
 const END_TO_END_PREFIXES: [&str; 3] = ["content-", "digest", "signature"];
 
 /// End-to-end fields that a recipient needs before the body.
-const HEADER_ONLY: [&str; 31] = [
+const HEADER_ONLY: [&str; 40] = [
     "age",
     "alt-svc",
     "authentication-info",
@@ -241,34 +238,45 @@ const HEADER_ONLY: [&str; 31] = [
     "date",
     "expect",
     "expires",
-    "forwarded",
     "host",
     "location",
     "max-forwards",
     "origin",
+    "permissions-policy",
     "pragma",
+    "prefer",
+    "priority",
     "range",
     "referer",
+    "referrer-policy",
+    "refresh",
+    "remote-user",
     "retry-after",
     "set-cookie",
+    "set-cookie2",
+    "status",
     "strict-transport-security",
     "trailer",
+    "user-agent",
     "vary",
     "via",
+    "warning",
     "www-authenticate",
     "x-frame-options",
-    "x-real-ip",
+    "x-remote-user",
 ];
 
 /// Prefixes of end-to-end fields that a recipient needs before the body.
-const HEADER_ONLY_PREFIXES: [&str; 7] = [
+const HEADER_ONLY_PREFIXES: [&str; 9] = [
     "accept",
     "access-control-",
     "content-security-policy",
+    "cross-origin-",
     "if-",
+    "proxy-",
     "sec-",
     "x-content-type",
-    "x-forwarded-",
+    "x-http-method",
 ];
 
 #[cfg(test)]

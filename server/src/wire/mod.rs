@@ -25,6 +25,8 @@ pub mod json;
 pub mod huffman;
 mod hpack_primitives;
 mod request_head_builder;
+pub mod location;
+pub mod origin_fields;
 pub mod pkt_line;
 pub mod priority;
 pub mod proxy_protocol;

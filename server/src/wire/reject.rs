@@ -41,6 +41,15 @@ macro_rules! rejects {
             )*
             /// All refusals in the order of their numbers, for the table in the guide.
             pub const ALL: &'static [Reject] = &[$( Reject::$name, )*];
+
+            /// Returns the reason of a rule, by the number of the rule. Two lists take less space in the
+            /// binary than [`Reject::ALL`].
+            pub fn reason_of(rule: u16) -> Option<&'static str> {
+                static RULES: &[u16] = &[$( $rule, )*];
+                static REASONS: &[&str] = &[$( $reason, )*];
+                let nth = RULES.iter().position(|number| *number == rule)?;
+                REASONS.get(nth).copied()
+            }
         }
     };
 }
@@ -58,6 +67,7 @@ rejects! {
     TARGET_SLASH = 114 400 true "encoded slash in the path";
     TARGET_BACKSLASH = 115 400 true "backslash in the path";
     TARGET_DOT_PARAMETER = 116 400 false "parameter on a dot segment of the path";
+    TARGET_PARAMETER = 117 400 false "path parameter that changes the route or the guards of the path";
     // 2xx: fields.
     FIELD_MALFORMED = 201 400 true "malformed field line";
     FIELD_NAME = 202 400 true "malformed field name";
@@ -163,6 +173,11 @@ rejects! {
     UPSTREAM_BROKE_OFF = 746 502 false "response of a member broke off";
     UPSTREAM_CONNECT_SLOW = 747 504 false "connection to a member took too long";
     UPSTREAM_TLS_FAILED = 748 502 false "TLS connection to a member failed";
+    // 760 to 764: members over HTTP/2.
+    UPSTREAM_PSEUDO_FIELDS = 760 502 false "malformed pseudo-header fields of a member's response";
+    UPSTREAM_FRAME_MALFORMED = 761 502 false "HTTP/2 connection to a member failed";
+    UPSTREAM_RESET = 762 502 false "member reset the stream of the request";
+    UPSTREAM_REFUSED = 763 502 false "member did not process the request";
 }
 
 impl Reject {
@@ -194,6 +209,8 @@ mod tests {
         }
         for reject in Reject::ALL {
             assert_ne!(reject.status.reason(), "", "{reject:?}");
+            assert_eq!(Reject::reason_of(reject.rule), Some(reject.reason));
         }
+        assert_eq!(Reject::reason_of(100), None);
     }
 }

@@ -172,6 +172,40 @@ pub fn opaque_path(raw_path: &[u8]) -> Result<Vec<u8>, Reject> {
     Ok(normalise(&escaped)?.into_owned())
 }
 
+/// Returns true if a segment of the path has a parameter, as in `/a;x=1`.
+pub fn has_parameters(path: &[u8]) -> bool {
+    byte_search::find(path, b';', 0).is_some()
+}
+
+/// Returns a decoded, normalised path without the parameters of its segments: `/a/b` for `/a;x=1/b`. Segments
+/// that become empty are merged, as in [`normalise`]; segments that become dots are resolved.
+pub fn without_parameters(path: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(path.len());
+    plain.push(b'/');
+    let mut segments = path.split(|byte| *byte == b'/').peekable();
+    while let Some(segment) = segments.next() {
+        let name = segment.split(|byte| *byte == b';').next();
+        match name.unwrap_or_default() {
+            b"" | b"." => {}
+            b".." => {
+                plain.pop();
+                let parent = plain.iter().rposition(|byte| *byte == b'/');
+                plain.truncate(parent.map_or(0, |slash| slash + 1));
+                if plain.is_empty() {
+                    plain.push(b'/');
+                }
+            }
+            name => {
+                plain.extend_from_slice(name);
+                if segments.peek().is_some() {
+                    plain.push(b'/');
+                }
+            }
+        }
+    }
+    plain
+}
+
 const ENCODED_SLASH: &[u8] = b"%2F";
 
 fn is_encoded_slash(text: &[u8]) -> bool {

@@ -23,6 +23,7 @@ use crate::upstream::balancer::Balancers;
 use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
+use crate::wire::request_target;
 use crate::world::allow_list::AllowList;
 use crate::world::query_pattern::QueryPattern;
 use std::sync::Arc;
@@ -201,6 +202,8 @@ pub struct Route {
     pub scripts: Option<SiteScripts>,
     /// Whether the handler gets paths with an encoded slash.
     pub has_encoded_slashes: bool,
+    /// Whether the handler passes requests to HTTP servers, which may read a path in another way.
+    pub is_proxied: bool,
 }
 
 /// Fallback path, answered by a handler or a script of the site for any requested path.
@@ -312,14 +315,23 @@ impl Host {
     /// Returns true if a path with an encoded slash may pass: both readings of the path, with a separator and
     /// with a name that contains the slash, lead to the same route with `encoded_slash` and the same guards.
     pub fn passes_encoded_slash(&self, separated: &[u8], opaque: &[u8]) -> bool {
-        let routes = [separated, opaque].map(|path| self.target_route(path));
-        let [Some(route), Some(other)] = routes else {
-            return false;
-        };
+        let route = self.target_route(separated);
+        route.is_some_and(|route| route.has_encoded_slashes) && self.is_alike(separated, opaque)
+    }
+
+    /// Returns true if `path` leads to a proxied route, and the path without its parameters to another route or to
+    /// other guards. Many application servers remove `;x` from each segment before they look a path up.
+    pub fn is_ambiguous_by_parameters(&self, path: &[u8]) -> bool {
+        let route = self.target_route(path);
+        route.is_some_and(|route| route.is_proxied)
+            && !self.is_alike(path, &request_target::without_parameters(path))
+    }
+
+    /// Returns true if both paths lead to the same route and the same guards.
+    fn is_alike(&self, path: &[u8], other: &[u8]) -> bool {
+        let route = |path| self.target_route(path).map(std::ptr::from_ref);
         let guards = |path| self.guards(path).map(std::ptr::from_ref);
-        route.has_encoded_slashes
-            && std::ptr::eq(route, other)
-            && guards(separated).eq(guards(opaque))
+        route(path) == route(other) && guards(path).eq(guards(other))
     }
 
     /// Returns the rule that runs the file at `path` of the site; `None` for a file to be sent. The route

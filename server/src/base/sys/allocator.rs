@@ -169,11 +169,12 @@ thread_local! {
 
 /// Returns the layout of the cached block for `layout`, or `None` where blocks for `layout` are not cached.
 fn kept_layout(layout: Layout) -> Option<Layout> {
-    let (size, align) = match layout.align() {
-        _ if layout.size() > BLOCK_BYTES_MAX => return None,
-        ..=GRAIN => (rounded(layout.size()), GRAIN),
-        ..=LINE => (layout.size().next_multiple_of(LINE), LINE),
-        _ => return None,
+    if layout.size() > BLOCK_BYTES_MAX || layout.align() > LINE {
+        return None;
+    }
+    let (size, align) = match layout.align() <= GRAIN {
+        true => (rounded(layout.size()), GRAIN),
+        false => (layout.size().next_multiple_of(LINE), LINE),
     };
     // SAFETY: the alignment is a power of 2, and the size is at most twice BLOCK_BYTES_MAX.
     Some(unsafe { Layout::from_size_align_unchecked(size, align) })

@@ -1,34 +1,30 @@
 //! One attempt to get a response: the request on one connection, up to the head of the final response.
 
 use crate::base::body_memory::BodyReservation;
-use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
-use crate::base::log::MemberCall;
-use crate::handler::interim::InterimResponse;
 use crate::handler::pipe::{counted_pipe, pipe};
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::content::ContentTransfer;
-use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
-use crate::handler::proxy::log::{line, log_change, log_surplus};
+use crate::handler::proxy::exchange::{Exchange, SendError};
+use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
+use crate::handler::proxy::log::{line, log_surplus};
 use crate::handler::proxy::memory;
+use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::tunnel::Tunnel;
-use crate::handler::proxy::{request_head, response_head};
 use crate::handler::{Request, Response, ResponseBody};
 use crate::limits::{
     PIPE_BYTES, PROXY_CONTINUE_SECONDS, PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX,
     PROXY_INTERIM_RESPONSES_MAX,
 };
-use crate::upstream::balancer::Lease;
-use crate::upstream::{MemberConn, MemberPool};
+use crate::upstream::{MemberConn, MemberPool, with_receive_buffer};
 use crate::wire::h1::body_decoder::BodyDecoder;
 use crate::wire::h1::response_head::{
     ParsedResponse, ResponseHead, ResponseHeadBounds, ResponseLength, parse_response_head,
 };
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
-use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
 use std::io;
 use std::sync::Arc;
@@ -39,9 +35,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Attempt {
     exchange: Exchange,
     pool: Arc<MemberPool>,
-    started: Instant,
-    /// Time to establish the connection; None on a kept connection.
-    connect_time: Option<Duration>,
+    times: AttemptTimes,
     /// Received beginning of an incomplete head.
     input: Vec<u8>,
     scanned: usize,
@@ -49,15 +43,6 @@ pub(super) struct Attempt {
     timer: Option<CoarseTimer>,
     /// Memory of the bytes for the member.
     _out_memory: BodyReservation,
-}
-
-/// The call of an attempt, as far as the reader of the response needs it.
-pub(super) struct HeadReader<'c> {
-    pub(super) request: &'c mut Request,
-    pub(super) route: &'c ProxyRoute,
-    pub(super) lease: &'c mut Option<Lease>,
-    /// Number of attempts, for the log.
-    pub(super) tries: u32,
 }
 
 /// One head of a member.
@@ -95,8 +80,7 @@ impl Attempt {
         Ok(Attempt {
             exchange: Exchange::new(conn, out, rest),
             pool,
-            started: Instant::now(),
-            connect_time,
+            times: AttemptTimes::new(connect_time),
             input: Vec::new(),
             scanned: 0,
             interim_responses: 0,
@@ -111,7 +95,13 @@ impl Attempt {
         call: &mut HeadReader<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Response, AttemptFailure>> {
-        match self.exchange.poll_send(cx) {
+        let sent_before = self.exchange.sent_bytes();
+        let sent = self.exchange.poll_send(cx);
+        if self.exchange.sent_bytes() > sent_before {
+            // The wait for the first byte begins at the end of the request.
+            self.timer = None;
+        }
+        match sent {
             Poll::Ready(Err(SendError::Client)) => {
                 let gone = AttemptFailure::new(FailureStage::Client, Reject::HANDLER_FAILED);
                 return Poll::Ready(Err(gone));
@@ -264,8 +254,8 @@ impl Attempt {
             return Err(Reject::UPSTREAM_UPGRADE_UNASKED);
         };
         memory::reserve_stream(&call.request.memory, &mut conn, None, rest.len());
-        let mut fields = self.fields(call, head)?;
-        let member = self.report_answer(call, head.status, &mut fields);
+        let mut fields = call.fields(head, &self.pool.authority)?;
+        let member = call.report_answer(head.status, &mut fields, &self.times);
         let status = match upgrade.is_extended_connect {
             // A successful CONNECT has the status 200, and no proof of the handshake (RFC 8441 §5).
             true => {
@@ -302,20 +292,9 @@ impl Attempt {
         }
         match head.status {
             Status(100) => self.exchange.release_body(),
-            status => call.request.interim.send(InterimResponse {
-                status,
-                fields: self.fields(call, head)?,
-            }),
+            _ => call.send_interim(head, &self.pool.authority)?,
         }
         Ok(())
-    }
-
-    fn fields(
-        &self,
-        call: &HeadReader<'_>,
-        head: &ResponseHead<'_>,
-    ) -> Result<ResponseFields, Reject> {
-        response_head::fields(head, call.request, call.route, &self.pool.authority)
     }
 
     /// Makes the response for the client. `rest` holds received bytes behind the head.
@@ -325,8 +304,8 @@ impl Attempt {
         head: &ResponseHead<'_>,
         rest: &[u8],
     ) -> Result<Response, Reject> {
-        let mut fields = self.fields(call, head)?;
-        let member = self.report_answer(call, head.status, &mut fields);
+        let mut fields = call.fields(head, &self.pool.authority)?;
+        let member = call.report_answer(head.status, &mut fields, &self.times);
         let status = StatusLine::new(head.status, head.reason);
         let whole = match head.body {
             ResponseLength::None => Some(0),
@@ -361,35 +340,6 @@ impl Attempt {
             _ => ResponseBody::Whole(rest[..length].to_vec()),
         };
         Ok(with_member(Response::new(status, fields, body), member))
-    }
-
-    /// Reports the answer to the balancer, and sets the session cookie. Returns the call for the log.
-    fn report_answer(
-        &self,
-        call: &mut HeadReader<'_>,
-        status: Status,
-        fields: &mut ResponseFields,
-    ) -> Option<Box<MemberCall>> {
-        let lease = call.lease.as_mut()?;
-        let micros = self.started.elapsed().as_micros() as u64;
-        if let Some(change) = lease.record_answer(status.0, micros, monotonic_ms()) {
-            log_change(call.route, lease, change);
-        }
-        if let (Some(value), Some(sticky)) = (lease.new_cookie(), &call.route.sticky) {
-            let secure = match call.request.secure {
-                true => "; Secure",
-                false => "",
-            };
-            let name = &sticky.cookie;
-            let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}");
-            fields.push(b"Set-Cookie", cookie.as_bytes());
-        }
-        Some(Box::new(MemberCall {
-            url: Arc::clone(lease.member().name()),
-            tries: call.tries,
-            connect_micros: self.connect_time.map(|time| time.as_micros() as u64),
-            first_byte_micros: Some(micros),
-        }))
     }
 
     /// Returns a streamed body. The transfer takes over the connection and the lease.
@@ -429,20 +379,4 @@ impl Attempt {
             work: Box::pin(transfer),
         }
     }
-}
-
-/// Returns the body of a response to HEAD with the length of the content of a GET (RFC 9110 §9.3.2).
-fn announced(length: u64) -> ResponseBody {
-    let (writer, reader) = pipe(0);
-    writer.finish();
-    ResponseBody::Stream {
-        length: Some(length),
-        reader,
-        work: Box::pin(std::future::ready(())),
-    }
-}
-
-/// Adds the call of the member to a response, for the log.
-fn with_member(response: Response, member: Option<Box<MemberCall>>) -> Response {
-    Response { member, ..response }
 }

@@ -4,6 +4,7 @@ use crate::base::body_memory::BodyReservation;
 use crate::handler::call::body::request_body::{BodyRest, RequestBody};
 use crate::handler::pipe::{PipeReader, pipe};
 use crate::handler::proxy::exchange::{StreamedBody, push_last_chunk};
+use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::log::line;
 use crate::handler::{HandlerError, Request};
 use crate::wire::h1::body_decoder::BodyLength;
@@ -37,6 +38,15 @@ impl OutgoingBody {
         }
     }
 
+    /// Makes a body that streams from its beginning. A gRPC client may wait for a response to the beginning of
+    /// its body.
+    pub(super) fn streamed(reader: PipeReader, length: BodyLength) -> OutgoingBody {
+        OutgoingBody {
+            rest: Some(reader),
+            ..OutgoingBody::none(length)
+        }
+    }
+
     /// Gathers a short body before a member is taken, so that a slow client occupies no member. The body of a
     /// client that waits for 100 (Continue) stays with the client until the member wants the body.
     pub(super) async fn receive(
@@ -46,10 +56,7 @@ impl OutgoingBody {
         let (_, nothing) = pipe(1);
         let reader = std::mem::replace(&mut request.body, nothing);
         if request.expects_continue {
-            return Ok(OutgoingBody {
-                rest: Some(reader),
-                ..OutgoingBody::none(length)
-            });
+            return Ok(OutgoingBody::streamed(reader, length));
         }
         let memory = &request.memory;
         let received = RequestBody::receive(reader, length, request.peer, memory, None).await;
@@ -112,5 +119,27 @@ impl OutgoingBody {
             is_chunked,
             is_held,
         })
+    }
+
+    /// Returns the body for one attempt over HTTP/2. With `is_held` the rest waits until the member wants the
+    /// body.
+    pub(super) fn take_for_h2(&mut self, is_held: bool) -> H2Upload {
+        let rest = self.rest.take();
+        self.is_rest_begun |= rest.is_some();
+        H2Upload::new(self.gathered.clone(), rest, self.trailers.clone(), is_held)
+    }
+
+    /// Takes the body of a failed attempt back, as far as no byte is lost.
+    pub(super) fn take_back(&mut self, upload: H2Upload) {
+        let Some(replay) = upload.into_replay() else {
+            return;
+        };
+        self.gathered.extend_from_slice(&replay.bytes);
+        self.trailers = replay.trailers.or(self.trailers.take());
+        if replay.rest.is_none() && self.length == BodyLength::Chunked {
+            self.length = BodyLength::Length(self.gathered.len() as u64);
+        }
+        self.rest = replay.rest;
+        self.is_rest_begun = false;
     }
 }

@@ -3,8 +3,11 @@
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::base::log::MemberCall;
-use crate::handler::proxy::attempt::{Attempt, HeadReader};
+use crate::handler::pipe::pipe;
+use crate::handler::proxy::attempt::Attempt;
 use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::h2_attempt::H2Attempt;
+use crate::handler::proxy::head_reader::HeadReader;
 use crate::handler::proxy::log::{line, log_change, place};
 use crate::handler::proxy::memory;
 use crate::handler::proxy::proxy_header::proxy_header;
@@ -12,11 +15,12 @@ use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
+use crate::limits::GRPC_PAUSE_SECONDS;
 use crate::upstream::balancer::{
     ChooseRequest, Lease, Member, MemberId, NoMember, QueueTicket, SessionUse, WaitRefused, Waited,
     client_hash, session_value,
 };
-use crate::upstream::{MemberConn, MemberConnecting};
+use crate::upstream::{H2Connecting, H2MemberConn, MemberConn, MemberConnecting};
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -56,6 +60,16 @@ pub(super) fn begin(
             let body = OutgoingBody::none(request.length);
             Box::pin(ProxyCall::new(route, request, body))
         }
+        BodyLength::Chunked if route.balancer.settings().connection.is_http2 => {
+            let (_, nothing) = pipe(1);
+            let mut reader = std::mem::replace(&mut request.body, nothing);
+            reader.hold(request.expects_continue);
+            if is_grpc(&request) {
+                reader.be_patient(Duration::from_secs(GRPC_PAUSE_SECONDS));
+            }
+            let body = OutgoingBody::streamed(reader, BodyLength::Chunked);
+            Box::pin(ProxyCall::new(route, request, body))
+        }
         length => {
             request.body.hold(request.expects_continue);
             Box::pin(async move {
@@ -64,6 +78,12 @@ pub(super) fn begin(
             })
         }
     }
+}
+
+/// Returns true for a gRPC call. Its body is a stream of messages, and the client may pause between two messages.
+fn is_grpc(request: &Request) -> bool {
+    let media_type = Fields(&request.fields).first("content-type");
+    media_type.is_some_and(|it| it.starts_with(b"application/grpc"))
 }
 
 /// A call in progress, until the head of the response has arrived.
@@ -85,6 +105,10 @@ struct ProxyCall {
     /// True if the next attempt needs a new connection, because the request must not meet a connection that
     /// the member is about to close.
     needs_new_connection: bool,
+    /// Time since which a connection of HTTP/2 must have been opened, after a failure of an older one.
+    h2_since: Option<Instant>,
+    /// True after a member refused the request without processing it.
+    was_refused: bool,
     /// True if the request waits on for the answer of a member that went down.
     stays: bool,
     timer: Option<CoarseTimer>,
@@ -99,6 +123,10 @@ enum CallState {
     Connecting(MemberConnecting),
     /// The request is on its way, or the response is awaited.
     Attempting(Box<Attempt>),
+    /// A connection of HTTP/2 is awaited.
+    ConnectingH2(H2Connecting),
+    /// The request is on its way over HTTP/2, or the response is awaited.
+    AttemptingH2(Box<H2Attempt>),
 }
 
 impl ProxyCall {
@@ -114,6 +142,8 @@ impl ProxyCall {
             tries: 0,
             connecting_since: None,
             last_failure: None,
+            h2_since: None,
+            was_refused: false,
             stays: false,
             timer: None,
         }
@@ -182,20 +212,27 @@ impl ProxyCall {
         let Some(pool) = pool else {
             return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
         };
-        let idle = match self.needs_new_connection {
+        self.tries += 1;
+        self.connecting_since = None;
+        let is_http2 = pool.settings.is_http2;
+        let idle = match self.needs_new_connection || is_http2 {
             true => None,
             false => pool.take_idle(memory::widest_idle(&self.request.memory)),
         };
-        self.tries += 1;
-        self.connecting_since = None;
         if let Some(conn) = idle {
             return self.attempt(conn);
         }
         self.connecting_since = Some(Instant::now());
         let version = pool.settings.send_proxy_header;
         let first = version.map(|version| proxy_header(version, &self.request));
+        let first = first.unwrap_or_default();
+        if is_http2 {
+            let is_cautious = !is_idempotent(self.request.method);
+            let connecting = H2Connecting::new(pool, first, self.h2_since, is_cautious);
+            return Ok(CallState::ConnectingH2(connecting));
+        }
         let timeout = pool.settings.connect_timeout;
-        let connecting = MemberConnecting::new(pool, timeout, first.unwrap_or_default());
+        let connecting = MemberConnecting::new(pool, timeout, first);
         Ok(CallState::Connecting(connecting))
     }
 
@@ -215,6 +252,28 @@ impl ProxyCall {
             &mut self.body,
         )?;
         Ok(CallState::Attempting(Box::new(attempt)))
+    }
+
+    /// Begins an attempt on a connection of HTTP/2.
+    fn attempt_h2(&mut self, conn: &H2MemberConn) -> Result<CallState, AttemptFailure> {
+        self.timer = None;
+        let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool()) else {
+            return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
+        };
+        if self.request.upgrade.is_some() {
+            // The members changed to HTTP/2 by a reload since the request began.
+            return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
+        }
+        let connect_time = self.connecting_since.map(|since| since.elapsed());
+        let attempt = H2Attempt::new(
+            conn,
+            pool,
+            connect_time,
+            &self.request,
+            &self.route,
+            &mut self.body,
+        )?;
+        Ok(CallState::AttemptingH2(Box::new(attempt)))
     }
 
     fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
@@ -241,17 +300,7 @@ impl ProxyCall {
         };
         let connected = connecting.poll(cx);
         if connected.is_pending() {
-            if self.poll_member_down(cx) {
-                let gone = AttemptFailure::connect(io::ErrorKind::ConnectionAborted.into());
-                return Poll::Ready(Err(gone));
-            }
-            let settings = self.lease.as_ref().and_then(|lease| lease.member().pool());
-            let timeout = settings.map_or(Duration::ZERO, |pool| pool.settings.connect_timeout);
-            ready!(self.poll_timer(cx, timeout));
-            return Poll::Ready(Err(AttemptFailure {
-                reject: Reject::UPSTREAM_CONNECT_SLOW,
-                ..AttemptFailure::connect(io::ErrorKind::TimedOut.into())
-            }));
+            return self.poll_connect_timeout(cx).map(Err);
         }
         let mut conn = ready!(connected).map_err(AttemptFailure::connect)?;
         if conn.has_unasked_bytes() {
@@ -260,21 +309,57 @@ impl ProxyCall {
         Poll::Ready(self.attempt(conn))
     }
 
+    fn poll_connected_h2(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<CallState, AttemptFailure>> {
+        let CallState::ConnectingH2(connecting) = &mut self.state else {
+            return Poll::Ready(Ok(CallState::Choosing));
+        };
+        let connected = connecting.poll(cx);
+        if !connecting.has_waited() {
+            self.connecting_since = None;
+        }
+        if connected.is_pending() {
+            return self.poll_connect_timeout(cx).map(Err);
+        }
+        let conn = ready!(connected).map_err(AttemptFailure::connect)?;
+        Poll::Ready(self.attempt_h2(&conn))
+    }
+
+    /// Ready with a failure if the connection takes too long, or the member went down.
+    fn poll_connect_timeout(&mut self, cx: &mut Context<'_>) -> Poll<AttemptFailure> {
+        if self.poll_member_down(cx) {
+            let gone = AttemptFailure::connect(io::ErrorKind::ConnectionAborted.into());
+            return Poll::Ready(gone);
+        }
+        let settings = self.lease.as_ref().and_then(|lease| lease.member().pool());
+        let timeout = settings.map_or(Duration::ZERO, |pool| pool.settings.connect_timeout);
+        ready!(self.poll_timer(cx, timeout));
+        Poll::Ready(AttemptFailure {
+            reject: Reject::UPSTREAM_CONNECT_SLOW,
+            ..AttemptFailure::connect(io::ErrorKind::TimedOut.into())
+        })
+    }
+
     /// Continues the attempt. Ready with the response, or with the failure of the attempt.
     fn poll_attempt(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, AttemptFailure>> {
         let may_move =
             !self.stays && is_idempotent(self.request.method) && self.body.is_replayable();
-        let CallState::Attempting(attempt) = &mut self.state else {
-            return Poll::Pending;
-        };
         let mut reader = HeadReader {
             request: &mut self.request,
             route: &self.route,
             lease: &mut self.lease,
             tries: self.tries,
         };
-        let polled = attempt.poll(&mut reader, cx);
-        let may_move = may_move && polled.is_pending() && !attempt.has_answer();
+        let (polled, has_answer) = match &mut self.state {
+            CallState::Attempting(attempt) => (attempt.poll(&mut reader, cx), attempt.has_answer()),
+            CallState::AttemptingH2(attempt) => {
+                (attempt.poll(&mut reader, cx), attempt.has_answer())
+            }
+            _ => return Poll::Pending,
+        };
+        let may_move = may_move && polled.is_pending() && !has_answer;
         if may_move && self.poll_member_down(cx) {
             self.stays = !self.takes_move();
             if !self.stays {
@@ -333,10 +418,13 @@ impl Future for ProxyCall {
                 CallState::Choosing => call.choose(),
                 CallState::Queued(_) => ready!(call.poll_queued(cx)),
                 CallState::Connecting(_) => ready!(call.poll_connected(cx)),
-                CallState::Attempting(_) => match ready!(call.poll_attempt(cx)) {
-                    Ok(response) => return Poll::Ready(Ok(response)),
-                    Err(failure) => Err(failure),
-                },
+                CallState::ConnectingH2(_) => ready!(call.poll_connected_h2(cx)),
+                CallState::Attempting(_) | CallState::AttemptingH2(_) => {
+                    match ready!(call.poll_attempt(cx)) {
+                        Ok(response) => return Poll::Ready(Ok(response)),
+                        Err(failure) => Err(failure),
+                    }
+                }
             };
             call.state = match next {
                 Ok(state) => state,
@@ -355,14 +443,28 @@ impl ProxyCall {
     fn after(&mut self, mut failure: AttemptFailure) -> Option<HandlerError> {
         let now_ms = monotonic_ms();
         self.timer = None;
+        if failure.stage == FailureStage::StaleConnection && self.h2_since.is_some() {
+            // The second connection in a row: the request itself may be the cause.
+            failure.stage = FailureStage::BeforeResponse;
+        }
         let member = self.report(&failure, now_ms);
         failure.member = member.or(failure.member);
-        self.state = CallState::Choosing;
+        let attempt = std::mem::replace(&mut self.state, CallState::Choosing);
+        if let (FailureStage::Refused, CallState::AttemptingH2(attempt)) = (failure.stage, attempt)
+        {
+            attempt.give_back(&mut self.body);
+        }
+        // The member may have closed one connection, and accept the request on the next.
+        let is_member_to_try = match failure.stage {
+            FailureStage::StaleConnection => true,
+            FailureStage::Refused => !self.was_refused,
+            _ => false,
+        };
         let may_repeat = failure.may_repeat(
             is_idempotent(self.request.method),
             self.body.is_replayable(),
         );
-        let is_last = self.is_last_attempt() && failure.stage != FailureStage::StaleConnection;
+        let is_last = self.is_last_attempt() && !is_member_to_try;
         let goes_on =
             may_repeat && !is_last && (!failure.needs_budget() || self.take_retry(now_ms));
         if !goes_on {
@@ -370,8 +472,15 @@ impl ProxyCall {
             return Some(self.error(failure));
         }
         match failure.stage {
-            FailureStage::StaleConnection => self.needs_new_connection = true,
-            _ => self.tried.extend(member),
+            FailureStage::StaleConnection => {
+                self.needs_new_connection = true;
+                self.h2_since = Some(Instant::now());
+            }
+            FailureStage::Refused => self.was_refused = true,
+            _ => {}
+        }
+        if !is_member_to_try {
+            self.tried.extend(member);
         }
         self.last_failure = Some(failure);
         None
@@ -386,6 +495,7 @@ impl ProxyCall {
                 lease.record_failure(now_ms)
             }
             FailureStage::StaleConnection
+            | FailureStage::Refused
             | FailureStage::MemberDown
             | FailureStage::NoMember
             | FailureStage::Client => None,
@@ -397,10 +507,15 @@ impl ProxyCall {
     }
 
     /// Logs the failed attempt that the current attempt repeats, unless a line about the member was logged a short
-    /// while ago. A kept connection closed by the member is no failure of the member.
+    /// while ago. A connection closed by the member in an orderly way is no failure of the member.
     fn log_repeated(&mut self) {
-        let failure = self.last_failure.take();
-        let Some(failure) = failure.filter(|it| it.stage != FailureStage::StaleConnection) else {
+        let is_orderly = |it: &AttemptFailure| {
+            matches!(
+                it.stage,
+                FailureStage::StaleConnection | FailureStage::Refused
+            )
+        };
+        let Some(failure) = self.last_failure.take().filter(|it| !is_orderly(it)) else {
             return;
         };
         let member = failure.member.and_then(|id| self.member(id));

@@ -3,11 +3,11 @@
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::PipeWriter;
-use crate::handler::proxy::exchange::{Exchange, SendError, with_receive_buffer};
+use crate::handler::proxy::exchange::{Exchange, SendError};
 use crate::handler::proxy::log::{log_broken_off, log_surplus};
 use crate::upstream;
-use crate::upstream::MemberPool;
 use crate::upstream::balancer::Lease;
+use crate::upstream::{MemberPool, with_receive_buffer};
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyStep};
 use crate::wire::reject::Reject;
 use std::future::Future;

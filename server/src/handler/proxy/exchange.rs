@@ -1,26 +1,10 @@
 //! One request on one connection to a member: sends the head and the body of the request.
 
 use crate::handler::pipe::{PipeRead, PipeReader};
-use crate::limits::{PROXY_UNSENT_BYTES_MAX, READ_BUFFER_BYTES};
+use crate::limits::PROXY_UNSENT_BYTES_MAX;
 use crate::upstream::MemberConn;
-use std::cell::RefCell;
 use std::io::{self, Write};
 use std::task::{Context, Poll, ready};
-
-thread_local! {
-    /// Buffer for bytes received from members, shared by all calls of a worker.
-    static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Calls `read` with the worker's buffer for received bytes.
-pub(super) fn with_receive_buffer<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
-    RECEIVED.with_borrow_mut(|buffer| {
-        if buffer.is_empty() {
-            buffer.resize(READ_BUFFER_BYTES, 0);
-        }
-        read(buffer)
-    })
-}
 
 /// A request on its way to a member.
 pub(super) struct Exchange {

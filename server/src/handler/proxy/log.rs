@@ -16,7 +16,7 @@ pub(super) fn log_broken_off(line: &str, balancer: &str, member: Option<&str>, r
     let place = place(balancer, member);
     log::error!(
         "{NAME}: {}: {line}: {place}; the response was broken off (rule R{})",
-        reject.reason,
+        break_cause(reject),
         reject.rule
     );
 }
@@ -27,6 +27,14 @@ pub(super) fn place(balancer: &str, member: Option<&str>) -> String {
     match member {
         Some(member) => format!("balancer {balancer}: {member}"),
         None => format!("balancer {balancer}"),
+    }
+}
+
+/// Returns the cause of a response that was broken off after its beginning.
+fn break_cause(reject: Reject) -> &'static str {
+    match reject == Reject::UPSTREAM_SLOW {
+        true => "member was silent within its response for longer than `silence_timeout`",
+        false => reject.reason,
     }
 }
 

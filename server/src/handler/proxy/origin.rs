@@ -6,6 +6,7 @@ use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::settings::CLIENT_PLACEHOLDER;
 use crate::wire::fields::Fields;
 use crate::wire::forwarded::{ForwardedLists, OwnHop};
+use crate::wire::origin_fields::states_origin;
 use std::net::IpAddr;
 
 /// Appends the address of the client and the host and scheme of the client's request, which replace the
@@ -72,10 +73,10 @@ pub(super) fn push_configured(out: &mut Vec<u8>, name: &str, value: &str, reques
     out.extend_from_slice(b"\r\n");
 }
 
-/// Returns true for a field about the client that only a trusted proxy may set. Many applications take the address
-/// of the client from X-Real-IP.
+/// Returns true for a field about the client, or about the URL of the client's request, that only a trusted proxy
+/// may set.
 pub(super) fn is_forged(name: &[u8], request: &Request) -> bool {
-    request.forwarding.is_none() && name.eq_ignore_ascii_case(b"x-real-ip")
+    request.forwarding.is_none() && states_origin(name)
 }
 
 fn octets(address: IpAddr) -> IpOctets {

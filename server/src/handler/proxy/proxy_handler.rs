@@ -24,7 +24,8 @@ impl Handler for ProxyHandler {
         begin(&self.route, request)
     }
 
+    /// A tunnel needs a member with HTTP/1.1.
     fn accepts_tunnels(&self) -> bool {
-        true
+        !self.route.balancer.settings().connection.is_http2
     }
 }

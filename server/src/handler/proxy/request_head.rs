@@ -1,4 +1,5 @@
-//! Head of the request for a member, written anew from the parsed request of the client.
+//! Head of the request for a member, written anew from the parsed request of the client, as text for HTTP/1.1 or
+//! as a field block for HTTP/2.
 
 use crate::base::digest::base64;
 use crate::base::number_text::push_number;
@@ -8,6 +9,7 @@ use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::settings::ForwardedHost;
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::h2::hpack;
 use crate::wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
@@ -78,28 +80,76 @@ pub(super) fn encode(
     let bytes = request.fields.len() + request.raw_path.len() + ADDED_BYTES;
     let mut out = Vec::with_capacity(bytes);
     push_request_line(request, route, &mut out);
-    push_host(request, route, member_host, &mut out);
+    push_field(&mut out, b"Host", host(request, route, member_host));
     let accepts_trailers = push_client_fields(request, route, &mut out)?;
     push_connection_fields(request, accepts_trailers, &mut out);
+    push_proxy_fields(request, route, length, expects_continue, &mut out);
+    if length == BodyLength::Chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    Ok(out)
+}
+
+/// Returns the head of the request for a member over HTTP/2, as a field block. `scheme` is the scheme of the
+/// member's URL; the further arguments are those of [`encode`].
+pub(super) fn encode_h2(
+    request: &Request,
+    route: &ProxyRoute,
+    scheme: &[u8],
+    member_host: &[u8],
+    length: BodyLength,
+    expects_continue: bool,
+) -> Result<Vec<u8>, Reject> {
+    let bytes = request.fields.len() + request.raw_path.len() + ADDED_BYTES;
+    let mut lines = Vec::with_capacity(bytes);
+    let accepts_trailers = push_client_fields(request, route, &mut lines)?;
+    if accepts_trailers {
+        // gRPC servers refuse a request without the field.
+        lines.extend_from_slice(b"TE: trailers\r\n");
+    }
+    push_proxy_fields(request, route, length, expects_continue, &mut lines);
+    let mut path = Vec::new();
+    push_target(request, route, &mut path);
+    let mut block = Vec::with_capacity(bytes);
+    hpack::push_field(b":method", request.method.name().as_bytes(), &mut block);
+    hpack::push_field(b":scheme", scheme, &mut block);
+    let host = host(request, route, member_host);
+    hpack::push_field(b":authority", host, &mut block);
+    hpack::push_field(b":path", &path, &mut block);
+    hpack::push_lines(&lines, &mut block);
+    Ok(block)
+}
+
+/// Appends the fields that the proxy writes into a request of any version.
+fn push_proxy_fields(
+    request: &Request,
+    route: &ProxyRoute,
+    length: BodyLength,
+    expects_continue: bool,
+    out: &mut Vec<u8>,
+) {
     if expects_continue {
         out.extend_from_slice(b"Expect: 100-continue\r\n");
     }
     if let Some(servers) = max_forwards(request) {
         out.extend_from_slice(b"Max-Forwards: ");
-        push_number(&mut out, u64::from(servers.saturating_sub(1)));
+        push_number(out, u64::from(servers.saturating_sub(1)));
         out.extend_from_slice(b"\r\n");
     }
-    push_origin(request, route, &mut out);
+    push_origin(request, route, out);
     let earlier = Fields(&request.fields);
-    via::push_via(earlier, request.version, &route.pseudonym, &mut out);
+    via::push_via(earlier, request.version, &route.pseudonym, out);
     for (name, value) in &route.forward.request_fields {
         if !value.is_empty() {
-            push_configured(&mut out, name, value, request);
+            push_configured(out, name, value, request);
         }
     }
-    push_length(length, &mut out);
-    out.extend_from_slice(b"\r\n");
-    Ok(out)
+    if let BodyLength::Length(length) = length {
+        out.extend_from_slice(b"Content-Length: ");
+        push_number(out, length);
+        out.extend_from_slice(b"\r\n");
+    }
 }
 
 fn push_request_line(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
@@ -110,13 +160,18 @@ fn push_request_line(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
     };
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
+    push_target(request, route, out);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+}
+
+/// Appends the path and the query for the member.
+fn push_target(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
     push_path(request, route, out);
     let query = request.rewrite.query.as_ref().or(request.query.as_ref());
     if let Some(query) = query {
         out.push(b'?');
         out.extend_from_slice(query);
     }
-    out.extend_from_slice(b" HTTP/1.1\r\n");
 }
 
 /// Appends the path for the member. The path keeps the client's percent-encoding, since members may
@@ -201,7 +256,8 @@ fn dots(segment: &[u8]) -> Option<usize> {
     (count <= 2).then_some(count)
 }
 
-fn push_host(request: &Request, route: &ProxyRoute, member_host: &[u8], out: &mut Vec<u8>) {
+/// Returns the host for the member.
+fn host<'a>(request: &'a Request, route: &'a ProxyRoute, member_host: &'a [u8]) -> &'a [u8] {
     let host = match &route.forward.host {
         ForwardedHost::Client => {
             let sent = Fields(&request.fields).first("host");
@@ -211,14 +267,14 @@ fn push_host(request: &Request, route: &ProxyRoute, member_host: &[u8], out: &mu
         ForwardedHost::Fixed(host) => host.as_bytes(),
     };
     // A request in HTTP/1.0 may have no host.
-    let host = match host.is_empty() {
+    match host.is_empty() {
         true => member_host,
         false => host,
-    };
-    push_field(out, b"Host", host);
+    }
 }
 
-/// Appends the client's fields without the fields of the connection and the fields that the proxy writes.
+/// Appends the client's fields without the fields of the connection and the fields that the proxy writes. Fields
+/// that state the client or the URL of a request pass only from a trusted proxy.
 /// Returns true if the client accepts trailers.
 fn push_client_fields(
     request: &Request,
@@ -279,16 +335,4 @@ fn push_websocket_key(out: &mut Vec<u8>) {
     out.extend_from_slice(b"Sec-WebSocket-Key: ");
     out.extend_from_slice(base64(&key).as_bytes());
     out.extend_from_slice(b"\r\n");
-}
-
-fn push_length(length: BodyLength, out: &mut Vec<u8>) {
-    match length {
-        BodyLength::None => {}
-        BodyLength::Length(length) => {
-            out.extend_from_slice(b"Content-Length: ");
-            push_number(out, length);
-            out.extend_from_slice(b"\r\n");
-        }
-        BodyLength::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-    }
 }

@@ -1,7 +1,8 @@
 //! Decision whether a request is repeated after a failed attempt. Pure.
 
-use crate::upstream::MemberTlsFailure;
 use crate::upstream::balancer::MemberId;
+use crate::upstream::{H2Failure, MemberTlsFailure, NotHttp2};
+use crate::wire::h2::H2ConnectionError;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use std::io;
@@ -29,6 +30,8 @@ pub(super) enum FailureStage {
     StaleConnection,
     /// The member closed a new connection without a byte of a response.
     BeforeResponse,
+    /// The member has not processed the request, as stated by the member in HTTP/2 (RFC 9113 §8.7).
+    Refused,
     /// The member sent nothing in time.
     Silent,
     /// The response began, and was malformed or broken off.
@@ -59,9 +62,10 @@ impl AttemptFailure {
     /// Makes the failure of a connection that could not be made. A failed handshake of TLS counts, since the
     /// member has received nothing of the request.
     pub(super) fn connect(source: io::Error) -> AttemptFailure {
-        let reject = match MemberTlsFailure::is_in(&source) {
-            true => Reject::UPSTREAM_TLS_FAILED,
-            false => Reject::UPSTREAM_UNREACHABLE,
+        let reject = match &source {
+            source if MemberTlsFailure::is_in(source) => Reject::UPSTREAM_TLS_FAILED,
+            source if NotHttp2::is_in(source) => Reject::UPSTREAM_FRAME_MALFORMED,
+            _ => Reject::UPSTREAM_UNREACHABLE,
         };
         AttemptFailure {
             source: Some(source),
@@ -88,13 +92,47 @@ impl AttemptFailure {
         }
     }
 
+    /// Makes the failure of a request over HTTP/2. `has_begun` is true after a head of a response.
+    pub(super) fn of_h2(failure: H2Failure, has_begun: bool) -> AttemptFailure {
+        let before_response = match has_begun {
+            true => FailureStage::InResponse,
+            false => FailureStage::BeforeResponse,
+        };
+        match failure {
+            H2Failure::Refused if has_begun => {
+                AttemptFailure::new(FailureStage::InResponse, Reject::UPSTREAM_REFUSED)
+            }
+            H2Failure::Refused => {
+                AttemptFailure::new(FailureStage::Refused, Reject::UPSTREAM_REFUSED)
+            }
+            H2Failure::Reset(code) => AttemptFailure {
+                source: Some(io::Error::other(format!("RST_STREAM with {code:?}"))),
+                ..AttemptFailure::new(before_response, Reject::UPSTREAM_RESET)
+            },
+            H2Failure::Malformed(reject) => AttemptFailure::new(FailureStage::InResponse, reject),
+            // Another request on the connection may have met the fault.
+            H2Failure::Protocol(error) => AttemptFailure {
+                source: Some(io::Error::other(h2_text(error))),
+                ..AttemptFailure::new(before_response, Reject::UPSTREAM_FRAME_MALFORMED)
+            },
+            H2Failure::Left { source, is_reused } => {
+                let stage = match is_reused && !has_begun {
+                    true => FailureStage::StaleConnection,
+                    false => before_response,
+                };
+                AttemptFailure::left(stage, source)
+            }
+        }
+    }
+
     /// Returns true if the request may go to a member again. A connection that can't be made leads any
-    /// request on. After that, a member may have executed the request, so only idempotent requests go on
-    /// (RFC 9110 §9.2.2), and only before any byte of a response. `is_replayable` is true if the whole body is
-    /// in memory or untouched.
+    /// request on, and so does a member that states not to have processed the request. After that, a member may
+    /// have executed the request, so only idempotent requests go on (RFC 9110 §9.2.2), and only before any byte
+    /// of a response. `is_replayable` is true if the whole body is in memory or untouched.
     pub(super) fn may_repeat(&self, is_idempotent: bool, is_replayable: bool) -> bool {
         match self.stage {
             FailureStage::Connect => true,
+            FailureStage::Refused => is_replayable,
             FailureStage::StaleConnection
             | FailureStage::BeforeResponse
             | FailureStage::MemberDown => is_idempotent && is_replayable,
@@ -117,6 +155,11 @@ pub(super) fn is_idempotent(method: Method) -> bool {
     method.is_safe() || matches!(method, Method::Put | Method::Delete)
 }
 
+/// Returns the text of a connection error for the log.
+fn h2_text(error: H2ConnectionError) -> String {
+    format!("{}, {:?}", error.reason, error.code)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +173,7 @@ mod tests {
             (Connect,         [true, true, true, true]),
             (StaleConnection, [true, false, false, false]),
             (BeforeResponse,  [true, false, false, false]),
+            (Refused,         [true, false, true, false]),
             (Silent,          [false, false, false, false]),
             (InResponse,      [false, false, false, false]),
             (MemberDown,      [true, false, false, false]),

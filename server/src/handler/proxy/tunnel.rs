@@ -2,21 +2,23 @@
 //! bytes of both directions pass unchanged, each direction until its own end.
 
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
-use crate::handler::proxy::exchange::with_receive_buffer;
 use crate::limits::PROXY_UNSENT_BYTES_MAX;
-use crate::upstream::MemberConn;
 use crate::upstream::balancer::Lease;
+use crate::upstream::{MemberConn, with_receive_buffer};
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Future that moves the bytes of both directions.
+/// Future that moves the bytes of both directions. Each side may end its direction first. The other direction
+/// then goes on to its own end; the driver of the client's connection ends a silent rest of a tunnel after
+/// `idle_seconds`.
 pub(super) struct Tunnel {
     conn: MemberConn,
     /// Use of the member until the end of the tunnel.
     lease: Option<Lease>,
-    /// Bytes from the client.
-    reader: PipeReader,
+    /// Bytes from the client; None if the member takes no more.
+    reader: Option<PipeReader>,
     /// Bytes for the member; the bytes before `out_at` are sent.
     out: Vec<u8>,
     out_at: usize,
@@ -24,9 +26,20 @@ pub(super) struct Tunnel {
     has_client_ended: bool,
     /// Bytes for the client.
     writer: PipeWriter,
+    /// True after the end of the member's bytes.
+    has_member_ended: bool,
     /// Received bytes that are not passed on, from `rest_at`.
     rest: Vec<u8>,
     rest_at: usize,
+}
+
+/// End of one direction of a tunnel.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum DirectionEnd {
+    /// All bytes of the sender have passed, or the recipient takes no more.
+    Over,
+    /// The connection of the client or of the member is lost, and with the connection the other direction.
+    Lost,
 }
 
 impl Tunnel {
@@ -41,53 +54,61 @@ impl Tunnel {
         Tunnel {
             conn,
             lease,
-            reader,
+            reader: Some(reader),
             out: Vec::new(),
             out_at: 0,
             has_client_ended: false,
             writer,
+            has_member_ended: false,
             rest,
             rest_at: 0,
         }
     }
 
-    /// Moves bytes from the client to the member. Ready after the member's connection broke.
-    fn poll_to_member(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Moves bytes from the client to the member, and then the end of the client's bytes.
+    fn poll_to_member(&mut self, cx: &mut Context<'_>) -> Poll<DirectionEnd> {
         loop {
-            while self.out_at < self.out.len() {
-                match ready!(self.conn.poll_write(cx, &self.out[self.out_at..])) {
-                    Ok(sent) => self.count(sent, 0),
-                    Err(_) => return Poll::Ready(()),
-                }
+            if ready!(self.poll_send(cx)).is_err() {
+                // The member may have sent bytes before the member closed the connection.
+                self.reader = None;
+                self.out = Vec::new();
             }
-            if ready!(self.conn.poll_flush(cx)).is_err() {
-                return Poll::Ready(());
-            }
-            self.out = Vec::new();
-            self.out_at = 0;
-            if self.has_client_ended {
-                return Poll::Pending;
-            }
-            match ready!(
-                self.reader
-                    .poll_take(cx, &mut self.out, PROXY_UNSENT_BYTES_MAX)
-            ) {
+            let Some(reader) = self.reader.as_mut().filter(|_| !self.has_client_ended) else {
+                return Poll::Ready(DirectionEnd::Over);
+            };
+            match ready!(reader.poll_take(cx, &mut self.out, PROXY_UNSENT_BYTES_MAX)) {
                 Ok(PipeRead::Bytes(_)) => {}
                 Ok(PipeRead::End) => {
                     self.has_client_ended = true;
                     self.conn.end_sending();
                 }
-                Err(_) => return Poll::Ready(()),
+                Err(_) => return Poll::Ready(DirectionEnd::Lost),
             }
         }
     }
 
-    /// Moves bytes from the member to the client. Ready after the end of the member's bytes.
-    fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
+    /// Sends the bytes in `out`. The member takes no more bytes after an error.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.reader.is_none() || self.has_client_ended {
+            return Poll::Ready(Ok(()));
+        }
+        while self.out_at < self.out.len() {
+            let sent = ready!(self.conn.poll_write(cx, &self.out[self.out_at..]))?;
+            self.out_at += sent;
+            self.count(sent, 0);
+        }
+        // A silent tunnel holds no buffer.
+        self.out = Vec::new();
+        self.out_at = 0;
+        self.conn.poll_flush(cx)
+    }
+
+    /// Moves bytes from the member to the client, and then the end of the member's bytes.
+    fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Poll<DirectionEnd> {
+        while !self.has_member_ended {
             let room = match ready!(self.writer.poll_room(cx)) {
                 Ok(room) => room,
-                Err(_) => return Poll::Ready(()),
+                Err(_) => return Poll::Ready(DirectionEnd::Lost),
             };
             if self.rest_at < self.rest.len() {
                 let rest = &self.rest[self.rest_at..];
@@ -97,23 +118,28 @@ impl Tunnel {
             let read = with_receive_buffer(|buffer| {
                 let into = room.min(buffer.len());
                 let read = ready!(self.conn.poll_read(cx, &mut buffer[..into]));
-                let read = read.unwrap_or(0);
+                let bytes = &buffer[..read.as_ref().map_or(0, |read| *read)];
                 // The pipe has room for all bytes.
-                let _ = self.writer.write_some(&buffer[..read]);
+                let _ = self.writer.write_some(bytes);
                 Poll::Ready(read)
             });
             match ready!(read) {
-                0 => {
+                Ok(0) => {
                     self.writer.end();
-                    return Poll::Ready(());
+                    self.has_member_ended = true;
                 }
-                read => self.count(0, read),
+                Ok(read) => self.count(0, read),
+                Err(_) => {
+                    self.writer.end();
+                    return Poll::Ready(DirectionEnd::Lost);
+                }
             }
         }
+        Poll::Ready(DirectionEnd::Over)
     }
 
-    fn count(&mut self, sent: usize, received: usize) {
-        self.out_at += sent;
+    /// Reports moved bytes to the balancer.
+    fn count(&self, sent: usize, received: usize) {
         if let Some(lease) = &self.lease {
             lease.add_sent(sent as u64);
             lease.add_received(received as u64);
@@ -125,10 +151,13 @@ impl Future for Tunnel {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let tunnel = &mut *self;
-        if tunnel.poll_to_client(cx).is_ready() {
+        let to_client = self.poll_to_client(cx);
+        if to_client == Poll::Ready(DirectionEnd::Lost) {
             return Poll::Ready(());
         }
-        tunnel.poll_to_member(cx)
+        match ready!(self.poll_to_member(cx)) {
+            DirectionEnd::Lost => Poll::Ready(()),
+            DirectionEnd::Over => to_client.map(|_| ()),
+        }
     }
 }

@@ -154,7 +154,7 @@ impl H2Session<'_> {
             return self.fail_call(id, reject, None);
         }
         if call.is_tunnel() {
-            stream.is_tunnel = true;
+            stream.carries_messages = true;
             self.connection.stream.socket.probe_silent_peer();
         }
         let status = *response.status;

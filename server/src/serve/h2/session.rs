@@ -313,7 +313,7 @@ impl H2Session<'_> {
                     break;
                 }
                 H2Event::Handled => {}
-                H2Event::Request { id, ended } => {
+                H2Event::Head { id, ended } => {
                     if !is_inotify_current && !has_checked_inotify {
                         context.poller.check_inotify();
                         has_checked_inotify = true;

@@ -6,7 +6,7 @@ use crate::serve::h3::pending_request::{PendingRequest, ShedError};
 use crate::serve::h3::session::{H3Session, now, varint};
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_head::{Qpack, push_fields};
-use crate::wire::field_section::FieldSection;
+use crate::wire::field_section::{FieldSection, SectionKind};
 use crate::wire::h3::request_stream::RequestStreamEndError;
 use crate::wire::h3::{
     H3ConnectionError, H3ErrorCode, RequestStreamEvent, RequestStreamReceiver, frame, qpack,
@@ -525,7 +525,11 @@ fn decode(
     limits: &Limits,
     is_trailer: bool,
 ) -> Result<(), H3ConnectionError> {
-    request.begin(Version::Http3, limits, false, is_trailer);
+    let kind = match is_trailer {
+        true => SectionKind::RequestTrailers,
+        false => SectionKind::Request,
+    };
+    request.begin(Version::Http3, limits, false, kind);
     let mut strings = context.h3.strings.borrow_mut();
     qpack::decode(section, &mut strings, |name, value| {
         Ok(request.field(name, value)?)

@@ -58,8 +58,8 @@ impl RetryBudget {
     }
 
     /// Takes one retry of a client from a budget of `percent` of the requests. Returns false if the budget or the
-    /// client's share of the budget is used up. A client takes at most half of the part that other clients left, so
-    /// that a client that provokes retries leaves some for others.
+    /// client's share of the budget is used up. A client takes at most half of the part that other clients left, since
+    /// a single client can provoke any number of retries.
     pub(super) fn take_retry(&mut self, percent: u8, client_hash: u64, now_ms: u64) -> bool {
         self.advance(now_ms);
         let allowed = u64::from(self.sum.requests) * u64::from(percent) / 100;

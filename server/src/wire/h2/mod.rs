@@ -1,4 +1,5 @@
-//! Server side of HTTP/2 (RFC 9113), without a socket or a clock: bytes in, events and bytes out.
+//! HTTP/2 (RFC 9113) in the roles of a server and of a client, without a socket or a clock: bytes in, events and
+//! bytes out.
 //!
 //! [`connection`] combines the other modules. The driver supplies the bytes and the time, and attaches a
 //! value to each stream.
@@ -7,8 +8,10 @@ pub mod connection;
 pub mod error;
 pub mod frame;
 pub mod hpack;
+pub mod role;
 pub mod settings;
 pub mod stream;
 
+pub use connection::client::{H2ClientConnection, H2ClientEvent, H2StreamFailure};
 pub use connection::{H2Connection, H2Event};
 pub use error::{H2ConnectionError, H2ErrorCode};

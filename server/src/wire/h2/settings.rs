@@ -31,8 +31,10 @@ pub struct H2Settings {
     pub window_bytes: u32,
     /// Largest payload of a frame that the peer accepts.
     pub frame_bytes: u32,
-    /// Largest dynamic table that the server's encoder may use; the encoder uses none.
+    /// Largest dynamic table that the encoder of this endpoint may use; the encoder uses none.
     pub table_bytes: u32,
+    /// Largest number of streams that this endpoint may have open at once, as a client.
+    pub streams_max: u32,
 }
 
 impl Default for H2Settings {
@@ -41,13 +43,15 @@ impl Default for H2Settings {
             window_bytes: WINDOW_BYTES,
             frame_bytes: FRAME_BYTES,
             table_bytes: TABLE_BYTES,
+            streams_max: u32::MAX,
         }
     }
 }
 
 impl H2Settings {
-    /// Applies the payload of a SETTINGS frame; unknown settings are ignored.
-    pub fn apply(&mut self, payload: &[u8]) -> Result<(), H2ConnectionError> {
+    /// Applies the payload of a SETTINGS frame; unknown settings are ignored. `push_max` is the largest value of
+    /// ENABLE_PUSH.
+    pub fn apply(&mut self, payload: &[u8], push_max: u32) -> Result<(), H2ConnectionError> {
         let (settings, rest) = payload.as_chunks::<6>();
         if !rest.is_empty() {
             let reason = "the length of SETTINGS is not a multiple of 6";
@@ -60,10 +64,9 @@ impl H2Settings {
             let value = u32::from_be_bytes(*value);
             match u16::from_be_bytes([*id_high, *id_low]) {
                 HEADER_TABLE_SIZE => self.table_bytes = value,
-                ENABLE_PUSH if value > 1 => {
-                    return Err(H2ConnectionError::protocol(
-                        "ENABLE_PUSH is neither 0 nor 1",
-                    ));
+                MAX_CONCURRENT_STREAMS => self.streams_max = value,
+                ENABLE_PUSH if value > push_max => {
+                    return Err(H2ConnectionError::protocol("ENABLE_PUSH is too large"));
                 }
                 INITIAL_WINDOW_SIZE if value > WINDOW_BYTES_MAX => {
                     let reason = "INITIAL_WINDOW_SIZE is too large";
@@ -94,6 +97,20 @@ pub fn greet(out: &mut Vec<u8>, head_bytes: u32) {
         (ENABLE_CONNECT_PROTOCOL, 1),
         (NO_RFC7540_PRIORITIES, 1),
     ];
+    push_greeting(out, &settings);
+}
+
+/// Appends the client's first frames behind the preface: SETTINGS, and WINDOW_UPDATE for the connection.
+pub fn greet_server(out: &mut Vec<u8>, head_bytes: u32) {
+    let settings = [
+        (ENABLE_PUSH, 0),
+        (MAX_HEADER_LIST_SIZE, head_bytes),
+        (NO_RFC7540_PRIORITIES, 1),
+    ];
+    push_greeting(out, &settings);
+}
+
+fn push_greeting(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
     frame::header(out, settings.len() * 6, frame::SETTINGS, 0, 0);
     for (id, value) in settings {
         out.extend_from_slice(&id.to_be_bytes());
@@ -109,12 +126,14 @@ mod tests {
     #[test]
     fn settings_of_the_peer_are_applied_or_refused() {
         let mut settings = H2Settings::default();
-        let payload = b"\0\x01\0\0\0\0\0\x04\0\x10\0\0\0\x05\0\x01\0\0\0\x33\0\0\0\x07";
-        assert_eq!(settings.apply(payload), Ok(()));
+        let payload =
+            b"\0\x01\0\0\0\0\0\x03\0\0\0\x03\0\x04\0\x10\0\0\0\x05\0\x01\0\0\0\x33\0\0\0\x07";
+        assert_eq!(settings.apply(payload, 1), Ok(()));
         let expected = H2Settings {
             window_bytes: 1 << 20,
             frame_bytes: 1 << 16,
             table_bytes: 0,
+            streams_max: 3,
         };
         assert_eq!(settings, expected);
         for (payload, code) in [
@@ -125,9 +144,12 @@ mod tests {
             (b"\0\x05\x01\0\0", H2ErrorCode::FRAME_SIZE_ERROR),
         ] {
             let refused = H2Settings::default()
-                .apply(payload)
+                .apply(payload, 1)
                 .map_err(|error| error.code);
             assert_eq!(refused, Err(code), "{payload:?}");
         }
+        let push = b"\0\x02\0\0\0\x01";
+        assert_eq!(H2Settings::default().apply(push, 1), Ok(()));
+        assert!(H2Settings::default().apply(push, 0).is_err());
     }
 }

@@ -36,9 +36,9 @@ pub struct H2Stream<T> {
     pub priority: Priority,
     /// The driver has DATA to send, window permitting.
     pub ready: bool,
-    /// The stream is an open tunnel (RFC 8441). Short DATA frames are messages and no waste, and the
-    /// messages take turns with other responses.
-    pub is_tunnel: bool,
+    /// The stream is an open tunnel (RFC 8441), or a request to a server. Short DATA frames are messages and no
+    /// waste, and the messages take turns with other responses.
+    pub carries_messages: bool,
     /// Rest of the response in bytes; `u64::MAX` if unknown.
     pub left: u64,
     /// Bytes of the response sent so far.
@@ -59,7 +59,7 @@ impl<T> H2Stream<T> {
             taken: 0,
             priority: Priority::default(),
             ready: false,
-            is_tunnel: false,
+            carries_messages: false,
             left: u64::MAX,
             sent: 0,
             turn: 0,
@@ -119,7 +119,7 @@ impl<T> H2Stream<T> {
     /// non-incremental responses by stream identifier, then all other responses in round-robin order.
     pub(super) fn rank(&self) -> (u8, bool, u64) {
         let is_large = self.left > H2_SMALL_BODY_BYTES as u64;
-        let is_incremental = self.priority.incremental || self.is_tunnel;
+        let is_incremental = self.priority.incremental || self.carries_messages;
         let goes_alone = !is_incremental && self.sent < H2_NON_INCREMENTAL_BYTES_MAX;
         let turn = match goes_alone {
             true => u64::from(self.id),
@@ -200,7 +200,7 @@ mod tests {
         assert!(order.is_sorted(), "{order:?}");
         // A tunnel takes turns with other responses.
         let mut tunnel = stream(RemoteState::Ended);
-        tunnel.is_tunnel = true;
+        tunnel.carries_messages = true;
         tunnel.turn = 3;
         assert!(with(3, 3, false, 1 << 20, 9) < tunnel.rank());
         assert!(with(7, 3, true, 1 << 20, 2) < tunnel.rank());

@@ -140,7 +140,7 @@ impl H2TestDriver {
         match event {
             H2Event::More | H2Event::Handled => {}
             H2Event::GoawayAcknowledged => self.events.push("GOAWAY acknowledged".into()),
-            H2Event::Request { id, ended } => self.answer(id, ended),
+            H2Event::Head { id, ended } => self.answer(id, ended),
             H2Event::Trailers { id } => {
                 let trailers = self.request.trailers();
                 let fault = self.request.fault().map(|reject| reject.rule);
@@ -148,7 +148,7 @@ impl H2TestDriver {
                 self.events.push(text);
                 self.end(id);
             }
-            H2Event::Reset { id, work } => {
+            H2Event::Reset { id, work, .. } => {
                 assert_eq!(id, work);
                 self.events.push(format!("{id} reset"));
             }

@@ -2,7 +2,7 @@
 //! which panic on a violation.
 
 use crate::limits::Limits;
-use crate::wire::field_section::FieldSection;
+use crate::wire::field_section::{FieldSection, SectionKind};
 use crate::wire::fields::Fields;
 use crate::wire::h3::error::H3ConnectionError;
 use crate::wire::h3::frame;
@@ -119,7 +119,12 @@ pub fn transcript(input: &[u8], part_bytes: usize) -> Vec<String> {
 /// Returns the request head of a field section as text.
 fn shown(section: &[u8]) -> String {
     let mut request = FieldSection::default();
-    request.begin(Version::Http3, &Limits::default(), true, false);
+    request.begin(
+        Version::Http3,
+        &Limits::default(),
+        true,
+        SectionKind::Request,
+    );
     let decoded = qpack::decode(section, &mut QpackScratch::default(), |name, value| {
         Ok(request.field(name, value)?)
     });

@@ -2,6 +2,7 @@
 //! property tests share the functions, which panic on a violation.
 
 pub mod h2;
+pub mod h2_client;
 pub mod h3;
 use crate::limits::{Limits, PROXY_V2_HEADER_BYTES_MAX, RANGES_MAX, TRAILER_BYTES_MAX};
 use crate::wire::byte_search;

@@ -265,6 +265,31 @@ fn an_encoded_slash_has_two_readings() {
     }
 }
 
+#[test]
+#[rustfmt::skip]
+fn parameters_are_removed_from_segments() {
+    for (path, expected) in [
+        ("/", "/"),
+        ("/a/b", "/a/b"),
+        ("/a/b/", "/a/b/"),
+        ("/a;x/b", "/a/b"),
+        ("/a;x=1;y=2/b;z/", "/a/b/"),
+        ("/a;", "/a"),
+        ("/a/;x", "/a/"),
+        ("/a;/", "/a/"),
+        ("/;x/a", "/a"),
+        ("/;x", "/"),
+        ("/;x/;y/", "/"),
+        ("/a/.;x/b", "/a/b"),
+        ("/a/..;x/b", "/b"),
+        ("/a/b/..;", "/a/"),
+        ("/..;x/a", "/a"),
+        ("/a%3Bx/b", "/a%3Bx/b"),
+    ] {
+        assert_eq!(without_parameters(path.as_bytes()), expected.as_bytes(), "{path}");
+    }
+}
+
 proptest! {
     #[test]
     fn invariants_of_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {

@@ -47,11 +47,16 @@ impl<'b> MemberTlsClients<'b> {
     }
 
     fn client(&self, balancer: &BalancerConfig) -> Result<Arc<TlsClient>, TlsError> {
-        let tls = &balancer.settings.connection.tls;
+        let connection = &balancer.settings.connection;
+        let tls = &connection.tls;
+        let alpn = match connection.is_http2 {
+            true => b"h2".to_vec(),
+            false => b"http/1.1".to_vec(),
+        };
         let settings = TlsClientSettings {
             authorities: tls.authorities.clone(),
             client_certificate: tls.client_certificate.clone(),
-            alpn: vec![b"http/1.1".to_vec()],
+            alpn: vec![alpn],
         };
         let mut clients = self.clients.borrow_mut();
         let known = clients.iter().chain(self.previous);

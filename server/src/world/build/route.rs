@@ -57,6 +57,7 @@ impl HostBuilder<'_> {
             users,
             scripts,
             has_encoded_slashes: route.encoded_slash,
+            is_proxied: matches!(route.target, Some(config::TargetConfig::Proxy(_))),
         })
     }
 

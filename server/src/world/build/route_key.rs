@@ -535,7 +535,11 @@ members = ["http://10.0.0.1"]
         }
         // Durations and numbers of connections change no page.
         let text = with(PROXY);
-        let changed = text.replacen("host =", "queue = 5, idle_timeout = \"1s\", host =", 1);
+        let changed = text.replacen(
+            "host =",
+            "connections = 9, queue = 5, idle_timeout = \"1s\", host =",
+            1,
+        );
         assert_ne!(changed, text);
         assert_eq!(key_of(&changed), key_of(&text));
     }

@@ -3,7 +3,12 @@
 
 use super::super::hpack;
 use super::*;
+use crate::wire::field_section::SectionKind;
+use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::h2::frame::PREFACE;
+use crate::wire::h2::stream::RemoteState;
 use crate::wire::invariants::h2::{cases, frames, transcript};
+use crate::wire::priority::Priority;
 use proptest::prelude::*;
 
 /// Bytes sent by a client.
@@ -178,7 +183,7 @@ fn trailers_are_kept_dropped_or_refused() {
 fn a_field_section_becomes_a_request_head() {
     let mut request = FieldSection::default();
     let limits = Limits::default();
-    request.begin(Version::Http2, &limits, true, false);
+    request.begin(Version::Http2, &limits, true, SectionKind::Request);
     for (name, value) in [
         (":method", "GET"),
         (":path", "/a%20b?q=1"),
@@ -225,7 +230,7 @@ fn a_field_section_becomes_a_request_head() {
     assert_eq!(request.priority(), Some(priority));
     // A clone of the section yields the same head.
     let kept = request.clone();
-    request.begin(Version::Http2, &limits, true, false);
+    request.begin(Version::Http2, &limits, true, SectionKind::Request);
     assert_eq!(
         kept.head().expect("a head").line,
         b"GET /a%20b?q=1 HTTP/2.0"
@@ -238,7 +243,12 @@ fn a_field_section_becomes_a_request_head() {
 fn an_extended_connect_becomes_a_request_head() {
     let mut request = FieldSection::default();
     for (ended, body) in [(false, BodyLength::Chunked), (true, BodyLength::None)] {
-        request.begin(Version::Http3, &Limits::default(), ended, false);
+        request.begin(
+            Version::Http3,
+            &Limits::default(),
+            ended,
+            SectionKind::Request,
+        );
         for (name, value) in [
             (":method", "CONNECT"),
             (":protocol", "websocket"),
@@ -342,7 +352,7 @@ fn malformed_heads_are_refused_by_rule() {
         if rule == 207 {
             limits.head_bytes *= 2;
         }
-        request.begin(Version::Http2, &limits, true, false);
+        request.begin(Version::Http2, &limits, true, SectionKind::Request);
         for (name, value) in &fields {
             let taken = request.field(name.as_bytes(), value.as_bytes());
             assert_eq!(taken, Ok(()));
@@ -501,7 +511,7 @@ fn data_frames_taken(bytes: &[u8], is_tunnel: bool) -> usize {
         Priority::default(),
         (),
     );
-    connection.stream(1).expect("a stream").is_tunnel = is_tunnel;
+    connection.stream(1).expect("a stream").carries_messages = is_tunnel;
     let goes_on = |_: &usize| receive(&mut connection, &data).is_ok();
     (0..3_000).take_while(goes_on).count()
 }

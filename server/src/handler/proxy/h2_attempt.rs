@@ -1,0 +1,251 @@
+//! One attempt to get a response over HTTP/2: the request on one stream, up to the head of the final response.
+
+use crate::base::coarse_timer::CoarseTimer;
+use crate::handler::pipe::pipe;
+use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::exchange::SendError;
+use crate::handler::proxy::h2_content::H2ContentTransfer;
+use crate::handler::proxy::h2_upload::H2Upload;
+use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
+use crate::handler::proxy::log::line;
+use crate::handler::proxy::request_head;
+use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
+use crate::handler::proxy::route::ProxyRoute;
+use crate::handler::{Request, Response, ResponseBody};
+use crate::limits::{PIPE_BYTES, PROXY_CONTINUE_SECONDS};
+use crate::upstream::{H2MemberConn, H2RequestStream, MemberPool};
+use crate::wire::field_section::FieldSection;
+use crate::wire::h1::response_head::{ResponseHead, ResponseLength};
+use crate::wire::reject::Reject;
+use crate::wire::request_head::Method;
+use crate::wire::status::{Status, StatusLine};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// A request on one stream of a connection.
+pub(super) struct H2Attempt {
+    /// The stream; None once the transfer of the content has taken over.
+    running: Option<(H2RequestStream, H2Upload)>,
+    pool: Arc<MemberPool>,
+    times: AttemptTimes,
+    /// True after an interim response.
+    has_begun: bool,
+    timer: Option<CoarseTimer>,
+}
+
+impl H2Attempt {
+    /// Begins the request on `conn`.
+    pub(super) fn new(
+        conn: &H2MemberConn,
+        pool: Arc<MemberPool>,
+        connect_time: Option<Duration>,
+        request: &Request,
+        route: &ProxyRoute,
+        body: &mut OutgoingBody,
+    ) -> Result<H2Attempt, AttemptFailure> {
+        let expects = request.expects_continue && body.has_rest();
+        let (scheme, host, length) = (pool.scheme(), &pool.authority, body.length());
+        let encoded = request_head::encode_h2(request, route, scheme, host, length, expects);
+        let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
+        let block = encoded.map_err(refused)?;
+        let upload = body.take_for_h2(expects);
+        let stream = conn.begin(&block, request.method, upload.is_done());
+        Ok(H2Attempt {
+            running: Some((stream, upload)),
+            pool,
+            times: AttemptTimes::new(connect_time),
+            has_begun: false,
+            timer: None,
+        })
+    }
+
+    /// Sends the request and reads the head of the response.
+    pub(super) fn poll(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response, AttemptFailure>> {
+        let Some((stream, upload)) = &mut self.running else {
+            return Poll::Pending;
+        };
+        let sent_before = stream.sent_bytes();
+        let sent = upload.poll_send(stream, cx);
+        if stream.sent_bytes() > sent_before {
+            // The wait for the first byte begins at the end of the request.
+            self.timer = None;
+        }
+        if let Poll::Ready(Err(SendError::Client)) = sent {
+            let gone = AttemptFailure::new(FailureStage::Client, Reject::HANDLER_FAILED);
+            return Poll::Ready(Err(gone));
+        }
+        let polled = self.poll_head(call, cx);
+        if polled.is_pending() {
+            return self.poll_silence(cx).map(Err);
+        }
+        polled
+    }
+
+    /// Returns true if the member has sent a part of an answer.
+    pub(super) fn has_answer(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Takes the body of the failed attempt back, for another attempt.
+    pub(super) fn give_back(self, body: &mut OutgoingBody) {
+        if let Some((_, upload)) = self.running {
+            body.take_back(upload);
+        }
+    }
+
+    /// Reads heads up to the head of the final response.
+    fn poll_head(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response, AttemptFailure>> {
+        loop {
+            let Some((stream, upload)) = &mut self.running else {
+                return Poll::Pending;
+            };
+            let section = match ready!(stream.poll_head(cx)) {
+                Ok(section) => section,
+                Err(failure) => {
+                    let failure = AttemptFailure::of_h2(failure, self.has_begun);
+                    return Poll::Ready(Err(failure));
+                }
+            };
+            self.has_begun = true;
+            upload.forget_replay();
+            if let Some(lease) = call.lease.as_mut() {
+                // The answer has begun, so the request no longer goes to another member.
+                lease.end_watch();
+            }
+            let malformed = |reject| AttemptFailure::new(FailureStage::InResponse, reject);
+            if let Some(response) = self.take_head(call, &section).map_err(malformed)? {
+                return Poll::Ready(Ok(response));
+            }
+        }
+    }
+
+    /// Handles a head. Returns the final response.
+    fn take_head(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        section: &FieldSection,
+    ) -> Result<Option<Response>, Reject> {
+        let head = section.response_head(call.request.method)?;
+        match head.status {
+            Status(100) => {
+                if let Some((_, upload)) = &mut self.running {
+                    upload.release();
+                }
+            }
+            Status(101..200) => call.send_interim(&head, &self.pool.authority)?,
+            _ => return self.take_response(call, &head).map(Some),
+        }
+        Ok(None)
+    }
+
+    /// Makes the response for the client.
+    fn take_response(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        head: &ResponseHead<'_>,
+    ) -> Result<Response, Reject> {
+        let Some((stream, upload)) = self.running.take() else {
+            return Err(Reject::HANDLER_FAILED);
+        };
+        let mut fields = call.fields(head, &self.pool.authority)?;
+        let member = call.report_answer(head.status, &mut fields, &self.times);
+        let status = StatusLine::new(head.status, head.reason);
+        let is_bodiless = call.request.method == Method::Head || head.status == Status(304);
+        let body = match (stream.take_whole(), head.content_length) {
+            (Some(content), length) => {
+                if let Some(mut lease) = call.lease.take() {
+                    lease.record_content();
+                    lease.add_sent(stream.sent_bytes());
+                    lease.add_received(stream.received_bytes());
+                }
+                match length.filter(|_| is_bodiless && call.request.method == Method::Head) {
+                    Some(length) => announced(length),
+                    None if content.is_empty() => ResponseBody::Empty,
+                    None => ResponseBody::Whole(content),
+                }
+            }
+            (None, _) => self.stream(call, head, stream, upload),
+        };
+        Ok(with_member(Response::new(status, fields, body), member))
+    }
+
+    /// Returns a streamed body. The transfer takes over the stream and the lease.
+    fn stream(
+        &mut self,
+        call: &mut HeadReader<'_>,
+        head: &ResponseHead<'_>,
+        stream: H2RequestStream,
+        upload: H2Upload,
+    ) -> ResponseBody {
+        let (writer, reader) = pipe(PIPE_BYTES);
+        let length = match (head.body, call.request.method) {
+            (ResponseLength::Length(length), _) => Some(length),
+            (_, Method::Head) => head.content_length,
+            _ => None,
+        };
+        let transfer = H2ContentTransfer {
+            pool: Arc::clone(&self.pool),
+            balancer: call.route.balancer.name().into(),
+            stream,
+            upload,
+            lease: call.lease.take(),
+            writer,
+            line: line(call.request).into(),
+            timer: None,
+        };
+        ResponseBody::Stream {
+            length,
+            reader,
+            work: Box::pin(transfer),
+        }
+    }
+
+    /// Ready with the failure of a member that took too long for its response.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<AttemptFailure> {
+        let Some((_, upload)) = &mut self.running else {
+            return Poll::Pending;
+        };
+        if upload.waits_for_client() {
+            // The client's connection has its own deadline.
+            self.timer = None;
+            return Poll::Pending;
+        }
+        if upload.is_held() {
+            ready!(self.poll_timer(cx, Duration::from_secs(PROXY_CONTINUE_SECONDS)));
+            self.timer = None;
+            if let Some((_, upload)) = &mut self.running {
+                upload.release();
+            }
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let timeout = self.pool.settings.first_byte_timeout;
+        ready!(self.poll_timer(cx, timeout));
+        if let Some((stream, _)) = &self.running {
+            // Further requests on the connection could meet the same silence.
+            stream.retire_connection();
+        }
+        Poll::Ready(AttemptFailure::new(
+            FailureStage::Silent,
+            Reject::UPSTREAM_SLOW,
+        ))
+    }
+
+    /// Ready if `timeout` has passed since the first call of the current wait.
+    fn poll_timer(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
+        let new = || CoarseTimer::new(tokio::time::Instant::now() + timeout, cx.waker());
+        match self.timer.get_or_insert_with(new).has_passed() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Body of a request on its way to a member over HTTP/2.
+
+use crate::handler::pipe::{PipeRead, PipeReader};
+use crate::handler::proxy::exchange::SendError;
+use crate::limits::{PROXY_REPLAY_BYTES_MAX, PROXY_UNSENT_BYTES_MAX};
+use crate::upstream::H2RequestStream;
+use std::task::{Context, Poll, ready};
+
+/// Body of a request for one attempt.
+pub(super) struct H2Upload {
+    /// Bytes that are known; the bytes before `out_at` are sent.
+    out: Vec<u8>,
+    out_at: usize,
+    /// Rest of the body from the client.
+    rest: Option<PipeReader>,
+    /// Lines of the trailer section behind the body.
+    trailers: Option<Box<[u8]>>,
+    /// Bytes taken from the client; None if too many for another attempt.
+    replay: Option<Vec<u8>>,
+    /// True until the member wants the body (`Expect: 100-continue`).
+    is_held: bool,
+    /// True while the call waits for the client to send more of the body.
+    waits_for_client: bool,
+    /// True once the end is sent, or is not needed.
+    is_done: bool,
+}
+
+/// Body of a failed attempt, for another attempt.
+pub(super) struct ReplayedBody {
+    /// Bytes that the attempt has taken from the client.
+    pub(super) bytes: Vec<u8>,
+    /// Rest of the body from the client.
+    pub(super) rest: Option<PipeReader>,
+    /// Lines of the trailer section behind the body.
+    pub(super) trailers: Option<Box<[u8]>>,
+}
+
+impl H2Upload {
+    /// Returns a body with the first bytes `out`.
+    pub(super) fn new(
+        out: Vec<u8>,
+        rest: Option<PipeReader>,
+        trailers: Option<Box<[u8]>>,
+        is_held: bool,
+    ) -> H2Upload {
+        H2Upload {
+            is_done: out.is_empty() && rest.is_none() && trailers.is_none(),
+            out,
+            out_at: 0,
+            rest,
+            trailers,
+            replay: Some(Vec::new()),
+            is_held,
+            waits_for_client: false,
+        }
+    }
+
+    /// Returns true once nothing is left to send.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Sends as much of the body as possible. Ready after the end of the body.
+    pub(super) fn poll_send(
+        &mut self,
+        stream: &mut H2RequestStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        while !self.is_done {
+            if self.is_held {
+                return Poll::Pending;
+            }
+            if self.out_at == self.out.len() {
+                ready!(self.poll_take(cx))?;
+            }
+            if self.out_at < self.out.len() {
+                let Some(room) = ready!(stream.poll_room(cx)) else {
+                    self.stop();
+                    break;
+                };
+                let part = &self.out[self.out_at..];
+                let part = &part[..part.len().min(room)];
+                self.out_at += part.len();
+                let is_last = self.out_at == self.out.len() && self.has_no_more();
+                stream.send(part, is_last);
+                self.is_done = is_last;
+            } else if self.rest.is_none() {
+                match &self.trailers {
+                    Some(lines) => stream.send_trailers(lines),
+                    None => stream.send(b"", true),
+                }
+                self.is_done = true;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn has_no_more(&self) -> bool {
+        self.rest.is_none() && self.trailers.is_none()
+    }
+
+    /// Takes the next part from the client.
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        let Some(reader) = &mut self.rest else {
+            return Poll::Ready(Ok(()));
+        };
+        self.out.clear();
+        self.out_at = 0;
+        let read = reader.poll_take(cx, &mut self.out, PROXY_UNSENT_BYTES_MAX);
+        self.waits_for_client = read.is_pending();
+        if read.is_pending() {
+            // A waiting request holds no buffer.
+            self.out = Vec::new();
+        }
+        match ready!(read) {
+            Ok(PipeRead::Bytes(_)) => self.keep(),
+            Ok(PipeRead::End) => {
+                self.trailers = reader.take_trailers();
+                self.rest = None;
+            }
+            Err(_) => return Poll::Ready(Err(SendError::Client)),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Keeps the taken bytes for another attempt.
+    fn keep(&mut self) {
+        let Some(replay) = &mut self.replay else {
+            return;
+        };
+        match replay.len() + self.out.len() <= PROXY_REPLAY_BYTES_MAX {
+            true => replay.extend_from_slice(&self.out),
+            false => self.replay = None,
+        }
+    }
+
+    /// Lets a held body begin.
+    pub(super) fn release(&mut self) {
+        self.is_held = false;
+        if let Some(reader) = &mut self.rest {
+            reader.hold(false);
+        }
+    }
+
+    /// Returns true if the member waits for the beginning of the body.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held && !self.is_done
+    }
+
+    /// Returns true if the call waits for the client.
+    pub(super) fn waits_for_client(&self) -> bool {
+        self.waits_for_client && !self.is_done
+    }
+
+    /// Drops the rest of the body, because the member takes no more.
+    fn stop(&mut self) {
+        self.is_done = true;
+    }
+
+    /// Forgets the taken bytes, after the beginning of a response.
+    pub(super) fn forget_replay(&mut self) {
+        self.replay = None;
+    }
+
+    /// Returns the body for another attempt; None if bytes are lost.
+    pub(super) fn into_replay(self) -> Option<ReplayedBody> {
+        Some(ReplayedBody {
+            bytes: self.replay?,
+            rest: self.rest,
+            trailers: self.trailers,
+        })
+    }
+}

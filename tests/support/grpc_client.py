@@ -1,0 +1,106 @@
+"""A gRPC client of the service in grpc_member.py. Prints "ok" after all calls.
+
+Arguments: the port of the server with TLS.
+"""
+
+import queue
+import ssl
+import sys
+import time
+
+import grpc
+
+PATIENCE = 60
+# Seconds without a byte, beyond the grace of bodies.
+PAUSE = 12
+
+
+def channel(port):
+    certificate = ssl.get_server_certificate(("localhost", port)).encode()
+    credentials = grpc.ssl_channel_credentials(root_certificates=certificate)
+    return grpc.secure_channel(f"localhost:{port}", credentials)
+
+
+def call(kind, name):
+    return getattr(on, kind)(f"/test.Test/{name}")
+
+
+def unary_calls():
+    unary = call("unary_unary", "Unary")
+    answer, done = unary.with_call(b"hello", metadata=(("x-own", "1"),), timeout=PATIENCE)
+    assert answer == b"unary hello", answer
+    assert ("x-initial", "1") in done.initial_metadata(), done.initial_metadata()
+    assert ("x-trailing", "end") in done.trailing_metadata(), done.trailing_metadata()
+    assert unary(b"", timeout=PATIENCE) == b"unary "
+    large = b"l" * 3_000_000
+    assert unary(large, timeout=PATIENCE) == b"unary " + large
+    pending = [unary.future(str(n).encode(), timeout=PATIENCE) for n in range(200)]
+    assert [one.result() for one in pending] == [f"unary {n}".encode() for n in range(200)]
+
+
+def streams():
+    count = 300
+    parts = list(call("unary_stream", "ServerStream")(b"%d" % count, timeout=PATIENCE))
+    assert [len(part) for part in parts] == list(range(count))
+    send = (b"y" * number for number in range(count))
+    answer = call("stream_unary", "ClientStream")(send, timeout=PATIENCE)
+    assert answer == b"%d %d" % (count, count * (count - 1) // 2), answer
+
+
+def conversation():
+    """Sends each message only after the answer to the message before."""
+    messages = queue.Queue()
+    answers = call("stream_stream", "Bidirectional")(iter(messages.get, None), timeout=PATIENCE)
+    for number in range(50):
+        messages.put(b"%d" % number)
+        assert next(answers) == b"echo %d" % number
+    return messages, answers
+
+
+def end_of_conversation(messages, answers):
+    """Sends another message after a pause, in which the server gets no byte of the body."""
+    time.sleep(max(0, PAUSE - (time.monotonic() - begun)))
+    messages.put(b"late")
+    assert next(answers) == b"echo late"
+    messages.put(None)
+    assert list(answers) == []
+    assert answers.code() == grpc.StatusCode.OK
+
+
+def failures():
+    try:
+        call("unary_unary", "Fail")(b"", timeout=PATIENCE)
+        raise AssertionError("no failure")
+    except grpc.RpcError as error:
+        assert error.code() == grpc.StatusCode.FAILED_PRECONDITION, error
+        assert error.details() == "no: 100 % refused", error.details()
+        assert ("x-reason-bin", b"\x00\x01") in error.trailing_metadata()
+    try:
+        call("unary_unary", "Unknown")(b"", timeout=PATIENCE)
+        raise AssertionError("no failure")
+    except grpc.RpcError as error:
+        assert error.code() == grpc.StatusCode.UNIMPLEMENTED, error
+
+
+def cancellations():
+    endless = call("unary_stream", "Endless")(b"")
+    assert next(endless) == b"begun"
+    endless.cancel()
+    silent = call("unary_unary", "Silent")
+    try:
+        silent(b"", timeout=0.3)
+        raise AssertionError("no deadline")
+    except grpc.RpcError as error:
+        assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED, error
+    assert call("unary_unary", "AwaitCancelled")(b"2", timeout=PATIENCE) == b"yes"
+
+
+on = channel(int(sys.argv[1]))
+conversed = conversation()
+begun = time.monotonic()
+for scene in [unary_calls, streams, failures, cancellations]:
+    print(scene.__name__, file=sys.stderr, flush=True)
+    scene()
+end_of_conversation(*conversed)
+on.close()
+print("ok")
