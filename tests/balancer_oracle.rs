@@ -443,6 +443,7 @@ fn request_ours(
     let mut tried = Vec::new();
     loop {
         let mut lease = balancer.choose(&ChooseRequest {
+            client: std::net::IpAddr::from([192, 0, 2, 1]).into(),
             client_hash: 0,
             session,
             tried: &tried,

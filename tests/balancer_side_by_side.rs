@@ -17,6 +17,8 @@ use crate::support::{Folder, Server, eventually, lossy, server_table, site_table
 
 /// Requests of one sequence.
 const REQUESTS: usize = 60;
+/// Requests of one sequence of `bytraffic`. Sequences of clear choices are rarely longer.
+const BYTRAFFIC_REQUESTS: usize = 24;
 
 #[test]
 fn byrequests_follows_the_weights() {
@@ -65,27 +67,39 @@ enum Step {
 /// Returns requests for which the choice of `bytraffic` does not depend on the bytes of the heads, which differ
 /// between the two servers.
 fn steps_of_bytraffic(weights: &[usize], seed: u64) -> Vec<Step> {
-    const HEADS_BYTES_MAX: usize = 1_000;
     let mut random = Random(seed);
+    // A sequence may end where no size leads to a clear choice.
+    let sequences = (0..1_000).map(|_| clear_sequence(weights, &mut random));
+    let mut whole = sequences.filter(|steps| steps.len() == BYTRAFFIC_REQUESTS);
+    whole.next().expect("a sequence of clear choices")
+}
+
+/// Returns at most [`BYTRAFFIC_REQUESTS`] requests, for each of which one member has clearly fewer bytes than
+/// all other members.
+fn clear_sequence(weights: &[usize], random: &mut Random) -> Vec<Step> {
+    const HEADS_BYTES_MAX: usize = 1_000;
+    const TRIES: usize = 300;
     let mut bytes = vec![0; weights.len()];
     let mut chosen = 0;
     let mut steps = Vec::new();
-    while steps.len() < REQUESTS {
+    let mut tries = 0;
+    while steps.len() < BYTRAFFIC_REQUESTS && tries < TRIES {
         let size = 20_000 + random.below(400_000);
         let mut next = bytes.clone();
         next[chosen] += size;
-        let mut shares: Vec<(usize, usize)> = next
+        let shares = next
             .iter()
             .zip(weights)
-            .map(|(bytes, weight)| bytes / weight)
-            .zip(0..)
-            .collect();
+            .map(|(bytes, weight)| bytes / weight);
+        let mut shares: Vec<(usize, usize)> = shares.zip(0..).collect();
         shares.sort_unstable();
         let is_new = shares[0].0 == 0;
+        tries += 1;
         if is_new || shares[1].0 - shares[0].0 > HEADS_BYTES_MAX * (steps.len() + 1) {
             chosen = shares[0].1;
             bytes = next;
             steps.push(Step::Get(size));
+            tries = 0;
         }
     }
     steps

@@ -1525,7 +1525,7 @@ fn a_script_gets_the_requested_host() {
         (
             "http://localhost:82/run/a",
             "localhost:81",
-            "localhost:81 localhost\n",
+            "localhost:82 localhost\n",
         ),
     ] {
         let mut wire = Wire::plain(&server);

@@ -70,6 +70,7 @@ mod reason;
 mod release;
 mod root;
 mod secrets;
+mod shares;
 mod site;
 mod slow_readers;
 mod support;

@@ -379,7 +379,7 @@ fn connections_to_members_begin_at_the_configured_address() {
          proxy = {{ url = \"http://127.0.0.1:{port}\", from = \"192.0.2.99\" }}\n"
     );
     let server = Server::start(&(server_table("") + &site_table("http = \"serve\"") + &route));
-    assert_eq!(Wire::plain(&server).get("/", "").status, 502);
+    assert_eq!(Wire::plain(&server).get("/", "").status, 503);
 }
 
 // ---- Real proxies in front ----

@@ -288,10 +288,10 @@ fn members_see_the_address_of_the_balancer_behind() {
         // No machine has the address.
         let foreign = from.replace('9', "99");
         server.reload(&config(&members, &format!("from = \"{foreign}\"")));
-        assert!(networks.get(&server, "/lost").ends_with(" 502"));
+        assert!(networks.get(&server, "/lost").ends_with(" 503"));
         server
             .output
-            .wait_for("the rule", |line| line.contains("rule=R742"));
+            .wait_for("the rule", |line| line.contains("rule=R766"));
         server.errors.wait_for("the reason", |line| {
             line.contains("Cannot assign requested address")
         });

@@ -7,6 +7,7 @@ pub mod change_tracker;
 pub mod log;
 pub mod thread_pool;
 pub mod fair_share;
+pub mod descriptors;
 pub mod heap_sort;
 pub mod stats;
 pub mod sys;

@@ -26,12 +26,7 @@ impl CacheKey {
     /// `world::build::route_key`. The number stays the same over reloads and restarts while the settings
     /// of the route stay the same, so that pages on disk are found again.
     pub fn of(route: u64, head: &RequestHead<'_>) -> CacheKey {
-        CacheKey::new(
-            route,
-            effective_host(head.fields, head.host),
-            head.raw_path,
-            head.query,
-        )
+        CacheKey::new(route, effective_host(head), head.raw_path, head.query)
     }
 
     /// Creates a key from the parts of a URI as sent.

@@ -9,15 +9,15 @@ use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::config::{Config, OperatorError};
 use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
 
 /// Maximum length of a command in bytes: one line, at most with a path.
 const QUESTION_BYTES_MAX: usize = 8 * 1024;
@@ -163,21 +163,35 @@ fn bind(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, TrustedPat
 /// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 128;
 
+/// Accepts connections without a pause. The client that has been silent for the longest time makes room for a
+/// new client.
 async fn accept(listener: UnixListener, asked: UnboundedSender<ControlRequest>) {
-    let places = Arc::new(Semaphore::new(ASKERS_MAX));
-    while let Ok(place) = places.clone().acquire_owned().await {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let asked = asked.clone();
-                task::spawn(async move {
-                    if let Ok(Some(question)) = tokio::time::timeout(PATIENCE, read(stream)).await {
+    // Dropping a sender ends the reading of a connection.
+    let mut readings: VecDeque<oneshot::Sender<()>> = VecDeque::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        readings.retain(|reading| !reading.is_closed());
+        if readings.len() >= ASKERS_MAX {
+            readings.pop_front();
+        }
+        let (reading, replaced) = oneshot::channel();
+        readings.push_back(reading);
+        let asked = asked.clone();
+        task::spawn(async move {
+            tokio::select! {
+                // A command that has arrived counts, also at the end of the client's turn.
+                biased;
+                question = tokio::time::timeout(PATIENCE, read(stream)) => {
+                    if let Ok(Some(question)) = question {
                         let _ = asked.send(question);
                     }
-                    drop(place);
-                });
+                }
+                _ = replaced => {}
             }
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-        }
+        });
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::base::body_memory::BodyMemory;
 use crate::base::clock;
+use crate::base::descriptors::descriptors;
 use crate::base::fair_share::RefusalCounters;
 use crate::base::log::{LogDestination, Sink, Sinks};
 use crate::base::sys;
@@ -44,7 +45,7 @@ pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, Operato
 
 /// Sets up the process: limits, inherited descriptors, capabilities, signals and processor features.
 pub(super) fn prepare_process() {
-    sys::raise_nofile_limit();
+    descriptors().set_process_limit(sys::raise_nofile_limit());
     sys::set_cloexec_on_inherited();
     if let Err(error) = sys::keep_capabilities() {
         log::warn!("scripts may inherit capabilities: the capabilities can't be dropped: {error}");

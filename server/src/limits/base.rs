@@ -32,6 +32,22 @@ pub const CALL_UNANSWERED_MILLISECONDS: u64 = 1_000;
 /// moment to notice that a call has ended and to take up the next call.
 pub const CALL_END_PAUSE_MILLISECONDS: u64 = 250;
 
+// Descriptors
+
+/// Divisor for the descriptors of the process that connections leave to listening sockets, logs, files and
+/// scripts: a quarter of a small limit.
+pub const DESCRIPTOR_RESERVE_DIVISOR: usize = 4;
+/// Smallest reserve of descriptors. An idle server with 4 workers has about 60 open. A process with fewer than
+/// 128 descriptors keeps half of its limit.
+pub const DESCRIPTOR_RESERVE_MIN: usize = 64;
+/// Largest reserve of descriptors: room for 256 scripts with 3 pipes each, and for files under way.
+pub const DESCRIPTOR_RESERVE_MAX: usize = 1_024;
+/// Divisor for the descriptors of connections that only connections to members may take: an eighth.
+pub const DESCRIPTOR_MEMBER_DIVISOR: usize = 8;
+/// Divisor for a client with few connections to members: below a sixty-fourth of the descriptors of connections,
+/// at least one connection.
+pub const DESCRIPTOR_SMALL_DIVISOR: usize = 64;
+
 // Timers
 
 /// Interval at which a worker looks for passed coarse timers. The timers bound waits of seconds.

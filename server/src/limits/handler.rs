@@ -13,6 +13,15 @@ pub const PROXY_INTERIM_RESPONSES_MAX: u32 = 32;
 /// Seconds that a member may take to want a body (`Expect: 100-continue`). After that the body is sent, since
 /// some servers never send 100 (RFC 9110 §10.1.1).
 pub const PROXY_CONTINUE_SECONDS: u64 = 1;
+/// Pause between two rounds of connection attempts while no member has room in its queue, or this machine lacks
+/// local ports or descriptors.
+pub const PROXY_SHORTAGE_PAUSE_MILLISECONDS: u64 = 50;
+/// Longest wait of a request for a local port or a descriptor. Requests under way free both within this time on a
+/// server that is only busy.
+pub const PROXY_SHORTAGE_WAIT_MILLISECONDS: u64 = 1_000;
+/// Seconds between two log lines about a lack of local ports, descriptors or memory, since each request would
+/// repeat the line.
+pub const PROXY_SHORTAGE_COMPLAINT_SECONDS: u64 = 10;
 
 /// Bytes of a streamed body that a call keeps until the response begins, 16 KiB. A member with HTTP/2 may state
 /// that the request was not processed, and the request then goes to a member again.

@@ -5,6 +5,9 @@
 /// Accepted connections of one listening socket that wait while all of `connections` are taken. The
 /// client with the fewest connections goes first. Further connections wait in the kernel's queue.
 pub const ACCEPTED_WAITING_MAX: usize = 64;
+/// Accepted connections of one listening socket that wait while the descriptors for connections are taken. Each
+/// takes a descriptor from the reserve of the process, which logs, files and scripts need.
+pub const ACCEPTED_WAITING_SHORT_MAX: usize = 8;
 /// Idle connections that one client loses at once when no more connections may be opened. The search
 /// walks over all connections and takes 100 to 200 microseconds for 10,000 connections, so one search
 /// serves up to 64 evictions.

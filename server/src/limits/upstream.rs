@@ -92,6 +92,13 @@ pub const MEMBER_UNSENT_BYTES: u32 = 64 * 1024;
 pub const MEMBER_UNSENT_BYTES_MIN: u32 = 4 * 1024;
 /// Bytes of a response in the buffers of TLS, 32 KiB: a record of up to 16 KiB before and after decryption.
 pub const MEMBER_TLS_RECEIVE_BYTES: usize = 32 * 1024;
+/// Age up to which an idle connection counts as alive. With all local ports in use, a request that needs a new
+/// connection takes a connection that has answered within this time. Servers keep idle connections for at least
+/// 1 s, mostly for 5 s or more.
+pub const MEMBER_FRESH_MILLISECONDS: u64 = 500;
+/// Idle connections to members that are closed at once when descriptors are short, so that one search serves
+/// several requests.
+pub const MEMBER_IDLE_CLOSED_AT_ONCE: usize = 16;
 
 // Balancers
 

@@ -5,16 +5,19 @@
 //! accepting. The connection waits for a place in a short queue, and the client with the fewest connections
 //! goes first. A client with nearly all connections therefore doesn't keep other clients waiting.
 
+use crate::base::descriptors::descriptors;
 use crate::base::fair_share::ClientNetwork;
 use crate::base::sys;
 use crate::base::task::spawn_local;
-use crate::limits::{ACCEPTED_WAITING_MAX, PROXY_HEADERS_AWAITED_MAX};
+use crate::limits::{ACCEPTED_WAITING_MAX, ACCEPTED_WAITING_SHORT_MAX, PROXY_HEADERS_AWAITED_MAX};
 use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
 use crate::serve::connection_ledger::{ConnectionLedger, Shortage};
 use crate::serve::proxy_header;
 use crate::serve::sessions::{Eviction, Sessions};
+use crate::upstream::close_idle_members;
 use crate::wire::reject::Reject;
 use rustix::io::Errno;
+use std::fmt::Display;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -33,7 +36,7 @@ enum AcceptEvent {
     Tried(io::Result<(OwnedFd, SocketAddr)>),
     /// The wait for a PROXY header is over; None if the connection was refused.
     Header(Option<AcceptedConnection>),
-    /// A connection was closed, so a waiting connection may have room.
+    /// A connection of a client or to a member was closed, so a waiting connection may have room.
     Room,
     /// Connections have waited for `ACCEPT_PAUSE`.
     Waited,
@@ -118,6 +121,7 @@ impl Acceptor {
         loop {
             // Created before the check for room, so no later close is missed.
             let mut room = pin!(context.shared.ledger.connection_closed());
+            let mut descriptor = pin!(descriptors().room());
             self.admit_waiting();
             let may_accept = self.may_accept();
             let is_waiting = !self.queue.is_empty();
@@ -137,7 +141,7 @@ impl Acceptor {
                 let Some(pause) = pause.as_mut().as_pin_mut() else {
                     return Poll::Pending;
                 };
-                if room.as_mut().poll(cx).is_ready() {
+                if room.as_mut().poll(cx).is_ready() || descriptor.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(AcceptEvent::Room);
                 }
                 pause.poll(cx).map(|()| AcceptEvent::Waited)
@@ -231,18 +235,23 @@ impl Acceptor {
     /// After a lack of descriptors or memory, an immediate retry would spin.
     fn must_pause(&mut self, error: &io::Error) -> bool {
         let has_room = is_out_of_descriptors(error)
-            && self.sessions.make_room(Shortage::Descriptors) == Eviction::Now;
+            && (close_idle_members() > 0
+                || self.sessions.make_room(Shortage::Descriptors) == Eviction::Now);
         if is_peer_fault(error) || has_room {
             return false;
         }
-        // Each closed connection makes room for only one connection, so accepting may fail again and again.
-        // The log lines are limited.
+        self.complain(error);
+        true
+    }
+
+    /// Logs a pause in accepting. Each closed connection makes room for only one connection, so accepting may
+    /// pause again and again, and the log lines are limited.
+    fn complain(&mut self, why: &dyn Display) {
         let complained = self.complained;
         if complained.is_none_or(|at| at.elapsed() >= COMPLAINT_PAUSE) {
-            log::error!("{}: accepting pauses: {error}", self.accepting.address);
+            log::error!("{}: accepting pauses: {why}", self.accepting.address);
             self.complained = Some(Instant::now());
         }
-        true
     }
 
     /// Opens waiting connections as far as the worker has room, the connections of the client with the
@@ -285,11 +294,15 @@ impl Acceptor {
         if awaited >= PROXY_HEADERS_AWAITED_MAX {
             return false;
         }
-        if self.queue.len() < ACCEPTED_WAITING_MAX {
+        let is_short = self.queue.len() >= ACCEPTED_WAITING_SHORT_MAX && descriptors().is_full();
+        if self.queue.len() < ACCEPTED_WAITING_MAX && !is_short {
             return true;
         }
         let clients = self.queue.iter().map(AcceptedConnection::client);
         let Some(last) = self.ledger().last_in_line(clients) else {
+            if is_short {
+                self.complain(&"no file descriptor is left for connections; raise LimitNOFILE");
+            }
             return false;
         };
         self.queue.remove(last);

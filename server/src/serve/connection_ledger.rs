@@ -11,6 +11,7 @@ use std::collections::{HashMap, hash_map};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::base::descriptors::{ClientDescriptor, descriptors};
 use crate::base::fair_share::ClientNetwork;
 use crate::limits::{
     IDLE_EVICTIONS_AT_ONCE_MAX, IDLE_EVICTIONS_CLIENT_DIVISOR, SMALL_HOLDER_DIVISOR,
@@ -81,6 +82,8 @@ pub enum Shortage {
 pub struct ConnectionEntryGuard {
     ledger: Arc<ConnectionLedger>,
     entry: Arc<ConnectionEntry>,
+    /// Descriptor of the connection; None over HTTP/3, where all connections share one descriptor.
+    _descriptor: Option<ClientDescriptor>,
 }
 
 /// Mark of a connection that isn't chosen. No standing packs to the mark: the connection would have been
@@ -235,6 +238,7 @@ impl ConnectionLedger {
         now_ms: u64,
         is_of_proxy: bool,
     ) -> ConnectionEntryGuard {
+        let has_descriptor = matches!(owner, ConnectionOwner::Row(..));
         let entry = Arc::new(ConnectionEntry {
             client,
             position: AtomicUsize::new(entries.len()),
@@ -247,6 +251,7 @@ impl ConnectionLedger {
         ConnectionEntryGuard {
             ledger: self.clone(),
             entry,
+            _descriptor: has_descriptor.then(|| descriptors().enter_client()),
         }
     }
 

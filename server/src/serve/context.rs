@@ -4,6 +4,7 @@
 use crate::base::body_memory::{BodyAccount, BodyMemory, WorkerBodyMemory};
 use crate::base::change_tracker::ChangeTracker;
 use crate::base::clock::Clock;
+use crate::base::descriptors::descriptors;
 use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::log::AccessLogLine;
 use crate::base::stats::Counters;
@@ -23,6 +24,7 @@ use crate::serve::h3::context::{H3Context, QuicWorkers};
 use crate::serve::poller::{Poller, Readiness};
 use crate::serve::request_ledger::RequestLedger;
 use crate::serve::socket::TcpSocket;
+use crate::upstream::close_idle_members;
 use crate::wire::date;
 use crate::wire::reject::Reject;
 use crate::world::{AccessLog, World};
@@ -191,6 +193,14 @@ impl WorkerContext {
 
     pub(super) fn is_full(&self) -> bool {
         self.shared.open.load(Ordering::Relaxed) >= self.world.borrow().limits.connections
+            || self.lacks_descriptors()
+    }
+
+    /// Returns true if no descriptor is left for a connection, after idle connections to members have made
+    /// room.
+    fn lacks_descriptors(&self) -> bool {
+        let descriptors = descriptors();
+        descriptors.is_full() && (close_idle_members() == 0 || descriptors.is_full())
     }
 
     /// Returns the row for the next connection.

@@ -50,19 +50,20 @@ pub(super) fn handler_request(
     }
 }
 
-/// Returns true if the Host field differs from the host in an absolute target. The field is then ignored
+/// Returns true if the Host field differs from the authority of an absolute target. The field is then ignored
 /// (RFC 9112 §3.2.2) and hidden from handlers.
 fn has_own_host(head: &RequestHead<'_>) -> bool {
     let field = head.fields.first("host");
-    field.is_some_and(|field| effective_host(head.fields, head.host) != field)
+    field.is_some_and(|field| effective_host(head) != field)
 }
 
 /// Returns the field lines with the effective host in the Host field.
 fn with_host(head: &RequestHead<'_>) -> Vec<u8> {
-    let mut lines = Vec::with_capacity(head.fields.0.len() + head.host.len());
+    let host = effective_host(head);
+    let mut lines = Vec::with_capacity(head.fields.0.len() + host.len());
     for (name, value) in head.fields {
         let value = match name.eq_ignore_ascii_case(b"host") {
-            true => head.host,
+            true => host,
             false => value,
         };
         for part in [name, b": ", value, b"\r\n"] {

@@ -1,6 +1,7 @@
 //! Sessions of a worker's TCP connections: a session is parked here while the session awaits only events
 //! of the socket, and otherwise belongs to a task.
 
+use crate::base::descriptors::descriptors;
 use crate::base::sys;
 use crate::base::task::spawn_local;
 use crate::serve::accepted_connection::AcceptedConnection;
@@ -225,6 +226,14 @@ impl Sessions {
             room = room.max(made);
         }
         room
+    }
+
+    /// Gives up idle connections for requests that need a descriptor for a connection to a member.
+    pub(super) async fn yield_descriptors(self: Rc<Self>) {
+        loop {
+            descriptors().idle_client_wanted().await;
+            self.make_room(Shortage::Descriptors);
+        }
     }
 
     /// Carries out the orders of other workers to give up connections.

@@ -108,6 +108,7 @@ impl Worker {
         }
         spawn_local(self.clone().sweep());
         spawn_local(self.sessions.clone().run_eviction_orders());
+        spawn_local(self.sessions.clone().yield_descriptors());
         endpoint::begin(&self.sessions);
         while let Some(command) = commands.recv().await {
             match command {

@@ -9,6 +9,7 @@ use crate::upstream::balancer::{CheckFailure, CheckOutcome};
 use crate::upstream::check_h2_reader::CheckH2Reader;
 use crate::upstream::check_reader::CheckReader;
 use crate::upstream::check_verdict::ExpectedResponse;
+use crate::upstream::connect_fault::ConnectFault;
 use crate::upstream::member_conn::MemberConn;
 use crate::upstream::member_connecting::MemberConnecting;
 use crate::upstream::member_pool::MemberPool;
@@ -80,23 +81,29 @@ impl<'a> CheckExchange<'a> {
         }
     }
 
-    /// Makes the check. The caller bounds the duration.
-    pub(super) async fn outcome(&mut self) -> CheckOutcome {
+    /// Makes the check. The caller bounds the duration. None means that a shortage of this machine, or a full
+    /// queue of the member's socket, prevented the connection, so the check says nothing about the member.
+    pub(super) async fn outcome(&mut self) -> Option<CheckOutcome> {
         let pool = Arc::clone(&self.pool);
         let mut connecting =
             MemberConnecting::new(pool, self.settings.timeout, self.proxy_header());
-        let Ok(mut conn) = poll_fn(|cx| connecting.poll(cx)).await else {
-            return CheckOutcome::Failed(CheckFailure::Connection);
+        let mut conn = match poll_fn(|cx| connecting.poll(cx)).await {
+            Ok(conn) => conn,
+            Err(error) => {
+                let fault = ConnectFault::of(&error, self.pool.address.is_unix());
+                let failed = CheckOutcome::Failed(CheckFailure::Connection);
+                return fault.is_of_member().then_some(failed);
+            }
         };
         let Some((request, reader)) = self.request() else {
-            return CheckOutcome::Passed;
+            return Some(CheckOutcome::Passed);
         };
         // A member that refuses the request may have sent a response before it closed the connection.
         let _ = send(&mut conn, &request).await;
         self.response = Some((conn, reader));
         self.read_until(|reader| reader.outcome().is_some()).await;
         let outcome = self.response.as_ref().and_then(|(_, it)| it.outcome());
-        outcome.unwrap_or(CheckOutcome::Failed(CheckFailure::BadAnswer))
+        Some(outcome.unwrap_or(CheckOutcome::Failed(CheckFailure::BadAnswer)))
     }
 
     /// Reads the rest of the response after the outcome is known.

@@ -140,7 +140,10 @@ async fn check(balancer: Arc<Balancer>, run: CheckRun, slot: CheckSlot) {
     let mut exchange = CheckExchange::new(pool, &settings);
     let timeout = CheckOutcome::Failed(CheckFailure::Timeout);
     let outcome = timeout_at(deadline, exchange.outcome()).await;
-    finish(&balancer, run, outcome.unwrap_or(timeout), &slot.checker);
+    let Some(outcome) = outcome.unwrap_or(Some(timeout)) else {
+        return;
+    };
+    finish(&balancer, run, outcome, &slot.checker);
     let _ = timeout_at(deadline, exchange.drain()).await;
 }
 

@@ -40,6 +40,13 @@ impl MemberAddress {
     }
 }
 
+impl MemberAddress {
+    /// Returns true for a Unix socket.
+    pub(crate) fn is_unix(&self) -> bool {
+        matches!(self, MemberAddress::Fixed(BackendAddress::Unix(_)))
+    }
+}
+
 impl NamedAddress {
     /// Returns the addresses for one connection, and waits only for the end of the first look-up. With a local
     /// address `from`, the addresses are those of its family, IPv4 or IPv6. Fails if the name has no address.

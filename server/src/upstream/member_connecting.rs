@@ -1,5 +1,6 @@
 //! Connection to a member while the connection is being established, for requests and for checks.
 
+use crate::base::fair_share::ClientNetwork;
 use crate::upstream::address::BackendAddress;
 use crate::upstream::member_address::{AddressCandidates, MemberAddress};
 use crate::upstream::member_conn::MemberConn;
@@ -26,6 +27,8 @@ pub(crate) struct MemberConnecting {
     patience: Option<Pin<Box<Sleep>>>,
     /// Failure at the last address.
     failure: Option<io::Error>,
+    /// Client of the request; None for a check.
+    client: Option<ClientNetwork>,
 }
 
 /// Addresses of the member that are still to be tried.
@@ -53,6 +56,15 @@ impl MemberConnecting {
             others: OtherAddresses::Unknown,
             patience: None,
             failure: None,
+            client: None,
+        }
+    }
+
+    /// Sets the client to which the descriptor of the connection is accounted.
+    pub(crate) fn for_client(self, client: ClientNetwork) -> MemberConnecting {
+        MemberConnecting {
+            client: Some(client),
+            ..self
         }
     }
 
@@ -69,7 +81,7 @@ impl MemberConnecting {
                 Ok(address) => address,
                 Err(failure) => return Poll::Ready(Err(failure)),
             };
-            match self.pool.connect(&address, self.first.clone()) {
+            match self.pool.connect(&address, self.first.clone(), self.client) {
                 Ok((conn, true)) => return Poll::Ready(Ok(conn)),
                 Ok((conn, false)) => self.conn = Some(conn),
                 Err(failure) => self.failure = Some(failure),

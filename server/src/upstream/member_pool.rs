@@ -1,17 +1,23 @@
 //! Idle connections to a member. Each worker keeps its own connections, so that a connection never changes
 //! its runtime.
 
+use crate::base::descriptors::{DescriptorRefused, MemberDescriptor, descriptors};
+use crate::base::fair_share::ClientNetwork;
 use crate::base::task::spawn_local;
 use crate::base::worker_number::worker_number;
-use crate::limits::{MEMBER_IDLE_LISTS, MEMBER_IDLE_SWEEP_MILLISECONDS};
+use crate::limits::{
+    MEMBER_FRESH_MILLISECONDS, MEMBER_IDLE_CLOSED_AT_ONCE, MEMBER_IDLE_LISTS,
+    MEMBER_IDLE_SWEEP_MILLISECONDS,
+};
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::BackendAddress;
 use crate::upstream::member_address::MemberAddress;
 use crate::upstream::member_conn::{MemberConn, MemberWindow};
 use crate::upstream::settings::ConnectionSettings;
+use rustix::io::Errno;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Connections to one member.
@@ -27,8 +33,26 @@ pub(crate) struct MemberPool {
     idle: [Mutex<IdleList>; MEMBER_IDLE_LISTS],
     /// Number of idle connections in all lists.
     idle_count: AtomicUsize,
-    /// True after the pool was replaced. Connections of HTTP/2 end once they are idle.
+    /// True after the member left the configuration or got another pool. Connections are no longer kept, and
+    /// those of HTTP/2 end once they are idle.
     is_closed: AtomicBool,
+}
+
+/// Pools in use, so that idle connections to any member can make room for a request.
+static POOLS: Mutex<Vec<Weak<MemberPool>>> = Mutex::new(Vec::new());
+
+/// Closes idle connections to members of all balancers, the longest idle first in each list, and at most
+/// [`MEMBER_IDLE_CLOSED_AT_ONCE`]. Returns the number of closed connections.
+pub(crate) fn close_idle_members() -> usize {
+    let pools: Vec<Arc<MemberPool>> = {
+        let pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.iter().filter_map(Weak::upgrade).collect()
+    };
+    let mut left = MEMBER_IDLE_CLOSED_AT_ONCE;
+    for pool in &pools {
+        left -= pool.close_longest_idle(left);
+    }
+    MEMBER_IDLE_CLOSED_AT_ONCE - left
 }
 
 /// Idle connections of one worker.
@@ -64,6 +88,16 @@ impl MemberPool {
         }
     }
 
+    /// Adds the pool to the pools that give up idle connections when descriptors are short.
+    pub(crate) fn register(self: &Arc<Self>) {
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|pool| pool.strong_count() > 0);
+        let is_known = |pool: &Weak<MemberPool>| std::ptr::eq(pool.as_ptr(), Arc::as_ptr(self));
+        if !pools.iter().any(is_known) {
+            pools.push(Arc::downgrade(self));
+        }
+    }
+
     /// Returns true if connections of the pool suit the settings and the TLS of a new configuration.
     pub(crate) fn suits(&self, settings: &ConnectionSettings, tls: Option<&TlsEndpoint>) -> bool {
         let is_same_tls = match (&self.tls, tls) {
@@ -74,14 +108,28 @@ impl MemberPool {
         is_same_tls && self.settings == *settings
     }
 
-    /// Starts a new connection to one of the member's addresses. The connection begins with the bytes `first`.
-    /// Returns the connection, and true if the connection is established.
+    /// Starts a new connection to one of the member's addresses, for a request of `client`. The connection
+    /// begins with the bytes `first`. Returns the connection, and true if the connection is established.
+    ///
+    /// # Errors
+    /// Fails with EMFILE if no descriptor is left for the connection, or if `client` has its share.
     pub(super) fn connect(
         &self,
         address: &BackendAddress,
         first: Vec<u8>,
+        client: Option<ClientNetwork>,
     ) -> io::Result<(MemberConn, bool)> {
-        MemberConn::begin(address, self.settings.from, self.tls.as_ref(), first)
+        let descriptor = descriptor_for(client)?;
+        let begin =
+            |first| MemberConn::begin(address, self.settings.from, self.tls.as_ref(), first);
+        let begun = match begin(first.clone()) {
+            // The rest of the process has taken more descriptors than its reserve.
+            Err(error) if is_out_of_descriptors(&error) && close_idle_members() > 0 => begin(first),
+            begun => begun,
+        };
+        let (mut conn, is_established) = begun?;
+        conn.hold(descriptor);
+        Ok((conn, is_established))
     }
 
     /// Takes the idle connection of the current worker that was used last. Connections that the member
@@ -97,15 +145,33 @@ impl MemberPool {
         None
     }
 
+    /// Takes an idle connection of the current worker that has answered a moment ago and that the member has
+    /// not closed. A request that needs a new connection may take the connection if no local port is left.
+    pub(crate) fn take_fresh(&self, now: Instant) -> Option<MemberConn> {
+        let fresh = Duration::from_millis(MEMBER_FRESH_MILLISECONDS);
+        let mut list = self.list();
+        while let Some(mut idle) = list.connections.pop() {
+            if now.duration_since(idle.since) > fresh {
+                list.connections.push(idle);
+                return None;
+            }
+            self.idle_count.fetch_sub(1, Ordering::Relaxed);
+            if idle.conn.is_quiet() && idle.conn.is_alive() {
+                return Some(idle.conn);
+            }
+        }
+        None
+    }
+
     /// Keeps a connection without a request under way for the next request, if there is room. A connection
     /// with a PROXY header belongs to one client and is closed.
-    pub(crate) fn put_idle(self: &Arc<Self>, conn: MemberConn, now: Instant) {
-        if self.settings.send_proxy_header.is_some() {
-            return;
+    pub(crate) fn put_idle(self: &Arc<Self>, mut conn: MemberConn, now: Instant) {
+        let is_full = self.idle_count.load(Ordering::Relaxed) >= self.settings.idle_max;
+        let is_closed = self.is_closed.load(Ordering::Relaxed);
+        if self.settings.send_proxy_header.is_some() || is_full || is_closed {
+            return conn.close_with_reset();
         }
-        if self.idle_count.load(Ordering::Relaxed) >= self.settings.idle_max {
-            return;
-        }
+        conn.release_client();
         self.idle_count.fetch_add(1, Ordering::Relaxed);
         let mut list = self.list();
         list.connections.push(IdleMemberConn { conn, since: now });
@@ -145,8 +211,8 @@ impl MemberPool {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Closes all idle connections, because the pool was replaced. Workers close idle connections of HTTP/2
-    /// within a second.
+    /// Closes all idle connections, and lets connections in use end with their requests. Workers close idle
+    /// connections of HTTP/2 within a second.
     pub(crate) fn close_idle(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         for list in &self.idle {
@@ -174,10 +240,23 @@ impl MemberPool {
     }
 
     fn remove(&self, list: &mut IdleList, is_removed: impl Fn(&mut IdleMemberConn) -> bool) {
-        let before = list.connections.len();
-        list.connections.retain_mut(|idle| !is_removed(idle));
-        let removed = before - list.connections.len();
-        self.idle_count.fetch_sub(removed, Ordering::Relaxed);
+        let removed = list.connections.extract_if(.., |idle| is_removed(idle));
+        let closed = removed.map(|idle| idle.conn.close_with_reset()).count();
+        self.idle_count.fetch_sub(closed, Ordering::Relaxed);
+    }
+
+    /// Closes at most `count` idle connections, the longest idle first in each list. Returns the number of
+    /// closed connections.
+    fn close_longest_idle(&self, count: usize) -> usize {
+        let mut closed = 0;
+        for list in &self.idle {
+            let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
+            let oldest = list.connections.len().min(count - closed);
+            let removed = list.connections.drain(..oldest);
+            closed += removed.map(|idle| idle.conn.close_with_reset()).count();
+        }
+        self.idle_count.fetch_sub(closed, Ordering::Relaxed);
+        closed
     }
 
     /// Returns the list of the current worker.
@@ -185,4 +264,23 @@ impl MemberPool {
         let list = &self.idle[worker_number() % MEMBER_IDLE_LISTS];
         list.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Enters a connection for a request of `client` into the ledger of descriptors. When no descriptor is left,
+/// idle connections to members make room.
+fn descriptor_for(client: Option<ClientNetwork>) -> io::Result<MemberDescriptor> {
+    let entered = match descriptors().enter_member(client) {
+        Err(DescriptorRefused::Full) if close_idle_members() > 0 => {
+            descriptors().enter_member(client)
+        }
+        entered => entered,
+    };
+    entered.map_err(|_| Errno::MFILE.into())
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE)
+    )
 }

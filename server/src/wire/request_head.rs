@@ -156,6 +156,8 @@ pub struct RequestHead<'a> {
     pub line: &'a [u8],
     /// Host without port, as sent; an IPv6 address keeps its brackets. Empty only in HTTP/1.0 without Host.
     pub host: &'a [u8],
+    /// Host and port of a target in the absolute form, as sent; None in another form.
+    pub authority: Option<&'a [u8]>,
     /// Path of the target as sent, still percent-encoded; `*` for `OPTIONS *` and for CONNECT without
     /// `:protocol`. The path may
     /// begin with `//`, and in a Location must follow a scheme and host.

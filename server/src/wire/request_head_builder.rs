@@ -144,6 +144,7 @@ impl<'a> RequestHeadBuilder<'a> {
             version: line.version,
             line: line.text,
             host,
+            authority: line.target.authority,
             raw_path: line.target.raw_path,
             path: line.target.path,
             query: line.target.query,
@@ -227,10 +228,9 @@ fn list<'a>(slot: &mut FieldValues<'a>, value: &'a [u8], name: &'static str) {
     };
 }
 
-/// Returns the effective host with its port: the value of Host, unless the target names another host (RFC
-/// 9112 §3.2.2). Another spelling of letters counts as another host, so that a script, and the page cache,
-/// get one spelling of the name.
-pub fn effective_host<'a>(fields: Fields<'a>, host: &'a [u8]) -> &'a [u8] {
-    let is_same = |sent: &&[u8]| valid_host(sent).is_some_and(|(name, _)| name == host);
-    fields.first("host").filter(is_same).unwrap_or(host)
+/// Returns the effective host with its port: the authority of a target in the absolute form, which replaces
+/// the value of Host (RFC 9112 §3.2.2), otherwise the value of Host.
+pub fn effective_host<'a>(head: &RequestHead<'a>) -> &'a [u8] {
+    let field = || head.fields.first("host").unwrap_or(head.host);
+    head.authority.unwrap_or_else(field)
 }

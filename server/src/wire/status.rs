@@ -139,6 +139,7 @@ statuses! {
     429 as TOO_MANY_REQUESTS "Too Many Requests";
     431 as REQUEST_HEADER_FIELDS_TOO_LARGE "Request Header Fields Too Large";
     451 "Unavailable For Legal Reasons";
+    499 as CLIENT_LEFT "Client Closed Request";
     500 as INTERNAL_SERVER_ERROR "Internal Server Error";
     501 as NOT_IMPLEMENTED "Not Implemented";
     502 as BAD_GATEWAY "Bad Gateway";

@@ -326,9 +326,9 @@ impl Attempt {
             let balancer = call.route.balancer.name();
             log_surplus(&line(call.request), balancer, &self.pool.authority);
         }
-        if let Some(conn) = self.exchange.take_finished()
-            && head.keep_alive
+        if head.keep_alive
             && !has_surplus
+            && let Some(conn) = self.exchange.take_finished()
         {
             self.pool.put_idle(conn, Instant::now());
         }

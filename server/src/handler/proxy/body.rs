@@ -7,6 +7,7 @@ use crate::handler::proxy::exchange::{StreamedBody, push_last_chunk};
 use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::log::line;
 use crate::handler::{HandlerError, Request};
+use crate::limits::BODY_BUFFER_BYTES;
 use crate::wire::h1::body_decoder::BodyLength;
 
 /// Body of a request, as sent to a member.
@@ -47,17 +48,20 @@ impl OutgoingBody {
         }
     }
 
-    /// Gathers a short body before a member is taken, so that a slow client occupies no member. The body of a
-    /// client that waits for 100 (Continue) stays with the client until the member wants the body.
+    /// Gathers a short body before a member is taken, so that a slow client occupies no member. A client with a
+    /// short body of known length that waits for 100 (Continue) gets 100 from this server. A longer body stays
+    /// with the client until the member wants the body.
     pub(super) async fn receive(
         request: &mut Request,
         length: BodyLength,
     ) -> Result<OutgoingBody, HandlerError> {
         let (_, nothing) = pipe(1);
-        let reader = std::mem::replace(&mut request.body, nothing);
-        if request.expects_continue {
+        let mut reader = std::mem::replace(&mut request.body, nothing);
+        if request.expects_continue && !is_short(length) {
             return Ok(OutgoingBody::streamed(reader, length));
         }
+        reader.hold(false);
+        request.expects_continue = false;
         let memory = &request.memory;
         let received = RequestBody::receive(reader, length, request.peer, memory, None).await;
         let (body, known) = received.map_err(|error| error.fault(&line(request)))?;
@@ -142,4 +146,9 @@ impl OutgoingBody {
         self.rest = replay.rest;
         self.is_rest_begun = false;
     }
+}
+
+/// Returns true for a body of known length that is gathered whole.
+fn is_short(length: BodyLength) -> bool {
+    matches!(length, BodyLength::Length(length) if length < BODY_BUFFER_BYTES as u64)
 }

@@ -2,6 +2,7 @@
 
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
+use crate::base::fair_share::SharedLimit;
 use crate::base::log::MemberCall;
 use crate::handler::pipe::pipe;
 use crate::handler::proxy::attempt::Attempt;
@@ -14,13 +15,15 @@ use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
+use crate::handler::proxy::shortage;
+use crate::handler::proxy::shortage::ShortageWait;
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits::GRPC_PAUSE_SECONDS;
 use crate::upstream::balancer::{
     ChooseRequest, Lease, Member, MemberId, NoMember, QueueTicket, SessionUse, WaitRefused, Waited,
     client_hash, session_value,
 };
-use crate::upstream::{H2Connecting, H2MemberConn, MemberConn, MemberConnecting};
+use crate::upstream::{ConnectFault, H2Connecting, H2MemberConn, MemberConn, MemberConnecting};
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -112,6 +115,8 @@ struct ProxyCall {
     /// True if the request waits on for the answer of a member that went down.
     stays: bool,
     timer: Option<CoarseTimer>,
+    /// Members without room for a connection, and the wait for room.
+    shortage: ShortageWait,
 }
 
 enum CallState {
@@ -119,6 +124,8 @@ enum CallState {
     Choosing,
     /// All usable members are busy.
     Queued(QueueTicket),
+    /// No member has room for a connection.
+    AwaitingRoom,
     /// A connection is being established.
     Connecting(MemberConnecting),
     /// The request is on its way, or the response is awaited.
@@ -146,6 +153,7 @@ impl ProxyCall {
             was_refused: false,
             stays: false,
             timer: None,
+            shortage: ShortageWait::default(),
         }
     }
 
@@ -164,6 +172,9 @@ impl ProxyCall {
                         WaitRefused::NoMember(_) => self.none_usable(),
                     })
             }
+            Err(NoMember::NoneUsable | NoMember::SessionLost) if self.may_await_room() => {
+                Ok(CallState::AwaitingRoom)
+            }
             Err(NoMember::NoneUsable | NoMember::SessionLost) => Err(self.none_usable()),
         }
     }
@@ -181,8 +192,10 @@ impl ProxyCall {
             let cookies = cookies.filter_map(|cookie| std::str::from_utf8(cookie).ok());
             session_value(sticky, target, cookies)
         });
+        let client = self.request.peer.into();
         let question = ChooseRequest {
-            client_hash: client_hash(self.request.peer.into()),
+            client,
+            client_hash: client_hash(client),
             session,
             tried: &self.tried,
             is_gathered: !self.body.has_rest(),
@@ -233,7 +246,8 @@ impl ProxyCall {
         }
         let timeout = pool.settings.connect_timeout;
         let connecting = MemberConnecting::new(pool, timeout, first);
-        Ok(CallState::Connecting(connecting))
+        let client = self.request.peer.into();
+        Ok(CallState::Connecting(connecting.for_client(client)))
     }
 
     /// Begins an attempt on a connection.
@@ -286,6 +300,10 @@ impl ProxyCall {
                 Poll::Ready(self.connect(lease))
             }
             Poll::Ready(Waited::ChooseAgain) => Poll::Ready(Ok(CallState::Choosing)),
+            Poll::Ready(Waited::Dropped) => {
+                self.route.refusals.increment(SharedLimit::MemberPlaces);
+                Poll::Ready(Err(AttemptFailure::none(Reject::UPSTREAM_BUSY)))
+            }
             Poll::Pending => {
                 let timeout = self.route.balancer.settings().connection.queue_timeout;
                 ready!(self.poll_timer(cx, timeout));
@@ -302,11 +320,56 @@ impl ProxyCall {
         if connected.is_pending() {
             return self.poll_connect_timeout(cx).map(Err);
         }
-        let mut conn = ready!(connected).map_err(AttemptFailure::connect)?;
+        let mut conn = match ready!(connected) {
+            Ok(conn) => conn,
+            Err(error) => self.instead_of_new_connection(error)?,
+        };
         if conn.has_unasked_bytes() {
             return Poll::Ready(Err(AttemptFailure::unasked_bytes()));
         }
         Poll::Ready(self.attempt(conn))
+    }
+
+    /// Returns a connection that has answered a moment ago, if no local port is left for a new connection.
+    /// Otherwise classifies the failure of the connection attempt.
+    fn instead_of_new_connection(
+        &mut self,
+        error: io::Error,
+    ) -> Result<MemberConn, AttemptFailure> {
+        let failure = self.connect_failure(error);
+        if failure.stage == FailureStage::Shortage(ConnectFault::LocalPorts)
+            && let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool())
+            && let Some(conn) = pool.take_fresh(Instant::now())
+        {
+            return Ok(conn);
+        }
+        Err(failure)
+    }
+
+    /// Classifies the failure of a connection attempt, and logs a shortage of this machine.
+    fn connect_failure(&self, error: io::Error) -> AttemptFailure {
+        let pool = self.lease.as_ref().and_then(|lease| lease.member().pool());
+        let is_unix = pool.is_some_and(|pool| pool.address.is_unix());
+        let fault = ConnectFault::of(&error, is_unix);
+        if fault.is_of_member() {
+            return AttemptFailure::connect(error);
+        }
+        shortage::log(self.route.balancer.name(), fault);
+        AttemptFailure::shortage(fault, error)
+    }
+
+    /// Returns true if the request may wait until a member has room for a connection.
+    fn may_await_room(&self) -> bool {
+        let queue_timeout = self.route.balancer.settings().connection.queue_timeout;
+        self.shortage.may_go_on(Instant::now(), queue_timeout)
+    }
+
+    /// Ready after the pause before the next attempt at the members without room.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<CallState> {
+        ready!(self.shortage.poll_pause(cx));
+        let short = self.shortage.take_members();
+        self.tried.retain(|member| !short.contains(member));
+        Poll::Ready(CallState::Choosing)
     }
 
     fn poll_connected_h2(
@@ -323,7 +386,7 @@ impl ProxyCall {
         if connected.is_pending() {
             return self.poll_connect_timeout(cx).map(Err);
         }
-        let conn = ready!(connected).map_err(AttemptFailure::connect)?;
+        let conn = ready!(connected).map_err(|error| self.connect_failure(error))?;
         Poll::Ready(self.attempt_h2(&conn))
     }
 
@@ -380,9 +443,11 @@ impl ProxyCall {
     }
 
     /// Returns true if the request may go to no further member. The first attempt counts as one of the members tried.
+    /// Members without room for a connection do not count.
     fn is_last_attempt(&self) -> bool {
         let settings = self.route.balancer.settings();
-        self.tried.len() >= usize::from(settings.retry.attempts_max)
+        let failed = self.tried.len() - self.shortage.members();
+        failed >= usize::from(settings.retry.attempts_max)
     }
 
     /// Takes a retry from the budget of the balancer.
@@ -417,6 +482,7 @@ impl Future for ProxyCall {
             let next = match &call.state {
                 CallState::Choosing => call.choose(),
                 CallState::Queued(_) => ready!(call.poll_queued(cx)),
+                CallState::AwaitingRoom => Ok(ready!(call.poll_room(cx))),
                 CallState::Connecting(_) => ready!(call.poll_connected(cx)),
                 CallState::ConnectingH2(_) => ready!(call.poll_connected_h2(cx)),
                 CallState::Attempting(_) | CallState::AttemptingH2(_) => {
@@ -453,6 +519,13 @@ impl ProxyCall {
         if let (FailureStage::Refused, CallState::AttemptingH2(attempt)) = (failure.stage, attempt)
         {
             attempt.give_back(&mut self.body);
+        }
+        if let FailureStage::Shortage(fault) = failure.stage {
+            let member = member?;
+            self.tried.push(member);
+            self.shortage.add(member, fault, Instant::now());
+            self.last_failure = Some(failure);
+            return None;
         }
         // The member may have closed one connection, and accept the request on the next.
         let is_member_to_try = match failure.stage {
@@ -495,6 +568,7 @@ impl ProxyCall {
                 lease.record_failure(now_ms)
             }
             FailureStage::StaleConnection
+            | FailureStage::Shortage(_)
             | FailureStage::Refused
             | FailureStage::MemberDown
             | FailureStage::NoMember

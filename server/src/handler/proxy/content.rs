@@ -259,7 +259,7 @@ impl ContentTransfer {
                     log_surplus(&self.line, &self.balancer, &self.pool.authority);
                 }
                 let is_reusable = self.keep_alive && !has_surplus && self.decoder.is_some();
-                if let Some(conn) = self.exchange.take_finished().filter(|_| is_reusable) {
+                if is_reusable && let Some(conn) = self.exchange.take_finished() {
                     self.pool.put_idle(conn, std::time::Instant::now());
                 }
             }

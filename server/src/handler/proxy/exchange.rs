@@ -227,6 +227,16 @@ impl Exchange {
     }
 }
 
+impl Drop for Exchange {
+    /// Resets a connection that can't be used again. The member learns at once that the response is no longer
+    /// wanted, and no local port stays in TIME_WAIT.
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            conn.close_with_reset();
+        }
+    }
+}
+
 /// Appends the last chunk and the trailer section with the lines `trailers`.
 pub(super) fn push_last_chunk(trailers: &[u8], out: &mut Vec<u8>) {
     for part in [b"0\r\n", trailers, b"\r\n"] {

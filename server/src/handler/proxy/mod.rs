@@ -19,4 +19,5 @@ mod retry;
 mod response_head;
 pub(crate) mod route;
 pub mod settings;
+mod shortage;
 mod tunnel;

@@ -1,7 +1,7 @@
 //! Decision whether a request is repeated after a failed attempt. Pure.
 
 use crate::upstream::balancer::MemberId;
-use crate::upstream::{H2Failure, MemberTlsFailure, NotHttp2};
+use crate::upstream::{ConnectFault, H2Failure, MemberTlsFailure, NotHttp2};
 use crate::wire::h2::H2ConnectionError;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
@@ -25,6 +25,8 @@ pub(super) struct AttemptFailure {
 pub(super) enum FailureStage {
     /// No connection for a request could be made, so the member has received nothing.
     Connect,
+    /// No connection could be made because of a shortage that says nothing about the member's health.
+    Shortage(ConnectFault),
     /// The member closed a kept connection without a byte of a response. Most members close idle connections
     /// after a while, so the failure says nothing about the member.
     StaleConnection,
@@ -70,6 +72,19 @@ impl AttemptFailure {
         AttemptFailure {
             source: Some(source),
             ..AttemptFailure::new(FailureStage::Connect, reject)
+        }
+    }
+
+    /// Makes the failure of a connection that a shortage prevented: of this machine, or of room in the queue of
+    /// the member's socket.
+    pub(super) fn shortage(fault: ConnectFault, source: io::Error) -> AttemptFailure {
+        let reject = match fault {
+            ConnectFault::Backlog => Reject::UPSTREAM_BUSY,
+            _ => Reject::UPSTREAM_LOCAL,
+        };
+        AttemptFailure {
+            source: Some(source),
+            ..AttemptFailure::new(FailureStage::Shortage(fault), reject)
         }
     }
 
@@ -131,7 +146,7 @@ impl AttemptFailure {
     /// of a response. `is_replayable` is true if the whole body is in memory or untouched.
     pub(super) fn may_repeat(&self, is_idempotent: bool, is_replayable: bool) -> bool {
         match self.stage {
-            FailureStage::Connect => true,
+            FailureStage::Connect | FailureStage::Shortage(_) => true,
             FailureStage::Refused => is_replayable,
             FailureStage::StaleConnection
             | FailureStage::BeforeResponse
@@ -171,6 +186,7 @@ mod tests {
         // Stage; repeated if idempotent and replayable, idempotent alone, replayable alone, neither.
         let table = [
             (Connect,         [true, true, true, true]),
+            (Shortage(ConnectFault::LocalPorts), [true, true, true, true]),
             (StaleConnection, [true, false, false, false]),
             (BeforeResponse,  [true, false, false, false]),
             (Refused,         [true, false, true, false]),

@@ -1,5 +1,6 @@
 //! Settings of a route with a proxy.
 
+use crate::base::fair_share::RefusalCounters;
 use crate::handler::proxy::settings::ForwardSettings;
 use crate::upstream::balancer::Balancer;
 use crate::upstream::settings::StickySettings;
@@ -22,6 +23,8 @@ pub(crate) struct ProxyRoute {
     pub(crate) path: Box<[u8]>,
     /// Name of this server in Via, unique to the process.
     pub(crate) pseudonym: Arc<str>,
+    /// Counters of refusals because of shares already taken.
+    pub(crate) refusals: Arc<RefusalCounters>,
 }
 
 impl ProxyRoute {

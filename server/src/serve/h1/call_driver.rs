@@ -77,7 +77,8 @@ pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>
         out: OutBuffer::default(),
         sent: 0,
         stall: StallClock::default(),
-        status: Status::OK,
+        // The status of a client that leaves before the response begins.
+        status: Status::CLIENT_LEFT,
         after: AfterResponse::Close,
         wants_body: false,
         is_cut: false,

@@ -71,7 +71,7 @@ impl H2Session<'_> {
             download: None,
             memory,
         };
-        let record = line.keep(Status::OK, &self.context, self.who);
+        let record = line.keep(Status::CLIENT_LEFT, &self.context, self.who);
         let Some(stream) = self.h2.stream(owed.id) else {
             return;
         };

@@ -123,8 +123,8 @@ impl H3Call {
             moved_ms: now_ms,
             is_last: false,
             client_ended: has_no_body,
-            record: line.keep(Status::OK, context, session.who),
-            status: Status::OK,
+            record: line.keep(Status::CLIENT_LEFT, context, session.who),
+            status: Status::CLIENT_LEFT,
             sent: 0,
             started_us: line.started_us,
         }

@@ -101,6 +101,14 @@ impl Balancer {
             prepare(&member);
             seats.push(Seat::new(member, load));
         }
+        let places = settings.members.iter().map(|member| member.connections_max);
+        self.queue.set_places(places.sum());
+        let kept =
+            |member: &Arc<Member>| seats.iter().any(|seat| Arc::ptr_eq(&seat.member, member));
+        let former = selection.roster.seats().iter().map(|seat| &seat.member);
+        former
+            .filter(|member| !kept(member))
+            .for_each(|member| member.close_pool());
         selection.policies.configure(settings);
         selection.replace_roster(seats, &self.key);
         if selection.policies.current().method != old_method {
@@ -134,14 +142,18 @@ impl Balancer {
             let queue_max = bounded.count().saturating_mul(settings.connection.queue);
             (queue_max, settings.sticky.is_some())
         };
-        let number = self.queue.join(session_member, request.tried, queue_max);
+        let client = request.client;
+        let number = self
+            .queue
+            .join(client, session_member, request.tried, queue_max);
         let number = number.ok_or(WaitRefused::QueueFull)?;
         let session = match (session_member, is_sticky) {
             (Some(_), _) => SessionUse::Kept,
             (None, true) => SessionUse::Changed,
             (None, false) => SessionUse::None,
         };
-        let mut ticket = QueueTicket::waiting(&self.queue, number, session, request.into());
+        let requester = request.into();
+        let mut ticket = QueueTicket::waiting(&self.queue, client, number, session, requester);
         // A place may have become free since the first choice, before the request joined the queue.
         let second_choice = self.lock().choose(request);
         match second_choice {
@@ -302,9 +314,19 @@ impl Balancer {
         }
     }
 
+    /// Returns the state under the lock.
     fn lock(&self) -> MutexGuard<'_, Selection> {
         self.selection
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Balancer {
+    /// Closes the idle connections to the members of a balancer that left the configuration.
+    fn drop(&mut self) {
+        for member in self.members() {
+            member.close_pool();
+        }
     }
 }

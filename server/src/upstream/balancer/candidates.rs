@@ -5,6 +5,7 @@
 //! under way as it may have is usable but full: neither a spare nor a higher set takes its requests, which
 //! wait instead.
 
+use crate::base::fair_share::ClientNetwork;
 use crate::upstream::balancer::member::Member;
 use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::seat::Seat;
@@ -14,6 +15,8 @@ use crate::upstream::settings::{AdminState, MemberRole};
 /// Conditions under which members count as usable.
 #[derive(Copy, Clone)]
 pub(super) struct UsableTerms<'a> {
+    /// Client of the request.
+    pub(super) client: ClientNetwork,
     /// Members that failed to answer the request.
     pub(super) tried: &'a [MemberId],
     /// Milliseconds on the monotonic clock.
@@ -49,7 +52,7 @@ impl UsableTerms<'_> {
             || self.tried.contains(&member.id());
         match is_unusable {
             true => Readiness::Unusable,
-            false if member.is_full() => Readiness::Full,
+            false if member.is_full_for(self.client) => Readiness::Full,
             false => Readiness::Ready,
         }
     }

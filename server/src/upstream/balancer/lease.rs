@@ -2,7 +2,8 @@
 
 use crate::upstream::balancer::down_watch::WatchKey;
 use crate::upstream::balancer::ejection::{FailedRequest, RequestFailure};
-use crate::upstream::balancer::member::{Member, Trial};
+use crate::upstream::balancer::member::{Member, PlaceHolder, Trial};
+use crate::upstream::balancer::place_ledger::PlaceUse;
 use crate::upstream::balancer::request::{Requester, SessionUse};
 use crate::upstream::balancer::state::StateChange;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::task::{Context, Poll};
 /// Use of a member for one request. Dropping the lease ends the request, with or without a report.
 pub struct Lease {
     member: Arc<Member>,
+    holder: PlaceHolder,
     /// Number of ejections of the member at the time of the choice.
     ejections: u32,
     /// Number of times that the member went down, at the time of the choice.
@@ -26,10 +28,10 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates the lease of a request that the caller has counted by [`Member::enter`] or
-    /// [`Member::try_enter`].
+    /// Creates the lease of a request that the caller has counted by [`Member::try_enter`].
     pub(super) fn of_counted(
         member: Arc<Member>,
+        holder: PlaceHolder,
         session: SessionUse,
         cookie: Option<Arc<str>>,
         trial: Option<Trial>,
@@ -43,6 +45,7 @@ impl Lease {
             ejections: member.ejections(),
             downs: member.down_watch.downs(),
             member,
+            holder,
             trial,
             requester,
             session,
@@ -166,30 +169,40 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.end_watch();
         self.end_trial();
-        release_place(&self.member);
+        release_place(&self.member, self.holder);
     }
 }
 
 /// Hands the place of a request at a member to a waiting request, or frees the place.
-pub(super) fn release_place(member: &Arc<Member>) {
+pub(super) fn release_place(member: &Arc<Member>, holder: PlaceHolder) {
     let queue = &member.queue;
-    if queue.has_waiting()
-        && member.may_hand_over()
-        && queue.offer(member.id(), || Some(Arc::clone(member)))
-    {
-        return;
+    if let PlaceHolder::Client(client) = holder {
+        queue.give_back(client, member.id());
     }
-    member.leave();
+    if !(queue.has_waiting() && member.may_hand_over() && hand_over(member)) {
+        member.leave();
+    }
     if !queue.has_waiting() {
         return;
     }
     match member.may_hand_over() {
-        // A request joined the queue in the meantime.
+        // A request joined the queue in the meantime, or a client may take a reserved place, because the
+        // client has fewer places now.
         true => {
-            let take = || member.try_enter().then(|| Arc::clone(member));
-            queue.offer(member.id(), take);
+            let take = || member.try_count().then(|| Arc::clone(member));
+            while queue.offer(member.place_use(), take) {}
         }
         // The choice knows whether the member may be used all the same.
         false => queue.wake_first(member.id()),
     }
+}
+
+/// Hands a place that stays counted to a waiting request. Returns false if no request may take the place.
+fn hand_over(member: &Arc<Member>) -> bool {
+    let place = member.place_use();
+    let without = PlaceUse {
+        busy: place.busy.saturating_sub(1),
+        ..place
+    };
+    member.queue.offer(without, || Some(Arc::clone(member)))
 }

@@ -3,6 +3,7 @@
 //! A choice and a successful request read and write atomics alone. Changes of state take the lock of the
 //! member, and publish the [`Standing`] anew.
 
+use crate::base::fair_share::ClientNetwork;
 use crate::limits::{RETRY_LINE_SECONDS, UPLOAD_TRIAL_SECONDS};
 use crate::upstream::balancer::down_watch::DownWatch;
 use crate::upstream::balancer::edited::Edited;
@@ -10,6 +11,7 @@ use crate::upstream::balancer::ejection::{Ejection, FailedRequest, RequestFailur
 use crate::upstream::balancer::health::CheckStreak;
 use crate::upstream::balancer::heartbeat_table::LastHeartbeat;
 use crate::upstream::balancer::latency::LatencyAverage;
+use crate::upstream::balancer::place_ledger::PlaceUse;
 use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::schedule::{CheckPlan, first_check_offset_ms};
 use crate::upstream::balancer::slot_queue::SlotQueue;
@@ -68,6 +70,15 @@ pub struct Member {
     /// Requests that wait for a slot of any member of the balancer.
     pub(super) queue: Arc<SlotQueue<Arc<Member>>>,
     core: Mutex<MemberCore>,
+}
+
+/// Account of a request's place at a member.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum PlaceHolder {
+    /// The member had no bound, so the place is not accounted to a client.
+    Uncounted,
+    /// The place is accounted to the client.
+    Client(ClientNetwork),
 }
 
 /// Trial of a member, identified by the end of the time for its verdict.
@@ -186,9 +197,17 @@ impl Member {
 
     /// Replaces the connections to the member. Idle connections of the former pool are closed.
     pub(crate) fn set_pool(&self, pool: Arc<MemberPool>) {
+        pool.register();
         let former = self.pool.swap(Some(Arc::clone(&pool)));
         if let Some(former) = former.filter(|former| !Arc::ptr_eq(former, &pool)) {
             former.close_idle();
+        }
+    }
+
+    /// Closes the idle connections to the member, which left the configuration.
+    pub(super) fn close_pool(&self) {
+        if let Some(pool) = self.pool() {
+            pool.close_idle();
         }
     }
 
@@ -218,13 +237,40 @@ impl Member {
         Standing::unpack(self.standing.load(Ordering::Acquire))
     }
 
-    /// Returns true if the number of requests under way has reached its bound.
-    pub(super) fn is_full(&self) -> bool {
-        self.busy.load(Ordering::SeqCst) >= self.busy_max.load(Ordering::Relaxed)
+    /// Returns true if the number of requests under way has a bound.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.busy_max.load(Ordering::Relaxed) != usize::MAX
     }
 
-    /// Counts a request under way unless the bound is reached.
-    pub(super) fn try_enter(&self) -> bool {
+    /// Returns the use of the member's places.
+    pub(super) fn place_use(&self) -> PlaceUse {
+        PlaceUse {
+            member: self.id,
+            busy: self.busy.load(Ordering::SeqCst),
+            busy_max: self.busy_max.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns true if the number of requests under way has reached its bound, or if the remaining places are
+    /// reserved for clients other than `client`.
+    pub(super) fn is_full_for(&self, client: ClientNetwork) -> bool {
+        let place = self.place_use();
+        place.busy_max != usize::MAX
+            && (place.busy >= place.busy_max || !self.queue.may_take(client, place))
+    }
+
+    /// Counts a request of `client` under way unless the bound is reached. Places of a member without a bound
+    /// are not accounted to clients.
+    pub(super) fn try_enter(&self, client: ClientNetwork) -> Option<PlaceHolder> {
+        if !self.is_bounded() {
+            return self.try_count().then_some(PlaceHolder::Uncounted);
+        }
+        let is_taken = self.queue.take(client, self.id, || self.try_count());
+        is_taken.then_some(PlaceHolder::Client(client))
+    }
+
+    /// Counts a request under way unless the bound is reached, without a change of the clients' accounts.
+    pub(super) fn try_count(&self) -> bool {
         let max = self.busy_max.load(Ordering::Relaxed);
         let step = |busy| (busy < max).then_some(busy + 1);
         let updated = self

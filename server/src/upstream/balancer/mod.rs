@@ -20,6 +20,7 @@ mod latency;
 mod lease;
 mod member;
 mod method;
+mod place_ledger;
 mod policies;
 mod random;
 mod registry;

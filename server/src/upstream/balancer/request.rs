@@ -1,5 +1,6 @@
 //! Question to a balancer: which member gets the request, and the reasons for the answer "none".
 
+use crate::base::fair_share::ClientNetwork;
 use std::fmt;
 
 /// Number of a member, unique within the balancer. A member keeps the number over reloads.
@@ -9,6 +10,8 @@ pub struct MemberId(pub u32);
 /// A request that needs a member.
 #[derive(Copy, Clone, Debug)]
 pub struct ChooseRequest<'a> {
+    /// Client of the request, for the shares of members with `connections_max`.
+    pub client: ClientNetwork,
     /// Hash of the client's address ([`client_hash`](crate::upstream::balancer::client_hash)), for the
     /// methods `ip-hash` and `maglev`, and for the shares of clients.
     pub client_hash: u64,

@@ -1,6 +1,7 @@
 //! Frozen list of the members of a balancer. A reload replaces the list whole, and members with known URLs
 //! keep their state.
 
+use crate::base::fair_share::ClientNetwork;
 use crate::limits::SESSION_REDIRECTS_MAX;
 use crate::upstream::balancer::candidates::{Candidates, Found, Readiness, SetOrder, UsableTerms};
 use crate::upstream::balancer::health::CheckCensus;
@@ -87,6 +88,12 @@ impl Roster {
     /// Returns a seat.
     pub(super) fn seat(&self, index: u16) -> &Seat {
         &self.seats[usize::from(index)]
+    }
+
+    /// Returns true if the shares allow `client` a place of any member.
+    pub(super) fn may_take_any(&self, client: ClientNetwork) -> bool {
+        let first = self.seats.first();
+        first.is_none_or(|seat| !seat.member.is_bounded() || seat.member.queue.may_take_any(client))
     }
 
     /// Returns the member with a number.

@@ -100,12 +100,12 @@ impl Selection {
     pub(super) fn choose(&mut self, request: &ChooseRequest<'_>) -> Result<Lease, NoMember> {
         let choice = self.choose_seat(request)?;
         let seat = self.roster.seat(choice.index);
-        if !seat.member.try_enter() {
+        let Some(holder) = seat.member.try_enter(request.client) else {
             // A request of the queue took the last place in the meantime.
             return Err(NoMember::Busy {
                 session_member: None,
             });
-        }
+        };
         let trial = choice
             .is_trial
             .then(|| seat.member.begin_trial(self.trial_end_ms(request)));
@@ -117,6 +117,7 @@ impl Selection {
         let requester = request.into();
         Ok(Lease::of_counted(
             member,
+            holder,
             choice.session,
             cookie,
             trial,
@@ -136,6 +137,7 @@ impl Selection {
 
     fn choose_seat(&mut self, request: &ChooseRequest<'_>) -> Result<Choice, NoMember> {
         let terms = UsableTerms {
+            client: request.client,
             tried: request.tried,
             now_ms: request.now_ms,
             is_gathered: request.is_gathered,
@@ -152,8 +154,10 @@ impl Selection {
             return Err(NoMember::SessionLost);
         }
         match found {
-            Found::Set(set) => Ok(self.pick(set, request, &terms)),
-            Found::Full => Err(NoMember::Busy {
+            Found::Set(set) if self.roster.may_take_any(request.client) => {
+                Ok(self.pick(set, request, &terms))
+            }
+            Found::Set(_) | Found::Full => Err(NoMember::Busy {
                 session_member: None,
             }),
             Found::None => self.choose_ejected_seat(session, is_lost, request, terms),
@@ -179,8 +183,10 @@ impl Selection {
             return Err(NoMember::SessionLost);
         }
         match self.roster.collect(&mut self.candidates, &terms) {
-            Found::Set(set) => Ok(self.pick(set, request, &terms)),
-            Found::Full => Err(NoMember::Busy {
+            Found::Set(set) if self.roster.may_take_any(request.client) => {
+                Ok(self.pick(set, request, &terms))
+            }
+            Found::Set(_) | Found::Full => Err(NoMember::Busy {
                 session_member: None,
             }),
             Found::None => Err(NoMember::NoneUsable),

@@ -1,9 +1,14 @@
 //! Queue of requests that wait for a member with `connections_max` requests under way, shared by the
 //! members of a balancer.
 //!
-//! A request that ends hands its slot to the first waiting request that may use the member. The slot is
-//! never free in between, and a new request cannot overtake a waiting request.
+//! A request that ends hands its slot to a waiting request that may use the member. The slot is never free in
+//! between, and a new request cannot overtake a waiting request of a client with as few slots. The request of
+//! the client with the fewest slots goes first, and between clients with equally many the client served
+//! longest ago. A full queue drops the newest request of the client with the most waiting requests, if the
+//! newcomer's client has fewer.
 
+use crate::base::fair_share::ClientNetwork;
+use crate::upstream::balancer::place_ledger::{ClientRank, PlaceLedger, PlaceUse};
 use crate::upstream::balancer::request::MemberId;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,10 +25,12 @@ pub(super) struct SlotQueue<T> {
 struct QueueState<T> {
     entries: VecDeque<QueueEntry<T>>,
     last_number: u64,
+    places: PlaceLedger,
 }
 
 struct QueueEntry<T> {
     number: u64,
+    client: ClientNetwork,
     /// Member that the request needs; None for any member.
     session_member: Option<MemberId>,
     /// Members that the request must not use.
@@ -44,6 +51,8 @@ pub(super) enum WaitOutcome<T> {
     Slot(T),
     /// The members changed, and the request has to choose again.
     ChooseAgain,
+    /// The queue is full, and the request made room for a request of another client.
+    Dropped,
 }
 
 impl<T> Default for SlotQueue<T> {
@@ -53,6 +62,7 @@ impl<T> Default for SlotQueue<T> {
             state: Mutex::new(QueueState {
                 entries: VecDeque::new(),
                 last_number: 0,
+                places: PlaceLedger::default(),
             }),
         }
     }
@@ -71,28 +81,98 @@ impl<T> SlotQueue<T> {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
+    /// Sets the places of all members together; None if a member has no bound.
+    pub(super) fn set_places(&self, places_max: Option<usize>) {
+        self.lock().places.set_places(places_max);
+    }
+
+    /// Returns true if `client` may take a place of the member.
+    pub(super) fn may_take(&self, client: ClientNetwork, place: PlaceUse) -> bool {
+        self.lock().places.may_take(client, place)
+    }
+
+    /// Returns true if `client` may take a place of any member.
+    pub(super) fn may_take_any(&self, client: ClientNetwork) -> bool {
+        self.lock().places.may_take_any(client)
+    }
+
+    /// Records that `client` got a place of the member, if `enter` returns true.
+    pub(super) fn take(
+        &self,
+        client: ClientNetwork,
+        member: MemberId,
+        enter: impl FnOnce() -> bool,
+    ) -> bool {
+        let mut state = self.lock();
+        let is_taken = enter();
+        if is_taken {
+            state.places.add(client, member);
+        }
+        is_taken
+    }
+
+    /// Records that `client` left a place of the member.
+    pub(super) fn give_back(&self, client: ClientNetwork, member: MemberId) {
+        self.lock().places.remove(client, member);
+    }
+
     /// Adds a request to a queue of at most `queue_max` requests. None means that the queue is full.
     pub(super) fn join(
         &self,
+        client: ClientNetwork,
         session_member: Option<MemberId>,
         tried: &[MemberId],
         queue_max: usize,
     ) -> Option<WaitNumber> {
         let mut state = self.lock();
+        let mut dropped = None;
         if self.waiting.load(Ordering::SeqCst) >= queue_max {
-            return None;
+            dropped = Some(self.drop_for(client, &mut state)?);
         }
         state.last_number += 1;
         let number = state.last_number;
         state.entries.push_back(QueueEntry {
             number,
+            client,
             session_member,
             tried: tried.into(),
             waker: None,
             outcome: None,
         });
+        state.places.begin_wait(client);
         self.waiting.fetch_add(1, Ordering::SeqCst);
+        drop(state);
+        dropped.flatten().into_iter().for_each(Waker::wake);
         Some(WaitNumber(number))
+    }
+
+    /// Drops a waiting request in favour of a request of `newcomer`, and returns its waker. None means that
+    /// no client has more waiting requests.
+    fn drop_for(
+        &self,
+        newcomer: ClientNetwork,
+        state: &mut QueueState<T>,
+    ) -> Option<Option<Waker>> {
+        let loser = state.places.loser_to(newcomer)?;
+        let is_loser = |entry: &QueueEntry<T>| entry.is_waiting() && entry.client == loser;
+        let newest = state.entries.iter().rposition(is_loser)?;
+        Some(self.settle(state, newest, WaitOutcome::Dropped))
+    }
+
+    /// Ends the wait of the request at the position, and returns the request's waker.
+    fn settle(
+        &self,
+        state: &mut QueueState<T>,
+        at: usize,
+        outcome: WaitOutcome<T>,
+    ) -> Option<Waker> {
+        let entry = &mut state.entries[at];
+        entry.outcome = Some(outcome);
+        let waker = entry.waker.take();
+        let client = entry.client;
+        state.places.end_wait(client);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        waker
     }
 
     /// Takes the outcome of a waiting request, which thereby leaves the queue, or registers the waker.
@@ -120,44 +200,41 @@ impl<T> SlotQueue<T> {
         let at = state.position(number)?;
         let entry = state.entries.remove(at)?;
         if entry.outcome.is_none() {
+            state.places.end_wait(entry.client);
             self.waiting.fetch_sub(1, Ordering::SeqCst);
         }
         entry.outcome
     }
 
-    /// Gives the result of `take_slot` to the first request that may use `member`. `take_slot` is called
-    /// only for such a request, and may return None if the slot is gone. Returns true if a request got the
-    /// slot.
-    pub(super) fn offer(&self, member: MemberId, take_slot: impl FnOnce() -> Option<T>) -> bool {
-        self.settle_first(member, || take_slot().map(WaitOutcome::Slot))
+    /// Gives the result of `take_slot` to the request that is first in turn among the requests that may use
+    /// the member. `take_slot` is called only for such a request, and may return None if the slot is gone.
+    /// Returns true if a request got the slot.
+    pub(super) fn offer(&self, place: PlaceUse, take_slot: impl FnOnce() -> Option<T>) -> bool {
+        let mut state = self.lock();
+        let Some(at) = state.first_in_turn(place) else {
+            return false;
+        };
+        let Some(slot) = take_slot() else {
+            return false;
+        };
+        let client = state.entries[at].client;
+        state.places.add(client, place.member);
+        let waker = self.settle(&mut state, at, WaitOutcome::Slot(slot));
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+        true
     }
 
     /// Tells the first request that may use `member` to choose again.
     pub(super) fn wake_first(&self, member: MemberId) {
-        self.settle_first(member, || Some(WaitOutcome::ChooseAgain));
-    }
-
-    fn settle_first(
-        &self,
-        member: MemberId,
-        outcome: impl FnOnce() -> Option<WaitOutcome<T>>,
-    ) -> bool {
         let mut state = self.lock();
-        let mut entries = state.entries.iter_mut();
-        let Some(entry) = entries.find(|entry| entry.is_waiting() && entry.may_use(member)) else {
-            return false;
+        let may_use = |entry: &QueueEntry<T>| entry.is_waiting() && entry.may_use(member);
+        let Some(at) = state.entries.iter().position(may_use) else {
+            return;
         };
-        let Some(outcome) = outcome() else {
-            return false;
-        };
-        entry.outcome = Some(outcome);
-        let waker = entry.waker.take();
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let waker = self.settle(&mut state, at, WaitOutcome::ChooseAgain);
         drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        true
+        waker.into_iter().for_each(Waker::wake);
     }
 
     /// Tells all requests to choose again, after a change of the members.
@@ -167,10 +244,10 @@ impl<T> SlotQueue<T> {
         }
         let mut state = self.lock();
         let mut wakers = Vec::new();
-        for entry in state.entries.iter_mut().filter(|entry| entry.is_waiting()) {
-            entry.outcome = Some(WaitOutcome::ChooseAgain);
-            wakers.extend(entry.waker.take());
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        for at in 0..state.entries.len() {
+            if state.entries[at].is_waiting() {
+                wakers.extend(self.settle(&mut state, at, WaitOutcome::ChooseAgain));
+            }
         }
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -182,8 +259,43 @@ impl<T> SlotQueue<T> {
 }
 
 impl<T> QueueState<T> {
+    /// Returns the position of a request. The numbers of the entries rise.
     fn position(&self, number: WaitNumber) -> Option<usize> {
-        self.entries.iter().position(|it| it.number == number.0)
+        let found = self.entries.binary_search_by_key(&number.0, |it| it.number);
+        found.ok()
+    }
+
+    /// Returns the position of the request that gets a free place of the member: the oldest request of the
+    /// client with the lowest rank.
+    fn first_in_turn(&self, place: PlaceUse) -> Option<usize> {
+        let mut best: Option<(usize, ClientRank)> = None;
+        let mut last = None;
+        for (at, entry) in self.entries.iter().enumerate() {
+            if !entry.is_waiting() || !entry.may_use(place.member) {
+                continue;
+            }
+            // An optimization: the requests of a client are often adjacent, and only the oldest matters.
+            let key = (entry.client, entry.session_member.is_some());
+            if last.replace(key) == Some(key) {
+                continue;
+            }
+            let rank = self.places.rank(entry.client);
+            let is_better = best.is_none_or(|(_, least)| rank < least);
+            if is_better && self.may_take(entry, place) {
+                best = Some((at, rank));
+            }
+            if best.is_some_and(|(_, least)| least == ClientRank::FIRST) {
+                break;
+            }
+        }
+        best.map(|(at, _)| at)
+    }
+
+    /// Returns true if the shares allow the client of a waiting request a place of the member.
+    fn may_take(&self, entry: &QueueEntry<T>, place: PlaceUse) -> bool {
+        let places = &self.places;
+        places.may_take(entry.client, place)
+            && (entry.session_member.is_some() || places.may_take_any(entry.client))
     }
 }
 
@@ -205,15 +317,27 @@ mod tests {
     const A: MemberId = MemberId(1);
     const B: MemberId = MemberId(2);
 
+    fn client(last: u8) -> ClientNetwork {
+        std::net::IpAddr::from([192, 0, 2, last]).into()
+    }
+
+    fn free(member: MemberId) -> PlaceUse {
+        PlaceUse {
+            member,
+            busy: 0,
+            busy_max: 9,
+        }
+    }
+
     #[test]
     fn slots_go_to_the_first_request_that_may_use_the_member() {
         let queue = SlotQueue::default();
-        let only_b = queue.join(Some(B), &[], 9).unwrap();
-        let not_a = queue.join(None, &[A], 9).unwrap();
-        let any = queue.join(None, &[], 9).unwrap();
-        assert!(queue.offer(A, || Some("a")));
-        assert!(queue.offer(B, || Some("b")));
-        assert!(!queue.offer(A, || Some("a")));
+        let only_b = queue.join(client(1), Some(B), &[], 9).unwrap();
+        let not_a = queue.join(client(1), None, &[A], 9).unwrap();
+        let any = queue.join(client(1), None, &[], 9).unwrap();
+        assert!(queue.offer(free(A), || Some("a")));
+        assert!(queue.offer(free(B), || Some("b")));
+        assert!(!queue.offer(free(A), || Some("a")));
         let cx = Context::from_waker(Waker::noop());
         assert_eq!(queue.poll(any, &cx), Poll::Ready(WaitOutcome::Slot("a")));
         assert_eq!(queue.poll(only_b, &cx), Poll::Ready(WaitOutcome::Slot("b")));
@@ -226,19 +350,19 @@ mod tests {
     #[test]
     fn the_queue_is_bounded() {
         let queue: SlotQueue<()> = SlotQueue::default();
-        assert!(queue.join(None, &[], 0).is_none());
-        let first = queue.join(None, &[], 2).unwrap();
-        assert!(queue.join(None, &[], 2).is_some());
-        assert!(queue.join(None, &[], 2).is_none());
+        assert!(queue.join(client(1), None, &[], 0).is_none());
+        let first = queue.join(client(1), None, &[], 2).unwrap();
+        assert!(queue.join(client(1), None, &[], 2).is_some());
+        assert!(queue.join(client(1), None, &[], 2).is_none());
         queue.leave(first);
-        assert!(queue.join(None, &[], 2).is_some());
+        assert!(queue.join(client(1), None, &[], 2).is_some());
     }
 
     #[test]
     fn a_request_that_leaves_returns_its_slot() {
         let queue = SlotQueue::default();
-        let number = queue.join(None, &[], 9).unwrap();
-        assert!(queue.offer(A, || Some(7)));
+        let number = queue.join(client(1), None, &[], 9).unwrap();
+        assert!(queue.offer(free(A), || Some(7)));
         assert_eq!(queue.leave(number), Some(WaitOutcome::Slot(7)));
         assert_eq!(queue.leave(number), None);
     }
@@ -246,8 +370,8 @@ mod tests {
     #[test]
     fn a_slot_that_is_gone_changes_nothing() {
         let queue: SlotQueue<()> = SlotQueue::default();
-        queue.join(None, &[], 9).unwrap();
-        assert!(!queue.offer(A, || None));
+        queue.join(client(1), None, &[], 9).unwrap();
+        assert!(!queue.offer(free(A), || None));
         assert!(queue.has_waiting());
     }
 
@@ -258,7 +382,7 @@ mod tests {
         let numbers: Vec<WaitNumber> = wakers
             .iter()
             .map(|counting| {
-                let number = queue.join(Some(B), &[], 9).unwrap();
+                let number = queue.join(client(1), Some(B), &[], 9).unwrap();
                 let waker = counting.waker();
                 assert!(
                     queue

@@ -1,7 +1,8 @@
 //! Place of a request in the queue for a busy member.
 
+use crate::base::fair_share::ClientNetwork;
 use crate::upstream::balancer::lease::{Lease, release_place};
-use crate::upstream::balancer::member::Member;
+use crate::upstream::balancer::member::{Member, PlaceHolder};
 use crate::upstream::balancer::request::{NoMember, Requester, SessionUse};
 use crate::upstream::balancer::slot_queue::{SlotQueue, WaitNumber, WaitOutcome};
 use std::future::Future;
@@ -13,6 +14,7 @@ use std::task::{Context, Poll};
 /// the wait by the `queue_timeout` of the balancer.
 pub struct QueueTicket {
     queue: Arc<SlotQueue<Arc<Member>>>,
+    client: ClientNetwork,
     place: Place,
     session: SessionUse,
     requester: Requester,
@@ -31,6 +33,8 @@ pub enum Waited {
     Lease(Lease),
     /// The members changed. The caller chooses again.
     ChooseAgain,
+    /// The queue is full, and the request made room for a request of a client with fewer waiting requests.
+    Dropped,
 }
 
 /// Reason for a request that may not wait.
@@ -46,12 +50,14 @@ impl QueueTicket {
     /// Creates the ticket of a request that waits.
     pub(super) fn waiting(
         queue: &Arc<SlotQueue<Arc<Member>>>,
+        client: ClientNetwork,
         number: WaitNumber,
         session: SessionUse,
         requester: Requester,
     ) -> QueueTicket {
         QueueTicket {
             queue: Arc::clone(queue),
+            client,
             place: Place::Waiting(number),
             session,
             requester,
@@ -69,7 +75,8 @@ impl QueueTicket {
             SessionUse::Changed => member.read(|core| core.cookie.clone()),
             SessionUse::None | SessionUse::Kept => None,
         };
-        Lease::of_counted(member, self.session, cookie, None, self.requester)
+        let holder = PlaceHolder::Client(self.client);
+        Lease::of_counted(member, holder, self.session, cookie, None, self.requester)
     }
 
     fn leave(&mut self) {
@@ -77,10 +84,12 @@ impl QueueTicket {
             return;
         };
         match self.queue.leave(number) {
-            Some(WaitOutcome::Slot(member)) => release_place(&member),
+            Some(WaitOutcome::Slot(member)) => {
+                release_place(&member, PlaceHolder::Client(self.client));
+            }
             // The place that the request was told of is for the next request.
             Some(WaitOutcome::ChooseAgain) => self.queue.wake_all(),
-            None => {}
+            Some(WaitOutcome::Dropped) | None => {}
         }
     }
 }
@@ -97,6 +106,7 @@ impl Future for QueueTicket {
                     Poll::Ready(Waited::Lease(self.lease(member)))
                 }
                 Poll::Ready(WaitOutcome::ChooseAgain) => Poll::Ready(Waited::ChooseAgain),
+                Poll::Ready(WaitOutcome::Dropped) => Poll::Ready(Waited::Dropped),
                 Poll::Pending => {
                     self.place = Place::Waiting(number);
                     Poll::Pending

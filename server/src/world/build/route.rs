@@ -214,6 +214,7 @@ impl HostBuilder<'_> {
             forward: proxy.forward.clone(),
             path: prefix.into(),
             pseudonym: Arc::clone(&self.supplies.pseudonym),
+            refusals: Arc::clone(&self.supplies.refusals),
         }))
     }
 

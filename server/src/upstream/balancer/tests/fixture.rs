@@ -1,5 +1,6 @@
 //! A balancer under a virtual clock. Members are named by letters, the first is `a`.
 
+use crate::base::fair_share::ClientNetwork;
 use crate::upstream::balancer::{
     Balancer, BalancerReport, CheckFailure, CheckOutcome, ChooseRequest, HealthReport, Lease,
     Member, MemberEdit, MemberId, MemberReport, MemberState, NextCheck, NoMember, SessionKey,
@@ -90,6 +91,11 @@ pub(super) fn checks() -> CheckSettings {
     }
 }
 
+/// Returns the client with the address 192.0.2.`last`.
+pub(super) fn client(last: u8) -> ClientNetwork {
+    std::net::IpAddr::from([192, 0, 2, last]).into()
+}
+
 /// Returns settings of sessions by the members' own cookies.
 pub(super) fn sticky() -> StickySettings {
     StickySettings {
@@ -120,6 +126,7 @@ impl Fixture {
     /// Returns a request of a new client.
     pub(super) fn request(&self) -> ChooseRequest<'static> {
         ChooseRequest {
+            client: client(1),
             client_hash: self.clients.fetch_add(1, Ordering::Relaxed),
             is_gathered: true,
             session: None,

@@ -1,6 +1,6 @@
 //! Properties of balancers under arbitrary events.
 
-use super::fixture::{Fixture, checks, letter, member, settings, sticky};
+use super::fixture::{Fixture, checks, client, letter, member, settings, sticky};
 use crate::upstream::balancer::{
     ChooseRequest, Lease, MemberEdit, MemberState, NoMember, QueueTicket, Waited,
 };
@@ -134,6 +134,7 @@ impl World {
         let tried = tried.map(|at| members[at % members.len()].id());
         let tried: Vec<_> = tried.into_iter().collect();
         let request = ChooseRequest {
+            client: client((client_hash % 3) as u8),
             client_hash,
             session,
             tried: &tried,
@@ -239,7 +240,7 @@ impl World {
         for mut ticket in std::mem::take(&mut self.tickets) {
             match Pin::new(&mut ticket).poll(&mut cx) {
                 Poll::Ready(Waited::Lease(lease)) => self.leases.push(lease),
-                Poll::Ready(Waited::ChooseAgain) => {}
+                Poll::Ready(Waited::ChooseAgain | Waited::Dropped) => {}
                 Poll::Pending => self.tickets.push(ticket),
             }
         }

@@ -1,9 +1,9 @@
 //! Bounds of simultaneous requests, and requests that wait for a busy member.
 
-use super::fixture::{Fixture, letter, member, settings, sticky};
+use super::fixture::{Fixture, client, letter, member, settings, sticky};
 use crate::upstream::balancer::test_waker::CountingWaker;
 use crate::upstream::balancer::{
-    ChooseRequest, MemberEdit, NoMember, QueueTicket, WaitRefused, Waited,
+    ChooseRequest, Lease, MemberEdit, NoMember, QueueTicket, WaitRefused, Waited,
 };
 use crate::upstream::settings::{AdminState, BalancerSettings, MemberRole, MemberSettings};
 use std::future::Future;
@@ -37,14 +37,126 @@ fn served(ticket: &mut QueueTicket) -> Option<char> {
     match poll(ticket) {
         Poll::Pending => None,
         Poll::Ready(Waited::ChooseAgain) => Some('?'),
+        Poll::Ready(Waited::Dropped) => Some('!'),
         Poll::Ready(Waited::Lease(lease)) => Some(letter(&lease)),
     }
 }
 
 impl Fixture {
     fn wait(&self) -> Result<QueueTicket, WaitRefused> {
-        self.balancer.wait(&self.request(), None)
+        self.wait_of(1)
     }
+
+    /// Lets a request of the client 192.0.2.`last` wait.
+    fn wait_of(&self, last: u8) -> Result<QueueTicket, WaitRefused> {
+        self.balancer.wait(&self.request_of(last), None)
+    }
+
+    /// Chooses a member for a request of the client 192.0.2.`last`.
+    fn choose_of(&self, last: u8) -> Result<Lease, NoMember> {
+        self.balancer.choose(&self.request_of(last))
+    }
+
+    fn request_of(&self, last: u8) -> ChooseRequest<'static> {
+        ChooseRequest {
+            client: client(last),
+            ..self.request()
+        }
+    }
+
+    /// Makes requests of a client until no member is free for the client.
+    fn fill_of(&self, last: u8) -> Vec<Lease> {
+        std::iter::from_fn(|| self.choose_of(last).ok()).collect()
+    }
+}
+
+/// Returns a balancer of members with `max` places each and `queue` waiting requests each.
+fn shared(names: &str, max: usize, queue: usize) -> Fixture {
+    let members = names
+        .chars()
+        .map(|name| member(name, |member| member.connections_max = Some(max)));
+    let mut settings = settings(members.collect());
+    settings.connection.queue = queue;
+    Fixture::new(settings)
+}
+
+#[test]
+fn one_client_leaves_a_quarter_of_the_places_to_others() {
+    let fixture = shared("ab", 8, 9);
+    let greedy = fixture.fill_of(1);
+    assert_eq!(greedy.len(), 12);
+    let mut waiting = fixture.wait_of(1).unwrap();
+    assert_eq!(fixture.fill_of(2).len(), 2);
+    assert_eq!(served(&mut waiting), None);
+    // A place of another client stays reserved.
+    drop(fixture.choose_of(2).unwrap());
+    assert_eq!(served(&mut waiting), None);
+    drop(greedy);
+    assert!(served(&mut waiting).is_some());
+    assert_eq!(
+        fixture
+            .report()
+            .members
+            .iter()
+            .map(|it| it.busy)
+            .sum::<usize>(),
+        0
+    );
+}
+
+#[test]
+fn members_with_one_place_each_have_a_common_reserve() {
+    let fixture = shared("abcd", 1, 9);
+    let greedy = fixture.fill_of(1);
+    assert_eq!(greedy.len(), 3);
+    assert_eq!(fixture.choose_of(1).err(), Some(BUSY));
+    assert_eq!(fixture.fill_of(2).len(), 1);
+}
+
+#[test]
+fn a_client_with_fewer_places_goes_first() {
+    let fixture = shared("a", 4, 9);
+    let mut greedy = fixture.fill_of(1);
+    let other = fixture.fill_of(2);
+    assert_eq!((greedy.len(), other.len()), (3, 1));
+    let mut of_greedy = fixture.wait_of(1).unwrap();
+    let mut second = fixture.wait_of(2).unwrap();
+    let mut new = fixture.wait_of(3).unwrap();
+    greedy.pop();
+    assert_eq!((served(&mut new), served(&mut second)), (Some('a'), None));
+    // The new client's request has ended. The last place stays reserved for clients without a place.
+    assert_eq!((served(&mut second), served(&mut of_greedy)), (None, None));
+    drop(other);
+    assert_eq!(
+        (served(&mut second), served(&mut of_greedy)),
+        (Some('a'), Some('a'))
+    );
+}
+
+#[test]
+fn between_equals_the_client_served_longest_ago_goes_first() {
+    let fixture = shared("a", 1, 9);
+    let lease = fixture.choose_of(1).unwrap();
+    let mut of_greedy: Vec<QueueTicket> = (0..3).map(|_| fixture.wait_of(1).unwrap()).collect();
+    let mut other = fixture.wait_of(2).unwrap();
+    drop(lease);
+    assert!(served(&mut other).is_some());
+    assert!(of_greedy.iter_mut().all(|ticket| served(ticket).is_some()));
+}
+
+#[test]
+fn a_full_queue_drops_the_newest_request_of_the_client_with_the_most() {
+    let fixture = shared("a", 1, 3);
+    let _lease = fixture.choose_of(1).unwrap();
+    let mut of_greedy: Vec<QueueTicket> = (0..3).map(|_| fixture.wait_of(1).unwrap()).collect();
+    assert_eq!(fixture.wait_of(1).err(), Some(WaitRefused::QueueFull));
+    let mut other = fixture.wait_of(2).unwrap();
+    let outcomes: Vec<_> = of_greedy.iter_mut().map(served).collect();
+    assert_eq!(outcomes, [None, None, Some('!')]);
+    assert_eq!((served(&mut other), fixture.report().waiting), (None, 3));
+    // With 2 and 1 requests, a further exchange would only turn the shares around.
+    assert_eq!(fixture.wait_of(2).err(), Some(WaitRefused::QueueFull));
+    assert!(fixture.wait_of(3).is_ok());
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn lease(fixture: &Fixture) -> Lease {
                 let ticket = fixture.balancer.wait(&fixture.request(), session_member);
                 match ticket.map(wait) {
                     Ok(Waited::Lease(lease)) => return lease,
-                    Ok(Waited::ChooseAgain) | Err(_) => {}
+                    Ok(Waited::ChooseAgain | Waited::Dropped) | Err(_) => {}
                 }
             }
             Err(NoMember::NoneUsable | NoMember::SessionLost) => thread::yield_now(),

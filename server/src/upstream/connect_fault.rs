@@ -1,0 +1,90 @@
+//! Classes of failed connection attempts: faults of the member, and shortages of this machine. Pure.
+
+use rustix::io::Errno;
+use std::io;
+
+/// Cause of a failed connection attempt.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ConnectFault {
+    /// The member or the network refused the connection, or did not answer.
+    Member,
+    /// The queue of the member's listening Unix socket is full (EAGAIN). A member on TCP with a full queue
+    /// does not answer at all.
+    Backlog,
+    /// All local ports to the member's address are in use, or the local address does not exist.
+    LocalPorts,
+    /// The process or the machine has no descriptors left.
+    LocalDescriptors,
+    /// The kernel has no memory for a socket.
+    LocalMemory,
+    /// A rule of the local firewall or of the security module forbids the connection.
+    LocalRule,
+}
+
+impl ConnectFault {
+    /// Returns the cause of `error`, the result of a connection attempt. `is_unix` is true for a Unix socket,
+    /// where a lack of permissions is a fault of the socket file.
+    pub(crate) fn of(error: &io::Error, is_unix: bool) -> ConnectFault {
+        match Errno::from_io_error(error) {
+            Some(Errno::AGAIN) => ConnectFault::Backlog,
+            Some(Errno::ADDRNOTAVAIL) => ConnectFault::LocalPorts,
+            Some(Errno::MFILE | Errno::NFILE) => ConnectFault::LocalDescriptors,
+            Some(Errno::NOBUFS | Errno::NOMEM) => ConnectFault::LocalMemory,
+            Some(Errno::ACCESS | Errno::PERM) if !is_unix => ConnectFault::LocalRule,
+            _ => ConnectFault::Member,
+        }
+    }
+
+    /// Returns true if the failure is evidence against the member.
+    pub(crate) fn is_of_member(self) -> bool {
+        self == ConnectFault::Member
+    }
+
+    /// Returns the advice for the operator; None if no setting of the machine helps.
+    pub(crate) fn advice(self) -> Option<&'static str> {
+        match self {
+            ConnectFault::Member | ConnectFault::Backlog => None,
+            ConnectFault::LocalPorts => Some(
+                "no local port is left: widen net.ipv4.ip_local_port_range, raise `idle` or lower \
+                 `connections` of the balancer; with `from`, check that this machine has the address",
+            ),
+            ConnectFault::LocalDescriptors => Some(
+                "no file descriptor is left: raise LimitNOFILE of the service, or lower `connections` of \
+                 the server",
+            ),
+            ConnectFault::LocalMemory => {
+                Some("the kernel has no memory for sockets: see net.ipv4.tcp_mem")
+            }
+            ConnectFault::LocalRule => Some(
+                "a rule of the local firewall or of the security module forbids the connection",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortages_of_this_machine_are_no_faults_of_the_member() {
+        let table = [
+            (Errno::CONNREFUSED, false, ConnectFault::Member),
+            (Errno::HOSTUNREACH, false, ConnectFault::Member),
+            (Errno::AGAIN, true, ConnectFault::Backlog),
+            (Errno::ADDRNOTAVAIL, false, ConnectFault::LocalPorts),
+            (Errno::MFILE, false, ConnectFault::LocalDescriptors),
+            (Errno::NFILE, true, ConnectFault::LocalDescriptors),
+            (Errno::NOBUFS, false, ConnectFault::LocalMemory),
+            (Errno::NOMEM, false, ConnectFault::LocalMemory),
+            (Errno::PERM, false, ConnectFault::LocalRule),
+            (Errno::ACCESS, false, ConnectFault::LocalRule),
+            (Errno::ACCESS, true, ConnectFault::Member),
+        ];
+        for (errno, is_unix, fault) in table {
+            assert_eq!(ConnectFault::of(&errno.into(), is_unix), fault, "{errno}");
+        }
+        let unknown = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        assert_eq!(ConnectFault::of(&unknown, false), ConnectFault::Member);
+    }
+}

@@ -1,0 +1,399 @@
+//! Shares of one client in the resources of the proxy: places at members, places in the queue, local ports,
+//! descriptors and idle connections. The clients have different loopback addresses.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+
+use crate::support::member::{Answer, Member, Received, ok};
+use crate::support::wire::{Wire, wait_until};
+use crate::support::{Folder, Server, server_table, site_table};
+
+/// Deadline of every wait.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Address of the client with many requests.
+const LARGE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// Addresses of clients with one request.
+const SMALL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
+
+const TUNNEL: &str = "GET /tunnel HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+    Upgrade: websocket\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n\r\n";
+
+/// Returns a configuration with a balancer of the members for all paths.
+fn balanced(members: &[String], keys: &str) -> String {
+    let site = site_table("http = \"serve\"\n");
+    let route = "[[site.route]]\npath = \"/\"\nbalance = \"b\"\n";
+    let balancer = format!("[[balancer]]\nname = \"b\"\nmembers = {members:?}\n{keys}");
+    format!("{}{site}{route}{balancer}", server_table(""))
+}
+
+/// Starts a member with tunnels, long responses and requests without a response.
+fn slow_member() -> Member {
+    Member::start(
+        |request: &Received| match request.line().split(' ').nth(1) {
+            Some("/tunnel") => {
+                let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+                Answer::Keep(head.into())
+            }
+            Some("/long") => ok(vec![b'x'; 20_000_000]),
+            Some("/silent") => Answer::Silence,
+            _ => ok("short"),
+        },
+    )
+}
+
+fn send_from(server: &Server, address: Ipv4Addr, request: &str) -> Wire {
+    let mut wire = Wire::of(server, address.into());
+    wire.patience(PATIENCE);
+    wire.send(request);
+    wire
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+}
+
+fn status_of(server: &Server, address: Ipv4Addr, request: &str) -> u16 {
+    send_from(server, address, request).response("GET").status
+}
+
+/// Returns the report of `anthill balancer` as JSON.
+fn report(server: &Server) -> String {
+    server.ask(&["balancer", "list", "--json"]).stdout
+}
+
+/// Checks that no member was ejected and that no error was counted.
+fn assert_members_are_up(server: &Server, count: usize) {
+    let report = report(server);
+    assert_eq!(
+        report.matches("\"state\":\"up\"").count(),
+        count,
+        "{report}"
+    );
+    assert_eq!(report.matches("\"errors\":0").count(), count, "{report}");
+}
+
+#[test]
+fn one_client_leaves_places_at_each_member_to_further_clients() {
+    let upload = format!(
+        "POST /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n{}",
+        "x".repeat(70_000)
+    );
+    for request in [TUNNEL, &get("/long"), &get("/silent"), &upload] {
+        let members = [slow_member(), slow_member()];
+        let urls = members.each_ref().map(Member::url);
+        let server = Server::start(&balanced(&urls, "connections = 8\nqueue = 8\n"));
+        let connections = || members.iter().map(Member::connections).sum::<usize>();
+        let held: Vec<Wire> = (0..24)
+            .map(|_| {
+                let wire = send_from(&server, LARGE, request);
+                wire.shrink_receive_buffer();
+                wire
+            })
+            .collect();
+        wait_until(PATIENCE, "three quarters of the places", || {
+            (connections() == 12).then_some(())
+        });
+        // Places of the small clients stay free for the next request.
+        for address in [SMALL, OTHER, SMALL] {
+            assert_eq!(status_of(&server, address, &get("/short")), 200);
+        }
+        drop(held);
+    }
+}
+
+#[test]
+fn a_full_queue_makes_room_for_a_client_without_requests_in_the_queue() {
+    let member = slow_member();
+    let keys = "connections = 1\nqueue = 2\nqueue_timeout = \"60s\"\n";
+    let server = Server::start(&balanced(&[member.url()], keys));
+    let held = send_from(&server, LARGE, &get("/silent"));
+    member.wait_for(1);
+    let mut queued = Vec::new();
+    for count in 1..=2 {
+        queued.push(send_from(&server, LARGE, &get("/short")));
+        wait_until(PATIENCE, "a waiting request", || {
+            report(&server)
+                .contains(&format!("\"waiting\":{count}"))
+                .then_some(())
+        });
+    }
+    let mut small = send_from(&server, SMALL, &get("/short"));
+    let dropped = queued[1].response("GET");
+    assert_eq!(
+        (dropped.status, dropped.field("retry-after")),
+        (503, Some("1"))
+    );
+    assert_eq!(server.counter("member_places_refused"), 1);
+    drop(held);
+    assert_eq!(small.response("GET").status, 200);
+    assert_eq!(queued[0].response("GET").status, 200);
+}
+
+#[test]
+fn a_short_body_behind_expect_is_gathered_before_a_member_is_taken() {
+    let member = slow_member();
+    let server = Server::start(&balanced(&[member.url()], ""));
+    let mut wire = Wire::plain(&server);
+    wire.send(
+        "POST /short HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+    );
+    assert_eq!(wire.response("POST").status, 100);
+    assert_eq!(member.connections(), 0);
+    wire.send("hello");
+    assert_eq!(wire.response("POST").status, 200);
+    let request = member.wait_for(1);
+    assert_eq!(
+        (request.fields("expect"), &request.body[..]),
+        (vec![], &b"hello"[..])
+    );
+}
+
+/// Returns the number of sockets in TIME_WAIT with the remote port.
+fn time_waits(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("a table of sockets");
+    let rows = table
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let to_port = format!(":{port:04X}");
+    rows.filter(|row| row[2].ends_with(&to_port) && row[3] == "06")
+        .count()
+}
+
+#[test]
+fn connections_closed_by_the_server_leave_no_local_port_behind() {
+    let member = slow_member();
+    let server = Server::start(&balanced(&[member.url()], "idle = 0\n"));
+    let mut wire = Wire::plain(&server);
+    // Another program may have used the port before.
+    let before = time_waits(member.port);
+    for _ in 0..20 {
+        wire.send("POST /short HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx");
+        assert_eq!(wire.response("POST").status, 200);
+    }
+    assert_eq!(member.connections(), 20);
+    assert!(time_waits(member.port) <= before);
+}
+
+#[test]
+fn a_connection_opened_for_post_serves_later_requests() {
+    let member = slow_member();
+    let server = Server::start(&balanced(&[member.url()], ""));
+    let mut wire = Wire::plain(&server);
+    wire.send("POST /short HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx");
+    assert_eq!(wire.response("POST").status, 200);
+    for _ in 0..3 {
+        assert_eq!(wire.get("/short", "").status, 200);
+    }
+    assert_eq!(member.connections(), 1);
+}
+
+#[test]
+fn a_missing_local_address_ejects_no_member() {
+    let member = slow_member();
+    // No machine has an address of the documentation network.
+    let keys = "from = \"192.0.2.1\"\nconnections = 64\nqueue_timeout = \"100ms\"\n";
+    let server = Server::start(&balanced(&[member.url()], keys));
+    let mut wire = Wire::plain(&server);
+    let refused = wire.get("/short", "");
+    assert_eq!(
+        (refused.status, refused.field("retry-after")),
+        (503, Some("1"))
+    );
+    server
+        .output
+        .wait_for("the rule", |line| line.contains("rule=R766"));
+    server.errors.wait_for("advice", |line| {
+        line.contains("no local port is left") && line.contains("ip_local_port_range")
+    });
+    assert_members_are_up(&server, 1);
+}
+
+/// Binds a Unix socket with room for one connection in its queue, and fills the queue.
+fn full_unix_member(folder: &Folder) -> (UnixListener, UnixStream) {
+    let path = folder.path("member.sock");
+    let bound = socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
+    bind(&bound, &SocketAddrUnix::new(&path).expect("a path")).expect("a bound socket");
+    listen(&bound, 0).expect("a listening socket");
+    let first = UnixStream::connect(&path).expect("a connection");
+    (bound.into(), first)
+}
+
+/// Answers the connections of a Unix socket.
+fn answer_all(listener: UnixListener) {
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while stream.read(&mut bytes).is_ok_and(|read| read > 0) {
+                    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nunix";
+                    if stream.write_all(answer).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_full_queue_of_a_unix_member_leads_to_the_next_member() {
+    let member = slow_member();
+    let folder = Folder::new().with("public/index.html", "hello");
+    let _full = full_unix_member(&folder);
+    let unix = format!("http://unix:{}", folder.path("member.sock").display());
+    let server = Server::start_in(folder, &balanced(&[unix, member.url()], ""));
+    let mut wire = Wire::plain(&server);
+    for _ in 0..4 {
+        assert_eq!(wire.get("/short", "").text(), "short");
+    }
+    assert_members_are_up(&server, 2);
+}
+
+#[test]
+fn a_request_waits_for_room_in_the_queue_of_a_unix_member() {
+    let folder = Folder::new().with("public/index.html", "hello");
+    let (listener, first) = full_unix_member(&folder);
+    let unix = format!("http://unix:{}", folder.path("member.sock").display());
+    let server = Server::start_in(
+        folder,
+        &balanced(&[unix], "connections = 64\nqueue_timeout = \"60s\"\n"),
+    );
+    let mut waiting = send_from(&server, SMALL, &get("/"));
+    wait_until(PATIENCE, "an attempt", || {
+        report(&server).contains("\"elected\":").then_some(())
+    });
+    drop(first);
+    answer_all(listener);
+    assert_eq!(waiting.response("GET").text(), "unix");
+    assert_members_are_up(&server, 1);
+}
+
+#[test]
+fn tunnels_of_one_client_leave_descriptors_to_further_clients() {
+    let member = slow_member();
+    let folder = Folder::new().with("public/index.html", "hello");
+    let mut command = Command::new("sh");
+    let binary = env!("CARGO_BIN_EXE_anthill");
+    command.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\"", binary]);
+    let config = balanced(&[member.url()], "")
+        + "[[site]]\nnames = [\"files.example\"]\n"
+        + "root = \"public\"\nhttp = \"serve\"\n";
+    let server = Server::start_by(command, folder, &config);
+    let mut held: Vec<Wire> = (0..28).map(|_| send_from(&server, LARGE, TUNNEL)).collect();
+    for wire in &mut held {
+        assert_eq!(wire.take(12), b"HTTP/1.1 101");
+    }
+    // Further tunnels find no descriptor.
+    let _refused: Vec<Wire> = (0..40).map(|_| send_from(&server, LARGE, TUNNEL)).collect();
+    for address in [SMALL, OTHER, SMALL] {
+        assert_eq!(status_of(&server, address, &get("/short")), 200);
+        let file = "GET / HTTP/1.1\r\nHost: files.example\r\n\r\n";
+        assert_eq!(status_of(&server, address, file), 200);
+    }
+    assert_members_are_up(&server, 1);
+}
+
+#[test]
+fn idle_connections_to_members_make_room_for_clients() {
+    let member = slow_member();
+    let folder = Folder::new().with("public/index.html", "hello");
+    let mut command = Command::new("sh");
+    let binary = env!("CARGO_BIN_EXE_anthill");
+    command.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\"", binary]);
+    let server = Server::start_by(command, folder, &balanced(&[member.url()], ""));
+    let mut wires: Vec<Wire> = (0..30).map(|_| Wire::of(&server, LARGE.into())).collect();
+    for wire in &mut wires {
+        wire.send("POST /short HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx");
+        assert_eq!(wire.response("POST").status, 200);
+    }
+    // 30 clients and 30 idle connections to the member leave 4 of 64 descriptors.
+    let mut more: Vec<Wire> = (0..30).map(|_| Wire::of(&server, SMALL.into())).collect();
+    for wire in &mut more {
+        assert_eq!(wire.get("/short", "").status, 200);
+    }
+    assert_eq!(server.counter("connections_given_up"), 0);
+    assert_members_are_up(&server, 1);
+}
+
+#[test]
+fn a_reload_closes_idle_connections_to_removed_members() {
+    let kept = slow_member();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let (sender, closed) = channel();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut bytes = [0; 4096];
+        loop {
+            match stream.read(&mut bytes) {
+                Ok(0) => return sender.send(None),
+                Err(error) => return sender.send(Some(error.kind())),
+                Ok(_) => {
+                    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngone";
+                    stream.write_all(answer).expect("written");
+                }
+            }
+        }
+    });
+    let server = Server::start(&balanced(&[kept.url(), url], ""));
+    let mut wire = Wire::plain(&server);
+    for _ in 0..4 {
+        assert_eq!(wire.get("/short", "").status, 200);
+    }
+    server.reload(&balanced(&[kept.url()], ""));
+    // The longest idle time is 60 s. The server resets the connection.
+    let end = closed
+        .recv_timeout(Duration::from_secs(30))
+        .expect("the end");
+    assert_eq!(end, Some(ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn silent_connections_to_the_control_socket_make_room() {
+    let server = Server::start(&balanced(&[slow_member().url()], ""));
+    let path = server.folder.path("anthill.sock");
+    let _silent: Vec<UnixStream> = (0..100)
+        .map(|_| UnixStream::connect(&path).expect("a connection"))
+        .collect();
+    assert_eq!(server.counter("member_places_refused"), 0);
+}
+
+#[test]
+fn the_port_of_an_absolute_target_reaches_the_member() {
+    let member = slow_member();
+    let server = Server::start(&balanced(&[member.url()], ""));
+    let mut wire = Wire::plain(&server);
+    wire.send("GET http://localhost:8080/short HTTP/1.1\r\nHost: other.example\r\n\r\n");
+    assert_eq!(wire.response("GET").status, 200);
+    wire.send("GET http://localhost:8080/short HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(wire.response("GET").status, 200);
+    for request in member.requests() {
+        assert_eq!(request.fields("host"), ["localhost:8080"]);
+        assert_eq!(request.fields("x-forwarded-host"), ["localhost:8080"]);
+    }
+}
+
+#[test]
+fn a_client_that_leaves_before_the_response_is_logged_as_499() {
+    let member = slow_member();
+    let server = Server::start(&balanced(&[member.url()], ""));
+    let upload = format!(
+        "POST /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n{}",
+        "x".repeat(100_000)
+    );
+    drop(send_from(&server, SMALL, &upload));
+    let line = server
+        .output
+        .wait_for("the upload", |line| line.contains("/upload"));
+    assert!(line.contains("\" 499 "), "{line}");
+}
