@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use anthill::base::body_memory::BodyMemory;
 use anthill::base::clock;
 use anthill::base::fair_share::RefusalCounters;
 use anthill::base::log::Sinks;
@@ -172,6 +173,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         balancers: Arc::new(build::new_balancers(session_key_file::make()).expect("a registry")),
         resolver: Arc::new(anthill::upstream::resolver::Resolver::system()),
         pseudonym: build::new_pseudonym(),
+        body_memory: BodyMemory::new(1 << 20),
         pushes: PushNotifier::new().0,
         change_tracker: Arc::default(),
         refusals,
@@ -184,6 +186,8 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         quic: Default::default(),
         change_tracker: Arc::default(),
         pending_head_bytes_max: 1 << 20,
+        body_memory: supplies.body_memory.clone(),
+        workers: 1,
         refusals: Arc::default(),
         origin: Instant::now(),
     });

@@ -4,7 +4,8 @@
     tools/measure.py SCENARIO [--servers anthill,nginx] [--rounds 5] [--seconds 4] [--size 5100] [--conns 1500]
 
 Scenarios: tls, plain, close, workers, log (CPU per request); held, unread, stuck (memory per
-connection); idle; cached, cachedtls (a page of the page cache beside a stored file of the same server); h2,
+connection); waiting, unanswered (proxied requests that
+wait for a member, and proxied pages of 512 KB that the clients do not read); idle; cached, cachedtls (a page of the page cache beside a stored file of the same server); h2,
 h2held (HTTP/2 over TLS); h3, h3held (HTTP/3); cgi (a hello in C by CGI), fastcgi (a hello by php-fpm,
 with processes on the client's CPU, not counted). The client is `anthill bench load` (cargo build --release -p
 anthill-bench, or the program named by BENCH), or wrk with `--client wrk`. wrk is the limit of fast servers: waiting
@@ -18,7 +19,7 @@ All traffic is on loopback.
 """
 import argparse, json, math, os, random, re, resource, shutil, signal, socket, ssl, statistics, subprocess, sys, tempfile, threading, time
 
-HTTP, HTTPS = 28080, 28443
+HTTP, HTTPS, MEMBER = 28080, 28443, 28081
 TICK = os.sysconf("SC_CLK_TCK")
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ANTHILL = os.environ.get("ANTHILL", HERE + "/target/x86_64-unknown-linux-musl/release/anthill")
@@ -63,6 +64,12 @@ def anthill_uncounted(folder):
     command = anthill(folder)
     with open(folder + "/anthill.toml", "a") as file:
         file.write("hits = false\n")
+    return command
+
+def anthill_proxy(folder):
+    command = anthill(folder)
+    with open(folder + "/anthill.toml", "a") as file:
+        file.write(f'[[site]]\nnames = ["proxied"]\nroot = "{folder}/www"\nhttp = "serve"\n[[site.route]]\npath = "/"\nproxy = "http://127.0.0.1:{MEMBER}"\n')
     return command
 
 def nginx(folder, keep=""):
@@ -168,6 +175,7 @@ SERVERS = {
     "anthill": anthill,
     "anthill-before": lambda folder: anthill(folder, binary=BEFORE),
     "anthill-cached": anthill_cached,
+    "anthill-proxy": anthill_proxy,
     "anthill-uncounted": anthill_uncounted,
     "anthill-2": lambda folder: anthill(folder, workers=2),
     "anthill-log": lambda folder: anthill(folder, access=folder + "/access.log"),
@@ -353,6 +361,26 @@ def connections(server, count, begin):
         connection.close()
     return {"KiB each": (after - before) / count, "PSS before MB": before / 1024, "PSS MB": after / 1024, "fresh GET ms": statistics.median(fresh)}
 
+def crowd(server, kind, count):
+    """Holds `count` proxied requests (tests/support/crowd.py); returns the PSS in MB."""
+    time.sleep(2)
+    before = server.pss_kib()
+    script = [sys.executable, HERE + "/tests/support/crowd.py"]
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    member = subprocess.Popen(script + ["member", str(MEMBER)], **pipes)
+    member.stdout.readline()
+    clients = subprocess.Popen(script + [kind, str(HTTP), str(count)], **pipes)
+    try:
+        clients.stdout.readline()
+        time.sleep(3)
+        after = server.pss_kib()
+        fresh = [get_ms() for _ in range(21)]
+    finally:
+        for process in (clients, member):
+            process.kill()
+            process.wait()
+    return {"KiB each": (after - before) / count, "PSS before MB": before / 1024, "PSS MB": after / 1024, "fresh GET ms": statistics.median(fresh)}
+
 def get_ms():
     started = time.perf_counter()
     with socket.create_connection(("127.0.0.1", HTTP), 5) as s:
@@ -407,6 +435,8 @@ def scenario(name, server, args):
         return connections(server, args.conns, lambda: tls_begin("/p5100.html", True))
     if name == "unread":
         return connections(server, args.conns, lambda: tls_begin("/f512k.html", False, 4096))
+    if name in ("waiting", "unanswered"):
+        return crowd(server, {"waiting": "wait", "unanswered": "unread"}[name], args.conns)
     if name == "stuck":
         return connections(server, args.conns, half_head)
     if name == "cgi":
@@ -494,7 +524,7 @@ def main():
     # On SIGTERM the script ends its server too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log", "cgi": "anthill,lighttpd", "h3": "anthill,caddy", "h3held": "anthill,caddy",
-            "cached": "anthill-cached", "cachedtls": "anthill-cached"}
+            "cached": "anthill-cached", "cachedtls": "anthill-cached", "waiting": "anthill-proxy", "unanswered": "anthill-proxy"}
     names = (args.servers or both.get(args.scenario, "anthill,nginx")).split(",")
     resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
     os.sched_setaffinity(0, {1})

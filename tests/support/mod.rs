@@ -22,6 +22,7 @@ use tempfile::TempDir;
 pub mod h2;
 pub mod h2_member;
 pub mod member;
+pub mod memory_group;
 pub mod lossy;
 pub mod nginx;
 pub mod pebble;

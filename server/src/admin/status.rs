@@ -34,6 +34,10 @@ pub struct Status {
     pub content_bytes: usize,
     /// Limit of `content_bytes`.
     pub content_bytes_max: usize,
+    /// Bytes of bodies under way in the memory ledger.
+    pub body_bytes: usize,
+    /// Limit of `body_bytes`.
+    pub body_bytes_max: usize,
     /// The page cache.
     pub pages: CacheSummary,
     /// Dropped log lines.
@@ -135,6 +139,7 @@ impl Status {
             "content bytes",
             &part(self.content_bytes, self.content_bytes_max),
         );
+        line("body bytes", &part(self.body_bytes, self.body_bytes_max));
         line("kept pages", &self.pages.pages);
         line(
             "kept page bytes",
@@ -188,6 +193,11 @@ impl Status {
             out,
             "\"content_bytes\":{},\"content_bytes_max\":{},\"log_lines_lost\":{},\"datagrams_lost\":{},",
             self.content_bytes, self.content_bytes_max, self.log_lines_lost, self.datagrams_lost
+        );
+        let _ = write!(
+            out,
+            "\"body_bytes\":{},\"body_bytes_max\":{},",
+            self.body_bytes, self.body_bytes_max
         );
         let pages = &self.pages;
         let _ = write!(
@@ -365,6 +375,8 @@ mod tests {
             counters: vec![("requests", 6), ("bytes_sent", 7)],
             content_bytes: 8,
             content_bytes_max: 9,
+            body_bytes: 19,
+            body_bytes_max: 20,
             pages: CacheSummary {
                 pages: 10,
                 bytes: 11,
@@ -424,6 +436,7 @@ anthill 1.2.3, process 17, up 1 d 2 h, configuration 3 (anthill.toml)
   requests                 6
   bytes sent               7
   content bytes            8 of 9
+  body bytes               19 of 20
   kept pages               10
   kept page bytes          11 of 12
   cache calls              13
@@ -457,6 +470,7 @@ no certificate is asked for `*`: a certificate cannot name every host
             r#"{"address":"[::]:80","tls":false}],"#,
             r#""connections":5,"counters":{"requests":6,"bytes_sent":7},"#,
             r#""content_bytes":8,"content_bytes_max":9,"log_lines_lost":15,"datagrams_lost":16,"#,
+            r#""body_bytes":19,"body_bytes_max":20,"#,
             r#""kept_pages":10,"kept_page_bytes":11,"kept_page_bytes_max":12,"#,
             r#""cache_calls":13,"cache_waits":14,"shares":{"refused_calls":18},"#,
             r#""certificates":["#,

@@ -85,6 +85,7 @@ shares! {
     Calls "calls_refused" "Calls of scripts and git: refused, or ended for another client.";
     MemberPlaces "member_places_refused" "Places at the members of balancers: 503.";
     Logins "logins_refused" "Failed logins: 429.";
+    BodyMemory "memory_refused" "Calls and bytes of bodies under way: 503.";
     SpooledBytes "bodies_refused" "Request bodies on the disk: 503.";
     GitPages "git_pages_refused" "Pages of repositories, their rate, downloads and bytes: 429 or 503.";
 }

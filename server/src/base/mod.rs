@@ -19,4 +19,5 @@ pub mod number_text;
 pub mod trusted_path;
 pub mod atomic_file;
 pub mod admission;
+pub mod body_memory;
 pub mod tar;

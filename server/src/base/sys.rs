@@ -439,12 +439,31 @@ pub fn defer_accept(listener: BorrowedFd<'_>, seconds: u32) -> io::Result<()> {
     set_option(listener, libc::IPPROTO_TCP, name, seconds)
 }
 
-/// Bounds the bytes that the kernel holds unsent for the peers of accepted connections (TCP_NOTSENT_LOWAT,
-/// which accepted sockets inherit). The kernel takes no further bytes while `bytes` wait, and reports the
-/// socket as writable again at half of the bound. Bytes in flight don't count.
-pub fn bound_unsent(listener: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+/// Bounds the bytes that the kernel holds unsent for the peer of a socket (TCP_NOTSENT_LOWAT, which accepted
+/// sockets inherit from their listening socket). The kernel takes no further bytes while `bytes` wait, and reports
+/// the socket as writable again at half of the bound. Bytes in flight don't count.
+pub fn bound_unsent(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let name = libc::TCP_NOTSENT_LOWAT;
-    set_option(listener, libc::IPPROTO_TCP, name, bytes)
+    set_option(socket, libc::IPPROTO_TCP, name, bytes)
+}
+
+/// Bounds the receive buffer of a socket, and so the window that a TCP peer may fill, to about `bytes`. The kernel
+/// no longer adjusts the buffer to the delay of the network.
+pub fn bound_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
+}
+
+/// Raises the bound of [`bound_receive_buffer`] for an established TCP connection. The window follows up to twice
+/// `bytes`, the size of the buffer.
+pub fn raise_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    bound_receive_buffer(socket, bytes)?;
+    let name = libc::TCP_WINDOW_CLAMP;
+    set_option(socket, libc::IPPROTO_TCP, name, 2 * bytes)
+}
+
+/// Lets the kernel adjust a bounded receive buffer to the delay of the network (SO_BUF_LOCK, since Linux 5.14).
+pub fn unbound_receive_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK, 0)
 }
 
 /// Binds `socket` to a local address before the socket connects. The kernel chooses the port when the socket

@@ -400,6 +400,7 @@ impl LeadingCall<'_> {
             script: request.script.take(),
             user: request.user.clone(),
             forwarding: request.forwarding.clone(),
+            memory: request.memory.clone(),
             ..request
         };
         let hand = PrivateReceiver::new();

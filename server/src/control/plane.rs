@@ -8,14 +8,16 @@ use super::publish::Publisher;
 use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
 use super::socket::{self, ControlRequest, ControlSocket};
 use super::startup::{
-    bind, compress_in_background, drop_privileges, load_pages, memory_auto, open_error_sinks,
-    pending_head_bytes, prepare_process, prepare_state, shared_resources, tls_supplies, user_ids,
+    bind, body_memory_bytes, compress_in_background, drop_privileges, load_pages, memory_auto,
+    open_error_sinks, pending_head_bytes, prepare_process, prepare_state, shared_resources,
+    tls_supplies, user_ids,
 };
 use super::watch::RESCAN;
 use super::{banner, deployment_events, member_edit, status};
 use crate::acme::AcmeHandle;
 use crate::admin::command::{Command, HitsFormat, StatusFormat, UnknownCommand};
 use crate::admin::status::Status;
+use crate::base::body_memory::BodyMemory;
 use crate::base::log::{ErrorLog, Sinks};
 use crate::base::sys;
 use crate::base::task;
@@ -119,9 +121,13 @@ impl ControlPlane {
         let (deployments, pushes) = Deployments::new();
         let origin = Instant::now();
         let pending_head_bytes = pending_head_bytes(memory);
-        let budget = Arc::new(ContentBudget::new(memory - pending_head_bytes as u64));
+        let body_bytes = body_memory_bytes(memory);
+        let body_memory = BodyMemory::new(usize::try_from(body_bytes).unwrap_or(usize::MAX));
+        let contents = memory.saturating_sub(pending_head_bytes as u64 + body_bytes);
+        let budget = Arc::new(ContentBudget::new(contents));
         let cache = load_pages(&config, origin, &budget);
-        let supplies = shared_resources(&config, &listeners, sinks, tls, cache, budget, pushes)?;
+        let memory = (budget, body_memory);
+        let supplies = shared_resources(&config, &listeners, sinks, tls, cache, memory, pushes)?;
         supplies.programs.spool().remove_leftovers();
         let seen = stamp_config_files(&config);
         compress_in_background(supplies.budget.clone());

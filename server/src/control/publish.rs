@@ -89,6 +89,8 @@ impl Publisher {
             quic: h3::QuicWorkers::default(),
             change_tracker: resources.change_tracker.clone(),
             refusals: resources.refusals.clone(),
+            body_memory: resources.body_memory.clone(),
+            workers: count,
             pending_head_bytes_max: (pending_head_bytes / count)
                 .max(limits::PENDING_HEAD_BYTES_MIN),
             origin,

@@ -1,6 +1,7 @@
 //! Steps of the start, before the first connection is accepted: addresses, the state folder, privileges,
 //! logs and the resources common to all Worlds.
 
+use crate::base::body_memory::BodyMemory;
 use crate::base::clock;
 use crate::base::descriptors::descriptors;
 use crate::base::fair_share::RefusalCounters;
@@ -169,7 +170,7 @@ pub(super) fn shared_resources(
     sinks: Arc<Sinks>,
     (tickets, self_signed): TlsResources,
     cache: Arc<PageCache>,
-    budget: Arc<ContentBudget>,
+    (budget, body_memory): (Arc<ContentBudget>, Arc<BodyMemory>),
     pushes: PushNotifier,
 ) -> Result<SharedResources, OperatorError> {
     let refusals = Arc::<RefusalCounters>::default();
@@ -193,6 +194,7 @@ pub(super) fn shared_resources(
         change_tracker: Arc::default(),
         pseudonym: build::new_pseudonym(),
         balancers: Arc::new(build::new_balancers(session_key_file::load_or_make(state))?),
+        body_memory,
         resolver: Arc::new(Resolver::system()),
         refusals,
     })
@@ -245,6 +247,11 @@ pub(super) fn https_port(config: &Config, listeners: &Listeners) -> Option<u16> 
 pub(super) fn h3_port(config: &Config, listeners: &Listeners) -> Option<u16> {
     let bound = listeners.quic_port(config)?;
     Some(config.server.public_port.unwrap_or(bound))
+}
+
+/// Returns the part of `memory_max` in bytes that the bodies under way may take.
+pub(super) fn body_memory_bytes(memory_max: u64) -> u64 {
+    (memory_max / limits::BODY_MEMORY_PARTS).max(limits::BODY_MEMORY_BYTES_MIN)
 }
 
 /// Starts the thread that compresses loaded text with gzip, at the lowest priority.

@@ -32,6 +32,8 @@ pub(super) fn status(rebuilder: &Rebuilder, report: &AcmeReport, started: Instan
             .collect(),
         content_bytes: supplies.budget.bytes_used(),
         content_bytes_max: supplies.budget.bytes_max(),
+        body_bytes: supplies.body_memory.bytes(),
+        body_bytes_max: supplies.body_memory.bytes_max(),
         pages: supplies.cache.summary(),
         log_lines_lost: supplies.sinks.lines_lost(),
         datagrams_lost: publisher.listeners().datagrams_lost(),

@@ -17,6 +17,7 @@ pub(crate) mod script;
 pub mod proxy;
 
 use crate::base::admission::AdmissionRefused;
+use crate::base::body_memory::BodyAccount;
 use crate::base::log::MemberCall;
 use crate::handler::interim::InterimSender;
 use crate::wire::fields::Fields;
@@ -96,6 +97,8 @@ pub struct Request {
     pub subrequests: Option<Rc<dyn Subrequests>>,
     /// Number of internal redirects before the request.
     pub hops: u8,
+    /// Memory of the bodies of request and response.
+    pub memory: BodyAccount,
 }
 
 /// Protocol switch requested by a client.

@@ -4,7 +4,8 @@
 //! [`PipeWriter::finish`] breaks the body off: the reader gets an error, so a partial body is never taken
 //! for a complete one. After the reader is dropped, the next write fails.
 
-use crate::limits::BODY_GRACE_SECONDS;
+use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
+use crate::limits::{BODY_GRACE_SECONDS, PIPE_BYTES_MIN};
 use crate::wire::reject::Reject;
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -25,12 +26,24 @@ pub enum PipeRead {
     End,
 }
 
-/// Makes a pipe that holds at most `capacity` bytes.
+/// Makes a pipe that holds at most `capacity` bytes, which the memory ledger does not count.
 pub(crate) fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
+    counted_pipe(capacity, &BodyAccount::default())
+}
+
+/// Makes a pipe that holds at most `capacity` bytes, counted in the memory ledger. The pipe begins small, and
+/// grows each time the pipe is full, as far as the ledger has room for read-ahead.
+pub(crate) fn counted_pipe(capacity: usize, account: &BodyAccount) -> (PipeWriter, PipeReader) {
+    let window = match account.is_counted() {
+        true => capacity.min(PIPE_BYTES_MIN),
+        false => capacity,
+    };
     let shared = Rc::new(RefCell::new(PipeState {
         bytes: Vec::new(),
         taken: 0,
         capacity,
+        window,
+        memory: BodyReservation::new(account),
         finished: false,
         trailers: None,
         is_held: false,
@@ -65,7 +78,12 @@ struct PipeState {
     /// Written bytes. The reader has taken the first `taken` bytes.
     bytes: Vec<u8>,
     taken: usize,
+    /// Largest number of bytes that the pipe ever holds.
     capacity: usize,
+    /// Number of bytes that the writer may write ahead at present.
+    window: usize,
+    /// Memory of the window beyond [`PIPE_BYTES_MIN`], which each call has reserved.
+    memory: BodyReservation,
     finished: bool,
     /// Field lines behind the complete body.
     trailers: Option<Box<[u8]>>,
@@ -91,9 +109,42 @@ impl PipeState {
         self.bytes.len() - self.taken
     }
 
-    /// Returns the number of bytes that fit.
-    fn room(&self) -> usize {
-        self.capacity - self.unread()
+    /// Returns the number of bytes that fit into the pipe at present. A full pipe grows if the memory ledger
+    /// has room, and an empty pipe shrinks if the ledger has little room.
+    fn room(&mut self) -> usize {
+        let held = self.unread();
+        if held == 0 && self.memory.bytes() > 0 && self.memory.account().is_pressed() {
+            self.memory.shrink_to(0);
+            self.window = self.window.min(PIPE_BYTES_MIN);
+        }
+        if held >= self.window && self.window < self.capacity {
+            self.widen(self.window * PIPE_GROWTH_FACTOR);
+        }
+        self.window.saturating_sub(held)
+    }
+
+    /// Raises the window to `bytes` and at most the capacity, if the memory ledger has room.
+    fn widen(&mut self, bytes: usize) {
+        let window = self.capacity.min(bytes);
+        let more = window.saturating_sub(self.window);
+        if more > 0 && self.memory.try_grow(more, BodyPurpose::ReadAhead) {
+            self.window = window;
+        }
+    }
+
+    /// Counts bytes that the writer has written beyond the window.
+    #[inline]
+    fn count_excess(&mut self) {
+        if self.unread() > self.window {
+            self.count_beyond_window();
+        }
+    }
+
+    #[cold]
+    fn count_beyond_window(&mut self) {
+        let excess = self.unread() - self.window;
+        self.memory.grow(excess);
+        self.window += excess;
     }
 
     /// Wakes the reader after a write.
@@ -151,19 +202,26 @@ impl PipeWriter {
         }
     }
 
-    /// Writes as many of `bytes` as fit and returns their number.
+    /// Writes as many of `bytes` as fit and returns their number. A writer that has not asked for room, because
+    /// the peer was granted a window of flow control, may fill the whole capacity.
     pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, PipeBroken> {
         let mut shared = self.shared.borrow_mut();
         if shared.reader_gone {
             return Err(PipeBroken);
         }
-        let taken = bytes.len().min(shared.room());
+        let taken = bytes.len().min(shared.capacity - shared.unread());
         shared.compact();
         shared.bytes.extend_from_slice(&bytes[..taken]);
+        shared.count_excess();
         if taken > 0 {
             shared.wake_reader();
         }
         Ok(taken)
+    }
+
+    /// Opens the pipe for at least `bytes` bytes, which are known to follow, if the memory ledger has room.
+    pub fn widen(&mut self, bytes: usize) {
+        self.shared.borrow_mut().widen(bytes);
     }
 
     /// Returns true if the pipe holds no bytes, so that [`PipeWriter::fill`] avoids a copy.
@@ -369,15 +427,21 @@ impl Drop for PipeReader {
         shared.reader_gone = true;
         shared.bytes = Vec::new();
         shared.taken = 0;
+        shared.memory.shrink_to(0);
         if let Some(waker) = shared.writer_waits.take() {
             waker.wake();
         }
     }
 }
 
+/// Factor by which a full pipe grows: from 4 KiB over 16 KiB to 64 KiB.
+const PIPE_GROWTH_FACTOR: usize = 4;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::body_memory::{BodyMemory, WorkerBodyMemory};
+    use crate::limits::PIPE_BYTES;
 
     fn cx() -> Context<'static> {
         Context::from_waker(Waker::noop())
@@ -515,5 +579,65 @@ mod tests {
         assert!(!writer.has_room());
         assert_eq!(writer.write_some(b"a"), Err(PipeBroken));
         assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Err(PipeBroken)));
+    }
+
+    /// Returns a pipe of a call in a ledger of 1 MiB, and the account of another call.
+    fn ledger_pipe() -> (PipeWriter, PipeReader, BodyAccount) {
+        let worker = WorkerBodyMemory::new(&BodyMemory::new(1 << 20), 1);
+        let admit = |last| worker.admit([192, 0, 2, last].into()).unwrap();
+        let (writer, reader) = counted_pipe(PIPE_BYTES, &admit(1));
+        (writer, reader, admit(2))
+    }
+
+    /// Fills the pipe as far as the writer gets room. Returns the number of bytes.
+    fn fill(writer: &mut PipeWriter) -> usize {
+        let mut filled = 0;
+        while let Poll::Ready(Ok(room)) = writer.poll_room(&mut cx()) {
+            assert_eq!(writer.write_some(&vec![b'x'; room]), Ok(room));
+            filled += room;
+        }
+        filled
+    }
+
+    #[test]
+    fn a_pipe_grows_while_memory_is_free() {
+        let (mut writer, mut reader, _) = ledger_pipe();
+        assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(PIPE_BYTES_MIN)));
+        assert_eq!(fill(&mut writer), PIPE_BYTES);
+        let mut out = Vec::new();
+        let _ = reader.poll_take(&mut cx(), &mut out, PIPE_BYTES);
+        assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(PIPE_BYTES)));
+    }
+
+    #[test]
+    fn a_pipe_under_pressure_holds_the_minimum() {
+        let (mut writer, mut reader, other) = ledger_pipe();
+        while other.try_reserve(1_024, BodyPurpose::Call) {}
+        for _ in 0..3 {
+            assert_eq!(fill(&mut writer), PIPE_BYTES_MIN);
+            let mut out = Vec::new();
+            let _ = reader.poll_take(&mut cx(), &mut out, PIPE_BYTES);
+        }
+        drop(other);
+        assert_eq!(fill(&mut writer), PIPE_BYTES);
+    }
+
+    #[test]
+    fn an_empty_pipe_shrinks_under_pressure() {
+        let (mut writer, mut reader, other) = ledger_pipe();
+        assert_eq!(fill(&mut writer), PIPE_BYTES);
+        while other.try_reserve(1_024, BodyPurpose::Call) {}
+        let mut out = Vec::new();
+        let _ = reader.poll_take(&mut cx(), &mut out, PIPE_BYTES);
+        assert_eq!(fill(&mut writer), PIPE_BYTES_MIN);
+    }
+
+    #[test]
+    fn a_window_of_flow_control_is_counted_beyond_the_bound() {
+        let (mut writer, reader, other) = ledger_pipe();
+        while other.try_reserve(1_024, BodyPurpose::Call) {}
+        assert_eq!(writer.write_some(&[0; PIPE_BYTES + 1]), Ok(PIPE_BYTES));
+        let memory = reader.shared.borrow().memory.bytes();
+        assert_eq!(memory, PIPE_BYTES - PIPE_BYTES_MIN);
     }
 }

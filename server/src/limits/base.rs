@@ -61,3 +61,21 @@ pub const COARSE_TIMER_MILLISECONDS: u64 = 250;
 /// begin at once. The kernel drops datagrams beyond the bound. A client repeats a lost first datagram
 /// after 1 s, then after 2 s, 4 s and 8 s.
 pub const UDP_RECEIVE_BYTES: usize = 4 << 20;
+
+// Memory of bodies under way
+
+/// Divisor of `memory_max` for the bodies under way: a third. The remaining memory is for contents and caches.
+pub const BODY_MEMORY_PARTS: u64 = 3;
+/// Smallest memory for the bodies under way, 1 MiB: 128 calls.
+pub const BODY_MEMORY_BYTES_MIN: u64 = 1 << 20;
+/// Bytes reserved for a call of a handler from its beginning to its end, 8 KiB: the smallest pipe, as many bytes on
+/// their way to the socket, and the state of the call. A call needs no other reservation to complete. 9,000 waiting
+/// calls take 70 of the 85 MiB of a machine with 2 GiB.
+pub const CALL_RESERVED_BYTES: usize = 8 * 1024;
+/// Bytes of the bound in one reservation of a worker: 1 of 64, divided among the workers. Unused reservations of
+/// all workers together take at most 2 of 64.
+pub const BODY_BATCH_DIVISOR: usize = 64;
+/// Largest reservation of a worker, 256 KiB: 32 calls.
+pub const BODY_BATCH_BYTES_MAX: usize = 256 * 1024;
+/// Buckets in which a worker counts the bytes of its clients. The buckets take 4 KiB.
+pub const BODY_SHARE_BUCKETS: usize = 512;

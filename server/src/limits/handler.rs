@@ -42,16 +42,16 @@ pub const INTERIM_RESPONSES_WAITING_MAX: usize = 4;
 /// Capacity of the pipe for the body of a live call, 64 KiB in each direction. A full pipe blocks its
 /// writer.
 pub const PIPE_BYTES: usize = 64 * 1024;
+/// Bytes that a pipe of a call may always hold, 4 KiB. A pipe grows to [`PIPE_BYTES`] while the memory of the
+/// bodies under way has room for read-ahead.
+pub const PIPE_BYTES_MIN: usize = 4 * 1024;
 /// Request body that is received before a script starts, 64 KiB or the whole body if shorter: a slow
 /// client occupies no script slot while a form arrives. A shorter body without Content-Length gets a
 /// CONTENT_LENGTH by counting, since most CGI programs rely on CONTENT_LENGTH alone.
 pub const BODY_BUFFER_BYTES: usize = PIPE_BYTES;
-/// Memory for buffered request bodies of all connections and streams together, 64 MiB. Beyond the
-/// bound, a request with Content-Length waits for a script slot with a partially read body, and any
-/// other request is answered with 503.
-pub const BODY_BUDGET_BYTES_MAX: usize = 64 << 20;
-/// Step in which buffered request bodies are counted against [`BODY_BUDGET_BYTES_MAX`], 16 KiB. No body
-/// exceeds the budget by more than one step.
+/// Step in which a buffered request body is counted in the memory of the bodies under way, 16 KiB. Without
+/// room, a request with Content-Length waits for a script slot with a partially read body, and any other
+/// request is answered with 503. No body exceeds the reserved memory by more than one step.
 pub const BODY_BUFFER_PART_BYTES: usize = 16 * 1024;
 /// Seconds that a request body may pause before `body_rate_bytes_per_second` applies.
 pub const BODY_GRACE_SECONDS: u64 = 10;

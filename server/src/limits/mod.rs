@@ -50,7 +50,7 @@ pub struct Limits {
     /// refused, and the client may retry. Each request takes a few hundred bytes that a client can occupy
     /// for the duration of a stall, and the received part of the body. The body is bounded by the
     /// connection's window. Bodies buffered for scripts are bounded for all requests together
-    /// ([`BODY_BUDGET_BYTES_MAX`]).
+    /// ([`BODY_MEMORY_PARTS`]).
     pub streams: usize,
 
     // wire: request heads

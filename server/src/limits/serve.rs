@@ -72,12 +72,21 @@ pub const RESPONSE_PAUSES_MAX: u64 = 3;
 /// Response bytes buffered unsent in one connection, 32 KiB, so that 1,500 clients that don't read stay
 /// cheap. The response waits until the socket takes bytes.
 pub const UNSENT_BYTES_MAX: usize = 32 * 1024;
+/// Sent bytes that a buffer keeps before its unsent bytes, 16 KiB. Moving the unsent bytes to the beginning costs a
+/// copy of at most [`UNSENT_BYTES_MAX`] bytes.
+pub const SENT_BYTES_KEPT_MAX: usize = 16 * 1024;
 /// Unsent response bytes of one TCP connection in the kernel, 64 KiB, and one packet of up to 64 KiB
 /// more. Without a bound the kernel holds 2 to 4 MB for each client on loopback or a fast network that
 /// stops reading, and 2,000 such clients fill the machine's memory for TCP. With 64 KiB these clients
 /// take 195 MB, with 96 KiB 290 MB. CPU time per 512 KB response is equal from 48 to 256 KiB. The bound
 /// doesn't limit the congestion window, so a fast and distant network stays full.
 pub const SOCKET_UNSENT_BYTES: u32 = 64 * 1024;
+/// Unsent response bytes of one TCP connection in the kernel, 4 KiB and one write instead of
+/// [`SOCKET_UNSENT_BYTES`], for a long response that begins while the memory of the bodies under way is short.
+pub const SOCKET_UNSENT_BYTES_MIN: u32 = 4 * 1024;
+/// Bytes reserved for a client with a long response, 192 KiB: [`SOCKET_UNSENT_BYTES`], one packet of 64 KiB, and 64 KiB
+/// on their way from the pipe to the socket.
+pub const SOCKET_STREAM_BYTES: usize = 192 * 1024;
 /// Unsent response bytes in the kernel, 256 KiB instead of [`SOCKET_UNSENT_BYTES`], for a TCP
 /// connection with a client that has taken 512 KiB and therefore reads. At 300 Mbit/s and a round trip
 /// of 50 ms, beside other load, CUBIC brought 29 MB/s with 128 KiB or without a bound, and 19 to 23

@@ -72,6 +72,26 @@ pub const H2_MEMBER_PROBE_MILLISECONDS: u64 = 1_000;
 /// Turns of reading and writing of one HTTP/2 connection to a member, until other tasks of the worker run.
 pub const H2_MEMBER_TURNS_MAX: usize = 16;
 
+/// Receive buffer of a new connection to a member, 8 KiB. The kernel doubles the number, and lets the member send
+/// 12 KiB ahead, about as many bytes as the first packets of a connection carry (RFC 6928). Most pages fit.
+pub const MEMBER_RECEIVE_BYTES_MIN: u32 = 8 * 1024;
+/// Receive buffer of a connection to a member after a longer response, 64 KiB, while the memory of the bodies under way
+/// is not short. The kernel doubles the number, and lets the member send 128 KiB ahead. Without a bound the kernel
+/// holds 2 to 4 MB for a client that has read some MB fast and then stops.
+pub const MEMBER_RECEIVE_BYTES: u32 = 64 * 1024;
+/// Bytes that a member may send ahead on a connection with [`MEMBER_RECEIVE_BYTES`].
+pub const MEMBER_WINDOW_BYTES: usize = 128 * 1024;
+/// Bytes reserved for the kernel's choice of the receive buffer, 1 MiB. A longer response gets the kernel's
+/// choice, if the memory is free: a window of 128 KiB brings 2.5 MB/s from a member at a distance of 50 ms.
+pub const MEMBER_FAR_WINDOW_BYTES: usize = 1 << 20;
+/// Unsent bytes of a streamed request body in the kernel, 64 KiB for each connection to a member. Without a bound the
+/// kernel holds 2 to 4 MB for a member that does not read.
+pub const MEMBER_UNSENT_BYTES: u32 = 64 * 1024;
+/// Unsent bytes of a streamed request body in the kernel, 4 KiB and one write instead of [`MEMBER_UNSENT_BYTES`], for
+/// a request that begins while the memory of the bodies under way is short.
+pub const MEMBER_UNSENT_BYTES_MIN: u32 = 4 * 1024;
+/// Bytes of a response in the buffers of TLS, 32 KiB: a record of up to 16 KiB before and after decryption.
+pub const MEMBER_TLS_RECEIVE_BYTES: usize = 32 * 1024;
 /// Age up to which an idle connection counts as alive. With all local ports in use, a request that needs a new
 /// connection takes a connection that has answered within this time. Servers keep idle connections for at least
 /// 1 s, mostly for 5 s or more.

@@ -120,6 +120,13 @@ pub(super) enum ReadyResponse {
     },
 }
 
+impl ReadyResponse {
+    /// Returns a refusal without a page of the site.
+    pub(super) fn refusal(reject: Reject) -> ReadyResponse {
+        ReadyResponse::Refuse { reject, page: None }
+    }
+}
+
 /// The kinds of dispatch outcomes that the policy distinguishes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum OutcomeKind {

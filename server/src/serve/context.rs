@@ -1,6 +1,7 @@
 //! State of a worker below the drivers of the protocols: clock, counters, thread pool, buffers, and the
 //! table of connections. Workers share only [`ProcessContext`].
 
+use crate::base::body_memory::{BodyAccount, BodyMemory, WorkerBodyMemory};
 use crate::base::change_tracker::ChangeTracker;
 use crate::base::clock::Clock;
 use crate::base::descriptors::descriptors;
@@ -25,6 +26,7 @@ use crate::serve::request_ledger::RequestLedger;
 use crate::serve::socket::TcpSocket;
 use crate::upstream::close_idle_members;
 use crate::wire::date;
+use crate::wire::reject::Reject;
 use crate::world::{AccessLog, World};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -51,6 +53,10 @@ pub struct ProcessContext {
     pub refusals: Arc<RefusalCounters>,
     /// Most bytes of request heads that a worker keeps for waiting requests.
     pub pending_head_bytes_max: usize,
+    /// Memory of the bodies under way.
+    pub body_memory: Arc<BodyMemory>,
+    /// Number of workers.
+    pub workers: usize,
     /// Tracker of changes on disk that the served content does not show yet.
     pub change_tracker: Arc<ChangeTracker>,
     /// Common origin of all workers' clocks.
@@ -87,6 +93,8 @@ pub struct WorkerContext {
     pub(super) shared: Arc<ProcessContext>,
     /// Requests under way, and the bytes of request heads, by client.
     pub(super) request_ledger: Rc<RequestLedger>,
+    /// Memory of the bodies under way on the worker.
+    body_memory: Rc<WorkerBodyMemory>,
     connections: RefCell<ConnectionTable>,
     /// Orders from other workers to close connections of the worker.
     pub(super) eviction_orders: Arc<EvictionOrders>,
@@ -127,6 +135,7 @@ impl WorkerContext {
                 shared.pending_head_bytes_max,
                 shared.refusals.clone(),
             ),
+            body_memory: WorkerBodyMemory::new(&shared.body_memory, shared.workers),
             shared,
             connections: RefCell::default(),
             eviction_orders: Arc::default(),
@@ -167,6 +176,17 @@ impl WorkerContext {
     /// Begins the drain.
     pub(super) fn begin_drain(&self) {
         self.draining.set(true);
+    }
+
+    // ---- Calls ----
+
+    /// Admits a call of a handler for `client`. Without memory for the bodies of a further call, counts and
+    /// returns the refusal.
+    pub(super) fn admit_call(&self, client: IpAddr) -> Result<BodyAccount, Reject> {
+        self.body_memory.admit(client).ok_or_else(|| {
+            self.shared.refusals.increment(SharedLimit::BodyMemory);
+            Reject::BODY_MEMORY_FULL
+        })
     }
 
     // ---- Connections ----

@@ -1,5 +1,6 @@
 //! The owned request of a handler, copied from the head of a client's request or of a subrequest.
 
+use crate::base::body_memory::BodyAccount;
 use crate::handler::interim::InterimSender;
 use crate::handler::pipe::PipeReader;
 use crate::handler::{Endpoints, Forwarding, Request, Rewrite, Subrequests};
@@ -45,6 +46,7 @@ pub(super) fn handler_request(
         interim: InterimSender::default(),
         subrequests: Some(subrequests),
         hops: 0,
+        memory: BodyAccount::default(),
     }
 }
 

@@ -29,6 +29,7 @@ mod refusal;
 mod request_ledger;
 mod response_body;
 mod response_head;
+mod send_memory;
 mod sessions;
 mod socket;
 mod stall;

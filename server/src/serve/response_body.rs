@@ -1,5 +1,6 @@
 //! Bodies of responses without a handler, read part by part.
 
+use crate::base::body_memory::BodyAccount;
 use crate::base::sys;
 use crate::site::{BodyPiece, DiskContent, Listing, Variant, VariantResponse};
 use std::io;
@@ -13,6 +14,8 @@ pub(super) struct BodyReader {
     at: u64,
     /// Bytes read from disk by the thread pool for the next part.
     fed: Option<Vec<u8>>,
+    /// Memory of the handler's call with the body.
+    _memory: BodyAccount,
 }
 
 enum BodyContent {
@@ -94,6 +97,15 @@ impl BodyReader {
             piece: 0,
             at: 0,
             fed: None,
+            _memory: BodyAccount::default(),
+        }
+    }
+
+    /// Keeps the memory of a handler's call reserved as long as the body.
+    pub(super) fn with_memory(self, memory: BodyAccount) -> BodyReader {
+        BodyReader {
+            _memory: memory,
+            ..self
         }
     }
 

@@ -8,7 +8,10 @@
 use super::poller::{Poller, Readiness};
 use crate::base::sys;
 use crate::handler::Endpoints;
-use crate::limits::{SOCKET_UNSENT_BYTES_FAST, TUNNEL_PROBE_SECONDS, TUNNEL_PROBES_MAX};
+use crate::limits::{
+    SOCKET_UNSENT_BYTES, SOCKET_UNSENT_BYTES_FAST, SOCKET_UNSENT_BYTES_MIN, TUNNEL_PROBE_SECONDS,
+    TUNNEL_PROBES_MAX,
+};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, getpeername, getsockname, sockopt};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -36,6 +39,8 @@ pub struct TcpSocket {
     writable: Cell<bool>,
     /// The number of times that the socket was full after the peer had made room, up to [`FULL_TIMES`].
     full_times: Cell<u8>,
+    /// True if the kernel holds only [`SOCKET_UNSENT_BYTES_MIN`] unsent.
+    narrow: Cell<bool>,
     /// True if the peer has ended or broken the connection. The kernel reports the end only once, so
     /// reading remains allowed.
     ended: Cell<bool>,
@@ -57,6 +62,7 @@ impl TcpSocket {
             heard: Cell::new(false),
             writable: Cell::new(true),
             full_times: Cell::new(0),
+            narrow: Cell::new(false),
             ended: Cell::new(false),
             waker: RefCell::new(None),
             ends: OnceCell::new(),
@@ -173,10 +179,29 @@ impl TcpSocket {
     fn was_filled(&self) {
         let times = self.full_times.get().saturating_add(1);
         self.full_times.set(times);
-        if times == FULL_TIMES {
+        if times == FULL_TIMES && !self.narrow.get() {
             // If the socket option cannot be set, the connection is only slower.
             let _ = sys::bound_unsent(self.fd.as_fd(), SOCKET_UNSENT_BYTES_FAST);
         }
+    }
+
+    /// Sets whether the kernel holds only a few unsent bytes, because the memory of the bodies under way is short.
+    pub(super) fn set_narrow(&self, is_narrow: bool) {
+        if self.narrow.replace(is_narrow) == is_narrow {
+            return;
+        }
+        self.full_times.set(0);
+        let bytes = match is_narrow {
+            true => SOCKET_UNSENT_BYTES_MIN,
+            false => SOCKET_UNSENT_BYTES,
+        };
+        // If the socket option cannot be set, the kernel holds more bytes than necessary, or fewer.
+        let _ = sys::bound_unsent(self.fd.as_fd(), bytes);
+    }
+
+    /// Returns true if the kernel holds only a few unsent bytes.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.narrow.get()
     }
 
     /// Registers the task to be woken at the next event of the socket.

@@ -3,6 +3,7 @@
 //! The peer receives window credit only for bytes that the handler has taken, so at most a pipe of body
 //! bytes waits. The handler's pipe is emptied as the flow-control windows and the socket allow.
 
+use crate::base::body_memory::BodyAccount;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
@@ -47,6 +48,8 @@ pub(super) struct StreamCall {
     /// Site that provides the error pages.
     pub(super) site: Option<Arc<Site>>,
     pub(super) download: Option<StreamedBody>,
+    /// Memory of the bodies.
+    pub(super) memory: BodyAccount,
 }
 
 /// Result of a poll for the handler's response; `None` once the response was delivered.

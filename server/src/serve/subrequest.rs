@@ -3,6 +3,7 @@
 //! A subrequest passes the same dispatch as a client's request. The handler receives the result as a
 //! response.
 
+use crate::base::body_memory::BodyAccount;
 use crate::handler::pipe::{PipeReader, PipeWriter, pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{
@@ -38,6 +39,8 @@ pub(super) struct WorkerSubrequests {
     guards: u64,
     /// Flag set if a guard applied to a subrequest; None if the caller does not need the information.
     guarded: Option<Rc<Cell<bool>>>,
+    /// Memory of the client's request and response.
+    memory: BodyAccount,
 }
 
 /// Creates the owned request of a client for a handler, with access to the server.
@@ -47,6 +50,7 @@ pub(super) fn client_request(
     facts: &DispatchContext,
     user: Option<String>,
     body: PipeReader,
+    memory: BodyAccount,
 ) -> Request {
     let mut ends = match facts.endpoints {
         EndpointLookup::Row(row) => context.endpoints(row),
@@ -73,8 +77,10 @@ pub(super) fn client_request(
         ends,
         guards: world.guards,
         guarded: None,
+        memory: memory.clone(),
     });
     let mut request = handler_request(head, user, &facts, ends, body, subrequests);
+    request.memory = memory;
     if let Some(forwarding) = &mut request.forwarding {
         forwarding.host = client_host.map(<[u8]>::to_vec);
     }
@@ -90,7 +96,7 @@ impl RequestBuilder for Rc<WorkerContext> {
     ) -> Request {
         let (writer, body) = pipe(1);
         writer.finish();
-        client_request(self, head, facts, user, body)
+        client_request(self, head, facts, user, body, BodyAccount::default())
     }
 }
 
@@ -105,6 +111,7 @@ impl Subrequests for WorkerSubrequests {
             hops: subrequest.hops,
             guards: self.guards,
             guarded: self.guarded.clone(),
+            memory: self.memory.clone(),
         };
         Box::pin(asking.answer())
     }
@@ -133,6 +140,7 @@ impl Subrequests for WorkerSubrequests {
             ends: self.ends,
             guards: self.guards,
             guarded: Some(guarded),
+            memory: self.memory.clone(),
         })
     }
 }
@@ -256,6 +264,8 @@ struct SubrequestTask {
     hops: u8,
     guards: u64,
     guarded: Option<Rc<Cell<bool>>>,
+    /// Memory of the client's request and response.
+    memory: BodyAccount,
 }
 
 /// Result of one dispatch of a subrequest.
@@ -359,10 +369,12 @@ impl SubrequestTask {
             ends: self.ends,
             guards: self.guards,
             guarded: self.guarded.clone(),
+            memory: self.memory.clone(),
         };
         let mut request =
             handler_request(head, user, &self.facts, self.ends, reader, Rc::new(view));
         request.hops = self.hops;
+        request.memory = self.memory.clone();
         handler.start(request)
     }
 }

@@ -20,6 +20,15 @@ pub enum BackendAddress {
     Tcp(SocketAddr),
 }
 
+/// Options of the socket for a new connection.
+#[derive(Copy, Clone, Default)]
+pub struct ConnectOptions {
+    /// Local address; None for the choice of the kernel.
+    pub from: Option<IpAddr>,
+    /// Bound of the receive buffer in bytes; None for the choice of the kernel.
+    pub receive_bytes: Option<u32>,
+}
+
 impl fmt::Display for BackendAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -32,12 +41,12 @@ impl fmt::Display for BackendAddress {
 impl BackendAddress {
     /// Starts connecting; returns the socket, and true if the connection is established.
     pub fn begin_connecting(&self) -> io::Result<(OwnedFd, bool)> {
-        self.begin_connecting_from(None)
+        self.begin_connecting_with(ConnectOptions::default())
     }
 
-    /// Starts connecting from the local address `from`, if given; returns the socket, and true if the
-    /// connection is established. A Unix socket has no local address.
-    pub fn begin_connecting_from(&self, from: Option<IpAddr>) -> io::Result<(OwnedFd, bool)> {
+    /// Starts connecting; returns the socket, and true if the connection is established. A Unix socket has neither
+    /// a local address nor a window.
+    pub fn begin_connecting_with(&self, options: ConnectOptions) -> io::Result<(OwnedFd, bool)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let stream = SocketType::STREAM;
         let (socket, connected) = match self {
@@ -54,8 +63,12 @@ impl BackendAddress {
                 };
                 let socket = socket_with(family, stream, flags, None)?;
                 sockopt::set_tcp_nodelay(&socket, true)?;
-                if let Some(from) = from {
+                if let Some(from) = options.from {
                     sys::bind_without_port(socket.as_fd(), from)?;
+                }
+                if let Some(bytes) = options.receive_bytes {
+                    // The window of the first packet can't be taken back later.
+                    sys::bound_receive_buffer(socket.as_fd(), bytes)?;
                 }
                 let connected = connect(&socket, address);
                 (socket, connected)

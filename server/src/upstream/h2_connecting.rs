@@ -8,7 +8,7 @@ use crate::base::task::spawn_local;
 use crate::limits::{H2_MEMBER_PROBE_MILLISECONDS, H2_MEMBER_STREAMS_MAX};
 use crate::upstream::h2_conn::H2MemberConn;
 use crate::upstream::h2_driver::H2Driver;
-use crate::upstream::member_conn::MemberConn;
+use crate::upstream::member_conn::{MemberConn, MemberWindow};
 use crate::upstream::member_connecting::MemberConnecting;
 use crate::upstream::member_pool::MemberPool;
 use std::cell::{Cell, RefCell};
@@ -251,7 +251,9 @@ impl H2Connecting {
     }
 
     /// Starts the task of an established connection.
-    fn open(&mut self, conn: MemberConn) {
+    fn open(&mut self, mut conn: MemberConn) {
+        // The windows of HTTP/2 bound the bytes that the member sends ahead.
+        conn.widen(MemberWindow::Unbounded);
         let shared = H2MemberConn::new(self.is_exclusive());
         let awaited = GreetingGuard::new(shared.clone());
         spawn_local(H2Driver::new(conn, shared, Arc::clone(&self.pool)));

@@ -1,13 +1,25 @@
 //! Connection to a member of a balancer, plain or over TLS.
 
 use crate::base::descriptors::MemberDescriptor;
+use crate::limits::MEMBER_RECEIVE_BYTES_MIN;
 use crate::tls::TlsEndpoint;
-use crate::upstream::address::BackendAddress;
+use crate::upstream::address::{BackendAddress, ConnectOptions};
 use crate::upstream::member_socket::MemberSocket;
 use crate::upstream::member_tls::MemberTls;
 use std::io;
 use std::net::IpAddr;
 use std::task::{Context, Poll, Waker, ready};
+
+/// Number of bytes that the kernel may receive on a connection ahead of the reader.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum MemberWindow {
+    /// [`MEMBER_RECEIVE_BYTES_MIN`], for new connections.
+    Narrow,
+    /// [`MEMBER_RECEIVE_BYTES`](crate::limits::MEMBER_RECEIVE_BYTES).
+    Wide,
+    /// The choice of the kernel, by the delay of the network and the speed of the reader: up to some MB.
+    Unbounded,
+}
 
 /// Connection to a member, between or during requests.
 pub(crate) struct MemberConn {
@@ -16,6 +28,9 @@ pub(crate) struct MemberConn {
     first: Vec<u8>,
     /// TLS of the connection; None for a plain connection.
     tls: Option<Box<MemberTls>>,
+    window: MemberWindow,
+    /// Largest number of bytes that the kernel holds unsent; 0 for the default of the system.
+    unsent_bytes_max: u32,
     /// Number of requests that the member has answered on the connection.
     answers: u64,
     /// Entry in the ledger of descriptors; None in tests.
@@ -23,16 +38,19 @@ pub(crate) struct MemberConn {
 }
 
 impl MemberConn {
-    /// Starts connecting, from the local address `from` if given, with TLS if `tls` is set. `first` is sent
-    /// before all other bytes, also before the handshake of TLS. Returns the connection, and true if the
-    /// connection is established.
+    /// Starts connecting, from the local address `from` if given, with TLS if `tls` is set. `first` is sent before all other bytes, also before the
+    /// handshake of TLS. Returns the connection, and true if the connection is established.
     pub(crate) fn begin(
         address: &BackendAddress,
         from: Option<IpAddr>,
         tls: Option<&TlsEndpoint>,
         first: Vec<u8>,
     ) -> io::Result<(MemberConn, bool)> {
-        let (socket, is_connected) = MemberSocket::begin(address, from)?;
+        let options = ConnectOptions {
+            from,
+            receive_bytes: Some(MEMBER_RECEIVE_BYTES_MIN),
+        };
+        let (socket, is_connected) = MemberSocket::begin(address, options)?;
         let is_ready = is_connected && first.is_empty();
         let tls = match tls {
             Some(endpoint) => Some(Box::new(MemberTls::new(endpoint, is_ready)?)),
@@ -43,6 +61,8 @@ impl MemberConn {
             socket,
             first,
             tls,
+            window: MemberWindow::Narrow,
+            unsent_bytes_max: 0,
             answers: 0,
             descriptor: None,
         };
@@ -60,6 +80,32 @@ impl MemberConn {
             None => self.socket.poll_connected(cx),
             Some(tls) => tls.poll_connected(&self.socket, cx),
         }
+    }
+
+    /// Returns the window of the connection.
+    pub(crate) fn window(&self) -> MemberWindow {
+        self.window
+    }
+
+    /// Lets the kernel receive more bytes of the member ahead.
+    pub(crate) fn widen(&mut self, window: MemberWindow) {
+        if window > self.window {
+            self.window = window;
+            self.socket.widen(window == MemberWindow::Unbounded);
+        }
+    }
+
+    /// Bounds the bytes that the kernel holds unsent.
+    pub(crate) fn bound_unsent(&mut self, bytes: u32) {
+        if self.unsent_bytes_max != bytes {
+            self.unsent_bytes_max = bytes;
+            self.socket.bound_unsent(bytes);
+        }
+    }
+
+    /// Returns true if the connection uses TLS.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Returns true if the connection has answered a request before.

@@ -12,7 +12,7 @@ use crate::limits::{
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::BackendAddress;
 use crate::upstream::member_address::MemberAddress;
-use crate::upstream::member_conn::MemberConn;
+use crate::upstream::member_conn::{MemberConn, MemberWindow};
 use crate::upstream::settings::ConnectionSettings;
 use rustix::io::Errno;
 use std::io;
@@ -133,12 +133,12 @@ impl MemberPool {
     }
 
     /// Takes the idle connection of the current worker that was used last. Connections that the member
-    /// closed are dropped.
-    pub(crate) fn take_idle(&self) -> Option<MemberConn> {
+    /// closed are dropped, and connections with a wider window than `widest`.
+    pub(crate) fn take_idle(&self, widest: MemberWindow) -> Option<MemberConn> {
         let mut list = self.list();
         while let Some(mut idle) = list.connections.pop() {
             self.idle_count.fetch_sub(1, Ordering::Relaxed);
-            if idle.conn.is_quiet() {
+            if idle.conn.is_quiet() && idle.conn.window() <= widest {
                 return Some(idle.conn);
             }
         }

@@ -2,13 +2,13 @@
 //! the connection is idle, so the worker learns without a system call that bytes have arrived.
 
 use crate::base::sys;
-use crate::upstream::address::BackendAddress;
+use crate::limits::MEMBER_RECEIVE_BYTES;
+use crate::upstream::address::{BackendAddress, ConnectOptions};
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
@@ -17,13 +17,12 @@ use tokio::io::unix::AsyncFd;
 pub(super) struct MemberSocket(AsyncFd<OwnedFd>);
 
 impl MemberSocket {
-    /// Starts connecting, from the local address `from` if given. Returns the socket, and true if the
-    /// connection is established.
+    /// Starts connecting. Returns the socket, and true if the connection is established.
     pub(super) fn begin(
         address: &BackendAddress,
-        from: Option<IpAddr>,
+        options: ConnectOptions,
     ) -> io::Result<(MemberSocket, bool)> {
-        let (socket, is_connected) = address.begin_connecting_from(from)?;
+        let (socket, is_connected) = address.begin_connecting_with(options)?;
         Ok((MemberSocket(sys::async_socket(socket)?), is_connected))
     }
 
@@ -149,6 +148,22 @@ impl MemberSocket {
             }
             ready!(self.0.poll_write_ready(cx))?.clear_ready();
         }
+    }
+
+    /// Opens the window to the usual size, or to the size that the kernel chooses.
+    pub(super) fn widen(&self, is_unbounded: bool) {
+        let socket = self.0.get_ref().as_fd();
+        // With a narrow window the connection is only slower.
+        let _ = match is_unbounded {
+            true => sys::unbound_receive_buffer(socket),
+            false => sys::raise_receive_buffer(socket, MEMBER_RECEIVE_BYTES),
+        };
+    }
+
+    /// Bounds the bytes that the kernel holds unsent. A Unix socket has a bound of its own.
+    pub(super) fn bound_unsent(&self, bytes: u32) {
+        // Without the bound the kernel holds more bytes than necessary.
+        let _ = sys::bound_unsent(self.0.get_ref().as_fd(), bytes);
     }
 
     /// Ends the sending side of the connection.

@@ -46,7 +46,7 @@ pub(crate) use crate::upstream::connect_fault::ConnectFault;
 pub(crate) use crate::upstream::h2_conn::{H2MemberConn, H2RequestStream, NotHttp2};
 pub(crate) use crate::upstream::h2_connecting::H2Connecting;
 pub(crate) use crate::upstream::h2_mailbox::{H2Failure, ResponsePart};
-pub(crate) use crate::upstream::member_conn::MemberConn;
+pub(crate) use crate::upstream::member_conn::{MemberConn, MemberWindow};
 pub(crate) use crate::upstream::member_connecting::MemberConnecting;
 pub(crate) use crate::upstream::member_pool::{MemberPool, close_idle_members};
 pub(crate) use crate::upstream::member_tls_failure::MemberTlsFailure;

@@ -132,6 +132,7 @@ rejects! {
     SHARE_TAKEN = 606 503 false "too many large pages being sent to one address";
     LOGINS_FAILED = 607 429 false "too many failed logins";
     REQUESTS_SHARE_TAKEN = 608 503 true "too many requests under way";
+    BODY_MEMORY_FULL = 609 503 false "no memory for the bodies of another request";
     // 7xx: live calls.
     HANDLER_FAILED = 701 502 false "handler failed";
     HANDLER_SLOW = 702 504 false "handler took too long";

@@ -5,11 +5,10 @@
 //! environment. Looking up and starting a program may block on the disk, so a thread pool does both.
 
 use crate::base::admission::{AdmissionControl, CallSlot, WorkStart};
+use crate::base::body_memory::BodyReservation;
 use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::sys;
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
-use crate::handler::call::body::budget;
-use crate::handler::call::body::budget::BodyBudget;
 use crate::handler::call::body::request_body::{BodyReader, RequestBody};
 use crate::handler::call::body::spool::BodySpool;
 use crate::handler::call::reaper::{Reaper, reap};
@@ -45,7 +44,6 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 /// Starter of programs for requests. Bounds the number of running programs and waits for their end.
 pub struct ProcessRunner {
     slots: Arc<AdmissionControl>,
-    body_budget: Arc<BodyBudget>,
     spool: Arc<BodySpool>,
     reaper: Arc<Reaper>,
     pool: ThreadPool,
@@ -77,7 +75,6 @@ impl ProcessRunner {
         let slots = AdmissionControl::new(max, WorkStart::AtOnce, SharedLimit::Calls, refusals);
         ProcessRunner {
             slots: Arc::new(slots),
-            body_budget: Arc::default(),
             spool: Arc::new(BodySpool::new(folder, refusals)),
             reaper: Arc::default(),
             pool: ThreadPool::new("anthill-spawn", limits::PROGRAM_THREADS, SPAWN_QUEUE_MAX),
@@ -87,11 +84,6 @@ impl ProcessRunner {
     /// Sets the number of slots to `max`.
     pub(crate) fn resize(&self, max: usize) {
         self.slots.resize(max);
-    }
-
-    /// Returns the budget for buffered beginnings of bodies, which backends use too.
-    pub(crate) fn body_budget(&self) -> &Arc<BodyBudget> {
-        &self.body_budget
     }
 
     /// Returns the spool for bodies of unknown length, which backends use too.
@@ -113,6 +105,7 @@ impl ProcessRunner {
         find: FindProcessFn,
     ) -> Result<Response, HandlerError> {
         let call = self.start(&request, local.body, bounds, find).await?;
+        let call = call.with_memory(local.memory);
         call.answer(local.subrequests).await
     }
 
@@ -602,9 +595,8 @@ struct StdinWriter {
     stdin: Option<Sender>,
     reader: Option<BodyReader>,
     chunk: Vec<u8>,
-    /// Reservation in the body budget for the beginning of the body, held while the beginning is in
-    /// `chunk`.
-    reservation: Option<budget::BodyReservation>,
+    /// Memory of the beginning of the body, held while the beginning is in `chunk`.
+    reservation: Option<BodyReservation>,
     at: usize,
     /// The spooled body can't be read back.
     is_body_lost: bool,

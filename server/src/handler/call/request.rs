@@ -1,7 +1,7 @@
 //! Requests without their body, as passed to programs and backends.
 
+use crate::base::body_memory::BodyAccount;
 use crate::base::number_text::{push_address, push_number};
-use crate::handler::call::body::budget::BodyBudget;
 use crate::handler::call::body::error::BodyError;
 use crate::handler::call::body::request_body::{RequestBody, SpoolLimit};
 use crate::handler::{Endpoints, Request, Subrequest, Subrequests};
@@ -12,7 +12,6 @@ use crate::wire::request_target::valid_host;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// Parts of a request that can be sent to another thread.
 pub(crate) struct ScriptRequest {
@@ -50,6 +49,8 @@ pub(crate) struct ScriptRequest {
 pub(crate) struct LocalRequestParts {
     /// The body; None if the request has no body.
     pub body: Option<RequestBody>,
+    /// Memory of the bodies.
+    pub memory: BodyAccount,
     /// Access to other pages of the server.
     pub subrequests: Option<Rc<dyn Subrequests>>,
 }
@@ -71,14 +72,15 @@ impl ScriptRequest {
     /// arrived ([`RequestBody::receive`]).
     pub(crate) async fn from_request(
         request: Request,
-        budget: &Arc<BodyBudget>,
         spool: Option<&SpoolLimit>,
     ) -> Result<(ScriptRequest, LocalRequestParts), BodyError> {
+        let memory = &request.memory;
         let received =
-            RequestBody::receive(request.body, request.length, request.peer, budget, spool);
+            RequestBody::receive(request.body, request.length, request.peer, memory, spool);
         let (body, length) = received.await?;
         let local = LocalRequestParts {
             body,
+            memory: request.memory,
             subrequests: request.subrequests,
         };
         let request = ScriptRequest {

@@ -3,12 +3,12 @@
 //! the other direction at the same time. Limits apply to silence, duration and size.
 
 use crate::base::admission::{CallSlot, ClientPace};
+use crate::base::body_memory::BodyAccount;
 use crate::base::change_tracker::SiteChangeTracker;
-use crate::handler::call::body::budget::BodyBudget;
 use crate::handler::call::body::rate::DownloadRate;
 use crate::handler::call::body::request_body::SpoolLimit;
 use crate::handler::call::request::{LocalRequestParts, ScriptRequest, line};
-use crate::handler::pipe::{PipeBroken, PipeWriter, pipe};
+use crate::handler::pipe::{PipeBroken, PipeWriter, counted_pipe};
 use crate::handler::{HandlerError, Response, ResponseBody, Subrequests};
 use crate::limits;
 use crate::wire::cgi::{CgiDocument, CgiHeadError, CgiResponse};
@@ -96,8 +96,6 @@ pub(crate) struct CallLimits {
     /// Longest pause of the client in the request's body, for clients with a legitimate reason to pause,
     /// such as a push.
     pub patience: Duration,
-    /// Memory budget of the buffered first parts of bodies.
-    pub body_budget: Arc<BodyBudget>,
     /// Spool for a body without a known length, kept there until the length is known; None if the program
     /// needs no length.
     pub spool_limit: Option<SpoolLimit>,
@@ -134,6 +132,8 @@ pub(crate) struct ScriptCall<P> {
     download: DownloadRate,
     /// Slots of the call in addition to the program's slot.
     more_slots: Vec<CallSlot>,
+    /// Memory of the call's bodies.
+    memory: BodyAccount,
     started: Instant,
     /// Time of the last progress.
     last_progress: Instant,
@@ -185,10 +185,16 @@ impl<P: Transport> ScriptCall<P> {
             bounds,
             download: DownloadRate::new(),
             more_slots: Vec::new(),
+            memory: BodyAccount::default(),
             started: now,
             last_progress: now,
             timer: Box::pin(sleep_until(due)),
         }
+    }
+
+    /// Counts the response body in the memory of the request.
+    pub fn with_memory(self, memory: BodyAccount) -> ScriptCall<P> {
+        ScriptCall { memory, ..self }
     }
 
     /// Adds slots that the call holds to its end. The call yields the added slots under the same rules as
@@ -438,7 +444,7 @@ impl<P: Transport> ScriptCall<P> {
         let fields = document.fields;
         let has_none = matches!(status.0, 204 | 304);
         let is_bodiless = has_none || self.request.method == Method::Head;
-        let (writer, reader) = pipe(limits::PIPE_BYTES);
+        let (writer, reader) = counted_pipe(limits::PIPE_BYTES, &self.memory);
         let length = document.length;
         self.content_left = length;
         let work: crate::handler::LocalBoxFuture<()> = match is_bodiless {
@@ -734,8 +740,6 @@ pub(crate) async fn split_request(
     let is_unknown = request.length == BodyLength::Chunked;
     let line =
         is_unknown.then(|| line(request.method, &request.raw_path, request.query.as_deref()));
-    let request =
-        ScriptRequest::from_request(request, &bounds.body_budget, bounds.spool_limit.as_ref())
-            .await;
+    let request = ScriptRequest::from_request(request, bounds.spool_limit.as_ref()).await;
     request.map_err(|why| why.fault(&line.unwrap_or_default()))
 }

@@ -1,12 +1,14 @@
 //! One attempt to get a response: the request on one connection, up to the head of the final response.
 
+use crate::base::body_memory::BodyReservation;
 use crate::base::coarse_timer::CoarseTimer;
-use crate::handler::pipe::pipe;
+use crate::handler::pipe::{counted_pipe, pipe};
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::content::ContentTransfer;
 use crate::handler::proxy::exchange::{Exchange, SendError};
 use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
 use crate::handler::proxy::log::{line, log_surplus};
+use crate::handler::proxy::memory;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
@@ -39,6 +41,8 @@ pub(super) struct Attempt {
     scanned: usize,
     interim_responses: u32,
     timer: Option<CoarseTimer>,
+    /// Memory of the bytes for the member.
+    _out_memory: BodyReservation,
 }
 
 /// One head of a member.
@@ -57,7 +61,7 @@ const HEAD_BOUNDS: ResponseHeadBounds = ResponseHeadBounds {
 impl Attempt {
     /// Begins to send the request on `conn`.
     pub(super) fn new(
-        conn: MemberConn,
+        mut conn: MemberConn,
         pool: Arc<MemberPool>,
         connect_time: Option<Duration>,
         request: &Request,
@@ -69,6 +73,10 @@ impl Attempt {
         let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
         let mut out = encoded.map_err(refused)?;
         let rest = body.take(&mut out, expects);
+        if rest.is_some() {
+            memory::reserve_upload(&request.memory, &mut conn);
+        }
+        let out_memory = memory::reserve_out(&request.memory, out.len());
         Ok(Attempt {
             exchange: Exchange::new(conn, out, rest),
             pool,
@@ -77,6 +85,7 @@ impl Attempt {
             scanned: 0,
             interim_responses: 0,
             timer: None,
+            _out_memory: out_memory,
         })
     }
 
@@ -149,7 +158,9 @@ impl Attempt {
             loop {
                 let kept = self.input.len();
                 buffer[..kept].copy_from_slice(&self.input);
-                let read = match ready!(self.exchange.poll_read(cx, &mut buffer[kept..])) {
+                let most = kept + memory::head_bytes(&call.request.memory);
+                let end = most.min(buffer.len());
+                let read = match ready!(self.exchange.poll_read(cx, &mut buffer[kept..end])) {
                     Ok(0) => return Poll::Ready(Err(self.left(None))),
                     Ok(read) => read,
                     Err(error) => return Poll::Ready(Err(self.left(Some(error)))),
@@ -239,9 +250,10 @@ impl Attempt {
         };
         let protocol = head.upgrade.unwrap_or_default();
         let is_asked = protocol.eq_ignore_ascii_case(&upgrade.protocol);
-        let Some(conn) = self.exchange.take_finished().filter(|_| is_asked) else {
+        let Some(mut conn) = self.exchange.take_finished().filter(|_| is_asked) else {
             return Err(Reject::UPSTREAM_UPGRADE_UNASKED);
         };
+        memory::reserve_stream(&call.request.memory, &mut conn, None, rest.len());
         let mut fields = call.fields(head, &self.pool.authority)?;
         let member = call.report_answer(head.status, &mut fields, &self.times);
         let status = match upgrade.is_extended_connect {
@@ -257,7 +269,7 @@ impl Attempt {
         };
         let (_, nothing) = pipe(1);
         let from_client = std::mem::replace(&mut call.request.body, nothing);
-        let (writer, reader) = pipe(PIPE_BYTES);
+        let (writer, reader) = counted_pipe(PIPE_BYTES, &call.request.memory);
         let lease = call.lease.take();
         let tunnel = Tunnel::new(conn, lease, from_client, writer, rest.to_vec());
         let body = ResponseBody::Stream {
@@ -337,11 +349,16 @@ impl Attempt {
         head: &ResponseHead<'_>,
         rest: &[u8],
     ) -> ResponseBody {
-        let (writer, reader) = pipe(PIPE_BYTES);
+        let (mut writer, reader) = counted_pipe(PIPE_BYTES, &call.request.memory);
         let length = match head.body {
             ResponseLength::Length(length) => Some(length),
             _ => None,
         };
+        let bytes = length.map_or(0, |length| length.min(PIPE_BYTES as u64));
+        writer.widen(bytes as usize);
+        if let Some(conn) = self.exchange.conn_mut() {
+            memory::reserve_stream(&call.request.memory, conn, length, rest.len());
+        }
         let transfer = ContentTransfer {
             pool: Arc::clone(&self.pool),
             balancer: call.route.balancer.name().into(),

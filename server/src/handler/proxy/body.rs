@@ -1,12 +1,11 @@
 //! Body of a client's request on its way to a member.
 
-use crate::handler::call::body::budget::BodyReservation;
+use crate::base::body_memory::BodyReservation;
 use crate::handler::call::body::request_body::{BodyRest, RequestBody};
 use crate::handler::pipe::{PipeReader, pipe};
 use crate::handler::proxy::exchange::{StreamedBody, push_last_chunk};
 use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::log::line;
-use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::{HandlerError, Request};
 use crate::limits::BODY_BUFFER_BYTES;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -53,7 +52,6 @@ impl OutgoingBody {
     /// short body of known length that waits for 100 (Continue) gets 100 from this server. A longer body stays
     /// with the client until the member wants the body.
     pub(super) async fn receive(
-        route: &ProxyRoute,
         request: &mut Request,
         length: BodyLength,
     ) -> Result<OutgoingBody, HandlerError> {
@@ -64,8 +62,8 @@ impl OutgoingBody {
         }
         reader.hold(false);
         request.expects_continue = false;
-        let budget = &route.body_budget;
-        let received = RequestBody::receive(reader, length, request.peer, budget, None).await;
+        let memory = &request.memory;
+        let received = RequestBody::receive(reader, length, request.peer, memory, None).await;
         let (body, known) = received.map_err(|error| error.fault(&line(request)))?;
         let Some(body) = body else {
             return Ok(OutgoingBody::none(length));

@@ -10,6 +10,7 @@ use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::h2_attempt::H2Attempt;
 use crate::handler::proxy::head_reader::HeadReader;
 use crate::handler::proxy::log::{line, log_change, place};
+use crate::handler::proxy::memory;
 use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
@@ -75,7 +76,7 @@ pub(super) fn begin(
         length => {
             request.body.hold(request.expects_continue);
             Box::pin(async move {
-                let body = OutgoingBody::receive(&route, &mut request, length).await?;
+                let body = OutgoingBody::receive(&mut request, length).await?;
                 ProxyCall::new(route, request, body).await
             })
         }
@@ -229,7 +230,7 @@ impl ProxyCall {
         let is_http2 = pool.settings.is_http2;
         let idle = match self.needs_new_connection || is_http2 {
             true => None,
-            false => pool.take_idle(),
+            false => pool.take_idle(memory::widest_idle(&self.request.memory)),
         };
         if let Some(conn) = idle {
             return self.attempt(conn);

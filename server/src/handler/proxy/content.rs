@@ -98,8 +98,10 @@ impl ContentTransfer {
         let end = rest.len().min(self.rest_at + room);
         let step = self.decode(&rest[self.rest_at..end]);
         let is_surplus = end < rest.len();
-        self.rest_at = end;
-        self.rest = rest;
+        if is_surplus {
+            self.rest_at = end;
+            self.rest = rest;
+        }
         match step {
             Some(TransferEnd::Complete { .. }) if is_surplus => {
                 Some(TransferEnd::Complete { has_surplus: true })

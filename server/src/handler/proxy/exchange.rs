@@ -66,6 +66,11 @@ impl Exchange {
                 self.sent_bytes += sent as u64;
             }
             let flushed = self.poll_flush(cx);
+            if self.body.is_none() && flushed.is_ready() {
+                // A call may wait long for the response.
+                self.out = Vec::new();
+                self.out_at = 0;
+            }
             if self.body.is_none() || matches!(flushed, Poll::Ready(Err(_))) {
                 return flushed;
             }
@@ -159,6 +164,11 @@ impl Exchange {
             }
             None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
+    }
+
+    /// Returns the connection to the member, unless given back.
+    pub(super) fn conn_mut(&mut self) -> Option<&mut MemberConn> {
+        self.conn.as_mut()
     }
 
     /// Appends at most `max` bytes of the member to the empty buffer `into`, without a copy. None if the

@@ -1,13 +1,14 @@
 //! One attempt to get a response over HTTP/2: the request on one stream, up to the head of the final response.
 
 use crate::base::coarse_timer::CoarseTimer;
-use crate::handler::pipe::pipe;
+use crate::handler::pipe::counted_pipe;
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::exchange::SendError;
 use crate::handler::proxy::h2_content::H2ContentTransfer;
 use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
 use crate::handler::proxy::log::line;
+use crate::handler::proxy::memory;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
@@ -186,12 +187,13 @@ impl H2Attempt {
         stream: H2RequestStream,
         upload: H2Upload,
     ) -> ResponseBody {
-        let (writer, reader) = pipe(PIPE_BYTES);
+        let (writer, reader) = counted_pipe(PIPE_BYTES, &call.request.memory);
         let length = match (head.body, call.request.method) {
             (ResponseLength::Length(length), _) => Some(length),
             (_, Method::Head) => head.content_length,
             _ => None,
         };
+        memory::reserve_h2_stream(&call.request.memory, length);
         let transfer = H2ContentTransfer {
             pool: Arc::clone(&self.pool),
             balancer: call.route.balancer.name().into(),

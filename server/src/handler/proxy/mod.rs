@@ -10,6 +10,7 @@ mod h2_content;
 mod h2_upload;
 mod head_reader;
 mod log;
+mod memory;
 mod origin;
 pub(crate) mod proxy_handler;
 mod proxy_header;

@@ -1,7 +1,6 @@
 //! Settings of a route with a proxy.
 
 use crate::base::fair_share::RefusalCounters;
-use crate::handler::call::body::budget::BodyBudget;
 use crate::handler::proxy::settings::ForwardSettings;
 use crate::upstream::balancer::Balancer;
 use crate::upstream::settings::StickySettings;
@@ -24,8 +23,6 @@ pub(crate) struct ProxyRoute {
     pub(crate) path: Box<[u8]>,
     /// Name of this server in Via, unique to the process.
     pub(crate) pseudonym: Arc<str>,
-    /// Memory budget of buffered request bodies.
-    pub(crate) body_budget: Arc<BodyBudget>,
     /// Counters of refusals because of shares already taken.
     pub(crate) refusals: Arc<RefusalCounters>,
 }

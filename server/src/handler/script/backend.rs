@@ -2,8 +2,8 @@
 //! or requests for the site's files with certain extensions.
 
 use crate::base::admission::CallSlot;
+use crate::base::body_memory::BodyReservation;
 use crate::base::task::spawn_local_with_timeout;
-use crate::handler::call::body::budget::BodyReservation;
 use crate::handler::call::body::request_body::{BodyReader, RequestBody};
 use crate::handler::call::request::{ScriptLocation, ScriptRequest};
 use crate::handler::call::script_call::{
@@ -104,7 +104,8 @@ async fn run(
             transaction.set_request_id(0);
             transaction.conn = Some(settings.connect(&request).await?);
         }
-        let call = ScriptCall::new(transaction, &request, settings.bounds.clone());
+        let call = ScriptCall::new(transaction, &request, settings.bounds.clone())
+            .with_memory(local.memory.clone());
         match call.answer(local.subrequests.clone()).await {
             // The backend closed the connection, perhaps before the request was sent.
             Err(error) if error.retry && may_retry => settings.backend.record_lost(),

@@ -1,7 +1,8 @@
 //! A handler's call over HTTP/1.1, as started by a request.
 
+use crate::base::body_memory::BodyAccount;
 use crate::handler::interim::InterimReceiver;
-use crate::handler::pipe::{self, pipe};
+use crate::handler::pipe::{self, counted_pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{HandlerError, LocalBoxFuture, Response, Upgrade};
 use crate::limits;
@@ -37,8 +38,12 @@ pub(in crate::serve) struct H1Call {
     pub(super) record: Option<Box<OwnedAccessLogEntry>>,
     pub(super) body_bytes_max: u64,
     pub(super) started_us: u64,
+    /// Memory of the bodies.
+    pub(super) memory: BodyAccount,
     /// The memory of a large head, counted against the bound of requests under way.
     _reservation: Option<RequestReservation>,
+    /// The memory of the bytes received behind the head, counted likewise until the call has taken the bytes.
+    pub(super) rest: Option<Box<RequestReservation>>,
     /// The memory of a long trailer section of the request, counted likewise.
     pub(super) _trailers: Option<RequestReservation>,
 }
@@ -57,11 +62,19 @@ impl H1Call {
         connection: &Connection,
         world: &World,
         line: &AccessLogEntry<'_>,
+        memory: BodyAccount,
     ) -> H1Call {
-        let (writer, reader) = pipe(limits::PIPE_BYTES);
+        let (writer, reader) = counted_pipe(limits::PIPE_BYTES, &memory);
         let facts = connection.facts();
         let user = line.user.map(str::to_owned);
-        let mut request = client_request(&connection.context, head, &facts, user, reader);
+        let mut request = client_request(
+            &connection.context,
+            head,
+            &facts,
+            user,
+            reader,
+            memory.clone(),
+        );
         let (mut upload, mut tunnel) = (None, None);
         match (request_tunnel(&mut request, head, &handler), head.body) {
             (Some(upgrade), _) => tunnel = Some(Box::new(PendingTunnel { writer, upgrade })),
@@ -88,7 +101,9 @@ impl H1Call {
             record: line.keep(Status::OK, &connection.context, connection.client_info()),
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
+            memory,
             _reservation: None,
+            rest: None,
             _trailers: None,
         }
     }
@@ -102,6 +117,11 @@ impl H1Call {
             _reservation: reservation,
             ..self
         }
+    }
+
+    /// Attaches the memory reservation of the bytes received behind the head.
+    pub(in crate::serve) fn hold_rest(&mut self, reservation: Option<Box<RequestReservation>>) {
+        self.rest = reservation;
     }
 
     /// Returns true if the bytes behind the head are for the handler, as content or in a tunnel.

@@ -5,6 +5,7 @@
 //! the peer takes content. When the peer disconnects or a deadline expires, the call is dropped with all
 //! work started by the call.
 
+use crate::base::body_memory::BodyPurpose;
 use crate::base::log::MemberCall;
 use crate::handler::pipe::{self, PipeRead};
 use crate::handler::{LocalBoxFuture, Response, ResponseBody};
@@ -19,6 +20,9 @@ use crate::serve::h1::tunnel::H1Tunnel;
 use crate::serve::h1::upload::DecodedInput;
 use crate::serve::refusal::Refusal;
 use crate::serve::response_head::{content_length, is_without_content};
+use crate::serve::send_memory::{
+    reserve_socket, reserve_socket_again, reserve_whole, unsent_bytes_max,
+};
 use crate::serve::stall::StallClock;
 use crate::serve::tunnel::opens_tunnel;
 use crate::wire::reject::Reject;
@@ -60,6 +64,8 @@ struct H1CallDriver<'c> {
     wants_body: bool,
     /// True if the request body will not be read to the end.
     is_cut: bool,
+    /// True if the memory of many pipelined bytes is reserved.
+    has_pipelined: bool,
 }
 
 /// Runs `call` to the end.
@@ -76,8 +82,10 @@ pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>
         after: AfterResponse::Close,
         wants_body: false,
         is_cut: false,
+        has_pipelined: false,
     };
     let mut after = poll_fn(|cx| exchange.poll(cx)).await;
+    exchange.connection.stream.socket.set_narrow(false);
     let H1CallDriver {
         connection,
         call,
@@ -210,6 +218,8 @@ impl H1CallDriver<'_> {
         }
         if consumed < rest.len() {
             self.connection.rest = rest[consumed..].to_vec();
+        } else {
+            self.call.rest = None;
         }
         if is_end && let Some(upload) = self.call.upload.take() {
             self.call._trailers = upload.finish();
@@ -219,14 +229,29 @@ impl H1CallDriver<'_> {
 
     /// Detects a disconnect of the peer after the end of the request body. Pipelined data waits in `rest`.
     fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
-        while self.connection.rest.len() < limits::READ_BUFFER_BYTES / 2 {
-            match self.poll_read(cx, limits::READ_BUFFER_BYTES / 2) {
+        while let Some(max) = self.pipelined_room() {
+            match self.poll_read(cx, max) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => return Poll::Ready(AfterResponse::Close),
             }
         }
         Poll::Pending
+    }
+
+    /// Returns the number of pipelined bytes to be read. The memory of many pipelined bytes is reserved first.
+    fn pipelined_room(&mut self) -> Option<usize> {
+        let held = self.connection.rest.len();
+        let most = limits::READ_BUFFER_BYTES / 2;
+        if held >= limits::UNFINISHED_HEAD_BYTES_FREE && !self.has_pipelined {
+            let memory = &self.call.memory;
+            self.has_pipelined = memory.try_reserve(most, BodyPurpose::ReadAhead);
+        }
+        let bound = match self.has_pipelined {
+            true => most,
+            false => limits::UNFINISHED_HEAD_BYTES_FREE,
+        };
+        Some(bound.saturating_sub(held)).filter(|room| *room > 0)
     }
 
     /// Reads up to `max` bytes to the end of `rest`; false at the end of the stream or after an error.
@@ -317,7 +342,10 @@ impl H1CallDriver<'_> {
                         }
                     }
                 }
-                H1Download::Streaming { .. } if is_all => return Poll::Pending,
+                H1Download::Streaming { .. } if is_all => {
+                    self.out.release();
+                    return Poll::Pending;
+                }
                 H1Download::Streaming { .. } => {}
             }
         }
@@ -348,7 +376,7 @@ impl H1CallDriver<'_> {
     /// with one write. Returns true if no more content is available now.
     fn gather(&mut self, cx: &mut Context<'_>) -> bool {
         while let H1Download::Streaming { framing, .. } = self.download
-            && self.out.unsent() <= limits::UNSENT_BYTES_MAX / 2
+            && self.out.unsent() <= unsent_bytes_max(&self.call.memory)
         {
             match self.poll_stream(cx) {
                 Poll::Pending => return true,
@@ -465,14 +493,22 @@ impl H1CallDriver<'_> {
             ResponseBody::Empty => H1Download::Last,
             ResponseBody::Whole(bytes) => {
                 self.sent = bytes.len() as u64;
+                reserve_whole(&self.call.memory, bytes.len());
                 self.out.bytes.extend_from_slice(&bytes);
                 H1Download::Last
             }
-            ResponseBody::Stream { reader, work, .. } => H1Download::Streaming {
+            ResponseBody::Stream {
                 reader,
-                work: Some(work),
-                framing,
-            },
+                work,
+                length,
+            } => {
+                reserve_socket(&self.call.memory, &self.connection.stream.socket, length);
+                H1Download::Streaming {
+                    reader,
+                    work: Some(work),
+                    framing,
+                }
+            }
         };
     }
 
@@ -514,6 +550,7 @@ impl H1CallDriver<'_> {
         {
             *work = None;
         }
+        reserve_socket_again(&self.call.memory, &self.connection.stream.socket);
         let out = &mut self.out.bytes;
         // Into an empty buffer, all bytes of the pipe move without a copy.
         let max = match out.is_empty() {

@@ -1,5 +1,6 @@
 //! Bytes of a response that wait for the socket.
 
+use crate::limits::SENT_BYTES_KEPT_MAX;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use std::io::IoSlice;
 use std::task::{Context, Poll, ready};
@@ -38,6 +39,16 @@ impl OutBuffer {
         stream: &mut MaybeTlsStream,
         cx: &mut Context<'_>,
     ) -> Poll<bool> {
+        let sent = self.poll_send_all(stream, cx);
+        if sent.is_pending() && self.at >= SENT_BYTES_KEPT_MAX {
+            // A peer that is slower than the source never empties the buffer.
+            self.bytes.drain(..self.at);
+            self.at = 0;
+        }
+        sent
+    }
+
+    fn poll_send_all(&mut self, stream: &mut MaybeTlsStream, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             // The TLS stream takes a limited amount before a flush.
             if ready!(stream.poll_flush(cx)).is_err() {

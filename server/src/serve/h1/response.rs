@@ -68,7 +68,15 @@ impl H1Session {
             Step::Call(handler) => match self.reserve_head_copies(&exchange.line, head_bytes) {
                 Ok(reservation) => {
                     let (connection, line) = (&self.connection, &exchange.line);
-                    let mut call = H1Call::new(handler, head, connection, world, line)
+                    let client = line.client(world, connection.client_info());
+                    let memory = match context.admit_call(client.peer) {
+                        Ok(memory) => memory,
+                        Err(reject) => {
+                            let refusal = ReadyResponse::refusal(reject);
+                            return self.send_ready(refusal, &mut exchange, cx);
+                        }
+                    };
+                    let mut call = H1Call::new(handler, head, connection, world, line, memory)
                         .with_reservation(reservation);
                     if self.closes {
                         call.close_afterwards();

@@ -407,6 +407,9 @@ impl H1Session {
         }
         self.keep_unread(bytes, at, next.is_none());
         if self.reserve_rest() {
+            if let Some(ConnectionStep::Call(call)) = &mut next {
+                call.hold_rest(self.unfinished.take());
+            }
             return next;
         }
         match &mut next {

@@ -1,9 +1,10 @@
 //! A handler call on an HTTP/2 stream: starts the call, sends the handler's response, and ends calls that
 //! can't be completed.
 
+use crate::base::body_memory::BodyAccount;
 use crate::base::log::MemberCall;
 use crate::handler::interim::InterimReceiver;
-use crate::handler::pipe::pipe;
+use crate::handler::pipe::counted_pipe;
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Response, ResponseBody};
 use crate::limits;
@@ -14,6 +15,7 @@ use crate::serve::h2::session::H2Session;
 use crate::serve::refusal::Refusal;
 use crate::serve::response_body::BodyReader;
 use crate::serve::response_head::{Hpack, content_length, handler_block, is_without_content};
+use crate::serve::send_memory::{reserve_socket, reserve_socket_again, reserve_whole};
 use crate::serve::stream_call::{StreamCall, WindowCredit};
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::{StreamTunnel, request_tunnel};
@@ -30,13 +32,13 @@ impl H2Session<'_> {
     pub(super) fn begin_call(
         &mut self,
         owed: OwedResponse,
-        handler: HandlerCall,
+        (handler, memory): (HandlerCall, BodyAccount),
         head: &RequestHead<'_>,
         host: Option<&Host>,
         user: Option<String>,
         line: &AccessLogEntry<'_>,
     ) {
-        let (mut writer, reader) = pipe(limits::PIPE_BYTES);
+        let (mut writer, reader) = counted_pipe(limits::PIPE_BYTES, &memory);
         let upload = match owed.ended && !owed.has_early_body {
             true => {
                 writer.end();
@@ -45,7 +47,8 @@ impl H2Session<'_> {
             false => Some(writer),
         };
         let facts = self.connection.facts();
-        let mut request = client_request(&self.context, head, &facts, user, reader);
+        let context = &self.context;
+        let mut request = client_request(context, head, &facts, user, reader, memory.clone());
         let interim = InterimReceiver::default();
         request.interim = interim.sender();
         let now_ms = self.context.clock.millis();
@@ -66,6 +69,7 @@ impl H2Session<'_> {
             secure_fields: host.map(|host| host.secure_fields.clone()),
             site: host.and_then(|host| host.site.clone()),
             download: None,
+            memory,
         };
         let record = line.keep(Status::CLIENT_LEFT, &self.context, self.who);
         let Some(stream) = self.h2.stream(owed.id) else {
@@ -183,16 +187,52 @@ impl H2Session<'_> {
         match (body, &mut stream.work.state) {
             // The handler has returned the whole content, so the call is replaced by the bytes.
             (ResponseBody::Whole(bytes), state) => {
-                let counted = match state {
-                    H2ExchangeState::Call(call) => call.counted,
-                    _ => 0,
+                let (counted, memory) = match state {
+                    H2ExchangeState::Call(call) => (call.counted, call.memory.clone()),
+                    _ => (0, BodyAccount::default()),
                 };
-                *state = H2ExchangeState::Body(BodyReader::bytes(bytes));
+                reserve_whole(&memory, bytes.len());
+                let reader = BodyReader::bytes(bytes).with_memory(memory);
+                *state = H2ExchangeState::Body(reader);
                 stream.ready = true;
                 self.h2.release_connection_capacity(counted as u32);
             }
-            (body, H2ExchangeState::Call(call)) => call.begin(body),
+            (body, H2ExchangeState::Call(call)) => {
+                let length = match &body {
+                    ResponseBody::Stream { length, .. } => *length,
+                    _ => Some(0),
+                };
+                let memory = call.memory.clone();
+                call.begin(body);
+                self.reserve_socket(id, &memory, length);
+            }
             _ => {}
+        }
+    }
+
+    /// Reserves the memory of the socket for a streamed response of `length` bytes, unless reserved for another
+    /// stream.
+    fn reserve_socket(&mut self, id: u32, memory: &BodyAccount, length: Option<u64>) {
+        let holder = self
+            .socket_holder
+            .filter(|id| self.h2.stream(*id).is_some());
+        if holder.is_none() {
+            self.socket_holder = Some(id);
+            reserve_socket(memory, &self.connection.stream.socket, length);
+        }
+    }
+
+    /// Adjusts the socket after a response began without memory for the socket, once memory is free or the response
+    /// is over.
+    pub(super) fn adjust_narrow_socket(&mut self) {
+        let socket = &self.connection.stream.socket;
+        if !socket.is_narrow() {
+            return;
+        }
+        let stream = self.socket_holder.and_then(|id| self.h2.stream(id));
+        match stream.map(|stream| &stream.work.state) {
+            Some(H2ExchangeState::Call(call)) => reserve_socket_again(&call.memory, socket),
+            _ => socket.set_narrow(false),
         }
     }
 

@@ -407,8 +407,14 @@ impl H2Session<'_> {
             Step::Call(handler) => {
                 // The handler has a copy of the head, and a script has variables made from the head.
                 let head_bytes = 2 * request.held_bytes() + line.kept_bytes(&self.context);
-                if let Some(owed) = self.take_up(owed, head_bytes) {
-                    self.begin_call(owed, handler, head, host, user.clone(), &line);
+                match self.context.admit_call(owed.client) {
+                    Ok(memory) => {
+                        if let Some(owed) = self.take_up(owed, head_bytes) {
+                            let user = user.clone();
+                            self.begin_call(owed, (handler, memory), head, host, user, &line);
+                        }
+                    }
+                    Err(reject) => self.send(owed, ReadyResponse::refusal(reject), &line, cx),
                 }
             }
             Step::Send(response) => self.send(owed, response, &line, cx),

@@ -49,6 +49,8 @@ pub(super) struct H2Session<'c> {
     /// Stall clock of the connection's flow-control window, and the total of bytes of all bodies.
     pub(super) window_stall: StallClock,
     pub(super) body_bytes: u64,
+    /// Stream with the memory of the socket in its reservation.
+    pub(super) socket_holder: Option<u32>,
     /// Start of an unfinished frame or header block, or of the wait for the client's preface, in
     /// milliseconds of the worker's clock.
     pub(super) begun_ms: Option<u64>,
@@ -96,6 +98,7 @@ pub(in crate::serve) async fn run(on: &mut Connection) -> AfterResponse {
         socket_bytes: 0,
         window_stall: StallClock::default(),
         body_bytes: 0,
+        socket_holder: None,
         begun_ms: Some(context.clock.millis()),
         idle_ms: context.clock.millis(),
         stage: H2ShutdownStage::Open,
@@ -162,6 +165,7 @@ impl H2Session<'_> {
         };
         if end.is_pending() {
             self.set_deadline(cx);
+            self.adjust_narrow_socket();
         }
         if self.h2.out.is_empty() {
             let out = std::mem::take(&mut self.h2.out);

@@ -2,9 +2,10 @@
 //! the client, and neither direction waits for the other. The peer's flow-control window opens only as the
 //! handler takes content.
 
+use crate::base::body_memory::BodyAccount;
 use crate::base::log::MemberCall;
 use crate::handler::interim::InterimReceiver;
-use crate::handler::pipe::{PipeWriter, pipe};
+use crate::handler::pipe::{PipeWriter, counted_pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Response, ResponseBody};
 use crate::limits;
@@ -15,6 +16,7 @@ use crate::serve::h3::session::H3Session;
 use crate::serve::refusal::Refusal;
 use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{Qpack, handler_block, is_without_content};
+use crate::serve::send_memory::reserve_whole;
 use crate::serve::stream_call::{HandlerAnswer, StreamCall};
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::{StreamTunnel, request_tunnel};
@@ -62,7 +64,7 @@ pub(super) struct H3Call {
 impl H3Call {
     pub(super) fn begin(
         exchange: &H3Exchange,
-        handler: HandlerCall,
+        (handler, memory): (HandlerCall, BodyAccount),
         head: &RequestHead<'_>,
         user: Option<String>,
         line: &AccessLogEntry<'_>,
@@ -70,7 +72,7 @@ impl H3Call {
     ) -> H3Call {
         let context = exchange.context();
         let session = &exchange.session;
-        let (writer, reader) = pipe(limits::H3_PIPE_BYTES);
+        let (writer, reader) = counted_pipe(limits::H3_PIPE_BYTES, &memory);
         let has_no_body = exchange.has_no_body();
         let upload = match has_no_body {
             true => {
@@ -79,7 +81,14 @@ impl H3Call {
             }
             false => Some(writer),
         };
-        let mut request = client_request(context, head, &session.facts(), user, reader);
+        let mut request = client_request(
+            context,
+            head,
+            &session.facts(),
+            user,
+            reader,
+            memory.clone(),
+        );
         let interim = InterimReceiver::default();
         request.interim = interim.sender();
         let now_ms = context.clock.millis();
@@ -100,6 +109,7 @@ impl H3Call {
             secure_fields: line.host.map(|host| host.secure_fields.clone()),
             site: line.host.and_then(|host| host.site.clone()),
             download: None,
+            memory,
         };
         H3Call {
             call,
@@ -349,7 +359,10 @@ impl H3Call {
         match body {
             _ if self.call.is_head || is_without_content(status) => self.is_last = true,
             ResponseBody::Empty => self.is_last = true,
-            ResponseBody::Whole(bytes) => self.last(bytes),
+            ResponseBody::Whole(bytes) => {
+                reserve_whole(&self.call.memory, bytes.len());
+                self.last(bytes);
+            }
             body => self.call.begin(body),
         }
     }

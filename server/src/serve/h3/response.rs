@@ -208,9 +208,15 @@ impl H3Exchange {
             }
             Step::Call(handler) => {
                 // The handler has a copy of the head, and a script has variables made from the head.
-                self.take_up(2 * request.held_bytes() + line.kept_bytes(&context))?;
-                let live = H3Call::begin(self, handler, head, user.clone(), &line, world);
-                return Ok(H3ExchangeStep::Call(Box::new(live)));
+                match context.admit_call(self.client) {
+                    Ok(memory) => {
+                        self.take_up(2 * request.held_bytes() + line.kept_bytes(&context))?;
+                        let handler = (handler, memory);
+                        let live = H3Call::begin(self, handler, head, user.clone(), &line, world);
+                        return Ok(H3ExchangeStep::Call(Box::new(live)));
+                    }
+                    Err(reject) => ReadyResponse::refusal(reject),
+                }
             }
             Step::Send(response) => response,
         };

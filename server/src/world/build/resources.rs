@@ -1,5 +1,6 @@
 //! Resources shared by all Worlds of a process.
 
+use crate::base::body_memory::BodyMemory;
 use crate::base::change_tracker::ChangeTracker;
 use crate::base::fair_share::RefusalCounters;
 use crate::base::log::Sinks;
@@ -52,6 +53,8 @@ pub struct SharedResources {
     pub backends: Arc<Backends>,
     /// Balancers of all Worlds.
     pub balancers: Arc<Balancers>,
+    /// Memory of the bodies under way.
+    pub body_memory: Arc<BodyMemory>,
     /// Addresses of the members' host names.
     pub resolver: Arc<Resolver>,
     /// Sender of push notices.
@@ -88,6 +91,7 @@ impl SharedResources {
             readers: Arc::new(BrowseLimiter::new(scripts, &refusals)),
             backends: Arc::new(Backends::new(&refusals)),
             balancers: Arc::new(new_balancers(session_key_file::make())?),
+            body_memory: BodyMemory::new(0),
             resolver: Arc::new(Resolver::system()),
             pushes: PushNotifier::new().0,
             change_tracker: Arc::default(),

@@ -214,7 +214,6 @@ impl HostBuilder<'_> {
             forward: proxy.forward.clone(),
             path: prefix.into(),
             pseudonym: Arc::clone(&self.supplies.pseudonym),
-            body_budget: Arc::clone(self.supplies.programs.body_budget()),
             refusals: Arc::clone(&self.supplies.refusals),
         }))
     }
@@ -331,7 +330,6 @@ impl HostBuilder<'_> {
             queue: limits.script_queue,
             silent: Duration::from_secs(limits.script_silent_seconds.into()),
             patience: Duration::ZERO,
-            body_budget: Arc::clone(self.supplies.programs.body_budget()),
             spool_limit: Some(SpoolLimit {
                 spool: Arc::clone(self.supplies.programs.spool()),
                 bytes_max: limits.spooled_bytes,

@@ -10,8 +10,8 @@ pub(crate) enum BodyError {
     Broken,
     /// The client sends almost nothing while other bodies need the space.
     TooSlow,
-    /// The memory budget is full, and the length of the body is unknown.
-    BudgetFull,
+    /// The memory for bodies under way is full, and the length of the body is unknown.
+    MemoryFull,
     /// The spool on the disk is full.
     SpoolFull,
     /// The disk is full or has failed. The text is for the log.
@@ -25,7 +25,7 @@ impl BodyError {
     pub fn reject(&self) -> Reject {
         match self {
             BodyError::Broken | BodyError::TooSlow => Reject::BODY_SLOW,
-            BodyError::BudgetFull => Reject::CALLS_BUSY,
+            BodyError::MemoryFull => Reject::BODY_MEMORY_FULL,
             BodyError::SpoolFull | BodyError::NoDescriptor(_) => Reject::BODIES_FULL,
             BodyError::DiskFailed(_) => Reject::BODY_NOT_KEPT,
         }

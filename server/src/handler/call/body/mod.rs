@@ -1,7 +1,6 @@
-//! Request bodies for scripts: the first part in memory, the memory budget, the spool on disk and the minimum
+//! Request bodies for scripts: the first part in memory, the spool on disk and the minimum
 //! rates.
 
-pub(crate) mod budget;
 pub(crate) mod error;
 pub(in crate::handler) mod rate;
 pub(crate) mod request_body;

@@ -1,6 +1,6 @@
 //! Body of a script's request: a first part in memory, and the rest from the client or from the spool.
 
-use crate::handler::call::body::budget::{BodyBudget, BodyReservation};
+use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::handler::call::body::error::BodyError;
 use crate::handler::call::body::rate::RatedPipe;
 use crate::handler::call::body::spool::{BodySpool, SpooledBody};
@@ -16,7 +16,7 @@ use std::time::Duration;
 pub(crate) struct RequestBody {
     /// First part of the body.
     pub first_part: Vec<u8>,
-    /// Reservation of the first part in the memory budget; None for a body made by the server.
+    /// Memory of the first part in the ledger; None for a body made by the server.
     pub reservation: Option<BodyReservation>,
     /// Rest of the body; None if the first part is the whole body.
     pub rest: Option<BodyRest>,
@@ -47,12 +47,12 @@ impl RequestBody {
     ///
     /// A short body without a Content-Length gets the length as counted, because most programs read exactly
     /// CONTENT_LENGTH bytes. A long body without a Content-Length is spooled to its end if `spool` allows
-    /// spooling. If the memory budget is full, a body of known length is passed on unbuffered.
+    /// spooling. If the memory is full, a body that needs no spooling is passed on unbuffered.
     pub async fn receive(
         mut reader: PipeReader,
         framing: BodyLength,
         peer: IpAddr,
-        budget: &Arc<BodyBudget>,
+        account: &BodyAccount,
         spool: Option<&SpoolLimit>,
     ) -> Result<(Option<RequestBody>, Option<u64>), BodyError> {
         let declared = match framing {
@@ -61,7 +61,7 @@ impl RequestBody {
             BodyLength::Length(length) => Some(length),
             BodyLength::Chunked => None,
         };
-        let (mut first_part, mut reservation) = (Vec::new(), budget.reservation());
+        let (mut first_part, mut reservation) = (Vec::new(), BodyReservation::new(account));
         let end = buffer(&mut reader, &mut first_part, &mut reservation).await?;
         let trailers = match end {
             BufferingEnd::Body => reader.take_trailers(),
@@ -70,7 +70,7 @@ impl RequestBody {
         let (length, rest) = match (end, declared, spool) {
             (BufferingEnd::Body, None, _) => (Some(first_part.len() as u64), None),
             (BufferingEnd::Body, declared, _) => (declared, None),
-            (BufferingEnd::BudgetFull, None, _) => return Err(BodyError::BudgetFull),
+            (BufferingEnd::MemoryFull, None, Some(_)) => return Err(BodyError::MemoryFull),
             (BufferingEnd::PartFull, None, Some(limit)) => {
                 // The reservation covers the part on its way to the disk.
                 let part = std::mem::take(&mut first_part);
@@ -113,12 +113,12 @@ enum BufferingEnd {
     Body,
     /// The first part has its maximum size.
     PartFull,
-    /// The memory budget of all bodies is full.
-    BudgetFull,
+    /// The memory of all bodies is full.
+    MemoryFull,
 }
 
 /// Buffers the first part of a body as data arrives. Bytes are counted on arrival, so a client that sends
-/// no data takes no space in the budget.
+/// no data takes no memory in the ledger.
 async fn buffer(
     reader: &mut PipeReader,
     first_part: &mut Vec<u8>,
@@ -131,8 +131,8 @@ async fn buffer(
             .await
         {
             Ok(PipeRead::End) => return Ok(BufferingEnd::Body),
-            Ok(PipeRead::Bytes(count)) if !reservation.grow(count) => {
-                return Ok(BufferingEnd::BudgetFull);
+            Ok(PipeRead::Bytes(count)) if !reservation.try_grow(count, BodyPurpose::Gathering) => {
+                return Ok(BufferingEnd::MemoryFull);
             }
             Ok(PipeRead::Bytes(_)) => {}
             Err(PipeBroken) => return Err(BodyError::Broken),
@@ -191,49 +191,77 @@ impl BodyReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::body_memory::{BodyMemory, WorkerBodyMemory};
     use crate::handler::pipe::pipe;
-    use crate::limits::BODY_BUDGET_BYTES_MAX;
+    use crate::limits::CALL_RESERVED_BYTES;
+    use std::path::Path;
+    use std::rc::Rc;
 
     type Received = Result<(Option<RequestBody>, Option<u64>), BodyError>;
 
-    fn receive(reader: PipeReader, framing: BodyLength, budget: &Arc<BodyBudget>) -> Received {
+    fn receive(
+        reader: PipeReader,
+        framing: BodyLength,
+        account: &BodyAccount,
+        spool: Option<&SpoolLimit>,
+    ) -> Received {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let peer = [127, 0, 0, 1].into();
-        let received = RequestBody::receive(reader, framing, peer, budget, None);
+        let received = RequestBody::receive(reader, framing, peer, account, spool);
         runtime.expect("a runtime").block_on(received)
+    }
+
+    const MIB: usize = 1 << 20;
+
+    /// Returns a ledger of 1 MiB, and a worker without batches.
+    fn ledger() -> (Arc<BodyMemory>, Rc<WorkerBodyMemory>) {
+        let all = BodyMemory::new(MIB);
+        let worker = WorkerBodyMemory::new(&all, usize::MAX);
+        (all, worker)
     }
 
     #[test]
     fn the_first_part_of_a_body_is_counted_until_the_body_is_dropped() {
-        let budget = Arc::new(BodyBudget::default());
+        let (all, worker) = ledger();
+        let account = worker.admit([127, 0, 0, 1].into()).unwrap();
         let (mut writer, reader) = pipe(BODY_BUFFER_BYTES);
         writer.write_some(&[b'x'; 10_000]).unwrap();
         writer.finish();
-        let (body, length) = receive(reader, BodyLength::Chunked, &budget).ok().unwrap();
-        assert_eq!((length, budget.bytes()), (Some(10_000), 10_000));
+        let (body, length) = receive(reader, BodyLength::Chunked, &account, None)
+            .ok()
+            .unwrap();
+        let counted = CALL_RESERVED_BYTES + 10_000;
+        assert_eq!((length, all.bytes()), (Some(10_000), counted));
         drop(body);
-        assert_eq!(budget.bytes(), 0);
+        assert_eq!(all.bytes(), CALL_RESERVED_BYTES);
     }
 
     #[test]
-    fn a_full_budget_passes_only_bodies_of_known_length() {
-        let budget = Arc::new(BodyBudget::default());
-        let mut others = budget.reservation();
-        assert!(others.grow(BODY_BUDGET_BYTES_MAX - 5_000));
-        let received = |framing| {
+    fn full_memory_passes_bodies_that_need_no_spooling() {
+        let (all, worker) = ledger();
+        let account = worker.admit([127, 0, 0, 1].into()).unwrap();
+        let bound = MIB - MIB / 4;
+        account.reserve(bound - 5_000 - CALL_RESERVED_BYTES);
+        let received = |framing, spool| {
             let (mut writer, reader) = pipe(BODY_BUFFER_BYTES);
             writer.write_some(&[b'x'; 60_000]).unwrap();
-            receive(reader, framing, &budget)
+            receive(reader, framing, &account, spool)
         };
-        let (body, length) = received(BodyLength::Length(90_000)).ok().unwrap();
+        let (body, length) = received(BodyLength::Length(90_000), None).ok().unwrap();
         let body = body.unwrap();
         assert_eq!(length, Some(90_000));
         assert!(body.rest.is_some());
         assert!(body.first_part.len() <= 5_000 + BODY_BUFFER_PART_BYTES);
-        assert!(budget.bytes() <= BODY_BUDGET_BYTES_MAX);
+        assert!(all.bytes() <= bound);
         drop(body);
-        let error = received(BodyLength::Chunked).err();
-        assert_eq!(error, Some(BodyError::BudgetFull));
-        assert_eq!(budget.bytes(), BODY_BUDGET_BYTES_MAX - 5_000);
+        let (body, length) = received(BodyLength::Chunked, None).ok().unwrap();
+        assert!(body.is_some_and(|body| body.rest.is_some()) && length.is_none());
+        let limit = SpoolLimit {
+            spool: Arc::new(BodySpool::new(Path::new("unused"), &Arc::default())),
+            bytes_max: 1,
+        };
+        let error = received(BodyLength::Chunked, Some(&limit)).err();
+        assert_eq!(error, Some(BodyError::MemoryFull));
+        assert_eq!(all.bytes(), bound - 5_000);
     }
 }

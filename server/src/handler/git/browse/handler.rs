@@ -83,7 +83,7 @@ async fn answer(
     };
     let (url, location) = page_url(&settings, &request, &repository)?;
     let tag = EtagBuilder::new(&browse, &request);
-    let received = ScriptRequest::from_request(request, &settings.bounds.body_budget, None).await;
+    let received = ScriptRequest::from_request(request, None).await;
     let (request, _) = received.map_err(|error| refused(error.reject()))?;
     let (request, limiter) = (Arc::new(request), Arc::clone(&browse.limiter));
     let page = PageBuilder {

@@ -1,0 +1,335 @@
+//! Memory ledger of the bodies under way: bytes of requests and responses in pipes, in buffers and in the
+//! kernel, for all calls of handlers together.
+//!
+//! An accepted call always completes, because the minimum for its bodies is reserved from the beginning. Only the
+//! read-ahead depends on the level of the ledger. A worker reserves bytes in batches, so most calls change no
+//! memory shared by workers.
+
+use crate::base::fair_share::ClientNetwork;
+use crate::base::hash::FastBuildHasher;
+use crate::limits::{
+    BODY_BATCH_BYTES_MAX, BODY_BATCH_DIVISOR, BODY_SHARE_BUCKETS, CALL_RESERVED_BYTES,
+};
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Ledger of all workers.
+#[derive(Debug)]
+pub struct BodyMemory {
+    bytes: AtomicUsize,
+    bytes_max: usize,
+}
+
+/// Level of the ledger.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum MemoryLevel {
+    /// Bodies are read ahead as far as their pipes and sockets allow.
+    Relaxed,
+    /// At least half of the bound is reserved: nothing is read ahead beyond the minimum of each body.
+    Pressed,
+    /// The whole bound is reserved: no further call begins.
+    Full,
+}
+
+/// Purpose of a reservation that may be refused.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum BodyPurpose {
+    /// Bytes for a fast transfer over a long distance: a quarter of the bound.
+    FarReadAhead,
+    /// Bytes that only make a transfer faster: half of the bound.
+    ReadAhead,
+    /// A short request body that is received whole before the handler begins: three quarters of the bound.
+    Gathering,
+    /// A further call: the whole bound.
+    Call,
+}
+
+impl BodyMemory {
+    /// Makes an empty ledger for `bytes_max` bytes.
+    pub fn new(bytes_max: usize) -> Arc<BodyMemory> {
+        Arc::new(BodyMemory {
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+        })
+    }
+
+    /// Returns the number of reserved bytes, including unused parts of the workers' batches.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bound in bytes.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Returns the level of the ledger.
+    pub fn level(&self) -> MemoryLevel {
+        let bytes = self.bytes();
+        if bytes >= self.bytes_max {
+            MemoryLevel::Full
+        } else if bytes >= self.bound(BodyPurpose::ReadAhead) {
+            MemoryLevel::Pressed
+        } else {
+            MemoryLevel::Relaxed
+        }
+    }
+
+    /// Returns the part of the bound in bytes that reservations for `purpose` may fill.
+    fn bound(&self, purpose: BodyPurpose) -> usize {
+        match purpose {
+            BodyPurpose::FarReadAhead => self.bytes_max / 4,
+            BodyPurpose::ReadAhead => self.bytes_max / 2,
+            BodyPurpose::Gathering => self.bytes_max - self.bytes_max / 4,
+            BodyPurpose::Call => self.bytes_max,
+        }
+    }
+
+    /// Reserves `bytes` if at most `bound` bytes are reserved afterwards.
+    fn take(&self, bytes: usize, bound: usize) -> bool {
+        let more = |all: usize| Some(all + bytes).filter(|all| *all <= bound);
+        let (set, read) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.bytes.fetch_update(set, read, more).is_ok()
+    }
+
+    fn add(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn remove(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Part of the ledger used by one worker.
+pub struct WorkerBodyMemory {
+    all: Arc<BodyMemory>,
+    /// Bytes reserved in the ledger that no body uses.
+    spare: Cell<usize>,
+    /// Bytes of one reservation in the ledger.
+    batch: usize,
+    /// Bytes of clients on the worker. Clients with keys in one bucket count as one client. The counts matter only
+    /// in the last quarter of the bound.
+    clients: Box<[Cell<usize>]>,
+    /// Bytes of one client on the worker in the last quarter of the bound.
+    client_bytes_max: usize,
+    hasher: FastBuildHasher,
+}
+
+impl WorkerBodyMemory {
+    /// Makes the part of one of `workers` workers.
+    pub fn new(all: &Arc<BodyMemory>, workers: usize) -> Rc<WorkerBodyMemory> {
+        let batch = all.bytes_max / BODY_BATCH_DIVISOR / workers.max(1);
+        Rc::new(WorkerBodyMemory {
+            all: Arc::clone(all),
+            spare: Cell::new(0),
+            batch: batch.min(BODY_BATCH_BYTES_MAX),
+            clients: vec![Cell::new(0); BODY_SHARE_BUCKETS].into(),
+            client_bytes_max: all.bytes_max / 8 / workers.max(1),
+            hasher: FastBuildHasher::default(),
+        })
+    }
+
+    /// Admits a call of `client`. Returns None if the bound is reserved, or if the last quarter is left and the
+    /// client has its share.
+    pub fn admit(self: &Rc<Self>, client: IpAddr) -> Option<BodyAccount> {
+        let key = self.hasher.of(&ClientNetwork::from(client).octets());
+        let bucket = key as usize % self.clients.len();
+        let own = self.clients[bucket].get() + CALL_RESERVED_BYTES;
+        let has_share = own <= self.client_bytes_max.max(CALL_RESERVED_BYTES);
+        let purpose = match has_share {
+            true => BodyPurpose::Call,
+            false => BodyPurpose::Gathering,
+        };
+        if !self.try_reserve(CALL_RESERVED_BYTES, purpose) {
+            return None;
+        }
+        self.clients[bucket].set(own);
+        Some(BodyAccount(Some(Rc::new(CallBytes {
+            worker: Rc::clone(self),
+            bucket,
+            bytes: Cell::new(CALL_RESERVED_BYTES),
+        }))))
+    }
+
+    /// Reserves bytes in the worker's batch or in the ledger, as far as `purpose` allows.
+    fn try_reserve(&self, bytes: usize, purpose: BodyPurpose) -> bool {
+        let bound = self.all.bound(purpose);
+        let spare = self.spare.get();
+        if spare >= bytes && self.all.bytes() <= bound {
+            self.spare.set(spare - bytes);
+            return true;
+        }
+        if self.all.take(bytes + self.batch, bound) {
+            self.spare.set(spare + self.batch);
+            return true;
+        }
+        self.return_spare();
+        self.all.take(bytes, bound)
+    }
+
+    /// Reserves bytes beyond the bound if need be.
+    fn reserve(&self, bytes: usize) {
+        let spare = self.spare.get();
+        match spare >= bytes {
+            true => self.spare.set(spare - bytes),
+            false => self.all.add(bytes),
+        }
+    }
+
+    fn release(&self, bytes: usize) {
+        let spare = self.spare.get() + bytes;
+        self.spare.set(spare);
+        if spare > 2 * self.batch {
+            self.spare.set(self.batch);
+            self.all.remove(spare - self.batch);
+        }
+    }
+
+    fn return_spare(&self) {
+        self.all.remove(self.spare.take());
+    }
+}
+
+impl Drop for WorkerBodyMemory {
+    fn drop(&mut self) {
+        self.return_spare();
+    }
+}
+
+/// Bytes of one call in the ledger, shared by the pipes and buffers of the call. The default is a call that the
+/// ledger does not count, for example an internal request.
+#[derive(Clone, Default)]
+pub struct BodyAccount(Option<Rc<CallBytes>>);
+
+struct CallBytes {
+    worker: Rc<WorkerBodyMemory>,
+    bucket: usize,
+    bytes: Cell<usize>,
+}
+
+impl Drop for CallBytes {
+    fn drop(&mut self) {
+        let bytes = self.bytes.get();
+        self.count(bytes, usize::wrapping_sub);
+        self.worker.release(bytes);
+    }
+}
+
+impl CallBytes {
+    fn count(&self, bytes: usize, change: fn(usize, usize) -> usize) {
+        self.bytes.set(change(self.bytes.get(), bytes));
+        let client = &self.worker.clients[self.bucket];
+        client.set(change(client.get(), bytes));
+    }
+}
+
+impl BodyAccount {
+    /// Returns true if bodies should be read ahead no further than necessary.
+    pub fn is_pressed(&self) -> bool {
+        let call = self.0.as_ref();
+        call.is_some_and(|call| call.worker.all.level() >= MemoryLevel::Pressed)
+    }
+
+    /// Returns true if the memory is nearly taken, so that even the beginnings of request bodies are not gathered.
+    pub fn is_scarce(&self) -> bool {
+        let all = self.0.as_ref().map(|call| &call.worker.all);
+        all.is_some_and(|all| all.bytes() >= all.bound(BodyPurpose::Gathering))
+    }
+
+    /// Returns true if the ledger counts the bytes of the call.
+    pub fn is_counted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Reserves `bytes`, as far as `purpose` allows. An uncounted call may have all bytes.
+    #[must_use]
+    pub fn try_reserve(&self, bytes: usize, purpose: BodyPurpose) -> bool {
+        let Some(call) = &self.0 else {
+            return true;
+        };
+        let is_reserved = call.worker.try_reserve(bytes, purpose);
+        if is_reserved {
+            call.count(bytes, usize::wrapping_add);
+        }
+        is_reserved
+    }
+
+    /// Reserves `bytes` that the call needs to complete, beyond the bound if need be.
+    pub fn reserve(&self, bytes: usize) {
+        if let Some(call) = &self.0 {
+            call.worker.reserve(bytes);
+            call.count(bytes, usize::wrapping_add);
+        }
+    }
+
+    /// Returns reserved bytes to the ledger.
+    pub fn release(&self, bytes: usize) {
+        if let Some(call) = &self.0 {
+            call.count(bytes, usize::wrapping_sub);
+            call.worker.release(bytes);
+        }
+    }
+}
+
+/// Bytes reserved for one part of a call. Dropping the reservation returns the bytes.
+#[derive(Default)]
+pub struct BodyReservation {
+    account: BodyAccount,
+    bytes: usize,
+}
+
+impl BodyReservation {
+    /// Makes an empty reservation.
+    pub fn new(account: &BodyAccount) -> BodyReservation {
+        BodyReservation {
+            account: account.clone(),
+            bytes: 0,
+        }
+    }
+
+    /// Returns the account of the call.
+    pub fn account(&self) -> &BodyAccount {
+        &self.account
+    }
+
+    /// Returns the number of reserved bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Reserves `bytes` more bytes, as far as `purpose` allows.
+    #[must_use]
+    pub fn try_grow(&mut self, bytes: usize, purpose: BodyPurpose) -> bool {
+        let is_reserved = self.account.try_reserve(bytes, purpose);
+        if is_reserved {
+            self.bytes += bytes;
+        }
+        is_reserved
+    }
+
+    /// Reserves `bytes` more bytes that the call needs to complete.
+    pub fn grow(&mut self, bytes: usize) {
+        self.account.reserve(bytes);
+        self.bytes += bytes;
+    }
+
+    /// Returns all but `bytes` bytes to the ledger.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        let surplus = self.bytes.saturating_sub(bytes);
+        self.bytes -= surplus;
+        self.account.release(surplus);
+    }
+}
+
+impl Drop for BodyReservation {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,325 @@
+//! Memory of many requests under way: clients that wait, read nothing or send slowly, in front of slow members.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anthill::limits::{CALL_RESERVED_BYTES, MEMBER_UNSENT_BYTES};
+
+use crate::support::h2::H2;
+use crate::support::member::{Member, ok};
+use crate::support::memory_group::MemoryGroup;
+use crate::support::wire::{BOTH, Wire, wait_until};
+use crate::support::{Folder, Lines, Server, server_table, site_table, spawn, tool};
+
+const MIB: u64 = 1 << 20;
+/// Ten times the second within which a request of another site is answered.
+const FRESH: Duration = Duration::from_secs(10);
+/// Time for all clients of a crowd.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Bytes of the page of tests/support/crowd.py.
+const PAGE_BYTES: usize = 512 * 1024;
+
+/// Process of tests/support/crowd.py.
+struct Crowd {
+    process: Child,
+    input: ChildStdin,
+    lines: Lines,
+}
+
+impl Crowd {
+    fn start(arguments: &[&str]) -> Crowd {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/support/crowd.py");
+        let mut command = Command::new(tool("python3"));
+        command.arg(script).args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = spawn(&mut command).expect("a crowd");
+        Crowd {
+            input: process.stdin.take().expect("a pipe"),
+            lines: Lines::of(process.stdout.take().expect("a pipe")),
+            process,
+        }
+    }
+
+    /// Starts the member. Returns the member and its port.
+    fn member() -> (Crowd, u16) {
+        let member = Crowd::start(&["member"]);
+        let port = member.lines.wait_for("a port", |line| !line.is_empty());
+        (member, port.parse().expect("a port"))
+    }
+
+    /// Starts `count` clients of `kind`, and waits until all have sent their requests.
+    fn clients(kind: &str, server: &Server, count: usize) -> Crowd {
+        let (port, number) = (server.http_port.to_string(), count.to_string());
+        let crowd = Crowd::start(&[kind, &port, &number]);
+        crowd.wait("the requests", |line| (line == "asked").then_some(()));
+        crowd
+    }
+
+    fn wait<T>(&self, name: &str, look: impl Fn(&str) -> Option<T>) -> T {
+        let any = |lines: &[String]| lines.iter().find_map(|line| look(line));
+        self.lines.wait_until(PATIENCE, name, any)
+    }
+
+    fn go(&mut self) {
+        self.input.write_all(b"go\n").expect("a crowd that listens");
+    }
+
+    /// Waits for all answers. Returns their numbers by status.
+    fn results(&self) -> HashMap<String, usize> {
+        let counts = self.wait("all answers", |line| {
+            let counts = line.strip_prefix('{')?.strip_suffix('}')?;
+            Some(counts.to_owned())
+        });
+        let count = |pair: &str| {
+            let (status, number) = pair.rsplit_once(": ").expect("a status and a number");
+            let number = number.parse().expect("a number");
+            (status.trim().trim_matches('"').to_owned(), number)
+        };
+        counts.split(',').map(count).collect()
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Returns a configuration with the proxied site `proxied`, and a site of files for all other names.
+fn config(member: u16, more: &str) -> String {
+    server_table(&format!("h2c = true\n{more}"))
+        + "[log]\naccess = \"off\"\n"
+        + "[[site]]\nnames = [\"static\"]\nroot = \"public\"\nhttp = \"serve\"\n"
+        + "[[site]]\nnames = [\"proxied\"]\nroot = \"public\"\nhttp = \"serve\"\n"
+        + &format!("[[site.route]]\npath = \"/\"\nproxy = \"http://127.0.0.1:{member}\"\n")
+}
+
+fn folder() -> Folder {
+    Folder::new().with("public/index.html", "<p>hello</p>\n")
+}
+
+/// Requests a page of another site on a new connection.
+fn assert_fresh(server: &Server) {
+    let mut wire = Wire::plain(server);
+    wire.patience(FRESH);
+    wire.send("GET / HTTP/1.1\r\nHost: static\r\n\r\n");
+    let page = wire.response("GET");
+    assert_eq!((page.status, page.text().as_str()), (200, "<p>hello</p>\n"));
+}
+
+/// Checks that each of `count` clients got a whole answer, or a refusal with Retry-After. Returns the number of
+/// whole answers.
+fn assert_all_answered(results: &HashMap<String, usize>, count: usize) -> usize {
+    let [served, refused] = ["200", "503"].map(|it| results.get(it).copied().unwrap_or(0));
+    assert_eq!(
+        (results.len() <= 2, served + refused),
+        (true, count),
+        "{results:?}"
+    );
+    served
+}
+
+/// The server has the memory of a small machine, and serves three crowds one after another.
+#[test]
+fn crowds_are_served_or_refused_in_128_mib() {
+    let group = MemoryGroup::new(128 * MIB);
+    let (mut member, port) = Crowd::member();
+    let command = group.command(env!("CARGO_BIN_EXE_anthill"));
+    let server = Server::start_by(command, folder(), &config(port, ""));
+    // An eighth of the group's memory is for contents and bodies, and a third of the eighth for bodies.
+    let body_bytes_max = server.counter("body_bytes_max");
+    assert_eq!(body_bytes_max, 16 * MIB / 3);
+    for (kind, count) in [("wait", 9_000), ("unread", 9_000), ("drip", 2_000)] {
+        let mut clients = Crowd::clients(kind, &server, count);
+        assert_fresh(&server);
+        match kind {
+            "wait" => member.go(),
+            _ => clients.go(),
+        }
+        assert_fresh(&server);
+        let served = assert_all_answered(&clients.results(), count);
+        assert!(served >= 64, "{kind}: {served}");
+        assert_fresh(&server);
+    }
+    let peak = group.peak();
+    assert!(peak <= 128 * MIB, "{peak}");
+    drop(server);
+}
+
+/// 8,000 waiting requests take 16,000 of the 16,604 descriptors that a limit of 20,000 leaves for connections of both
+/// sides.
+#[test]
+fn waiting_requests_take_little_memory() {
+    const COUNT: usize = 8_000;
+    // 64 MB for 9,000 requests.
+    const BYTES_MAX: u64 = COUNT as u64 * 64_000_000 / 9_000;
+    let (mut member, port) = Crowd::member();
+    let more = "memory_max = \"256 MiB\"\nlimits = { connections = 20000 }";
+    let server = Server::start_in(folder(), &config(port, more));
+    let clients = Crowd::clients("wait", &server, COUNT);
+    wait_until(PATIENCE, "the calls", || {
+        let bytes = server.counter("body_bytes") as usize;
+        (bytes >= COUNT * CALL_RESERVED_BYTES).then_some(())
+    });
+    let pss = pss_bytes(&server);
+    member.go();
+    let results = clients.results();
+    assert_eq!(
+        results,
+        HashMap::from([("200".to_owned(), COUNT)]),
+        "needs `ulimit -Hn 20000`"
+    );
+    assert!(pss <= BYTES_MAX, "{pss}");
+}
+
+/// Returns the server's share of the memory in use.
+fn pss_bytes(server: &Server) -> u64 {
+    let path = format!("/proc/{}/smaps_rollup", server.pid());
+    let rollup = std::fs::read_to_string(path).expect("the memory of the server");
+    let line = rollup.lines().find(|line| line.starts_with("Pss:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    1_024 * kib.and_then(|kib| kib.parse::<u64>().ok()).expect("PSS")
+}
+
+/// The window of the streams stays closed. Each response holds no more than the minimum of a call, and a client with
+/// another address gets its response.
+#[test]
+fn streams_with_a_closed_window_hold_the_minimum() {
+    let member = Member::start(|_| ok(vec![b'x'; PAGE_BYTES]));
+    let config = config(member.port, "memory_max = \"8 MiB\"");
+    let server = Server::start_in(folder(), &config);
+    let closed_window = b"\0\x04\0\0\0\0";
+    let fields = [
+        (":method", "GET"),
+        (":scheme", "http"),
+        (":path", "/page"),
+        (":authority", "proxied"),
+    ];
+    let mut connections: Vec<H2> = (0..4)
+        .map(|_| {
+            let from = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 7));
+            let mut h2 = H2::on(Wire::of(&server, from)).begin(closed_window);
+            for _ in 0..100 {
+                h2.ask_all(&fields, true);
+            }
+            h2
+        })
+        .collect();
+    let refused = || (server.counter("memory_refused") > 0).then_some(());
+    wait_until(PATIENCE, "refusals", refused);
+    let refused: Vec<_> = connections
+        .iter_mut()
+        .flat_map(|h2| {
+            h2.settle();
+            let responses = (0..100).filter_map(|nth| h2.partial_response(2 * nth + 1));
+            let refused = responses.filter(|response| response.status == 503);
+            refused
+                .map(|response| response.field("retry-after").map(str::to_owned))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(
+        !refused.is_empty() && refused.iter().all(|it| it.as_deref() == Some("1")),
+        "{refused:?}"
+    );
+    let [bytes, bytes_max] = ["body_bytes", "body_bytes_max"].map(|name| server.counter(name));
+    assert!(bytes <= bytes_max, "{bytes} of {bytes_max}");
+    let mut other = Wire::plain(&server);
+    other.send("GET /page HTTP/1.1\r\nHost: proxied\r\n\r\n");
+    let page = other.response("GET");
+    assert_eq!(
+        (page.status, page.whole, page.body.len()),
+        (200, true, PAGE_BYTES)
+    );
+    // An accepted response completes once the client opens the window.
+    let h2 = &mut connections[0];
+    h2.grant(0, PAGE_BYTES as u32);
+    h2.grant(1, PAGE_BYTES as u32);
+    let page = h2.response(1);
+    assert_eq!(
+        (page.status, page.whole, page.body.len()),
+        (200, true, PAGE_BYTES)
+    );
+    drop(connections);
+    wait_until(PATIENCE, "the end of all calls", || {
+        (server.counter("body_bytes") <= bytes_max / 32).then_some(())
+    });
+}
+
+/// The client is slower than the member, so the bytes for the client never run out.
+#[test]
+fn a_slow_reader_of_a_long_response_holds_little() {
+    const LONG_BYTES: usize = 40_000_000;
+    let member = Member::start(|_| ok(vec![b'x'; LONG_BYTES]));
+    let site = "[[site.route]]\npath = \"/\"\nproxy = \"http://127.0.0.1:";
+    let config = server_table("") + &site_table("http = \"serve\"");
+    let server = Server::start_in(folder(), &(config + &format!("{site}{}\"\n", member.port)));
+    let resident_kib = server.resident_kib();
+    for over in BOTH {
+        let mut wire = Wire::with_small_receive_buffer(&server, over, &[]);
+        wire.send("GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        for _ in 0..200 {
+            assert_eq!(wire.take(100_000).len(), 100_000);
+        }
+        let more_kib = server.resident_kib().saturating_sub(resident_kib);
+        assert!(more_kib < 4_096, "{more_kib} KiB");
+    }
+}
+
+/// The kernel holds at most the bound and two packets of an upload for a member that does not read.
+#[test]
+fn an_upload_that_no_member_reads_waits_with_the_client() {
+    const UPLOAD_BYTES: usize = 40_000_000;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a member");
+    let port = listener.local_addr().expect("an address").port();
+    let server = Server::start_in(folder(), &config(port, ""));
+    let mut client = Wire::plain(&server);
+    let head =
+        format!("POST /form HTTP/1.1\r\nHost: proxied\r\nContent-Length: {UPLOAD_BYTES}\r\n\r\n");
+    client.send(head);
+    let sender = thread::spawn(move || {
+        client.send(vec![b'u'; UPLOAD_BYTES]);
+        client.response("POST")
+    });
+    let (mut stream, _) = listener.accept().expect("a connection");
+    let mut before = (0, 0);
+    let held = wait_until(PATIENCE, "a full socket", || {
+        let held = unsent_bytes(port);
+        let is_still = held > 0 && before == (held, server.counter("bytes_received"));
+        before = (held, server.counter("bytes_received"));
+        thread::sleep(Duration::from_millis(200));
+        is_still.then_some(held)
+    });
+    assert!(held <= MEMBER_UNSENT_BYTES + 2 * 65_536, "{held}");
+    let mut left = UPLOAD_BYTES;
+    let mut buffer = vec![0; 1 << 20];
+    while left > 0 {
+        let read = stream.read(&mut buffer).expect("the upload");
+        assert!(read > 0, "{left}");
+        left -= buffer[..read]
+            .iter()
+            .filter(|byte| **byte == b'u')
+            .count()
+            .min(left);
+    }
+    let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    stream.write_all(response).expect("a response");
+    assert_eq!(sender.join().expect("an answer").text(), "ok");
+}
+
+/// Returns the bytes that the kernel holds unsent or unacknowledged for the peer at `port`.
+fn unsent_bytes(port: u16) -> u32 {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the table of connections");
+    let hex = |text: &str| u32::from_str_radix(text, 16).expect("a number");
+    let held = table.lines().skip(1).filter_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let is_ours = hex(columns[2].split_once(':')?.1) == port.into();
+        is_ours.then(|| hex(columns[4].split(':').next().expect("a queue")))
+    });
+    held.max().unwrap_or(0)
+}
