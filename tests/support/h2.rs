@@ -39,6 +39,8 @@ pub struct H2 {
     begun: HashMap<u32, Response>,
     /// Whether the client returns flow-control window for each DATA frame.
     pub grants: bool,
+    /// Bytes of a body after which the client returns window; more than 1 as browsers do.
+    pub grant_step: usize,
 }
 
 impl H2 {
@@ -95,6 +97,7 @@ impl H2 {
             next_id: 1,
             begun: HashMap::new(),
             grants: true,
+            grant_step: 1,
         }
     }
 
@@ -224,7 +227,9 @@ impl H2 {
                 let response = self.begun.get_mut(&frame.stream).expect("a head first");
                 response.body.extend_from_slice(&frame.payload);
                 response.whole = frame.ends();
-                let taken = frame.payload.len() as u32;
+                let (all, step) = (response.body.len(), self.grant_step);
+                let before = all - frame.payload.len();
+                let taken = (all / step * step - before / step * step) as u32;
                 if taken > 0 && self.grants {
                     self.grant(0, taken);
                     if !frame.ends() {

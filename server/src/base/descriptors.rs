@@ -4,13 +4,13 @@
 //! The bound leaves a reserve below the limit of the process (RLIMIT_NOFILE) for listening sockets, logs, files
 //! and scripts. The members' connections have at most three quarters of the bound, so that clients can still
 //! connect, and are shared fairly among clients. While connections to members are open, the last eighth of the
-//! bound is for such connections alone: without a descriptor for the member, the client's own is of no use.
-//! Half of that eighth is for clients with few such connections.
+//! bound, at most 512 descriptors, is for such connections alone: without a descriptor for the member, the
+//! client's own is of no use. Half of that part is for clients with few such connections.
 
 use crate::base::fair_share::{ClientHoldings, ClientNetwork, may_take};
 use crate::limits::{
-    DESCRIPTOR_MEMBER_DIVISOR, DESCRIPTOR_RESERVE_DIVISOR, DESCRIPTOR_RESERVE_MAX,
-    DESCRIPTOR_RESERVE_MIN, DESCRIPTOR_SMALL_DIVISOR,
+    DESCRIPTOR_MEMBER_DIVISOR, DESCRIPTOR_MEMBER_MAX, DESCRIPTOR_RESERVE_DIVISOR,
+    DESCRIPTOR_RESERVE_MAX, DESCRIPTOR_RESERVE_MIN, DESCRIPTOR_SMALL_DIVISOR,
 };
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -52,6 +52,11 @@ pub enum DescriptorRefused {
 
 static LEDGER: DescriptorLedger = DescriptorLedger::new();
 
+/// Returns the number of descriptors that only connections to members may take, for a bound of `max`.
+fn kept_for_members(max: usize) -> usize {
+    (max / DESCRIPTOR_MEMBER_DIVISOR).min(DESCRIPTOR_MEMBER_MAX)
+}
+
 /// Returns the ledger of the process.
 pub fn descriptors() -> &'static DescriptorLedger {
     &LEDGER
@@ -83,7 +88,7 @@ impl DescriptorLedger {
         let (members, max) = (self.members.load(Relaxed), self.max.load(Relaxed));
         let for_members = match members {
             0 => 0,
-            _ => max / DESCRIPTOR_MEMBER_DIVISOR,
+            _ => kept_for_members(max),
         };
         self.clients.load(Relaxed) + members >= max - for_members
     }
@@ -95,7 +100,7 @@ impl DescriptorLedger {
         let is_small = own < (max / DESCRIPTOR_SMALL_DIVISOR).max(1);
         let for_small = match is_small {
             true => 0,
-            false => max / DESCRIPTOR_MEMBER_DIVISOR / 2,
+            false => kept_for_members(max) / 2,
         };
         self.clients.load(Relaxed) + self.members.load(Relaxed) < max - for_small
     }
