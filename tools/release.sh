@@ -25,6 +25,11 @@ RUSTC_BOOTSTRAP=1
 export RUSTC_BOOTSTRAP
 own_std='-Zbuild-std=std,panic_unwind -Zbuild-std-features=panic-unwind'
 
+# A panic in a library doesn't name its line: the names and numbers of all lines that may panic take 70 KB, and
+# they would show the folders of the machine that built the program. A panic in the program's own code names
+# its line.
+unnamed='-Zprofile-rustflags --config profile.release.package."*".rustflags=["-Zlocation-detail=none"]'
+
 # has_std_source: succeeds if the source of Rust's library is installed, or installs the source.
 has_std_source() { rustup component list --installed | grep -qx rust-src || rustup component add rust-src; }
 
@@ -37,7 +42,7 @@ link=
 # build_for_target: builds the program for $target into $target_dir, with the arguments in $own_std and $link.
 build_for_target() {
     # shellcheck disable=SC2086
-    cargo rustc --locked --release -p anthill --bin anthill --target "$target" --target-dir "$target_dir" $features $own_std -- $link
+    cargo rustc --locked --release -p anthill --bin anthill --target "$target" --target-dir "$target_dir" $features $own_std $unnamed -- $link
 }
 
 if [ "$target" != "$own_target" ]; then
