@@ -168,6 +168,7 @@ thread_local! {
 }
 
 /// Returns the layout of the cached block for `layout`, or `None` where blocks for `layout` are not cached.
+#[inline(always)] // a call for each allocation would cost as much as the function
 fn kept_layout(layout: Layout) -> Option<Layout> {
     if layout.size() > BLOCK_BYTES_MAX || layout.align() > LINE {
         return None;
@@ -193,6 +194,7 @@ impl ThreadCache {
     }
 
     /// Takes a block with the layout `kept` out of the cache.
+    #[inline]
     fn take(&self, kept: Layout) -> Option<*mut u8> {
         let bin = self.bin(kept).get();
         // SAFETY: the cache belongs to the calling thread alone, and no call below re-enters the cache. A
@@ -209,6 +211,7 @@ impl ThreadCache {
     }
 
     /// Puts a free block with the layout `kept` into the cache. Returns false if the cache has no room.
+    #[inline]
     fn put(&self, block: *mut u8, kept: Layout) -> bool {
         let bin = self.bin(kept).get();
         let Some(left) = self.bytes_left.get().checked_sub(kept.size()) else {
