@@ -20,6 +20,8 @@ struct MailboxState {
     /// Content that the request has not taken, from `taken`.
     content: Vec<u8>,
     taken: usize,
+    /// True after the first bytes of the content were taken.
+    has_begun: bool,
     /// Lines of the trailer section.
     trailers: Vec<u8>,
     has_ended: bool,
@@ -67,6 +69,17 @@ pub(crate) enum ResponsePart {
     End(Vec<u8>),
 }
 
+impl MailboxState {
+    /// Removes the taken bytes once they are half of the buffer: a client slower than the member would otherwise
+    /// hold the whole response so far. Each byte is moved at most once on average.
+    fn free_taken(&mut self) {
+        if self.taken >= self.content.len() - self.taken {
+            self.content.drain(..self.taken);
+            self.taken = 0;
+        }
+    }
+}
+
 impl Mailbox {
     fn change(&self, change: impl FnOnce(&mut MailboxState)) {
         let mut state = self.0.borrow_mut();
@@ -89,6 +102,7 @@ impl Mailbox {
     pub(super) fn push_content(&self, bytes: &[u8], ended: bool) {
         self.change(|state| {
             state.received_bytes += bytes.len() as u64;
+            state.free_taken();
             state.content.extend_from_slice(bytes);
             state.has_ended = ended;
         });
@@ -145,6 +159,7 @@ impl Mailbox {
             let taken = left.len().min(max);
             take(&left[..taken]);
             state.taken += taken;
+            state.has_begun = true;
             if state.taken == state.content.len() {
                 // A waiting response holds no buffer.
                 state.content = Vec::new();
@@ -168,12 +183,37 @@ impl Mailbox {
     /// Takes the content of a complete response without trailers.
     pub(super) fn take_whole(&self) -> Option<Vec<u8>> {
         let mut state = self.0.borrow_mut();
-        let is_whole = state.has_ended && state.trailers.is_empty() && state.taken == 0;
+        let is_whole = state.has_ended && state.trailers.is_empty() && !state.has_begun;
         is_whole.then(|| std::mem::take(&mut state.content))
     }
 
     /// Returns the number of bytes received.
     pub(super) fn received_bytes(&self) -> u64 {
         self.0.borrow().received_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_reader_holds_no_more_than_the_window() {
+        const WINDOW: usize = 64 * 1024;
+        let mailbox = Mailbox::default();
+        let cx = Context::from_waker(Waker::noop());
+        mailbox.push_content(&[b'a'; WINDOW], false);
+        for _ in 0..10_000 {
+            let part = mailbox.poll_content(&cx, 1_000, |bytes| assert_eq!(bytes, [b'a'; 1_000]));
+            assert!(matches!(part, Poll::Ready(Ok(ResponsePart::Bytes(1_000)))));
+            mailbox.push_content(&[b'a'; 1_000], false);
+        }
+        assert!(mailbox.0.borrow().content.capacity() <= 4 * WINDOW);
+        mailbox.end(Vec::new());
+        assert_eq!(
+            mailbox.take_whole(),
+            None,
+            "a part of the content was taken"
+        );
     }
 }

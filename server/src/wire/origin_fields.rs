@@ -9,7 +9,7 @@
 #[inline]
 pub fn states_origin(name: &[u8]) -> bool {
     let first = name.first().map_or(0, u8::to_ascii_lowercase);
-    matches!(first, b'c' | b'f' | b't' | b'x') && is_listed(name)
+    matches!(first, b'c' | b'f' | b'p' | b't' | b'w' | b'x') && is_listed(name)
 }
 
 fn is_listed(name: &[u8]) -> bool {
@@ -37,18 +37,24 @@ fn starts_with(name: &[u8], start: &str) -> bool {
 const FORWARDED_PREFIX: &str = "x-forwarded-";
 
 /// Fields beside those with [`FORWARDED_PREFIX`], in lower case.
-const ORIGIN_FIELDS: [&str; 14] = [
+const ORIGIN_FIELDS: [&str; 20] = [
     "cf-connecting-ip",
     "client-ip",
     "fastly-client-ip",
     "forwarded",
     "front-end-https",
+    "proxy-client-ip",
     "true-client-ip",
+    "wl-proxy-client-ip",
+    "x-appengine-user-ip",
+    "x-azure-clientip",
     "x-client-ip",
     "x-cluster-client-ip",
+    "x-envoy-external-address",
     "x-forwarded",
     "x-original-host",
     "x-original-url",
+    "x-originating-ip",
     "x-real-ip",
     "x-rewrite-url",
     "x-url-scheme",
@@ -104,7 +110,7 @@ mod tests {
     fn each_name_is_in_lower_case_and_begins_with_a_known_letter() {
         for name in ORIGIN_FIELDS {
             assert_eq!(name, name.to_lowercase());
-            assert!(b"cftx".contains(&name.as_bytes()[0]), "{name}");
+            assert!(b"cfptwx".contains(&name.as_bytes()[0]), "{name}");
         }
     }
 }

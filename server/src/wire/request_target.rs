@@ -172,6 +172,13 @@ pub fn opaque_path(raw_path: &[u8]) -> Result<Vec<u8>, Reject> {
     Ok(normalise(&escaped)?.into_owned())
 }
 
+/// Returns true if a segment of the path has a parameter before or after the decoding, as in `/a;x=1` and
+/// `/a%3Bx=1`.
+pub fn has_raw_parameters(raw_path: &[u8]) -> bool {
+    let is_encoded = |it: &[u8]| it.eq_ignore_ascii_case(b"%3b");
+    has_parameters(raw_path) || raw_path.windows(3).any(is_encoded)
+}
+
 /// Returns true if a segment of the path has a parameter, as in `/a;x=1`.
 pub fn has_parameters(path: &[u8]) -> bool {
     byte_search::find(path, b';', 0).is_some()
