@@ -7,9 +7,9 @@
 
 use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{
-    MEMBER_FAR_WINDOW_BYTES, MEMBER_RECEIVE_BYTES_MIN, MEMBER_TLS_RECEIVE_BYTES,
-    MEMBER_UNSENT_BYTES, MEMBER_UNSENT_BYTES_MIN, MEMBER_WINDOW_BYTES, PIPE_BYTES, PIPE_BYTES_MIN,
-    READ_BUFFER_BYTES,
+    MEMBER_FAR_RESPONSE_BYTES, MEMBER_FAR_WINDOW_BYTES, MEMBER_RECEIVE_BYTES_MIN,
+    MEMBER_TLS_RECEIVE_BYTES, MEMBER_UNSENT_BYTES, MEMBER_UNSENT_BYTES_MIN, MEMBER_WINDOW_BYTES,
+    PIPE_BYTES, PIPE_BYTES_MIN, READ_BUFFER_BYTES,
 };
 use crate::upstream::{MemberConn, MemberWindow};
 
@@ -76,7 +76,7 @@ pub(super) fn reserve_stream(
         }
     }
     if conn.window() == MemberWindow::Wide
-        && bytes.is_some_and(|bytes| bytes >= MEMBER_FAR_WINDOW_BYTES)
+        && bytes.is_some_and(|bytes| bytes >= MEMBER_FAR_RESPONSE_BYTES)
         && memory.try_reserve(MEMBER_FAR_WINDOW_BYTES, BodyPurpose::FarReadAhead)
     {
         conn.widen(MemberWindow::Unbounded);
