@@ -27,6 +27,8 @@ struct State {
     greeting: Vec<u8>,
     requests: Mutex<Vec<H2Request>>,
     connections: AtomicUsize,
+    /// Sockets of the connections accepted.
+    sockets: Mutex<Vec<TcpStream>>,
     resets: AtomicUsize,
     ignores_pings: AtomicBool,
     answer: Box<dyn Fn(&H2Request) -> H2Answer + Send + Sync>,
@@ -135,6 +137,7 @@ impl H2Member {
             greeting: greeting.0,
             requests: Mutex::default(),
             connections: AtomicUsize::new(0),
+            sockets: Mutex::default(),
             resets: AtomicUsize::new(0),
             ignores_pings: AtomicBool::new(false),
             answer: Box::new(answer),
@@ -143,6 +146,8 @@ impl H2Member {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let state = Arc::clone(&shared);
+                let socket = stream.try_clone().expect("a socket");
+                state.sockets.lock().expect("the sockets").push(socket);
                 let number = state.connections.fetch_add(1, Ordering::SeqCst) + 1;
                 thread::spawn(move || Connection::new(stream, number).serve(&state));
             }
@@ -164,6 +169,13 @@ impl H2Member {
     /// Returns the number of connections accepted.
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
+    }
+
+    /// Sends frames on the connection with the number, from 1.
+    pub fn send(&self, connection: usize, frames: &Frames) {
+        let sockets = self.state.sockets.lock().expect("the sockets");
+        let sent = (&sockets[connection - 1]).write_all(&frames.0);
+        sent.expect("an open connection");
     }
 
     /// Acknowledges no further PING, as a member that is gone without a trace.

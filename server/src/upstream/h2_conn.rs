@@ -2,7 +2,8 @@
 //! the bytes; see [`h2_driver`](crate::upstream::h2_driver).
 
 use crate::limits::{
-    H2_MEMBER_PROBE_AFTER_MILLISECONDS, H2_MEMBER_UNSENT_BYTES_MAX, PROXY_HEAD_BYTES_MAX,
+    H2_MEMBER_PROBE_AFTER_MILLISECONDS, H2_MEMBER_RESETS_MAX, H2_MEMBER_UNSENT_BYTES_MAX,
+    PROXY_HEAD_BYTES_MAX,
 };
 use crate::upstream::h2_mailbox::{H2Failure, Mailbox, ResponsePart};
 use crate::wire::field_section::FieldSection;
@@ -213,7 +214,8 @@ impl H2MemberConn {
     }
 }
 
-/// A request on an HTTP/2 connection. Dropping the value before the end of the response resets the stream.
+/// A request on an HTTP/2 connection. Dropping the value before the end of the response resets the stream. The
+/// connection takes no further request after [`H2_MEMBER_RESETS_MAX`] resets.
 pub(crate) struct H2RequestStream {
     conn: H2MemberConn,
     id: u32,
@@ -314,6 +316,7 @@ impl Drop for H2RequestStream {
         let mut state = self.conn.0.borrow_mut();
         state.blocked.retain(|(id, _)| *id != self.id);
         state.h2.cancel(self.id);
+        state.is_retired |= state.h2.early_resets() >= H2_MEMBER_RESETS_MAX;
         state.wake_task();
     }
 }

@@ -187,6 +187,12 @@ impl<W: Clone> H2ClientConnection<W> {
         self.reset(id, code);
     }
 
+    /// Returns the number of streams reset by this endpoint before the end of the response, up to the number of
+    /// remembered resets.
+    pub fn early_resets(&self) -> usize {
+        self.reset.len()
+    }
+
     /// Takes a stream that the server does not process because of its GOAWAY. The driver calls the function after
     /// each event, until None.
     pub fn take_unprocessed(&mut self) -> Option<W> {
