@@ -601,6 +601,31 @@ fn cancelled_requests_leave_the_requests_of_other_clients_alone() {
 }
 
 #[test]
+fn an_unread_upload_leaves_the_uploads_of_other_clients_alone() {
+    // The member grants 65,535 bytes for a connection, and no byte more.
+    let member = H2Member::start(|request| ok(request, &request.body));
+    let server = proxy(&member, "");
+    let mut unread = Wire::plain(&server);
+    unread.send("POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n");
+    unread.send(vec![b'x'; 100_000]);
+    eventually("a closed window", || {
+        (member.data_bytes() == 65_535).then_some(())
+    });
+    let mut wire = Wire::plain(&server);
+    for _ in 0..2 {
+        let body = "y".repeat(100);
+        wire.send(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{body}"
+        ));
+        assert_eq!(wire.response("POST").text(), body);
+    }
+    // A request without a body needs no window.
+    assert_eq!(wire.get("/", "").status, 200);
+    let connections: Vec<usize> = member.requests().iter().map(|it| it.connection).collect();
+    assert_eq!(connections, [2, 2, 1]);
+}
+
+#[test]
 fn interim_responses_and_trailers_only_pass() {
     let member = H2Member::start(|request| {
         let id = request.stream;

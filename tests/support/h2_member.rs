@@ -30,6 +30,7 @@ struct State {
     /// Sockets of the connections accepted.
     sockets: Mutex<Vec<TcpStream>>,
     resets: AtomicUsize,
+    data_bytes: AtomicUsize,
     ignores_pings: AtomicBool,
     answer: Box<dyn Fn(&H2Request) -> H2Answer + Send + Sync>,
 }
@@ -139,6 +140,7 @@ impl H2Member {
             connections: AtomicUsize::new(0),
             sockets: Mutex::default(),
             resets: AtomicUsize::new(0),
+            data_bytes: AtomicUsize::new(0),
             ignores_pings: AtomicBool::new(false),
             answer: Box::new(answer),
         });
@@ -186,6 +188,11 @@ impl H2Member {
     /// Returns the number of RST_STREAM frames received.
     pub fn resets(&self) -> usize {
         self.state.resets.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of bytes received in DATA frames.
+    pub fn data_bytes(&self) -> usize {
+        self.state.data_bytes.load(Ordering::SeqCst)
     }
 
     /// Returns the URL of the member.
@@ -268,6 +275,7 @@ impl Connection {
                 }
             }
             frame::DATA => {
+                state.data_bytes.fetch_add(payload.len(), Ordering::SeqCst);
                 let request = self.begun.get_mut(&id)?;
                 request.body.extend_from_slice(payload);
             }

@@ -136,12 +136,14 @@ impl H2MemberConn {
         self.0.borrow().has_ended
     }
 
-    /// Returns true if another request may begin. With `since`, only on a connection opened since.
-    pub(super) fn is_usable(&self, since: Option<Instant>) -> bool {
+    /// Returns true if another request may begin. With `since`, only on a connection opened since. A request with
+    /// `has_body` needs room in the window of the connection.
+    pub(super) fn is_usable(&self, since: Option<Instant>, has_body: bool) -> bool {
         let state = self.0.borrow();
         let is_new_enough = since.is_none_or(|since| state.opened >= since);
         let is_open = !state.has_ended && !state.is_retired && state.h2.is_greeted();
-        is_new_enough && is_open && state.h2.can_open()
+        let has_room = !has_body || state.h2.has_upload_room();
+        is_new_enough && is_open && has_room && state.h2.can_open()
     }
 
     /// Waits for SETTINGS of the member. Before, the number of requests that the member accepts is unknown.
