@@ -570,6 +570,62 @@ fn a_client_that_is_gone_cancels_its_stream_alone() {
 }
 
 #[test]
+fn cancelled_requests_leave_the_requests_of_other_clients_alone() {
+    let member = H2Member::start(|request| match request.path() {
+        "/good" => ok(request, "good"),
+        _ => H2Answer::Keep(Frames::default()),
+    });
+    let server = proxy(&member, "");
+    let mut wire = Wire::plain(&server);
+    wire.send("POST /post HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    eventually("the POST", || (member.count("/post") == 1).then_some(()));
+    for cancelled in [30, 60, 90, 120, 150] {
+        let mut h2 = H2::open(&server, Over::Tls);
+        let ids = [(); 30].map(|()| h2.ask("GET", "/silent", &[], true));
+        eventually("the requests", || {
+            (member.count("/silent") == cancelled).then_some(())
+        });
+        for id in ids {
+            h2.frame(frame::RST_STREAM, 0, id, &8_u32.to_be_bytes());
+        }
+        eventually("resets", || (member.resets() == cancelled).then_some(()));
+    }
+    assert_eq!(Wire::plain(&server).get("/good", "").status, 200);
+    let connections = member.requests().into_iter().map(|it| it.connection);
+    assert_eq!(connections.filter(|it| *it == 2).count(), 31);
+    assert_eq!(member.connections(), 2);
+    let post = member.requests().remove(0);
+    member.send(post.connection, &Frames::default().ok(post.stream, "done"));
+    let response = wire.response("POST");
+    assert_eq!((response.status, response.text()), (200, "done".to_owned()));
+}
+
+#[test]
+fn an_unread_upload_leaves_the_uploads_of_other_clients_alone() {
+    // The member grants 65,535 bytes for a connection, and no byte more.
+    let member = H2Member::start(|request| ok(request, &request.body));
+    let server = proxy(&member, "");
+    let mut unread = Wire::plain(&server);
+    unread.send("POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n");
+    unread.send(vec![b'x'; 100_000]);
+    eventually("a closed window", || {
+        (member.data_bytes() == 65_535).then_some(())
+    });
+    let mut wire = Wire::plain(&server);
+    for _ in 0..2 {
+        let body = "y".repeat(100);
+        wire.send(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{body}"
+        ));
+        assert_eq!(wire.response("POST").text(), body);
+    }
+    // A request without a body needs no window.
+    assert_eq!(wire.get("/", "").status, 200);
+    let connections: Vec<usize> = member.requests().iter().map(|it| it.connection).collect();
+    assert_eq!(connections, [2, 2, 1]);
+}
+
+#[test]
 fn interim_responses_and_trailers_only_pass() {
     let member = H2Member::start(|request| {
         let id = request.stream;

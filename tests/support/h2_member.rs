@@ -27,7 +27,10 @@ struct State {
     greeting: Vec<u8>,
     requests: Mutex<Vec<H2Request>>,
     connections: AtomicUsize,
+    /// Sockets of the connections accepted.
+    sockets: Mutex<Vec<TcpStream>>,
     resets: AtomicUsize,
+    data_bytes: AtomicUsize,
     ignores_pings: AtomicBool,
     answer: Box<dyn Fn(&H2Request) -> H2Answer + Send + Sync>,
 }
@@ -135,7 +138,9 @@ impl H2Member {
             greeting: greeting.0,
             requests: Mutex::default(),
             connections: AtomicUsize::new(0),
+            sockets: Mutex::default(),
             resets: AtomicUsize::new(0),
+            data_bytes: AtomicUsize::new(0),
             ignores_pings: AtomicBool::new(false),
             answer: Box::new(answer),
         });
@@ -143,6 +148,8 @@ impl H2Member {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let state = Arc::clone(&shared);
+                let socket = stream.try_clone().expect("a socket");
+                state.sockets.lock().expect("the sockets").push(socket);
                 let number = state.connections.fetch_add(1, Ordering::SeqCst) + 1;
                 thread::spawn(move || Connection::new(stream, number).serve(&state));
             }
@@ -166,6 +173,13 @@ impl H2Member {
         self.state.connections.load(Ordering::SeqCst)
     }
 
+    /// Sends frames on the connection with the number, from 1.
+    pub fn send(&self, connection: usize, frames: &Frames) {
+        let sockets = self.state.sockets.lock().expect("the sockets");
+        let sent = (&sockets[connection - 1]).write_all(&frames.0);
+        sent.expect("an open connection");
+    }
+
     /// Acknowledges no further PING, as a member that is gone without a trace.
     pub fn ignore_pings(&self) {
         self.state.ignores_pings.store(true, Ordering::SeqCst);
@@ -174,6 +188,11 @@ impl H2Member {
     /// Returns the number of RST_STREAM frames received.
     pub fn resets(&self) -> usize {
         self.state.resets.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of bytes received in DATA frames.
+    pub fn data_bytes(&self) -> usize {
+        self.state.data_bytes.load(Ordering::SeqCst)
     }
 
     /// Returns the URL of the member.
@@ -256,6 +275,7 @@ impl Connection {
                 }
             }
             frame::DATA => {
+                state.data_bytes.fetch_add(payload.len(), Ordering::SeqCst);
                 let request = self.begun.get_mut(&id)?;
                 request.body.extend_from_slice(payload);
             }

@@ -79,6 +79,11 @@ pub const H2_NON_INCREMENTAL_BYTES_MAX: u64 = 4 << 20;
 /// Streams that a worker opens at the same time on one HTTP/2 connection to a member. Servers allow 100 to
 /// 250, and the bodies of a connection are sent and received by a single thread of most members.
 pub const H2_MEMBER_STREAMS_MAX: usize = 100;
+/// Last bytes of the window that a member grants to all uploads of an HTTP/2 connection, 16 KiB. While the window
+/// is shorter, no upload begins on the connection. Of these bytes, an upload gets at most half, less the bytes that
+/// the member has not yet granted again to the upload. An upload that the application does not read would otherwise
+/// hold up the uploads of other clients.
+pub const H2_MEMBER_SHARED_WINDOW_BYTES: u32 = 16 * 1024;
 /// Points given back for each HEADERS or DATA frame sent to a member. gRPC servers answer a DATA frame with a
 /// PING, to measure the bandwidth, and with 2 WINDOW_UPDATEs.
 pub const H2_MEMBER_FRAME_POINTS: u32 = 40;

@@ -2,7 +2,8 @@
 //! the bytes; see [`h2_driver`](crate::upstream::h2_driver).
 
 use crate::limits::{
-    H2_MEMBER_PROBE_AFTER_MILLISECONDS, H2_MEMBER_UNSENT_BYTES_MAX, PROXY_HEAD_BYTES_MAX,
+    H2_MEMBER_PROBE_AFTER_MILLISECONDS, H2_MEMBER_RESETS_MAX, H2_MEMBER_UNSENT_BYTES_MAX,
+    PROXY_HEAD_BYTES_MAX,
 };
 use crate::upstream::h2_mailbox::{H2Failure, Mailbox, ResponsePart};
 use crate::wire::field_section::FieldSection;
@@ -135,12 +136,14 @@ impl H2MemberConn {
         self.0.borrow().has_ended
     }
 
-    /// Returns true if another request may begin. With `since`, only on a connection opened since.
-    pub(super) fn is_usable(&self, since: Option<Instant>) -> bool {
+    /// Returns true if another request may begin. With `since`, only on a connection opened since. A request with
+    /// `has_body` needs room in the window of the connection.
+    pub(super) fn is_usable(&self, since: Option<Instant>, has_body: bool) -> bool {
         let state = self.0.borrow();
         let is_new_enough = since.is_none_or(|since| state.opened >= since);
         let is_open = !state.has_ended && !state.is_retired && state.h2.is_greeted();
-        is_new_enough && is_open && state.h2.can_open()
+        let has_room = !has_body || state.h2.has_upload_room();
+        is_new_enough && is_open && has_room && state.h2.can_open()
     }
 
     /// Waits for SETTINGS of the member. Before, the number of requests that the member accepts is unknown.
@@ -213,7 +216,8 @@ impl H2MemberConn {
     }
 }
 
-/// A request on an HTTP/2 connection. Dropping the value before the end of the response resets the stream.
+/// A request on an HTTP/2 connection. Dropping the value before the end of the response resets the stream. The
+/// connection takes no further request after [`H2_MEMBER_RESETS_MAX`] resets.
 pub(crate) struct H2RequestStream {
     conn: H2MemberConn,
     id: u32,
@@ -314,6 +318,7 @@ impl Drop for H2RequestStream {
         let mut state = self.conn.0.borrow_mut();
         state.blocked.retain(|(id, _)| *id != self.id);
         state.h2.cancel(self.id);
+        state.is_retired |= state.h2.early_resets() >= H2_MEMBER_RESETS_MAX;
         state.wake_task();
     }
 }

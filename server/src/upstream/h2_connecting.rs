@@ -50,6 +50,8 @@ pub(crate) struct H2Connecting {
     since: Option<Instant>,
     /// True for a request that must not be sent twice.
     is_cautious: bool,
+    /// True for a request with a body.
+    has_body: bool,
     state: ConnectingState,
     /// True after the first wait.
     has_waited: bool,
@@ -86,7 +88,7 @@ impl GreetingGuard {
     /// Waits for SETTINGS of the member. Ready with a connection on which a request may begin.
     fn poll(&self, cx: &Context<'_>) -> Poll<io::Result<H2MemberConn>> {
         ready!(self.0.poll_greeted(cx))?;
-        if !self.0.is_usable(None) {
+        if !self.0.is_usable(None, false) {
             return Poll::Ready(Err(io::Error::other(NO_STREAMS)));
         }
         self.0.0.borrow_mut().awaits_greeting = false;
@@ -134,18 +136,20 @@ impl Drop for PendingGuard {
 impl H2Connecting {
     /// Returns the way of a request to a connection of the member. With `since`, only to a connection opened
     /// since then. A new connection begins with the bytes `first`. `is_cautious` is true for a request that must
-    /// not be sent twice.
+    /// not be sent twice, and `has_body` for a request with a body.
     pub(crate) fn new(
         pool: Arc<MemberPool>,
         first: Vec<u8>,
         since: Option<Instant>,
         is_cautious: bool,
+        has_body: bool,
     ) -> H2Connecting {
         H2Connecting {
             pool,
             first,
             since,
             is_cautious,
+            has_body,
             state: ConnectingState::Choosing,
             has_waited: false,
             connects_itself: false,
@@ -213,8 +217,10 @@ impl H2Connecting {
         let is_exclusive = self.is_exclusive();
         let since = self.since;
         let connects_itself = self.connects_itself;
+        let has_body = self.has_body;
         let (usable, pending) = with_member(&self.pool, |member| {
-            let usable = member.open.iter().find(|conn| conn.is_usable(since));
+            let usable = |conn: &&H2MemberConn| conn.is_usable(since, has_body);
+            let usable = member.open.iter().find(usable);
             let has_room =
                 |pending: &&Rc<PendingConn>| pending.requests.get() < H2_MEMBER_STREAMS_MAX;
             let pending = member.pending.iter().find(has_room);

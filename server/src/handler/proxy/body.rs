@@ -95,6 +95,11 @@ impl OutgoingBody {
         !self.is_rest_begun
     }
 
+    /// Returns true if nothing follows the head of the request.
+    pub(super) fn is_empty(&self) -> bool {
+        self.gathered.is_empty() && self.rest.is_none() && self.trailers.is_none()
+    }
+
     /// Returns true if an attempt would stream a part of the body.
     pub(super) fn has_rest(&self) -> bool {
         self.rest.is_some()

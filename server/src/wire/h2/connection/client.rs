@@ -7,8 +7,8 @@ use super::super::role::ClientRole;
 use super::super::settings;
 use super::*;
 use crate::limits::{
-    H2_MEMBER_FRAME_POINTS, H2_MEMBER_INTERIM_POINTS, H2_MEMBER_STREAMS_MAX,
-    PROXY_INTERIM_RESPONSES_MAX,
+    H2_MEMBER_FRAME_POINTS, H2_MEMBER_INTERIM_POINTS, H2_MEMBER_SHARED_WINDOW_BYTES,
+    H2_MEMBER_STREAMS_MAX, PROXY_INTERIM_RESPONSES_MAX,
 };
 use crate::wire::h1::response_head::ResponseLength;
 use crate::wire::h2::frame::PREFACE;
@@ -101,6 +101,11 @@ impl<W: Clone> H2ClientConnection<W> {
         self.open() < streams_max && !self.is_going_away()
     }
 
+    /// Returns true if the window of the connection has room for another upload.
+    pub fn has_upload_room(&self) -> bool {
+        self.send_window >= i64::from(H2_MEMBER_SHARED_WINDOW_BYTES)
+    }
+
     /// Returns true if no further stream can ever be opened.
     pub fn is_going_away(&self) -> bool {
         self.role.goaway_last.is_some() || self.last >= STREAM_ID_MAX - 1
@@ -132,13 +137,26 @@ impl<W: Clone> H2ClientConnection<W> {
         id
     }
 
-    /// Returns the largest payload of the next DATA frame of a stream; 0 while a window is closed, and None for
-    /// a stream that has left the table.
+    /// Returns the largest payload of the next DATA frame of a stream; 0 while a window is closed or left to other
+    /// streams, and None for a stream that has left the table.
     pub fn data_room(&self, id: u32) -> Option<usize> {
         let stream = &self.streams[self.place(id)?];
-        let window = self.send_window.min(stream.send_window);
+        let window = self.connection_room(stream).min(stream.send_window);
         let room = window.min(i64::from(self.peer.frame_bytes));
         Some(usize::try_from(room).unwrap_or(0))
+    }
+
+    /// Returns the part of the connection's window that a stream may use. A single upload may use the whole window,
+    /// since a server may grant further bytes only after the last one (RFC 9113 §6.9).
+    fn connection_room(&self, stream: &H2Stream<ClientStream<W>>) -> i64 {
+        let unread = i64::from(self.peer.window_bytes) - stream.send_window;
+        let beyond = self.send_window - i64::from(H2_MEMBER_SHARED_WINDOW_BYTES);
+        let room = beyond.max((self.send_window - unread.max(0)) / 2);
+        let is_other = |it: &H2Stream<ClientStream<W>>| it.id != stream.id && !it.work.has_ended;
+        match room < self.send_window && self.streams.iter().any(is_other) {
+            true => room,
+            false => self.send_window,
+        }
     }
 
     /// Appends a DATA frame, which with `ended` ends the request. The payload fits into
@@ -185,6 +203,12 @@ impl<W: Clone> H2ClientConnection<W> {
             RemoteState::Open { .. } => H2ErrorCode::CANCEL,
         };
         self.reset(id, code);
+    }
+
+    /// Returns the number of streams reset by this endpoint before the end of the response, up to the number of
+    /// remembered resets.
+    pub fn early_resets(&self) -> usize {
+        self.reset.len()
     }
 
     /// Takes a stream that the server does not process because of its GOAWAY. The driver calls the function after

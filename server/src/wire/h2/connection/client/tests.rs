@@ -431,10 +431,23 @@ fn the_server_bounds_the_streams_and_the_bytes() {
     while let Some(room @ 1..) = client.h2.data_room(1) {
         client.h2.send_data(1, &frame[..room], false);
     }
-    assert_eq!(client.h2.data_room(3), Some(0));
-    let more = ServerBytes(Vec::new()).frame(frame::WINDOW_UPDATE, 0, 0, b"\0\0\0\x07");
-    client.receive(more);
-    assert_eq!(client.h2.data_room(3), Some(7));
+    // 16 KiB are left to the other streams, and half of these to the second one.
+    assert_eq!(client.h2.data_room(3), Some(8_192));
+    client.h2.send_data(3, &frame[..8_192], true);
+    assert!(!client.h2.has_upload_room());
+    // A single upload uses the whole window.
+    while let Some(room @ 1..) = client.h2.data_room(1) {
+        client.h2.send_data(1, &frame[..room], false);
+    }
+    client.post(5);
+    assert_eq!(client.h2.data_room(5), Some(0));
+    let update = |more: &[u8]| ServerBytes(Vec::new()).frame(frame::WINDOW_UPDATE, 0, 0, more);
+    client.receive(update(b"\0\0\0\x08"));
+    assert_eq!(client.h2.data_room(5), Some(4));
+    assert_eq!(client.h2.data_room(1), Some(0));
+    client.receive(update(b"\0\0\x40\0"));
+    assert!(client.h2.has_upload_room());
+    assert_eq!(client.h2.data_room(1), Some(8));
 }
 
 #[test]
