@@ -31,6 +31,34 @@ pub fn support(name: &str) -> PathBuf {
         .join(name)
 }
 
+/// A running member in Python. Drop ends the process.
+pub struct PythonMember {
+    child: Child,
+    pub port: u16,
+}
+
+impl PythonMember {
+    /// Starts a script of tests/support. The script prints the port, and ends with the end of its input.
+    pub fn start(script: &str, arguments: &[&Path]) -> PythonMember {
+        let mut command = python();
+        command.arg(support(script)).args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = spawn(&mut command).expect("Python");
+        let output = child.stdout.take().expect("a pipe");
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        let port = line.trim().parse().expect("a port");
+        PythonMember { child, port }
+    }
+}
+
+impl Drop for PythonMember {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// Runs a scenario of tests/support/h3_client.py and returns the client's output.
 pub fn run_scenario(server: &Server, scene: &[&str]) -> String {
     run_scenario_at(server.https_port, scene)

@@ -217,8 +217,8 @@ fn delayed_answers_belong_to_their_requests() {
     assert_eq!(member.requests().len(), 60);
 }
 
-/// Asserts that GETs go on to the next member and POSTs are answered with 502, with a first member whose
-/// connections end by a reset. `reaches_member` is true if the first member gets the requests.
+/// Asserts that GETs go on to the next member and POSTs are answered with 502, if the connections of the first
+/// member end by a reset. `reaches_member` is true if the first member gets the requests.
 fn assert_resets(stream: Stream, reaches_member: bool) {
     let toxiproxy = Toxiproxy::start();
     let members = [echo(), echo()];

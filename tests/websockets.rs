@@ -1,39 +1,12 @@
 //! WebSocket through the proxy, with Python's websockets as the member and as the client.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
-
-use crate::h3::{python, support};
+use crate::h3::{PythonMember, python, support};
 use crate::support::h2::H2;
 use crate::support::wire::Over;
-use crate::support::{Server, finish, server_table, site_table, spawn};
+use crate::support::{Server, finish, server_table, site_table};
 
-/// A running member; drop ends it.
-struct WebSocketMember(Child, u16);
-
-impl WebSocketMember {
-    fn start() -> WebSocketMember {
-        let mut command = python();
-        command.arg(support("websocket_member.py"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = spawn(&mut command).expect("Python");
-        let output = child.stdout.take().expect("a pipe");
-        let mut line = String::new();
-        BufReader::new(output).read_line(&mut line).expect("a line");
-        let port = line.trim().parse().expect("a port");
-        WebSocketMember(child, port)
-    }
-}
-
-impl Drop for WebSocketMember {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn proxy(member: &WebSocketMember) -> Server {
-    let port = member.1;
+fn proxy(member: &PythonMember) -> Server {
+    let port = member.port;
     let route = format!("[[site.route]]\npath = \"/\"\nproxy = \"http://127.0.0.1:{port}\"\n");
     let site = site_table("http = \"serve\"\n");
     Server::start(&format!("{}{site}{route}", server_table("")))
@@ -41,7 +14,7 @@ fn proxy(member: &WebSocketMember) -> Server {
 
 #[test]
 fn messages_pass_over_http_1_with_and_without_tls() {
-    let member = WebSocketMember::start();
+    let member = PythonMember::start("websocket_member.py", &[]);
     let server = proxy(&member);
     let urls = [
         format!("ws://127.0.0.1:{}/chat", server.http_port),
@@ -57,7 +30,7 @@ fn messages_pass_over_http_1_with_and_without_tls() {
 
 #[test]
 fn messages_pass_over_extended_connect_of_http_2() {
-    let member = WebSocketMember::start();
+    let member = PythonMember::start("websocket_member.py", &[]);
     let server = proxy(&member);
     let mut h2 = H2::open(&server, Over::Tls);
     let id = h2.ask_all(
@@ -88,7 +61,7 @@ fn messages_pass_over_extended_connect_of_http_2() {
 
 #[test]
 fn a_tunnel_outlives_reloads() {
-    let member = WebSocketMember::start();
+    let member = PythonMember::start("websocket_member.py", &[]);
     let server = proxy(&member);
     let mut wire = crate::support::wire::Wire::plain(&server);
     wire.send(

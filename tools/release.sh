@@ -25,7 +25,7 @@ RUSTC_BOOTSTRAP=1
 export RUSTC_BOOTSTRAP
 own_std='-Zbuild-std=std,panic_unwind -Zbuild-std-features=panic-unwind'
 
-# A panic in a library doesn't name its line: the names and numbers of all lines that may panic take 70 KB, and
+# A panic in a library doesn't name its line: the names and numbers of all lines that may panic take about 70 KB, and
 # they would show the folders of the machine that built the program. A panic in the program's own code names
 # its line.
 unnamed='-Zprofile-rustflags --config profile.release.package."*".rustflags=["-Zlocation-detail=none"]'

@@ -56,7 +56,7 @@ impl Toxiproxy {
         }
     }
 
-    /// Sends a request to the control port and returns the answer, whose status must be 2xx.
+    /// Sends a request to the control port and returns the answer. The status must be 2xx.
     fn exchange(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
         let length = body.len();

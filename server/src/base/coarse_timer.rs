@@ -7,7 +7,7 @@
 use crate::base::task::spawn_local;
 use crate::limits::COARSE_TIMER_MILLISECONDS;
 use std::cell::RefCell;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -51,6 +51,19 @@ impl CoarseTimer {
             row,
             deadline,
             _thread: std::marker::PhantomData,
+        }
+    }
+
+    /// Ready once `timeout` has passed since the first call with an empty `timer`. The call creates the timer.
+    pub fn poll_timeout(
+        timer: &mut Option<CoarseTimer>,
+        timeout: Duration,
+        cx: &Context<'_>,
+    ) -> Poll<()> {
+        let new = || CoarseTimer::new(Instant::now() + timeout, cx.waker());
+        match timer.get_or_insert_with(new).has_passed() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
     }
 

@@ -44,7 +44,7 @@ pub const DESCRIPTOR_RESERVE_MIN: usize = 64;
 pub const DESCRIPTOR_RESERVE_MAX: usize = 1_024;
 /// Divisor for the descriptors of connections that only connections to members may take: an eighth.
 pub const DESCRIPTOR_MEMBER_DIVISOR: usize = 8;
-/// Most descriptors that only connections to members may take. With the usual limit of 20,000 descriptors,
+/// Most descriptors that only connections to members may take. With a limit of 20,000 descriptors,
 /// 9,000 clients may wait for members at once.
 pub const DESCRIPTOR_MEMBER_MAX: usize = 512;
 /// Divisor for a client with few connections to members: below a sixty-fourth of the descriptors of connections,

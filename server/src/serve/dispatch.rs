@@ -167,11 +167,11 @@ pub fn dispatch<'w>(
 #[inline(never)]
 fn must_refuse_slash(host: &Host, raw_path: &[u8], path: &[u8]) -> bool {
     let passes = || {
-        let opaque = request_target::opaque_path(raw_path);
         // An application server may cut a parameter off before or after the decoding of a slash within the
         // parameter, and one of the readings could lead past a guard.
         !request_target::has_raw_parameters(raw_path)
-            && opaque.is_ok_and(|opaque| host.passes_encoded_slash(path, &opaque))
+            && request_target::opaque_path(raw_path)
+                .is_ok_and(|opaque| host.passes_encoded_slash(path, &opaque))
     };
     request_target::has_encoded_slash(raw_path) && !passes()
 }

@@ -153,8 +153,8 @@ const LINE: usize = 128;
 const LINE_BINS: usize = 16;
 /// Largest cached block in bytes: a whole TLS record and the bytes before the record.
 const BLOCK_BYTES_MAX: usize = 20 * 1024;
-/// Most bytes in the cache of one thread: the blocks of about 50 proxied requests that end between two
-/// others.
+/// Most bytes in the cache of one thread: the blocks of about 50 proxied requests that end in one turn of
+/// the worker.
 const CACHE_BYTES: usize = 256 * 1024;
 
 thread_local! {

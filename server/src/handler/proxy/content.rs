@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::time::Instant;
+use std::time::Instant;
 
 /// Future that moves the content of a response from the member to the client, and the rest of the request's
 /// body in the other direction.
@@ -207,13 +207,8 @@ impl ContentTransfer {
     /// Ends the transfer if the member has been silent for too long.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<TransferEnd> {
         let timeout = self.pool.settings.silence_timeout;
-        let timer = &mut self.timer;
-        let timer =
-            timer.get_or_insert_with(|| CoarseTimer::new(Instant::now() + timeout, cx.waker()));
-        match timer.has_passed() {
-            true => Poll::Ready(TransferEnd::Broken(Reject::UPSTREAM_SLOW)),
-            false => Poll::Pending,
-        }
+        CoarseTimer::poll_timeout(&mut self.timer, timeout, cx)
+            .map(|()| TransferEnd::Broken(Reject::UPSTREAM_SLOW))
     }
 
     /// Reports the end of the transfer to the balancer.
@@ -223,19 +218,10 @@ impl ContentTransfer {
         };
         lease.add_sent(self.exchange.sent_bytes());
         lease.add_received(self.exchange.received_bytes());
-        let now_ms = monotonic_ms();
-        let change = match end {
-            TransferEnd::Complete { .. } => {
-                lease.record_content();
-                None
-            }
-            TransferEnd::ClientGone => None,
-            // Silence may be the nature of the content, such as an event stream without events.
-            TransferEnd::Broken(Reject::UPSTREAM_SLOW) => lease.record_failure(now_ms),
-            TransferEnd::Broken(_) => lease.record_broken_content(now_ms),
-        };
-        if let Some(change) = change {
-            upstream::log_change(&self.balancer, lease.member().url(), change);
+        match end {
+            TransferEnd::Complete { .. } => lease.record_content(),
+            TransferEnd::ClientGone => {}
+            TransferEnd::Broken(reject) => report_broken(&mut lease, &self.balancer, *reject),
         }
     }
 
@@ -260,9 +246,22 @@ impl ContentTransfer {
                 }
                 let is_reusable = self.keep_alive && !has_surplus && self.decoder.is_some();
                 if is_reusable && let Some(conn) = self.exchange.take_finished() {
-                    self.pool.put_idle(conn, std::time::Instant::now());
+                    self.pool.put_idle(conn, Instant::now());
                 }
             }
         }
+    }
+}
+
+/// Reports content that broke off by the rule to the balancer.
+pub(super) fn report_broken(lease: &mut Lease, balancer: &str, reject: Reject) {
+    let now_ms = monotonic_ms();
+    let change = match reject {
+        // Silence may be the nature of the content, such as an event stream without events.
+        Reject::UPSTREAM_SLOW => lease.record_failure(now_ms),
+        _ => lease.record_broken_content(now_ms),
+    };
+    if let Some(change) = change {
+        upstream::log_change(balancer, lease.member().url(), change);
     }
 }

@@ -244,10 +244,6 @@ impl H2Attempt {
 
     /// Ready if `timeout` has passed since the first call of the current wait.
     fn poll_timer(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
-        let new = || CoarseTimer::new(tokio::time::Instant::now() + timeout, cx.waker());
-        match self.timer.get_or_insert_with(new).has_passed() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
+        CoarseTimer::poll_timeout(&mut self.timer, timeout, cx)
     }
 }

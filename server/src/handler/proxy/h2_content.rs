@@ -1,12 +1,11 @@
 //! Content of a member's response over HTTP/2 on its way to the client.
 
-use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::PipeWriter;
+use crate::handler::proxy::content::report_broken;
 use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::log::log_broken_off;
 use crate::handler::proxy::retry::AttemptFailure;
-use crate::upstream;
 use crate::upstream::balancer::Lease;
 use crate::upstream::{H2Failure, H2RequestStream, MemberPool, ResponsePart};
 use crate::wire::reject::Reject;
@@ -14,7 +13,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::time::Instant;
 
 /// Future that moves the content of a response from the member to the client, and the rest of the request's
 /// body in the other direction.
@@ -94,13 +92,8 @@ impl H2ContentTransfer {
             return Poll::Pending;
         }
         let timeout = self.pool.settings.silence_timeout;
-        let timer = &mut self.timer;
-        let timer =
-            timer.get_or_insert_with(|| CoarseTimer::new(Instant::now() + timeout, cx.waker()));
-        match timer.has_passed() {
-            true => Poll::Ready(TransferEnd::Broken(Reject::UPSTREAM_SLOW)),
-            false => Poll::Pending,
-        }
+        CoarseTimer::poll_timeout(&mut self.timer, timeout, cx)
+            .map(|()| TransferEnd::Broken(Reject::UPSTREAM_SLOW))
     }
 
     /// Reports the end of the transfer to the balancer.
@@ -110,19 +103,10 @@ impl H2ContentTransfer {
         };
         lease.add_sent(self.stream.sent_bytes());
         lease.add_received(self.stream.received_bytes());
-        let now_ms = monotonic_ms();
-        let change = match end {
-            TransferEnd::Complete(_) => {
-                lease.record_content();
-                None
-            }
-            TransferEnd::ClientGone => None,
-            // Silence may be the nature of the content, such as an event stream without events.
-            TransferEnd::Broken(Reject::UPSTREAM_SLOW) => lease.record_failure(now_ms),
-            TransferEnd::Broken(_) => lease.record_broken_content(now_ms),
-        };
-        if let Some(change) = change {
-            upstream::log_change(&self.balancer, lease.member().url(), change);
+        match end {
+            TransferEnd::Complete(_) => lease.record_content(),
+            TransferEnd::ClientGone => {}
+            TransferEnd::Broken(reject) => report_broken(&mut lease, &self.balancer, *reject),
         }
     }
 
