@@ -47,7 +47,8 @@ declare_table! {
         /// Number of requests that wait for a member with `connections` requests; further requests get 503.
         queue: usize = default(usual().queue), within(0, CONFIG_MEMBER_CONNECTIONS_MAX),
             also ["maxqueue"], example "100";
-        /// Longest wait in the queue; then the client gets 503.
+        /// Longest wait in the queue, or for a member on a Unix socket with a full queue; then the client gets
+        /// 503.
         queue_timeout: Duration = default(usual().queue_timeout), within(SHORTEST, LONGEST),
             example "\"3s\"";
         /// PEM file with the authorities that sign the certificates of `https` members.
@@ -115,7 +116,8 @@ impl ConnectionKeys {
         })
     }
 
-    /// Refuses keys about the queue if no member has a bound of simultaneous requests.
+    /// Refuses keys about the queue if no member has a bound of simultaneous requests. A Unix socket has a
+    /// queue of its own in the kernel, whose time is `queue_timeout` too.
     fn refuse_useless_queue(
         &self,
         source: &SourceText<'_>,
@@ -126,9 +128,20 @@ impl ConnectionKeys {
             ("queue_timeout", self.queue_timeout.span()),
         ];
         let is_bounded = members.iter().any(|it| it.connections_max.is_some());
-        match keys.into_iter().find(|(_, span)| !span.is_empty()) {
+        let has_backlog = |member: &MemberSettings| matches!(member.url.host, MemberHost::Unix(_));
+        let times_backlog = |key: &str| key == "queue_timeout" && members.iter().any(has_backlog);
+        let mut keys = keys
+            .into_iter()
+            .filter(|(key, span)| !span.is_empty() && !times_backlog(key));
+        match keys.next() {
             Some((key, span)) if !is_bounded => {
-                let what = format!("`{key}` has no effect without `connections`");
+                let what = match key {
+                    "queue_timeout" => {
+                        "`queue_timeout` has no effect without `connections` or a Unix socket"
+                            .to_owned()
+                    }
+                    _ => format!("`{key}` has no effect without `connections`"),
+                };
                 let help = format!(
                     "add connections = 64, the number of simultaneous requests to one member, or \
                      remove `{key}`"

@@ -364,6 +364,13 @@ fn short_tables_have_the_defaults_of_the_core() {
 }
 
 #[test]
+fn the_queue_of_a_unix_socket_has_a_timeout() {
+    let config = good(&members("\"http://unix:/a\"\nqueue_timeout = \"2s\""));
+    let settings = &config.balancers[0].settings;
+    assert_eq!(settings.connection.queue_timeout, seconds(2));
+}
+
+#[test]
 fn ranges_of_failure_statuses_are_read() {
     let config = good(&balancer(
         "eject = { statuses = [\"502-504\", 500, \"503-505\"] }",
@@ -672,7 +679,7 @@ fn each_mistake_is_marked_with_a_correction() {
         (
             route("proxy = { url = \"http://a\", queue_timeout = \"1s\" }"),
             "\"1s\"",
-            "`queue_timeout` has no effect without `connections`",
+            "`queue_timeout` has no effect without `connections` or a Unix socket",
             "remove `queue_timeout`",
         ),
         (
