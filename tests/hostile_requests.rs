@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::hostile_rows::Expected::{self, Broken, Clean, Own, Refused, Reset};
+use crate::hostile_rows::Expected::{self, Clean, Own, Refused, Reset};
 use crate::hostile_rows::{COMMON, CommonRow, HTTP_1, Pair, STREAMS};
 use crate::raw_streams::{Outcome, StreamRequest, ask_h2, changed, owned};
 use crate::support::h2::H2;
@@ -104,7 +104,7 @@ fn compare(
     let Clean(lines) = expected else {
         let is_expected = match (expected, outcomes) {
             (Refused(status, _) | Own(status), [Outcome::Response(got, _)]) => *got == status,
-            (Reset(_) | Broken, [outcome]) => *outcome == Outcome::Reset,
+            (Reset(_), [outcome]) => *outcome == Outcome::Reset,
             _ => false,
         };
         return match is_expected && requests.is_empty() {

@@ -190,6 +190,14 @@ impl<'a> AccessLogEntry<'a> {
 }
 
 impl OwnedAccessLogEntry {
+    /// Records the refusal of the request's content. A response that has begun keeps its status.
+    pub(super) fn refuse(&mut self, reject: Reject) {
+        self.rule = reject.rule;
+        if self.status == Status::CLIENT_LEFT {
+            self.status = reject.status;
+        }
+    }
+
     /// Writes the line after the end of the exchange.
     pub(super) fn log(&self, bytes: u64, context: &WorkerContext) {
         if let Some(view) = self.view.as_ref().filter(|_| is_seen(self.status)) {

@@ -123,7 +123,11 @@ impl H2Session<'_> {
         self.h2.refuse(owed.id, H2ErrorCode::PROTOCOL_ERROR, now_ms)
     }
 
-    fn line_of<'r>(&self, request: &'r FieldSection, reject: Reject) -> AccessLogEntry<'r> {
+    pub(super) fn line_of<'r>(
+        &self,
+        request: &'r FieldSection,
+        reject: Reject,
+    ) -> AccessLogEntry<'r> {
         AccessLogEntry {
             first: request.line(),
             reject: Some(reject),

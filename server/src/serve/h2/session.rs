@@ -17,7 +17,7 @@ use crate::serve::response_body::BodyFill;
 use crate::serve::stall::StallClock;
 use crate::site::VariantResponse;
 use crate::wire::h2::stream::RemoteState;
-use crate::wire::h2::{self, H2ConnectionError, H2ErrorCode, H2Event};
+use crate::wire::h2::{self, H2ConnectionError, H2ErrorCode, H2Event, H2ResetCause};
 use crate::wire::reject::Reject;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -324,7 +324,14 @@ impl H2Session<'_> {
                 }
                 H2Event::Data { id, bytes, ended } => self.receive_body(id, bytes, ended, &world),
                 H2Event::Trailers { id } => self.receive_trailers(id, &request, &world),
-                H2Event::Reset { work, .. } => self.gone(&work),
+                H2Event::Reset {
+                    cause, mut work, ..
+                } => {
+                    if let H2ResetCause::Malformed(reject) = cause {
+                        self.record_refusal(&mut work, reject);
+                    }
+                    self.gone(&work);
+                }
                 H2Event::GoawayAcknowledged => {
                     if let H2ShutdownStage::Leaving(_) = self.stage {
                         self.leave();
@@ -375,6 +382,17 @@ impl H2Session<'_> {
         );
         self.h2.goaway(fatal.code, fatal.reason);
         self.stage = H2ShutdownStage::Over(AfterResponse::Linger);
+    }
+
+    /// Records the rule of a request that was malformed behind its head.
+    fn record_refusal(&mut self, work: &mut H2Exchange, reject: Reject) {
+        self.context.stats.rejects.increment();
+        if let Some(record) = &mut work.record {
+            record.refuse(reject);
+        } else if let H2ExchangeState::AwaitingRedispatch(pending) = &work.state {
+            let line = self.line_of(&pending.asked, reject);
+            line.log(reject.status, 0, &self.context, self.who);
+        }
     }
 
     /// Counts and logs a stream that ended without a complete response.

@@ -454,8 +454,10 @@ impl H3Call {
     /// Logs the end of the call, and counts a complete response.
     fn record_end(&mut self, ended: &Result<(), H3ExchangeError>, context: &WorkerContext) {
         if let Some(record) = &mut self.record {
-            if matches!(ended, Err(H3ExchangeError::Shed)) {
-                record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
+            match ended {
+                Err(H3ExchangeError::Shed) => record.rule = Reject::REQUESTS_SHARE_TAKEN.rule,
+                Err(H3ExchangeError::Malformed(reject)) => record.refuse(*reject),
+                _ => {}
             }
             record.log(self.sent, context);
         }

@@ -60,6 +60,8 @@ pub(super) enum H3ExchangeError {
     Fatal(H3ConnectionError),
     /// A stream error: the stream is reset.
     Stream(H3ErrorCode),
+    /// The request is malformed behind its head, by a rule (RFC 9114 §4.1.2): the stream is reset.
+    Malformed(Reject),
     /// The peer cancelled the stream, or the connection ended.
     Gone,
     /// A limit is reached. The client may send the request again, on the same connection or on another.
@@ -197,6 +199,10 @@ impl H3Exchange {
                 return self.session.fatal(fatal);
             }
             Err(H3ExchangeError::Stream(code)) => code,
+            Err(H3ExchangeError::Malformed(_)) => {
+                self.context().stats.rejects.increment();
+                H3ErrorCode::H3_MESSAGE_ERROR
+            }
             Err(H3ExchangeError::Gone) => H3ErrorCode::H3_REQUEST_CANCELLED,
             Err(H3ExchangeError::Refused) => return self.reset(H3ErrorCode::H3_REQUEST_REJECTED),
             Err(H3ExchangeError::Shed) => return self.reset(H3ErrorCode::H3_REQUEST_CANCELLED),
@@ -387,10 +393,10 @@ impl H3Exchange {
                     };
                     context.h3.keep(request);
                     decoded?;
-                    if self.trailers.as_ref().is_err_and(|it| it.is_malformed()) {
-                        return Poll::Ready(Err(H3ExchangeError::Stream(
-                            H3ErrorCode::H3_MESSAGE_ERROR,
-                        )));
+                    if let Err(fault) = self.trailers
+                        && fault.is_malformed()
+                    {
+                        return Poll::Ready(Err(H3ExchangeError::Malformed(fault)));
                     }
                     self.keep_last(whole - end);
                 }
@@ -451,7 +457,7 @@ impl H3Exchange {
     fn check_length(&self, is_end: bool) -> Result<(), H3ExchangeError> {
         let is_wrong = |promised| self.seen > promised || (is_end && self.seen < promised);
         match self.promised.is_some_and(is_wrong) {
-            true => Err(H3ExchangeError::Stream(H3ErrorCode::H3_MESSAGE_ERROR)),
+            true => Err(H3ExchangeError::Malformed(Reject::BODY_LENGTH)),
             false => Ok(()),
         }
     }
@@ -486,9 +492,11 @@ impl H3Exchange {
             );
             match waiting.unless_shed(part).await {
                 Ok(Ok(Ok(Some(_)))) => context.clock.tick(),
-                Ok(Ok(Err(stop @ (H3ExchangeError::Fatal(_) | H3ExchangeError::Stream(_))))) => {
-                    return Err(stop);
-                }
+                Ok(Ok(Err(
+                    stop @ (H3ExchangeError::Fatal(_)
+                    | H3ExchangeError::Stream(_)
+                    | H3ExchangeError::Malformed(_)),
+                ))) => return Err(stop),
                 // The response is complete, so a failure of the rest of the request is no error.
                 _ => return Ok(()),
             }

@@ -7,7 +7,7 @@
 //! window updates, resets) are appended to `out` meanwhile. A [`H2ConnectionError`] ends the connection: the
 //! driver sends the error in GOAWAY and reads no further input.
 
-use super::error::{H2ConnectionError, H2ErrorCode};
+use super::error::{H2ConnectionError, H2ErrorCode, H2ResetCause};
 use super::frame::{self, H2FrameHeader, HEADER_BYTES, STREAM_ID_MAX};
 use super::hpack::{HpackDecoder, HpackScratch};
 use super::role::{H2Role, ServerRole};
@@ -69,15 +69,6 @@ pub enum H2Event<'i, T> {
     },
     /// The peer acknowledged the PING sent after the first GOAWAY, and has therefore received both frames.
     GoawayAcknowledged,
-}
-
-/// Cause of a reset.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum H2ResetCause {
-    /// The peer sent RST_STREAM.
-    Peer(H2ErrorCode),
-    /// The peer broke the protocol on the stream.
-    Error(H2ErrorCode),
 }
 
 /// Start of the next frame.
@@ -154,7 +145,7 @@ enum FieldBlockPurpose {
     Head,
     Trailers,
     /// The stream will be reset.
-    Reset(H2ErrorCode),
+    Reset(H2ResetCause),
     /// The content is ignored.
     Nothing,
 }
@@ -304,7 +295,7 @@ impl<T, R: H2Role> H2Connection<T, R> {
             let (old, rest) = fragment.split_at_checked(5).ok_or(too_short())?;
             fragment = rest;
             if depends_on_itself(id, old) {
-                purpose = FieldBlockPurpose::Reset(H2ErrorCode::PROTOCOL_ERROR);
+                purpose = FieldBlockPurpose::Reset(H2ErrorCode::PROTOCOL_ERROR.into());
             }
         }
         let block = FieldBlock {
@@ -370,16 +361,17 @@ impl<T, R: H2Role> H2Connection<T, R> {
         match block.purpose {
             FieldBlockPurpose::Nothing => Ok(H2Event::Handled),
             FieldBlockPurpose::Head => Ok(H2Event::Head { id, ended }),
-            FieldBlockPurpose::Reset(code) => self.stream_error(id, code, reading.now_ms),
+            FieldBlockPurpose::Reset(cause) => self.stream_error(id, cause, reading.now_ms),
             FieldBlockPurpose::Trailers => {
-                let is_malformed = section.fault().is_some_and(Reject::is_malformed);
-                let ended = match self.place(id).filter(|_| !is_malformed) {
-                    Some(at) => self.streams[at].end(),
-                    None => Err(H2ErrorCode::PROTOCOL_ERROR),
+                let fault = section.fault().filter(|fault| fault.is_malformed());
+                let ended = match (fault, self.place(id)) {
+                    (Some(fault), _) => Err(H2ResetCause::Malformed(fault)),
+                    (None, Some(at)) => self.streams[at].end(),
+                    (None, None) => Err(H2ErrorCode::PROTOCOL_ERROR.into()),
                 };
                 match ended {
                     Ok(()) => Ok(H2Event::Trailers { id }),
-                    Err(code) => self.stream_error(id, code, reading.now_ms),
+                    Err(cause) => self.stream_error(id, cause, reading.now_ms),
                 }
             }
         }
@@ -390,18 +382,17 @@ impl<T, R: H2Role> H2Connection<T, R> {
     fn stream_error(
         &mut self,
         id: u32,
-        code: H2ErrorCode,
+        cause: H2ResetCause,
         now_ms: u64,
     ) -> Result<H2Event<'static, T>, H2ConnectionError> {
         let what = "too many provoked stream resets";
         self.abuse_budget
             .spend(limits::RESET_POINTS, now_ms, what)?;
-        frame::reset(&mut self.out, id, code);
+        frame::reset(&mut self.out, id, cause.code());
         self.remember_reset(id);
         Ok(match self.place(id) {
             Some(at) => {
                 let H2Stream { work, .. } = self.streams.remove(at);
-                let cause = H2ResetCause::Error(code);
                 H2Event::Reset { id, cause, work }
             }
             None => H2Event::Handled,

@@ -2,6 +2,7 @@
 
 use crate::wire::abuse_budget::AbuseBudgetExhausted;
 use crate::wire::field_section::FieldSectionBomb;
+use crate::wire::reject::Reject;
 use std::fmt;
 
 /// Error code of GOAWAY and RST_STREAM.
@@ -91,5 +92,32 @@ impl From<AbuseBudgetExhausted> for H2ConnectionError {
 impl From<FieldSectionBomb> for H2ConnectionError {
     fn from(_: FieldSectionBomb) -> H2ConnectionError {
         H2ConnectionError::enhance_your_calm("the decompressed fields are too large")
+    }
+}
+
+/// Cause of a reset.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum H2ResetCause {
+    /// The peer sent RST_STREAM.
+    Peer(H2ErrorCode),
+    /// The peer broke the protocol on the stream.
+    Error(H2ErrorCode),
+    /// The peer's message is malformed, by a rule (RFC 9113 §8.1.1).
+    Malformed(Reject),
+}
+
+impl H2ResetCause {
+    /// Returns the error code of RST_STREAM.
+    pub(super) fn code(self) -> H2ErrorCode {
+        match self {
+            H2ResetCause::Peer(code) | H2ResetCause::Error(code) => code,
+            H2ResetCause::Malformed(_) => H2ErrorCode::PROTOCOL_ERROR,
+        }
+    }
+}
+
+impl From<H2ErrorCode> for H2ResetCause {
+    fn from(code: H2ErrorCode) -> H2ResetCause {
+        H2ResetCause::Error(code)
     }
 }

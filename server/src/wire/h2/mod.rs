@@ -14,4 +14,4 @@ pub mod stream;
 
 pub use connection::client::{H2ClientConnection, H2ClientEvent, H2StreamFailure};
 pub use connection::{H2Connection, H2Event};
-pub use error::{H2ConnectionError, H2ErrorCode};
+pub use error::{H2ConnectionError, H2ErrorCode, H2ResetCause};

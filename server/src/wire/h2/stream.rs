@@ -3,10 +3,11 @@
 //! A stream is in the table of [`super::connection`] while a response is owed. The connection identifies
 //! idle and closed streams by their identifiers alone.
 
-use super::error::{H2ConnectionError, H2ErrorCode};
+use super::error::{H2ConnectionError, H2ErrorCode, H2ResetCause};
 use super::settings::{WINDOW_BYTES, WINDOW_BYTES_MAX};
 use crate::limits::{H2_NON_INCREMENTAL_BYTES_MAX, H2_SMALL_BODY_BYTES};
 use crate::wire::priority::Priority;
+use crate::wire::reject::Reject;
 
 /// Remote side of a stream (RFC 9113 §5.1): open, or half-closed (remote).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -87,9 +88,9 @@ impl<T> H2Stream<T> {
     }
 
     /// Counts a DATA frame with `payload` bytes of body and `length` bytes in total.
-    pub(super) fn receive(&mut self, payload: usize, length: usize) -> Result<(), H2ErrorCode> {
+    pub(super) fn receive(&mut self, payload: usize, length: usize) -> Result<(), H2ResetCause> {
         let RemoteState::Open { announced } = &mut self.remote else {
-            return Err(H2ErrorCode::STREAM_CLOSED);
+            return Err(H2ErrorCode::STREAM_CLOSED.into());
         };
         self.receive_window = self
             .receive_window
@@ -98,19 +99,19 @@ impl<T> H2Stream<T> {
         if let Some(left) = announced {
             *left = left
                 .checked_sub(payload as u64)
-                .ok_or(H2ErrorCode::PROTOCOL_ERROR)?;
+                .ok_or(H2ResetCause::Malformed(Reject::BODY_LENGTH))?;
         }
         Ok(())
     }
 
     /// Ends the remote side. Fails if the body differs from its announced length (RFC 9113 §8.1.1).
-    pub(super) fn end(&mut self) -> Result<(), H2ErrorCode> {
+    pub(super) fn end(&mut self) -> Result<(), H2ResetCause> {
         match std::mem::replace(&mut self.remote, RemoteState::Ended) {
             RemoteState::Open {
                 announced: None | Some(0),
             } => Ok(()),
-            RemoteState::Open { .. } => Err(H2ErrorCode::PROTOCOL_ERROR),
-            RemoteState::Ended => Err(H2ErrorCode::STREAM_CLOSED),
+            RemoteState::Open { .. } => Err(H2ResetCause::Malformed(Reject::BODY_LENGTH)),
+            RemoteState::Ended => Err(H2ErrorCode::STREAM_CLOSED.into()),
         }
     }
 
@@ -145,11 +146,12 @@ mod tests {
 
     #[test]
     fn a_body_must_have_its_announced_length() {
+        let wrong_length = H2ResetCause::Malformed(Reject::BODY_LENGTH);
         for (announced, parts, expected) in [
             (None, &[3, 4][..], Ok(())),
             (Some(7), &[3, 4], Ok(())),
-            (Some(7), &[3, 5], Err(H2ErrorCode::PROTOCOL_ERROR)),
-            (Some(7), &[3], Err(H2ErrorCode::PROTOCOL_ERROR)),
+            (Some(7), &[3, 5], Err(wrong_length)),
+            (Some(7), &[3], Err(wrong_length)),
             (Some(0), &[], Ok(())),
         ] {
             let mut stream = stream(RemoteState::Open { announced });
@@ -160,8 +162,8 @@ mod tests {
             assert_eq!(ended, expected, "{announced:?} {parts:?}");
         }
         let mut ended = stream(RemoteState::Ended);
-        assert_eq!(ended.receive(0, 0), Err(H2ErrorCode::STREAM_CLOSED));
-        assert_eq!(ended.end(), Err(H2ErrorCode::STREAM_CLOSED));
+        assert_eq!(ended.receive(0, 0), Err(H2ErrorCode::STREAM_CLOSED.into()));
+        assert_eq!(ended.end(), Err(H2ErrorCode::STREAM_CLOSED.into()));
     }
 
     #[test]
@@ -169,7 +171,10 @@ mod tests {
         let mut stream = stream(RemoteState::Open { announced: None });
         assert_eq!(stream.receive(65_535, 65_535), Ok(()));
         assert_eq!(stream.receive(0, 0), Ok(()));
-        assert_eq!(stream.receive(1, 1), Err(H2ErrorCode::FLOW_CONTROL_ERROR));
+        assert_eq!(
+            stream.receive(1, 1),
+            Err(H2ErrorCode::FLOW_CONTROL_ERROR.into())
+        );
         stream.ready = true;
         assert_eq!(stream.widen(-100), Ok(()));
         assert!(stream.is_blocked());

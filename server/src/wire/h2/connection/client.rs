@@ -335,12 +335,14 @@ impl<W: Clone> H2ClientConnection<W> {
         };
         let stream = &self.streams[at];
         Ok(match stream.remote {
-            RemoteState::Ended => FieldBlockPurpose::Reset(H2ErrorCode::STREAM_CLOSED),
+            RemoteState::Ended => FieldBlockPurpose::Reset(H2ErrorCode::STREAM_CLOSED.into()),
             RemoteState::Open { .. } if !stream.work.has_head => FieldBlockPurpose::Head,
             RemoteState::Open { .. } if header.has(frame::END_STREAM) => {
                 FieldBlockPurpose::Trailers
             }
-            RemoteState::Open { .. } => FieldBlockPurpose::Reset(H2ErrorCode::PROTOCOL_ERROR),
+            RemoteState::Open { .. } => {
+                FieldBlockPurpose::Reset(H2ErrorCode::PROTOCOL_ERROR.into())
+            }
         })
     }
 
@@ -423,7 +425,7 @@ impl<W: Clone> H2ClientConnection<W> {
         reject: Reject,
         now_ms: u64,
     ) -> Result<H2ClientEvent<'i, W>, H2ConnectionError> {
-        let reset = self.stream_error(id, H2ErrorCode::PROTOCOL_ERROR, now_ms)?;
+        let reset = self.stream_error(id, H2ErrorCode::PROTOCOL_ERROR.into(), now_ms)?;
         Ok(match reset {
             H2Event::Reset { work, .. } => H2ClientEvent::Failed {
                 work: work.work,
@@ -439,7 +441,9 @@ fn failure(cause: H2ResetCause, rule: Reject) -> H2StreamFailure {
     match cause {
         H2ResetCause::Peer(H2ErrorCode::REFUSED_STREAM) => H2StreamFailure::Refused,
         H2ResetCause::Peer(code) => H2StreamFailure::Reset(code),
-        H2ResetCause::Error(H2ErrorCode::PROTOCOL_ERROR) => H2StreamFailure::Malformed(rule),
+        H2ResetCause::Error(H2ErrorCode::PROTOCOL_ERROR) | H2ResetCause::Malformed(_) => {
+            H2StreamFailure::Malformed(rule)
+        }
         H2ResetCause::Error(_) => H2StreamFailure::Malformed(Reject::UPSTREAM_FRAME_MALFORMED),
     }
 }

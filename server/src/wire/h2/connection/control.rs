@@ -17,10 +17,10 @@ impl<T, R: H2Role> H2Connection<T, R> {
         let points = limits::H2_PRIORITY_POINTS;
         self.abuse_budget.spend(points, now_ms, "PRIORITY flood")?;
         if payload.len() != 5 {
-            return self.stream_error(id, H2ErrorCode::FRAME_SIZE_ERROR, now_ms);
+            return self.stream_error(id, H2ErrorCode::FRAME_SIZE_ERROR.into(), now_ms);
         }
         if depends_on_itself(id, payload) {
-            return self.stream_error(id, H2ErrorCode::PROTOCOL_ERROR, now_ms);
+            return self.stream_error(id, H2ErrorCode::PROTOCOL_ERROR.into(), now_ms);
         }
         Ok(H2Event::Handled)
     }
@@ -159,7 +159,7 @@ impl<T, R: H2Role> H2Connection<T, R> {
         };
         match widened {
             Ok(()) => Ok(H2Event::Handled),
-            Err(code) => self.stream_error(id, code, now_ms),
+            Err(code) => self.stream_error(id, code.into(), now_ms),
         }
     }
 }

@@ -55,7 +55,7 @@ impl<T, R: H2Role> H2Connection<T, R> {
         let stream = &mut self.streams[at];
         let mut received = match refused {
             None => stream.receive(left, header.length),
-            Some(code) => Err(code),
+            Some(code) => Err(code.into()),
         };
         if received.is_ok() && data.ended {
             received = stream.end();
@@ -63,10 +63,10 @@ impl<T, R: H2Role> H2Connection<T, R> {
         self.release_capacity(id, overhead + padding);
         match received {
             Ok(()) => Ok(self.data_goes_on(data, input)),
-            Err(code) => {
+            Err(cause) => {
                 data.id = 0;
                 self.expects = ExpectedInput::Data(data);
-                self.stream_error(id, code, now_ms)
+                self.stream_error(id, cause, now_ms)
             }
         }
     }

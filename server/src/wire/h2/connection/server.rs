@@ -103,11 +103,12 @@ impl<T> H2Connection<T> {
         ended: bool,
         now_ms: u64,
     ) -> Result<FieldBlockPurpose, H2ConnectionError> {
+        let reset = |code| FieldBlockPurpose::Reset(H2ErrorCode::into(code));
         if let Some(at) = self.place(id) {
             return Ok(match self.streams[at].remote {
-                RemoteState::Ended => FieldBlockPurpose::Reset(H2ErrorCode::STREAM_CLOSED),
+                RemoteState::Ended => reset(H2ErrorCode::STREAM_CLOSED),
                 RemoteState::Open { .. } if ended => FieldBlockPurpose::Trailers,
-                RemoteState::Open { .. } => FieldBlockPurpose::Reset(H2ErrorCode::PROTOCOL_ERROR),
+                RemoteState::Open { .. } => reset(H2ErrorCode::PROTOCOL_ERROR),
             });
         }
         if id > self.last {
@@ -123,7 +124,7 @@ impl<T> H2Connection<T> {
                 let what = "more streams than allowed";
                 self.abuse_budget
                     .spend(limits::RESET_POINTS, now_ms, what)?;
-                return Ok(FieldBlockPurpose::Reset(H2ErrorCode::REFUSED_STREAM));
+                return Ok(reset(H2ErrorCode::REFUSED_STREAM));
             }
             return Ok(FieldBlockPurpose::Head);
         }
@@ -219,7 +220,7 @@ impl<T> H2Connection<T> {
         code: H2ErrorCode,
         now_ms: u64,
     ) -> Result<(), H2ConnectionError> {
-        self.stream_error(id, code, now_ms).map(drop)
+        self.stream_error(id, code.into(), now_ms).map(drop)
     }
 
     /// Refuses a request that was not accepted for lack of capacity; the client may retry (RFC 9113 §8.7).
