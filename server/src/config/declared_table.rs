@@ -265,14 +265,21 @@ macro_rules! declare_table {
                 };
 
                 fn take(table: &mut TableReader<'_, '_>) -> Result<Self, OperatorError> {
+                    // An error drops the values of all keys in one call, instead of key by key.
+                    struct TakenValues {
+                        $($key: Option<toml::Spanned<$type>>,)*
+                    }
+                    let mut taken = TakenValues { $($key: None,)* };
+                    $(taken.$key = declare_table!(@take table $key $type $(, $low, $high)?);)*
+                    $(let $part = <$shared>::take(table)?;)*
                     Ok($table {
                         $($key: {
-                            let value = declare_table!(@take table $key $type $(, $low, $high)?);
+                            let value = taken.$key;
                             declare_table!(@present $presence $(($value))?, value, table $type,
                                 concat!($name, " needs `", stringify!($key), "`"),
                                 concat!("for example ", stringify!($key), " = ", $example))
                         },)*
-                        $($part: <$shared>::take(table)?,)*
+                        $($part,)*
                     })
                 }
 

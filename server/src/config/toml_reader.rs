@@ -28,6 +28,8 @@ impl SourceText<'_> {
         self.text[..at].matches('\n').count() + 1
     }
 
+    #[cold]
+    #[inline(never)]
     pub(super) fn error(
         &self,
         span: Range<usize>,
@@ -170,6 +172,8 @@ impl<'s, 'i> TableReader<'s, 'i> {
     }
 
     /// Returns an error at the header of the table.
+    #[cold]
+    #[inline(never)]
     pub(super) fn refuse(&self, what: impl Into<String>, help: impl Into<String>) -> OperatorError {
         self.source.error(self.span.clone(), what, help)
     }
@@ -252,6 +256,8 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
     }
 
     /// Returns an error at the value.
+    #[cold]
+    #[inline(never)]
     pub(super) fn refuse(&self, what: impl Into<String>, help: impl Into<String>) -> OperatorError {
         self.source.error(self.value.span(), what, help)
     }
