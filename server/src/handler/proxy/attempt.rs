@@ -12,6 +12,7 @@ use crate::handler::proxy::memory;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
+use crate::handler::proxy::transfer::Transfer;
 use crate::handler::proxy::tunnel::Tunnel;
 use crate::handler::{Request, Response, ResponseBody};
 use crate::limits::{
@@ -355,19 +356,17 @@ impl Attempt {
         if let Some(conn) = self.exchange.conn_mut() {
             memory::reserve_stream(&call.request.memory, conn, length, rest.len());
         }
+        let balancer = call.route.balancer.name();
+        let lease = call.lease.take();
+        let transfer = Transfer::new(&self.pool, balancer, lease, writer, call.request);
         let transfer = ContentTransfer {
-            pool: Arc::clone(&self.pool),
-            balancer: call.route.balancer.name().into(),
+            transfer,
             exchange: self.exchange.take(),
-            lease: call.lease.take(),
             decoder: head.body.framed().map(BodyDecoder::new),
             keep_alive: head.keep_alive,
             rest: rest.to_vec(),
             rest_at: 0,
             trailers: Vec::new(),
-            writer,
-            line: line(call.request).into(),
-            timer: None,
         };
         ResponseBody::Stream {
             length,

@@ -23,7 +23,9 @@ use crate::upstream::balancer::{
     ChooseRequest, Lease, Member, MemberId, NoMember, QueueTicket, SessionUse, WaitRefused, Waited,
     client_hash, session_value,
 };
-use crate::upstream::{ConnectFault, H2Connecting, H2MemberConn, MemberConn, MemberConnecting};
+use crate::upstream::{
+    ConnectFault, H2Connecting, H2MemberConn, MemberConn, MemberConnecting, MemberPool,
+};
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -251,13 +253,18 @@ impl ProxyCall {
         Ok(CallState::Connecting(connecting.for_client(client)))
     }
 
+    /// Ends the wait for a connection. Returns the member's pool, and the time of a new connection.
+    fn end_connecting(&mut self) -> Result<(Arc<MemberPool>, Option<Duration>), AttemptFailure> {
+        self.timer = None;
+        let pool = self.lease.as_ref().and_then(|lease| lease.member().pool());
+        let pool = pool.ok_or(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE))?;
+        let connect_time = self.connecting_since.map(|since| since.elapsed());
+        Ok((pool, connect_time))
+    }
+
     /// Begins an attempt on a connection.
     fn attempt(&mut self, conn: MemberConn) -> Result<CallState, AttemptFailure> {
-        self.timer = None;
-        let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool()) else {
-            return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
-        };
-        let connect_time = self.connecting_since.map(|since| since.elapsed());
+        let (pool, connect_time) = self.end_connecting()?;
         let attempt = Attempt::new(
             conn,
             pool,
@@ -271,15 +278,11 @@ impl ProxyCall {
 
     /// Begins an attempt on a connection of HTTP/2.
     fn attempt_h2(&mut self, conn: &H2MemberConn) -> Result<CallState, AttemptFailure> {
-        self.timer = None;
-        let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool()) else {
-            return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
-        };
+        let (pool, connect_time) = self.end_connecting()?;
         if self.request.upgrade.is_some() {
             // The members changed to HTTP/2 by a reload since the request began.
             return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
         }
-        let connect_time = self.connecting_since.map(|since| since.elapsed());
         let attempt = H2Attempt::new(
             conn,
             pool,

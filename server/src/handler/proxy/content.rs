@@ -1,30 +1,21 @@
 //! Content of a member's response on its way to the client.
 
-use crate::base::clock::monotonic_ms;
-use crate::base::coarse_timer::CoarseTimer;
-use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::exchange::{Exchange, SendError};
-use crate::handler::proxy::log::{log_broken_off, log_surplus};
-use crate::upstream;
-use crate::upstream::balancer::Lease;
-use crate::upstream::{MemberPool, with_receive_buffer};
+use crate::handler::proxy::log::log_surplus;
+use crate::handler::proxy::transfer::{self, Transfer};
+use crate::upstream::with_receive_buffer;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyStep};
 use crate::wire::reject::Reject;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 /// Future that moves the content of a response from the member to the client, and the rest of the request's
 /// body in the other direction.
 pub(super) struct ContentTransfer {
-    pub(super) pool: Arc<MemberPool>,
-    /// Name of the balancer for the log.
-    pub(super) balancer: Box<str>,
+    pub(super) transfer: Transfer,
     pub(super) exchange: Exchange,
-    /// Use of the member until the end of the content.
-    pub(super) lease: Option<Lease>,
     /// Decoder of the framing; None for content that ends with the connection.
     pub(super) decoder: Option<BodyDecoder>,
     /// True if the member keeps the connection open.
@@ -34,21 +25,15 @@ pub(super) struct ContentTransfer {
     pub(super) rest_at: usize,
     /// Lines of the trailer section.
     pub(super) trailers: Vec<u8>,
-    pub(super) writer: PipeWriter,
-    /// Start of the response's line for the log.
-    pub(super) line: Box<str>,
-    pub(super) timer: Option<CoarseTimer>,
 }
 
-/// End of a transfer.
-enum TransferEnd {
-    /// The content is complete. True if bytes of the member follow the content.
-    Complete { has_surplus: bool },
-    /// The client needs no more of the content.
-    ClientGone,
-    /// The member broke the content off.
-    Broken(Reject),
+/// Complete content.
+struct CompleteContent {
+    /// True if bytes of the member follow the content.
+    has_surplus: bool,
 }
+
+type TransferEnd = transfer::TransferEnd<CompleteContent>;
 
 impl Future for ContentTransfer {
     type Output = ();
@@ -70,20 +55,15 @@ impl ContentTransfer {
             }
         }
         loop {
-            let room = match self.writer.poll_room(cx) {
-                Poll::Ready(Ok(room)) => room,
-                Poll::Ready(Err(_)) => return Poll::Ready(TransferEnd::ClientGone),
-                Poll::Pending => {
-                    // The wait is for the client, and the client's connection has its own deadline.
-                    self.timer = None;
-                    return Poll::Pending;
-                }
+            let room = match ready!(self.transfer.poll_room(cx)) {
+                Ok(room) => room,
+                Err(end) => return Poll::Ready(end),
             };
             let step = match self.rest_at < self.rest.len() {
                 true => self.take_rest(room),
                 false => match self.poll_next(cx, room) {
                     Poll::Ready(step) => step,
-                    Poll::Pending => return self.poll_silence(cx),
+                    Poll::Pending => return self.transfer.poll_silence(cx),
                 },
             };
             if let Some(end) = step {
@@ -103,9 +83,7 @@ impl ContentTransfer {
             self.rest = rest;
         }
         match step {
-            Some(TransferEnd::Complete { .. }) if is_surplus => {
-                Some(TransferEnd::Complete { has_surplus: true })
-            }
+            Some(TransferEnd::Complete(_)) if is_surplus => Some(complete(true)),
             step => step,
         }
     }
@@ -113,7 +91,7 @@ impl ContentTransfer {
     /// Receives the next bytes.
     fn poll_next(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<Option<TransferEnd>> {
         let missing = self.decoder.as_ref().and_then(BodyDecoder::missing_bytes);
-        let missing = missing.filter(|_| self.writer.is_empty());
+        let missing = missing.filter(|_| self.transfer.writer.is_empty());
         let filled = missing.and_then(|missing| self.poll_fill(cx, room, missing));
         filled.unwrap_or_else(|| self.poll_receive(cx, room))
     }
@@ -131,7 +109,7 @@ impl ContentTransfer {
             usize::try_from(missing).map_or(room, |bytes| room.min(bytes.saturating_add(1)));
         let (exchange, decoder) = (&mut self.exchange, &mut self.decoder);
         let mut end = None;
-        let filled = self.writer.fill(|buffer| {
+        let filled = self.transfer.writer.fill(|buffer| {
             let filled = exchange.poll_fill(cx, buffer, wanted)?;
             if let (Poll::Ready(Ok(read)), Some(decoder)) = (&filled, decoder) {
                 let has_surplus = *read as u64 > missing;
@@ -140,13 +118,13 @@ impl ContentTransfer {
                 }
                 let _ = decoder.step(buffer);
                 if decoder.is_done() {
-                    end = Some(TransferEnd::Complete { has_surplus });
+                    end = Some(complete(has_surplus));
                 }
             }
             Some(filled)
         })?;
         Some(filled.map(|read| {
-            self.timer = None;
+            self.transfer.end_silence();
             match read {
                 Ok(0) | Err(_) => Some(TransferEnd::Broken(Reject::UPSTREAM_BROKE_OFF)),
                 Ok(_) => end,
@@ -158,12 +136,12 @@ impl ContentTransfer {
         with_receive_buffer(|buffer| {
             let into = room.min(buffer.len());
             let read = ready!(self.exchange.poll_read(cx, &mut buffer[..into]));
-            self.timer = None;
+            self.transfer.end_silence();
             Poll::Ready(match read {
                 Ok(0) | Err(_) if self.decoder.is_some() => {
                     Some(TransferEnd::Broken(Reject::UPSTREAM_BROKE_OFF))
                 }
-                Ok(0) => Some(TransferEnd::Complete { has_surplus: false }),
+                Ok(0) => Some(complete(false)),
                 Err(_) => Some(TransferEnd::Broken(Reject::UPSTREAM_BROKE_OFF)),
                 Ok(read) => self.decode(&buffer[..read]),
             })
@@ -174,6 +152,7 @@ impl ContentTransfer {
     fn decode(&mut self, bytes: &[u8]) -> Option<TransferEnd> {
         let Some(decoder) = &mut self.decoder else {
             return self
+                .transfer
                 .writer
                 .write_some(bytes)
                 .err()
@@ -184,84 +163,55 @@ impl ContentTransfer {
             match decoder.step_with_trailers(&bytes[at..], &mut self.trailers) {
                 Ok(BodyStep::Data { consumed, payload }) => {
                     // The pipe has room for all bytes.
-                    if self.writer.write_some(&bytes[at..][payload]).is_err() {
+                    if self
+                        .transfer
+                        .writer
+                        .write_some(&bytes[at..][payload])
+                        .is_err()
+                    {
                         return Some(TransferEnd::ClientGone);
                     }
                     at += consumed;
                     // The end of a body of known length shows without further bytes.
                     if decoder.is_done() {
                         let has_surplus = at < bytes.len();
-                        return Some(TransferEnd::Complete { has_surplus });
+                        return Some(complete(has_surplus));
                     }
                 }
                 Ok(BodyStep::More { .. }) => return None,
                 Ok(BodyStep::End { consumed }) => {
                     let has_surplus = at + consumed < bytes.len();
-                    return Some(TransferEnd::Complete { has_surplus });
+                    return Some(complete(has_surplus));
                 }
                 Err(_) => return Some(TransferEnd::Broken(Reject::UPSTREAM_CHUNK_MALFORMED)),
             }
         }
     }
 
-    /// Ends the transfer if the member has been silent for too long.
-    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<TransferEnd> {
-        let timeout = self.pool.settings.silence_timeout;
-        CoarseTimer::poll_timeout(&mut self.timer, timeout, cx)
-            .map(|()| TransferEnd::Broken(Reject::UPSTREAM_SLOW))
-    }
-
-    /// Reports the end of the transfer to the balancer.
-    fn report(&mut self, end: &TransferEnd) {
-        let Some(mut lease) = self.lease.take() else {
-            return;
-        };
-        lease.add_sent(self.exchange.sent_bytes());
-        lease.add_received(self.exchange.received_bytes());
-        match end {
-            TransferEnd::Complete { .. } => lease.record_content(),
-            TransferEnd::ClientGone => {}
-            TransferEnd::Broken(reject) => report_broken(&mut lease, &self.balancer, *reject),
-        }
-    }
-
     /// Completes or breaks off the client's response.
     fn finish(&mut self, end: TransferEnd) {
-        let lease = self.lease.as_ref();
-        let member = lease.map(|lease| Arc::clone(lease.member().name()));
-        self.report(&end);
-        match end {
-            TransferEnd::ClientGone => {}
-            TransferEnd::Broken(reject) => {
-                log_broken_off(&self.line, &self.balancer, member.as_deref(), reject);
-                self.writer.set_break_reason(reject);
-            }
-            TransferEnd::Complete { has_surplus } => {
-                if !self.trailers.is_empty() {
-                    self.writer.set_trailers(std::mem::take(&mut self.trailers));
-                }
-                self.writer.end();
-                if has_surplus {
-                    log_surplus(&self.line, &self.balancer, &self.pool.authority);
-                }
-                let is_reusable = self.keep_alive && !has_surplus && self.decoder.is_some();
-                if is_reusable && let Some(conn) = self.exchange.take_finished() {
-                    self.pool.put_idle(conn, Instant::now());
-                }
-            }
+        let bytes = (self.exchange.sent_bytes(), self.exchange.received_bytes());
+        let transfer = &mut self.transfer;
+        let Some(CompleteContent { has_surplus }) = transfer.finish(end, bytes) else {
+            return;
+        };
+        if !self.trailers.is_empty() {
+            let trailers = std::mem::take(&mut self.trailers);
+            transfer.writer.set_trailers(trailers);
+        }
+        transfer.writer.end();
+        let pool = &transfer.pool;
+        if has_surplus {
+            log_surplus(&transfer.line, &transfer.balancer, &pool.authority);
+        }
+        let is_reusable = self.keep_alive && !has_surplus && self.decoder.is_some();
+        if is_reusable && let Some(conn) = self.exchange.take_finished() {
+            pool.put_idle(conn, Instant::now());
         }
     }
 }
 
-/// Reports content that broke off by the rule to the balancer.
-pub(super) fn report_broken(lease: &mut Lease, balancer: &str, reject: Reject) {
-    let now_ms = monotonic_ms();
-    let change = match reject {
-        // Silence may be the nature of the content, such as an event stream without events.
-        Reject::UPSTREAM_SLOW => lease.record_failure(now_ms),
-        _ => lease.record_broken_content(now_ms),
-    };
-    if let Some(change) = change {
-        upstream::log_change(balancer, lease.member().url(), change);
-    }
+/// Returns the end of complete content.
+fn complete(has_surplus: bool) -> TransferEnd {
+    TransferEnd::Complete(CompleteContent { has_surplus })
 }

@@ -7,11 +7,11 @@ use crate::handler::proxy::exchange::SendError;
 use crate::handler::proxy::h2_content::H2ContentTransfer;
 use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
-use crate::handler::proxy::log::line;
 use crate::handler::proxy::memory;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
+use crate::handler::proxy::transfer::Transfer;
 use crate::handler::{Request, Response, ResponseBody};
 use crate::limits::{PIPE_BYTES, PROXY_CONTINUE_SECONDS};
 use crate::upstream::{H2MemberConn, H2RequestStream, MemberPool};
@@ -194,15 +194,13 @@ impl H2Attempt {
             _ => None,
         };
         memory::reserve_h2_stream(&call.request.memory, length);
+        let balancer = call.route.balancer.name();
+        let lease = call.lease.take();
+        let transfer = Transfer::new(&self.pool, balancer, lease, writer, call.request);
         let transfer = H2ContentTransfer {
-            pool: Arc::clone(&self.pool),
-            balancer: call.route.balancer.name().into(),
+            transfer,
             stream,
             upload,
-            lease: call.lease.take(),
-            writer,
-            line: line(call.request).into(),
-            timer: None,
         };
         ResponseBody::Stream {
             length,

@@ -20,4 +20,5 @@ mod response_head;
 pub(crate) mod route;
 pub mod settings;
 mod shortage;
+mod transfer;
 mod tunnel;

@@ -1,0 +1,126 @@
+//! The parts of a transfer of content that HTTP/1.1 and HTTP/2 to members share: room in the pipe, silence of the
+//! member, and the end of the client's response.
+
+use crate::base::clock::monotonic_ms;
+use crate::base::coarse_timer::CoarseTimer;
+use crate::handler::Request;
+use crate::handler::pipe::PipeWriter;
+use crate::handler::proxy::log::{line, log_broken_off};
+use crate::upstream::balancer::Lease;
+use crate::upstream::{self, MemberPool};
+use crate::wire::reject::Reject;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+/// Way of a response's content from the member to the client.
+pub(super) struct Transfer {
+    pub(super) pool: Arc<MemberPool>,
+    /// Name of the balancer for the log.
+    pub(super) balancer: Box<str>,
+    /// Use of the member until the end of the content.
+    lease: Option<Lease>,
+    pub(super) writer: PipeWriter,
+    /// Start of the response's line for the log.
+    pub(super) line: Box<str>,
+    timer: Option<CoarseTimer>,
+}
+
+/// End of a transfer. `C` is the knowledge about complete content.
+pub(super) enum TransferEnd<C> {
+    /// The content is complete.
+    Complete(C),
+    /// The client needs no more of the content, or broke its request off.
+    ClientGone,
+    /// The member broke the content off.
+    Broken(Reject),
+}
+
+impl Transfer {
+    pub(super) fn new(
+        pool: &Arc<MemberPool>,
+        balancer: &str,
+        lease: Option<Lease>,
+        writer: PipeWriter,
+        request: &Request,
+    ) -> Transfer {
+        Transfer {
+            pool: Arc::clone(pool),
+            balancer: balancer.into(),
+            lease,
+            writer,
+            line: line(request).into(),
+            timer: None,
+        }
+    }
+
+    /// Returns the room in the pipe, or the end if the client is gone.
+    pub(super) fn poll_room<C>(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<usize, TransferEnd<C>>> {
+        let room = self.writer.poll_room(cx);
+        if room.is_pending() {
+            // The wait is for the client, and the client's connection has its own deadline.
+            self.timer = None;
+        }
+        let room = ready!(room);
+        Poll::Ready(room.map_err(|_| TransferEnd::ClientGone))
+    }
+
+    /// Records bytes of the member, or a wait with a deadline elsewhere: the time of silence begins anew.
+    pub(super) fn end_silence(&mut self) {
+        self.timer = None;
+    }
+
+    /// Ends the transfer if the member has been silent for too long.
+    pub(super) fn poll_silence<C>(&mut self, cx: &mut Context<'_>) -> Poll<TransferEnd<C>> {
+        let timeout = self.pool.settings.silence_timeout;
+        CoarseTimer::poll_timeout(&mut self.timer, timeout, cx)
+            .map(|()| TransferEnd::Broken(Reject::UPSTREAM_SLOW))
+    }
+
+    /// Reports the end to the balancer, with the sent and received bytes, and breaks an incomplete response
+    /// off. Returns the completion of complete content.
+    pub(super) fn finish<C>(&mut self, end: TransferEnd<C>, bytes: (u64, u64)) -> Option<C> {
+        let mut lease = self.lease.take();
+        if let Some(lease) = &mut lease {
+            lease.add_sent(bytes.0);
+            lease.add_received(bytes.1);
+        }
+        match end {
+            TransferEnd::Complete(completion) => {
+                if let Some(lease) = &mut lease {
+                    lease.record_content();
+                }
+                Some(completion)
+            }
+            TransferEnd::ClientGone => None,
+            TransferEnd::Broken(reject) => {
+                self.break_off(lease, reject);
+                None
+            }
+        }
+    }
+
+    fn break_off(&mut self, mut lease: Option<Lease>, reject: Reject) {
+        if let Some(lease) = &mut lease {
+            report_broken(lease, &self.balancer, reject);
+        }
+        let member = lease.as_ref().map(|lease| &**lease.member().name());
+        log_broken_off(&self.line, &self.balancer, member, reject);
+        self.writer.set_break_reason(reject);
+    }
+}
+
+/// Reports content that broke off by the rule to the balancer.
+fn report_broken(lease: &mut Lease, balancer: &str, reject: Reject) {
+    let now_ms = monotonic_ms();
+    let change = match reject {
+        // Silence may be the nature of the content, such as an event stream without events.
+        Reject::UPSTREAM_SLOW => lease.record_failure(now_ms),
+        _ => lease.record_broken_content(now_ms),
+    };
+    if let Some(change) = change {
+        upstream::log_change(balancer, lease.member().url(), change);
+    }
+}
