@@ -133,6 +133,11 @@ impl ThreadPool {
 
     /// Runs `job` on the pool without a result.
     pub fn spawn(&self, job: impl FnOnce() + Send + 'static) -> Result<(), ThreadPoolError> {
+        self.enqueue(Box::new(job))
+    }
+
+    #[inline(never)]
+    fn enqueue(&self, job: PoolJob) -> Result<(), ThreadPoolError> {
         let mut state = self.shared.lock();
         if state.queue.len() >= self.shared.queue_max {
             return Err(ThreadPoolError::Busy);
@@ -145,7 +150,7 @@ impl ThreadPool {
         if state.threads == 0 {
             return Err(ThreadPoolError::Busy);
         }
-        state.queue.push_back(Box::new(job));
+        state.queue.push_back(job);
         drop(state);
         self.shared.work.notify_one();
         Ok(())

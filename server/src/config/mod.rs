@@ -65,7 +65,7 @@ pub const HSTS_SECONDS: u64 = 31_536_000;
 pub const STALE_IF_ERROR_SECONDS: u64 = 3_600;
 
 /// Complete configuration, with all defaults filled in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Config {
     /// Absolute path of the file; `None` for a folder served without a file.
     pub path: Option<PathBuf>,

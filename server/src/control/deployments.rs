@@ -9,7 +9,7 @@ use super::watch::RESCAN;
 use crate::admin::status::{DeployedCommit, DeploymentStatus};
 use crate::base::clock;
 use crate::base::thread_pool::ThreadPool;
-use crate::config::{Config, OperatorError};
+use crate::config::{Config, Deployment, OperatorError};
 use crate::deploy::{
     CancelFlag, DeployError, DeployFailureCause, DeployOutcome, DeployPlan, DeployedTree, OldTrees,
     short,
@@ -17,6 +17,7 @@ use crate::deploy::{
 use crate::handler::git::post_receive::{PushNotice, PushNotifier, STOPPING};
 use crate::limits::DEPLOY_FIRST_SECONDS;
 use std::cell::RefCell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -116,22 +117,45 @@ impl Drop for WaitingPush {
     }
 }
 
-/// Creates the missing roots of deployments before a World is built from them. A root that is not deployed
-/// within `patience` stays empty and is deployed later. Blocks the thread.
-pub(super) fn deploy_missing_roots(
-    config: &Config,
-    patience: Duration,
-) -> Result<(), OperatorError> {
-    let until = Instant::now() + patience;
-    for deployment in config.deployments() {
-        let plan = DeployPlan::of(&deployment, &config.server);
-        plan.ensure_root(until).map_err(|failure| {
-            let what = format!("the folder to deploy to can't be made: {failure}");
-            let help = "a folder that the server may write to, and room on its disk";
-            config.point(deployment.deploy.site.span(), what, help)
-        })?;
+/// Deployments of a configuration, each with the position of its site in the file.
+pub(super) struct RootPlans(Vec<(DeployPlan, Range<usize>)>);
+
+/// Root that can't be created, with the position of its site in the file.
+pub(super) struct RootFailure(Range<usize>, DeployError);
+
+impl RootPlans {
+    pub(super) fn of(config: &Config) -> RootPlans {
+        let deployments = config.deployments();
+        let plan =
+            |it: &Deployment<'_>| (DeployPlan::of(it, &config.server), it.deploy.site.span());
+        RootPlans(deployments.iter().map(plan).collect())
     }
-    Ok(())
+
+    /// Returns true if each root leads to a deployed tree.
+    pub(super) fn are_deployed(&self) -> bool {
+        self.0.iter().all(|(plan, _)| plan.has_deployed_tree())
+    }
+
+    /// Creates the missing roots before a World is built from them. A root that is not deployed within
+    /// `patience` stays empty and is deployed later. Blocks the thread.
+    pub(super) fn deploy_missing(&self, patience: Duration) -> Result<(), RootFailure> {
+        let until = Instant::now() + patience;
+        for (plan, span) in &self.0 {
+            plan.ensure_root(until)
+                .map_err(|error| RootFailure(span.clone(), error))?;
+        }
+        Ok(())
+    }
+}
+
+impl RootFailure {
+    /// Returns the error for the operator.
+    pub(super) fn in_config(self, config: &Config) -> OperatorError {
+        let RootFailure(span, error) = self;
+        let what = format!("the folder to deploy to can't be made: {error}");
+        let help = "a folder that the server may write to, and room on its disk";
+        config.point(span, what, help)
+    }
 }
 
 impl Deployments {

@@ -68,8 +68,6 @@ pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
     let mut warnings = config::check(&config)?;
     let now = clock::unix_seconds_now();
     let supplies = SharedResources::in_memory(&config, now)?;
-    let world = build::build(&build::without_missing_roots(&config), &supplies, None, now)?;
-    warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
     let names: Vec<&str> = config
         .sites
         .iter()
@@ -91,6 +89,8 @@ pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
         let (branch, repository) = (deploy.branch.get_ref(), deploy.repository.get_ref());
         format!("{name} is deployed from {branch} of {repository}")
     }));
+    let world = build::build(&build::without_missing_roots(config), &supplies, None, now)?;
+    warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
     Ok(CheckReport {
         summary,
         warnings,

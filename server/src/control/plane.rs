@@ -1,9 +1,7 @@
 //! The control plane: one thread that owns the sockets, the watches and the workers, and publishes
 //! each new World to them.
 
-use super::deployments::{
-    DeploymentEvent, Deployments, FIRST_DEPLOY_WAIT_MAX, deploy_missing_roots,
-};
+use super::deployments::{DeploymentEvent, Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
 use super::publish::Publisher;
 use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
 use super::socket::{self, ControlRequest, ControlSocket};
@@ -117,7 +115,9 @@ impl ControlPlane {
         error_log.direct_to(errors, fallback);
         let tls = tls_supplies(&config)?;
         let memory = config.server.memory_max.unwrap_or_else(memory_auto);
-        deploy_missing_roots(&config, FIRST_DEPLOY_WAIT_MAX)?;
+        RootPlans::of(&config)
+            .deploy_missing(FIRST_DEPLOY_WAIT_MAX)
+            .map_err(|failure| failure.in_config(&config))?;
         let (deployments, pushes) = Deployments::new();
         let origin = Instant::now();
         let pending_head_bytes = pending_head_bytes(memory);

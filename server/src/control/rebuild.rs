@@ -4,7 +4,7 @@
 //! folder was read before its watch began, or if the watch was lost; the file is then taken after a period
 //! without changes ([`QUIET`]).
 
-use super::deployments::{Deployments, FIRST_DEPLOY_WAIT_MAX, deploy_missing_roots};
+use super::deployments::{Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
 use super::publish::{POOL_QUEUE, Publisher};
 use super::watch::{Changes, RESCAN, SiteId, Watch};
 use crate::base::change_tracker::ChangeTracker;
@@ -158,22 +158,21 @@ impl Rebuilder {
 
     /// Deploys to the missing roots of a new configuration.
     pub(super) async fn deploy_missing_roots(&self, config: &Config) -> Result<(), OperatorError> {
-        let mut all = config.deployments().into_iter();
-        if all.all(|it| DeployPlan::of(&it, &config.server).has_deployed_tree()) {
+        let plans = RootPlans::of(config);
+        if plans.are_deployed() {
             return Ok(());
         }
-        let of_job = config.clone();
         // Clients wait for an attempt under way, and the thread runs new deployments only after the
         // attempt.
         let patience = match self.deployments.is_idle() {
             true => FIRST_DEPLOY_WAIT_MAX,
             false => Duration::ZERO,
         };
-        let deployed = self
-            .scans
-            .run(move || deploy_missing_roots(&of_job, patience))
-            .await;
-        deployed.unwrap_or_else(|gone| Err(OperatorError::failure(format!("deploying: {gone}"))))
+        let deployed = self.scans.run(move || plans.deploy_missing(patience)).await;
+        match deployed {
+            Ok(deployed) => deployed.map_err(|failure| failure.in_config(config)),
+            Err(gone) => Err(OperatorError::failure(format!("deploying: {gone}"))),
+        }
     }
 
     /// Removes the pages of a deployment's sites from the page cache, since scripts of the old tree

@@ -96,13 +96,12 @@ fn limits(config: &Config) -> Limits {
 
 /// Returns the configuration without the roots to be created by the first deployment, and without the rules
 /// that run files of such a root, so that a World can be built before the deployment.
-pub fn without_missing_roots(config: &Config) -> Config {
+pub fn without_missing_roots(mut config: Config) -> Config {
     let to_come = |site: &config::SiteConfig| {
         let deployment = config.deployment_to(site);
         deployment.is_some_and(|it| !it.root.get_ref().exists())
     };
     let to_come: Vec<bool> = config.sites.iter().map(to_come).collect();
-    let mut config = config.clone();
     for (site, _) in config.sites.iter_mut().zip(to_come).filter(|(_, is)| *is) {
         site.root = None;
         for route in &mut site.routes {
