@@ -339,12 +339,13 @@ fn the_example_of_a_cluster_loses_no_request() {
         cp -R {example} cluster
         sh cluster/start.sh "$M/bin/anthill" pages > start.out 2>&1 &
         start=$!
-        until curl -s -o "$M/page" http://127.0.0.1:8080/; do sleep 0.1; done
+        until grep -q '^Ctrl-C' start.out; do kill -0 $start; sleep 0.1; done
+        head -n 1 start.out | grep '^The balancer'
         cd pages
         until has 127.0.0.14:8080 command anthill balancer list balancer.toml; do sleep 0.1; done
         nodes=$(for i in 1 2 3 4; do curl -sI http://127.0.0.1:8080/; done | grep -c X-Node)
         [ "$nodes" = 4 ]
-        mkdir new
+        mkdir new node1/public.new
         echo 'the new page' > new/index.html
         while [ ! -e done ]; do curl -s -o "$M/page" -w '%{{http_code}}\n' http://127.0.0.1:8080/; done > codes &
         load=$!
@@ -353,6 +354,8 @@ fn the_example_of_a_cluster_loses_no_request() {
         wait $load
         [ "$(sort -u codes)" = 200 ]
         for i in 1 2 3 4; do has 'the new page' curl -s http://127.0.0.1:8080/; done
+        has 'the new page' cat node1/public.old/../public/index.html
+        {FAILED_SYNCS}
         kill $start
         wait $start || true
         "#
@@ -360,6 +363,27 @@ fn the_example_of_a_cluster_loses_no_request() {
     let done = run_in_machine(&script);
     assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
 }
+
+/// Shell code that lets sync.sh fail: with a folder that does not exist, and with a folder that can't be moved into
+/// its place. No member stays drained or loses its pages.
+const FAILED_SYNCS: &str = r#"
+        all_are_up() {
+            [ "$(command anthill balancer list balancer.toml | grep -c '127.0.0.1[1-4]:8080 *up')" = 4 ]
+            [ "$(for i in 1 2 3 4; do curl -s http://127.0.0.1:8080/; done | grep -c 'the new page')" = 4 ]
+        }
+        code=0
+        sh ../cluster/sync.sh /nonexistent "$M/bin/anthill" 2> sync.err || code=$?
+        [ "$code" = 1 ]
+        has '/nonexistent is not a folder' cat sync.err
+        all_are_up
+        printf '#!/bin/sh\ncase $1 in */public.new) exit 1; esac\nexec /bin/mv "$@"\n' > "$M/bin/mv"
+        chmod 755 "$M/bin/mv"
+        code=0
+        sh ../cluster/sync.sh new "$M/bin/anthill" || code=$?
+        rm "$M/bin/mv"
+        [ "$code" = 1 ]
+        all_are_up
+"#;
 
 /// Starts examples/cluster with the port of a member taken.
 #[test]
