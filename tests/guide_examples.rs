@@ -500,7 +500,12 @@ scenarios! {
         printf '[[site.route]]\npath = "/run/"\ncgi = "scripts"\n' >> anthill.toml
         states_the_client() {
             for field in X-Forwarded-For:6.6.6.6 X-Forwarded-Host:evil.test X-Forwarded-Proto:http Forwarded:for=6.6.6.6 \
-                X-Forwarded-Port:6666 X-Forwarded-Prefix:evil.test X-Real-IP:6.6.6.6 X-Original-URL:evil.test X-Rewrite-URL:evil.test
+                X-Forwarded-Port:6666 X-Forwarded-Prefix:evil.test X-Real-IP:6.6.6.6 X-Original-URL:evil.test X-Rewrite-URL:evil.test \
+                X-Forwarded:evil.test X-Forwarded-Scheme:evil X-Forwarded-Server:evil.test X-Forwarded-Ssl:evil \
+                X-Forwarded-User:evil X-Client-IP:6.6.6.6 Client-IP:6.6.6.6 True-Client-IP:6.6.6.6 X-Cluster-Client-IP:6.6.6.6 \
+                CF-Connecting-IP:6.6.6.6 Fastly-Client-IP:6.6.6.6 Proxy-Client-IP:6.6.6.6 WL-Proxy-Client-IP:6.6.6.6 \
+                X-Originating-IP:6.6.6.6 X-AppEngine-User-IP:6.6.6.6 X-Azure-ClientIP:6.6.6.6 X-Envoy-External-Address:evil \
+                X-Original-Host:evil.test X-Url-Scheme:evil Front-End-Https:evil
             do set -- "$@" -H "$field"; done
             curl -s "$@" https://www.example.org/run/env > forged
             grep HTTP_X_FORWARDED_HOST=www.example.org forged
@@ -683,6 +688,32 @@ scenarios! {
         @file cluster.toml [[site]]\nnames = ["www.example.org"]
         site "$(cat cluster.toml)"
         @run anthill balancer
+    "#;
+
+    heartbeats_are_announced_as_printed("proxy.md", false) = r#"
+        mkdir public
+        @file farm.toml [[site]]\nroot = "public"\n\n[[site.route]]\npath = "/"\nbalance = "farm"
+        @file datagram v=1
+        site "$(sed 's/10\.0\.0\.11/127.0.0.1/; s/10\.0\.0\.12/127.0.0.2/' farm.toml)"
+        python3 -c 'import socket, sys
+        datagram = open("datagram", "rb").read().strip()
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(datagram, ("127.0.0.1", 27999))'
+        until anthill balancer list | grep 'announces 75 idle and 5 busy workers'; do sleep 0.05; done
+    "#;
+
+    the_configuration_of_nginx_is_ported_as_printed("porting.md", false) = r#"
+        printf 'events {} http { ' > nginx.conf
+        cat >> nginx.conf <<'END OF CONF'
+        @run upstream app
+        END OF CONF
+        printf '}' >> nginx.conf
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=www.example.org \
+            -keyout key.pem -out cert.pem 2> openssl.log
+        cat cert.pem key.pem > /etc/anthill/example.org.pem
+        mkdir -p public /var/log/nginx /var/lib/nginx
+        nginx -t -p "$PWD" -c nginx.conf -g 'pid nginx.pid;'
+        @file anthill.toml [server]\nhttps = [":443"]
+        anthill check
     "#;
 
     members_are_drained_as_printed("commands.md", false) = r#"
