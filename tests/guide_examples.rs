@@ -156,6 +156,8 @@ anthill() {
         command anthill "$@"
         return
     fi
+    # The background job truncates the log later, and the log of an earlier server has the line.
+    : > "$M/error.log"
     command anthill "$@" > "$M/access.log" 2> "$M/error.log" < /dev/null &
     until grep -q '^ready' "$M/error.log"; do
         kill -0 $! || { cat "$M/error.log"; return 1; }
