@@ -465,7 +465,12 @@ pub fn keep_receive_buffer(socket: BorrowedFd<'_>) {
     /// Flag of SO_BUF_LOCK for the receive buffer.
     const SOCK_RCVBUF_LOCK: u32 = 2;
     // A kernel before Linux 5.14 has bounded the buffer already.
-    let _ = set_option(socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK, SOCK_RCVBUF_LOCK);
+    let _ = set_option(
+        socket,
+        libc::SOL_SOCKET,
+        libc::SO_BUF_LOCK,
+        SOCK_RCVBUF_LOCK,
+    );
 }
 
 /// Raises the bound of the receive buffer of an established TCP connection. The window follows up to twice
