@@ -8,7 +8,6 @@ use crate::handler::proxy::h2_content::H2ContentTransfer;
 use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
 use crate::handler::proxy::log::line;
-use crate::handler::proxy::memory;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
@@ -51,7 +50,8 @@ impl H2Attempt {
         let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
         let block = encoded.map_err(refused)?;
         let upload = body.take_for_h2(expects);
-        let stream = conn.begin(&block, request.method, upload.is_done());
+        let memory = &request.memory;
+        let stream = conn.begin(&block, request.method, upload.is_done(), memory);
         Ok(H2Attempt {
             running: Some((stream, upload)),
             pool,
@@ -154,7 +154,7 @@ impl H2Attempt {
         call: &mut HeadReader<'_>,
         head: &ResponseHead<'_>,
     ) -> Result<Response, Reject> {
-        let Some((stream, upload)) = self.running.take() else {
+        let Some((mut stream, upload)) = self.running.take() else {
             return Err(Reject::HANDLER_FAILED);
         };
         let mut fields = call.fields(head, &self.pool.authority)?;
@@ -184,7 +184,7 @@ impl H2Attempt {
         &mut self,
         call: &mut HeadReader<'_>,
         head: &ResponseHead<'_>,
-        stream: H2RequestStream,
+        mut stream: H2RequestStream,
         upload: H2Upload,
     ) -> ResponseBody {
         let (writer, reader) = counted_pipe(PIPE_BYTES, &call.request.memory);
@@ -193,7 +193,8 @@ impl H2Attempt {
             (_, Method::Head) => head.content_length,
             _ => None,
         };
-        memory::reserve_h2_stream(&call.request.memory, length);
+        let has_content = call.request.method != Method::Head && head.status != Status(304);
+        stream.expect_content(length.filter(|_| has_content));
         let transfer = H2ContentTransfer {
             pool: Arc::clone(&self.pool),
             balancer: call.route.balancer.name().into(),

@@ -8,7 +8,7 @@ use super::super::settings;
 use super::*;
 use crate::limits::{
     H2_MEMBER_FRAME_POINTS, H2_MEMBER_INTERIM_POINTS, H2_MEMBER_SHARED_WINDOW_BYTES,
-    H2_MEMBER_STREAMS_MAX, PROXY_INTERIM_RESPONSES_MAX,
+    H2_MEMBER_STREAM_WINDOW_BYTES, H2_MEMBER_STREAMS_MAX, PROXY_INTERIM_RESPONSES_MAX,
 };
 use crate::wire::h1::response_head::ResponseLength;
 use crate::wire::h2::frame::PREFACE;
@@ -131,10 +131,27 @@ impl<W: Clone> H2ClientConnection<W> {
         let remote = RemoteState::Open { announced: None };
         let mut stream = H2Stream::new(id, remote, self.peer.window_bytes, work);
         stream.carries_messages = true;
+        stream.receive_window = H2_MEMBER_STREAM_WINDOW_BYTES;
+        stream.granted = H2_MEMBER_STREAM_WINDOW_BYTES;
         self.streams.push(stream);
         self.head(id, block, ended);
         self.abuse_budget.refund(H2_MEMBER_FRAME_POINTS);
         id
+    }
+
+    /// Widens the window for the response on a stream to `bytes`. No effect on a complete response, and on a window that
+    /// is as wide.
+    pub fn widen_stream_window(&mut self, id: u32, bytes: u32) {
+        let Some(stream) = self.place(id).map(|at| &mut self.streams[at]) else {
+            return;
+        };
+        let more = bytes.saturating_sub(stream.granted);
+        if more > 0 && stream.remote != RemoteState::Ended {
+            let more_now = more + std::mem::take(&mut stream.taken);
+            stream.granted += more;
+            stream.receive_window += more_now;
+            frame::window_update(&mut self.out, id, more_now);
+        }
     }
 
     /// Returns the largest payload of the next DATA frame of a stream; 0 while a window is closed or left to other

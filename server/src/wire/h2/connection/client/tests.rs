@@ -379,15 +379,16 @@ impl Client {
 }
 
 #[test]
-fn the_greeting_disables_push_and_opens_the_window() {
+fn the_greeting_disables_push_and_sets_the_windows() {
     let client = Client::new(b"");
     let (preface, frames) = client.h2.out.split_at(PREFACE.len());
     assert_eq!(preface, PREFACE);
     let header: [u8; 9] = frames[..9].try_into().expect("a frame");
     let header = H2FrameHeader::parse(&header);
-    assert_eq!((header.kind, header.length), (frame::SETTINGS, 18));
+    assert_eq!((header.kind, header.length), (frame::SETTINGS, 24));
     assert_eq!(&frames[9..15], b"\0\x02\0\0\0\0");
-    assert_eq!(frames[27..31], *b"\0\0\x04\x08");
+    assert_eq!(&frames[15..21], b"\0\x04\0\0\x10\0");
+    assert_eq!(frames[33..37], *b"\0\0\x04\x08");
 }
 
 #[test]
@@ -461,7 +462,7 @@ fn unread_content_is_bounded_by_the_window() {
         .head(MORE, 1, &ok)
         .head(MORE, 3, &ok);
     client.receive(head);
-    let part = vec![b'x'; 16_384];
+    let part = vec![b'x'; 1_024];
     let data = || ServerBytes(Vec::new()).data(0, 1, &part);
     for _ in 0..3 {
         let events = client.receive(data());
@@ -469,10 +470,13 @@ fn unread_content_is_bounded_by_the_window() {
         client.h2.release_connection_capacity(part.len() as u32);
     }
     assert!(client.h2.out.is_empty());
-    // The stream gets its window back once its content is taken.
-    client.h2.release_stream_capacity(1, 3 * 16_384);
-    assert_eq!(client.h2.out, b"\0\0\x04\x08\0\0\0\0\x01\0\0\xc0\0");
-    (0..3).for_each(|_| drop(client.receive(data())));
+    // The stream gets its window back once its content is taken, and more with memory.
+    client.h2.release_stream_capacity(1, 1_024);
+    client.h2.widen_stream_window(1, 6 * 1_024);
+    client.h2.widen_stream_window(1, 1_024);
+    client.h2.release_stream_capacity(1, 2 * 1_024);
+    assert_eq!(client.h2.out, b"\0\0\x04\x08\0\0\0\0\x01\0\0\x0c\0");
+    (0..4).for_each(|_| drop(client.receive(data())));
     let events = client.receive(data());
     assert!(
         events[0].starts_with("Failed { work: 1, failure: Malformed("),
