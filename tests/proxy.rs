@@ -1,6 +1,12 @@
 //! Reverse proxy: requests as members receive them, and answers of members, good and bad.
 
 use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::SockRef;
 
 use crate::support::member::{Answer, Member, Received, ok};
 use crate::support::wire::Wire;
@@ -495,4 +501,48 @@ fn a_reload_keeps_idle_connections_to_unchanged_members() {
     server.reload(&text.replace("url = ", "idle_timeout = \"9s\", url = "));
     assert_eq!(wire.get("/", "").status, 200);
     assert_eq!(member.connections(), 2);
+}
+
+/// Checks that the reset of a client is noticed while the member reads nothing and further bytes of the body wait.
+#[test]
+fn a_reset_within_an_upload_frees_the_member_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let route = format!(
+        "[[site.route]]\npath = \"/\"\nproxy = {{ url = \"http://127.0.0.1:{port}\", \
+         first_byte_timeout = \"600s\" }}\n"
+    );
+    let server = Server::start(&(server_table("") + &site_table("http = \"serve\"\n") + &route));
+    let mut client = TcpStream::connect(("127.0.0.1", server.http_port)).expect("a connection");
+    client
+        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999999\r\n\r\n")
+        .expect("written");
+    client.set_nonblocking(true).expect("a socket");
+    // The upload stands once all buffers are full. The server gathers the first bytes before it connects.
+    let mut calm = 0;
+    while calm < 20 {
+        match client.write(&[b'x'; 65_536]) {
+            Ok(_) => calm = 0,
+            Err(_) => {
+                calm += 1;
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+    let (member, _) = listener.accept().expect("the server's connection");
+    SockRef::from(&client)
+        .set_linger(Some(Duration::ZERO))
+        .expect("a socket");
+    drop(client);
+    let mut watched = [PollFd::new(&member, PollFlags::empty())];
+    poll(
+        &mut watched,
+        Some(&Timespec {
+            tv_sec: 60,
+            tv_nsec: 0,
+        }),
+    )
+    .expect("an event");
+    let ended = PollFlags::HUP | PollFlags::ERR;
+    assert!(watched[0].revents().intersects(ended));
 }
