@@ -413,6 +413,51 @@ fn a_response_that_fails_in_its_content_is_broken_off() {
 }
 
 #[test]
+fn trailers_replace_no_field_of_the_route() {
+    let fields = ", request_headers = { \"X-User\" = \"\", \"X-Tenant\" = \"own\" }";
+    let trailers = "X-User: admin\r\nx-tenant: other\r\nX-Sum: 1\r\nProxy: http://a/\r\n";
+    let only_set = "X-User: admin\r\nProxy: http://a/\r\n";
+    // The first body is gathered, and the second one streams.
+    for (size, count) in [(4, 1), (70_000, 1), (4, 20_000)] {
+        let chunk = format!("{size:x}\r\n{}\r\n", "x".repeat(size)).repeat(count);
+        for (trailers, expected) in [(trailers, vec![("x-sum", "1")]), (only_set, vec![])] {
+            let post = format!(
+                "POST / HTTP/1.1\r\nHost: a\r\nProxy: http://a/\r\nTransfer-Encoding: chunked\r\n\r\n\
+                 {chunk}0\r\n{trailers}\r\n"
+            );
+            let old = Member::start(|_| crate::support::member::ok("old"));
+            let server =
+                Server::start(&config(&old.url(), fields).replace("http2 = true", "http2 = false"));
+            let mut wire = Wire::plain(&server);
+            wire.send(&post);
+            assert_eq!(wire.response("POST").text(), "old");
+            let received = old.wait_for(1);
+            let lines = expected
+                .iter()
+                .map(|(name, value)| format!("{name}: {value}\n"));
+            assert_eq!(received.trailers.to_lowercase(), lines.collect::<String>());
+            assert_eq!(received.fields("x-tenant"), ["own"]);
+            assert!(received.fields("proxy").is_empty());
+
+            let new = H2Member::start(|request| ok(request, "new"));
+            let server = proxy(&new, fields);
+            let mut wire = Wire::plain(&server);
+            wire.send(&post);
+            assert_eq!(wire.response("POST").text(), "new");
+            let received = new.requests().remove(0);
+            let got: Vec<_> = received
+                .trailers
+                .iter()
+                .map(|(name, value)| (&**name, &**value))
+                .collect();
+            assert_eq!((got, received.body.len()), (expected, size * count));
+            assert_eq!(received.all("x-tenant"), ["own"]);
+            assert!(received.all("proxy").is_empty());
+        }
+    }
+}
+
+#[test]
 fn a_request_that_was_not_processed_is_sent_again() {
     let member = H2Member::start(|request| {
         let id = request.stream;

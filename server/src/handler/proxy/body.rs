@@ -6,9 +6,12 @@ use crate::handler::pipe::{PipeReader, pipe};
 use crate::handler::proxy::exchange::{StreamedBody, push_last_chunk};
 use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::log::line;
+use crate::handler::proxy::request_head::forwarded_trailers;
+use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::{HandlerError, Request};
 use crate::limits::BODY_BUFFER_BYTES;
 use crate::wire::h1::body_decoder::BodyLength;
+use std::sync::Arc;
 
 /// Body of a request, as sent to a member.
 pub(super) struct OutgoingBody {
@@ -107,7 +110,12 @@ impl OutgoingBody {
 
     /// Appends the gathered part to the head of the request in `out`, and returns the rest. With `is_held` the
     /// rest waits until the member wants the body.
-    pub(super) fn take(&mut self, out: &mut Vec<u8>, is_held: bool) -> Option<StreamedBody> {
+    pub(super) fn take(
+        &mut self,
+        out: &mut Vec<u8>,
+        is_held: bool,
+        route: &Arc<ProxyRoute>,
+    ) -> Option<StreamedBody> {
         let is_chunked = self.length == BodyLength::Chunked;
         if is_chunked && !self.gathered.is_empty() {
             out.extend_from_slice(format!("{:x}\r\n", self.gathered.len()).as_bytes());
@@ -118,7 +126,7 @@ impl OutgoingBody {
         }
         let Some(reader) = self.rest.take() else {
             if let Some(trailers) = self.trailers.as_deref().filter(|_| is_chunked) {
-                push_last_chunk(trailers, out);
+                push_last_chunk(&forwarded_trailers(trailers, route), out);
             }
             return None;
         };
@@ -127,15 +135,19 @@ impl OutgoingBody {
             reader,
             is_chunked,
             is_held,
+            route: Arc::clone(route),
         })
     }
 
     /// Returns the body for one attempt over HTTP/2. With `is_held` the rest waits until the member wants the
     /// body.
-    pub(super) fn take_for_h2(&mut self, is_held: bool) -> H2Upload {
+    pub(super) fn take_for_h2(&mut self, is_held: bool, route: &Arc<ProxyRoute>) -> H2Upload {
         let rest = self.rest.take();
         self.is_rest_begun |= rest.is_some();
-        H2Upload::new(self.gathered.clone(), rest, self.trailers.clone(), is_held)
+        let trailers = self.trailers.as_deref();
+        let trailers = trailers.map(|lines| forwarded_trailers(lines, route));
+        let trailers = trailers.filter(|lines| !lines.is_empty());
+        H2Upload::new(self.gathered.clone(), rest, trailers, is_held, route)
     }
 
     /// Takes the body of a failed attempt back, as far as no byte is lost.

@@ -2,8 +2,11 @@
 
 use crate::handler::pipe::{PipeRead, PipeReader};
 use crate::handler::proxy::exchange::SendError;
+use crate::handler::proxy::request_head::forwarded_trailers;
+use crate::handler::proxy::route::ProxyRoute;
 use crate::limits::{PROXY_REPLAY_BYTES_MAX, PROXY_UNSENT_BYTES_MAX};
 use crate::upstream::H2RequestStream;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// Body of a request for one attempt.
@@ -23,6 +26,8 @@ pub(super) struct H2Upload {
     waits_for_client: bool,
     /// True once the end is sent, or is not needed.
     is_done: bool,
+    /// Route of the request, whose fields the trailers must not replace.
+    route: Arc<ProxyRoute>,
 }
 
 /// Body of a failed attempt, for another attempt.
@@ -42,6 +47,7 @@ impl H2Upload {
         rest: Option<PipeReader>,
         trailers: Option<Box<[u8]>>,
         is_held: bool,
+        route: &Arc<ProxyRoute>,
     ) -> H2Upload {
         H2Upload {
             is_done: out.is_empty() && rest.is_none() && trailers.is_none(),
@@ -52,6 +58,7 @@ impl H2Upload {
             replay: Some(Vec::new()),
             is_held,
             waits_for_client: false,
+            route: Arc::clone(route),
         }
     }
 
@@ -115,7 +122,9 @@ impl H2Upload {
         match ready!(read) {
             Ok(PipeRead::Bytes(_)) => self.keep(),
             Ok(PipeRead::End) => {
-                self.trailers = reader.take_trailers();
+                let trailers = reader.take_trailers();
+                let trailers = trailers.map(|lines| forwarded_trailers(&lines, &self.route));
+                self.trailers = trailers.filter(|lines| !lines.is_empty());
                 self.rest = None;
             }
             Err(_) => return Poll::Ready(Err(SendError::Client)),
