@@ -416,9 +416,12 @@ fn a_response_that_fails_in_its_content_is_broken_off() {
 fn trailers_replace_no_field_of_the_route() {
     let fields = ", request_headers = { \"X-User\" = \"\", \"X-Tenant\" = \"own\" }";
     let trailers = "X-User: admin\r\nx-tenant: other\r\nX-Sum: 1\r\nProxy: http://a/\r\n";
+    let wide = Frames::default()
+        .frame(frame::SETTINGS, 0, 0, b"\0\x04\0\x10\0\0")
+        .frame(frame::WINDOW_UPDATE, 0, 0, b"\0\x10\0\0");
     let only_set = "X-User: admin\r\nProxy: http://a/\r\n";
-    // The first body is gathered, and the second one streams.
-    for (size, count) in [(4, 1), (70_000, 1), (4, 20_000)] {
+    // The first body is gathered, and the others stream.
+    for (size, count) in [(4, 1), (70_000, 1), (1_000, 100)] {
         let chunk = format!("{size:x}\r\n{}\r\n", "x".repeat(size)).repeat(count);
         for (trailers, expected) in [(trailers, vec![("x-sum", "1")]), (only_set, vec![])] {
             let post = format!(
@@ -439,7 +442,7 @@ fn trailers_replace_no_field_of_the_route() {
             assert_eq!(received.fields("x-tenant"), ["own"]);
             assert!(received.fields("proxy").is_empty());
 
-            let new = H2Member::start(|request| ok(request, "new"));
+            let new = H2Member::greeting(wide.clone(), |request| ok(request, "new"));
             let server = proxy(&new, fields);
             let mut wire = Wire::plain(&server);
             wire.send(&post);
