@@ -467,7 +467,11 @@ fn a_request_that_was_not_processed_is_sent_again() {
         match (request.path(), request.connection) {
             // The member closes its first connection in an orderly way.
             ("/goaway", 1) => H2Answer::Close(Frames::default().goaway(id - 2)),
-            ("/refused", 2) if request.body != b"again" => keep(Frames::default().reset(id, 7)),
+            ("/refused", 2) if request.body == b"twice" => keep(Frames::default().reset(id, 7)),
+            ("/refused", _) if request.body == b"other" => keep(Frames::default().reset(id, 7)),
+            ("/closed", connection) if connection < 5 => {
+                H2Answer::Close(Frames::default().goaway(id.saturating_sub(2)))
+            }
             _ => ok(request, &request.body),
         }
     });
@@ -482,10 +486,18 @@ fn a_request_that_was_not_processed_is_sent_again() {
     assert_eq!(wire.response("POST").text(), "body");
     wire.send("POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nagain");
     assert_eq!(wire.response("POST").text(), "again");
-    // The member refuses for ever: one repetition, then the failure.
+    // After two refusals, the request takes a new connection.
+    wire.send("POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\ntwice");
+    assert_eq!(wire.response("POST").text(), "twice");
+    assert_eq!((member.count("/refused"), member.connections()), (4, 3));
+    // Three connections in a row are closed by the member.
+    wire.send("POST /closed HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    assert_eq!(wire.response("POST").text(), "body");
+    assert_eq!((member.count("/closed"), member.connections()), (4, 5));
+    // The member refuses for ever: three repetitions, then the failure.
     wire.send("POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nother");
     assert_eq!(wire.response("POST").status, 502);
-    assert_eq!(member.count("/refused"), 3);
+    assert_eq!(member.count("/refused"), 8);
 }
 
 #[test]

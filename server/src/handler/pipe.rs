@@ -172,10 +172,12 @@ impl PipeState {
         count
     }
 
-    /// Moves the unread bytes to the front of the buffer, if more bytes are taken than unread. Each byte is
-    /// moved at most once on average.
-    fn compact(&mut self) {
-        if self.taken >= self.unread() {
+    /// Moves the unread bytes to the front of the buffer before `more` bytes are appended, if more bytes are taken than
+    /// unread, or if the buffer would otherwise outgrow the pipe. Each byte is moved at most 4 times on average.
+    fn compact(&mut self, more: usize) {
+        let is_much = 4 * self.taken >= self.capacity;
+        let outgrows = self.bytes.len() + more > self.capacity;
+        if self.taken >= self.unread() || (is_much && outgrows) {
             self.bytes.drain(..self.taken);
             self.taken = 0;
         }
@@ -210,7 +212,7 @@ impl PipeWriter {
             return Err(PipeBroken);
         }
         let taken = bytes.len().min(shared.capacity - shared.unread());
-        shared.compact();
+        shared.compact(taken);
         shared.bytes.extend_from_slice(&bytes[..taken]);
         shared.count_excess();
         if taken > 0 {

@@ -369,7 +369,7 @@ impl Drop for H2RequestStream {
         let mut state = self.conn.0.borrow_mut();
         state.blocked.retain(|(id, _)| *id != self.id);
         state.h2.cancel(self.id);
-        state.is_retired |= state.h2.early_resets() >= H2_MEMBER_RESETS_MAX;
+        state.is_retired |= state.h2.resets() >= H2_MEMBER_RESETS_MAX;
         state.wake_task();
     }
 }

@@ -1,6 +1,6 @@
 //! Body of a client's request on its way to a member.
 
-use crate::base::body_memory::BodyReservation;
+use crate::base::body_memory::{BodyAccount, BodyReservation};
 use crate::handler::call::body::request_body::{BodyRest, RequestBody};
 use crate::handler::pipe::{PipeReader, pipe};
 use crate::handler::proxy::exchange::{StreamedBody, push_last_chunk};
@@ -11,6 +11,7 @@ use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::{HandlerError, Request};
 use crate::limits::BODY_BUFFER_BYTES;
 use crate::wire::h1::body_decoder::BodyLength;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Body of a request, as sent to a member.
@@ -18,9 +19,11 @@ pub(super) struct OutgoingBody {
     /// Framing for the member.
     length: BodyLength,
     /// The body from its beginning, as far as gathered.
-    gathered: Vec<u8>,
+    gathered: Rc<Vec<u8>>,
     /// Memory of the gathered part.
     _reservation: Option<BodyReservation>,
+    /// Memory of the bytes that a failed attempt has taken.
+    replayed: BodyReservation,
     /// Rest of the body; None if the whole body is gathered, or once an attempt sends the rest.
     rest: Option<PipeReader>,
     /// True if an attempt has begun to send the rest.
@@ -34,8 +37,9 @@ impl OutgoingBody {
     pub(super) fn none(length: BodyLength) -> OutgoingBody {
         OutgoingBody {
             length,
-            gathered: Vec::new(),
+            gathered: Rc::default(),
             _reservation: None,
+            replayed: BodyReservation::default(),
             rest: None,
             is_rest_begun: false,
             trailers: None,
@@ -77,8 +81,9 @@ impl OutgoingBody {
                 Some(length) => BodyLength::Length(length),
                 None => BodyLength::Chunked,
             },
-            gathered: body.first_part,
+            gathered: Rc::new(body.first_part),
             _reservation: body.reservation,
+            replayed: BodyReservation::default(),
             rest: body.rest.and_then(|rest| match rest {
                 BodyRest::Streamed(reader) => Some(reader),
                 BodyRest::Spooled(_) => None,
@@ -141,13 +146,25 @@ impl OutgoingBody {
 
     /// Returns the body for one attempt over HTTP/2. With `is_held` the rest waits until the member wants the
     /// body.
-    pub(super) fn take_for_h2(&mut self, is_held: bool, route: &Arc<ProxyRoute>) -> H2Upload {
+    pub(super) fn take_for_h2(
+        &mut self,
+        is_held: bool,
+        route: &Arc<ProxyRoute>,
+        memory: &BodyAccount,
+    ) -> H2Upload {
         let rest = self.rest.take();
         self.is_rest_begun |= rest.is_some();
         let trailers = self.trailers.as_deref();
         let trailers = trailers.map(|lines| forwarded_trailers(lines, route));
         let trailers = trailers.filter(|lines| !lines.is_empty());
-        H2Upload::new(self.gathered.clone(), rest, trailers, is_held, route)
+        H2Upload::new(
+            Rc::clone(&self.gathered),
+            rest,
+            trailers,
+            is_held,
+            route,
+            memory,
+        )
     }
 
     /// Takes the body of a failed attempt back, as far as no byte is lost.
@@ -155,7 +172,8 @@ impl OutgoingBody {
         let Some(replay) = upload.into_replay() else {
             return;
         };
-        self.gathered.extend_from_slice(&replay.bytes);
+        Rc::make_mut(&mut self.gathered).extend_from_slice(&replay.bytes);
+        self.replayed.merge(replay.reservation);
         self.trailers = replay.trailers.or(self.trailers.take());
         if replay.rest.is_none() && self.length == BodyLength::Chunked {
             self.length = BodyLength::Length(self.gathered.len() as u64);

@@ -49,7 +49,7 @@ impl H2Attempt {
         let encoded = request_head::encode_h2(request, route, scheme, host, length, expects);
         let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
         let block = encoded.map_err(refused)?;
-        let upload = body.take_for_h2(expects, route);
+        let upload = body.take_for_h2(expects, route, &request.memory);
         let memory = &request.memory;
         let stream = conn.begin(&block, request.method, upload.is_done(), memory);
         Ok(H2Attempt {

@@ -42,6 +42,8 @@ impl H2Role for ServerRole {
 pub struct ClientRole {
     /// Last stream that the server processes, after a GOAWAY of the server.
     pub(super) goaway_last: Option<u32>,
+    /// Number of streams reset with NO_ERROR, because the complete response needs no further request.
+    pub(super) needless_requests: usize,
 }
 
 impl H2Role for ClientRole {

@@ -216,16 +216,19 @@ impl<W: Clone> H2ClientConnection<W> {
         };
         // A complete response needs no further request (RFC 9113 §8.1).
         let code = match self.streams[at].remote {
-            RemoteState::Ended => H2ErrorCode::NO_ERROR,
+            RemoteState::Ended => {
+                self.role.needless_requests += 1;
+                H2ErrorCode::NO_ERROR
+            }
             RemoteState::Open { .. } => H2ErrorCode::CANCEL,
         };
         self.reset(id, code);
     }
 
-    /// Returns the number of streams reset by this endpoint before the end of the response, up to the number of
-    /// remembered resets.
-    pub fn early_resets(&self) -> usize {
-        self.reset.len()
+    /// Returns the number of streams reset by this endpoint. Before the end of the response, the resets count up to the
+    /// number of remembered resets.
+    pub fn resets(&self) -> usize {
+        self.reset.len() + self.role.needless_requests
     }
 
     /// Takes a stream that the server does not process because of its GOAWAY. The driver calls the function after

@@ -510,6 +510,8 @@ fn frames_of_a_cancelled_stream_are_ignored() {
     client.h2.out.clear();
     client.h2.cancel(5);
     assert_eq!(client.h2.out, b"\0\0\x04\x03\0\0\0\0\x05\0\0\0\0");
+    // Servers count such resets as well.
+    assert_eq!(client.h2.resets(), 3);
     client.h2.shrink();
     assert!(client.h2.held_bytes() < 4_096);
 }
