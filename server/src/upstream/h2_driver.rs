@@ -5,8 +5,8 @@ use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::base::descriptors::descriptors;
 use crate::limits::{
-    H2_MEMBER_TURNS_MAX, H2_MEMBER_UNSENT_BYTES_MAX, Limits, MEMBER_IDLE_SWEEP_MILLISECONDS,
-    PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX,
+    H2_MEMBER_KEPT_BUFFER_BYTES, H2_MEMBER_TURNS_MAX, H2_MEMBER_UNSENT_BYTES_MAX, Limits,
+    MEMBER_IDLE_SWEEP_MILLISECONDS, PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX,
 };
 use crate::upstream::h2_conn::{H2MemberConn, NotHttp2};
 use crate::upstream::h2_mailbox::{H2Failure, Mailbox};
@@ -231,11 +231,22 @@ impl H2Driver {
         }
         if is_written {
             self.timer = None;
+            self.free_long_buffers();
             return Poll::Pending;
         }
         let timeout = self.pool.settings.silence_timeout;
         ready!(self.poll_timer(cx, timeout));
         Poll::Ready(ConnectionEnd::Left(Some(io::ErrorKind::TimedOut.into())))
+    }
+
+    /// Frees the empty buffers of an upload. The upload may wait long for a window of the member.
+    fn free_long_buffers(&mut self) {
+        let mut state = self.shared.0.borrow_mut();
+        for buffer in [&mut self.sending, &mut state.h2.out] {
+            if buffer.is_empty() && buffer.capacity() > H2_MEMBER_KEPT_BUFFER_BYTES {
+                *buffer = Vec::new();
+            }
+        }
     }
 
     /// Waits without a request. Ready once the connection is no longer needed.
