@@ -686,6 +686,27 @@ fn an_unread_upload_leaves_the_uploads_of_other_clients_alone() {
 }
 
 #[test]
+fn an_unread_upload_leaves_the_uploads_that_began_earlier_alone() {
+    // The member grants 65,535 bytes for a connection, and no byte more.
+    let member = H2Member::start(|request| ok(request, request.body.len().to_string()));
+    let server = proxy(&member, "");
+    let mut wire = Wire::plain(&server);
+    wire.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
+    eventually("the first byte", || {
+        (member.data_bytes() == 1).then_some(())
+    });
+    let mut unread = Wire::plain(&server);
+    unread.send("POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n");
+    unread.send(vec![b'x'; 100_000]);
+    eventually("a closed window", || {
+        (member.data_bytes() == 65_536).then_some(())
+    });
+    wire.send(format!("9c40\r\n{}\r\n0\r\n\r\n", "y".repeat(40_000)));
+    assert_eq!(wire.response("POST").text(), "40001");
+    assert_eq!(member.connections(), 2);
+}
+
+#[test]
 fn interim_responses_and_trailers_only_pass() {
     let member = H2Member::start(|request| {
         let id = request.stream;

@@ -9,7 +9,7 @@ use crate::limits::{
 use crate::upstream::h2_mailbox::{H2Failure, Mailbox, ResponsePart};
 use crate::upstream::h2_window::{H2ResponseWindow, is_long};
 use crate::wire::field_section::FieldSection;
-use crate::wire::h2::{H2ClientConnection, hpack};
+use crate::wire::h2::{H2ClientConnection, UploadLength, hpack};
 use crate::wire::request_head::Method;
 use std::cell::RefCell;
 use std::fmt;
@@ -141,13 +141,13 @@ impl H2MemberConn {
         self.0.borrow().has_ended
     }
 
-    /// Returns true if another request may begin. With `since`, only on a connection opened since. A request with
-    /// `has_body` needs room in the window of the connection.
-    pub(super) fn is_usable(&self, since: Option<Instant>, has_body: bool) -> bool {
+    /// Returns true if another request may begin. With `since`, only on a connection opened since. The body of
+    /// the request needs room in the window of the connection.
+    pub(super) fn is_usable(&self, since: Option<Instant>, upload: UploadLength) -> bool {
         let state = self.0.borrow();
         let is_new_enough = since.is_none_or(|since| state.opened >= since);
         let is_open = !state.has_ended && !state.is_retired && state.h2.is_greeted();
-        let has_room = !has_body || state.h2.has_upload_room();
+        let has_room = state.h2.has_room_for(upload);
         is_new_enough && is_open && has_room && state.h2.can_open()
     }
 
@@ -195,13 +195,12 @@ impl H2MemberConn {
         state.wake_task();
     }
 
-    /// Begins a request with its field block. With `ended` the request has no body. `memory` is the account of the
-    /// call.
+    /// Begins a request with its field block. `memory` is the account of the call.
     pub(crate) fn begin(
         &self,
         block: &[u8],
         method: Method,
-        ended: bool,
+        upload: UploadLength,
         memory: &BodyAccount,
     ) -> H2RequestStream {
         let mailbox = Rc::new(Mailbox::default());
@@ -215,7 +214,7 @@ impl H2MemberConn {
             }
             false => {
                 let work = Rc::clone(&mailbox);
-                let id = state.h2.open_stream(block, method, ended, work);
+                let id = state.h2.open_upload(block, method, upload, work);
                 if state.has_long_responses
                     && let Some(bytes) = window.begin_wide()
                 {

@@ -11,6 +11,7 @@ use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::{HandlerError, Request};
 use crate::limits::BODY_BUFFER_BYTES;
 use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::h2::UploadLength;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -104,8 +105,16 @@ impl OutgoingBody {
     }
 
     /// Returns true if nothing follows the head of the request.
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.gathered.is_empty() && self.rest.is_none() && self.trailers.is_none()
+    }
+
+    /// Returns the length of the body for the choice of a connection over HTTP/2.
+    pub(super) fn upload_length(&self) -> UploadLength {
+        match self.is_empty() {
+            true => UploadLength::None,
+            false => UploadLength::of(self.length),
+        }
     }
 
     /// Returns true if an attempt would stream a part of the body.

@@ -241,8 +241,8 @@ impl ProxyCall {
         let first = first.unwrap_or_default();
         if is_http2 {
             let is_cautious = !is_idempotent(self.request.method);
-            let has_body = !self.body.is_empty();
-            let connecting = H2Connecting::new(pool, first, self.h2_since, is_cautious, has_body);
+            let upload = self.body.upload_length();
+            let connecting = H2Connecting::new(pool, first, self.h2_since, is_cautious, upload);
             return Ok(CallState::ConnectingH2(connecting));
         }
         let timeout = pool.settings.connect_timeout;

@@ -16,6 +16,7 @@ use crate::limits::{PIPE_BYTES, PROXY_CONTINUE_SECONDS};
 use crate::upstream::{H2MemberConn, H2RequestStream, MemberPool};
 use crate::wire::field_section::FieldSection;
 use crate::wire::h1::response_head::{ResponseHead, ResponseLength};
+use crate::wire::h2::UploadLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::status::{Status, StatusLine};
@@ -49,9 +50,16 @@ impl H2Attempt {
         let encoded = request_head::encode_h2(request, route, scheme, host, length, expects);
         let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
         let block = encoded.map_err(refused)?;
+        let announced = body.upload_length();
         let upload = body.take_for_h2(expects, route, &request.memory);
+        let length = match (upload.is_done(), announced) {
+            (true, _) => UploadLength::None,
+            // Trailers follow an empty body.
+            (false, UploadLength::None) => UploadLength::Unknown,
+            (false, length) => length,
+        };
         let memory = &request.memory;
-        let stream = conn.begin(&block, request.method, upload.is_done(), memory);
+        let stream = conn.begin(&block, request.method, length, memory);
         Ok(H2Attempt {
             running: Some((stream, upload)),
             pool,

@@ -5,9 +5,9 @@ use crate::limits::{CALL_RESERVED_BYTES, H2_MEMBER_STREAM_WINDOW_BYTES, Limits, 
 use crate::upstream::h2_conn::{H2MemberConn, H2RequestStream};
 use crate::upstream::h2_mailbox::ResponsePart;
 use crate::wire::field_section::FieldSection;
-use crate::wire::h2::H2ClientEvent;
 use crate::wire::h2::frame::{self, END_HEADERS, END_STREAM, H2FrameHeader, HEADER_BYTES};
 use crate::wire::h2::hpack::HpackScratch;
+use crate::wire::h2::{H2ClientEvent, UploadLength};
 use crate::wire::request_head::Method;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -46,7 +46,9 @@ impl Member {
 
     /// Begins a request. The member's window is the first one, with the updates sent along.
     fn get(&mut self, memory: &BodyAccount) -> H2RequestStream {
-        let stream = self.conn.begin(b"\x82", Method::Get, true, memory);
+        let stream = self
+            .conn
+            .begin(b"\x82", Method::Get, UploadLength::None, memory);
         self.window = FIRST;
         self.read_updates(self.next);
         stream
@@ -156,7 +158,9 @@ fn waiting_responses_take_no_memory_beyond_their_calls() {
         .map(|_| {
             let account = worker.admit(CLIENT).unwrap();
             (
-                member.conn.begin(b"\x82", Method::Get, true, &account),
+                member
+                    .conn
+                    .begin(b"\x82", Method::Get, UploadLength::None, &account),
                 account,
             )
         })

@@ -44,6 +44,8 @@ pub struct ClientRole {
     pub(super) goaway_last: Option<u32>,
     /// Number of streams reset with NO_ERROR, because the complete response needs no further request.
     pub(super) needless_requests: usize,
+    /// Largest size of the window for all uploads of the connection.
+    pub(super) window_max: i64,
 }
 
 impl H2Role for ClientRole {

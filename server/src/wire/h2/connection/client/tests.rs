@@ -435,7 +435,7 @@ fn the_server_bounds_the_streams_and_the_bytes() {
     // 16 KiB are left to the other streams, and half of these to the second one.
     assert_eq!(client.h2.data_room(3), Some(8_192));
     client.h2.send_data(3, &frame[..8_192], true);
-    assert!(!client.h2.has_upload_room());
+    assert!(!client.h2.has_room_for(UploadLength::Short));
     // A single upload uses the whole window.
     while let Some(room @ 1..) = client.h2.data_room(1) {
         client.h2.send_data(1, &frame[..room], false);
@@ -447,8 +447,42 @@ fn the_server_bounds_the_streams_and_the_bytes() {
     assert_eq!(client.h2.data_room(5), Some(4));
     assert_eq!(client.h2.data_room(1), Some(0));
     client.receive(update(b"\0\0\x40\0"));
-    assert!(client.h2.has_upload_room());
+    assert!(client.h2.has_room_for(UploadLength::Short));
     assert_eq!(client.h2.data_room(1), Some(8));
+}
+
+#[test]
+fn a_long_upload_has_half_of_the_window_to_itself() {
+    use UploadLength::{Long, None, Short, Unknown};
+    let all = [None, Short, Unknown, Long];
+    let table = [
+        (None, [true, true, true, true]),
+        (Short, [true, true, true, true]),
+        (Unknown, [true, true, true, false]),
+        (Long, [true, true, false, false]),
+    ];
+    // 65,535 bytes for each stream and for the connection.
+    for (upload, expected) in table {
+        let mut client = Client::new(b"");
+        client.receive(ServerBytes::hello(b""));
+        client.h2.open_upload(b"\x83", Method::Post, upload, 1);
+        assert_eq!(
+            all.map(|more| client.h2.has_room_for(more)),
+            expected,
+            "{upload:?}"
+        );
+        client.h2.send_data(1, b"", true);
+        assert!(client.h2.has_room_for(Long), "the upload has ended");
+    }
+    // 1 MiB for the connection, and 64 KiB for each stream.
+    let mut client = Client::new(b"");
+    client.receive(ServerBytes::hello(b"").frame(frame::WINDOW_UPDATE, 0, 0, b"\0\x0f\0\x01"));
+    let mut uploads = 0;
+    while client.h2.has_room_for(Long) {
+        client.h2.open_upload(b"\x83", Method::Post, Long, 1);
+        uploads += 1;
+    }
+    assert_eq!(uploads, 9);
 }
 
 #[test]
