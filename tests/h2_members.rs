@@ -420,7 +420,7 @@ fn trailers_replace_no_field_of_the_route() {
         .frame(frame::SETTINGS, 0, 0, b"\0\x04\0\x10\0\0")
         .frame(frame::WINDOW_UPDATE, 0, 0, b"\0\x10\0\0");
     let only_set = "X-User: admin\r\nProxy: http://a/\r\n";
-    // The first body is gathered, and the others stream.
+    // The first body is gathered, and the further bodies stream.
     for (size, count) in [(4, 1), (70_000, 1), (1_000, 100)] {
         let chunk = format!("{size:x}\r\n{}\r\n", "x".repeat(size)).repeat(count);
         for (trailers, expected) in [(trailers, vec![("x-sum", "1")]), (only_set, vec![])] {

@@ -31,7 +31,7 @@ pub(super) struct StreamedBody {
     pub(super) is_chunked: bool,
     /// True until the member wants the body (`Expect: 100-continue`).
     pub(super) is_held: bool,
-    /// Route of the request, whose fields the trailers must not replace.
+    /// Route of the request. Trailers must not replace the fields of the route.
     pub(super) route: Arc<ProxyRoute>,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct H2Upload {
     waits_for_client: bool,
     /// True once the end is sent, or is not needed.
     is_done: bool,
-    /// Route of the request, whose fields the trailers must not replace.
+    /// Route of the request. Trailers must not replace the fields of the route.
     route: Arc<ProxyRoute>,
 }
 
