@@ -67,10 +67,12 @@ impl BackendAddress {
                     sys::bind_without_port(socket.as_fd(), from)?;
                 }
                 if let Some(bytes) = options.receive_bytes {
-                    // The window of the first packet can't be taken back later.
-                    sys::bound_receive_buffer(socket.as_fd(), bytes)?;
+                    sys::begin_receive_buffer(socket.as_fd(), bytes)?;
                 }
                 let connected = connect(&socket, address);
+                if options.receive_bytes.is_some() {
+                    sys::keep_receive_buffer(socket.as_fd());
+                }
                 (socket, connected)
             }
         };
@@ -81,3 +83,6 @@ impl BackendAddress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
