@@ -30,7 +30,7 @@ fn proxy(member: &H2Member, keys: &str) -> Server {
 }
 
 /// Starts nghttpd with the pages in `public`, on a given port.
-fn nghttpd(port: u16, folder: Folder, arguments: &[&str]) -> Program {
+pub fn nghttpd(port: u16, folder: Folder, arguments: &[&str]) -> Program {
     let mut command = Command::new(tool("nghttpd"));
     command.args(["--address=127.0.0.1", "--htdocs"]);
     command.arg(folder.path("public")).args(arguments);
