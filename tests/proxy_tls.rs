@@ -175,6 +175,9 @@ fn the_handshake_counts_towards_the_time_to_connect() {
     server
         .output
         .wait_for("the rule", |line| line.contains("rule=R747"));
+    server.errors.wait_for("the key", |line| {
+        line.ends_with(": longer than `connect_timeout` (300ms) (rule R747)")
+    });
 }
 
 #[test]

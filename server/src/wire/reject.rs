@@ -178,7 +178,7 @@ rejects! {
     UPSTREAM_FRAME_MALFORMED = 761 502 false "HTTP/2 connection to a member failed";
     UPSTREAM_RESET = 762 502 false "member reset the stream of the request";
     UPSTREAM_REFUSED = 763 502 false "member did not process the request";
-    UPSTREAM_LOCAL = 766 503 false "no local port, descriptor or memory for a connection to a member";
+    UPSTREAM_LOCAL = 766 503 false "no local address, port, descriptor or memory for a connection to a member";
 }
 
 impl Reject {

@@ -242,7 +242,7 @@ impl ContentTransfer {
                 }
                 self.writer.end();
                 if has_surplus {
-                    log_surplus(&self.line, &self.balancer, &self.pool.authority);
+                    log_surplus(&self.line, &self.balancer, member.as_deref());
                 }
                 let is_reusable = self.keep_alive && !has_surplus && self.decoder.is_some();
                 if is_reusable && let Some(conn) = self.exchange.take_finished() {
