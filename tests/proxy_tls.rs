@@ -163,6 +163,9 @@ fn a_member_without_tls_is_named() {
     });
     let server = server(&members_ca(), &url, "");
     assert_refused(&server, &["does not speak TLS", "http://"]);
+    server.errors.wait_for("the ejection", |line| {
+        line.ends_with(" changed from up to ejected: TLS failed")
+    });
 }
 
 #[test]

@@ -600,7 +600,11 @@ impl ProxyCall {
     fn report(&mut self, failure: &AttemptFailure, now_ms: u64) -> Option<MemberId> {
         let mut lease = self.lease.take()?;
         let change = match failure.stage {
-            FailureStage::Connect => lease.record_connect_failure(now_ms),
+            FailureStage::Connect => match failure.reject {
+                Reject::UPSTREAM_TLS_FAILED => lease.record_tls_failure(now_ms),
+                Reject::UPSTREAM_FRAME_MALFORMED => lease.record_http2_failure(now_ms),
+                _ => lease.record_connect_failure(now_ms),
+            },
             FailureStage::BeforeResponse | FailureStage::Silent | FailureStage::InResponse => {
                 lease.record_failure(now_ms)
             }

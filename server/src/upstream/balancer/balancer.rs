@@ -331,7 +331,9 @@ impl Balancer {
             settings: Arc::clone(selection.policies.current()),
             are_checks_doubted: selection.are_checks_doubted,
             waiting: self.queue.waiting(),
-            members: seats.map(|seat| MemberReport::new(seat, now_ms)).collect(),
+            members: seats
+                .map(|seat| MemberReport::new(seat, now_ms, selection.slow_start_ms))
+                .collect(),
         }
     }
 

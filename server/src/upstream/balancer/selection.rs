@@ -28,7 +28,7 @@ pub(super) struct Selection {
     candidates: Candidates,
     random: RandomSource,
     budget: RetryBudget,
-    slow_start_ms: u64,
+    pub(super) slow_start_ms: u64,
     /// Number of the next new member.
     next_id: u32,
 }
