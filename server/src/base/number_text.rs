@@ -27,13 +27,23 @@ pub fn push_address(out: &mut Vec<u8>, address: IpAddr) {
 }
 
 fn push_v4(out: &mut Vec<u8>, address: Ipv4Addr) {
-    for (nth, octet) in address.octets().into_iter().enumerate() {
-        if nth > 0 {
-            out.push(b'.');
+    let mut text = [0; V4_BYTES_MAX];
+    let mut end = 0;
+    for octet in address.octets() {
+        for (divisor, min) in [(100, 100), (10, 10), (1, 0)] {
+            if octet >= min {
+                text[end] = b'0' + octet / divisor % 10;
+                end += 1;
+            }
         }
-        push_number(out, octet.into());
+        text[end] = b'.';
+        end += 1;
     }
+    out.extend_from_slice(&text[..end - 1]);
 }
+
+/// Bytes of the longest IPv4 address, with a dot behind each number.
+const V4_BYTES_MAX: usize = 16;
 
 /// Appends an address in the format of RFC 5952 §4: the first longest run of at least two zero groups is
 /// written as `::`.

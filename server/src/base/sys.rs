@@ -447,16 +447,36 @@ pub fn bound_unsent(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, name, bytes)
 }
 
-/// Bounds the receive buffer of a socket, and so the window that a TCP peer may fill, to about `bytes`. The kernel
-/// no longer adjusts the buffer to the delay of the network.
-pub fn bound_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
+/// Gives a socket a receive buffer of about `bytes` before the socket connects, and so the window of its first
+/// packet. An advertised window can't be taken back later.
+///
+/// The scale of the window is fixed with the first packet (RFC 7323, section 2.2). For a bounded buffer the kernel
+/// would choose the scale 0, and the window could never exceed 64 KiB. The buffer is therefore not marked as bounded
+/// until [`keep_receive_buffer`]. A kernel before Linux 5.14 has no SO_BUF_LOCK, and keeps the scale 0.
+pub fn begin_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
+    let _ = unbound_receive_buffer(socket);
+    Ok(())
 }
 
-/// Raises the bound of [`bound_receive_buffer`] for an established TCP connection. The window follows up to twice
+/// Bounds the receive buffer of a socket to its present size, after the socket began to connect. The kernel no longer
+/// adjusts the buffer to the delay of the network.
+pub fn keep_receive_buffer(socket: BorrowedFd<'_>) {
+    /// Flag of SO_BUF_LOCK for the receive buffer.
+    const SOCK_RCVBUF_LOCK: u32 = 2;
+    // A kernel before Linux 5.14 has bounded the buffer already.
+    let _ = set_option(
+        socket,
+        libc::SOL_SOCKET,
+        libc::SO_BUF_LOCK,
+        SOCK_RCVBUF_LOCK,
+    );
+}
+
+/// Raises the bound of the receive buffer of an established TCP connection. The window follows up to twice
 /// `bytes`, the size of the buffer.
 pub fn raise_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    bound_receive_buffer(socket, bytes)?;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
     let name = libc::TCP_WINDOW_CLAMP;
     set_option(socket, libc::IPPROTO_TCP, name, 2 * bytes)
 }

@@ -53,8 +53,10 @@ pub(super) fn handler_request(
 /// Returns true if the Host field differs from the authority of an absolute target. The field is then ignored
 /// (RFC 9112 §3.2.2) and hidden from handlers.
 fn has_own_host(head: &RequestHead<'_>) -> bool {
-    let field = head.fields.first("host");
-    field.is_some_and(|field| effective_host(head) != field)
+    head.authority.is_some_and(|authority| {
+        let field = head.fields.first("host");
+        field.is_some_and(|field| field != authority)
+    })
 }
 
 /// Returns the field lines with the effective host in the Host field.

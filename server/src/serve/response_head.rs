@@ -3,6 +3,7 @@
 
 use crate::handler::{Response, ResponseBody};
 use crate::serve::connection::AfterResponse;
+use crate::wire::fields::Fields;
 use crate::wire::h2::hpack;
 #[cfg(feature = "http3")]
 use crate::wire::h3::qpack;
@@ -113,7 +114,9 @@ pub(super) fn handler_block<C: FieldCompression>(response: &Response, date: &[u8
     let status = *response.status;
     let mut block = Vec::new();
     C::push_status(status.0, &mut block);
-    C::push_lines(&server_and_date_lines(response, date), &mut block);
+    let mut lines = Vec::with_capacity(64);
+    push_server_and_date(response, date, &mut lines);
+    C::push_lines(&lines, &mut block);
     C::push_lines(response.fields.lines(), &mut block);
     let length = content_length(&response.body);
     if let Some(length) = length.filter(|_| !is_without_content(status)) {
@@ -141,17 +144,16 @@ pub(super) fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {
     host.map(|host| &*host.secure_fields)
 }
 
-/// Returns the Server and Date lines for a handler's response, except a line already present as a field of
+/// Appends the Server and Date lines for a handler's response, except a line already present as a field of
 /// the response: the operator may have set another Server, and a script or a page may carry the Date of its
 /// content. `date` is the line with the current time.
-pub(super) fn server_and_date_lines(response: &Response, date: &[u8]) -> Vec<u8> {
-    let mut lines = Vec::with_capacity(64);
-    for (name, line) in [("Server", &b"Server: anthill\r\n"[..]), ("Date", date)] {
-        if response.fields.first(name).is_none() {
-            lines.extend_from_slice(line);
+pub(super) fn push_server_and_date(response: &Response, date: &[u8], out: &mut Vec<u8>) {
+    let present = Fields(response.fields.lines()).contain(["Server", "Date"]);
+    for (line, is_present) in [&b"Server: anthill\r\n"[..], date].into_iter().zip(present) {
+        if !is_present {
+            out.extend_from_slice(line);
         }
     }
-    lines
 }
 
 /// Appends the fields of an HTTP/1.1 connection: Connection, and the site's security fields under TLS.

@@ -69,10 +69,12 @@ impl BackendAddress {
                     bound.map_err(|error| bind_error(error, from))?;
                 }
                 if let Some(bytes) = options.receive_bytes {
-                    // The window of the first packet can't be taken back later.
-                    sys::bound_receive_buffer(socket.as_fd(), bytes)?;
+                    sys::begin_receive_buffer(socket.as_fd(), bytes)?;
                 }
                 let connected = connect(&socket, address);
+                if options.receive_bytes.is_some() {
+                    sys::keep_receive_buffer(socket.as_fd());
+                }
                 (socket, connected)
             }
         };
@@ -83,3 +85,6 @@ impl BackendAddress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

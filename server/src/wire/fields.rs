@@ -28,6 +28,20 @@ impl<'a> Fields<'a> {
     pub fn first(self, name: &str) -> Option<&'a [u8]> {
         self.all(name).next()
     }
+
+    /// Returns for each name whether a line has the name, in one pass over the lines.
+    pub fn contain<const N: usize>(self, names: [&str; N]) -> [bool; N] {
+        let mut found = [false; N];
+        let mut lines = self.0;
+        while !lines.is_empty() {
+            for (name, found) in names.iter().zip(&mut found) {
+                *found |= begins_with_name(lines, name.as_bytes());
+            }
+            let end = byte_search::find(lines, b'\n', 0).unwrap_or(lines.len());
+            lines = lines.get(end + 1..).unwrap_or_default();
+        }
+        found
+    }
 }
 
 impl<'a> IntoIterator for Fields<'a> {
@@ -78,7 +92,7 @@ fn next_named<'a>(rest: &mut &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
         let lines = *rest;
         let end = byte_search::find(lines, b'\n', 0).unwrap_or(lines.len());
         *rest = lines.get(end + 1..).unwrap_or_default();
-        if lines.get(name.len()) == Some(&b':') && lines[..name.len()].eq_ignore_ascii_case(name) {
+        if begins_with_name(lines, name) {
             let value = &lines[name.len() + 1..end];
             return Some(byte_search::trim(
                 value.strip_suffix(b"\r").unwrap_or(value),
@@ -86,6 +100,12 @@ fn next_named<'a>(rest: &mut &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
         }
     }
     None
+}
+
+/// Returns true if the first line has this name.
+#[inline]
+fn begins_with_name(lines: &[u8], name: &[u8]) -> bool {
+    lines.get(name.len()) == Some(&b':') && lines[..name.len()].eq_ignore_ascii_case(name)
 }
 
 /// Values of a list-valued field: absent, one line, or, rarely, several lines that form one list. The usual
@@ -201,6 +221,8 @@ mod tests {
         );
         assert_eq!(Fields(LINES).first("accept"), None);
         assert_eq!(Fields(LINES).all("accept-encoding").count(), 2);
+        let names = ["accept-encoding", "accept", "HOST", "X"];
+        assert_eq!(Fields(LINES).contain(names), [true, false, true, true]);
     }
 
     #[test]

@@ -447,7 +447,6 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// Writes the head of the response that opens a tunnel.
     /// Records the member of a proxied request for the access log.
     fn record_member(&mut self, member: Option<Box<MemberCall>>) {
         if let Some(record) = &mut self.call.record {
@@ -455,6 +454,7 @@ impl H1CallDriver<'_> {
         }
     }
 
+    /// Writes the head of the response that opens a tunnel.
     fn begin_tunnel(&mut self, pending: PendingTunnel, mut response: Response) {
         self.status = *response.status;
         if response.fields.first("upgrade").is_none() {

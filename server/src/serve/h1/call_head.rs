@@ -5,7 +5,7 @@ use crate::handler::{Response, ResponseBody};
 use crate::limits;
 use crate::serve::connection::AfterResponse;
 use crate::serve::response_head::{
-    is_without_content, push_connection_lines, server_and_date_lines,
+    is_without_content, push_connection_lines, push_server_and_date,
 };
 use crate::wire::request_head::Version;
 use crate::world::SecureFields;
@@ -41,7 +41,7 @@ impl CallHead<'_> {
         };
         out.reserve(limits::SCRIPT_HEAD_BYTES_INITIAL + body);
         response.status.push(out);
-        out.extend_from_slice(&server_and_date_lines(response, date));
+        push_server_and_date(response, date, out);
         out.extend_from_slice(response.fields.lines());
         self.push_framing(out);
         push_connection_lines(out, self.version, self.after, self.secure_fields);

@@ -1,0 +1,59 @@
+//! Tests of the windows of connections with the real kernel, Linux 5.14 or later.
+
+use super::*;
+use crate::limits::{MEMBER_RECEIVE_BYTES, MEMBER_RECEIVE_BYTES_MIN, MEMBER_WINDOW_BYTES};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+/// Returns the client's and the server's end of a connection with a receive buffer for the client.
+fn connection(receive_bytes: u32) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = BackendAddress::Tcp(listener.local_addr().unwrap());
+    let options = ConnectOptions {
+        from: None,
+        receive_bytes: Some(receive_bytes),
+    };
+    let (client, _) = address.begin_connecting_with(options).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    server.set_nonblocking(true).unwrap();
+    (TcpStream::from(client), server)
+}
+
+/// Sends bytes as far as the kernel takes bytes; returns the number of bytes that the kernel has received for the
+/// client a moment later.
+fn received_ahead(client: &TcpStream, server: &mut TcpStream) -> usize {
+    let bytes = vec![b'x'; 1 << 20];
+    while server.write(&bytes).is_ok() {}
+    thread::sleep(Duration::from_millis(5));
+    match client.peek(&mut vec![0; 1 << 20]) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+        peeked => peeked.unwrap(),
+    }
+}
+
+#[test]
+fn a_new_connection_receives_few_bytes_ahead() {
+    let (client, mut server) = connection(MEMBER_RECEIVE_BYTES_MIN);
+    let ahead = (0..40).map(|_| received_ahead(&client, &mut server)).max();
+    let bytes_max = 2 * MEMBER_RECEIVE_BYTES_MIN as usize;
+    assert!((1..=bytes_max).contains(&ahead.unwrap()), "{ahead:?}");
+}
+
+#[test]
+fn the_window_can_be_raised_beyond_64_kib() {
+    let (mut client, mut server) = connection(MEMBER_RECEIVE_BYTES_MIN);
+    sys::raise_receive_buffer(client.as_fd(), MEMBER_RECEIVE_BYTES).unwrap();
+    let mut buffer = vec![0; 1 << 20];
+    let ahead = (0..2_000).find_map(|_| {
+        let ahead = received_ahead(&client, &mut server);
+        if ahead > 64 * 1024 {
+            return Some(ahead);
+        }
+        let _ = client.read(&mut buffer);
+        None
+    });
+    let ahead = ahead.expect("the window stays at 64 KiB: the kernel has no SO_BUF_LOCK");
+    assert!(ahead <= MEMBER_WINDOW_BYTES, "{ahead}");
+}
