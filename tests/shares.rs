@@ -308,6 +308,11 @@ fn a_full_queue_of_a_unix_member_leads_to_the_next_member() {
     for _ in 0..4 {
         assert_eq!(wire.get("/short", "").text(), "short");
     }
+    server.errors.wait_for("the queue", |line| {
+        line.contains(
+            ": the queue of the Unix socket is full (rule R744); the request is tried again",
+        )
+    });
     assert_members_are_up(&server, 2);
 }
 

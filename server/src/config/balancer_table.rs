@@ -46,7 +46,7 @@ declare_table! {
         /// [Retries](#retries) at further members.
         retries: RetriesTable = table,
             also ["maxattempts", "proxy_next_upstream", "retry"], example "{ attempts = 2 }";
-        /// [Ejection](#eject) of members with failing requests.
+        /// [Ejection](#eject) of members with failing requests. A member with `ignore_errors` is never ejected.
         eject: EjectTable = table, also ["outlier", "passive"], example "{ failures = 5 }";
         /// UDP address that receives the datagrams of Apache's mod_heartbeat, for `method = "heartbeat"`.
         heartbeat: ListenAddress = optional("none"),

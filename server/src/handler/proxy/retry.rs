@@ -88,9 +88,12 @@ impl AttemptFailure {
     /// Makes the failure of a connection that a shortage prevented: of this machine, or of room in the queue of
     /// the member's socket.
     pub(super) fn shortage(fault: ConnectFault, source: io::Error) -> AttemptFailure {
-        let reject = match fault {
-            ConnectFault::Backlog => Reject::UPSTREAM_BUSY,
-            _ => Reject::UPSTREAM_LOCAL,
+        let (reject, source) = match fault {
+            ConnectFault::Backlog => {
+                let full = io::Error::other("the queue of the Unix socket is full");
+                (Reject::UPSTREAM_BUSY, full)
+            }
+            _ => (Reject::UPSTREAM_LOCAL, source),
         };
         AttemptFailure {
             source: Some(source),
