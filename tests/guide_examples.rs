@@ -156,6 +156,8 @@ anthill() {
         command anthill "$@"
         return
     fi
+    # The background job truncates the log later, and the log of an earlier server has the line.
+    : > "$M/error.log"
     command anthill "$@" > "$M/access.log" 2> "$M/error.log" < /dev/null &
     until grep -q '^ready' "$M/error.log"; do
         kill -0 $! || { cat "$M/error.log"; return 1; }
@@ -339,12 +341,13 @@ fn the_example_of_a_cluster_loses_no_request() {
         cp -R {example} cluster
         sh cluster/start.sh "$M/bin/anthill" pages > start.out 2>&1 &
         start=$!
-        until curl -s -o "$M/page" http://127.0.0.1:8080/; do sleep 0.1; done
+        until grep -q '^Ctrl-C' start.out; do kill -0 $start; sleep 0.1; done
+        head -n 1 start.out | grep '^The balancer'
         cd pages
         until has 127.0.0.14:8080 command anthill balancer list balancer.toml; do sleep 0.1; done
         nodes=$(for i in 1 2 3 4; do curl -sI http://127.0.0.1:8080/; done | grep -c X-Node)
         [ "$nodes" = 4 ]
-        mkdir new
+        mkdir new node1/public.new
         echo 'the new page' > new/index.html
         while [ ! -e done ]; do curl -s -o "$M/page" -w '%{{http_code}}\n' http://127.0.0.1:8080/; done > codes &
         load=$!
@@ -353,6 +356,8 @@ fn the_example_of_a_cluster_loses_no_request() {
         wait $load
         [ "$(sort -u codes)" = 200 ]
         for i in 1 2 3 4; do has 'the new page' curl -s http://127.0.0.1:8080/; done
+        has 'the new page' cat node1/public.old/../public/index.html
+        {FAILED_SYNCS}
         kill $start
         wait $start || true
         "#
@@ -360,6 +365,27 @@ fn the_example_of_a_cluster_loses_no_request() {
     let done = run_in_machine(&script);
     assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
 }
+
+/// Shell code that lets sync.sh fail: with a folder that does not exist, and with a folder that can't be moved into
+/// its place. No member stays drained or loses its pages.
+const FAILED_SYNCS: &str = r#"
+        all_are_up() {
+            [ "$(command anthill balancer list balancer.toml | grep -c '127.0.0.1[1-4]:8080 *up')" = 4 ]
+            [ "$(for i in 1 2 3 4; do curl -s http://127.0.0.1:8080/; done | grep -c 'the new page')" = 4 ]
+        }
+        code=0
+        sh ../cluster/sync.sh /nonexistent "$M/bin/anthill" 2> sync.err || code=$?
+        [ "$code" = 1 ]
+        has '/nonexistent is not a folder' cat sync.err
+        all_are_up
+        printf '#!/bin/sh\ncase $1 in */public.new) exit 1; esac\nexec /bin/mv "$@"\n' > "$M/bin/mv"
+        chmod 755 "$M/bin/mv"
+        code=0
+        sh ../cluster/sync.sh new "$M/bin/anthill" || code=$?
+        rm "$M/bin/mv"
+        [ "$code" = 1 ]
+        all_are_up
+"#;
 
 /// Starts examples/cluster with the port of a member taken.
 #[test]
@@ -476,7 +502,12 @@ scenarios! {
         printf '[[site.route]]\npath = "/run/"\ncgi = "scripts"\n' >> anthill.toml
         states_the_client() {
             for field in X-Forwarded-For:6.6.6.6 X-Forwarded-Host:evil.test X-Forwarded-Proto:http Forwarded:for=6.6.6.6 \
-                X-Forwarded-Port:6666 X-Forwarded-Prefix:evil.test X-Real-IP:6.6.6.6 X-Original-URL:evil.test X-Rewrite-URL:evil.test
+                X-Forwarded-Port:6666 X-Forwarded-Prefix:evil.test X-Real-IP:6.6.6.6 X-Original-URL:evil.test X-Rewrite-URL:evil.test \
+                X-Forwarded:evil.test X-Forwarded-Scheme:evil X-Forwarded-Server:evil.test X-Forwarded-Ssl:evil \
+                X-Forwarded-User:evil X-Client-IP:6.6.6.6 Client-IP:6.6.6.6 True-Client-IP:6.6.6.6 X-Cluster-Client-IP:6.6.6.6 \
+                CF-Connecting-IP:6.6.6.6 Fastly-Client-IP:6.6.6.6 Proxy-Client-IP:6.6.6.6 WL-Proxy-Client-IP:6.6.6.6 \
+                X-Originating-IP:6.6.6.6 X-AppEngine-User-IP:6.6.6.6 X-Azure-ClientIP:6.6.6.6 X-Envoy-External-Address:evil \
+                X-Original-Host:evil.test X-Url-Scheme:evil Front-End-Https:evil
             do set -- "$@" -H "$field"; done
             curl -s "$@" https://www.example.org/run/env > forged
             grep HTTP_X_FORWARDED_HOST=www.example.org forged
@@ -659,6 +690,32 @@ scenarios! {
         @file cluster.toml [[site]]\nnames = ["www.example.org"]
         site "$(cat cluster.toml)"
         @run anthill balancer
+    "#;
+
+    heartbeats_are_announced_as_printed("proxy.md", false) = r#"
+        mkdir public
+        @file farm.toml [[site]]\nroot = "public"\n\n[[site.route]]\npath = "/"\nbalance = "farm"
+        @file datagram v=1
+        site "$(sed 's/10\.0\.0\.11/127.0.0.1/; s/10\.0\.0\.12/127.0.0.2/' farm.toml)"
+        python3 -c 'import socket, sys
+        datagram = open("datagram", "rb").read().strip()
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(datagram, ("127.0.0.1", 27999))'
+        until anthill balancer list | grep 'announces 75 idle and 5 busy workers'; do sleep 0.05; done
+    "#;
+
+    the_configuration_of_nginx_is_ported_as_printed("porting.md", false) = r#"
+        printf 'events {} http { ' > nginx.conf
+        cat >> nginx.conf <<'END OF CONF'
+        @run upstream app
+        END OF CONF
+        printf '}' >> nginx.conf
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=www.example.org \
+            -keyout key.pem -out cert.pem 2> openssl.log
+        cat cert.pem key.pem > /etc/anthill/example.org.pem
+        mkdir -p public /var/log/nginx /var/lib/nginx
+        nginx -t -p "$PWD" -c nginx.conf -g 'pid nginx.pid;'
+        @file anthill.toml [server]\nhttps = [":443"]
+        anthill check
     "#;
 
     members_are_drained_as_printed("commands.md", false) = r#"

@@ -5,6 +5,11 @@ set -eu
 
 example=$(cd "$(dirname "$0")" && pwd)
 anthill=${1:-anthill}
+# The printed commands run in another folder.
+case $anthill in
+/*) ;;
+*/*) anthill=$PWD/$anthill ;;
+esac
 folder=${2:-$(mktemp -d)}
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
@@ -20,7 +25,8 @@ trap stop EXIT INT TERM
 # start CONFIGURATION: starts a server in the folder of its configuration, and waits until the server is ready.
 start() {
     out=${1%.toml}.out
-    "$anthill" serve "$1" >"$out" 2>&1 &
+    : >"$out"
+    "$anthill" serve "$1" >>"$out" 2>&1 &
     servers="$servers $!"
     until grep -q '^ready' "$out"; do
         if ! kill -0 $! 2>/dev/null; then
@@ -42,17 +48,22 @@ cp "$example/balancer.toml" "$folder/"
 start "$folder/balancer.toml"
 
 cat <<END
-The balancer serves http://localhost:8080, and the members 127.0.0.11 to 127.0.0.14, port 8080.
+The balancer rpicluster serves http://localhost:8080, and the members 127.0.0.11 to 127.0.0.14, port 8080.
 The folder is $folder.
 
-Things to try in another terminal, in that folder:
+Things to try in another terminal:
 
+  cd '$folder'
   for i in 1 2 3 4; do curl -sI http://localhost:8080/ | grep X-Node; done
-  $anthill balancer list balancer.toml
-  $anthill balancer drain rpicluster 127.0.0.11:8080 balancer.toml
-  $anthill balancer enable rpicluster 127.0.0.11:8080 balancer.toml
+  '$anthill' balancer list balancer.toml
+  '$anthill' balancer drain rpicluster 127.0.0.11:8080 balancer.toml
+  '$anthill' balancer enable rpicluster 127.0.0.11:8080 balancer.toml
   siege -b -c200 -t10s http://localhost:8080/
-  sh $example/sync.sh NEW-PAGES $anthill
+
+New pages for all members, one member after another:
+
+  cp -R node1/public new-pages && echo '<p>New</p>' >>new-pages/index.html
+  sh '$example/sync.sh' new-pages '$anthill'
 
 Ctrl-C ends all servers.
 END

@@ -44,10 +44,11 @@ declare_table! {
         /// Number of simultaneous requests to one member. Further requests wait in the queue.
         connections: usize = optional("no bound"), within(1, CONFIG_MEMBER_CONNECTIONS_MAX),
             also ["max_conns", "maxconn"], example "64";
-        /// Number of requests that wait for a member with `connections` requests; further requests get 503.
+        /// Number of waiting requests for each member with `connections`; further requests get 503. Only with
+        /// `connections`.
         queue: usize = default(usual().queue), within(0, CONFIG_MEMBER_CONNECTIONS_MAX),
             also ["maxqueue"], example "100";
-        /// Longest wait in the queue; then the client gets 503.
+        /// Longest wait in the queue; then the client gets 503. Only with `connections`.
         queue_timeout: Duration = default(usual().queue_timeout), within(SHORTEST, LONGEST),
             example "\"3s\"";
         /// PEM file with the authorities that sign the certificates of `https` members.

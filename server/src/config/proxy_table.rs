@@ -73,10 +73,11 @@ declare_table! {
         request_headers: RequestFields = optional("none"),
             also ["proxy_set_header", "request_header", "header_up", "headers"],
             example "{ \"X-Real-IP\" = \"{client}\", \"Accept-Encoding\" = \"\" }";
-        /// Fields for the client, instead of the member's; an empty value removes the field.
+        /// Fields for the client, instead of the member's; an empty value removes the field. With an empty `Server`,
+        /// the response has the `Server` of anthill.
         response_headers: ResponseFields = optional("none"),
             also ["add_header", "proxy_hide_header", "response_header", "header_down"],
-            example "{ \"Server\" = \"\" }";
+            example "{ \"X-Powered-By\" = \"\" }";
     }
 }
 
