@@ -42,8 +42,8 @@ pub(super) fn rule(number: u16) -> Result<String, OperatorError> {
 fn plain(markdown: &str) -> String {
     let mut text = String::new();
     let mut rest = markdown;
-    while let Some((before, link)) = rest.split_once('[') {
-        let (label, target) = link.split_once("](").unwrap_or((link, ""));
+    while let Some((before, target)) = rest.split_once("](") {
+        let (before, label) = before.rsplit_once('[').unwrap_or((before, ""));
         text.push_str(before);
         text.push_str(label);
         rest = target.split_once(')').map_or("", |(_, rest)| rest);

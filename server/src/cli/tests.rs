@@ -85,7 +85,7 @@ fn help_has_the_row_of_each_rule() {
         let first = format!("R{}: {}\nStatus {status}\n", reject.rule, reject.reason);
         assert!(text.starts_with(&first), "{text}");
         assert!(
-            !text.contains("](") && !text.contains('|') && !text.contains('*'),
+            !text.contains("](") && !text.contains('|') && !text.contains("*Closes"),
             "{text}"
         );
         assert!(
@@ -102,6 +102,12 @@ fn help_has_the_row_of_each_rule() {
     assert_eq!(
         text,
         "R403: address not allowed\nStatus 403\n\nSee `allow`.\n"
+    );
+    // Asterisks and brackets outside of links stay.
+    let text = help::rule(104).unwrap();
+    assert!(
+        text.contains("`PRI\n* HTTP/2.0`") && text.contains("in `[server]`"),
+        "{text}"
     );
     let unknown = help::rule(999).unwrap_err().to_string();
     assert!(
