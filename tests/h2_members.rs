@@ -30,7 +30,7 @@ fn proxy(member: &H2Member, keys: &str) -> Server {
 }
 
 /// Starts nghttpd with the pages in `public`, on a given port.
-fn nghttpd(port: u16, folder: Folder, arguments: &[&str]) -> Program {
+pub fn nghttpd(port: u16, folder: Folder, arguments: &[&str]) -> Program {
     let mut command = Command::new(tool("nghttpd"));
     command.args(["--address=127.0.0.1", "--htdocs"]);
     command.arg(folder.path("public")).args(arguments);
@@ -413,13 +413,65 @@ fn a_response_that_fails_in_its_content_is_broken_off() {
 }
 
 #[test]
+fn trailers_replace_no_field_of_the_route() {
+    let fields = ", request_headers = { \"X-User\" = \"\", \"X-Tenant\" = \"own\" }";
+    let trailers = "X-User: admin\r\nx-tenant: other\r\nX-Sum: 1\r\nProxy: http://a/\r\n";
+    let wide = Frames::default()
+        .frame(frame::SETTINGS, 0, 0, b"\0\x04\0\x10\0\0")
+        .frame(frame::WINDOW_UPDATE, 0, 0, b"\0\x10\0\0");
+    let only_set = "X-User: admin\r\nProxy: http://a/\r\n";
+    // The first body is gathered, and the further bodies stream.
+    for (size, count) in [(4, 1), (70_000, 1), (1_000, 100)] {
+        let chunk = format!("{size:x}\r\n{}\r\n", "x".repeat(size)).repeat(count);
+        for (trailers, expected) in [(trailers, vec![("x-sum", "1")]), (only_set, vec![])] {
+            let post = format!(
+                "POST / HTTP/1.1\r\nHost: a\r\nProxy: http://a/\r\nTransfer-Encoding: chunked\r\n\r\n\
+                 {chunk}0\r\n{trailers}\r\n"
+            );
+            let old = Member::start(|_| crate::support::member::ok("old"));
+            let server =
+                Server::start(&config(&old.url(), fields).replace("http2 = true", "http2 = false"));
+            let mut wire = Wire::plain(&server);
+            wire.send(&post);
+            assert_eq!(wire.response("POST").text(), "old");
+            let received = old.wait_for(1);
+            let lines = expected
+                .iter()
+                .map(|(name, value)| format!("{name}: {value}\n"));
+            assert_eq!(received.trailers.to_lowercase(), lines.collect::<String>());
+            assert_eq!(received.fields("x-tenant"), ["own"]);
+            assert!(received.fields("proxy").is_empty());
+
+            let new = H2Member::greeting(wide.clone(), |request| ok(request, "new"));
+            let server = proxy(&new, fields);
+            let mut wire = Wire::plain(&server);
+            wire.send(&post);
+            assert_eq!(wire.response("POST").text(), "new");
+            let received = new.requests().remove(0);
+            let got: Vec<_> = received
+                .trailers
+                .iter()
+                .map(|(name, value)| (&**name, &**value))
+                .collect();
+            assert_eq!((got, received.body.len()), (expected, size * count));
+            assert_eq!(received.all("x-tenant"), ["own"]);
+            assert!(received.all("proxy").is_empty());
+        }
+    }
+}
+
+#[test]
 fn a_request_that_was_not_processed_is_sent_again() {
     let member = H2Member::start(|request| {
         let id = request.stream;
         match (request.path(), request.connection) {
             // The member closes its first connection in an orderly way.
             ("/goaway", 1) => H2Answer::Close(Frames::default().goaway(id - 2)),
-            ("/refused", 2) if request.body != b"again" => keep(Frames::default().reset(id, 7)),
+            ("/refused", 2) if request.body == b"twice" => keep(Frames::default().reset(id, 7)),
+            ("/refused", _) if request.body == b"other" => keep(Frames::default().reset(id, 7)),
+            ("/closed", connection) if connection < 5 => {
+                H2Answer::Close(Frames::default().goaway(id.saturating_sub(2)))
+            }
             _ => ok(request, &request.body),
         }
     });
@@ -434,10 +486,18 @@ fn a_request_that_was_not_processed_is_sent_again() {
     assert_eq!(wire.response("POST").text(), "body");
     wire.send("POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nagain");
     assert_eq!(wire.response("POST").text(), "again");
-    // The member refuses for ever: one repetition, then the failure.
+    // After two refusals, the request takes a new connection.
+    wire.send("POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\ntwice");
+    assert_eq!(wire.response("POST").text(), "twice");
+    assert_eq!((member.count("/refused"), member.connections()), (4, 3));
+    // Three connections in a row are closed by the member.
+    wire.send("POST /closed HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    assert_eq!(wire.response("POST").text(), "body");
+    assert_eq!((member.count("/closed"), member.connections()), (4, 5));
+    // The member refuses for ever: three repetitions, then the failure.
     wire.send("POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nother");
     assert_eq!(wire.response("POST").status, 502);
-    assert_eq!(member.count("/refused"), 3);
+    assert_eq!(member.count("/refused"), 8);
 }
 
 #[test]
@@ -623,6 +683,27 @@ fn an_unread_upload_leaves_the_uploads_of_other_clients_alone() {
     assert_eq!(wire.get("/", "").status, 200);
     let connections: Vec<usize> = member.requests().iter().map(|it| it.connection).collect();
     assert_eq!(connections, [2, 2, 1]);
+}
+
+#[test]
+fn an_unread_upload_leaves_the_uploads_that_began_earlier_alone() {
+    // The member grants 65,535 bytes for a connection, and no byte more.
+    let member = H2Member::start(|request| ok(request, request.body.len().to_string()));
+    let server = proxy(&member, "");
+    let mut wire = Wire::plain(&server);
+    wire.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
+    eventually("the first byte", || {
+        (member.data_bytes() == 1).then_some(())
+    });
+    let mut unread = Wire::plain(&server);
+    unread.send("POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n");
+    unread.send(vec![b'x'; 100_000]);
+    eventually("a closed window", || {
+        (member.data_bytes() == 65_536).then_some(())
+    });
+    wire.send(format!("9c40\r\n{}\r\n0\r\n\r\n", "y".repeat(40_000)));
+    assert_eq!(wire.response("POST").text(), "40001");
+    assert_eq!(member.connections(), 2);
 }
 
 #[test]

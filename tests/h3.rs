@@ -122,6 +122,17 @@ impl Holder {
         Holder::start(server, &["hold_tunnel", path], "open")
     }
 
+    /// Begins an upload over one connection.
+    pub fn with_upload(server: &Server, path: &str) -> Holder {
+        Holder::start(server, &["reset_upload", path], "sent")
+    }
+
+    /// Resets the upload.
+    pub fn reset_upload(&mut self) {
+        let input = self.client.stdin.as_mut().expect("a pipe");
+        writeln!(input).expect("a client that reads");
+    }
+
     /// Sends a line through the tunnel, and returns the bytes from the tunnel.
     pub fn echo(&mut self, line: &str) -> String {
         let input = self.client.stdin.as_mut().expect("a pipe");

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use anthill::limits::{CALL_RESERVED_BYTES, MEMBER_UNSENT_BYTES};
 
+use crate::h2_members::nghttpd;
 use crate::support::h2::H2;
 use crate::support::member::{Member, ok};
 use crate::support::memory_group::MemoryGroup;
+use crate::support::programs::free_port;
 use crate::support::wire::{BOTH, Wire, wait_until};
 use crate::support::{Folder, Lines, Server, server_table, site_table, spawn, tool};
 
@@ -186,13 +188,28 @@ fn pss_bytes(server: &Server) -> u64 {
     1_024 * kib.and_then(|kib| kib.parse::<u64>().ok()).expect("PSS")
 }
 
-/// The window of the streams stays closed. Each response holds no more than the minimum of a call, and a client with
-/// another address gets its response.
 #[test]
 fn streams_with_a_closed_window_hold_the_minimum() {
     let member = Member::start(|_| ok(vec![b'x'; PAGE_BYTES]));
     let config = config(member.port, "memory_max = \"8 MiB\"");
-    let server = Server::start_in(folder(), &config);
+    assert_minimum_is_held(&Server::start_in(folder(), &config));
+}
+
+/// Checks that the windows of the member's streams take no memory either.
+#[test]
+fn streams_with_a_closed_window_hold_the_minimum_in_front_of_http_2() {
+    let pages = Folder::new().with("public/page", vec![b'x'; PAGE_BYTES]);
+    let member = nghttpd(free_port(), pages, &["--no-tls"]);
+    let config = config(member.port, "memory_max = \"8 MiB\"");
+    let url = format!("\"http://127.0.0.1:{}\"", member.port);
+    let http2 = config.replace(&url, &format!("{{ url = {url}, http2 = true }}"));
+    assert!(http2 != config, "{config}");
+    assert_minimum_is_held(&Server::start_in(folder(), &http2));
+}
+
+/// Checks that each response of 400 streams with a closed window holds no more than the minimum of a call, and that a
+/// client with another address gets its response.
+fn assert_minimum_is_held(server: &Server) {
     let closed_window = b"\0\x04\0\0\0\0";
     let fields = [
         (":method", "GET"),
@@ -203,7 +220,7 @@ fn streams_with_a_closed_window_hold_the_minimum() {
     let mut connections: Vec<H2> = (0..4)
         .map(|_| {
             let from = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 7));
-            let mut h2 = H2::on(Wire::of(&server, from)).begin(closed_window);
+            let mut h2 = H2::on(Wire::of(server, from)).begin(closed_window);
             for _ in 0..100 {
                 h2.ask_all(&fields, true);
             }
@@ -229,7 +246,7 @@ fn streams_with_a_closed_window_hold_the_minimum() {
     );
     let [bytes, bytes_max] = ["body_bytes", "body_bytes_max"].map(|name| server.counter(name));
     assert!(bytes <= bytes_max, "{bytes} of {bytes_max}");
-    let mut other = Wire::plain(&server);
+    let mut other = Wire::plain(server);
     other.send("GET /page HTTP/1.1\r\nHost: proxied\r\n\r\n");
     let page = other.response("GET");
     assert_eq!(

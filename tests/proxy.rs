@@ -1,6 +1,12 @@
 //! Reverse proxy: requests as members receive them, and answers of members, good and bad.
 
 use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::SockRef;
 
 use crate::support::member::{Answer, Member, Received, ok};
 use crate::support::wire::Wire;
@@ -498,4 +504,87 @@ fn a_reload_keeps_idle_connections_to_unchanged_members() {
     server.reload(&text.replace("url = ", "idle_timeout = \"9s\", url = "));
     assert_eq!(wire.get("/", "").status, 200);
     assert_eq!(member.connections(), 2);
+}
+
+/// Member that reads nothing, behind a route `/` with a long timeout.
+struct UnreadMember {
+    listener: TcpListener,
+    server: Server,
+}
+
+impl UnreadMember {
+    fn new() -> UnreadMember {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let bounded = SockRef::from(&listener).set_recv_buffer_size(4_096);
+        bounded.expect("a socket");
+        let port = listener.local_addr().expect("an address").port();
+        let route = format!(
+            "[[site.route]]\npath = \"/\"\nproxy = {{ url = \"http://127.0.0.1:{port}\", \
+             first_byte_timeout = \"600s\" }}\n"
+        );
+        let config = server_table("") + &site_table("http = \"serve\"\n") + &route;
+        let server = Server::start(&config);
+        UnreadMember { listener, server }
+    }
+
+    /// Waits until the upload of a client stands still, and returns the connection of the server to the member.
+    fn connection(&self) -> TcpStream {
+        let (connection, _) = self.listener.accept().expect("the server's connection");
+        let (mut seen, mut calm) = (0, 0);
+        while calm < 20 {
+            let now = self.server.counter("bytes_received");
+            calm = if now == seen { calm + 1 } else { 0 };
+            seen = now;
+            thread::sleep(Duration::from_millis(10));
+        }
+        connection
+    }
+}
+
+/// Waits until the server has reset the connection, without reading the bytes that wait.
+fn wait_for_reset(connection: &TcpStream) {
+    let mut watched = [PollFd::new(connection, PollFlags::empty())];
+    let patience = Timespec {
+        tv_sec: 60,
+        tv_nsec: 0,
+    };
+    poll(&mut watched, Some(&patience)).expect("an event");
+    let reset = PollFlags::HUP | PollFlags::ERR;
+    assert!(watched[0].revents().intersects(reset));
+}
+
+/// Checks that the reset of a client is noticed while the member reads nothing and further bytes of the body wait.
+#[test]
+fn a_reset_within_an_upload_frees_the_member_at_once() {
+    let member = UnreadMember::new();
+    let port = member.server.http_port;
+    let mut client = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n";
+    client.write_all(head).expect("written");
+    client.set_nonblocking(true).expect("a socket");
+    let mut calm = 0;
+    while calm < 20 {
+        match client.write(&[b'x'; 65_536]) {
+            Ok(written) => calm = if written > 0 { 0 } else { calm + 1 },
+            Err(_) => {
+                calm += 1;
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+    let connection = member.connection();
+    let closes_with_reset = SockRef::from(&client).set_linger(Some(Duration::ZERO));
+    closes_with_reset.expect("a socket");
+    drop(client);
+    wait_for_reset(&connection);
+}
+
+#[cfg(feature = "http3")]
+#[test]
+fn a_reset_within_an_upload_over_http_3_frees_the_member_at_once() {
+    let member = UnreadMember::new();
+    let mut client = crate::h3::Holder::with_upload(&member.server, "/");
+    let connection = member.connection();
+    client.reset_upload();
+    wait_for_reset(&connection);
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 
+use crate::support::h2_member::{self, H2Member};
 use crate::support::member::{Answer, Member, Received, ok};
 use crate::support::wire::{Wire, wait_until};
 use crate::support::{Folder, Server, server_table, site_table};
@@ -380,6 +381,42 @@ fn idle_connections_to_members_make_room_for_clients() {
     }
     assert_eq!(server.counter("connections_given_up"), 0);
     assert_members_are_up(&server, 1);
+}
+
+/// Checks that idle connections of HTTP/2 make room for clients, and that the next request opens a new connection.
+#[test]
+fn idle_connections_of_http_2_make_room_for_clients() {
+    let members: Vec<H2Member> = (0..30)
+        .map(|_| H2Member::start(|request| h2_member::ok(request, "short")))
+        .collect();
+    let urls: Vec<String> = members.iter().map(H2Member::url).collect();
+    let folder = Folder::new().with("public/index.html", "hello");
+    let mut command = Command::new("sh");
+    let binary = env!("CARGO_BIN_EXE_anthill");
+    command.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\"", binary]);
+    let config = balanced(&urls, "http2 = true\n")
+        + "[[site]]\nnames = [\"files.example\"]\n"
+        + "root = \"public\"\nhttp = \"serve\"\n";
+    let server = Server::start_by(command, folder, &config);
+    let mut wire = Wire::of(&server, LARGE.into());
+    for _ in &members {
+        assert_eq!(wire.get("/short", "").status, 200);
+    }
+    let opened = || members.iter().map(H2Member::connections).sum::<usize>();
+    assert_eq!(opened(), 30);
+    // 30 idle connections leave 33 of 64 descriptors, and 8 of these are for members.
+    let mut more: Vec<Wire> = (0..50).map(|_| Wire::of(&server, SMALL.into())).collect();
+    for wire in &mut more {
+        wire.send("GET / HTTP/1.1\r\nHost: files.example\r\n\r\n");
+        assert_eq!(wire.response("GET").status, 200);
+    }
+    assert_eq!(server.counter("connections_given_up"), 0);
+    drop(more);
+    for _ in &members {
+        assert_eq!(wire.get("/short", "").status, 200);
+    }
+    assert!(opened() > 30, "{}", opened());
+    assert_members_are_up(&server, 30);
 }
 
 #[test]

@@ -469,6 +469,18 @@ async def stalled(path):
     print("broken off")
 
 
+async def reset_upload(path):
+    """Sends an incomplete body, and after a line on the standard input resets the client's direction of the stream."""
+    async with client() as it:
+        begun = it.ask("POST", path, [("content-length", "900000")], bytes(800000), ends=False)
+        print("sent", flush=True)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, sys.stdin.readline)
+        it._quic.reset_stream(begun.id, 0x10C)
+        it.transmit()
+        await loop.run_in_executor(None, sys.stdin.readline)
+
+
 async def windows(path, step, rounds):
     """Opens the windows of 20 streams by `step` bytes in each round, and prints the state of the connection."""
     Client.shut = True

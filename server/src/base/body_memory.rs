@@ -317,6 +317,13 @@ impl BodyReservation {
         self.bytes += bytes;
     }
 
+    /// Takes over the bytes of `other`, a reservation of the same call.
+    pub fn merge(&mut self, mut other: BodyReservation) {
+        let bytes = self.bytes + std::mem::take(&mut other.bytes);
+        self.account = other.account.clone();
+        self.bytes = bytes;
+    }
+
     /// Returns all but `bytes` bytes to the ledger.
     pub fn shrink_to(&mut self, bytes: usize) {
         let surplus = self.bytes.saturating_sub(bytes);

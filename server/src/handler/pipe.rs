@@ -172,13 +172,27 @@ impl PipeState {
         count
     }
 
-    /// Moves the unread bytes to the front of the buffer, if more bytes are taken than unread. Each byte is
-    /// moved at most once on average.
-    fn compact(&mut self) {
-        if self.taken >= self.unread() {
+    /// Moves the unread bytes to the front of the buffer before `more` bytes are appended, if more bytes are taken than
+    /// unread, or if the buffer would otherwise outgrow the pipe. Each byte is moved at most 8 times on average.
+    fn compact(&mut self, more: usize) {
+        let is_much = 8 * self.taken >= self.capacity;
+        let outgrows = self.bytes.len() + more > self.capacity;
+        if self.taken >= self.unread() || (is_much && outgrows) {
             self.bytes.drain(..self.taken);
             self.taken = 0;
         }
+    }
+
+    /// Appends bytes. The buffer doubles as a vector does, but not beyond the capacity of the pipe.
+    fn push(&mut self, bytes: &[u8]) {
+        self.compact(bytes.len());
+        let needed = self.bytes.len() + bytes.len();
+        if needed > self.bytes.capacity() {
+            let doubled = (2 * self.bytes.capacity()).min(self.capacity);
+            self.bytes
+                .reserve_exact(doubled.max(needed) - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(bytes);
     }
 }
 
@@ -210,8 +224,7 @@ impl PipeWriter {
             return Err(PipeBroken);
         }
         let taken = bytes.len().min(shared.capacity - shared.unread());
-        shared.compact();
-        shared.bytes.extend_from_slice(&bytes[..taken]);
+        shared.push(&bytes[..taken]);
         shared.count_excess();
         if taken > 0 {
             shared.wake_reader();
@@ -491,6 +504,21 @@ mod tests {
                 sent,
                 "writes of {write} bytes and reads of {read} bytes"
             );
+        }
+    }
+
+    #[test]
+    fn the_buffer_of_a_pipe_is_hardly_longer_than_the_pipe() {
+        for taken in [1_000, 8_000, 16_000, 33_000] {
+            let (mut writer, mut reader) = pipe(PIPE_BYTES);
+            let mut out = vec![0];
+            for _ in 0..50 {
+                while writer.write_some(&[b'a'; 3_000]) == Ok(3_000) {}
+                let read = reader.poll_take(&mut cx(), &mut out, taken);
+                assert_eq!(read, Poll::Ready(Ok(PipeRead::Bytes(taken))));
+            }
+            let held = writer.shared.borrow().bytes.capacity();
+            assert!(held <= PIPE_BYTES + PIPE_BYTES / 8, "{held}");
         }
     }
 

@@ -23,6 +23,9 @@ pub const PROXY_SHORTAGE_WAIT_MILLISECONDS: u64 = 1_000;
 /// repeat the line.
 pub const PROXY_SHORTAGE_COMPLAINT_SECONDS: u64 = 10;
 
+/// Attempts at the only member left that end with the statement that the request was not processed. A member that
+/// restarts closes a connection for each attempt, and the first attempt alone is outside the budget of retries.
+pub const PROXY_REFUSALS_MAX: u32 = 3;
 /// Bytes of a streamed body that a call keeps until the response begins, 16 KiB. A member with HTTP/2 may state
 /// that the request was not processed, and the request then goes to a member again.
 pub const PROXY_REPLAY_BYTES_MAX: usize = 16 * 1024;

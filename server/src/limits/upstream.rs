@@ -64,6 +64,9 @@ pub const MEMBER_TLS_WRITE_BYTES_MAX: usize = 32 * 1024 - 64;
 /// Bytes of frames for one HTTP/2 connection to a member that wait for the socket, 32 KiB. Beyond the bound,
 /// requests wait with their bodies. As many bytes again may be on their way into the socket.
 pub const H2_MEMBER_UNSENT_BYTES_MAX: usize = 32 * 1024;
+/// Capacity up to which the empty buffers of an HTTP/2 connection to a member are kept between two requests, 4 KiB:
+/// the heads of some requests. An upload needs up to 128 KiB for both buffers.
+pub const H2_MEMBER_KEPT_BUFFER_BYTES: usize = 4 * 1024;
 /// Silence of an idle HTTP/2 connection to a member, 1 s, after which a request that must not be sent twice
 /// first waits for the acknowledgement of a PING.
 pub const H2_MEMBER_PROBE_AFTER_MILLISECONDS: u64 = 1_000;

@@ -84,6 +84,14 @@ pub const H2_MEMBER_STREAMS_MAX: usize = 100;
 /// the member has not yet granted again to the upload. An upload that the application does not read would otherwise
 /// hold up the uploads of other clients.
 pub const H2_MEMBER_SHARED_WINDOW_BYTES: u32 = 16 * 1024;
+/// Longest upload that shares a connection with any other upload, 8 KiB: half of [`H2_MEMBER_SHARED_WINDOW_BYTES`]. A
+/// longer upload needs WINDOW_UPDATE frames of the member, and many members send one only after half of the window. An
+/// upload that the application does not read may take the other half for ever.
+pub const H2_MEMBER_SHORT_UPLOAD_BYTES: u64 = 8 * 1024;
+/// Bytes that a member may send ahead on each stream over HTTP/2, 4 KiB: as much as the smallest pipe of a call. Each
+/// call has reserved the memory, since SETTINGS_INITIAL_WINDOW_SIZE grants the bytes to every stream. A longer response
+/// gets a wider window if the memory of the bodies under way has room.
+pub const H2_MEMBER_STREAM_WINDOW_BYTES: u32 = 4 * 1024;
 /// Points given back for each HEADERS or DATA frame sent to a member. gRPC servers answer a DATA frame with a
 /// PING, to measure the bandwidth, and with 2 WINDOW_UPDATEs.
 pub const H2_MEMBER_FRAME_POINTS: u32 = 40;

@@ -189,6 +189,12 @@ impl Readiness {
             .intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR)
     }
 
+    /// Returns true if the connection broke, for example by a reset. A peer that has only ended the sending side still
+    /// waits for bytes.
+    pub fn broke(self) -> bool {
+        self.0.intersects(EventFlags::HUP | EventFlags::ERR)
+    }
+
     /// Returns true if the peer has ended the sending side, or if the connection broke.
     pub fn ended(self) -> bool {
         self.0

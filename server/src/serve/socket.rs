@@ -44,6 +44,8 @@ pub struct TcpSocket {
     /// True if the peer has ended or broken the connection. The kernel reports the end only once, so
     /// reading remains allowed.
     ended: Cell<bool>,
+    /// True if the connection broke.
+    broken: Cell<bool>,
     /// Waker of the task that waits for the socket; `None` where the poller runs the connection itself.
     waker: RefCell<Option<Waker>>,
     /// Addresses of both ends, filled in at the first use. Most connections never need the addresses.
@@ -64,6 +66,7 @@ impl TcpSocket {
             full_times: Cell::new(0),
             narrow: Cell::new(false),
             ended: Cell::new(false),
+            broken: Cell::new(false),
             waker: RefCell::new(None),
             ends: OnceCell::new(),
         }
@@ -110,6 +113,14 @@ impl TcpSocket {
             }
         }
         self.wait(cx)
+    }
+
+    /// Ready once the connection broke, even if received bytes are unread.
+    pub fn poll_broken(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.broken.get() {
+            true => Poll::Ready(()),
+            false => self.wait::<()>(cx).map(drop),
+        }
     }
 
     /// Writes as much of `slices` as the kernel takes.
@@ -224,6 +235,9 @@ impl TcpSocket {
     pub(super) fn now_ready(&self, ready: Readiness) {
         if ready.ended() {
             self.ended.set(true);
+        }
+        if ready.broke() {
+            self.broken.set(true);
         }
         if ready.readable() {
             self.readable.set(true);

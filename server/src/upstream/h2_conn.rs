@@ -1,13 +1,15 @@
 //! HTTP/2 connection to a member, shared by concurrent requests of one worker. A task of the connection moves
 //! the bytes; see [`h2_driver`](crate::upstream::h2_driver).
 
+use crate::base::body_memory::BodyAccount;
 use crate::limits::{
     H2_MEMBER_PROBE_AFTER_MILLISECONDS, H2_MEMBER_RESETS_MAX, H2_MEMBER_UNSENT_BYTES_MAX,
     PROXY_HEAD_BYTES_MAX,
 };
 use crate::upstream::h2_mailbox::{H2Failure, Mailbox, ResponsePart};
+use crate::upstream::h2_window::{H2ResponseWindow, is_long};
 use crate::wire::field_section::FieldSection;
-use crate::wire::h2::{H2ClientConnection, hpack};
+use crate::wire::h2::{H2ClientConnection, UploadLength, hpack};
 use crate::wire::request_head::Method;
 use std::cell::RefCell;
 use std::fmt;
@@ -67,6 +69,8 @@ pub(super) struct H2ConnState {
     pub(super) has_ended: bool,
     /// Number of responses that have begun.
     pub(super) answers: u64,
+    /// True if the content of the last complete response was longer than the window that each stream begins with.
+    has_long_responses: bool,
     opened: Instant,
 }
 
@@ -127,6 +131,7 @@ impl H2MemberConn {
             failure: None,
             has_ended: false,
             answers: 0,
+            has_long_responses: false,
             opened: Instant::now(),
         })))
     }
@@ -136,13 +141,13 @@ impl H2MemberConn {
         self.0.borrow().has_ended
     }
 
-    /// Returns true if another request may begin. With `since`, only on a connection opened since. A request with
-    /// `has_body` needs room in the window of the connection.
-    pub(super) fn is_usable(&self, since: Option<Instant>, has_body: bool) -> bool {
+    /// Returns true if another request may begin. With `since`, only on a connection opened since. The body of
+    /// the request needs room in the window of the connection.
+    pub(super) fn is_usable(&self, since: Option<Instant>, upload: UploadLength) -> bool {
         let state = self.0.borrow();
         let is_new_enough = since.is_none_or(|since| state.opened >= since);
         let is_open = !state.has_ended && !state.is_retired && state.h2.is_greeted();
-        let has_room = !has_body || state.h2.has_upload_room();
+        let has_room = state.h2.has_room_for(upload);
         is_new_enough && is_open && has_room && state.h2.can_open()
     }
 
@@ -190,9 +195,16 @@ impl H2MemberConn {
         state.wake_task();
     }
 
-    /// Begins a request with its field block. With `ended` the request has no body.
-    pub(crate) fn begin(&self, block: &[u8], method: Method, ended: bool) -> H2RequestStream {
+    /// Begins a request with its field block. `memory` is the account of the call.
+    pub(crate) fn begin(
+        &self,
+        block: &[u8],
+        method: Method,
+        upload: UploadLength,
+        memory: &BodyAccount,
+    ) -> H2RequestStream {
         let mailbox = Rc::new(Mailbox::default());
+        let mut window = H2ResponseWindow::new(memory);
         let mut state = self.0.borrow_mut();
         let id = match state.has_ended {
             // The connection ended since the caller got the connection.
@@ -202,7 +214,13 @@ impl H2MemberConn {
             }
             false => {
                 let work = Rc::clone(&mailbox);
-                state.h2.open_stream(block, method, ended, work)
+                let id = state.h2.open_upload(block, method, upload, work);
+                if state.has_long_responses
+                    && let Some(bytes) = window.begin_wide()
+                {
+                    state.h2.widen_stream_window(id, bytes);
+                }
+                id
             }
         };
         state.is_retired |= state.is_exclusive;
@@ -211,6 +229,7 @@ impl H2MemberConn {
             conn: self.clone(),
             id,
             mailbox,
+            window,
             sent_bytes: block.len() as u64,
         }
     }
@@ -222,6 +241,7 @@ pub(crate) struct H2RequestStream {
     conn: H2MemberConn,
     id: u32,
     mailbox: Rc<Mailbox>,
+    window: H2ResponseWindow,
     sent_bytes: u64,
 }
 
@@ -273,28 +293,58 @@ impl H2RequestStream {
         self.mailbox.poll_head(cx)
     }
 
+    /// Prepares the window for content of `length` bytes, if known.
+    pub(crate) fn expect_content(&mut self, length: Option<u64>) {
+        if let Some(bytes) = length.and_then(|length| self.window.expect(length)) {
+            self.change(|h2, id| h2.widen_stream_window(id, bytes));
+        }
+    }
+
     /// Passes at most `max` bytes of the content to `take`. The member may send as many further bytes.
     pub(crate) fn poll_content(
-        &self,
+        &mut self,
         cx: &Context<'_>,
         max: usize,
         take: impl FnOnce(&[u8]),
     ) -> Poll<Result<ResponsePart, H2Failure>> {
         let polled = self.mailbox.poll_content(cx, max, take);
-        if let Poll::Ready(Ok(ResponsePart::Bytes(taken))) = polled {
-            let mut state = self.conn.0.borrow_mut();
-            let before = state.h2.out.len();
-            state.h2.release_stream_capacity(self.id, taken as u32);
-            if state.h2.out.len() > before {
-                state.wake_task();
+        match &polled {
+            Poll::Ready(Ok(ResponsePart::Bytes(taken))) => {
+                let wider = self.window.take(*taken);
+                self.change(|h2, id| {
+                    h2.release_stream_capacity(id, *taken as u32);
+                    if let Some(bytes) = wider {
+                        h2.widen_stream_window(id, bytes);
+                    }
+                });
             }
+            Poll::Ready(Ok(ResponsePart::End(_))) => self.record_length(self.window.taken()),
+            _ => {}
         }
         polled
     }
 
     /// Takes the content of a response that is complete without trailers.
-    pub(crate) fn take_whole(&self) -> Option<Vec<u8>> {
-        self.mailbox.take_whole()
+    pub(crate) fn take_whole(&mut self) -> Option<Vec<u8>> {
+        let content = self.mailbox.take_whole()?;
+        self.window.close();
+        self.record_length(content.len() as u64);
+        Some(content)
+    }
+
+    /// Changes the protocol state, and wakes the task of the connection if the change has output.
+    fn change(&self, change: impl FnOnce(&mut H2ClientConnection<Rc<Mailbox>>, u32)) {
+        let mut state = self.conn.0.borrow_mut();
+        let before = state.h2.out.len();
+        change(&mut state.h2, self.id);
+        if state.h2.out.len() > before {
+            state.wake_task();
+        }
+    }
+
+    /// Records the length of a complete response for the windows of the next responses.
+    fn record_length(&self, bytes: u64) {
+        self.conn.0.borrow_mut().has_long_responses = is_long(bytes);
     }
 
     /// Lets no further request begin on the connection, because the member is silent.
@@ -318,7 +368,7 @@ impl Drop for H2RequestStream {
         let mut state = self.conn.0.borrow_mut();
         state.blocked.retain(|(id, _)| *id != self.id);
         state.h2.cancel(self.id);
-        state.is_retired |= state.h2.early_resets() >= H2_MEMBER_RESETS_MAX;
+        state.is_retired |= state.h2.resets() >= H2_MEMBER_RESETS_MAX;
         state.wake_task();
     }
 }

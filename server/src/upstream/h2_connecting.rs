@@ -11,6 +11,7 @@ use crate::upstream::h2_driver::H2Driver;
 use crate::upstream::member_conn::{MemberConn, MemberWindow};
 use crate::upstream::member_connecting::MemberConnecting;
 use crate::upstream::member_pool::MemberPool;
+use crate::wire::h2::UploadLength;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
@@ -50,12 +51,12 @@ pub(crate) struct H2Connecting {
     since: Option<Instant>,
     /// True for a request that must not be sent twice.
     is_cautious: bool,
-    /// True for a request with a body.
-    has_body: bool,
+    /// Length of the request's body.
+    upload: UploadLength,
     state: ConnectingState,
     /// True after the first wait.
     has_waited: bool,
-    /// True after the connection of another request could not be established. The request then connects
+    /// True after the connection of another request could not be established or shared. The request then connects
     /// itself, so that each request meets the failure at most twice.
     connects_itself: bool,
 }
@@ -88,7 +89,7 @@ impl GreetingGuard {
     /// Waits for SETTINGS of the member. Ready with a connection on which a request may begin.
     fn poll(&self, cx: &Context<'_>) -> Poll<io::Result<H2MemberConn>> {
         ready!(self.0.poll_greeted(cx))?;
-        if !self.0.is_usable(None, false) {
+        if !self.0.is_usable(None, UploadLength::None) {
             return Poll::Ready(Err(io::Error::other(NO_STREAMS)));
         }
         self.0.0.borrow_mut().awaits_greeting = false;
@@ -136,20 +137,20 @@ impl Drop for PendingGuard {
 impl H2Connecting {
     /// Returns the way of a request to a connection of the member. With `since`, only to a connection opened
     /// since then. A new connection begins with the bytes `first`. `is_cautious` is true for a request that must
-    /// not be sent twice, and `has_body` for a request with a body.
+    /// not be sent twice, and `upload` is the length of the request's body.
     pub(crate) fn new(
         pool: Arc<MemberPool>,
         first: Vec<u8>,
         since: Option<Instant>,
         is_cautious: bool,
-        has_body: bool,
+        upload: UploadLength,
     ) -> H2Connecting {
         H2Connecting {
             pool,
             first,
             since,
             is_cautious,
-            has_body,
+            upload,
             state: ConnectingState::Choosing,
             has_waited: false,
             connects_itself: false,
@@ -187,7 +188,9 @@ impl H2Connecting {
                         pending.waiting.borrow_mut().push(cx.waker().clone());
                         return Poll::Pending;
                     }
-                    self.connects_itself |= pending.has_failed.get();
+                    // A long upload may need a connection of its own.
+                    let is_long = self.upload == UploadLength::Long;
+                    self.connects_itself |= pending.has_failed.get() || is_long;
                     self.state = ConnectingState::Choosing;
                 }
                 ConnectingState::Connecting(connecting, pending) => {
@@ -217,9 +220,9 @@ impl H2Connecting {
         let is_exclusive = self.is_exclusive();
         let since = self.since;
         let connects_itself = self.connects_itself;
-        let has_body = self.has_body;
+        let upload = self.upload;
         let (usable, pending) = with_member(&self.pool, |member| {
-            let usable = |conn: &&H2MemberConn| conn.is_usable(since, has_body);
+            let usable = |conn: &&H2MemberConn| conn.is_usable(since, upload);
             let usable = member.open.iter().find(usable);
             let has_room =
                 |pending: &&Rc<PendingConn>| pending.requests.get() < H2_MEMBER_STREAMS_MAX;

@@ -3,14 +3,15 @@
 
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
+use crate::base::descriptors::descriptors;
 use crate::limits::{
-    H2_MEMBER_TURNS_MAX, H2_MEMBER_UNSENT_BYTES_MAX, Limits, MEMBER_IDLE_SWEEP_MILLISECONDS,
-    PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX,
+    H2_MEMBER_KEPT_BUFFER_BYTES, H2_MEMBER_TURNS_MAX, H2_MEMBER_UNSENT_BYTES_MAX, Limits,
+    MEMBER_IDLE_SWEEP_MILLISECONDS, PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX,
 };
 use crate::upstream::h2_conn::{H2MemberConn, NotHttp2};
 use crate::upstream::h2_mailbox::{H2Failure, Mailbox};
 use crate::upstream::member_conn::MemberConn;
-use crate::upstream::member_pool::MemberPool;
+use crate::upstream::member_pool::{IdleH2Ticket, MemberPool};
 use crate::upstream::receive_buffer::with_receive_buffer;
 use crate::wire::field_section::FieldSection;
 use crate::wire::h2::hpack::HpackScratch;
@@ -62,8 +63,8 @@ pub(super) struct H2Driver {
     /// Received beginning of an incomplete frame.
     rest: Vec<u8>,
     timer: Option<CoarseTimer>,
-    /// Begin of the time without a request, if the connection is counted as idle.
-    idle_since: Option<Instant>,
+    /// Entry among the idle connections, and the begin of the time without a request.
+    idle: Option<(IdleH2Ticket, Instant)>,
 }
 
 /// Reason for the end of a connection.
@@ -87,7 +88,7 @@ impl H2Driver {
             sent: 0,
             rest: Vec::new(),
             timer: None,
-            idle_since: None,
+            idle: None,
         }
     }
 
@@ -219,17 +220,33 @@ impl H2Driver {
     /// takes no bytes the silence timeout.
     fn poll_timers(&mut self, cx: &mut Context<'_>, is_written: bool) -> Poll<ConnectionEnd> {
         if self.shared.0.borrow().h2.open() > 0 {
-            self.end_idle();
+            if !self.end_idle()
+                && let Ok(descriptor) = descriptors().enter_member(None)
+            {
+                // A request began while the connection was given up.
+                self.conn.hold(descriptor);
+            }
         } else if is_written {
             return self.poll_idle(cx);
         }
         if is_written {
             self.timer = None;
+            self.free_long_buffers();
             return Poll::Pending;
         }
         let timeout = self.pool.settings.silence_timeout;
         ready!(self.poll_timer(cx, timeout));
         Poll::Ready(ConnectionEnd::Left(Some(io::ErrorKind::TimedOut.into())))
+    }
+
+    /// Frees the empty buffers of an upload. The upload may wait long for a window of the member.
+    fn free_long_buffers(&mut self) {
+        let mut state = self.shared.0.borrow_mut();
+        for buffer in [&mut self.sending, &mut state.h2.out] {
+            if buffer.is_empty() && buffer.capacity() > H2_MEMBER_KEPT_BUFFER_BYTES {
+                *buffer = Vec::new();
+            }
+        }
     }
 
     /// Waits without a request. Ready once the connection is no longer needed.
@@ -244,15 +261,15 @@ impl H2Driver {
         state.h2.out = Vec::new();
         self.sending = Vec::new();
         drop(state);
-        if self.idle_since.is_none() {
-            if !is_needed || !self.pool.count_idle() {
-                return Poll::Ready(ConnectionEnd::Unneeded);
-            }
-            self.idle_since = Some(Instant::now());
+        if self.idle.is_none() && is_needed {
+            let ticket = self.pool.enter_idle_h2(&mut self.conn, cx.waker());
+            self.idle = ticket.map(|ticket| (ticket, Instant::now()));
             self.timer = None;
         }
-        let is_over = |since: Instant| since.elapsed() >= self.pool.settings.idle_timeout;
-        if !is_needed || self.pool.is_closed() || self.idle_since.is_some_and(is_over) {
+        let is_kept = |(ticket, since): &(IdleH2Ticket, Instant)| {
+            since.elapsed() < self.pool.settings.idle_timeout && self.pool.keeps_idle_h2(ticket)
+        };
+        if !is_needed || self.pool.is_closed() || !self.idle.as_ref().is_some_and(is_kept) {
             return Poll::Ready(ConnectionEnd::Unneeded);
         }
         let pause = Duration::from_millis(MEMBER_IDLE_SWEEP_MILLISECONDS);
@@ -263,12 +280,14 @@ impl H2Driver {
         Poll::Pending
     }
 
-    /// Records that the connection is in use, or closed.
-    fn end_idle(&mut self) {
-        if self.idle_since.take().is_some() {
-            self.pool.uncount_idle();
-            self.timer = None;
-        }
+    /// Records that the connection is in use, or closed. Returns false if the idle connection has been given up for
+    /// want of descriptors.
+    fn end_idle(&mut self) -> bool {
+        let Some((ticket, _)) = self.idle.take() else {
+            return true;
+        };
+        self.timer = None;
+        self.pool.leave_idle_h2(&ticket, &mut self.conn)
     }
 
     /// Ready if `timeout` has passed since the first call of the current wait.

@@ -137,6 +137,11 @@ impl MemberConn {
         self.descriptor = Some(descriptor);
     }
 
+    /// Takes the connection's entry in the ledger of descriptors.
+    pub(super) fn take_descriptor(&mut self) -> Option<MemberDescriptor> {
+        self.descriptor.take()
+    }
+
     /// Records that the connection is idle and belongs to no client any more.
     pub(super) fn release_client(&mut self) {
         if let Some(descriptor) = &mut self.descriptor {

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// Connections to one member.
@@ -60,6 +61,10 @@ pub(crate) fn close_idle_members() -> usize {
 struct IdleList {
     /// The most recently used connection is the last element.
     connections: Vec<IdleMemberConn>,
+    /// Connections of HTTP/2, the longest idle first.
+    h2: Vec<IdleH2Conn>,
+    /// Number of the next idle connection of HTTP/2.
+    next_h2: u64,
     /// True while a task watches the list.
     is_swept: bool,
 }
@@ -68,6 +73,17 @@ struct IdleMemberConn {
     conn: MemberConn,
     since: Instant,
 }
+
+/// Idle connection of HTTP/2, which stays with its task.
+struct IdleH2Conn {
+    number: u64,
+    /// Task that ends the connection once the entry is removed.
+    task: Waker,
+    descriptor: Option<MemberDescriptor>,
+}
+
+/// Entry of an idle connection of HTTP/2 in its pool.
+pub(super) struct IdleH2Ticket(u64);
 
 impl MemberPool {
     /// Creates a pool without connections. `tls` is set for an `https` member.
@@ -190,20 +206,47 @@ impl MemberPool {
         }
     }
 
-    /// Counts an idle connection of HTTP/2, which stays with its worker. Returns false if the connection must be
+    /// Enters an idle connection of HTTP/2, which stays with the task `task`. Returns None if the connection must be
     /// closed, because the pool was replaced or has its largest number of idle connections.
-    pub(super) fn count_idle(&self) -> bool {
-        let is_kept =
-            !self.is_closed() && self.idle_count.load(Ordering::Relaxed) < self.settings.idle_max;
-        if is_kept {
-            self.idle_count.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn enter_idle_h2(
+        &self,
+        conn: &mut MemberConn,
+        task: &Waker,
+    ) -> Option<IdleH2Ticket> {
+        let is_full = self.idle_count.load(Ordering::Relaxed) >= self.settings.idle_max;
+        if is_full || self.is_closed() {
+            return None;
         }
-        is_kept
+        self.idle_count.fetch_add(1, Ordering::Relaxed);
+        let mut list = self.list();
+        let number = list.next_h2;
+        list.next_h2 += 1;
+        list.h2.push(IdleH2Conn {
+            number,
+            task: task.clone(),
+            descriptor: conn.take_descriptor(),
+        });
+        Some(IdleH2Ticket(number))
     }
 
-    /// Counts an idle connection of HTTP/2 that is in use again, or was closed.
-    pub(super) fn uncount_idle(&self) {
+    /// Returns true if the idle connection has not been given up for want of descriptors.
+    pub(super) fn keeps_idle_h2(&self, ticket: &IdleH2Ticket) -> bool {
+        self.list().h2.iter().any(|idle| idle.number == ticket.0)
+    }
+
+    /// Removes the entry of a connection of HTTP/2 that is in use again or closed. Returns false if the connection has
+    /// been given up.
+    pub(super) fn leave_idle_h2(&self, ticket: &IdleH2Ticket, conn: &mut MemberConn) -> bool {
+        let mut list = self.list();
+        let Some(at) = list.h2.iter().position(|idle| idle.number == ticket.0) else {
+            return false;
+        };
+        let idle = list.h2.remove(at);
         self.idle_count.fetch_sub(1, Ordering::Relaxed);
+        if let Some(descriptor) = idle.descriptor {
+            conn.hold(descriptor);
+        }
+        true
     }
 
     /// Returns true after the pool was replaced.
@@ -254,6 +297,9 @@ impl MemberPool {
             let oldest = list.connections.len().min(count - closed);
             let removed = list.connections.drain(..oldest);
             closed += removed.map(|idle| idle.conn.close_with_reset()).count();
+            let oldest = list.h2.len().min(count - closed);
+            // Dropping the entry gives the descriptor back at once, and the task closes the socket.
+            closed += list.h2.drain(..oldest).map(|idle| idle.task.wake()).count();
         }
         self.idle_count.fetch_sub(closed, Ordering::Relaxed);
         closed

@@ -32,6 +32,7 @@ mod member_tls_failure;
 mod pool;
 mod receive_buffer;
 mod h2_mailbox;
+mod h2_window;
 mod h2_conn;
 mod h2_driver;
 mod h2_connecting;

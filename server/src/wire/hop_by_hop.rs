@@ -223,7 +223,7 @@ const END_TO_END: [&str; 6] = [
 const END_TO_END_PREFIXES: [&str; 3] = ["content-", "digest", "signature"];
 
 /// End-to-end fields that a recipient needs before the body.
-const HEADER_ONLY: [&str; 40] = [
+const HEADER_ONLY: [&str; 41] = [
     "age",
     "alt-svc",
     "authentication-info",
@@ -246,6 +246,7 @@ const HEADER_ONLY: [&str; 40] = [
     "pragma",
     "prefer",
     "priority",
+    "proxy",
     "range",
     "referer",
     "referrer-policy",

@@ -66,14 +66,14 @@ impl Attempt {
         pool: Arc<MemberPool>,
         connect_time: Option<Duration>,
         request: &Request,
-        route: &ProxyRoute,
+        route: &Arc<ProxyRoute>,
         body: &mut OutgoingBody,
     ) -> Result<Attempt, AttemptFailure> {
         let expects = request.expects_continue && body.has_rest();
         let encoded = request_head::encode(request, route, &pool.authority, body.length(), expects);
         let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
         let mut out = encoded.map_err(refused)?;
-        let rest = body.take(&mut out, expects);
+        let rest = body.take(&mut out, expects, route);
         if rest.is_some() {
             memory::reserve_upload(&request.memory, &mut conn);
         }

@@ -1,23 +1,30 @@
 //! Body of a client's request on its way to a member.
 
-use crate::base::body_memory::BodyReservation;
+use crate::base::body_memory::{BodyAccount, BodyReservation};
 use crate::handler::call::body::request_body::{BodyRest, RequestBody};
 use crate::handler::pipe::{PipeReader, pipe};
 use crate::handler::proxy::exchange::{StreamedBody, push_last_chunk};
 use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::log::line;
+use crate::handler::proxy::request_head::forwarded_trailers;
+use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::{HandlerError, Request};
 use crate::limits::BODY_BUFFER_BYTES;
 use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::h2::UploadLength;
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// Body of a request, as sent to a member.
 pub(super) struct OutgoingBody {
     /// Framing for the member.
     length: BodyLength,
     /// The body from its beginning, as far as gathered.
-    gathered: Vec<u8>,
+    gathered: Rc<Vec<u8>>,
     /// Memory of the gathered part.
     _reservation: Option<BodyReservation>,
+    /// Memory of the bytes that a failed attempt has taken.
+    replayed: BodyReservation,
     /// Rest of the body; None if the whole body is gathered, or once an attempt sends the rest.
     rest: Option<PipeReader>,
     /// True if an attempt has begun to send the rest.
@@ -31,8 +38,9 @@ impl OutgoingBody {
     pub(super) fn none(length: BodyLength) -> OutgoingBody {
         OutgoingBody {
             length,
-            gathered: Vec::new(),
+            gathered: Rc::default(),
             _reservation: None,
+            replayed: BodyReservation::default(),
             rest: None,
             is_rest_begun: false,
             trailers: None,
@@ -74,8 +82,9 @@ impl OutgoingBody {
                 Some(length) => BodyLength::Length(length),
                 None => BodyLength::Chunked,
             },
-            gathered: body.first_part,
+            gathered: Rc::new(body.first_part),
             _reservation: body.reservation,
+            replayed: BodyReservation::default(),
             rest: body.rest.and_then(|rest| match rest {
                 BodyRest::Streamed(reader) => Some(reader),
                 BodyRest::Spooled(_) => None,
@@ -96,8 +105,16 @@ impl OutgoingBody {
     }
 
     /// Returns true if nothing follows the head of the request.
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.gathered.is_empty() && self.rest.is_none() && self.trailers.is_none()
+    }
+
+    /// Returns the length of the body for the choice of a connection over HTTP/2.
+    pub(super) fn upload_length(&self) -> UploadLength {
+        match self.is_empty() {
+            true => UploadLength::None,
+            false => UploadLength::of(self.length),
+        }
     }
 
     /// Returns true if an attempt would stream a part of the body.
@@ -107,7 +124,12 @@ impl OutgoingBody {
 
     /// Appends the gathered part to the head of the request in `out`, and returns the rest. With `is_held` the
     /// rest waits until the member wants the body.
-    pub(super) fn take(&mut self, out: &mut Vec<u8>, is_held: bool) -> Option<StreamedBody> {
+    pub(super) fn take(
+        &mut self,
+        out: &mut Vec<u8>,
+        is_held: bool,
+        route: &Arc<ProxyRoute>,
+    ) -> Option<StreamedBody> {
         let is_chunked = self.length == BodyLength::Chunked;
         if is_chunked && !self.gathered.is_empty() {
             out.extend_from_slice(format!("{:x}\r\n", self.gathered.len()).as_bytes());
@@ -118,7 +140,7 @@ impl OutgoingBody {
         }
         let Some(reader) = self.rest.take() else {
             if let Some(trailers) = self.trailers.as_deref().filter(|_| is_chunked) {
-                push_last_chunk(trailers, out);
+                push_last_chunk(&forwarded_trailers(trailers, route), out);
             }
             return None;
         };
@@ -127,15 +149,31 @@ impl OutgoingBody {
             reader,
             is_chunked,
             is_held,
+            route: Arc::clone(route),
         })
     }
 
     /// Returns the body for one attempt over HTTP/2. With `is_held` the rest waits until the member wants the
     /// body.
-    pub(super) fn take_for_h2(&mut self, is_held: bool) -> H2Upload {
+    pub(super) fn take_for_h2(
+        &mut self,
+        is_held: bool,
+        route: &Arc<ProxyRoute>,
+        memory: &BodyAccount,
+    ) -> H2Upload {
         let rest = self.rest.take();
         self.is_rest_begun |= rest.is_some();
-        H2Upload::new(self.gathered.clone(), rest, self.trailers.clone(), is_held)
+        let trailers = self.trailers.as_deref();
+        let trailers = trailers.map(|lines| forwarded_trailers(lines, route));
+        let trailers = trailers.filter(|lines| !lines.is_empty());
+        H2Upload::new(
+            Rc::clone(&self.gathered),
+            rest,
+            trailers,
+            is_held,
+            route,
+            memory,
+        )
     }
 
     /// Takes the body of a failed attempt back, as far as no byte is lost.
@@ -143,7 +181,8 @@ impl OutgoingBody {
         let Some(replay) = upload.into_replay() else {
             return;
         };
-        self.gathered.extend_from_slice(&replay.bytes);
+        Rc::make_mut(&mut self.gathered).extend_from_slice(&replay.bytes);
+        self.replayed.merge(replay.reservation);
         self.trailers = replay.trailers.or(self.trailers.take());
         if replay.rest.is_none() && self.length == BodyLength::Chunked {
             self.length = BodyLength::Length(self.gathered.len() as u64);

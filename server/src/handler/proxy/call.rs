@@ -19,7 +19,7 @@ use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::handler::proxy::shortage;
 use crate::handler::proxy::shortage::ShortageWait;
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
-use crate::limits::GRPC_PAUSE_SECONDS;
+use crate::limits::{GRPC_PAUSE_SECONDS, PROXY_REFUSALS_MAX};
 use crate::upstream::balancer::{
     ChooseRequest, Lease, Member, MemberId, NoMember, PlaceReport, QueueTicket, SessionUse,
     WaitRefused, Waited, client_hash, session_value,
@@ -111,8 +111,8 @@ struct ProxyCall {
     needs_new_connection: bool,
     /// Time since which a connection of HTTP/2 must have been opened, after a failure of an older one.
     h2_since: Option<Instant>,
-    /// True after a member refused the request without processing it.
-    was_refused: bool,
+    /// Number of attempts that a member refused without processing the request.
+    refusals: u32,
     /// True if the request waits on for the answer of a member that went down.
     stays: bool,
     timer: Option<CoarseTimer>,
@@ -151,7 +151,7 @@ impl ProxyCall {
             connecting_since: None,
             last_failure: None,
             h2_since: None,
-            was_refused: false,
+            refusals: 0,
             stays: false,
             timer: None,
             shortage: ShortageWait::default(),
@@ -272,8 +272,8 @@ impl ProxyCall {
         let first = first.unwrap_or_default();
         if is_http2 {
             let is_cautious = !is_idempotent(self.request.method);
-            let has_body = !self.body.is_empty();
-            let connecting = H2Connecting::new(pool, first, self.h2_since, is_cautious, has_body);
+            let upload = self.body.upload_length();
+            let connecting = H2Connecting::new(pool, first, self.h2_since, is_cautious, upload);
             return Ok(CallState::ConnectingH2(connecting));
         }
         let timeout = pool.settings.connect_timeout;
@@ -479,6 +479,16 @@ impl ProxyCall {
         !is_bound && !self.is_last_attempt() && self.take_retry(monotonic_ms())
     }
 
+    /// Returns true if a request that a member has not processed may go to that member again. The member may have closed
+    /// one connection, and accept the request on the next. After that, members that are still to be tried come first.
+    fn may_ask_refusing_member(&self) -> bool {
+        let others = self.route.balancer.members().len() > self.tried.len() + 1;
+        match self.refusals {
+            0 => true,
+            refusals => !others && refusals < PROXY_REFUSALS_MAX,
+        }
+    }
+
     /// Returns true if the request may go to no further member. The first attempt counts as one of the members tried.
     /// Members without room for a connection do not count.
     fn is_last_attempt(&self) -> bool {
@@ -564,10 +574,9 @@ impl ProxyCall {
             self.last_failure = Some(failure);
             return None;
         }
-        // The member may have closed one connection, and accept the request on the next.
         let is_member_to_try = match failure.stage {
             FailureStage::StaleConnection => true,
-            FailureStage::Refused => !self.was_refused,
+            FailureStage::Refused => self.may_ask_refusing_member(),
             _ => false,
         };
         let may_repeat = failure.may_repeat(
@@ -575,8 +584,9 @@ impl ProxyCall {
             self.body.is_replayable(),
         );
         let is_last = self.is_last_attempt() && !is_member_to_try;
-        let goes_on =
-            may_repeat && !is_last && (!failure.needs_budget() || self.take_retry(now_ms));
+        let is_refused_again = failure.stage == FailureStage::Refused && self.refusals > 0;
+        let needs_budget = failure.needs_budget() || is_refused_again;
+        let goes_on = may_repeat && !is_last && (!needs_budget || self.take_retry(now_ms));
         if !goes_on {
             self.log_repeated();
             return Some(self.error(failure));
@@ -586,7 +596,13 @@ impl ProxyCall {
                 self.needs_new_connection = true;
                 self.h2_since = Some(Instant::now());
             }
-            FailureStage::Refused => self.was_refused = true,
+            FailureStage::Refused => {
+                self.refusals += 1;
+                if self.refusals > 1 {
+                    // The member may refuse all requests on the connection.
+                    self.h2_since = Some(Instant::now());
+                }
+            }
             _ => {}
         }
         if !is_member_to_try {

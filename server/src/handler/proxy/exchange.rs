@@ -1,9 +1,12 @@
 //! One request on one connection to a member: sends the head and the body of the request.
 
 use crate::handler::pipe::{PipeRead, PipeReader};
+use crate::handler::proxy::request_head::forwarded_trailers;
+use crate::handler::proxy::route::ProxyRoute;
 use crate::limits::PROXY_UNSENT_BYTES_MAX;
 use crate::upstream::MemberConn;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// A request on its way to a member.
@@ -28,6 +31,8 @@ pub(super) struct StreamedBody {
     pub(super) is_chunked: bool,
     /// True until the member wants the body (`Expect: 100-continue`).
     pub(super) is_held: bool,
+    /// Route of the request. Trailers must not replace the fields of the route.
+    pub(super) route: Arc<ProxyRoute>,
 }
 
 /// Reason why a request can't be sent to its end.
@@ -115,6 +120,7 @@ impl Exchange {
                 self.out.clear();
                 if is_chunked {
                     let trailers = body.reader.take_trailers().unwrap_or_default();
+                    let trailers = forwarded_trailers(&trailers, &body.route);
                     push_last_chunk(&trailers, &mut self.out);
                 }
                 self.body = None;

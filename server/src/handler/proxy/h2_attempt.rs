@@ -8,7 +8,6 @@ use crate::handler::proxy::h2_content::H2ContentTransfer;
 use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
 use crate::handler::proxy::log::line;
-use crate::handler::proxy::memory;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
@@ -17,6 +16,7 @@ use crate::limits::{PIPE_BYTES, PROXY_CONTINUE_SECONDS};
 use crate::upstream::{H2MemberConn, H2RequestStream, MemberPool};
 use crate::wire::field_section::FieldSection;
 use crate::wire::h1::response_head::{ResponseHead, ResponseLength};
+use crate::wire::h2::UploadLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::status::{Status, StatusLine};
@@ -42,7 +42,7 @@ impl H2Attempt {
         pool: Arc<MemberPool>,
         connect_time: Option<Duration>,
         request: &Request,
-        route: &ProxyRoute,
+        route: &Arc<ProxyRoute>,
         body: &mut OutgoingBody,
     ) -> Result<H2Attempt, AttemptFailure> {
         let expects = request.expects_continue && body.has_rest();
@@ -50,8 +50,16 @@ impl H2Attempt {
         let encoded = request_head::encode_h2(request, route, scheme, host, length, expects);
         let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
         let block = encoded.map_err(refused)?;
-        let upload = body.take_for_h2(expects);
-        let stream = conn.begin(&block, request.method, upload.is_done());
+        let announced = body.upload_length();
+        let upload = body.take_for_h2(expects, route, &request.memory);
+        let length = match (upload.is_done(), announced) {
+            (true, _) => UploadLength::None,
+            // Trailers follow an empty body.
+            (false, UploadLength::None) => UploadLength::Unknown,
+            (false, length) => length,
+        };
+        let memory = &request.memory;
+        let stream = conn.begin(&block, request.method, length, memory);
         Ok(H2Attempt {
             running: Some((stream, upload)),
             pool,
@@ -154,7 +162,7 @@ impl H2Attempt {
         call: &mut HeadReader<'_>,
         head: &ResponseHead<'_>,
     ) -> Result<Response, Reject> {
-        let Some((stream, upload)) = self.running.take() else {
+        let Some((mut stream, upload)) = self.running.take() else {
             return Err(Reject::HANDLER_FAILED);
         };
         let mut fields = call.fields(head, &self.pool.authority)?;
@@ -184,7 +192,7 @@ impl H2Attempt {
         &mut self,
         call: &mut HeadReader<'_>,
         head: &ResponseHead<'_>,
-        stream: H2RequestStream,
+        mut stream: H2RequestStream,
         upload: H2Upload,
     ) -> ResponseBody {
         let (writer, reader) = counted_pipe(PIPE_BYTES, &call.request.memory);
@@ -193,7 +201,8 @@ impl H2Attempt {
             (_, Method::Head) => head.content_length,
             _ => None,
         };
-        memory::reserve_h2_stream(&call.request.memory, length);
+        let has_content = call.request.method != Method::Head && head.status != Status(304);
+        stream.expect_content(length.filter(|_| has_content));
         let transfer = H2ContentTransfer {
             pool: Arc::clone(&self.pool),
             balancer: call.route.balancer.name().into(),

@@ -1,28 +1,37 @@
 //! Body of a request on its way to a member over HTTP/2.
 
+use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::handler::pipe::{PipeRead, PipeReader};
 use crate::handler::proxy::exchange::SendError;
-use crate::limits::{PROXY_REPLAY_BYTES_MAX, PROXY_UNSENT_BYTES_MAX};
+use crate::handler::proxy::request_head::forwarded_trailers;
+use crate::handler::proxy::route::ProxyRoute;
+use crate::limits::PROXY_REPLAY_BYTES_MAX;
 use crate::upstream::H2RequestStream;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// Body of a request for one attempt.
 pub(super) struct H2Upload {
-    /// Bytes that are known; the bytes before `out_at` are sent.
-    out: Vec<u8>,
-    out_at: usize,
+    /// First bytes, shared with the next attempt; the bytes before `first_at` are sent.
+    first: Rc<Vec<u8>>,
+    first_at: usize,
     /// Rest of the body from the client.
     rest: Option<PipeReader>,
     /// Lines of the trailer section behind the body.
     trailers: Option<Box<[u8]>>,
-    /// Bytes taken from the client; None if too many for another attempt.
+    /// Bytes taken from the client; None if too many for another attempt, or if memory is short.
     replay: Option<Vec<u8>>,
+    /// Memory of `replay`.
+    reservation: BodyReservation,
     /// True until the member wants the body (`Expect: 100-continue`).
     is_held: bool,
     /// True while the call waits for the client to send more of the body.
     waits_for_client: bool,
     /// True once the end is sent, or is not needed.
     is_done: bool,
+    /// Route of the request. Trailers must not replace the fields of the route.
+    route: Arc<ProxyRoute>,
 }
 
 /// Body of a failed attempt, for another attempt.
@@ -33,25 +42,31 @@ pub(super) struct ReplayedBody {
     pub(super) rest: Option<PipeReader>,
     /// Lines of the trailer section behind the body.
     pub(super) trailers: Option<Box<[u8]>>,
+    /// Memory of the taken bytes.
+    pub(super) reservation: BodyReservation,
 }
 
 impl H2Upload {
-    /// Returns a body with the first bytes `out`.
+    /// Returns a body with the first bytes `first`, for a call with the account `memory`.
     pub(super) fn new(
-        out: Vec<u8>,
+        first: Rc<Vec<u8>>,
         rest: Option<PipeReader>,
         trailers: Option<Box<[u8]>>,
         is_held: bool,
+        route: &Arc<ProxyRoute>,
+        memory: &BodyAccount,
     ) -> H2Upload {
         H2Upload {
-            is_done: out.is_empty() && rest.is_none() && trailers.is_none(),
-            out,
-            out_at: 0,
+            is_done: first.is_empty() && rest.is_none() && trailers.is_none(),
+            first,
+            first_at: 0,
             rest,
             trailers,
             replay: Some(Vec::new()),
+            reservation: BodyReservation::new(memory),
             is_held,
             waits_for_client: false,
+            route: Arc::clone(route),
         }
     }
 
@@ -70,21 +85,20 @@ impl H2Upload {
             if self.is_held {
                 return Poll::Pending;
             }
-            if self.out_at == self.out.len() {
-                ready!(self.poll_take(cx))?;
-            }
-            if self.out_at < self.out.len() {
+            if self.first_at < self.first.len() {
                 let Some(room) = ready!(stream.poll_room(cx)) else {
                     self.stop();
                     break;
                 };
-                let part = &self.out[self.out_at..];
+                let part = &self.first[self.first_at..];
                 let part = &part[..part.len().min(room)];
-                self.out_at += part.len();
-                let is_last = self.out_at == self.out.len() && self.has_no_more();
+                self.first_at += part.len();
+                let is_last = self.first_at == self.first.len() && self.has_no_more();
                 stream.send(part, is_last);
                 self.is_done = is_last;
-            } else if self.rest.is_none() {
+            } else if self.rest.is_some() {
+                ready!(self.poll_pass(stream, cx))?;
+            } else {
                 match &self.trailers {
                     Some(lines) => stream.send_trailers(lines),
                     None => stream.send(b"", true),
@@ -99,23 +113,39 @@ impl H2Upload {
         self.rest.is_none() && self.trailers.is_none()
     }
 
-    /// Takes the next part from the client.
-    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+    /// Passes the next part of the body from the client to the member. Bytes stay in the pipe until the member has room
+    /// for them, so that the call holds no second buffer.
+    fn poll_pass(
+        &mut self,
+        stream: &mut H2RequestStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
         let Some(reader) = &mut self.rest else {
             return Poll::Ready(Ok(()));
         };
-        self.out.clear();
-        self.out_at = 0;
-        let read = reader.poll_take(cx, &mut self.out, PROXY_UNSENT_BYTES_MAX);
-        self.waits_for_client = read.is_pending();
-        if read.is_pending() {
-            // A waiting request holds no buffer.
-            self.out = Vec::new();
+        let mut room = 0;
+        if reader.unread() > 0 {
+            self.waits_for_client = false;
+            match ready!(stream.poll_room(cx)) {
+                Some(bytes) => room = bytes,
+                None => {
+                    self.stop();
+                    return Poll::Ready(Ok(()));
+                }
+            }
         }
+        let mut part = Vec::new();
+        let read = reader.poll_take(cx, &mut part, room);
+        self.waits_for_client = read.is_pending();
         match ready!(read) {
-            Ok(PipeRead::Bytes(_)) => self.keep(),
+            Ok(PipeRead::Bytes(_)) => {
+                stream.send(&part, false);
+                self.keep(&part);
+            }
             Ok(PipeRead::End) => {
-                self.trailers = reader.take_trailers();
+                let trailers = reader.take_trailers();
+                let trailers = trailers.map(|lines| forwarded_trailers(&lines, &self.route));
+                self.trailers = trailers.filter(|lines| !lines.is_empty());
                 self.rest = None;
             }
             Err(_) => return Poll::Ready(Err(SendError::Client)),
@@ -123,14 +153,21 @@ impl H2Upload {
         Poll::Ready(Ok(()))
     }
 
-    /// Keeps the taken bytes for another attempt.
-    fn keep(&mut self) {
+    /// Keeps the bytes of `part` for another attempt.
+    fn keep(&mut self, part: &[u8]) {
         let Some(replay) = &mut self.replay else {
             return;
         };
-        match replay.len() + self.out.len() <= PROXY_REPLAY_BYTES_MAX {
-            true => replay.extend_from_slice(&self.out),
-            false => self.replay = None,
+        let is_short = replay.len() + part.len() <= PROXY_REPLAY_BYTES_MAX;
+        if is_short
+            && self
+                .reservation
+                .try_grow(part.len(), BodyPurpose::ReadAhead)
+        {
+            replay.reserve_exact(part.len());
+            replay.extend_from_slice(part);
+        } else {
+            self.forget_replay();
         }
     }
 
@@ -160,6 +197,7 @@ impl H2Upload {
     /// Forgets the taken bytes, after the beginning of a response.
     pub(super) fn forget_replay(&mut self) {
         self.replay = None;
+        self.reservation.shrink_to(0);
     }
 
     /// Returns the body for another attempt; None if bytes are lost.
@@ -168,6 +206,7 @@ impl H2Upload {
             bytes: self.replay?,
             rest: self.rest,
             trailers: self.trailers,
+            reservation: self.reservation,
         })
     }
 }

@@ -9,7 +9,7 @@ use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{
     MEMBER_FAR_RESPONSE_BYTES, MEMBER_FAR_WINDOW_BYTES, MEMBER_RECEIVE_BYTES_MIN,
     MEMBER_TLS_RECEIVE_BYTES, MEMBER_UNSENT_BYTES, MEMBER_UNSENT_BYTES_MIN, MEMBER_WINDOW_BYTES,
-    PIPE_BYTES, PIPE_BYTES_MIN, READ_BUFFER_BYTES,
+    PIPE_BYTES_MIN, READ_BUFFER_BYTES,
 };
 use crate::upstream::{MemberConn, MemberWindow};
 
@@ -81,11 +81,4 @@ pub(super) fn reserve_stream(
     {
         conn.widen(MemberWindow::Unbounded);
     }
-}
-
-/// Reserves memory for the window of a stream over HTTP/2, on which a response of `length` bytes has begun. The window
-/// is granted with the request.
-pub(super) fn reserve_h2_stream(memory: &BodyAccount, length: Option<u64>) {
-    let window = PIPE_BYTES as u64;
-    memory.reserve(length.unwrap_or(window).min(window) as usize);
 }

@@ -281,23 +281,41 @@ fn push_client_fields(
     route: &ProxyRoute,
     out: &mut Vec<u8>,
 ) -> Result<bool, Reject> {
-    let replaced = &route.forward.request_fields;
     let copied = copy_request_fields(Fields(&request.fields), out, |name, _| {
-        let is_replaced =
-            |(own, _): &(Box<str>, Box<str>)| name.eq_ignore_ascii_case(own.as_bytes());
         is_written_by_proxy(name, request.method)
             || is_forged(name, request)
-            || replaced.iter().any(is_replaced)
+            || is_set_by_route(name, route)
     });
     let copied = copied.map_err(|TooManyConnectionOptions| Reject::CONNECTION_OPTIONS)?;
     Ok(copied.accepts_trailers)
 }
 
-/// Returns true for a field that the proxy writes itself in a request with the method.
+/// Returns true for a field that the route sets or removes.
+fn is_set_by_route(name: &[u8], route: &ProxyRoute) -> bool {
+    let mut fields = route.forward.request_fields.iter();
+    fields.any(|(own, _)| name.eq_ignore_ascii_case(own.as_bytes()))
+}
+
+/// Returns the lines of a trailer section without the fields that the route sets or removes. A member may merge
+/// trailers into the head of the request.
+pub(super) fn forwarded_trailers(lines: &[u8], route: &ProxyRoute) -> Box<[u8]> {
+    let mut kept = Vec::with_capacity(lines.len());
+    for (name, value) in Fields(lines) {
+        if !is_set_by_route(name, route) {
+            push_field(&mut kept, name, value);
+        }
+    }
+    kept.into()
+}
+
+/// Returns true for a field that the proxy writes itself, or never forwards, in a request with the method.
 fn is_written_by_proxy(name: &[u8], method: Method) -> bool {
     let known: &[u8] = match name.len() {
         3 => b"via",
         4 => b"host",
+        // No field of HTTP. Many CGI programs behind a member take the field for their variable HTTP_PROXY
+        // (CVE-2016-5385).
+        5 => b"proxy",
         6 => b"expect",
         9 => b"forwarded",
         12 if method == Method::Options => b"max-forwards",

@@ -169,11 +169,10 @@ impl H1CallDriver<'_> {
                 None if self.is_cut => return Poll::Pending,
                 None => return self.poll_watch(cx),
                 Some(upload) => match upload.writer.poll_room(cx) {
-                    Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(room)) => room,
-                    // The handler wants no more of the body. The remaining body stays unread, so the
-                    // connection ends after the response.
-                    Poll::Ready(Err(_)) => return Poll::Pending,
+                    // The handler is slow, or wants no more of the body. In the second case the remaining body
+                    // stays unread, so the connection ends after the response.
+                    Poll::Pending | Poll::Ready(Err(_)) => return self.poll_reset(cx),
                 },
             };
             if self.connection.rest.is_empty() {
@@ -236,7 +235,13 @@ impl H1CallDriver<'_> {
                 Poll::Ready(false) => return Poll::Ready(AfterResponse::Close),
             }
         }
-        Poll::Pending
+        self.poll_reset(cx)
+    }
+
+    /// Detects a reset by the peer while received bytes stay unread.
+    fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
+        let socket = &self.connection.stream.socket;
+        socket.poll_broken(cx).map(|()| AfterResponse::Close)
     }
 
     /// Returns the number of pipelined bytes to be read. The memory of many pipelined bytes is reserved first.

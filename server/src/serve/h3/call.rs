@@ -152,7 +152,10 @@ impl H3Call {
                     // Time spent waiting for the handler does not count against the peer's minimum rate.
                     self.since_ms = exchange.context().clock.millis();
                     self.seen_then = exchange.seen;
-                    return Ok(());
+                    return match exchange.poll_reset(cx) {
+                        Poll::Ready(()) => Err(H3ExchangeError::Gone),
+                        Poll::Pending => Ok(()),
+                    };
                 }
             }
             if self.part.is_empty() {

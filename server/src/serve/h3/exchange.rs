@@ -345,6 +345,15 @@ impl H3Exchange {
         }
     }
 
+    /// Ready once the client has reset its direction of the stream, even if received bytes are unread.
+    pub(super) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match ready!(pin!(self.recv.received_reset()).poll(cx)) {
+            // The client has sent the whole request.
+            Ok(None) => Poll::Pending,
+            Ok(Some(_)) | Err(_) => Poll::Ready(()),
+        }
+    }
+
     /// Returns the error for a stream that ended within a request.
     fn cut(&self) -> H3ExchangeError {
         match self.receiver.end() {

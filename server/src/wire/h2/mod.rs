@@ -11,7 +11,9 @@ pub mod hpack;
 pub mod role;
 pub mod settings;
 pub mod stream;
+pub mod upload_length;
 
 pub use connection::client::{H2ClientConnection, H2ClientEvent, H2StreamFailure};
 pub use connection::{H2Connection, H2Event};
 pub use error::{H2ConnectionError, H2ErrorCode};
+pub use upload_length::UploadLength;

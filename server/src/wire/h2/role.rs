@@ -42,6 +42,10 @@ impl H2Role for ServerRole {
 pub struct ClientRole {
     /// Last stream that the server processes, after a GOAWAY of the server.
     pub(super) goaway_last: Option<u32>,
+    /// Number of streams reset with NO_ERROR, because the complete response needs no further request.
+    pub(super) needless_requests: usize,
+    /// Largest size of the window for all uploads of the connection.
+    pub(super) window_max: i64,
 }
 
 impl H2Role for ClientRole {

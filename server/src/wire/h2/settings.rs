@@ -2,7 +2,7 @@
 
 use super::error::{H2ConnectionError, H2ErrorCode};
 use super::frame;
-use crate::limits::{H2_CONNECTION_WINDOW_BYTES, H2_STREAMS_MAX};
+use crate::limits::{H2_CONNECTION_WINDOW_BYTES, H2_MEMBER_STREAM_WINDOW_BYTES, H2_STREAMS_MAX};
 
 const HEADER_TABLE_SIZE: u16 = 0x1;
 const ENABLE_PUSH: u16 = 0x2;
@@ -104,6 +104,7 @@ pub fn greet(out: &mut Vec<u8>, head_bytes: u32) {
 pub fn greet_server(out: &mut Vec<u8>, head_bytes: u32) {
     let settings = [
         (ENABLE_PUSH, 0),
+        (INITIAL_WINDOW_SIZE, H2_MEMBER_STREAM_WINDOW_BYTES),
         (MAX_HEADER_LIST_SIZE, head_bytes),
         (NO_RFC7540_PRIORITIES, 1),
     ];

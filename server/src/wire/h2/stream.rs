@@ -30,6 +30,8 @@ pub struct H2Stream<T> {
     pub(super) send_window: i64,
     /// Flow-control window granted to the peer.
     pub(super) receive_window: u32,
+    /// Largest size of the window granted to the peer.
+    pub(super) granted: u32,
     /// Bytes of the body consumed since the last WINDOW_UPDATE.
     pub(super) taken: u32,
     /// Priority requested by the peer.
@@ -56,6 +58,7 @@ impl<T> H2Stream<T> {
             remote,
             send_window: i64::from(send_window),
             receive_window: WINDOW_BYTES,
+            granted: WINDOW_BYTES,
             taken: 0,
             priority: Priority::default(),
             ready: false,
@@ -75,6 +78,16 @@ impl<T> H2Stream<T> {
     /// Returns the flow-control window granted to the peer.
     pub fn receive_window(&self) -> u32 {
         self.receive_window
+    }
+
+    /// Returns true if the peer needs no WINDOW_UPDATE, because the rest of the announced length fits into the window.
+    pub(super) fn fits_into_window(&self) -> bool {
+        match self.remote {
+            RemoteState::Open { announced } => {
+                announced.is_some_and(|left| left <= u64::from(self.receive_window))
+            }
+            RemoteState::Ended => true,
+        }
     }
 
     /// Changes the send window by `more` bytes, which may be negative (RFC 9113 §6.9).

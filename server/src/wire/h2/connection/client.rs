@@ -8,11 +8,12 @@ use super::super::settings;
 use super::*;
 use crate::limits::{
     H2_MEMBER_FRAME_POINTS, H2_MEMBER_INTERIM_POINTS, H2_MEMBER_SHARED_WINDOW_BYTES,
-    H2_MEMBER_STREAMS_MAX, PROXY_INTERIM_RESPONSES_MAX,
+    H2_MEMBER_STREAM_WINDOW_BYTES, H2_MEMBER_STREAMS_MAX, PROXY_INTERIM_RESPONSES_MAX,
 };
 use crate::wire::h1::response_head::ResponseLength;
 use crate::wire::h2::frame::PREFACE;
 use crate::wire::h2::stream::RemoteState;
+use crate::wire::h2::upload_length::UploadLength;
 use crate::wire::request_head::Method;
 
 /// Protocol state of a connection to an HTTP/2 server, with a value of type `W` for each stream.
@@ -27,6 +28,7 @@ pub struct ClientStream<W> {
     interim_responses: u32,
     /// True after the end of the request.
     has_ended: bool,
+    upload: UploadLength,
     work: W,
 }
 
@@ -101,9 +103,19 @@ impl<W: Clone> H2ClientConnection<W> {
         self.open() < streams_max && !self.is_going_away()
     }
 
-    /// Returns true if the window of the connection has room for another upload.
-    pub fn has_upload_room(&self) -> bool {
+    /// Returns true if an upload of the length fits beside the uploads under way. A long upload needs half of the window
+    /// beside uploads that are never read.
+    pub fn has_room_for(&self, upload: UploadLength) -> bool {
+        if upload == UploadLength::None {
+            return true;
+        }
+        let conflicts = |it: &&H2Stream<ClientStream<W>>| {
+            !it.work.has_ended && upload.conflicts_with(it.work.upload)
+        };
+        let others = self.streams.iter().filter(conflicts).count() as i64;
+        let unread = others * i64::from(self.peer.window_bytes);
         self.send_window >= i64::from(H2_MEMBER_SHARED_WINDOW_BYTES)
+            && (others == 0 || unread <= self.role.window_max / 2)
     }
 
     /// Returns true if no further stream can ever be opened.
@@ -116,6 +128,22 @@ impl<W: Clone> H2ClientConnection<W> {
     ///
     /// Precondition: [`H2ClientConnection::can_open`].
     pub fn open_stream(&mut self, block: &[u8], method: Method, ended: bool, work: W) -> u32 {
+        let upload = match ended {
+            true => UploadLength::None,
+            false => UploadLength::Unknown,
+        };
+        self.open_upload(block, method, upload, work)
+    }
+
+    /// Opens a stream as [`H2ClientConnection::open_stream`] does, for a body of the length.
+    pub fn open_upload(
+        &mut self,
+        block: &[u8],
+        method: Method,
+        upload: UploadLength,
+        work: W,
+    ) -> u32 {
+        let ended = upload == UploadLength::None;
         let id = match self.last {
             0 => 1,
             last => last + 2,
@@ -126,15 +154,33 @@ impl<W: Clone> H2ClientConnection<W> {
             has_head: false,
             interim_responses: 0,
             has_ended: ended,
+            upload,
             work,
         };
         let remote = RemoteState::Open { announced: None };
         let mut stream = H2Stream::new(id, remote, self.peer.window_bytes, work);
         stream.carries_messages = true;
+        stream.receive_window = H2_MEMBER_STREAM_WINDOW_BYTES;
+        stream.granted = H2_MEMBER_STREAM_WINDOW_BYTES;
         self.streams.push(stream);
         self.head(id, block, ended);
         self.abuse_budget.refund(H2_MEMBER_FRAME_POINTS);
         id
+    }
+
+    /// Widens the window for the response on a stream to `bytes`. No effect on a complete response, and on a window that
+    /// is as wide.
+    pub fn widen_stream_window(&mut self, id: u32, bytes: u32) {
+        let Some(stream) = self.place(id).map(|at| &mut self.streams[at]) else {
+            return;
+        };
+        let more = bytes.saturating_sub(stream.granted);
+        if more > 0 && stream.remote != RemoteState::Ended {
+            let more_now = more + std::mem::take(&mut stream.taken);
+            stream.granted += more;
+            stream.receive_window += more_now;
+            frame::window_update(&mut self.out, id, more_now);
+        }
     }
 
     /// Returns the largest payload of the next DATA frame of a stream; 0 while a window is closed or left to other
@@ -199,16 +245,19 @@ impl<W: Clone> H2ClientConnection<W> {
         };
         // A complete response needs no further request (RFC 9113 §8.1).
         let code = match self.streams[at].remote {
-            RemoteState::Ended => H2ErrorCode::NO_ERROR,
+            RemoteState::Ended => {
+                self.role.needless_requests += 1;
+                H2ErrorCode::NO_ERROR
+            }
             RemoteState::Open { .. } => H2ErrorCode::CANCEL,
         };
         self.reset(id, code);
     }
 
-    /// Returns the number of streams reset by this endpoint before the end of the response, up to the number of
-    /// remembered resets.
-    pub fn early_resets(&self) -> usize {
-        self.reset.len()
+    /// Returns the number of streams reset by this endpoint. Before the end of the response, the resets count up to the
+    /// number of remembered resets.
+    pub fn resets(&self) -> usize {
+        self.reset.len() + self.role.needless_requests
     }
 
     /// Takes a stream that the server does not process because of its GOAWAY. The driver calls the function after
@@ -245,6 +294,7 @@ impl<W: Clone> H2ClientConnection<W> {
         limits: &Limits,
         now_ms: u64,
     ) -> Result<H2ClientEvent<'i, W>, H2ConnectionError> {
+        self.role.window_max = self.role.window_max.max(self.send_window);
         let (event, rule) = match self.next_frame(input)? {
             FrameStart::Event(event) => (event, Reject::UPSTREAM_FRAME_MALFORMED),
             FrameStart::Data(header) => {

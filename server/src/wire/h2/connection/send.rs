@@ -101,7 +101,7 @@ impl<T, R: H2Role> H2Connection<T, R> {
         };
         stream.taken += bytes;
         let more = stream.taken;
-        if more >= WINDOW_BYTES / 2 && stream.remote != RemoteState::Ended {
+        if more >= stream.granted / 2 && !stream.fits_into_window() {
             stream.taken = 0;
             stream.receive_window += more;
             frame::window_update(&mut self.out, id, more);

@@ -379,15 +379,16 @@ impl Client {
 }
 
 #[test]
-fn the_greeting_disables_push_and_opens_the_window() {
+fn the_greeting_disables_push_and_sets_the_windows() {
     let client = Client::new(b"");
     let (preface, frames) = client.h2.out.split_at(PREFACE.len());
     assert_eq!(preface, PREFACE);
     let header: [u8; 9] = frames[..9].try_into().expect("a frame");
     let header = H2FrameHeader::parse(&header);
-    assert_eq!((header.kind, header.length), (frame::SETTINGS, 18));
+    assert_eq!((header.kind, header.length), (frame::SETTINGS, 24));
     assert_eq!(&frames[9..15], b"\0\x02\0\0\0\0");
-    assert_eq!(frames[27..31], *b"\0\0\x04\x08");
+    assert_eq!(&frames[15..21], b"\0\x04\0\0\x10\0");
+    assert_eq!(frames[33..37], *b"\0\0\x04\x08");
 }
 
 #[test]
@@ -434,7 +435,7 @@ fn the_server_bounds_the_streams_and_the_bytes() {
     // 16 KiB are left to the other streams, and half of these to the second one.
     assert_eq!(client.h2.data_room(3), Some(8_192));
     client.h2.send_data(3, &frame[..8_192], true);
-    assert!(!client.h2.has_upload_room());
+    assert!(!client.h2.has_room_for(UploadLength::Short));
     // A single upload uses the whole window.
     while let Some(room @ 1..) = client.h2.data_room(1) {
         client.h2.send_data(1, &frame[..room], false);
@@ -446,8 +447,42 @@ fn the_server_bounds_the_streams_and_the_bytes() {
     assert_eq!(client.h2.data_room(5), Some(4));
     assert_eq!(client.h2.data_room(1), Some(0));
     client.receive(update(b"\0\0\x40\0"));
-    assert!(client.h2.has_upload_room());
+    assert!(client.h2.has_room_for(UploadLength::Short));
     assert_eq!(client.h2.data_room(1), Some(8));
+}
+
+#[test]
+fn a_long_upload_has_half_of_the_window_to_itself() {
+    use UploadLength::{Long, None, Short, Unknown};
+    let all = [None, Short, Unknown, Long];
+    let table = [
+        (None, [true, true, true, true]),
+        (Short, [true, true, true, true]),
+        (Unknown, [true, true, true, false]),
+        (Long, [true, true, false, false]),
+    ];
+    // 65,535 bytes for each stream and for the connection.
+    for (upload, expected) in table {
+        let mut client = Client::new(b"");
+        client.receive(ServerBytes::hello(b""));
+        client.h2.open_upload(b"\x83", Method::Post, upload, 1);
+        assert_eq!(
+            all.map(|more| client.h2.has_room_for(more)),
+            expected,
+            "{upload:?}"
+        );
+        client.h2.send_data(1, b"", true);
+        assert!(client.h2.has_room_for(Long), "the upload has ended");
+    }
+    // 1 MiB for the connection, and 64 KiB for each stream.
+    let mut client = Client::new(b"");
+    client.receive(ServerBytes::hello(b"").frame(frame::WINDOW_UPDATE, 0, 0, b"\0\x0f\0\x01"));
+    let mut uploads = 0;
+    while client.h2.has_room_for(Long) {
+        client.h2.open_upload(b"\x83", Method::Post, Long, 1);
+        uploads += 1;
+    }
+    assert_eq!(uploads, 9);
 }
 
 #[test]
@@ -461,7 +496,7 @@ fn unread_content_is_bounded_by_the_window() {
         .head(MORE, 1, &ok)
         .head(MORE, 3, &ok);
     client.receive(head);
-    let part = vec![b'x'; 16_384];
+    let part = vec![b'x'; 1_024];
     let data = || ServerBytes(Vec::new()).data(0, 1, &part);
     for _ in 0..3 {
         let events = client.receive(data());
@@ -469,10 +504,13 @@ fn unread_content_is_bounded_by_the_window() {
         client.h2.release_connection_capacity(part.len() as u32);
     }
     assert!(client.h2.out.is_empty());
-    // The stream gets its window back once its content is taken.
-    client.h2.release_stream_capacity(1, 3 * 16_384);
-    assert_eq!(client.h2.out, b"\0\0\x04\x08\0\0\0\0\x01\0\0\xc0\0");
-    (0..3).for_each(|_| drop(client.receive(data())));
+    // The stream gets its window back once its content is taken, and more with memory.
+    client.h2.release_stream_capacity(1, 1_024);
+    client.h2.widen_stream_window(1, 6 * 1_024);
+    client.h2.widen_stream_window(1, 1_024);
+    client.h2.release_stream_capacity(1, 2 * 1_024);
+    assert_eq!(client.h2.out, b"\0\0\x04\x08\0\0\0\0\x01\0\0\x0c\0");
+    (0..4).for_each(|_| drop(client.receive(data())));
     let events = client.receive(data());
     assert!(
         events[0].starts_with("Failed { work: 1, failure: Malformed("),
@@ -506,6 +544,8 @@ fn frames_of_a_cancelled_stream_are_ignored() {
     client.h2.out.clear();
     client.h2.cancel(5);
     assert_eq!(client.h2.out, b"\0\0\x04\x03\0\0\0\0\x05\0\0\0\0");
+    // Servers count such resets as well.
+    assert_eq!(client.h2.resets(), 3);
     client.h2.shrink();
     assert!(client.h2.held_bytes() < 4_096);
 }
