@@ -339,10 +339,10 @@ fn bytes_behind_a_response_are_logged() {
     let mut wire = Wire::plain(&server);
     for method in ["GET", "HEAD"] {
         assert_eq!(wire.ask(method, "/plain/0", "").status, 200);
-        let start = format!("{method} /plain/0: balancer ");
-        let end = format!(": 127.0.0.1:{} (rule R738)", member.port);
+        let start = format!("bytes of a member behind a response: {method} /plain/0: balancer ");
+        let end = format!(": {}; the connection was closed (rule R738)", member.url());
         server.errors.wait_for("the rule", |line| {
-            line.contains(&start) && line.ends_with(&end)
+            line.contains("warn") && line.contains(&start) && line.ends_with(&end)
         });
     }
     assert_eq!(member.connections(), 2);
@@ -430,4 +430,38 @@ fn bytes_before_a_request_are_no_response() {
         let refused = lines.iter().filter(|line| line.ends_with("rule=R738"));
         (refused.count() == 2).then_some(())
     });
+}
+
+#[test]
+fn the_log_quotes_the_malformed_lines_of_a_member() {
+    let table = [
+        ("SSH-2.0-x\r\n", "\"SSH-2.0-x\" (rule R730)"),
+        (
+            "HTTP/1.1 200 OK\r\nA: 1\r\nB : 2\r\n\r\n",
+            "\"B : 2\" (rule R731)",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nA: 1\r\n folded\r\n\r\n",
+            "\" folded\" (rule R732)",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            "\"Content-Length: 1\", \"Content-Length: 2\" (rule R734)",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+            "\"Transfer-Encoding: gzip\" (rule R735)",
+        ),
+    ];
+    let answers = table.map(|(answer, _)| answer);
+    let member = Member::start(move |request| Answer::Keep(answers[number(request)].into()));
+    let server = start(&member, "");
+    let mut wire = Wire::plain(&server);
+    for (nth, (_, quoted)) in table.iter().enumerate() {
+        assert_eq!(wire.get(&format!("/plain/{nth}"), "").status, 502);
+        let start = format!("GET /plain/{nth}: balancer ");
+        server.errors.wait_for(quoted, |line| {
+            line.contains(&start) && line.ends_with(quoted)
+        });
+    }
 }

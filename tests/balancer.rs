@@ -357,6 +357,11 @@ fn the_list_shows_balancers_and_members() {
     assert!(has(&format!("  127.0.0.1:{} ejected ", members[1].port)));
     assert!(has("    changed from up to ejected: "), "{text:?}");
     assert!(text.stdout.lines().all(|line| line.chars().count() <= 100));
+    let one = server.ask(&["balancer", "list", "*/own/"]).stdout;
+    assert!(
+        one.starts_with("*/own/: byrequests") && !one.contains("app: "),
+        "{one}"
+    );
     // Without an action, and by the configuration in the current folder.
     let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
     command.args(["balancer", "--json"]);
@@ -500,6 +505,7 @@ fn mistyped_balancers_and_members_get_a_suggestion() {
             "`--json`".to_owned(),
         ),
         (&["list", "--wait"], 2, "`--wait`".to_owned()),
+        (&["list", "ap"], 1, "did you mean `app`?".to_owned()),
     ] {
         let done = server.ask(&[&["balancer"], words].concat());
         assert_eq!(done.code, Some(code), "{words:?}: {done:?}");
@@ -507,6 +513,8 @@ fn mistyped_balancers_and_members_get_a_suggestion() {
     }
     // The host and port name the member as well.
     let done = server.ask(&["balancer", "drain", "--wait", "app", &address]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = server.ask(&["balancer", "drain", "app", &address, "--wait", "1m30s"]);
     assert_eq!(done.code, Some(0), "{done:?}");
 }
 

@@ -101,7 +101,7 @@ fn each_error_is_shown_at_its_position() {
         (site, "certificate = \"empty.pem\"", "empty.pem: the file is empty", "\"empty.pem\"", "a PEM file begins with"),
         (site, "certificate = \"one.crt\"", "one.crt: the file has no private key", "\"one.crt\"", "`key`"),
         (site, "certificate = \"public\"", "is a folder, not a file", "\"public\"", "the path of the certificate"),
-        (site, "certificate = \"one.crt\"\nkey = \"two.key\"", "two.key: the private key does not belong to the certificate", "\"two.key\"", "same request"),
+        (site, "certificate = \"one.crt\"\nkey = \"two.key\"", "two.key: the private key does not belong to the certificate", "\"two.key\"", "same certificate request"),
         (site, "certificate = \"one.pem\"\nclient_ca = \"two.key\"", "the file has no certificate", "\"two.key\"", "CA"),
         (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "the pattern is invalid", "\"*.{ico\"", "`{a,b}`"),
         (site, "cache = [ { files = \"*\", max_age = \"1 eon\" } ]", "is not a duration", "\"1 eon\"", "\"30d\""),

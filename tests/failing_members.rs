@@ -183,6 +183,12 @@ fn gets_beyond_the_budget_wait_on_for_a_member_that_went_down() {
         .collect();
     names.sort_unstable();
     assert_eq!(names.concat(), "a".repeat(7) + &"b".repeat(17));
+    let line = format!(
+        "proxy: GET /wait: balancer app: {}: the checks took the member out while the request waited; \
+         the request goes to another member",
+        member.url()
+    );
+    server.errors.wait_for("the move", |it| it.ends_with(&line));
 }
 
 #[test]
@@ -356,4 +362,35 @@ fn a_slow_upload_is_no_trial_of_an_ejected_member() {
     eventually("an answer of the ejected member", || {
         (wire.get("/", "").text() == "a").then_some(())
     });
+}
+
+#[test]
+fn a_refusal_of_a_strict_session_names_its_member() {
+    let members = [Member::start(|_| ok("a")), Member::start(|_| ok("b"))];
+    let urls = members.each_ref().map(quoted);
+    let keys = "sticky = { cookie = \"R\", signed = true, strict = true }";
+    let server = balance(&urls, keys);
+    let mut wire = Wire::plain(&server);
+    let first = wire.get("/", "");
+    let cookie = first.field("set-cookie").expect("a session").to_owned();
+    assert!(
+        cookie.ends_with("; Path=/; HttpOnly; SameSite=Lax"),
+        "{cookie}"
+    );
+    let own = members.iter().zip(["a", "b"]);
+    let (own, _) = own
+        .into_iter()
+        .find(|(_, name)| first.text() == *name)
+        .expect("its member");
+    let host = own.url().replace("http://", "");
+    server.ask(&["balancer", "disable", "app", &host]);
+    let session = format!("Cookie: {}\r\n", cookie.split(';').next().expect("a value"));
+    assert_eq!(wire.get("/lost", &session).status, 503);
+    let line = format!(
+        "no usable member: GET /lost: balancer app: `strict` binds the session to {} (rule R743)",
+        own.url()
+    );
+    server
+        .errors
+        .wait_for("the session", |it| it.ends_with(&line));
 }

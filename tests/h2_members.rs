@@ -741,6 +741,9 @@ fn a_member_without_http2_is_named_in_the_log() {
     server.errors.wait_for("the reason", |line| {
         line.contains("R761") && line.contains("the member does not speak HTTP/2")
     });
+    server.errors.wait_for("the ejection", |line| {
+        line.ends_with(" changed from up to ejected: HTTP/2 failed")
+    });
     let nginx = Program::nginx(pages(), "");
     let server = Server::start(&config(&nginx.url(), ""));
     assert_eq!(Wire::plain(&server).get("/page.html", "").status, 502);

@@ -333,6 +333,9 @@ fn a_silent_member_is_answered_with_504() {
     server
         .output
         .wait_for("the rule", |line| line.contains("rule=R741"));
+    server.errors.wait_for("the key", |line| {
+        line.ends_with(": longer than `first_byte_timeout` (300ms) (rule R741)")
+    });
 }
 
 #[test]

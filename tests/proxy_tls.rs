@@ -163,6 +163,9 @@ fn a_member_without_tls_is_named() {
     });
     let server = server(&members_ca(), &url, "");
     assert_refused(&server, &["does not speak TLS", "http://"]);
+    server.errors.wait_for("the ejection", |line| {
+        line.ends_with(" changed from up to ejected: TLS failed")
+    });
 }
 
 #[test]
@@ -175,6 +178,9 @@ fn the_handshake_counts_towards_the_time_to_connect() {
     server
         .output
         .wait_for("the rule", |line| line.contains("rule=R747"));
+    server.errors.wait_for("the key", |line| {
+        line.ends_with(": longer than `connect_timeout` (300ms) (rule R747)")
+    });
 }
 
 #[test]

@@ -111,6 +111,45 @@ fn one_client_leaves_places_at_each_member_to_further_clients() {
 }
 
 #[test]
+fn a_refusal_of_a_busy_balancer_names_its_cause() {
+    let table = [
+        (
+            4,
+            3,
+            "queue = 0",
+            "the client has its share (3 of 4 places), and `queue` (0) is full",
+        ),
+        (
+            1,
+            1,
+            "queue = 0",
+            "every place is taken, and `queue` (0) is full",
+        ),
+        (
+            1,
+            1,
+            "queue = 1\nqueue_timeout = \"100ms\"",
+            "every place is taken for longer than `queue_timeout` (100ms)",
+        ),
+    ];
+    for (places, held, queue, cause) in table {
+        let member = slow_member();
+        let keys = format!("connections = {places}\n{queue}\n");
+        let server = Server::start(&balanced(&[member.url()], &keys));
+        let silent: Vec<Wire> = (0..held)
+            .map(|_| send_from(&server, LARGE, &get("/silent")))
+            .collect();
+        member.wait_for(held);
+        assert_eq!(status_of(&server, LARGE, &get("/short")), 503);
+        let line = format!("members are busy: GET /short: balancer b: {cause} (rule R744)");
+        server.errors.wait_for(cause, |it| it.ends_with(&line));
+        let is_share = u64::from(cause.contains("share"));
+        assert_eq!(server.counter("member_places_refused"), is_share);
+        drop(silent);
+    }
+}
+
+#[test]
 fn a_full_queue_makes_room_for_a_client_without_requests_in_the_queue() {
     let member = slow_member();
     let keys = "connections = 1\nqueue = 2\nqueue_timeout = \"60s\"\n";
@@ -133,6 +172,9 @@ fn a_full_queue_makes_room_for_a_client_without_requests_in_the_queue() {
         (503, Some("1"))
     );
     assert_eq!(server.counter("member_places_refused"), 1);
+    server.errors.wait_for("the cause", |line| {
+        line.contains(": balancer b: `queue` (2) is full, and the client has its share (rule R744)")
+    });
     drop(held);
     assert_eq!(small.response("GET").status, 200);
     assert_eq!(queued[0].response("GET").status, 200);
@@ -213,8 +255,18 @@ fn a_missing_local_address_ejects_no_member() {
         .output
         .wait_for("the rule", |line| line.contains("rule=R766"));
     server.errors.wait_for("advice", |line| {
-        line.contains("no local port is left") && line.contains("ip_local_port_range")
+        line.contains(
+            "balancer b: no connection to a member: this machine lacks the address of `from`",
+        )
     });
+    server.errors.wait_for("the cause", |line| {
+        line.ends_with(": this machine has no address 192.0.2.1 (`from`) (rule R766)")
+    });
+    // The address does not appear by a further attempt.
+    let is_repeated = server.errors.wait_until(PATIENCE, "the log", |lines| {
+        Some(lines.iter().any(|line| line.contains("tried again")))
+    });
+    assert!(!is_repeated);
     assert_members_are_up(&server, 1);
 }
 
@@ -257,6 +309,11 @@ fn a_full_queue_of_a_unix_member_leads_to_the_next_member() {
     for _ in 0..4 {
         assert_eq!(wire.get("/short", "").text(), "short");
     }
+    server.errors.wait_for("the queue", |line| {
+        line.contains(
+            ": the queue of the Unix socket is full (rule R744); the request is tried again",
+        )
+    });
     assert_members_are_up(&server, 2);
 }
 

@@ -293,7 +293,7 @@ fn members_see_the_address_of_the_balancer_behind() {
             .output
             .wait_for("the rule", |line| line.contains("rule=R766"));
         server.errors.wait_for("the reason", |line| {
-            line.contains("Cannot assign requested address")
+            line.contains("this machine has no address")
         });
         server.reload(&config(&members, &keys));
         assert!(networks.get(&server, "/again").contains(from));

@@ -98,8 +98,13 @@ impl BalancerList {
             let (ready, busy) = (heartbeat.ready, heartbeat.busy);
             format!("announces {ready} idle and {busy} busy workers")
         });
+        let slow_start = member.slow_start_percent;
+        let slow_start = slow_start.map(|percent| format!("slow start: {percent} % of its weight"));
         let role = role.map(str::to_owned);
-        [role, change, heartbeat].into_iter().flatten().collect()
+        [role, change, slow_start, heartbeat]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     fn seconds_since(&self, change: &StateChange) -> u64 {
@@ -146,7 +151,7 @@ impl BalancerList {
             out,
             "\"busy\":{},\"elected\":{},\"errors\":{},\"retries\":{},\"sent_bytes\":{},\
              \"received_bytes\":{},\"latency_us\":{},\"heartbeat\":{},\"ejected_ms\":{},\
-             \"checks_passed\":{},\"checks_failed\":{},\"changes\":[{}]}}",
+             \"slow_start_percent\":{},\"checks_passed\":{},\"checks_failed\":{},\"changes\":[{}]}}",
             member.busy,
             member.elected,
             member.errors,
@@ -156,6 +161,7 @@ impl BalancerList {
             or_null(member.latency_micros.map(|micros| micros.to_string())),
             or_null(heartbeat),
             or_null(member.ejected_ms.map(|millis| millis.to_string())),
+            or_null(member.slow_start_percent.map(|percent| percent.to_string())),
             member.checks_passed,
             member.checks_failed,
             joined(member.changes.iter().map(|change| self.change_json(change)))

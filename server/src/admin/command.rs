@@ -28,7 +28,12 @@ pub enum Command {
         path: String,
     },
     /// Returns the balancers with their members.
-    Balancers(StatusFormat),
+    Balancers {
+        /// Format of the response.
+        format: StatusFormat,
+        /// Name of the balancer; `None` for all balancers.
+        name: Option<String>,
+    },
     /// Changes the state of a balancer's member.
     Member(MemberCommand),
 }
@@ -96,6 +101,13 @@ impl Command {
         })
     }
 
+    /// Returns the command for a list of balancers, or `None` if the name contains a line break.
+    pub fn balancers(format: StatusFormat, name: Option<&str>) -> Option<Command> {
+        let is_line = name.is_none_or(|name| !name.contains(['\n', '\r']));
+        let name = name.map(str::to_owned);
+        is_line.then_some(Command::Balancers { format, name })
+    }
+
     /// Returns the command for a change of a member, or `None` if a name contains a tab or a line break.
     pub fn member(command: MemberCommand) -> Option<Command> {
         let is_field = |name: &str| !name.contains(['\n', '\r', '\t']);
@@ -120,8 +132,13 @@ impl Command {
                 },
                 site: (!second.is_empty()).then(|| second.to_owned()),
             }),
-            ("balancer", "text") if second.is_empty() => Ok(Command::Balancers(StatusFormat::Text)),
-            ("balancer", "json") if second.is_empty() => Ok(Command::Balancers(StatusFormat::Json)),
+            ("balancer", "text" | "json") => Ok(Command::Balancers {
+                format: match first {
+                    "json" => StatusFormat::Json,
+                    _ => StatusFormat::Text,
+                },
+                name: (!second.is_empty()).then(|| second.to_owned()),
+            }),
             ("member", state) => match MemberCommand::parse(state, second) {
                 Some(command) => Ok(Command::Member(command)),
                 None => Err(UnknownCommand(line.to_owned())),
@@ -182,8 +199,16 @@ impl fmt::Display for Command {
                 }
             }
             Command::Purge { site, path } => write!(f, "purge {site} {path}"),
-            Command::Balancers(StatusFormat::Text) => f.write_str("balancer text"),
-            Command::Balancers(StatusFormat::Json) => f.write_str("balancer json"),
+            Command::Balancers { format, name } => {
+                f.write_str(match format {
+                    StatusFormat::Text => "balancer text",
+                    StatusFormat::Json => "balancer json",
+                })?;
+                match name {
+                    Some(name) => write!(f, " {name}"),
+                    None => Ok(()),
+                }
+            }
             Command::Member(command) => {
                 let (state, balancer) = (command.state.name(), &command.balancer);
                 let wait = command.wait_seconds.map(|seconds| seconds.to_string());
@@ -215,6 +240,7 @@ mod tests {
     #[test]
     fn a_formatted_command_is_parsed_back() {
         let hits = |format, site| Command::hits(format, site).unwrap();
+        let balancers = |format, name| Command::balancers(format, name).unwrap();
         for (command, line) in [
             (Command::Reload, "reload"),
             (Command::Stop, "stop"),
@@ -227,8 +253,12 @@ mod tests {
                 Command::purge("a.org", "/news of/*").unwrap(),
                 "purge a.org /news of/*",
             ),
-            (Command::Balancers(StatusFormat::Text), "balancer text"),
-            (Command::Balancers(StatusFormat::Json), "balancer json"),
+            (balancers(StatusFormat::Text, None), "balancer text"),
+            (balancers(StatusFormat::Json, None), "balancer json"),
+            (
+                balancers(StatusFormat::Text, Some("a.org/my app/")),
+                "balancer text a.org/my app/",
+            ),
             (
                 member("a.org/my app/", None).unwrap(),
                 "member draining -\ta.org/my app/\thttp://b",
@@ -282,6 +312,7 @@ mod tests {
         assert_eq!(Command::hits(HitsFormat::Text, Some("a\nstop")), None);
         assert_eq!(Command::purge("a", "/\nstop"), None);
         assert_eq!(Command::purge("a\rb", "/"), None);
+        assert_eq!(Command::balancers(StatusFormat::Text, Some("a\nb")), None);
         assert_eq!(member("a\tb", None), None);
         assert_eq!(member("a\nstop", None), None);
     }

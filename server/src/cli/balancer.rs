@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::control_client::ask;
 use super::parse::ParsedArguments;
 use crate::admin::command::{Command, MemberCommand, StatusFormat};
-use crate::config::OperatorError;
+use crate::config::{OperatorError, parse_seconds};
 use crate::limits::{MEMBER_WAIT_SECONDS, MEMBER_WAIT_SECONDS_MAX};
 use crate::upstream::settings::AdminState;
 
@@ -57,15 +57,27 @@ fn list(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     if typed.has("wait") {
         return Err(refuse("`--wait` is for `drain`, `disable` and `stop`"));
     }
-    let folder = usize::from(typed.operand_at(0).is_some_and(|word| word == "list"));
+    let mut folder = usize::from(typed.operand_at(0).is_some_and(|word| word == "list"));
+    let is_balancer = |nth| folder == 1 && typed.path_at(nth).is_some_and(|path| !path.exists());
+    let name = match is_balancer(folder) {
+        true => {
+            folder += 1;
+            typed.operand_at(folder - 1).and_then(OsStr::to_str)
+        }
+        false => None,
+    };
     if typed.operand_at(folder + 1).is_some() {
-        return Err(refuse("`anthill balancer list` takes one folder or file"));
+        return Err(refuse(
+            "`anthill balancer list` takes a balancer, and a folder or file",
+        ));
     }
     let format = match typed.has("json") {
         true => StatusFormat::Json,
         false => StatusFormat::Text,
     };
-    ask(typed, folder, &Command::Balancers(format), Some(PATIENCE))
+    let command = Command::balancers(format, name);
+    let command = command.ok_or_else(|| refuse("BALANCER has no line breaks"))?;
+    ask(typed, folder, &command, Some(PATIENCE))
 }
 
 /// Returns the value of `--wait`.
@@ -79,11 +91,12 @@ fn wait_seconds(typed: &ParsedArguments, state: AdminState) -> Result<Option<u32
     if value.is_empty() {
         return Ok(Some(MEMBER_WAIT_SECONDS));
     }
-    let seconds = value.parse().ok();
+    let seconds = parse_seconds(&value).and_then(|seconds| u32::try_from(seconds).ok());
     let seconds = seconds.filter(|seconds| *seconds <= MEMBER_WAIT_SECONDS_MAX);
     seconds.map(Some).ok_or_else(|| {
         let what = format!("`--wait` can't be `{value}`");
-        let help = format!("write a number of seconds up to {MEMBER_WAIT_SECONDS_MAX}");
+        let help =
+            format!("write seconds up to {MEMBER_WAIT_SECONDS_MAX}, or a duration such as 5m");
         OperatorError::new(what).help(help)
     })
 }

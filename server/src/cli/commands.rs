@@ -45,7 +45,7 @@ pub(super) enum ValueKind {
     Folders,
     Words(&'static [&'static str]),
     Commands,
-    /// A number that may be left out.
+    /// A duration that may be left out.
     OptionalNumber,
 }
 
@@ -176,7 +176,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         about: "List balancers; drain, disable, enable or stop a member",
         details: &[
             "Without an action, or with list, the command prints the balancers and their members; \
-             DIR|FILE may follow directly. A route with a single server has a balancer as well, \
+             DIR|FILE may follow directly. list BALANCER prints a single balancer. A route with a single server has a balancer as well, \
              with the name of the site and the path of the route.",
             "BALANCER is the name of a balancer. MEMBER is the URL of a member, the host and port, \
              or the route. drain: the member gets only the requests of its sessions. disable: the \
@@ -453,7 +453,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "help",
         about: "Print the help of a command, or the reason of a rule",
-        details: &["anthill help R742 prints the reason of the rule R742 in a log."],
+        details: &["anthill help R742 prints the causes of the rule R742 in a log."],
         operands: &[Operand {
             name: "COMMAND",
             required: false,

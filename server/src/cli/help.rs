@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use super::parse::{ParsedArguments, rule_number};
 use crate::cli::commands::{COMMANDS, CommandSpec};
 use crate::config::OperatorError;
-use crate::wire::reject::Reject;
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let word = typed.operand_at(0).and_then(|word| word.to_str());
@@ -17,27 +16,40 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     Ok(super::print_result(&text))
 }
 
-/// Returns the text of `anthill help R742`: the reason of the rule, and the section of the guide.
+/// Page of the guide with a row for each rule.
+const REJECTS: &str = include_str!("../../../docs/src/rejects.md");
+
+/// Returns the text of `anthill help R742`: the row of the guide with the status, the reason and the causes.
 pub(super) fn rule(number: u16) -> Result<String, OperatorError> {
-    let Some(reason) = Reject::reason_of(number) else {
+    let start = format!("| R{number} | ");
+    let row = REJECTS.lines().find_map(|line| line.strip_prefix(&start));
+    let mut cells = row.unwrap_or_default().splitn(3, " | ");
+    let (Some(status), Some(reason), Some(causes)) = (cells.next(), cells.next(), cells.next())
+    else {
         let what = format!("there is no rule R{number}");
-        return Err(
-            OperatorError::new(what).help("the guide lists all rules in docs/src/rejects.md")
-        );
+        return Err(OperatorError::new(what).help("write a rule of the log, such as R742"));
     };
-    let section = match number {
-        ..200 => "Request line",
-        200..300 => "Fields",
-        300..400 => "Request body",
-        400..500 => "Routing and access",
-        500..600 => "Resource",
-        600..700 => "Time and load",
-        700..730 => "Scripts and backends",
-        730.. => "Members of a balancer",
-    };
-    Ok(format!(
-        "R{number}: {reason}\n\nThe guide has the causes in docs/src/rejects.md, \"{section}\".\n"
-    ))
+    let mut text = format!("R{number}: {reason}\nStatus {status}\n");
+    let causes = plain(causes.trim_end_matches(['|', ' ']));
+    if !causes.is_empty() {
+        text.push('\n');
+        wrap(&mut text, &causes);
+    }
+    Ok(text)
+}
+
+/// Returns Markdown without links and emphasis.
+fn plain(markdown: &str) -> String {
+    let mut text = String::new();
+    let mut rest = markdown;
+    while let Some((before, target)) = rest.split_once("](") {
+        let (before, label) = before.rsplit_once('[').unwrap_or((before, ""));
+        text.push_str(before);
+        text.push_str(label);
+        rest = target.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    text.push_str(rest);
+    text.replace("*Closes.*", "The connection closes.")
 }
 
 pub(super) fn run_version(_typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lexopt::Arg;
 
 use crate::cli::commands::{COMMANDS, CommandOption, CommandSpec, ValueKind};
-use crate::config::{OperatorError, suggest};
+use crate::config::{OperatorError, parse_seconds, suggest};
 
 /// Arguments of a command. The names match the table, most values are not yet interpreted.
 pub(super) struct ParsedArguments {
@@ -71,8 +71,8 @@ pub(super) fn parse(
     }
 }
 
-/// Takes the number of an option, which may be left out: `--option=60`, or a following argument of digits.
-/// Returns an empty value without a number.
+/// Takes the duration of an option, which may be left out: `--option=60`, or a following argument such as `60` or
+/// `5m`. Returns an empty value without a duration.
 fn optional_number(parser: &mut lexopt::Parser) -> OsString {
     if let Some(value) = parser.optional_value() {
         return value;
@@ -80,10 +80,7 @@ fn optional_number(parser: &mut lexopt::Parser) -> OsString {
     let Some(mut rest) = parser.try_raw_args() else {
         return OsString::new();
     };
-    let is_number = |word: &OsStr| {
-        let bytes = word.as_encoded_bytes();
-        !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit)
-    };
+    let is_number = |word: &OsStr| word.to_str().and_then(parse_seconds).is_some();
     match rest.peek() {
         Some(word) if is_number(word) => rest.next().unwrap_or_default(),
         _ => OsString::new(),

@@ -503,5 +503,37 @@ pub(super) fn unused_balancers(config: &Config) -> impl Iterator<Item = String> 
     })
 }
 
+/// Returns a warning for each two balancers of a site that share a cookie, which one of them sets for the whole site.
+pub(super) fn shared_cookies(config: &Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for site in &config.sites {
+        let mut used: Vec<(&str, &StickySettings)> = Vec::new();
+        for name in named_balancers(site).map(|name| &**name.get_ref()) {
+            let mut balancers = config.balancers.iter();
+            let balancer = balancers.find(|balancer| *balancer.settings.name == *name);
+            let Some(sticky) = balancer.and_then(|balancer| balancer.settings.sticky.as_ref())
+            else {
+                continue;
+            };
+            if used.iter().any(|(known, _)| *known == name) {
+                continue;
+            }
+            let is_shared = |other: &StickySettings| {
+                other.cookie == sticky.cookie && (other.is_signed || sticky.is_signed)
+            };
+            if let Some((other, _)) = used.iter().find(|(_, other)| is_shared(other)) {
+                warnings.push(format!(
+                    "the balancers `{other}` and `{name}` share the cookie `{}` in {}, so their sessions \
+                     end each other: write another `cookie` in `sticky` of one",
+                    sticky.cookie,
+                    site.names[0].get_ref(),
+                ));
+            }
+            used.push((name, sticky));
+        }
+    }
+    warnings
+}
+
 /// Longest duration of a check without `timeout`.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);

@@ -39,14 +39,14 @@ declare_table! {
             example "{ path = \"/\", every = \"2s\" }";
         /// Cookie that binds a client to a member, or a table for [sticky sessions](#sticky).
         sticky: StickyTable = optional("no binding"),
-            also ["cookie", "stickysession", "stick"], example "\"JSESSIONID\"";
+            also ["cookie", "stick"], example "\"JSESSIONID\"";
         /// Time over which the weight of a recovered member rises from a tenth to the whole.
         slow_start: Duration = default(Duration::ZERO), within(Duration::ZERO, LONGEST),
             also ["slowstart"], example "\"30s\"";
         /// [Retries](#retries) at further members.
         retries: RetriesTable = table,
             also ["maxattempts", "proxy_next_upstream", "retry"], example "{ attempts = 2 }";
-        /// [Ejection](#eject) of members with failing requests.
+        /// [Ejection](#eject) of members with failing requests. A member with `ignore_errors` is never ejected.
         eject: EjectTable = table, also ["outlier", "passive"], example "{ failures = 5 }";
         /// UDP address that receives the datagrams of Apache's mod_heartbeat, for `method = "heartbeat"`.
         heartbeat: ListenAddress = optional("none"),
@@ -78,7 +78,7 @@ declare_table! {
         redirect: RouteName = optional("none"), example "\"b\"";
         /// State at the start: `"draining"` members get only requests of sticky sessions, `"disabled"`
         /// members none, `"stopped"` members neither requests nor checks.
-        status: AdminState = default(AdminState::default()), also ["state", "down"],
+        status: AdminState = default(AdminState::default()), also ["state"],
             example "\"draining\"";
         /// `true`: failed requests and error statuses do not make the member unusable.
         ignore_errors: bool = default(false), example "true";
@@ -150,7 +150,9 @@ declare_table! {
 
 declare_table! {
     /// Keys of the ejection of failing members.
-    pub(super) struct EjectTable: "the table `eject`", such as "{ failures = 5 }" {
+    pub(super) struct EjectTable: "the table `eject`",
+        such as "{ failures = 5 }; without ejection, write ignore_errors = true for each member"
+    {
         /// Failed requests in a row that eject a member. A failed connection ejects at once.
         failures: u32 = default(EjectionSettings::default().failures),
             within(1, CONFIG_IN_A_ROW_MAX), also ["max_fails", "fails"], example "5";

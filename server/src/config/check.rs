@@ -11,7 +11,7 @@ use super::{
     ScriptsConfig, SiteConfig, TargetConfig, deployed_folder, inspect_root,
 };
 use crate::base::trusted_path::user_name;
-use crate::config::balancer::{own_listener, unused_balancers};
+use crate::config::balancer::{own_listener, shared_cookies, unused_balancers};
 use crate::config::paths::reason;
 use crate::config::suggestion::suggest;
 use crate::config::unix_account::UnixAccount;
@@ -581,6 +581,7 @@ impl Checker<'_> {
             warnings.extend(site.routes.iter().filter_map(of_route));
         }
         warnings.extend(unused_balancers(self.config));
+        warnings.extend(shared_cookies(self.config));
         let deployments = self.config.deployments();
         warnings.extend(deployments.iter().filter_map(not_exported));
         warnings

@@ -38,6 +38,18 @@ static KEYS: &[(&str, &str)] = &[
         "strip_prefix",
         "write prefix = \"/\" in the table `proxy` or `balance` of the route",
     ),
+    ("upstream", TARGET),
+    (
+        "down",
+        "write status = \"disabled\" in the table of the member",
+    ),
+    ("proxy_set_header", REQUEST_FIELDS),
+    ("header_up", REQUEST_FIELDS),
+    ("proxy_hide_header", RESPONSE_FIELDS),
+    ("header_down", RESPONSE_FIELDS),
+    ("sticky_cookie", STICKY),
+    ("sticky_session", STICKY),
+    ("stickysession", STICKY),
     (
         "proxy_protocol",
         "write https = [{ listen = \":8443\", proxy_protocol = true }] in [server]",
@@ -45,6 +57,13 @@ static KEYS: &[(&str, &str)] = &[
 ];
 
 const READ_TIMEOUT: &str = "did you mean `first_byte_timeout` (until the response begins) or `silence_timeout` (within it)?";
+const TARGET: &str =
+    "did you mean `proxy` (a URL) or `balance` (the name of a [[balancer]]) in the route?";
+const REQUEST_FIELDS: &str =
+    "write request_headers = { … } in the table `proxy` or `balance` of the route";
+const RESPONSE_FIELDS: &str =
+    "write response_headers = { … } in the table `proxy` or `balance` of the route";
+const STICKY: &str = "write sticky = { cookie = \"ROUTE\", signed = true } in [[balancer]]";
 const EJECT: &str = "write eject = { failures = 3, pause = \"10s\" } in [[balancer]]";
 const HEALTH: &str = "write health = { path = \"/health\" } in [[balancer]]";
 const VERIFIED: &str =

@@ -45,7 +45,7 @@ declare_table! {
     pub(super) struct RouteKeys: "[[site.route]]" {
         /// URL of an HTTP server that answers the requests, or a [table](#proxy).
         proxy: ProxyTable = optional("none"),
-            also ["proxy_pass", "reverse_proxy", "ProxyPass", "upstream", "target"],
+            also ["proxy_pass", "reverse_proxy", "ProxyPass", "target"],
             example "\"http://127.0.0.1:9000\"";
         /// Name of a [balancer](#balancer) that passes the requests to its members, or a [table](#balance).
         balance: BalanceTable = optional("none"),

@@ -400,6 +400,11 @@ fn keys_of_other_servers_lead_to_a_key() {
         ("proxy_read_timeout", "`first_byte_timeout`"),
         ("proxy_read_timeout", "`silence_timeout`"),
         ("read_timeout", "`first_byte_timeout`"),
+        ("down", "status = \"disabled\""),
+        ("proxy_set_header", "request_headers"),
+        ("header_down", "response_headers"),
+        ("sticky_cookie", "sticky"),
+        ("sticky_session", "sticky"),
     ];
     for (key, help) in table {
         let line = format!("{key} = true");
@@ -457,6 +462,48 @@ fn each_mistake_is_marked_with_a_correction() {
             "0.5",
             "`weight` is out of bounds",
             "between 1 and 100",
+        ),
+        (
+            members("[{ url = \"http://a\", weight = 0 }]"),
+            "0",
+            "`weight` is out of bounds",
+            "status = \"draining\" or \"disabled\"",
+        ),
+        (
+            balancer("silence_timeout = \"off\""),
+            "\"off\"",
+            "`off` is not a duration",
+            "\"365d\"",
+        ),
+        (
+            balancer("eject = false"),
+            "false",
+            "`eject` must be a table",
+            "ignore_errors = true",
+        ),
+        (
+            route("upstream = \"b\""),
+            "upstream",
+            "unknown key `upstream`",
+            "`balance` (the name of a [[balancer]])",
+        ),
+        (
+            "[balancer.app]\nmembers = \"http://a\"\n".to_owned(),
+            "balancer",
+            "the file may have several [[balancer]]",
+            "write [[balancer]] with name = \"app\"",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/api/*\"\nproxy = \"http://a\"\n".to_owned(),
+            "\"/api/*\"",
+            "`/api/*` has a wildcard",
+            "a path is a prefix: write \"/api/\"",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = '~ \\.php$'\nproxy = \"http://a\"\n".to_owned(),
+            "'~ \\.php$'",
+            "is not a path of a site",
+            "a path is a prefix, without modifiers or regular expressions",
         ),
         (
             members("[{ url = \"http://a\", weight = 1.255 }]"),
@@ -1020,8 +1067,8 @@ fn each_mistake_is_marked_with_a_correction() {
         (
             route("proxy = \"http://a\"\nencoded_slash = true"),
             "true",
-            "must be \"refuse\" or \"pass\"",
-            "encoded_slash = \"refuse\"",
+            "must be \"pass\" or \"refuse\"",
+            "encoded_slash = \"pass\"",
         ),
         (
             route("proxy = \"http://a\"\nenv = { A = \"b\" }"),
@@ -1196,4 +1243,34 @@ fn a_balancer_without_a_route_causes_a_warning() {
     let used = format!("{unused}{ROUTE}balance = \"app\"\n");
     let (_folder, config) = laid_out(&used);
     assert_eq!(check(&config), Ok(Vec::new()));
+}
+
+#[test]
+fn a_cookie_of_two_balancers_of_a_site_causes_a_warning() {
+    let file = |keys: [&str; 2]| {
+        let [a, b] = keys;
+        format!(
+            "server.state = \"state\"\n\
+             [[balancer]]\nname = \"a\"\nmembers = [{{ url = \"http://a\", route = \"a\" }}]\n{a}\n\
+             [[balancer]]\nname = \"b\"\nmembers = [{{ url = \"http://b\", route = \"b\" }}]\n{b}\n\
+             [[site]]\nroot = \"public\"\n\
+             [[site.route]]\npath = \"/a/\"\nbalance = \"a\"\n\
+             [[site.route]]\npath = \"/b/\"\nbalance = \"b\"\n\
+             [[site.route]]\npath = \"/c/\"\nbalance = \"a\"\n"
+        )
+    };
+    let signed = "sticky = { cookie = \"R\", signed = true }";
+    let plain = "sticky = \"R\"";
+    for keys in [[signed, signed], [signed, plain], [plain, signed]] {
+        let (_folder, config) = laid_out(&file(keys));
+        let warnings = check(&config).unwrap();
+        let expected = "the balancers `a` and `b` share the cookie `R` in ";
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with(expected), "{warnings:?}");
+    }
+    // Applications may set cookies of one name for different paths.
+    for keys in [[plain, plain], [signed, &signed.replace('R', "S")]] {
+        let (_folder, config) = laid_out(&file(keys));
+        assert_eq!(check(&config), Ok(Vec::new()));
+    }
 }

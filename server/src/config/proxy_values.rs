@@ -49,7 +49,7 @@ words!(AdminState:
 );
 words!(ProxyHeaderVersion: "v1" => ProxyHeaderVersion::V1, "v2" => ProxyHeaderVersion::V2);
 words!(CheckMethod: "GET" => CheckMethod::Get, "HEAD" => CheckMethod::Head);
-words!(EncodedSlash: "refuse" => EncodedSlash::Refuse, "pass" => EncodedSlash::Pass);
+words!(EncodedSlash: "pass" => EncodedSlash::Pass, "refuse" => EncodedSlash::Refuse);
 
 /// Method of the request of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,10 @@ impl FromToml for Weight {
             return Err(item.mistyped("a number with at most two decimals", "1.5"));
         };
         match hundredths(text) {
+            Some(0) => Err(item.refuse(
+                format!("`{}` is out of bounds", item.key),
+                "write a value between 1 and 100, or status = \"draining\" or \"disabled\"",
+            )),
             Some(hundredths) => Ok(Weight(hundredths)),
             None => Err(item.refuse(
                 format!("`{}` can't be {text}", item.key),

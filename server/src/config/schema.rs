@@ -1074,6 +1074,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         ));
     };
     route_path(source, &path)?;
+    refuse_wildcard(source, &path)?;
     let allow = table.take("allow")?;
     let users = table.take("users")?;
 
@@ -1220,6 +1221,17 @@ fn page_cache(
     Ok(Some(cache))
 }
 
+/// Refuses a path of a route with `*` at the end. The path is a prefix, and no request would match.
+fn refuse_wildcard(source: &SourceText<'_>, path: &Spanned<String>) -> Result<(), OperatorError> {
+    let Some(prefix) = path.get_ref().strip_suffix('*') else {
+        return Ok(());
+    };
+    let prefix = prefix.trim_end_matches('*');
+    let what = format!("`{}` has a wildcard", path.get_ref());
+    let help = format!("a path is a prefix: write \"{prefix}\"");
+    Err(source.error(path.span(), what, help))
+}
+
 /// Validates the path of a route. The path is compared with decoded, normalised paths, so the path has to
 /// be in the same form.
 fn route_path(source: &SourceText<'_>, path: &Spanned<String>) -> Result<(), OperatorError> {
@@ -1231,6 +1243,9 @@ fn route_path(source: &SourceText<'_>, path: &Spanned<String>) -> Result<(), Ope
             help,
         ))
     };
+    if text.starts_with(['~', '^', '=']) {
+        return refuse("a path is a prefix, without modifiers or regular expressions".to_owned());
+    }
     if !text.starts_with('/') {
         return refuse(format!("begin the path with a slash: \"/{text}\""));
     }

@@ -395,6 +395,14 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
                 Some(table) if !table.is_empty() && table.values().all(is_list) => {
                     format!("write {} above its lists of tables", shape.name)
                 }
+                Some(table) if shape.keys.contains(&"name") => {
+                    let tables = table.iter().filter(|(_, value)| value.get_ref().is_table());
+                    let mut names = tables.map(|(key, _)| key.get_ref().as_ref());
+                    match names.find(|name| !shape.keys.contains(name)) {
+                        Some(name) => format!("write {} with name = \"{name}\"", shape.name),
+                        None => format!("write it in double brackets: {}", shape.name),
+                    }
+                }
                 _ => format!("write it in double brackets: {}", shape.name),
             };
             return Err(self.refuse(what, help));

@@ -46,6 +46,10 @@ impl FromToml for Duration {
                 "write a number with a unit (ms, s, m, h, d, w): \"500ms\", \"10s\", \"1h30m\"";
             match parse_duration(text) {
                 Some(duration) => Ok(duration),
+                None if ["off", "none", "never"].contains(&text) => wrong(
+                    format!("`{text}` is not a duration"),
+                    "no duration is unlimited: write a long one, such as \"365d\"",
+                ),
                 None => wrong(format!("`{text}` is not a duration"), help),
             }
         })

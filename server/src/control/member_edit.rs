@@ -12,14 +12,21 @@ use crate::world::World;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns the balancers of the World with their members.
-pub(super) fn list(world: &World) -> BalancerList {
+/// Returns the balancers of the World with their members, or the balancer with the name `only`. The error is the
+/// answer for the operator.
+pub(super) fn list(world: &World, only: Option<&str>) -> Result<BalancerList, String> {
     let now_ms = monotonic_ms();
-    let plans = world.balancers.iter();
-    BalancerList {
-        now_ms,
-        balancers: plans.map(|plan| plan.balancer().report(now_ms)).collect(),
+    let mut plans = &world.balancers[..];
+    if let Some(only) = only {
+        let names = plans.iter().map(|plan| plan.balancer().name());
+        let at = find_balancer(only, &names.collect::<Vec<_>>())?;
+        plans = &plans[at..=at];
     }
+    let reports = plans.iter().map(|plan| plan.balancer().report(now_ms));
+    Ok(BalancerList {
+        now_ms,
+        balancers: reports.collect(),
+    })
 }
 
 /// Member with a changed state.

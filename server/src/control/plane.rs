@@ -393,8 +393,8 @@ impl ControlPlane {
             Ok(Command::Status(StatusFormat::Json)) => Ok(self.status().json()),
             Ok(Command::Hits { format, site }) => self.hits(format, site.as_deref()),
             Ok(Command::Purge { site, path }) => self.purge(&site, &path),
-            Ok(Command::Balancers(format)) => {
-                let list = member_edit::list(self.publisher().world());
+            Ok(Command::Balancers { format, name }) => {
+                let list = member_edit::list(self.publisher().world(), name.as_deref())?;
                 Ok(match format {
                     StatusFormat::Text => list.text(),
                     StatusFormat::Json => list.json(),

@@ -120,6 +120,8 @@ pub const ORPHAN_OUTPUT_PAUSE_SECONDS_MAX: u64 = 1;
 pub const PROGRAM_STDERR_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of one logged line of standard error. A longer line is split.
 pub const PROGRAM_STDERR_LINE_BYTES_MAX: usize = 1_024;
+/// Bytes of a member's malformed line quoted in the log, enough to recognise the line.
+pub const PROXY_QUOTED_BYTES_MAX: usize = 80;
 /// Bytes of a malformed script response quoted in the log, enough to recognise the response.
 pub const SCRIPT_QUOTED_BYTES_MAX: usize = 80;
 /// Bytes moved at once between a handler's pipe and a program, 16 KiB.

@@ -79,7 +79,7 @@ impl CertificatePair {
         let mut error = TlsError::new(
             TlsPart::Key,
             "the private key does not belong to the certificate",
-            "both must come from the same request; after a renewal, copy both files",
+            "both must come from the same certificate request; after a renewal, copy both files",
         );
         error.mismatch = true;
         Err(error)

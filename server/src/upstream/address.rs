@@ -1,6 +1,7 @@
 //! Addresses of backends, and the start of a connection.
 
 use crate::base::sys;
+use crate::upstream::connect_fault::bind_error;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
@@ -64,7 +65,8 @@ impl BackendAddress {
                 let socket = socket_with(family, stream, flags, None)?;
                 sockopt::set_tcp_nodelay(&socket, true)?;
                 if let Some(from) = options.from {
-                    sys::bind_without_port(socket.as_fd(), from)?;
+                    let bound = sys::bind_without_port(socket.as_fd(), from);
+                    bound.map_err(|error| bind_error(error, from))?;
                 }
                 if let Some(bytes) = options.receive_bytes {
                     sys::begin_receive_buffer(socket.as_fd(), bytes)?;

@@ -1,7 +1,30 @@
 //! Classes of failed connection attempts: faults of the member, and shortages of this machine. Pure.
 
 use rustix::io::Errno;
+use std::fmt;
 use std::io;
+use std::net::IpAddr;
+
+/// Error of a connection from an address that this machine lacks.
+#[derive(Debug)]
+struct AddressMissing(IpAddr);
+
+impl fmt::Display for AddressMissing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this machine has no address {} (`from`)", self.0)
+    }
+}
+
+impl std::error::Error for AddressMissing {}
+
+/// Returns the error of a socket that could not be bound to the address `from`. The socket gets its port later, so a
+/// lack of ports is another error.
+pub(super) fn bind_error(error: io::Error, from: IpAddr) -> io::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::ADDRNOTAVAIL) => io::Error::new(error.kind(), AddressMissing(from)),
+        _ => error,
+    }
+}
 
 /// Cause of a failed connection attempt.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -11,8 +34,10 @@ pub(crate) enum ConnectFault {
     /// The queue of the member's listening Unix socket is full (EAGAIN). A member on TCP with a full queue
     /// does not answer at all.
     Backlog,
-    /// All local ports to the member's address are in use, or the local address does not exist.
+    /// All local ports to the member's address are in use.
     LocalPorts,
+    /// This machine lacks the address of `from`.
+    LocalAddress,
     /// The process or the machine has no descriptors left.
     LocalDescriptors,
     /// The kernel has no memory for a socket.
@@ -25,6 +50,9 @@ impl ConnectFault {
     /// Returns the cause of `error`, the result of a connection attempt. `is_unix` is true for a Unix socket,
     /// where a lack of permissions is a fault of the socket file.
     pub(crate) fn of(error: &io::Error, is_unix: bool) -> ConnectFault {
+        if error.get_ref().is_some_and(|it| it.is::<AddressMissing>()) {
+            return ConnectFault::LocalAddress;
+        }
         match Errno::from_io_error(error) {
             Some(Errno::AGAIN) => ConnectFault::Backlog,
             Some(Errno::ADDRNOTAVAIL) => ConnectFault::LocalPorts,
@@ -46,8 +74,11 @@ impl ConnectFault {
             ConnectFault::Member | ConnectFault::Backlog => None,
             ConnectFault::LocalPorts => Some(
                 "no local port is left: widen net.ipv4.ip_local_port_range, raise `idle` or lower \
-                 `connections` of the balancer; with `from`, check that this machine has the address",
+                 `connections` of the balancer",
             ),
+            ConnectFault::LocalAddress => {
+                Some("this machine lacks the address of `from`: see `ip address`")
+            }
             ConnectFault::LocalDescriptors => Some(
                 "no file descriptor is left: raise LimitNOFILE of the service, or lower `connections` of \
                  the server",
@@ -84,6 +115,14 @@ mod tests {
         for (errno, is_unix, fault) in table {
             assert_eq!(ConnectFault::of(&errno.into(), is_unix), fault, "{errno}");
         }
+        let from = IpAddr::from([192, 0, 2, 1]);
+        let missing = bind_error(Errno::ADDRNOTAVAIL.into(), from);
+        assert_eq!(
+            ConnectFault::of(&missing, false),
+            ConnectFault::LocalAddress
+        );
+        let other = bind_error(Errno::NOMEM.into(), from);
+        assert_eq!(ConnectFault::of(&other, false), ConnectFault::LocalMemory);
         let unknown = io::Error::from(io::ErrorKind::AddrNotAvailable);
         assert_eq!(ConnectFault::of(&unknown, false), ConnectFault::Member);
     }

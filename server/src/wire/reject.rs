@@ -41,15 +41,6 @@ macro_rules! rejects {
             )*
             /// All refusals in the order of their numbers, for the table in the guide.
             pub const ALL: &'static [Reject] = &[$( Reject::$name, )*];
-
-            /// Returns the reason of a rule, by the number of the rule. Two lists take less space in the
-            /// binary than [`Reject::ALL`].
-            pub fn reason_of(rule: u16) -> Option<&'static str> {
-                static RULES: &[u16] = &[$( $rule, )*];
-                static REASONS: &[&str] = &[$( $reason, )*];
-                let nth = RULES.iter().position(|number| *number == rule)?;
-                REASONS.get(nth).copied()
-            }
         }
     };
 }
@@ -178,7 +169,7 @@ rejects! {
     UPSTREAM_FRAME_MALFORMED = 761 502 false "HTTP/2 connection to a member failed";
     UPSTREAM_RESET = 762 502 false "member reset the stream of the request";
     UPSTREAM_REFUSED = 763 502 false "member did not process the request";
-    UPSTREAM_LOCAL = 766 503 false "no local port, descriptor or memory for a connection to a member";
+    UPSTREAM_LOCAL = 766 503 false "no local address, port, descriptor or memory for a connection to a member";
 }
 
 impl Reject {
@@ -210,8 +201,6 @@ mod tests {
         }
         for reject in Reject::ALL {
             assert_ne!(reject.status.reason(), "", "{reject:?}");
-            assert_eq!(Reject::reason_of(reject.rule), Some(reject.reason));
         }
-        assert_eq!(Reject::reason_of(100), None);
     }
 }

@@ -32,6 +32,7 @@ fn member(address: &str) -> MemberReport {
         latency_micros: None,
         heartbeat: None,
         ejected_ms: None,
+        slow_start_percent: None,
         check: MemberCheck::Balancer,
         checks_passed: 0,
         checks_failed: 0,
@@ -94,6 +95,7 @@ fn example() -> BalancerList {
             busy: 2,
             port: None,
         }),
+        slow_start_percent: Some(37),
         ..member("127.0.0.1:9003")
     };
     let mut app = balancer("app", vec![member("127.0.0.1:9001"), failed, heard]);
@@ -120,6 +122,7 @@ app: byrequests, 2 requests wait
   127.0.0.1:9002 check failed    2.5   1 b        3    1234      5       6  68K     7.6M  1.2 ms
     changed from up to check failed: timeout, 1 min 14 s ago
   127.0.0.1:9003 up                1   0 -        0       0      0       0    0        0       -
+    slow start: 37 % of its weight
     announces 7 idle and 2 busy workers
 
 b: byrequests
@@ -169,12 +172,13 @@ fn json_has_all_values() {
                   \"role\":\"regular\",\"weight\":2.5,\"set\":1,\"route\":\"b\",\"redirect\":\"\",\
                   \"ignores_errors\":false,\"busy\":3,\"elected\":1234,\"errors\":5,\"retries\":6,\
                   \"sent_bytes\":70000,\"received_bytes\":8000000,\"latency_us\":1250,\
-                  \"heartbeat\":null,\"ejected_ms\":null,\"checks_passed\":9,\"checks_failed\":10,\
-                  \"changes\":[{\"from\":\"up\",\"to\":\"check failed\",\"reason\":\"timeout\",\
+                  \"heartbeat\":null,\"ejected_ms\":null,\"slow_start_percent\":null,\
+                  \"checks_passed\":9,\"checks_failed\":10,\"changes\":[{\"from\":\"up\",\"to\":\"check failed\",\"reason\":\"timeout\",\
                   \"seconds_ago\":74}]}";
     assert!(json.contains(second), "{json}");
     let begin = "{\"balancers\":[{\"name\":\"app\",\"method\":\"byrequests\",\"waiting\":2,\
                  \"checks_doubted\":true,\"members\":[{\"url\":\"http://127.0.0.1:9001\"";
     assert!(json.starts_with(begin) && json.ends_with("}]}\n"), "{json}");
     assert!(json.contains("\"heartbeat\":{\"ready\":7,\"busy\":2}"));
+    assert!(json.contains("\"slow_start_percent\":37"));
 }

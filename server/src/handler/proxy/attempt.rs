@@ -4,6 +4,7 @@ use crate::base::body_memory::BodyReservation;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::{counted_pipe, pipe};
 use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::cause;
 use crate::handler::proxy::content::ContentTransfer;
 use crate::handler::proxy::exchange::{Exchange, SendError};
 use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
@@ -134,10 +135,7 @@ impl Attempt {
         }
         let timeout = self.pool.settings.first_byte_timeout;
         ready!(self.poll_timer(cx, timeout));
-        Poll::Ready(AttemptFailure::new(
-            FailureStage::Silent,
-            Reject::UPSTREAM_SLOW,
-        ))
+        Poll::Ready(AttemptFailure::silent(timeout))
     }
 
     /// Ready if `timeout` has passed since the first call of the current wait.
@@ -198,7 +196,10 @@ impl Attempt {
         let mut at = 0;
         loop {
             let taken = self.take_head(call, &bytes[at..]);
-            let malformed = |reject| AttemptFailure::new(FailureStage::InResponse, reject);
+            let malformed = |reject| AttemptFailure {
+                source: cause::malformed_head(&bytes[at..], reject).map(io::Error::other),
+                ..AttemptFailure::new(FailureStage::InResponse, reject)
+            };
             match taken.map_err(malformed)? {
                 TakenHead::Interim(head_bytes) => {
                     at += head_bytes;
@@ -313,15 +314,15 @@ impl Attempt {
             let body = self.stream(call, head, rest);
             return Ok(with_member(Response::new(status, fields, body), member));
         };
+        let has_surplus = length < rest.len();
         if let Some(mut lease) = call.lease.take() {
             lease.record_content();
             lease.add_sent(self.exchange.sent_bytes());
             lease.add_received(self.exchange.received_bytes());
-        }
-        let has_surplus = length < rest.len();
-        if has_surplus {
-            let balancer = call.route.balancer.name();
-            log_surplus(&line(call.request), balancer, &self.pool.authority);
+            if has_surplus {
+                let (balancer, member) = (call.route.balancer.name(), lease.member().name());
+                log_surplus(&line(call.request), balancer, Some(member));
+            }
         }
         if head.keep_alive
             && !has_surplus

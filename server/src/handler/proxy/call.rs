@@ -7,6 +7,7 @@ use crate::base::log::MemberCall;
 use crate::handler::pipe::pipe;
 use crate::handler::proxy::attempt::Attempt;
 use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::cause;
 use crate::handler::proxy::h2_attempt::H2Attempt;
 use crate::handler::proxy::head_reader::HeadReader;
 use crate::handler::proxy::log::{line, log_change, place};
@@ -20,8 +21,8 @@ use crate::handler::proxy::shortage::ShortageWait;
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits::{GRPC_PAUSE_SECONDS, PROXY_REFUSALS_MAX};
 use crate::upstream::balancer::{
-    ChooseRequest, Lease, Member, MemberId, NoMember, QueueTicket, SessionUse, WaitRefused, Waited,
-    client_hash, session_value,
+    ChooseRequest, Lease, Member, MemberId, NoMember, PlaceReport, QueueTicket, SessionUse,
+    WaitRefused, Waited, client_hash, session_value,
 };
 use crate::upstream::{
     ConnectFault, H2Connecting, H2MemberConn, MemberConn, MemberConnecting, MemberPool,
@@ -124,8 +125,8 @@ struct ProxyCall {
 enum CallState {
     /// A member is to be chosen.
     Choosing,
-    /// All usable members are busy.
-    Queued(QueueTicket),
+    /// All usable members are busy, or the member of the session is.
+    Queued(QueueTicket, Option<MemberId>),
     /// No member has room for a connection.
     AwaitingRoom,
     /// A connection is being established.
@@ -167,18 +168,35 @@ impl ProxyCall {
             Err(NoMember::Busy { session_member }) => {
                 let waits = self
                     .with_question(|balancer, question| balancer.wait(question, session_member));
-                waits
-                    .map(CallState::Queued)
-                    .map_err(|refused| match refused {
-                        WaitRefused::QueueFull => AttemptFailure::none(Reject::UPSTREAM_BUSY),
-                        WaitRefused::NoMember(_) => self.none_usable(),
-                    })
+                match waits {
+                    Ok(ticket) => Ok(CallState::Queued(ticket, session_member)),
+                    Err(WaitRefused::QueueFull) => {
+                        Err(self.busy(session_member, cause::queue_full))
+                    }
+                    Err(WaitRefused::NoMember(NoMember::SessionLost)) => Err(self.session_lost()),
+                    Err(WaitRefused::NoMember(_)) => Err(self.none_usable()),
+                }
             }
             Err(NoMember::NoneUsable | NoMember::SessionLost) if self.may_await_room() => {
                 Ok(CallState::AwaitingRoom)
             }
-            Err(NoMember::NoneUsable | NoMember::SessionLost) => Err(self.none_usable()),
+            Err(NoMember::NoneUsable) => Err(self.none_usable()),
+            Err(NoMember::SessionLost) => Err(self.session_lost()),
         }
+    }
+
+    /// Returns the failure of a request that finds all members busy, with its cause. A share of the client is counted.
+    fn busy(
+        &self,
+        session_member: Option<MemberId>,
+        cause: impl FnOnce(&PlaceReport) -> String,
+    ) -> AttemptFailure {
+        let places = self
+            .with_question(|balancer, question| balancer.place_report(question, session_member));
+        if places.is_share_taken {
+            self.route.refusals.increment(SharedLimit::MemberPlaces);
+        }
+        AttemptFailure::none(Reject::UPSTREAM_BUSY).because(cause(&places))
     }
 
     /// Calls `ask` with the balancer and the question for a member.
@@ -215,6 +233,19 @@ impl ProxyCall {
             ..failure
         });
         last.unwrap_or_else(|| AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE))
+    }
+
+    /// Returns the failure of a request whose session must not leave its unusable member.
+    fn session_lost(&mut self) -> AttemptFailure {
+        let member = self.with_question(|balancer, question| balancer.session_member(question));
+        let failure = self.none_usable();
+        match member {
+            Some(member) if failure.source.is_none() => {
+                let name = member.name();
+                failure.because(format!("`strict` binds the session to {name}"))
+            }
+            _ => failure,
+        }
     }
 
     /// Takes an idle connection to the member, or starts a new one.
@@ -295,9 +326,10 @@ impl ProxyCall {
     }
 
     fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
-        let CallState::Queued(ticket) = &mut self.state else {
+        let CallState::Queued(ticket, session_member) = &mut self.state else {
             return Poll::Ready(Ok(CallState::Choosing));
         };
+        let session_member = *session_member;
         match Pin::new(ticket).poll(cx) {
             Poll::Ready(Waited::Lease(mut lease)) => {
                 lease.leave_queue(monotonic_ms());
@@ -306,12 +338,17 @@ impl ProxyCall {
             Poll::Ready(Waited::ChooseAgain) => Poll::Ready(Ok(CallState::Choosing)),
             Poll::Ready(Waited::Dropped) => {
                 self.route.refusals.increment(SharedLimit::MemberPlaces);
-                Poll::Ready(Err(AttemptFailure::none(Reject::UPSTREAM_BUSY)))
+                let places = self.with_question(|balancer, question| {
+                    balancer.place_report(question, session_member)
+                });
+                let busy = AttemptFailure::none(Reject::UPSTREAM_BUSY);
+                Poll::Ready(Err(busy.because(cause::queue_share(&places))))
             }
             Poll::Pending => {
                 let timeout = self.route.balancer.settings().connection.queue_timeout;
                 ready!(self.poll_timer(cx, timeout));
-                Poll::Ready(Err(AttemptFailure::none(Reject::UPSTREAM_BUSY)))
+                let cause = |places: &PlaceReport| cause::queue_timeout(places, timeout);
+                Poll::Ready(Err(self.busy(session_member, cause)))
             }
         }
     }
@@ -397,16 +434,15 @@ impl ProxyCall {
     /// Ready with a failure if the connection takes too long, or the member went down.
     fn poll_connect_timeout(&mut self, cx: &mut Context<'_>) -> Poll<AttemptFailure> {
         if self.poll_member_down(cx) {
-            let gone = AttemptFailure::connect(io::ErrorKind::ConnectionAborted.into());
-            return Poll::Ready(gone);
+            let gone = io::Error::other(cause::MEMBER_DOWN);
+            return Poll::Ready(AttemptFailure::connect(gone));
         }
         let settings = self.lease.as_ref().and_then(|lease| lease.member().pool());
         let timeout = settings.map_or(Duration::ZERO, |pool| pool.settings.connect_timeout);
         ready!(self.poll_timer(cx, timeout));
-        Poll::Ready(AttemptFailure {
-            reject: Reject::UPSTREAM_CONNECT_SLOW,
-            ..AttemptFailure::connect(io::ErrorKind::TimedOut.into())
-        })
+        let why = cause::timeout("connect_timeout", timeout);
+        let slow = AttemptFailure::new(FailureStage::Connect, Reject::UPSTREAM_CONNECT_SLOW);
+        Poll::Ready(slow.because(why))
     }
 
     /// Continues the attempt. Ready with the response, or with the failure of the attempt.
@@ -432,7 +468,7 @@ impl ProxyCall {
             if !self.stays {
                 let reject = Reject::UPSTREAM_NONE_USABLE;
                 let down = AttemptFailure::new(FailureStage::MemberDown, reject);
-                return Poll::Ready(Err(down));
+                return Poll::Ready(Err(down.because(cause::MEMBER_DOWN)));
             }
         }
         polled
@@ -495,7 +531,7 @@ impl Future for ProxyCall {
         loop {
             let next = match &call.state {
                 CallState::Choosing => call.choose(),
-                CallState::Queued(_) => ready!(call.poll_queued(cx)),
+                CallState::Queued(..) => ready!(call.poll_queued(cx)),
                 CallState::AwaitingRoom => Ok(ready!(call.poll_room(cx))),
                 CallState::Connecting(_) => ready!(call.poll_connected(cx)),
                 CallState::ConnectingH2(_) => ready!(call.poll_connected_h2(cx)),
@@ -583,7 +619,11 @@ impl ProxyCall {
     fn report(&mut self, failure: &AttemptFailure, now_ms: u64) -> Option<MemberId> {
         let mut lease = self.lease.take()?;
         let change = match failure.stage {
-            FailureStage::Connect => lease.record_connect_failure(now_ms),
+            FailureStage::Connect => match failure.reject {
+                Reject::UPSTREAM_TLS_FAILED => lease.record_tls_failure(now_ms),
+                Reject::UPSTREAM_FRAME_MALFORMED => lease.record_http2_failure(now_ms),
+                _ => lease.record_connect_failure(now_ms),
+            },
             FailureStage::BeforeResponse | FailureStage::Silent | FailureStage::InResponse => {
                 lease.record_failure(now_ms)
             }
@@ -614,10 +654,28 @@ impl ProxyCall {
         };
         let member = failure.member.and_then(|id| self.member(id));
         if member.is_some_and(|member| member.takes_retry_line(monotonic_ms())) {
-            log::warn!(
+            log::warn!("{}", self.repeated_line(failure));
+        }
+    }
+
+    /// Returns the log line about a failed attempt that is repeated. Another member was usable for a request that left
+    /// a member.
+    fn repeated_line(&self, failure: AttemptFailure) -> String {
+        match failure.stage {
+            FailureStage::MemberDown => {
+                let member = failure.member.and_then(|id| self.member(id));
+                let name = member.as_ref().map(|member| &**member.name());
+                let place = place(self.route.balancer.name(), name);
+                let (line, why) = (line(&self.request), cause::MEMBER_DOWN);
+                format!("{NAME}: {line}: {place}: {why}; the request goes to another member")
+            }
+            FailureStage::Shortage(_) => {
+                format!("{}; the request is tried again", self.error(failure))
+            }
+            _ => format!(
                 "{}; the request goes to another member",
                 self.error(failure)
-            );
+            ),
         }
     }
 

@@ -192,6 +192,7 @@ impl ContentTransfer {
     fn finish(&mut self, end: TransferEnd) {
         let bytes = (self.exchange.sent_bytes(), self.exchange.received_bytes());
         let transfer = &mut self.transfer;
+        let member = transfer.member();
         let Some(CompleteContent { has_surplus }) = transfer.finish(end, bytes) else {
             return;
         };
@@ -202,7 +203,7 @@ impl ContentTransfer {
         transfer.writer.end();
         let pool = &transfer.pool;
         if has_surplus {
-            log_surplus(&transfer.line, &transfer.balancer, &pool.authority);
+            log_surplus(&transfer.line, &transfer.balancer, member.as_deref());
         }
         let is_reusable = self.keep_alive && !has_surplus && self.decoder.is_some();
         if is_reusable && let Some(conn) = self.exchange.take_finished() {

@@ -243,10 +243,7 @@ impl H2Attempt {
             // Further requests on the connection could meet the same silence.
             stream.retire_connection();
         }
-        Poll::Ready(AttemptFailure::new(
-            FailureStage::Silent,
-            Reject::UPSTREAM_SLOW,
-        ))
+        Poll::Ready(AttemptFailure::silent(timeout))
     }
 
     /// Ready if `timeout` has passed since the first call of the current wait.

@@ -44,13 +44,12 @@ pub(super) fn line(request: &Request) -> String {
     crate::handler::call::request::line(request.method, &request.raw_path, query)
 }
 
-/// Logs bytes of a member behind the end of a response. The connection serves no further request.
-pub(super) fn log_surplus(line: &str, balancer: &str, member: &[u8]) {
-    let reject = Reject::UPSTREAM_BYTES_UNASKED;
-    let place = place(balancer, Some(&String::from_utf8_lossy(member)));
-    log::error!(
-        "{NAME}: {}: {line}: {place} (rule R{})",
-        reject.reason,
-        reject.rule
+/// Logs bytes of a member behind the end of a response. The client has the response, and the connection serves no
+/// further request.
+pub(super) fn log_surplus(line: &str, balancer: &str, member: Option<&str>) {
+    log::warn!(
+        "{NAME}: bytes of a member behind a response: {line}: {}; the connection was closed (rule R{})",
+        place(balancer, member),
+        Reject::UPSTREAM_BYTES_UNASKED.rule
     );
 }

@@ -3,6 +3,7 @@
 mod attempt;
 mod body;
 mod call;
+mod cause;
 mod content;
 mod exchange;
 mod h2_attempt;

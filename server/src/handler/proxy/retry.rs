@@ -1,11 +1,13 @@
 //! Decision whether a request is repeated after a failed attempt. Pure.
 
+use crate::handler::proxy::cause;
 use crate::upstream::balancer::MemberId;
 use crate::upstream::{ConnectFault, H2Failure, MemberTlsFailure, NotHttp2};
 use crate::wire::h2::H2ConnectionError;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use std::io;
+use std::time::Duration;
 
 /// Failure of one attempt to get a response.
 #[derive(Debug)]
@@ -56,6 +58,14 @@ impl AttemptFailure {
         }
     }
 
+    /// Adds the cause for the log.
+    pub(super) fn because(self, why: impl Into<String>) -> AttemptFailure {
+        AttemptFailure {
+            source: Some(io::Error::other(why.into())),
+            ..self
+        }
+    }
+
     /// Makes the failure of a request without a member.
     pub(super) fn none(reject: Reject) -> AttemptFailure {
         AttemptFailure::new(FailureStage::NoMember, reject)
@@ -78,14 +88,23 @@ impl AttemptFailure {
     /// Makes the failure of a connection that a shortage prevented: of this machine, or of room in the queue of
     /// the member's socket.
     pub(super) fn shortage(fault: ConnectFault, source: io::Error) -> AttemptFailure {
-        let reject = match fault {
-            ConnectFault::Backlog => Reject::UPSTREAM_BUSY,
-            _ => Reject::UPSTREAM_LOCAL,
+        let (reject, source) = match fault {
+            ConnectFault::Backlog => {
+                let full = io::Error::other("the queue of the Unix socket is full");
+                (Reject::UPSTREAM_BUSY, full)
+            }
+            _ => (Reject::UPSTREAM_LOCAL, source),
         };
         AttemptFailure {
             source: Some(source),
             ..AttemptFailure::new(FailureStage::Shortage(fault), reject)
         }
+    }
+
+    /// Makes the failure of a member without a response within `first_byte_timeout`.
+    pub(super) fn silent(timeout: Duration) -> AttemptFailure {
+        let why = cause::timeout("first_byte_timeout", timeout);
+        AttemptFailure::new(FailureStage::Silent, Reject::UPSTREAM_SLOW).because(why)
     }
 
     /// Makes the failure of a member that sends bytes before a request, and is therefore no HTTP server.

@@ -51,9 +51,10 @@ impl ShortageWait {
             ConnectFault::LocalPorts | ConnectFault::LocalDescriptors => {
                 queue_timeout.min(Duration::from_millis(PROXY_SHORTAGE_WAIT_MILLISECONDS))
             }
-            ConnectFault::Member | ConnectFault::LocalMemory | ConnectFault::LocalRule => {
-                Duration::ZERO
-            }
+            ConnectFault::Member
+            | ConnectFault::LocalAddress
+            | ConnectFault::LocalMemory
+            | ConnectFault::LocalRule => Duration::ZERO,
         };
         now.saturating_duration_since(since) < longest
     }

@@ -53,6 +53,12 @@ impl Transfer {
         }
     }
 
+    /// Returns the name of the member, until the end of the transfer.
+    pub(super) fn member(&self) -> Option<Arc<str>> {
+        let lease = self.lease.as_ref()?;
+        Some(Arc::clone(lease.member().name()))
+    }
+
     /// Returns the room in the pipe, or the end if the client is gone.
     pub(super) fn poll_room<C>(
         &mut self,

@@ -542,7 +542,7 @@ fn unusable_files_are_refused_with_part_and_file() {
             pair(&certificate, &other_key),
             TlsPart::ClientKey,
             &other_key,
-            "same request",
+            "same certificate request",
         ),
     ];
     for (settings, part, file, hint) in cases {

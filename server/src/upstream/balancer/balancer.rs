@@ -8,6 +8,7 @@ use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, 
 use crate::upstream::balancer::edit::{BalancerEdit, EditError, MemberEdit};
 use crate::upstream::balancer::lease::Lease;
 use crate::upstream::balancer::member::{Member, SharedSettings};
+use crate::upstream::balancer::place_report::PlaceReport;
 use crate::upstream::balancer::report::{BalancerReport, MemberReport};
 use crate::upstream::balancer::request::{ChooseRequest, MemberId, NoMember, SessionUse};
 use crate::upstream::balancer::seat::{Load, Seat};
@@ -136,11 +137,8 @@ impl Balancer {
     ) -> Result<QueueTicket, WaitRefused> {
         let (queue_max, is_sticky) = {
             let selection = self.lock();
-            let settings = selection.policies.current();
-            let bounded = settings.members.iter();
-            let bounded = bounded.filter(|member| member.connections_max.is_some());
-            let queue_max = bounded.count().saturating_mul(settings.connection.queue);
-            (queue_max, settings.sticky.is_some())
+            let is_sticky = selection.policies.current().sticky.is_some();
+            (selection.queue_max(), is_sticky)
         };
         let client = request.client;
         let number = self
@@ -162,6 +160,29 @@ impl Balancer {
             Err(refused) => return Err(WaitRefused::NoMember(refused)),
         }
         Ok(ticket)
+    }
+
+    /// Returns the places of the members after [`NoMember::Busy`] with the given `session_member`.
+    pub fn place_report(
+        &self,
+        request: &ChooseRequest<'_>,
+        session_member: Option<MemberId>,
+    ) -> PlaceReport {
+        let selection = self.lock();
+        let (held, places_max) = self.queue.places(request.client, session_member);
+        let member = session_member.and_then(|id| selection.roster.member(id));
+        PlaceReport {
+            is_share_taken: selection.is_share_taken(request, session_member),
+            held,
+            places_max: member.map_or(places_max, |member| Some(member.place_use().busy_max)),
+            is_session: member.is_some(),
+            queue_max: selection.queue_max(),
+        }
+    }
+
+    /// Returns the member of the request's session, usable or not.
+    pub fn session_member(&self, request: &ChooseRequest<'_>) -> Option<Arc<Member>> {
+        self.lock().session_member(request.session?)
     }
 
     /// Takes one retry of a client from the budget of the balancer. A retry after a failed connection needs no
@@ -310,7 +331,9 @@ impl Balancer {
             settings: Arc::clone(selection.policies.current()),
             are_checks_doubted: selection.are_checks_doubted,
             waiting: self.queue.waiting(),
-            members: seats.map(|seat| MemberReport::new(seat, now_ms)).collect(),
+            members: seats
+                .map(|seat| MemberReport::new(seat, now_ms, selection.slow_start_ms))
+                .collect(),
         }
     }
 

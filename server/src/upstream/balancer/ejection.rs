@@ -45,10 +45,24 @@ pub(super) struct FailedRequest {
 pub(super) enum RequestFailure {
     /// No connection could be established.
     Connection,
+    /// The handshake of TLS failed.
+    Tls,
+    /// The member does not speak HTTP/2.
+    Http2,
     /// The request failed after the connection was established.
     Answer,
     /// The member broke off the content of an answer.
     Content,
+}
+
+impl RequestFailure {
+    /// Returns true for a failure before the member had the request.
+    fn is_of_connection(self) -> bool {
+        matches!(
+            self,
+            RequestFailure::Connection | RequestFailure::Tls | RequestFailure::Http2
+        )
+    }
 }
 
 impl Ejection {
@@ -76,7 +90,7 @@ impl Ejection {
             return false;
         }
         // A trial after a pause has one chance.
-        if failed.kind == RequestFailure::Connection || self.until_ms.is_some() {
+        if failed.kind.is_of_connection() || self.until_ms.is_some() {
             return true;
         }
         let took_ms = failed.now_ms.saturating_sub(failed.began_ms);
@@ -113,11 +127,11 @@ impl Ejection {
         settings: &EjectionSettings,
     ) -> bool {
         let in_a_row = match failed.kind {
-            RequestFailure::Connection | RequestFailure::Answer => &mut self.failures,
             RequestFailure::Content => &mut self.broken_contents,
+            _ => &mut self.failures,
         };
         *in_a_row = in_a_row.saturating_add(1);
-        let is_due = failed.kind == RequestFailure::Connection || *in_a_row >= failures_max;
+        let is_due = failed.kind.is_of_connection() || *in_a_row >= failures_max;
         if is_due || self.until_ms.is_some() {
             self.until_ms = Some(failed.now_ms.saturating_add(self.pause_ms(settings)));
             self.ejections = self.ejections.saturating_add(1);

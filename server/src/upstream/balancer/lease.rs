@@ -92,6 +92,16 @@ impl Lease {
         self.record(RequestFailure::Connection, now_ms)
     }
 
+    /// Records that the handshake of TLS with the member failed.
+    pub fn record_tls_failure(&mut self, now_ms: u64) -> Option<StateChange> {
+        self.record(RequestFailure::Tls, now_ms)
+    }
+
+    /// Records that the member does not speak HTTP/2.
+    pub fn record_http2_failure(&mut self, now_ms: u64) -> Option<StateChange> {
+        self.record(RequestFailure::Http2, now_ms)
+    }
+
     /// Records that the member did not answer in time, broke off, or sent a bad answer.
     pub fn record_failure(&mut self, now_ms: u64) -> Option<StateChange> {
         self.record(RequestFailure::Answer, now_ms)

@@ -366,6 +366,8 @@ impl Member {
         }
         let reason = match failed.kind {
             RequestFailure::Connection => ChangeReason::ConnectionFailed,
+            RequestFailure::Tls => ChangeReason::TlsFailed,
+            RequestFailure::Http2 => ChangeReason::Http2Failed,
             RequestFailure::Answer | RequestFailure::Content => {
                 ChangeReason::RequestsFailed(core.ejection.failures())
             }

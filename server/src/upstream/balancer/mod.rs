@@ -21,6 +21,7 @@ mod lease;
 mod member;
 mod method;
 mod place_ledger;
+mod place_report;
 mod policies;
 mod random;
 mod registry;
@@ -47,6 +48,7 @@ pub use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthRepo
 pub use crate::upstream::balancer::edit::{BalancerEdit, EditError, MemberEdit};
 pub use crate::upstream::balancer::lease::Lease;
 pub use crate::upstream::balancer::member::{Member, MemberCheck};
+pub use crate::upstream::balancer::place_report::PlaceReport;
 pub use crate::upstream::balancer::random::client_hash;
 pub use crate::upstream::balancer::registry::Balancers;
 pub use crate::upstream::balancer::report::{BalancerReport, MemberReport};

@@ -83,6 +83,17 @@ impl PlaceLedger {
         self.places_max.is_none_or(may_take)
     }
 
+    /// Returns the places of a client at one member, or at all members, and the places of all members together.
+    pub(super) fn places(
+        &self,
+        client: ClientNetwork,
+        member: Option<MemberId>,
+    ) -> (usize, Option<usize>) {
+        let own = self.by_client.get(&client).map_or(0, |own| own.held);
+        let held = member.map_or(own, |member| self.held_at(client, member));
+        (held, self.places_max)
+    }
+
     /// Returns the rank of a client among the clients that wait.
     pub(super) fn rank(&self, client: ClientNetwork) -> ClientRank {
         let own = self.by_client.get(&client);

@@ -3,6 +3,7 @@
 use crate::upstream::balancer::member::{Member, MemberCheck};
 use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::seat::Seat;
+use crate::upstream::balancer::slow_start::WeightShare;
 use crate::upstream::balancer::state::{MemberState, StateChange};
 use crate::upstream::settings::{AdminState, BalancerSettings, MemberRole, MemberUrl};
 use crate::wire::heartbeat::Heartbeat;
@@ -65,6 +66,8 @@ pub struct MemberReport {
     pub heartbeat: Option<Heartbeat>,
     /// Remaining pause of an ejected member in milliseconds; 0 for a member waiting for a trial.
     pub ejected_ms: Option<u64>,
+    /// Percentage of the weight that a recovered member has; None after the slow start.
+    pub slow_start_percent: Option<u32>,
     /// Checks of the member.
     pub check: MemberCheck,
     /// Number of passed checks.
@@ -76,9 +79,11 @@ pub struct MemberReport {
 }
 
 impl MemberReport {
-    /// Reads the state of a member.
-    pub(super) fn new(seat: &Seat, now_ms: u64) -> MemberReport {
+    /// Reads the state of a member of a balancer with a slow start of `slow_start_ms`.
+    pub(super) fn new(seat: &Seat, now_ms: u64, slow_start_ms: u64) -> MemberReport {
         let member: &Member = &seat.member;
+        let share = member.weight_share(now_ms, slow_start_ms);
+        let is_warming = share != WeightShare::WHOLE && member.state().is_usable();
         let counters = &member.counters;
         member.read(|core| MemberReport {
             id: member.id(),
@@ -107,6 +112,7 @@ impl MemberReport {
                 .ejection
                 .until_ms()
                 .map(|until_ms| until_ms.saturating_sub(now_ms)),
+            slow_start_percent: is_warming.then_some(share.thousandths() / 10),
             check: core.check.current().clone(),
             checks_passed: core.streak.totals().0,
             checks_failed: core.streak.totals().1,

@@ -2,15 +2,15 @@
 //! budget of retries and the doubt about the checks.
 
 use crate::limits::UPLOAD_TRIAL_SECONDS;
-use crate::upstream::balancer::candidates::{Candidates, Found, UsableTerms};
+use crate::upstream::balancer::candidates::{Candidates, Found, Readiness, UsableTerms};
 use crate::upstream::balancer::check_run::DoubtChange;
 use crate::upstream::balancer::contest::Contest;
 use crate::upstream::balancer::lease::Lease;
-use crate::upstream::balancer::member::milliseconds;
+use crate::upstream::balancer::member::{Member, milliseconds};
 use crate::upstream::balancer::method::pick;
 use crate::upstream::balancer::policies::Policies;
 use crate::upstream::balancer::random::RandomSource;
-use crate::upstream::balancer::request::{ChooseRequest, NoMember, SessionUse};
+use crate::upstream::balancer::request::{ChooseRequest, MemberId, NoMember, SessionUse};
 use crate::upstream::balancer::retry_budget::RetryBudget;
 use crate::upstream::balancer::roster::{Roster, RosterTerms, SessionSeat};
 use crate::upstream::balancer::seat::Seat;
@@ -28,7 +28,7 @@ pub(super) struct Selection {
     candidates: Candidates,
     random: RandomSource,
     budget: RetryBudget,
-    slow_start_ms: u64,
+    pub(super) slow_start_ms: u64,
     /// Number of the next new member.
     next_id: u32,
 }
@@ -135,15 +135,60 @@ impl Selection {
         request.now_ms.saturating_add(milliseconds(verdict))
     }
 
-    fn choose_seat(&mut self, request: &ChooseRequest<'_>) -> Result<Choice, NoMember> {
-        let terms = UsableTerms {
+    /// Returns the number of requests that may wait: `connection.queue` for each member with a bound.
+    pub(super) fn queue_max(&self) -> usize {
+        let settings = self.policies.current();
+        let bounded = settings.members.iter();
+        let bounded = bounded.filter(|member| member.connections_max.is_some());
+        bounded.count().saturating_mul(settings.connection.queue)
+    }
+
+    /// Returns true if free places of the members, or of the member `only`, are reserved for clients with fewer
+    /// places.
+    pub(super) fn is_share_taken(
+        &self,
+        request: &ChooseRequest<'_>,
+        only: Option<MemberId>,
+    ) -> bool {
+        let terms = self.usable_terms(request);
+        let is_reserved = |seat: &Seat| {
+            let (member, place) = (&seat.member, seat.member.place_use());
+            place.busy < place.busy_max
+                && terms.readiness(member, member.standing()) == Readiness::Full
+        };
+        let mut seats = self.roster.seats().iter();
+        match only {
+            Some(only) => seats.any(|seat| seat.member.id() == only && is_reserved(seat)),
+            None => !self.roster.may_take_any(request.client) || seats.any(is_reserved),
+        }
+    }
+
+    /// Returns the member that the value of a session names, usable or not.
+    pub(super) fn session_member(&self, value: &str) -> Option<Arc<Member>> {
+        let seat = match self.named_session(value)? {
+            NamedSession::Signed(index) => self.roster.seat(index),
+            NamedSession::Route(route) => {
+                let mut seats = self.roster.seats().iter();
+                seats.find(|seat| *seat.route == *route)?
+            }
+        };
+        Some(Arc::clone(&seat.member))
+    }
+
+    /// Returns the conditions under which members are usable for a request.
+    fn usable_terms<'a>(&self, request: &ChooseRequest<'a>) -> UsableTerms<'a> {
+        UsableTerms {
             client: request.client,
             tried: request.tried,
             now_ms: request.now_ms,
             is_gathered: request.is_gathered,
             ignores_checks: self.are_checks_doubted,
             ignores_ejections: false,
-        };
+        }
+    }
+
+    fn choose_seat(&mut self, request: &ChooseRequest<'_>) -> Result<Choice, NoMember> {
+        let terms = self.usable_terms(request);
         let session = request.session.and_then(|value| self.named_session(value));
         if let Some(choice) = self.choose_session_seat(session, &terms)? {
             return Ok(choice);

@@ -96,6 +96,15 @@ impl<T> SlotQueue<T> {
         self.lock().places.may_take_any(client)
     }
 
+    /// Returns the places of a client at one member, or at all members, and the places of all members together.
+    pub(super) fn places(
+        &self,
+        client: ClientNetwork,
+        member: Option<MemberId>,
+    ) -> (usize, Option<usize>) {
+        self.lock().places.places(client, member)
+    }
+
     /// Records that `client` got a place of the member, if `enter` returns true.
     pub(super) fn take(
         &self,

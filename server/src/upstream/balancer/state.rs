@@ -97,6 +97,10 @@ impl fmt::Display for CheckFailure {
 pub enum ChangeReason {
     /// A connection to the member could not be established.
     ConnectionFailed,
+    /// The handshake of TLS with the member failed.
+    TlsFailed,
+    /// The member does not speak HTTP/2.
+    Http2Failed,
     /// The number of failed requests in a row, or one failed request after a pause.
     RequestsFailed(u32),
     /// A request after the pause succeeded.
@@ -115,6 +119,8 @@ impl fmt::Display for ChangeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChangeReason::ConnectionFailed => f.write_str("connection failed"),
+            ChangeReason::TlsFailed => f.write_str("TLS failed"),
+            ChangeReason::Http2Failed => f.write_str("HTTP/2 failed"),
             ChangeReason::RequestsFailed(1) => f.write_str("a request failed"),
             ChangeReason::RequestsFailed(count) => write!(f, "{count} requests in a row failed"),
             ChangeReason::RequestSucceeded => f.write_str("a request succeeded"),

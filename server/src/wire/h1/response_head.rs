@@ -167,6 +167,44 @@ fn parse<'a>(
     })
 }
 
+/// Returns the lines of a refused head that break the rule, without their ends, for a log. The list is empty for a
+/// rule about the whole head.
+pub fn faulty_lines(head: &[u8], broken: Reject) -> Vec<&[u8]> {
+    let mut lines = Vec::new();
+    let mut at = line_bytes(head, 0);
+    if broken == Reject::UPSTREAM_LINE_MALFORMED {
+        return vec![head[..at].trim_ascii_end()];
+    }
+    let is_framing = |name: &[u8]| {
+        let names: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
+        [Reject::UPSTREAM_LENGTHS, Reject::UPSTREAM_CODING].contains(&broken)
+            && names.iter().any(|it| name.eq_ignore_ascii_case(it))
+    };
+    loop {
+        match field_line(head, at) {
+            Ok(ParsedFieldLine::Field { name, next, .. }) => {
+                if is_framing(name) {
+                    lines.push(head[at..next].trim_ascii_end());
+                }
+                at = next;
+            }
+            Ok(ParsedFieldLine::Empty | ParsedFieldLine::Unfinished) => return lines,
+            Err(line) => {
+                if rule(line) == broken {
+                    lines.push(head[at..line_bytes(head, at)].trim_ascii_end());
+                }
+                return lines;
+            }
+        }
+    }
+}
+
+/// Returns the position behind the line at `at`.
+fn line_bytes(head: &[u8], at: usize) -> usize {
+    let line_feed = byte_search::find(head, b'\n', at);
+    line_feed.map_or(head.len(), |line_feed| line_feed + 1)
+}
+
 /// Returns the rule that a malformed field line breaks.
 #[cold]
 fn rule(line: MalformedFieldLine) -> Reject {

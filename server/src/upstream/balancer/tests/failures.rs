@@ -330,12 +330,15 @@ fn a_recovered_member_starts_slowly() {
     fixture.fail_connection('a');
     fixture.now_ms += 1_000;
     fixture.lease_of('a').record_answer(200, 1, fixture.now_ms);
+    assert_eq!(fixture.report_of('a').slow_start_percent, Some(10));
+    assert_eq!(fixture.report_of('b').slow_start_percent, None);
     let share = |fixture: &Fixture| fixture.sequence(550).matches('a').count();
     let first = share(&fixture);
     assert!((49..=51).contains(&first), "{first}");
     fixture.now_ms += 10_000;
     let later = share(&fixture);
     assert!((274..=276).contains(&later), "{later}");
+    assert_eq!(fixture.report_of('a').slow_start_percent, None);
 }
 
 #[test]
