@@ -3,37 +3,29 @@
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::base::fair_share::SharedLimit;
-use crate::base::log::MemberCall;
 use crate::handler::pipe::pipe;
 use crate::handler::proxy::attempt::Attempt;
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::cause;
 use crate::handler::proxy::h2_attempt::H2Attempt;
 use crate::handler::proxy::head_reader::HeadReader;
-use crate::handler::proxy::log::{line, log_change, place};
-use crate::handler::proxy::memory;
-use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
-use crate::handler::proxy::shortage;
 use crate::handler::proxy::shortage::ShortageWait;
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
-use crate::limits::{GRPC_PAUSE_SECONDS, PROXY_REFUSALS_MAX};
+use crate::limits::GRPC_PAUSE_SECONDS;
 use crate::upstream::balancer::{
-    ChooseRequest, Lease, Member, MemberId, NoMember, PlaceReport, QueueTicket, SessionUse,
-    WaitRefused, Waited, client_hash, session_value,
+    ChooseRequest, Lease, MemberId, NoMember, PlaceReport, QueueTicket, SessionUse, WaitRefused,
+    Waited, client_hash, session_value,
 };
-use crate::upstream::{
-    ConnectFault, H2Connecting, H2MemberConn, MemberConn, MemberConnecting, MemberPool,
-};
+use crate::upstream::{H2Connecting, MemberConnecting};
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -93,36 +85,36 @@ fn is_grpc(request: &Request) -> bool {
 }
 
 /// A call in progress, until the head of the response has arrived.
-struct ProxyCall {
-    route: Arc<ProxyRoute>,
-    request: Request,
-    body: OutgoingBody,
-    state: CallState,
+pub(super) struct ProxyCall {
+    pub(super) route: Arc<ProxyRoute>,
+    pub(super) request: Request,
+    pub(super) body: OutgoingBody,
+    pub(super) state: CallState,
     /// Member of the current attempt.
-    lease: Option<Lease>,
+    pub(super) lease: Option<Lease>,
     /// Members that failed to answer the request.
-    tried: Vec<MemberId>,
+    pub(super) tried: Vec<MemberId>,
     /// Number of attempts, for the log.
-    tries: u32,
+    pub(super) tries: u32,
     /// Begin of the current connection attempt; None on a kept connection.
-    connecting_since: Option<Instant>,
+    pub(super) connecting_since: Option<Instant>,
     /// Reason of the last failed attempt.
-    last_failure: Option<AttemptFailure>,
+    pub(super) last_failure: Option<AttemptFailure>,
     /// True if the next attempt needs a new connection, because the request must not meet a connection that
     /// the member is about to close.
-    needs_new_connection: bool,
+    pub(super) needs_new_connection: bool,
     /// Time since which a connection of HTTP/2 must have been opened, after a failure of an older one.
-    h2_since: Option<Instant>,
+    pub(super) h2_since: Option<Instant>,
     /// Number of attempts that a member refused without processing the request.
-    refusals: u32,
+    pub(super) refusals: u32,
     /// True if the request waits on for the answer of a member that went down.
-    stays: bool,
-    timer: Option<CoarseTimer>,
+    pub(super) stays: bool,
+    pub(super) timer: Option<CoarseTimer>,
     /// Members without room for a connection, and the wait for room.
-    shortage: ShortageWait,
+    pub(super) shortage: ShortageWait,
 }
 
-enum CallState {
+pub(super) enum CallState {
     /// A member is to be chosen.
     Choosing,
     /// All usable members are busy, or the member of the session is.
@@ -200,7 +192,7 @@ impl ProxyCall {
     }
 
     /// Calls `ask` with the balancer and the question for a member.
-    fn with_question<T>(
+    pub(super) fn with_question<T>(
         &self,
         ask: impl FnOnce(&crate::upstream::balancer::Balancer, &ChooseRequest<'_>) -> T,
     ) -> T {
@@ -248,83 +240,6 @@ impl ProxyCall {
         }
     }
 
-    /// Takes an idle connection to the member, or starts a new one.
-    fn connect(&mut self, lease: Lease) -> Result<CallState, AttemptFailure> {
-        self.log_repeated();
-        let pool = lease.member().pool();
-        self.lease = Some(lease);
-        self.stays = false;
-        self.timer = None;
-        let Some(pool) = pool else {
-            return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
-        };
-        self.tries += 1;
-        self.connecting_since = None;
-        let is_http2 = pool.settings.is_http2;
-        let idle = match self.needs_new_connection || is_http2 {
-            true => None,
-            false => pool.take_idle(memory::widest_idle(&self.request.memory)),
-        };
-        if let Some(conn) = idle {
-            return self.attempt(conn);
-        }
-        self.connecting_since = Some(Instant::now());
-        let version = pool.settings.send_proxy_header;
-        let first = version.map(|version| proxy_header(version, &self.request));
-        let first = first.unwrap_or_default();
-        if is_http2 {
-            let is_cautious = !is_idempotent(self.request.method);
-            let upload = self.body.upload_length();
-            let connecting = H2Connecting::new(pool, first, self.h2_since, is_cautious, upload);
-            return Ok(CallState::ConnectingH2(connecting));
-        }
-        let timeout = pool.settings.connect_timeout;
-        let connecting = MemberConnecting::new(pool, timeout, first);
-        let client = self.request.peer.into();
-        Ok(CallState::Connecting(connecting.for_client(client)))
-    }
-
-    /// Ends the wait for a connection. Returns the member's pool, and the time of a new connection.
-    fn end_connecting(&mut self) -> Result<(Arc<MemberPool>, Option<Duration>), AttemptFailure> {
-        self.timer = None;
-        let pool = self.lease.as_ref().and_then(|lease| lease.member().pool());
-        let pool = pool.ok_or(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE))?;
-        let connect_time = self.connecting_since.map(|since| since.elapsed());
-        Ok((pool, connect_time))
-    }
-
-    /// Begins an attempt on a connection.
-    fn attempt(&mut self, conn: MemberConn) -> Result<CallState, AttemptFailure> {
-        let (pool, connect_time) = self.end_connecting()?;
-        let attempt = Attempt::new(
-            conn,
-            pool,
-            connect_time,
-            &self.request,
-            &self.route,
-            &mut self.body,
-        )?;
-        Ok(CallState::Attempting(Box::new(attempt)))
-    }
-
-    /// Begins an attempt on a connection of HTTP/2.
-    fn attempt_h2(&mut self, conn: &H2MemberConn) -> Result<CallState, AttemptFailure> {
-        let (pool, connect_time) = self.end_connecting()?;
-        if self.request.upgrade.is_some() {
-            // The members changed to HTTP/2 by a reload since the request began.
-            return Err(AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE));
-        }
-        let attempt = H2Attempt::new(
-            conn,
-            pool,
-            connect_time,
-            &self.request,
-            &self.route,
-            &mut self.body,
-        )?;
-        Ok(CallState::AttemptingH2(Box::new(attempt)))
-    }
-
     fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
         let CallState::Queued(ticket, session_member) = &mut self.state else {
             return Poll::Ready(Ok(CallState::Choosing));
@@ -351,98 +266,6 @@ impl ProxyCall {
                 Poll::Ready(Err(self.busy(session_member, cause)))
             }
         }
-    }
-
-    fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
-        let CallState::Connecting(connecting) = &mut self.state else {
-            return Poll::Ready(Ok(CallState::Choosing));
-        };
-        let connected = connecting.poll(cx);
-        if connected.is_pending() {
-            return self.poll_connect_timeout(cx).map(Err);
-        }
-        let mut conn = match ready!(connected) {
-            Ok(conn) => conn,
-            Err(error) => self.instead_of_new_connection(error)?,
-        };
-        if conn.has_unasked_bytes() {
-            return Poll::Ready(Err(AttemptFailure::unasked_bytes()));
-        }
-        Poll::Ready(self.attempt(conn))
-    }
-
-    /// Returns a connection that has answered a moment ago, if no local port is left for a new connection.
-    /// Otherwise classifies the failure of the connection attempt.
-    fn instead_of_new_connection(
-        &mut self,
-        error: io::Error,
-    ) -> Result<MemberConn, AttemptFailure> {
-        let failure = self.connect_failure(error);
-        if failure.stage == FailureStage::Shortage(ConnectFault::LocalPorts)
-            && let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool())
-            && let Some(conn) = pool.take_fresh(Instant::now())
-        {
-            return Ok(conn);
-        }
-        Err(failure)
-    }
-
-    /// Classifies the failure of a connection attempt, and logs a shortage of this machine.
-    fn connect_failure(&self, error: io::Error) -> AttemptFailure {
-        let pool = self.lease.as_ref().and_then(|lease| lease.member().pool());
-        let is_unix = pool.is_some_and(|pool| pool.address.is_unix());
-        let fault = ConnectFault::of(&error, is_unix);
-        if fault.is_of_member() {
-            return AttemptFailure::connect(error);
-        }
-        shortage::log(self.route.balancer.name(), fault);
-        AttemptFailure::shortage(fault, error)
-    }
-
-    /// Returns true if the request may wait until a member has room for a connection.
-    fn may_await_room(&self) -> bool {
-        let queue_timeout = self.route.balancer.settings().connection.queue_timeout;
-        self.shortage.may_go_on(Instant::now(), queue_timeout)
-    }
-
-    /// Ready after the pause before the next attempt at the members without room.
-    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<CallState> {
-        ready!(self.shortage.poll_pause(cx));
-        let short = self.shortage.take_members();
-        self.tried.retain(|member| !short.contains(member));
-        Poll::Ready(CallState::Choosing)
-    }
-
-    fn poll_connected_h2(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<CallState, AttemptFailure>> {
-        let CallState::ConnectingH2(connecting) = &mut self.state else {
-            return Poll::Ready(Ok(CallState::Choosing));
-        };
-        let connected = connecting.poll(cx);
-        if !connecting.has_waited() {
-            self.connecting_since = None;
-        }
-        if connected.is_pending() {
-            return self.poll_connect_timeout(cx).map(Err);
-        }
-        let conn = ready!(connected).map_err(|error| self.connect_failure(error))?;
-        Poll::Ready(self.attempt_h2(&conn))
-    }
-
-    /// Ready with a failure if the connection takes too long, or the member went down.
-    fn poll_connect_timeout(&mut self, cx: &mut Context<'_>) -> Poll<AttemptFailure> {
-        if self.poll_member_down(cx) {
-            let gone = io::Error::other(cause::MEMBER_DOWN);
-            return Poll::Ready(AttemptFailure::connect(gone));
-        }
-        let settings = self.lease.as_ref().and_then(|lease| lease.member().pool());
-        let timeout = settings.map_or(Duration::ZERO, |pool| pool.settings.connect_timeout);
-        ready!(self.poll_timer(cx, timeout));
-        let why = cause::timeout("connect_timeout", timeout);
-        let slow = AttemptFailure::new(FailureStage::Connect, Reject::UPSTREAM_CONNECT_SLOW);
-        Poll::Ready(slow.because(why))
     }
 
     /// Continues the attempt. Ready with the response, or with the failure of the attempt.
@@ -482,38 +305,14 @@ impl ProxyCall {
         !is_bound && !self.is_last_attempt() && self.take_retry(monotonic_ms())
     }
 
-    /// Returns true if a request that a member has not processed may go to that member again. The member may have closed
-    /// one connection, and accept the request on the next. After that, members that are still to be tried come first.
-    fn may_ask_refusing_member(&self) -> bool {
-        let others = self.route.balancer.members().len() > self.tried.len() + 1;
-        match self.refusals {
-            0 => true,
-            refusals => !others && refusals < PROXY_REFUSALS_MAX,
-        }
-    }
-
-    /// Returns true if the request may go to no further member. The first attempt counts as one of the members tried.
-    /// Members without room for a connection do not count.
-    fn is_last_attempt(&self) -> bool {
-        let settings = self.route.balancer.settings();
-        let failed = self.tried.len() - self.shortage.members();
-        failed >= usize::from(settings.retry.attempts_max)
-    }
-
-    /// Takes a retry from the budget of the balancer.
-    fn take_retry(&self, now_ms: u64) -> bool {
-        let client = client_hash(self.request.peer.into());
-        self.route.balancer.take_retry(client, now_ms)
-    }
-
     /// Returns true if active checks found the member of the attempt down.
-    fn poll_member_down(&mut self, cx: &Context<'_>) -> bool {
+    pub(super) fn poll_member_down(&mut self, cx: &Context<'_>) -> bool {
         let lease = self.lease.as_mut().filter(|_| self.route.watches_members);
         lease.is_some_and(|lease| lease.poll_member_down(cx).is_ready())
     }
 
     /// Ready if `timeout` has passed since the first call of the current wait.
-    fn poll_timer(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
+    pub(super) fn poll_timer(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
         let deadline = tokio::time::Instant::now() + timeout;
         let new = || CoarseTimer::new(deadline, cx.waker());
         match self.timer.get_or_insert_with(new).has_passed() {
@@ -549,161 +348,6 @@ impl Future for ProxyCall {
                     Some(error) => return Poll::Ready(Err(error)),
                 },
             };
-        }
-    }
-}
-
-impl ProxyCall {
-    /// Reports a failed attempt to the balancer. Returns the response for the client, or None if the request
-    /// goes to a member again.
-    fn after(&mut self, mut failure: AttemptFailure) -> Option<HandlerError> {
-        let now_ms = monotonic_ms();
-        self.timer = None;
-        if failure.stage == FailureStage::StaleConnection && self.h2_since.is_some() {
-            // The second connection in a row: the request itself may be the cause.
-            failure.stage = FailureStage::BeforeResponse;
-        }
-        let member = self.report(&failure, now_ms);
-        failure.member = member.or(failure.member);
-        let attempt = std::mem::replace(&mut self.state, CallState::Choosing);
-        if let (FailureStage::Refused, CallState::AttemptingH2(attempt)) = (failure.stage, attempt)
-        {
-            attempt.give_back(&mut self.body);
-        }
-        if let FailureStage::Shortage(fault) = failure.stage {
-            let member = member?;
-            self.tried.push(member);
-            self.shortage.add(member, fault, Instant::now());
-            self.last_failure = Some(failure);
-            return None;
-        }
-        let is_member_to_try = match failure.stage {
-            FailureStage::StaleConnection => true,
-            FailureStage::Refused => self.may_ask_refusing_member(),
-            _ => false,
-        };
-        let may_repeat = failure.may_repeat(
-            is_idempotent(self.request.method),
-            self.body.is_replayable(),
-        );
-        let is_last = self.is_last_attempt() && !is_member_to_try;
-        let is_refused_again = failure.stage == FailureStage::Refused && self.refusals > 0;
-        let needs_budget = failure.needs_budget() || is_refused_again;
-        let goes_on = may_repeat && !is_last && (!needs_budget || self.take_retry(now_ms));
-        if !goes_on {
-            self.log_repeated();
-            return Some(self.error(failure));
-        }
-        match failure.stage {
-            FailureStage::StaleConnection => {
-                self.needs_new_connection = true;
-                self.h2_since = Some(Instant::now());
-            }
-            FailureStage::Refused => {
-                self.refusals += 1;
-                if self.refusals > 1 {
-                    // The member may refuse all requests on the connection.
-                    self.h2_since = Some(Instant::now());
-                }
-            }
-            _ => {}
-        }
-        if !is_member_to_try {
-            self.tried.extend(member);
-        }
-        self.last_failure = Some(failure);
-        None
-    }
-
-    /// Reports a failure to the balancer, and ends the lease. Returns the member of the attempt.
-    fn report(&mut self, failure: &AttemptFailure, now_ms: u64) -> Option<MemberId> {
-        let mut lease = self.lease.take()?;
-        let change = match failure.stage {
-            FailureStage::Connect => match failure.reject {
-                Reject::UPSTREAM_TLS_FAILED => lease.record_tls_failure(now_ms),
-                Reject::UPSTREAM_FRAME_MALFORMED => lease.record_http2_failure(now_ms),
-                _ => lease.record_connect_failure(now_ms),
-            },
-            FailureStage::BeforeResponse | FailureStage::Silent | FailureStage::InResponse => {
-                lease.record_failure(now_ms)
-            }
-            FailureStage::StaleConnection
-            | FailureStage::Shortage(_)
-            | FailureStage::Refused
-            | FailureStage::MemberDown
-            | FailureStage::NoMember
-            | FailureStage::Client => None,
-        };
-        if let Some(change) = change {
-            log_change(&self.route, &lease, change);
-        }
-        Some(lease.member().id())
-    }
-
-    /// Logs the failed attempt that the current attempt repeats, unless a line about the member was logged a short
-    /// while ago. A connection closed by the member in an orderly way is no failure of the member.
-    fn log_repeated(&mut self) {
-        let is_orderly = |it: &AttemptFailure| {
-            matches!(
-                it.stage,
-                FailureStage::StaleConnection | FailureStage::Refused
-            )
-        };
-        let Some(failure) = self.last_failure.take().filter(|it| !is_orderly(it)) else {
-            return;
-        };
-        let member = failure.member.and_then(|id| self.member(id));
-        if member.is_some_and(|member| member.takes_retry_line(monotonic_ms())) {
-            log::warn!("{}", self.repeated_line(failure));
-        }
-    }
-
-    /// Returns the log line about a failed attempt that is repeated. Another member was usable for a request that left
-    /// a member.
-    fn repeated_line(&self, failure: AttemptFailure) -> String {
-        match failure.stage {
-            FailureStage::MemberDown => {
-                let member = failure.member.and_then(|id| self.member(id));
-                let name = member.as_ref().map(|member| &**member.name());
-                let place = place(self.route.balancer.name(), name);
-                let (line, why) = (line(&self.request), cause::MEMBER_DOWN);
-                format!("{NAME}: {line}: {place}: {why}; the request goes to another member")
-            }
-            FailureStage::Shortage(_) => {
-                format!("{}; the request is tried again", self.error(failure))
-            }
-            _ => format!(
-                "{}; the request goes to another member",
-                self.error(failure)
-            ),
-        }
-    }
-
-    /// Returns the member with a number.
-    fn member(&self, id: MemberId) -> Option<Arc<Member>> {
-        let mut members = self.route.balancer.members().into_iter();
-        members.find(|known| known.id() == id)
-    }
-
-    /// Returns the error of an attempt, with details for the log.
-    fn error(&self, failure: AttemptFailure) -> HandlerError {
-        let line = line(&self.request);
-        let member = failure.member.and_then(|id| self.member(id));
-        let name = member.as_ref().map(|member| &**member.name());
-        let place = place(self.route.balancer.name(), name);
-        let why = match failure.source {
-            Some(source) => format!("{line}: {place}: {source}"),
-            None => format!("{line}: {place}"),
-        };
-        let member = member.map(|member| MemberCall {
-            url: Arc::clone(member.name()),
-            tries: self.tries,
-            connect_micros: None,
-            first_byte_micros: None,
-        });
-        HandlerError {
-            member: member.map(Box::new),
-            ..HandlerError::because(NAME, failure.reject, why)
         }
     }
 }

@@ -3,6 +3,8 @@
 mod attempt;
 mod body;
 mod call;
+mod call_connection;
+mod call_failure;
 mod cause;
 mod content;
 mod exchange;
