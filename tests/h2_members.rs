@@ -553,6 +553,60 @@ fn a_connection_with_a_proxy_header_serves_one_request() {
 }
 
 #[test]
+fn a_long_head_ends_no_connection_of_other_requests() {
+    // A member such as nginx, which ends its connection at a long head.
+    let member = H2Member::start(|request| match request.path() {
+        "/slow" => keep(Frames::default()),
+        path if path.starts_with("/long") => H2Answer::Close(Frames::default()),
+        _ => ok(request, "good"),
+    });
+    let (before, after) = (server_table(""), server_table("trust = [\"127.0.0.1\"]\n"));
+    let server = Server::start(&config(&member.url(), "").replace(&before, &after));
+    let mut wire = Wire::plain(&server);
+    let short = format!("X-A: {}\r\n", "z".repeat(7_000));
+    assert_eq!(wire.get("/short", &short).status, 200);
+    let mut slow = Wire::plain(&server);
+    slow.send("POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    eventually("a request under way", || {
+        (member.count("/slow") == 1).then_some(())
+    });
+    let text = "z".repeat(8_000);
+    let heads = [
+        ("/long".to_owned(), format!("X-A: {text}\r\n")),
+        ("/long".to_owned(), format!("Cookie: a={text}\r\n")),
+        (format!("/long{text}"), String::new()),
+        // Forwarded repeats the host for each address of the list.
+        (
+            "/long".to_owned(),
+            format!(
+                "X-Forwarded-Host: {}\r\nX-Forwarded-For: {}\r\n",
+                "h".repeat(100),
+                ["192.0.2.7"; 80].join(", ")
+            ),
+        ),
+    ];
+    for (path, fields) in &heads {
+        assert_eq!(wire.get(path, fields).status, 502);
+        wire = Wire::plain(&server);
+    }
+    let requests = member.requests();
+    let connections = |is_long: bool| -> Vec<usize> {
+        let wanted = requests
+            .iter()
+            .filter(|it| it.path().starts_with("/long") == is_long);
+        wanted.map(|it| it.connection).collect()
+    };
+    assert_eq!(connections(false), [1, 1]);
+    // Each attempt has a connection of its own.
+    let own: Vec<usize> = (2..=member.connections()).collect();
+    assert_eq!(connections(true), own);
+    let stream = requests.iter().find(|it| it.path() == "/slow");
+    let stream = stream.expect("a request").stream;
+    member.send(1, &Frames::default().ok(stream, "in time"));
+    assert_eq!(slow.response("POST").text(), "in time");
+}
+
+#[test]
 fn checks_use_http2() {
     let authority = Authority::new("the members' CA");
     let leaf = authority.server(&["127.0.0.1"]);

@@ -72,6 +72,9 @@ pub const H2_MEMBER_KEPT_BUFFER_BYTES: usize = 4 * 1024;
 pub const H2_MEMBER_PROBE_AFTER_MILLISECONDS: u64 = 1_000;
 /// Longest wait for the acknowledgement, 1 s. The request then takes a new connection.
 pub const H2_MEMBER_PROBE_MILLISECONDS: u64 = 1_000;
+/// Head of a request up to which the request shares an HTTP/2 connection to a member, 8,000 bytes in total. nginx ends
+/// the whole connection at a field or path above 8 KiB, and the requests of other clients with it.
+pub const H2_MEMBER_SHARED_HEAD_BYTES_MAX: usize = 8_000;
 /// Responses of one HTTP/2 connection to a member that anthill cancels by a reset, until the connection takes no
 /// further request. The requests under way may be cancelled as well, so at most 199 resets pass, and anthill
 /// remembers all of them ([`H2_RESETS_REMEMBERED`](crate::limits::H2_RESETS_REMEMBERED)). Netty closes a connection

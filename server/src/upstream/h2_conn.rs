@@ -53,7 +53,7 @@ pub(super) struct H2ConnState {
     pub(super) blocked: Vec<(u32, Rc<Mailbox>)>,
     /// True if no further request may begin on the connection.
     pub(super) is_retired: bool,
-    /// True if the connection serves a single request, because it began with the addresses of one client.
+    /// True if the connection serves a single request.
     is_exclusive: bool,
     /// True while the first request waits for SETTINGS of the member.
     pub(super) awaits_greeting: bool,

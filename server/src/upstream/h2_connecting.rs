@@ -42,6 +42,17 @@ struct PendingConn {
     has_failed: Cell<bool>,
 }
 
+/// Properties of a request that decide about its connection.
+#[derive(Copy, Clone)]
+pub(crate) struct H2ConnNeeds {
+    /// True for a request that must not be sent twice.
+    pub(crate) is_cautious: bool,
+    /// True for a request that shares its connection with no other request.
+    pub(crate) is_exclusive: bool,
+    /// Length of the request's body.
+    pub(crate) upload: UploadLength,
+}
+
 /// Request on its way to a connection.
 pub(crate) struct H2Connecting {
     pool: Arc<MemberPool>,
@@ -49,10 +60,7 @@ pub(crate) struct H2Connecting {
     first: Vec<u8>,
     /// Time since which the connection must have been opened.
     since: Option<Instant>,
-    /// True for a request that must not be sent twice.
-    is_cautious: bool,
-    /// Length of the request's body.
-    upload: UploadLength,
+    needs: H2ConnNeeds,
     state: ConnectingState,
     /// True after the first wait.
     has_waited: bool,
@@ -136,21 +144,18 @@ impl Drop for PendingGuard {
 
 impl H2Connecting {
     /// Returns the way of a request to a connection of the member. With `since`, only to a connection opened
-    /// since then. A new connection begins with the bytes `first`. `is_cautious` is true for a request that must
-    /// not be sent twice, and `upload` is the length of the request's body.
+    /// since then. A new connection begins with the bytes `first`.
     pub(crate) fn new(
         pool: Arc<MemberPool>,
         first: Vec<u8>,
         since: Option<Instant>,
-        is_cautious: bool,
-        upload: UploadLength,
+        needs: H2ConnNeeds,
     ) -> H2Connecting {
         H2Connecting {
             pool,
             first,
             since,
-            is_cautious,
-            upload,
+            needs,
             state: ConnectingState::Choosing,
             has_waited: false,
             connects_itself: false,
@@ -166,7 +171,7 @@ impl H2Connecting {
                         self.has_waited = true;
                         continue;
                     };
-                    if !self.is_cautious || !conn.may_be_stale() {
+                    if !self.needs.is_cautious || !conn.may_be_stale() {
                         return Poll::Ready(Ok(conn));
                     }
                     let wait = Duration::from_millis(H2_MEMBER_PROBE_MILLISECONDS);
@@ -189,7 +194,7 @@ impl H2Connecting {
                         return Poll::Pending;
                     }
                     // A long upload may need a connection of its own.
-                    let is_long = self.upload == UploadLength::Long;
+                    let is_long = self.needs.upload == UploadLength::Long;
                     self.connects_itself |= pending.has_failed.get() || is_long;
                     self.state = ConnectingState::Choosing;
                 }
@@ -220,7 +225,7 @@ impl H2Connecting {
         let is_exclusive = self.is_exclusive();
         let since = self.since;
         let connects_itself = self.connects_itself;
-        let upload = self.upload;
+        let upload = self.needs.upload;
         let (usable, pending) = with_member(&self.pool, |member| {
             let usable = |conn: &&H2MemberConn| conn.is_usable(since, upload);
             let usable = member.open.iter().find(usable);
@@ -272,16 +277,17 @@ impl H2Connecting {
         }
     }
 
-    /// Lets other requests use a connection, unless the connection belongs to one client.
+    /// Lets other requests use a connection, unless the connection serves a single request.
     fn share(&self, conn: &H2MemberConn) {
         if !self.is_exclusive() {
             with_member(&self.pool, |member| member.open.push(conn.clone()));
         }
     }
 
-    /// Returns true if each connection belongs to one client, because the connection begins with a PROXY header.
+    /// Returns true if the connection serves this request alone: the request needs such a connection, or each
+    /// connection belongs to one client by its PROXY header.
     fn is_exclusive(&self) -> bool {
-        self.pool.settings.send_proxy_header.is_some()
+        self.needs.is_exclusive || self.pool.settings.send_proxy_header.is_some()
     }
 }
 

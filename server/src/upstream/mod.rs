@@ -45,7 +45,7 @@ pub(crate) use crate::upstream::change_log::{log_change, log_doubt};
 pub(crate) use crate::upstream::conn::{Conn, IdleConn};
 pub(crate) use crate::upstream::connect_fault::ConnectFault;
 pub(crate) use crate::upstream::h2_conn::{H2MemberConn, H2RequestStream, NotHttp2};
-pub(crate) use crate::upstream::h2_connecting::H2Connecting;
+pub(crate) use crate::upstream::h2_connecting::{H2ConnNeeds, H2Connecting};
 pub(crate) use crate::upstream::h2_mailbox::{H2Failure, ResponsePart};
 pub(crate) use crate::upstream::member_conn::{MemberConn, MemberWindow};
 pub(crate) use crate::upstream::member_connecting::MemberConnecting;

@@ -6,11 +6,13 @@ use crate::handler::proxy::cause;
 use crate::handler::proxy::h2_attempt::H2Attempt;
 use crate::handler::proxy::memory;
 use crate::handler::proxy::proxy_header::proxy_header;
+use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::shortage;
+use crate::limits::H2_MEMBER_SHARED_HEAD_BYTES_MAX;
 use crate::upstream::balancer::Lease;
 use crate::upstream::{
-    ConnectFault, H2Connecting, H2MemberConn, MemberConn, MemberConnecting, MemberPool,
+    ConnectFault, H2ConnNeeds, H2Connecting, H2MemberConn, MemberConn, MemberConnecting, MemberPool,
 };
 use crate::wire::reject::Reject;
 use std::io;
@@ -44,15 +46,23 @@ impl ProxyCall {
         let first = version.map(|version| proxy_header(version, &self.request));
         let first = first.unwrap_or_default();
         if is_http2 {
-            let is_cautious = !is_idempotent(self.request.method);
-            let upload = self.body.upload_length();
-            let connecting = H2Connecting::new(pool, first, self.h2_since, is_cautious, upload);
+            let connecting = H2Connecting::new(pool, first, self.h2_since, self.h2_needs());
             return Ok(CallState::ConnectingH2(connecting));
         }
         let timeout = pool.settings.connect_timeout;
         let connecting = MemberConnecting::new(pool, timeout, first);
         let client = self.request.peer.into();
         Ok(CallState::Connecting(connecting.for_client(client)))
+    }
+
+    /// Returns the properties of the request that decide about its connection of HTTP/2.
+    fn h2_needs(&self) -> H2ConnNeeds {
+        let head_bytes = request_head::h2_bytes(&self.request, &self.route);
+        H2ConnNeeds {
+            is_cautious: !is_idempotent(self.request.method),
+            is_exclusive: head_bytes > H2_MEMBER_SHARED_HEAD_BYTES_MAX,
+            upload: self.body.upload_length(),
+        }
     }
 
     /// Ends the wait for a connection. Returns the member's pool, and the time of a new connection.

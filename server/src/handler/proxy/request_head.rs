@@ -121,6 +121,18 @@ pub(super) fn encode_h2(
     Ok(block)
 }
 
+/// Returns the bytes of the target and the fields of a request for a member over HTTP/2, before compression and apart
+/// from fields of fixed length. The lists of a trusted proxy are counted as written for the member, because Forwarded
+/// may be many times as long as X-Forwarded-For.
+pub(super) fn h2_bytes(request: &Request, route: &ProxyRoute) -> usize {
+    let mut own = Vec::new();
+    push_target(request, route, &mut own);
+    if request.forwarding.is_some() {
+        push_origin(request, route, &mut own);
+    }
+    request.fields.len() + own.len()
+}
+
 /// Appends the fields that the proxy writes into a request of any version.
 fn push_proxy_fields(
     request: &Request,
