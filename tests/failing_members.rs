@@ -3,6 +3,8 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use crate::support::member::{Answer, Member, ok};
 use crate::support::programs::Program;
@@ -259,6 +261,8 @@ fn a_member_that_breaks_contents_off_is_ejected() {
     });
     let server = balance(&[quoted(&cut)], "");
     for last in 2..5 {
+        // The row of failures has to last for a second.
+        thread::sleep(Duration::from_millis(600));
         let mut wire = Wire::of(&server, Ipv4Addr::new(127, 0, 0, last).into());
         assert!(!wire.get("/", "").whole);
     }

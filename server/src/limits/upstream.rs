@@ -151,8 +151,11 @@ pub const UPLOAD_TRIAL_SECONDS: u64 = 10;
 /// eject a member by a few requests for a page that fails. A request that took longer counts only if the member
 /// answered no other request meanwhile.
 pub const EJECTION_CLIENT_MILLISECONDS: u64 = 1_000;
-/// Clients with failures of one member that are remembered for [`EJECTION_CLIENT_MILLISECONDS`], in 512 bytes. The
-/// failures of further clients all count.
+/// Shortest row of failed requests that ejects a member, 1 s without any success. Three clients could otherwise eject a
+/// member between two requests of other clients, by a page at which the member closes the connection.
+pub const EJECTION_ROW_MILLISECONDS: u64 = 1_000;
+/// Clients with failures that a member remembers until its next success, in 2 KiB. The failures of further clients all
+/// count.
 pub const EJECTION_CLIENTS_MAX: usize = 64;
 /// Percent of a recovered member's weight at the beginning of the slow start.
 pub const SLOW_START_PERCENT: u64 = 10;

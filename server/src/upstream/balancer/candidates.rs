@@ -17,6 +17,8 @@ use crate::upstream::settings::{AdminState, MemberRole};
 pub(super) struct UsableTerms<'a> {
     /// Client of the request.
     pub(super) client: ClientNetwork,
+    /// Hash of the client's address.
+    pub(super) client_hash: u64,
     /// Members that failed to answer the request.
     pub(super) tried: &'a [MemberId],
     /// Milliseconds on the monotonic clock.
@@ -48,7 +50,7 @@ impl UsableTerms<'_> {
             || standing.is_check_failed && !self.ignores_checks
             || standing.is_ejected
                 && !self.ignores_ejections
-                && !member.is_due_for_trial(self.now_ms, self.is_gathered)
+                && !member.is_due_for_trial(self.client_hash, self.now_ms, self.is_gathered)
             || self.tried.contains(&member.id());
         match is_unusable {
             true => Readiness::Unusable,

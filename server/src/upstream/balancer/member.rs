@@ -295,15 +295,17 @@ impl Member {
         self.ejections.load(Ordering::Acquire)
     }
 
-    /// Returns true if an ejected member may get a request on trial. A slow upload would leave the verdict to its
-    /// client, so a request without a gathered body is the trial only if no other request came for a while.
-    pub(super) fn is_due_for_trial(&self, now_ms: u64, is_gathered: bool) -> bool {
+    /// Returns true if an ejected member may get a request of a client on trial. A slow upload would leave the verdict
+    /// to its client, so a request without a gathered body is the trial only if no other request came for a while.
+    pub(super) fn is_due_for_trial(&self, client: u64, now_ms: u64, is_gathered: bool) -> bool {
         let wait_ms = match is_gathered {
             true => 0,
             false => UPLOAD_TRIAL_SECONDS * 1_000,
         };
         let until_ms = self.ejected_until_ms.load(Ordering::Relaxed);
-        now_ms >= until_ms.saturating_add(wait_ms) && !self.is_on_trial(now_ms)
+        now_ms >= until_ms.saturating_add(wait_ms)
+            && !self.is_on_trial(now_ms)
+            && !self.lock().ejection.is_paused_for(client, now_ms)
     }
 
     /// Returns true while a request is under way on trial, and its time for a verdict is not over.
@@ -348,10 +350,10 @@ impl Member {
             return None;
         }
         let answered_at_ms = self.answered_at_ms.load(Ordering::Relaxed);
-        if !core.ejection.counts(failed, answered_at_ms) {
+        let settings = Arc::clone(&core.ejection_settings);
+        if !core.ejection.counts(failed, answered_at_ms, &settings) {
             return None;
         }
-        let settings = Arc::clone(&core.ejection_settings);
         // A failed request confirms the failed checks of the member.
         let failures_max = match core.streak.is_failed() {
             true => 1,
@@ -360,7 +362,7 @@ impl Member {
         core.streak.set_refuted(false);
         if core
             .ejection
-            .record_failure(failed, failures_max, &settings)
+            .record_failure(failed, answered_at_ms, failures_max, &settings)
         {
             self.ejections.fetch_add(1, Ordering::AcqRel);
         }
@@ -387,7 +389,7 @@ impl Member {
         if self.ejections() != ejections {
             return None;
         }
-        core.ejection.record_answer();
+        core.ejection.record_answer(now_ms);
         core.streak.set_refuted(true);
         self.publish(&mut core, ChangeReason::RequestSucceeded, now_ms)
     }

@@ -179,6 +179,7 @@ impl Selection {
     fn usable_terms<'a>(&self, request: &ChooseRequest<'a>) -> UsableTerms<'a> {
         UsableTerms {
             client: request.client,
+            client_hash: request.client_hash,
             tried: request.tried,
             now_ms: request.now_ms,
             is_gathered: request.is_gathered,

@@ -29,14 +29,16 @@ fn a_failed_connection_ejects_the_member_until_the_pause_is_over() {
 
 #[test]
 fn failures_in_a_row_eject_the_member() {
-    let fixture = Fixture::of("ab");
+    let mut fixture = Fixture::of("ab");
     for _ in 0..2 {
         assert_eq!(fixture.lease_of('a').record_failure(fixture.now_ms), None);
     }
+    fixture.now_ms += 1_000;
     fixture.lease_of('a').record_answer(200, 1, fixture.now_ms);
     for _ in 0..2 {
         assert_eq!(fixture.lease_of('a').record_failure(fixture.now_ms), None);
     }
+    fixture.now_ms += 1_000;
     let change = fixture
         .lease_of('a')
         .record_failure(fixture.now_ms)
@@ -48,7 +50,7 @@ fn failures_in_a_row_eject_the_member() {
 
 #[test]
 fn statuses_of_the_operator_count_as_failures() {
-    let fixture = Fixture::of("ab");
+    let mut fixture = Fixture::of("ab");
     for status in [500, 503, 503] {
         assert_eq!(
             fixture
@@ -57,6 +59,7 @@ fn statuses_of_the_operator_count_as_failures() {
             None
         );
     }
+    fixture.now_ms += 1_000;
     assert!(
         fixture
             .lease_of('a')
@@ -184,6 +187,9 @@ fn the_wait_in_the_queue_is_no_time_of_the_member() {
     fixture.lease_of('a').record_answer(200, 1, fixture.now_ms);
     for lease in &mut queued {
         lease.leave_queue(fixture.now_ms);
+    }
+    fixture.now_ms += 1_000;
+    for lease in &mut queued {
         lease.record_failure(fixture.now_ms);
     }
     assert_eq!(fixture.state('a'), MemberState::Ejected);
@@ -204,9 +210,12 @@ fn members_that_break_contents_off_are_ejected() {
     whole.record_content();
     assert_eq!(break_off(&fixture), None);
     assert_eq!(break_off(&fixture), None);
+    fixture.now_ms += 1_000;
     let change = break_off(&fixture).unwrap();
     assert_eq!(change.reason, ChangeReason::RequestsFailed(3));
-    // The head of the trial's answer brings the member back, and the next cut doubles the pause.
+    // The head of the trial's answer brings the member back, and a second of cuts doubles the pause.
+    fixture.now_ms += 1_000;
+    assert_eq!(break_off(&fixture), None);
     fixture.now_ms += 1_000;
     assert!(break_off(&fixture).is_some());
     assert_eq!(fixture.report_of('a').ejected_ms, Some(2_000));
@@ -225,6 +234,48 @@ fn a_failed_trial_doubles_the_pause() {
     fixture.lease_of('a').record_answer(200, 1, fixture.now_ms);
     fixture.fail_connection('a');
     assert_eq!(fixture.report_of('a').ejected_ms, Some(1_000));
+}
+
+/// Requests a member of the letters `ab` for a client.
+fn choose_for(fixture: &Fixture, client_hash: u64) -> Lease {
+    let request = ChooseRequest {
+        client_hash,
+        ..fixture.request()
+    };
+    fixture.balancer.choose(&request).unwrap()
+}
+
+#[test]
+fn three_clients_with_broken_requests_keep_no_member_out() {
+    let attackers = [900, 901, 902];
+    let mut fixture = Fixture::of("ab");
+    let attack = |fixture: &Fixture| {
+        let mut ejections = 0;
+        for client in attackers.iter().cycle().take(12) {
+            let mut lease = choose_for(fixture, *client);
+            if letter(&lease) == 'a' {
+                ejections += usize::from(lease.record_failure(fixture.now_ms).is_some());
+            }
+        }
+        ejections
+    };
+    // Other clients are served between the failures.
+    for _ in 0..100 {
+        assert_eq!(attack(&fixture), 0);
+        fixture.now_ms += 50;
+        assert!(fixture.sequence(4).contains('a'));
+    }
+    // Without other clients the member is ejected, and the first of their requests brings the member back.
+    assert_eq!(attack(&fixture), 0);
+    fixture.now_ms += 1_000;
+    assert_eq!(attack(&fixture), 1);
+    fixture.now_ms += 1_000;
+    for _ in 0..3 {
+        assert_eq!(attack(&fixture), 0);
+        assert_eq!(fixture.report_of('a').ejected_ms, Some(0));
+    }
+    assert!(fixture.sequence(2).contains('a'));
+    assert_eq!(fixture.state('a'), MemberState::Up);
 }
 
 #[test]
