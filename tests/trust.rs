@@ -64,6 +64,8 @@ const CLIENTS: &[(FieldList, &str, Option<bool>)] = &[
     (&[("forwarded", "for=\"[2001:db8::7]\", for=10.1.1.1")], "2001:db8::7", None),
     (&[("forwarded", "for=192.0.2.7"), ("x-forwarded-for", "192.0.2.7")], "192.0.2.7", None),
     (&[("forwarded", "for=192.0.2.7"), ("x-forwarded-proto", "https")], "192.0.2.7", Some(true)),
+    (&[("x-forwarded-for", "192.0.2.7"), ("x-forwarded-proto", "wss")], "192.0.2.7", Some(true)),
+    (&[("x-forwarded-for", "192.0.2.7"), ("x-forwarded-proto", "javascript")], "192.0.2.7", None),
     (&[("x-forwarded-proto", "https")], "127.0.0.1", Some(true)),
     (&[("x-forwarded-proto", "http")], "127.0.0.1", Some(false)),
     (&[("x-real-ip", "6.6.6.6")], "127.0.0.1", None),

@@ -18,7 +18,7 @@ use crate::wire::request_target::valid_host;
 pub struct Hop<'a> {
     /// Opener of the connection.
     pub node: HopNode<'a>,
-    /// Scheme of the request on the connection, such as `https`, as sent.
+    /// Scheme of the request on the connection, `http`, `https`, `ws` or `wss`, as sent.
     pub proto: Option<&'a [u8]>,
     /// Valid Host field of the request on the connection, with its port.
     pub host: Option<&'a [u8]>,
@@ -391,10 +391,11 @@ fn node_port(digits: &[u8]) -> Option<u16> {
     is_number.then_some(digits)?.parse().ok()
 }
 
-/// Returns true for the name of a scheme (RFC 3986 §3.1).
+/// Returns true for the scheme of a request over HTTP. Some proxies name the scheme of a WebSocket. Applications make
+/// links with the scheme, so no other scheme is accepted, such as `javascript`.
 fn is_scheme(text: &[u8]) -> bool {
-    let is_known = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
-    text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(is_known)
+    let known: [&[u8]; 4] = [b"http", b"https", b"ws", b"wss"];
+    known.iter().any(|scheme| text.eq_ignore_ascii_case(scheme))
 }
 
 /// Client of a request behind trusted proxies.

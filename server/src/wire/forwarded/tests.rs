@@ -101,6 +101,7 @@ fn malformed_elements_of_forwarded_end_the_list() {
         "for=192.0.2.1;proto=http;proto=https",
         "for=192.0.2.1;proto=\"a b\"",
         "for=192.0.2.1;proto=1x",
+        "for=192.0.2.1;proto=javascript",
         "for=192.0.2.1;host=\"a/b\"",
         "for=192.0.2.1;host=\"u@a\"",
         "for=192.0.2.1 proto=http",
