@@ -507,7 +507,10 @@ scenarios! {
                 X-Forwarded-User:evil X-Client-IP:6.6.6.6 Client-IP:6.6.6.6 True-Client-IP:6.6.6.6 X-Cluster-Client-IP:6.6.6.6 \
                 CF-Connecting-IP:6.6.6.6 Fastly-Client-IP:6.6.6.6 Proxy-Client-IP:6.6.6.6 WL-Proxy-Client-IP:6.6.6.6 \
                 X-Originating-IP:6.6.6.6 X-AppEngine-User-IP:6.6.6.6 X-Azure-ClientIP:6.6.6.6 X-Envoy-External-Address:evil \
-                X-Original-Host:evil.test X-Url-Scheme:evil Front-End-Https:evil
+                X-Original-Host:evil.test X-Url-Scheme:evil Front-End-Https:evil CF-Connecting-IPv6:6.6.6.6 \
+                CF-Pseudo-IPv4:6.6.6.6 CloudFront-Viewer-Address:6.6.6.6 Fly-Client-IP:6.6.6.6 X-Forward-For:6.6.6.6 \
+                X-Original-Forwarded-For:6.6.6.6 X-Envoy-Original-Path:evil X-Scheme:evil X-Remote-User:evil \
+                X-HTTP-Host-Override:evil.test X-SSL-Client-Verify:evil X-SSL-Client-Cert:evil X-SSL-Client-DN:evil
             do set -- "$@" -H "$field"; done
             curl -s "$@" https://www.example.org/run/env > forged
             grep HTTP_X_FORWARDED_HOST=www.example.org forged

@@ -17,23 +17,40 @@ fn proxy(member: &Member, path: &str, keys: &str) -> Server {
 }
 
 /// Fields by which proxies state the client, beside those that this server writes.
-const STATEMENTS: [&str; 17] = [
+const STATEMENTS: [&str; 34] = [
     "CF-Connecting-IP",
+    "CF-Connecting-IPv6",
+    "CF-Pseudo-IPv4",
     "Client-IP",
+    "CloudFront-Viewer-Address",
     "Fastly-Client-IP",
+    "Fly-Client-IP",
     "Front-End-Https",
+    "Proxy-Client-IP",
     "True-Client-IP",
+    "WL-Proxy-Client-IP",
+    "X-AppEngine-User-IP",
+    "X-Azure-ClientIP",
     "X-Client-IP",
     "X-Cluster-Client-IP",
+    "X-Envoy-External-Address",
+    "X-Envoy-Original-Path",
+    "X-Forward-For",
     "X-Forwarded-Port",
     "X-Forwarded-Prefix",
     "X-Forwarded-Server",
     "X-Forwarded-Ssl",
     "X-Forwarded-Anything",
+    "X-HTTP-Host-Override",
+    "X-Original-Forwarded-For",
     "X-Original-Host",
     "X-Original-URL",
+    "X-Originating-IP",
     "X-Real-IP",
+    "X-Remote-User",
     "X-Rewrite-URL",
+    "X-Scheme",
+    "X-SSL-Client-Verify",
     "X-Url-Scheme",
 ];
 

@@ -13,7 +13,7 @@ pub fn states_origin(name: &[u8]) -> bool {
 }
 
 fn is_listed(name: &[u8]) -> bool {
-    starts_with(name, FORWARDED_PREFIX)
+    PREFIXES.iter().any(|prefix| starts_with(name, prefix))
         || ORIGIN_FIELDS
             .iter()
             .any(|known| known.len() == name.len() && starts_with(name, known))
@@ -33,14 +33,19 @@ fn starts_with(name: &[u8], start: &str) -> bool {
             .all(|(a, b)| a == b)
 }
 
-/// Prefix of X-Forwarded-For, -Host, -Port, -Prefix, -Proto, -Scheme, -Server, -Ssl and -User, among more fields.
-const FORWARDED_PREFIX: &str = "x-forwarded-";
+/// Prefixes of X-Forwarded-For, -Host, -Port, -Prefix, -Proto, -Scheme, -Server, -Ssl and -User, and of
+/// X-SSL-Client-Verify, -Cert and -DN (the client certificate), among more fields.
+const PREFIXES: [&str; 2] = ["x-forwarded-", "x-ssl-client-"];
 
-/// Fields beside those with [`FORWARDED_PREFIX`], in lower case.
-const ORIGIN_FIELDS: [&str; 20] = [
+/// Fields beside those with one of the [`PREFIXES`], in lower case.
+const ORIGIN_FIELDS: [&str; 30] = [
     "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "cf-pseudo-ipv4",
     "client-ip",
+    "cloudfront-viewer-address",
     "fastly-client-ip",
+    "fly-client-ip",
     "forwarded",
     "front-end-https",
     "proxy-client-ip",
@@ -51,12 +56,18 @@ const ORIGIN_FIELDS: [&str; 20] = [
     "x-client-ip",
     "x-cluster-client-ip",
     "x-envoy-external-address",
+    "x-envoy-original-path",
+    "x-forward-for",
     "x-forwarded",
+    "x-http-host-override",
+    "x-original-forwarded-for",
     "x-original-host",
     "x-original-url",
     "x-originating-ip",
     "x-real-ip",
+    "x-remote-user",
     "x-rewrite-url",
+    "x-scheme",
     "x-url-scheme",
 ];
 
@@ -70,6 +81,7 @@ mod tests {
             "X-Forwarded-For",
             "x-forwarded-anything",
             "X_FORWARDED_Host",
+            "X-SSL-Client-Verify",
         ];
         for name in ORIGIN_FIELDS.iter().chain(&more) {
             let names = [
@@ -96,6 +108,8 @@ mod tests {
             "Via",
             "X-Forwarde",
             "X-Forwardedfor",
+            "X-SSL-Client",
+            "X-Schemes",
             "X-Real-IPs",
             "X-Request-Id",
             "X-Requested-With",
