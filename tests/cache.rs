@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::h2::H2;
+use crate::support::member::{Answer, Member};
 use crate::support::wire::{BOTH, Over, Response, Wire, wait_until};
 use crate::support::{Folder, Server, eventually, run, server_table, site_table, tool};
 
@@ -577,6 +578,40 @@ fn variants_by_vary_are_stored_separately() {
     }
     calls.sort_unstable();
     assert_eq!(calls, [1, 2, 3]);
+}
+
+#[test]
+fn pages_that_vary_by_the_client_are_not_stored() {
+    let member = Member::start(|request| {
+        let path = request.line().split(' ').nth(1).expect("a path");
+        let vary = path.trim_start_matches('/');
+        let seen = request.fields(vary).join(", ");
+        let head = format!("Vary: {vary}\r\nContent-Length: {}", seen.len());
+        Answer::Keep(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{seen}").into_bytes())
+    });
+    let route = format!(
+        "[[site.route]]\npath = \"/\"\ncache = {KEPT}\nproxy = {{ url = \"{}\", request_headers = \
+         {{ X-Visitor = \"{{client}}\" }} }}\n",
+        member.url()
+    );
+    let server = server_with("", KEPT, &route);
+    let of = |last: u8, path: &str| {
+        let mut wire = Wire::of(&server, [127, 0, 0, last].into());
+        wire.get(path, "").text().to_owned()
+    };
+    for field in ["X-Forwarded-For", "X-Visitor"] {
+        let path = format!("/{field}");
+        assert_eq!(of(2, &path), "127.0.0.2", "{field}");
+        assert_eq!(of(3, &path), "127.0.0.3", "{field}");
+    }
+    let forwarded = of(2, "/Forwarded");
+    assert!(forwarded.starts_with("for=127.0.0.2"), "{forwarded}");
+    assert!(of(3, "/Forwarded").starts_with("for=127.0.0.3"));
+    // The scheme is a part of the key.
+    for last in [2, 3] {
+        assert_eq!(of(last, "/X-Forwarded-Proto"), "http");
+    }
+    assert_eq!(member.requests().len(), 7);
 }
 
 #[test]

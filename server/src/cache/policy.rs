@@ -7,6 +7,7 @@
 use crate::wire::cache_control::{CacheControl, seconds};
 use crate::wire::date::parse_http_date;
 use crate::wire::fields::items;
+use crate::wire::origin_fields::states_origin;
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 
@@ -28,6 +29,8 @@ pub struct PageCacheRule {
     pub disk: bool,
     /// The upper bound of a response's lifetime in seconds, also for explicit lifetimes.
     pub seconds_max: u64,
+    /// Names of request fields to which the handler writes the client's address.
+    pub client_fields: Vec<Box<str>>,
 }
 
 /// Properties of a GET request relevant for storage.
@@ -128,7 +131,7 @@ pub fn judge(
         // must-understand overrides no-store if the cache knows the status (RFC 9111 §5.2.2.3).
         control.no_store = !UNDERSTOOD_STATUSES.contains(&status.0);
     }
-    if is_for_one(&control, asked, fields) {
+    if is_for_one(rule, &control, asked, fields) {
         return StoreDecision::Pass;
     }
     let unkept = match status.0 >= 500 && asked == RequestFacts::default() {
@@ -178,14 +181,18 @@ fn made(fields: &ResponseFields, now: u64) -> u64 {
 
 /// Returns true if the response must not be shared (RFC 9111 §3). A response with Set-Cookie is included
 /// because an operator never means to share a cookie.
-fn is_for_one(control: &CacheControl, asked: RequestFacts, fields: &ResponseFields) -> bool {
+fn is_for_one(
+    rule: &PageCacheRule,
+    control: &CacheControl,
+    asked: RequestFacts,
+    fields: &ResponseFields,
+) -> bool {
     control.no_store
         || control.no_cache
         || control.private
         || (asked.authorized && !allows_authorized(control))
         || values(fields, "Set-Cookie").next().is_some()
-        // `Vary: *`: the request fields that select the response are unknown (RFC 9111 §4.1).
-        || varies_by_anything(fields)
+        || varied(fields).any(|name| is_unknown(rule, name))
 }
 
 /// Returns true if the response may answer requests with Authorization (RFC 9111 §3.5).
@@ -193,8 +200,15 @@ fn allows_authorized(control: &CacheControl) -> bool {
     control.public || control.must_revalidate || control.s_maxage.is_some()
 }
 
-fn varies_by_anything(fields: &ResponseFields) -> bool {
-    varied(fields).any(|name| name == b"*")
+/// Returns true for a member of Vary that stands for request fields unknown to the cache: `*` (RFC 9111 §4.1), and
+/// fields that a proxy writes after the cache. Pages are stored separately for HTTP and HTTPS, which
+/// X-Forwarded-Proto states.
+fn is_unknown(rule: &PageCacheRule, name: &[u8]) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    name == b"*"
+        || is("Via")
+        || (states_origin(name) && !is("X-Forwarded-Proto"))
+        || rule.client_fields.iter().any(|known| is(known))
 }
 
 /// Returns the names of request fields in Vary.
@@ -269,6 +283,7 @@ mod tests {
             ignores_cookies: false,
             disk: false,
             seconds_max: u64::MAX,
+            client_fields: vec!["X-Visitor".into()],
         }
     }
 
@@ -339,6 +354,13 @@ mod tests {
             (200, &["Cache-Control: max-age=60", "Vary: *"], "pass"),
             (200, &["Cache-Control: max-age=60", "Vary: Accept, *"], "pass"),
             (200, &["Cache-Control: max-age=60", "Vary: Accept"], "60+0+0 explicit"),
+            // Fields that a proxy writes after the cache.
+            (200, &["Cache-Control: max-age=60", "Vary: X-Forwarded-For"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Vary: Accept, forwarded"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Vary: X-Real-IP"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Vary: via"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Vary: x-visitor"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Vary: X-Forwarded-Proto"], "60+0+0 explicit"),
             (200, &["Cache-Control: max-age=60", "Content-Range: bytes 0-1/2"], "60+0+0 explicit"),
             (206, &["Cache-Control: max-age=60"], "pass"),
             (304, &["Cache-Control: max-age=60"], "pass"),

@@ -14,6 +14,7 @@ use crate::handler::git::program::{find_git, find_http_backend};
 use crate::handler::git::repository::GitSettings;
 use crate::handler::proxy::proxy_handler::ProxyHandler;
 use crate::handler::proxy::route::ProxyRoute;
+use crate::handler::proxy::settings::CLIENT_PLACEHOLDER;
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::backend::{BackendHandler, BackendProtocol, BackendSettings};
 use crate::handler::script::cgi;
@@ -355,6 +356,7 @@ impl HostBuilder<'_> {
             ignores_cookies: cache.ignore_cookies,
             disk: cache.disk,
             seconds_max: u64::MAX,
+            client_fields: client_fields(route),
         };
         self.stage(route, rule)
     }
@@ -394,4 +396,15 @@ const PAGES_RULE: PageCacheRule = PageCacheRule {
     ignores_cookies: true,
     disk: false,
     seconds_max: GIT_COMMIT_PAGE_RECHECK_SECONDS,
+    client_fields: Vec::new(),
 };
+
+/// Returns the names of the request fields to which a proxy route writes the client's address.
+fn client_fields(route: &config::RouteConfig) -> Vec<Box<str>> {
+    let Some(config::TargetConfig::Proxy(proxy)) = &route.target else {
+        return Vec::new();
+    };
+    let fields = proxy.forward.request_fields.iter();
+    let of_client = fields.filter(|(_, value)| value.contains(CLIENT_PLACEHOLDER));
+    of_client.map(|(name, _)| name.clone()).collect()
+}
