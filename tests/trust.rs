@@ -321,6 +321,14 @@ const LISTS: &[(FieldList, FieldList)] = &[
         ],
     ),
     (
+        &[("x-forwarded-for", "198.51.100.7"), ("x-forwarded-proto", "javascript")],
+        &[
+            ("x-forwarded-for", "198.51.100.7, 127.0.0.1"),
+            ("forwarded", "for=198.51.100.7, for=127.0.0.1;host=localhost;proto=http"),
+            ("x-forwarded-proto", "http"),
+        ],
+    ),
+    (
         &[("forwarded", "for=\"[2001:db8::7]:4711\";proto=https;host=a.test, for=127.0.0.2")],
         &[
             ("x-forwarded-for", "2001:db8::7, 127.0.0.2, 127.0.0.1"),
