@@ -197,14 +197,16 @@ fn a_request_is_written_anew_for_a_member_with_http2() {
     assert!(via.starts_with("2.0 anthill-"), "{via}");
     // A body and its trailers.
     let mut h2 = H2::open(&server, Over::Tls);
-    let id = h2.ask("POST", "/body", &[("te", "trailers")], false);
+    let fields = [("te", "trailers"), ("trailer", "x-sum")];
+    let id = h2.ask("POST", "/body", &fields, false);
     h2.data(id, b"hello", false);
     h2.frame(frame::HEADERS, LAST, id, &H2::block(&[("x-sum", "5")]));
     assert_eq!(h2.response(id).status, 200);
     let request = member.requests().remove(2);
     assert_eq!(request.body, b"hello");
     assert_eq!(request.trailers, [("x-sum".to_owned(), "5".to_owned())]);
-    assert_eq!(member.connections(), 1);
+    // Trailers share no connection.
+    assert_eq!(member.connections(), 2);
 }
 
 #[test]
@@ -425,8 +427,8 @@ fn trailers_replace_no_field_of_the_route() {
         let chunk = format!("{size:x}\r\n{}\r\n", "x".repeat(size)).repeat(count);
         for (trailers, expected) in [(trailers, vec![("x-sum", "1")]), (only_set, vec![])] {
             let post = format!(
-                "POST / HTTP/1.1\r\nHost: a\r\nProxy: http://a/\r\nTransfer-Encoding: chunked\r\n\r\n\
-                 {chunk}0\r\n{trailers}\r\n"
+                "POST / HTTP/1.1\r\nHost: a\r\nProxy: http://a/\r\nTrailer: X-Sum\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n{chunk}0\r\n{trailers}\r\n"
             );
             let old = Member::start(|_| crate::support::member::ok("old"));
             let server =
@@ -604,6 +606,32 @@ fn a_long_head_ends_no_connection_of_other_requests() {
     let stream = stream.expect("a request").stream;
     member.send(1, &Frames::default().ok(stream, "in time"));
     assert_eq!(slow.response("POST").text(), "in time");
+}
+
+#[test]
+fn trailers_of_a_request_share_no_connection() {
+    // nginx 1.22 ends the whole connection at the trailers of a request.
+    let member = H2Member::start(|request| ok(request, "good"));
+    let server = proxy(&member, "");
+    let mut wire = Wire::plain(&server);
+    assert_eq!(wire.get("/first", "").status, 200);
+    let mut post = |announcement: &str, length: usize| {
+        let body = "x".repeat(length);
+        wire.send(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\n{announcement}Transfer-Encoding: chunked\r\n\r\n\
+             {length:x}\r\n{body}\r\n0\r\nX-Sum: 1\r\n\r\n"
+        ));
+        assert_eq!(wire.response("POST").text(), "good");
+        let request = member.requests().pop().expect("a request");
+        assert_eq!(request.body.len(), length);
+        (request.connection, request.trailers.len())
+    };
+    // Trailers without an announcement are dropped.
+    assert_eq!(post("", 4), (1, 0));
+    assert_eq!(post("", 20_000), (1, 0));
+    assert_eq!(post("Trailer: X-Sum\r\n", 4), (2, 1));
+    assert_eq!(post("Trailer: X-Sum\r\n", 20_000), (3, 1));
+    assert_eq!(post("", 4), (1, 0));
 }
 
 #[test]

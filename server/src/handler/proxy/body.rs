@@ -154,12 +154,13 @@ impl OutgoingBody {
     }
 
     /// Returns the body for one attempt over HTTP/2. With `is_held` the rest waits until the member wants the
-    /// body.
+    /// body. The client's trailer section is dropped unless `passes_trailers`.
     pub(super) fn take_for_h2(
         &mut self,
         is_held: bool,
         route: &Arc<ProxyRoute>,
         memory: &BodyAccount,
+        passes_trailers: bool,
     ) -> H2Upload {
         let rest = self.rest.take();
         self.is_rest_begun |= rest.is_some();
@@ -173,6 +174,7 @@ impl OutgoingBody {
             is_held,
             route,
             memory,
+            passes_trailers,
         )
     }
 

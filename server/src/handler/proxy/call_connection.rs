@@ -58,9 +58,11 @@ impl ProxyCall {
     /// Returns the properties of the request that decide about its connection of HTTP/2.
     fn h2_needs(&self) -> H2ConnNeeds {
         let head_bytes = request_head::h2_bytes(&self.request, &self.route);
+        let is_long = head_bytes > H2_MEMBER_SHARED_HEAD_BYTES_MAX;
         H2ConnNeeds {
             is_cautious: !is_idempotent(self.request.method),
-            is_exclusive: head_bytes > H2_MEMBER_SHARED_HEAD_BYTES_MAX,
+            // Servers such as nginx 1.22 end the connection at the trailers of a request.
+            is_exclusive: is_long || request_head::announces_trailers(&self.request),
             upload: self.body.upload_length(),
         }
     }

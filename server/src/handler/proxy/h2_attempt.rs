@@ -51,7 +51,8 @@ impl H2Attempt {
         let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
         let block = encoded.map_err(refused)?;
         let announced = body.upload_length();
-        let upload = body.take_for_h2(expects, route, &request.memory);
+        let passes_trailers = request_head::announces_trailers(request);
+        let upload = body.take_for_h2(expects, route, &request.memory, passes_trailers);
         let length = match (upload.is_done(), announced) {
             (true, _) => UploadLength::None,
             // Trailers follow an empty body.

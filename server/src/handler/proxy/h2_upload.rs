@@ -32,6 +32,8 @@ pub(super) struct H2Upload {
     is_done: bool,
     /// Route of the request. Trailers must not replace the fields of the route.
     route: Arc<ProxyRoute>,
+    /// True if the member gets the trailer section.
+    passes_trailers: bool,
 }
 
 /// Body of a failed attempt, for another attempt.
@@ -47,7 +49,8 @@ pub(super) struct ReplayedBody {
 }
 
 impl H2Upload {
-    /// Returns a body with the first bytes `first`, for a call with the account `memory`.
+    /// Returns a body with the first bytes `first`, for a call with the account `memory`. The trailer section of the
+    /// client is dropped unless `passes_trailers`.
     pub(super) fn new(
         first: Rc<Vec<u8>>,
         rest: Option<PipeReader>,
@@ -55,7 +58,9 @@ impl H2Upload {
         is_held: bool,
         route: &Arc<ProxyRoute>,
         memory: &BodyAccount,
+        passes_trailers: bool,
     ) -> H2Upload {
+        let trailers = trailers.filter(|_| passes_trailers);
         H2Upload {
             is_done: first.is_empty() && rest.is_none() && trailers.is_none(),
             first,
@@ -67,6 +72,7 @@ impl H2Upload {
             is_held,
             waits_for_client: false,
             route: Arc::clone(route),
+            passes_trailers,
         }
     }
 
@@ -143,7 +149,7 @@ impl H2Upload {
                 self.keep(&part);
             }
             Ok(PipeRead::End) => {
-                let trailers = reader.take_trailers();
+                let trailers = reader.take_trailers().filter(|_| self.passes_trailers);
                 let trailers = trailers.map(|lines| forwarded_trailers(&lines, &self.route));
                 self.trailers = trailers.filter(|lines| !lines.is_empty());
                 self.rest = None;

@@ -133,6 +133,11 @@ pub(super) fn h2_bytes(request: &Request, route: &ProxyRoute) -> usize {
     request.fields.len() + own.len()
 }
 
+/// Returns true if the client announces a trailer section (RFC 9110 §6.6.2).
+pub(super) fn announces_trailers(request: &Request) -> bool {
+    Fields(&request.fields).first("trailer").is_some()
+}
+
 /// Appends the fields that the proxy writes into a request of any version.
 fn push_proxy_fields(
     request: &Request,
