@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -285,6 +285,65 @@ fn a_slow_reader_of_a_long_response_holds_little() {
         let more_kib = server.resident_kib().saturating_sub(resident_kib);
         assert!(more_kib < 4_096, "{more_kib} KiB");
     }
+}
+
+/// A member may fill a wide window at once, so a request without memory for the window takes a new connection.
+#[test]
+fn a_wide_connection_is_used_again_only_with_memory_for_its_window() {
+    const WAITING: usize = 90;
+    const CONTENT: &[u8] = &[b'x'; 100_000];
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a member");
+    let port = listener.local_addr().expect("an address").port();
+    let server = Server::start_in(folder(), &config(port, "memory_max = \"4 MiB\""));
+    let request = "GET /page HTTP/1.1\r\nHost: proxied\r\n\r\n";
+    let mut client = Wire::plain(&server);
+    client.send(request);
+    let mut wide = accepted(&listener);
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
+        CONTENT.len()
+    );
+    let (first, last) = CONTENT.split_at(50_000);
+    wide.write_all(&[head.as_bytes(), first].concat())
+        .expect("a response");
+    // The first bytes reach the client after the window was widened.
+    client.until(b"\r\n\r\n").expect("a head");
+    // Each waiting request has a connection of its own, and together they take more than half of the memory.
+    let waiting: Vec<_> = (0..WAITING)
+        .map(|_| {
+            let mut wire = Wire::of(&server, IpAddr::V4(Ipv4Addr::new(127, 0, 0, 7)));
+            wire.send(request);
+            (wire, accepted(&listener))
+        })
+        .collect();
+    let [bytes, bytes_max] = ["body_bytes", "body_bytes_max"].map(|name| server.counter(name));
+    assert!(bytes > bytes_max / 2, "{bytes} of {bytes_max}");
+    wide.write_all(last).expect("a response");
+    assert_eq!(client.take(CONTENT.len()), CONTENT);
+    client.send(request);
+    let mut narrow = accepted(&listener);
+    narrow
+        .write_all(&[head.as_bytes(), CONTENT].concat())
+        .expect("a response");
+    assert!(client.response("GET").body == CONTENT);
+    // The wide connection was closed, by a reset or by an end.
+    assert!(matches!(wide.read(&mut [0; 1]), Ok(0) | Err(_)));
+    drop(waiting);
+}
+
+/// Accepts a connection, and reads the head of a request.
+fn accepted(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).expect("a socket");
+    let (mut stream, _) = wait_until(PATIENCE, "a connection", || listener.accept().ok());
+    stream.set_nonblocking(false).expect("a socket");
+    let mut head = Vec::new();
+    let mut buffer = [0; 4_096];
+    while !head.ends_with(b"\r\n\r\n") {
+        let read = stream.read(&mut buffer).expect("a request");
+        assert!(read > 0, "{}", head.escape_ascii());
+        head.extend_from_slice(&buffer[..read]);
+    }
+    stream
 }
 
 /// The kernel holds at most the bound and two packets of an upload for a member that does not read.

@@ -338,7 +338,7 @@ impl Wire {
     }
 
     /// Returns all bytes up to and including `end`, or None if the connection ends first.
-    fn until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
+    pub fn until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
         loop {
             let found = self.ahead.windows(end.len()).position(|part| part == end);
             if let Some(at) = found {

@@ -139,12 +139,7 @@ impl WorkerBodyMemory {
         let key = self.hasher.of(&ClientNetwork::from(client).octets());
         let bucket = key as usize % self.clients.len();
         let own = self.clients[bucket].get() + CALL_RESERVED_BYTES;
-        let has_share = own <= self.client_bytes_max.max(CALL_RESERVED_BYTES);
-        let purpose = match has_share {
-            true => BodyPurpose::Call,
-            false => BodyPurpose::Gathering,
-        };
-        if !self.try_reserve(CALL_RESERVED_BYTES, purpose) {
+        if !self.try_reserve(CALL_RESERVED_BYTES, self.purpose_of_call(own)) {
             return None;
         }
         self.clients[bucket].set(own);
@@ -153,6 +148,15 @@ impl WorkerBodyMemory {
             bucket,
             bytes: Cell::new(CALL_RESERVED_BYTES),
         }))))
+    }
+
+    /// Returns the purpose of a reservation after which a client has `own` bytes. Beyond the client's share, the last
+    /// quarter of the bound is left to other clients.
+    fn purpose_of_call(&self, own: usize) -> BodyPurpose {
+        match own <= self.client_bytes_max.max(CALL_RESERVED_BYTES) {
+            true => BodyPurpose::Call,
+            false => BodyPurpose::Gathering,
+        }
     }
 
     /// Reserves bytes in the worker's batch or in the ledger, as far as `purpose` allows.
@@ -258,6 +262,17 @@ impl BodyAccount {
         is_reserved
     }
 
+    /// Reserves `bytes` that the call turned out to need, under the conditions of a further call
+    /// ([`WorkerBodyMemory::admit`]).
+    #[must_use]
+    pub fn try_extend(&self, bytes: usize) -> bool {
+        let purpose = self.0.as_ref().map(|call| {
+            let own = call.worker.clients[call.bucket].get() + bytes;
+            call.worker.purpose_of_call(own)
+        });
+        self.try_reserve(bytes, purpose.unwrap_or(BodyPurpose::Call))
+    }
+
     /// Reserves `bytes` that the call needs to complete, beyond the bound if need be.
     pub fn reserve(&self, bytes: usize) {
         if let Some(call) = &self.0 {
@@ -322,6 +337,11 @@ impl BodyReservation {
         let bytes = self.bytes + std::mem::take(&mut other.bytes);
         self.account = other.account.clone();
         self.bytes = bytes;
+    }
+
+    /// Leaves the bytes to the call, which returns them at its end.
+    pub fn leave_to_call(&mut self) {
+        self.bytes = 0;
     }
 
     /// Returns all but `bytes` bytes to the ledger.

@@ -72,8 +72,8 @@ pub const BODY_MEMORY_PARTS: u64 = 3;
 /// Smallest memory for the bodies under way, 1 MiB: 128 calls.
 pub const BODY_MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// Bytes reserved for a call of a handler from its beginning to its end, 8 KiB: the smallest pipe, as many bytes on
-/// their way to the socket, and the state of the call. A call needs no other reservation to complete. 9,000 waiting
-/// calls take 70 of the 85 MiB of a machine with 2 GiB.
+/// their way to the socket, and the state of the call. A call needs no other reservation to complete, except for the
+/// buffers of TLS to a member. 9,000 waiting calls take 70 of the 85 MiB of a machine with 2 GiB.
 pub const CALL_RESERVED_BYTES: usize = 8 * 1024;
 /// Bytes of the bound in one reservation of a worker: 1 of 64, divided among the workers. Unused reservations of
 /// all workers together take at most 2 of 64.

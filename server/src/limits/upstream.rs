@@ -93,11 +93,15 @@ pub const MEMBER_RECEIVE_BYTES_MIN: u32 = 8 * 1024;
 pub const MEMBER_RECEIVE_BYTES: u32 = 64 * 1024;
 /// Bytes that a member may send ahead on a connection with [`MEMBER_RECEIVE_BYTES`].
 pub const MEMBER_WINDOW_BYTES: usize = 128 * 1024;
-/// Length of a response from which the kernel chooses the receive buffer, 256 KiB, if the memory is free: a window of
-/// 128 KiB brings 2.5 MB/s from a member at a distance of 50 ms, and each update of the window costs time.
+/// Length of a response from which the receive buffer becomes [`MEMBER_FAR_RECEIVE_BYTES`], 256 KiB, if much memory is
+/// free: a window of 128 KiB brings 2.5 MB/s from a member at a distance of 50 ms, and each update of the window costs
+/// time.
 pub const MEMBER_FAR_RESPONSE_BYTES: usize = 256 * 1024;
-/// Bytes reserved for the kernel's choice of the receive buffer, 1 MiB.
-pub const MEMBER_FAR_WINDOW_BYTES: usize = 1 << 20;
+/// Receive buffer of a connection to a member after a response of [`MEMBER_FAR_RESPONSE_BYTES`], 256 KiB. The kernel
+/// doubles the number. The usual `net.core.rmem_max` of 208 KiB lowers the buffer to 416 KiB.
+pub const MEMBER_FAR_RECEIVE_BYTES: u32 = 256 * 1024;
+/// Bytes that a member may send ahead on a connection with [`MEMBER_FAR_RECEIVE_BYTES`], 512 KiB.
+pub const MEMBER_FAR_WINDOW_BYTES: usize = 512 * 1024;
 /// Unsent bytes of a streamed request body in the kernel, 64 KiB for each connection to a member. Without a bound the
 /// kernel holds 2 to 4 MB for a member that does not read.
 pub const MEMBER_UNSENT_BYTES: u32 = 64 * 1024;

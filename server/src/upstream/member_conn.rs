@@ -4,22 +4,11 @@ use crate::base::descriptors::MemberDescriptor;
 use crate::limits::MEMBER_RECEIVE_BYTES_MIN;
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::{BackendAddress, ConnectOptions};
-use crate::upstream::member_socket::MemberSocket;
+use crate::upstream::member_socket::{MemberSocket, MemberWindow};
 use crate::upstream::member_tls::MemberTls;
 use std::io;
 use std::net::IpAddr;
 use std::task::{Context, Poll, Waker, ready};
-
-/// Number of bytes that the kernel may receive on a connection ahead of the reader.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum MemberWindow {
-    /// [`MEMBER_RECEIVE_BYTES_MIN`], for new connections.
-    Narrow,
-    /// [`MEMBER_RECEIVE_BYTES`](crate::limits::MEMBER_RECEIVE_BYTES).
-    Wide,
-    /// The choice of the kernel, by the delay of the network and the speed of the reader: up to some MB.
-    Unbounded,
-}
 
 /// Connection to a member, between or during requests.
 pub(crate) struct MemberConn {
@@ -91,7 +80,7 @@ impl MemberConn {
     pub(crate) fn widen(&mut self, window: MemberWindow) {
         if window > self.window {
             self.window = window;
-            self.socket.widen(window == MemberWindow::Unbounded);
+            self.socket.widen(window);
         }
     }
 

@@ -12,7 +12,8 @@ use crate::limits::{
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::BackendAddress;
 use crate::upstream::member_address::MemberAddress;
-use crate::upstream::member_conn::{MemberConn, MemberWindow};
+use crate::upstream::member_conn::MemberConn;
+use crate::upstream::member_socket::MemberWindow;
 use crate::upstream::settings::ConnectionSettings;
 use rustix::io::Errno;
 use std::io;
@@ -149,12 +150,15 @@ impl MemberPool {
     }
 
     /// Takes the idle connection of the current worker that was used last. Connections that the member
-    /// closed are dropped, and connections with a wider window than `widest`.
-    pub(crate) fn take_idle(&self, widest: MemberWindow) -> Option<MemberConn> {
+    /// closed are dropped, and connections for which `reserve` finds no memory for the window.
+    pub(crate) fn take_idle(
+        &self,
+        mut reserve: impl FnMut(MemberWindow) -> bool,
+    ) -> Option<MemberConn> {
         let mut list = self.list();
         while let Some(mut idle) = list.connections.pop() {
             self.idle_count.fetch_sub(1, Ordering::Relaxed);
-            if idle.conn.is_quiet() && idle.conn.window() <= widest {
+            if idle.conn.is_quiet() && reserve(idle.conn.window()) {
                 return Some(idle.conn);
             }
         }
@@ -163,7 +167,12 @@ impl MemberPool {
 
     /// Takes an idle connection of the current worker that has answered a moment ago and that the member has
     /// not closed. A request that needs a new connection may take the connection if no local port is left.
-    pub(crate) fn take_fresh(&self, now: Instant) -> Option<MemberConn> {
+    /// `reserve` reserves memory for the window.
+    pub(crate) fn take_fresh(
+        &self,
+        now: Instant,
+        mut reserve: impl FnMut(MemberWindow) -> bool,
+    ) -> Option<MemberConn> {
         let fresh = Duration::from_millis(MEMBER_FRESH_MILLISECONDS);
         let mut list = self.list();
         while let Some(mut idle) = list.connections.pop() {
@@ -172,7 +181,7 @@ impl MemberPool {
                 return None;
             }
             self.idle_count.fetch_sub(1, Ordering::Relaxed);
-            if idle.conn.is_quiet() && idle.conn.is_alive() {
+            if idle.conn.is_quiet() && idle.conn.is_alive() && reserve(idle.conn.window()) {
                 return Some(idle.conn);
             }
         }

@@ -2,7 +2,7 @@
 //! the connection is idle, so the worker learns without a system call that bytes have arrived.
 
 use crate::base::sys;
-use crate::limits::MEMBER_RECEIVE_BYTES;
+use crate::limits::{MEMBER_FAR_RECEIVE_BYTES, MEMBER_RECEIVE_BYTES};
 use crate::upstream::address::{BackendAddress, ConnectOptions};
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -12,6 +12,20 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
+
+/// Number of bytes that the kernel may receive on a connection ahead of the reader.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum MemberWindow {
+    /// [`MEMBER_RECEIVE_BYTES_MIN`](crate::limits::MEMBER_RECEIVE_BYTES_MIN), for new connections.
+    Narrow,
+    /// [`MEMBER_RECEIVE_BYTES`](crate::limits::MEMBER_RECEIVE_BYTES).
+    Wide,
+    /// [`MEMBER_FAR_RECEIVE_BYTES`](crate::limits::MEMBER_FAR_RECEIVE_BYTES).
+    Far,
+    /// The choice of the kernel, by the delay of the network and the speed of the reader: up to some MB. For
+    /// connections of HTTP/2, which are always read.
+    Unbounded,
+}
 
 /// TCP or Unix socket, registered with the runtime.
 pub(super) struct MemberSocket(AsyncFd<OwnedFd>);
@@ -150,13 +164,15 @@ impl MemberSocket {
         }
     }
 
-    /// Opens the window to the usual size, or to the size that the kernel chooses.
-    pub(super) fn widen(&self, is_unbounded: bool) {
+    /// Opens the window.
+    pub(super) fn widen(&self, window: MemberWindow) {
         let socket = self.0.get_ref().as_fd();
         // With a narrow window the connection is only slower.
-        let _ = match is_unbounded {
-            true => sys::unbound_receive_buffer(socket),
-            false => sys::raise_receive_buffer(socket, MEMBER_RECEIVE_BYTES),
+        let _ = match window {
+            MemberWindow::Narrow => Ok(()),
+            MemberWindow::Wide => sys::raise_receive_buffer(socket, MEMBER_RECEIVE_BYTES),
+            MemberWindow::Far => sys::raise_receive_buffer(socket, MEMBER_FAR_RECEIVE_BYTES),
+            MemberWindow::Unbounded => sys::unbound_receive_buffer(socket),
         };
     }
 

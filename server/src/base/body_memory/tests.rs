@@ -128,3 +128,30 @@ fn an_uncounted_call_has_no_bound() {
     account.reserve(10);
     account.release(10);
 }
+
+/// A call that turns out to need more bytes has the conditions of a new call: the share of its client, and the bound.
+#[test]
+fn a_call_grows_within_the_share_of_its_client() {
+    let (all, worker, account) = ledger();
+    worker.return_spare();
+    let other = worker.admit(client(2)).unwrap();
+    account.reserve(MIB - MIB / 4);
+    assert!(!account.try_extend(1_024));
+    assert!(other.try_extend(1_024));
+    while other.try_extend(1_024) {}
+    assert!(all.bytes() <= MIB);
+    assert!(BodyAccount::default().try_extend(MIB));
+}
+
+#[test]
+fn bytes_left_to_a_call_return_with_the_call() {
+    let (all, worker, account) = ledger();
+    let mut reservation = BodyReservation::new(&account);
+    reservation.grow(100_000);
+    reservation.leave_to_call();
+    drop(reservation);
+    assert!(all.bytes() >= 100_000 + CALL_RESERVED_BYTES);
+    drop(account);
+    worker.return_spare();
+    assert_eq!(all.bytes(), 0);
+}

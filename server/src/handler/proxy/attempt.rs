@@ -45,6 +45,8 @@ pub(super) struct Attempt {
     timer: Option<CoarseTimer>,
     /// Memory of the bytes for the member.
     _out_memory: BodyReservation,
+    /// Memory of the bytes that the member may send ahead.
+    window: BodyReservation,
 }
 
 /// One head of a member.
@@ -61,9 +63,9 @@ const HEAD_BOUNDS: ResponseHeadBounds = ResponseHeadBounds {
 };
 
 impl Attempt {
-    /// Begins to send the request on `conn`.
+    /// Begins to send the request on a connection, which comes with the memory for its window.
     pub(super) fn new(
-        mut conn: MemberConn,
+        (mut conn, window): (MemberConn, BodyReservation),
         pool: Arc<MemberPool>,
         connect_time: Option<Duration>,
         request: &Request,
@@ -88,6 +90,7 @@ impl Attempt {
             interim_responses: 0,
             timer: None,
             _out_memory: out_memory,
+            window,
         })
     }
 
@@ -196,11 +199,15 @@ impl Attempt {
         let mut at = 0;
         loop {
             let taken = self.take_head(call, &bytes[at..]);
-            let malformed = |reject| AttemptFailure {
-                source: cause::malformed_head(&bytes[at..], reject).map(io::Error::other),
-                ..AttemptFailure::new(FailureStage::InResponse, reject)
+            let failure = |reject| match reject {
+                // The member is not at fault.
+                Reject::BODY_MEMORY_FULL => AttemptFailure::none(reject),
+                _ => AttemptFailure {
+                    source: cause::malformed_head(&bytes[at..], reject).map(io::Error::other),
+                    ..AttemptFailure::new(FailureStage::InResponse, reject)
+                },
             };
-            match taken.map_err(malformed)? {
+            match taken.map_err(failure)? {
                 TakenHead::Interim(head_bytes) => {
                     at += head_bytes;
                     self.scanned = 0;
@@ -251,7 +258,8 @@ impl Attempt {
         let Some(mut conn) = self.exchange.take_finished().filter(|_| is_asked) else {
             return Err(Reject::UPSTREAM_UPGRADE_UNASKED);
         };
-        memory::reserve_stream(&call.request.memory, &mut conn, None, rest.len());
+        let (memory, window) = (&call.request.memory, &mut self.window);
+        memory::reserve_stream(memory, &mut conn, None, rest.len(), window)?;
         let mut fields = call.fields(head, &self.pool.authority)?;
         let member = call.report_answer(head.status, &mut fields, &self.times);
         let status = match upgrade.is_extended_connect {
@@ -302,14 +310,17 @@ impl Attempt {
         head: &ResponseHead<'_>,
         rest: &[u8],
     ) -> Result<Response, Reject> {
-        let mut fields = call.fields(head, &self.pool.authority)?;
-        let member = call.report_answer(head.status, &mut fields, &self.times);
-        let status = StatusLine::new(head.status, head.reason);
         let whole = match head.body {
             ResponseLength::None => Some(0),
             ResponseLength::Length(length) if length <= rest.len() as u64 => Some(length as usize),
             _ => None,
         };
+        if whole.is_none() {
+            self.reserve_content(call.request, head.body, rest.len())?;
+        }
+        let mut fields = call.fields(head, &self.pool.authority)?;
+        let member = call.report_answer(head.status, &mut fields, &self.times);
+        let status = StatusLine::new(head.status, head.reason);
         let Some(length) = whole else {
             let body = self.stream(call, head, rest);
             return Ok(with_member(Response::new(status, fields, body), member));
@@ -340,6 +351,23 @@ impl Attempt {
         Ok(with_member(Response::new(status, fields, body), member))
     }
 
+    /// Reserves memory for content that is streamed, of which `received` bytes have arrived behind the head.
+    fn reserve_content(
+        &mut self,
+        request: &Request,
+        length: ResponseLength,
+        received: usize,
+    ) -> Result<(), Reject> {
+        let Some(conn) = self.exchange.conn_mut() else {
+            return Ok(());
+        };
+        let length = match length {
+            ResponseLength::Length(length) => Some(length),
+            _ => None,
+        };
+        memory::reserve_stream(&request.memory, conn, length, received, &mut self.window)
+    }
+
     /// Returns a streamed body. The transfer takes over the connection and the lease.
     fn stream(
         &mut self,
@@ -354,9 +382,6 @@ impl Attempt {
         };
         let bytes = length.map_or(0, |length| length.min(PIPE_BYTES as u64));
         writer.widen(bytes as usize);
-        if let Some(conn) = self.exchange.conn_mut() {
-            memory::reserve_stream(&call.request.memory, conn, length, rest.len());
-        }
         let balancer = call.route.balancer.name();
         let lease = call.lease.take();
         let transfer = Transfer::new(&self.pool, balancer, lease, writer, call.request);

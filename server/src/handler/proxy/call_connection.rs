@@ -1,5 +1,6 @@
 //! Connection of a call to the chosen member, kept or new, and the begin of the attempt.
 
+use crate::base::body_memory::BodyReservation;
 use crate::handler::proxy::attempt::Attempt;
 use crate::handler::proxy::call::{CallState, ProxyCall};
 use crate::handler::proxy::cause;
@@ -34,12 +35,13 @@ impl ProxyCall {
         self.tries += 1;
         self.connecting_since = None;
         let is_http2 = pool.settings.is_http2;
+        let mut window = BodyReservation::new(&self.request.memory);
         let idle = match self.needs_new_connection || is_http2 {
             true => None,
-            false => pool.take_idle(memory::widest_idle(&self.request.memory)),
+            false => pool.take_idle(|width| memory::reserve_window(&mut window, width)),
         };
         if let Some(conn) = idle {
-            return self.attempt(conn);
+            return self.attempt(conn, window);
         }
         self.connecting_since = Some(Instant::now());
         let version = pool.settings.send_proxy_header;
@@ -76,11 +78,15 @@ impl ProxyCall {
         Ok((pool, connect_time))
     }
 
-    /// Begins an attempt on a connection.
-    fn attempt(&mut self, conn: MemberConn) -> Result<CallState, AttemptFailure> {
+    /// Begins an attempt on a connection. `window` holds the memory for its window.
+    fn attempt(
+        &mut self,
+        conn: MemberConn,
+        window: BodyReservation,
+    ) -> Result<CallState, AttemptFailure> {
         let (pool, connect_time) = self.end_connecting()?;
         let attempt = Attempt::new(
-            conn,
+            (conn, window),
             pool,
             connect_time,
             &self.request,
@@ -119,14 +125,15 @@ impl ProxyCall {
         if connected.is_pending() {
             return self.poll_connect_timeout(cx).map(Err);
         }
+        let mut window = BodyReservation::new(&self.request.memory);
         let mut conn = match ready!(connected) {
             Ok(conn) => conn,
-            Err(error) => self.instead_of_new_connection(error)?,
+            Err(error) => self.instead_of_new_connection(error, &mut window)?,
         };
         if conn.has_unasked_bytes() {
             return Poll::Ready(Err(AttemptFailure::unasked_bytes()));
         }
-        Poll::Ready(self.attempt(conn))
+        Poll::Ready(self.attempt(conn, window))
     }
 
     /// Returns a connection that has answered a moment ago, if no local port is left for a new connection.
@@ -134,11 +141,14 @@ impl ProxyCall {
     fn instead_of_new_connection(
         &mut self,
         error: io::Error,
+        window: &mut BodyReservation,
     ) -> Result<MemberConn, AttemptFailure> {
         let failure = self.connect_failure(error);
         if failure.stage == FailureStage::Shortage(ConnectFault::LocalPorts)
             && let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool())
-            && let Some(conn) = pool.take_fresh(Instant::now())
+            && let Some(conn) = pool.take_fresh(Instant::now(), |width| {
+                memory::reserve_window(window, width)
+            })
         {
             return Ok(conn);
         }

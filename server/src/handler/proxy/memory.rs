@@ -3,7 +3,8 @@
 //!
 //! A member may fill the window of its connection at once, and the window of an established connection can't be
 //! made smaller. A new connection therefore has a narrow window, which is no smaller than the first packets of a
-//! member. The first long response widens the window, if the memory is granted.
+//! member. The first long response widens the window, if the memory is granted. A later request reserves memory for
+//! the wide window before the request is sent, or takes another connection.
 
 use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{
@@ -12,12 +13,25 @@ use crate::limits::{
     PIPE_BYTES_MIN, READ_BUFFER_BYTES,
 };
 use crate::upstream::{MemberConn, MemberWindow};
+use crate::wire::reject::Reject;
 
-/// Returns the widest window of an idle connection that a call may take.
-pub(super) fn widest_idle(memory: &BodyAccount) -> MemberWindow {
-    match memory.is_scarce() {
-        true => MemberWindow::Narrow,
-        false => MemberWindow::Unbounded,
+/// Reserves memory for the bytes that a member may send ahead on an idle connection with `window`. Returns false if the
+/// call must take a connection with a narrower window.
+pub(super) fn reserve_window(reservation: &mut BodyReservation, window: MemberWindow) -> bool {
+    let purpose = match window {
+        MemberWindow::Narrow | MemberWindow::Wide => BodyPurpose::ReadAhead,
+        MemberWindow::Far | MemberWindow::Unbounded => BodyPurpose::FarReadAhead,
+    };
+    let bytes = ahead_bytes(window);
+    bytes == 0 || reservation.try_grow(bytes, purpose)
+}
+
+/// Returns the number of bytes that a member may send ahead, beyond those of each call.
+fn ahead_bytes(window: MemberWindow) -> usize {
+    match window {
+        MemberWindow::Narrow => 0,
+        MemberWindow::Wide => MEMBER_WINDOW_BYTES,
+        MemberWindow::Far | MemberWindow::Unbounded => MEMBER_FAR_WINDOW_BYTES,
     }
 }
 
@@ -50,35 +64,59 @@ pub(super) fn reserve_upload(memory: &BodyAccount, conn: &mut MemberConn) {
     });
 }
 
-/// Reserves memory for the window of `conn`, on which a response of `length` bytes has begun, and for the `received`
-/// bytes behind the head.
+/// Reserves memory for the content of `length` bytes on `conn`, of which `received` bytes have arrived behind the head:
+/// the buffers of TLS, and a wider window if memory is free. `window` holds the memory for the present window.
+///
+/// # Errors
+/// The ledger, or the client's share of it, has no memory for the buffers of TLS.
 pub(super) fn reserve_stream(
     memory: &BodyAccount,
     conn: &mut MemberConn,
     length: Option<u64>,
     received: usize,
-) {
+    window: &mut BodyReservation,
+) -> Result<(), Reject> {
+    if conn.is_encrypted() && !memory.try_extend(MEMBER_TLS_RECEIVE_BYTES) {
+        return Err(Reject::BODY_MEMORY_FULL);
+    }
     memory.reserve(received.saturating_sub(PIPE_BYTES_MIN));
-    if conn.is_encrypted() {
-        memory.reserve(MEMBER_TLS_RECEIVE_BYTES);
+    let length = length.map_or(usize::MAX, |length| length.try_into().unwrap_or(usize::MAX));
+    window.shrink_to(length.min(ahead_bytes(conn.window())));
+    if length > MEMBER_RECEIVE_BYTES_MIN as usize && conn.window() == MemberWindow::Narrow {
+        let bytes = length.min(MEMBER_WINDOW_BYTES);
+        widen(
+            conn,
+            window,
+            MemberWindow::Wide,
+            bytes,
+            BodyPurpose::ReadAhead,
+        );
     }
-    let bytes = length.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-    let near = bytes.unwrap_or(usize::MAX).min(MEMBER_WINDOW_BYTES);
-    match conn.window() {
-        MemberWindow::Narrow => {
-            let is_long = near > MEMBER_RECEIVE_BYTES_MIN as usize;
-            if is_long && memory.try_reserve(near, BodyPurpose::ReadAhead) {
-                conn.widen(MemberWindow::Wide);
-            }
-        }
-        MemberWindow::Wide | MemberWindow::Unbounded => {
-            memory.reserve(near.saturating_sub(MEMBER_RECEIVE_BYTES_MIN as usize));
-        }
+    let is_far = (MEMBER_FAR_RESPONSE_BYTES..usize::MAX).contains(&length);
+    if is_far && conn.window() == MemberWindow::Wide {
+        let bytes = length.min(MEMBER_FAR_WINDOW_BYTES);
+        widen(
+            conn,
+            window,
+            MemberWindow::Far,
+            bytes,
+            BodyPurpose::FarReadAhead,
+        );
     }
-    if conn.window() == MemberWindow::Wide
-        && bytes.is_some_and(|bytes| bytes >= MEMBER_FAR_RESPONSE_BYTES)
-        && memory.try_reserve(MEMBER_FAR_WINDOW_BYTES, BodyPurpose::FarReadAhead)
-    {
-        conn.widen(MemberWindow::Unbounded);
+    window.leave_to_call();
+    Ok(())
+}
+
+/// Widens the window of a connection if `reservation` can grow to `bytes`.
+fn widen(
+    conn: &mut MemberConn,
+    reservation: &mut BodyReservation,
+    window: MemberWindow,
+    bytes: usize,
+    purpose: BodyPurpose,
+) {
+    let more = bytes.saturating_sub(reservation.bytes());
+    if reservation.try_grow(more, purpose) {
+        conn.widen(window);
     }
 }
