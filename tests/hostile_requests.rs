@@ -322,3 +322,38 @@ fn over_http_3() {
     }
     bench.finish(80);
 }
+
+/// The request is complete with its head, so the member may get the request before the content arrives.
+#[test]
+fn content_announced_as_none_reaches_no_member() {
+    let bench = Bench::start();
+    let request = StreamRequest {
+        fields: changed(&[(":method", "POST"), ("content-length", "0")]),
+        body: Some("GET /evil HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned()),
+        trailers: Vec::new(),
+    };
+    let next = StreamRequest::get("/next");
+    let mut h2 = H2::open(&bench.server, Over::Tls);
+    let outcomes = [ask_h2(&mut h2, 1, &request), ask_h2(&mut h2, 3, &next)];
+    assert_without_content(&bench, outcomes);
+    #[cfg(feature = "http3")]
+    {
+        let mut h3 = crate::raw_streams::h3::H3Streams::start(&bench.server);
+        let outcomes = [h3.ask(&request, true), h3.ask(&next, false)];
+        assert_without_content(&bench, outcomes);
+    }
+}
+
+/// Checks the outcomes of a request with unannounced content and of the next request.
+fn assert_without_content(bench: &Bench, [outcome, next]: [Outcome; 2]) {
+    let is_clean = outcome == Outcome::Reset || matches!(outcome, Outcome::Response(200, _));
+    assert!(is_clean, "{outcome:?}");
+    assert_eq!(
+        next,
+        Outcome::Response(200, "GET /next HTTP/1.1".to_owned())
+    );
+    for request in bench.member.take_requests() {
+        let is_known = ["POST /a HTTP/1.1", "GET /next HTTP/1.1"].contains(&&*request.line);
+        assert!(is_known && request.body.is_empty(), "{request:?}");
+    }
+}

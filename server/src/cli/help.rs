@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use super::parse::{ParsedArguments, rule_number};
 use crate::cli::commands::{COMMANDS, CommandSpec};
 use crate::config::OperatorError;
+use flate2::{Decompress, FlushDecompress};
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let word = typed.operand_at(0).and_then(|word| word.to_str());
@@ -16,13 +17,25 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     Ok(super::print_result(&text))
 }
 
-/// Page of the guide with a row for each rule.
-const REJECTS: &str = include_str!("../../../docs/src/rejects.md");
+/// Rows of the guide's table of rules (docs/src/rejects.md), compressed by build.rs.
+const RULES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rejects"));
+/// Largest number of bytes of the rows.
+const RULES_BYTES_MAX: usize = 64 * 1024;
+
+/// Returns the rows of the guide's table of rules.
+fn rules() -> String {
+    let mut rows = Vec::with_capacity(RULES_BYTES_MAX);
+    let mut inflater = Decompress::new(false);
+    // The bytes come from the build, and a test reads the rows of all rules.
+    let _ = inflater.decompress_vec(RULES, &mut rows, FlushDecompress::Finish);
+    String::from_utf8(rows).unwrap_or_default()
+}
 
 /// Returns the text of `anthill help R742`: the row of the guide with the status, the reason and the causes.
 pub(super) fn rule(number: u16) -> Result<String, OperatorError> {
     let start = format!("| R{number} | ");
-    let row = REJECTS.lines().find_map(|line| line.strip_prefix(&start));
+    let rows = rules();
+    let row = rows.lines().find_map(|line| line.strip_prefix(&start));
     let mut cells = row.unwrap_or_default().splitn(3, " | ");
     let (Some(status), Some(reason), Some(causes)) = (cells.next(), cells.next(), cells.next())
     else {
