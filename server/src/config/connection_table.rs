@@ -118,7 +118,7 @@ impl ConnectionKeys {
     }
 
     /// Refuses keys about the queue if no member has a bound of simultaneous requests. A Unix socket has a
-    /// queue of its own in the kernel, whose time is `queue_timeout` too.
+    /// queue of its own in the kernel. A connection waits there for `queue_timeout` at most.
     fn refuse_useless_queue(
         &self,
         source: &SourceText<'_>,

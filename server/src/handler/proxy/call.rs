@@ -227,7 +227,8 @@ impl ProxyCall {
         last.unwrap_or_else(|| AttemptFailure::none(Reject::UPSTREAM_NONE_USABLE))
     }
 
-    /// Returns the failure of a request whose session must not leave its unusable member.
+    /// Returns the failure of a request in a session with an unusable member, if `strict` keeps the session at that
+    /// member.
     fn session_lost(&mut self) -> AttemptFailure {
         let member = self.with_question(|balancer, question| balancer.session_member(question));
         let failure = self.none_usable();
@@ -313,12 +314,7 @@ impl ProxyCall {
 
     /// Ready if `timeout` has passed since the first call of the current wait.
     pub(super) fn poll_timer(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
-        let deadline = tokio::time::Instant::now() + timeout;
-        let new = || CoarseTimer::new(deadline, cx.waker());
-        match self.timer.get_or_insert_with(new).has_passed() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
+        CoarseTimer::poll_timeout(&mut self.timer, timeout, cx)
     }
 }
 

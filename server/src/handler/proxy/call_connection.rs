@@ -114,6 +114,7 @@ impl ProxyCall {
         Ok(CallState::AttemptingH2(Box::new(attempt)))
     }
 
+    /// Waits for a new connection, and begins the attempt.
     pub(super) fn poll_connected(
         &mut self,
         cx: &mut Context<'_>,
@@ -181,6 +182,7 @@ impl ProxyCall {
         Poll::Ready(CallState::Choosing)
     }
 
+    /// Waits for a connection of HTTP/2, and begins the attempt.
     pub(super) fn poll_connected_h2(
         &mut self,
         cx: &mut Context<'_>,
