@@ -47,11 +47,11 @@ fn send_while_stopped(server: &Server, count: usize) {
     socket
         .connect(("127.0.0.1", server.https_port))
         .expect("a port");
-    server.signal("STOP");
-    for _ in 0..count {
-        socket.send(&[0; 1_200]).expect("sent");
-    }
-    server.signal("CONT");
+    server.while_stopped(|| {
+        for _ in 0..count {
+            socket.send(&[0; 1_200]).expect("sent");
+        }
+    });
 }
 
 /// A receive buffer of the usual default size holds 92 datagrams.

@@ -339,13 +339,14 @@ fn without_descriptors_accepting_pauses() {
     let server = Server::start_by(command, folder, &config("idle_seconds = 600", ""));
     let started = Instant::now();
     // Each accepted connection already has a request, so no connection is idle.
-    server.signal("STOP");
-    let mut waiting: Vec<Wire> = (0..60).map(|_| Wire::plain(&server)).collect();
-    for wire in &mut waiting {
-        wire.patience(PATIENCE);
-        wire.send(UNENDING);
-    }
-    server.signal("CONT");
+    let waiting = server.while_stopped(|| {
+        let mut waiting: Vec<Wire> = (0..60).map(|_| Wire::plain(&server)).collect();
+        for wire in &mut waiting {
+            wire.patience(PATIENCE);
+            wire.send(UNENDING);
+        }
+        waiting
+    });
     server
         .errors
         .wait_for("a message about missing descriptors", |line| {

@@ -27,13 +27,6 @@ fn server() -> Server {
     Server::start_in(folder, &config)
 }
 
-/// Stops the server while both clients write, so that the worker finds all bytes at once, the flood first.
-fn while_stopped(server: &Server, write: impl FnOnce()) {
-    server.signal("STOP");
-    write();
-    server.signal("CONT");
-}
-
 /// Asserts that the other request is answered within the first half of the flood.
 fn assert_other_is_served_early(server: &Server, what: &str) {
     let answered = server
@@ -65,7 +58,8 @@ fn a_pipelined_flood_takes_turns_with_other_connections() {
         }
         // The connection has sent two requests already.
         let asked = "HEAD /flood.txt HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(FLOOD - 2);
-        while_stopped(&server, || {
+        // The server finds the bytes of both clients at once, the flood first.
+        server.while_stopped(|| {
             assert!(flood.send(asked));
             assert!(other.send(format!("GET {OTHER} HTTP/1.1\r\nHost: localhost\r\n\r\n")));
         });
@@ -108,7 +102,7 @@ fn a_flood_of_streams_takes_turns_with_other_connections() {
             asked.extend_from_slice(&block);
         }
         let mut id = 0;
-        while_stopped(&server, || {
+        server.while_stopped(|| {
             assert!(flood.wire.send(asked));
             id = other.ask("GET", OTHER, &[], true);
         });
@@ -135,7 +129,7 @@ fn a_closed_connection_gets_no_responses() {
     let before = server.counter("requests");
     let request = "GET /flood.txt HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let asked = request.repeat(FLOOD);
-    while_stopped(&server, || {
+    server.while_stopped(|| {
         assert!(flood.send(asked));
         drop(flood);
     });

@@ -248,6 +248,33 @@ impl Server {
         );
     }
 
+    /// Runs `work` while all threads of the server are stopped. The kernel stops the threads some time after
+    /// `kill` has returned, later on a busy machine, so this function waits for the stop.
+    pub fn while_stopped<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.signal("STOP");
+        wire::wait_until(
+            Duration::from_secs(60),
+            "all threads of the server are stopped",
+            || self.are_all_threads_stopped().then_some(()),
+        );
+        let result = work();
+        self.signal("CONT");
+        result
+    }
+
+    fn are_all_threads_stopped(&self) -> bool {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the threads");
+        let mut stats = tasks.map(|task| {
+            let path = task.expect("a thread").path().join("stat");
+            fs::read_to_string(path).expect("the state of a thread")
+        });
+        // The state follows the name of the thread, which is in parentheses and may contain spaces.
+        stats.all(|stat| {
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('T'))
+        })
+    }
+
     /// Waits for the server to end without a signal from the test, and returns its exit code (None if a
     /// signal ended the server).
     pub fn wait(&mut self, deadline: Duration) -> Option<i32> {
