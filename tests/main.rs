@@ -55,6 +55,7 @@ mod lifecycle;
 mod limits;
 mod live;
 mod logs;
+mod manager;
 mod members;
 mod memory;
 mod mirror;

@@ -58,6 +58,15 @@ pub(super) fn purge(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> 
     ask(typed, 2, &command, Some(Duration::from_secs(30)))
 }
 
+pub(super) fn manager(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    ask(
+        typed,
+        1,
+        &Command::ManagerLogin,
+        Some(Duration::from_secs(10)),
+    )
+}
+
 pub(super) fn stop(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     // The drain takes up to the time set in the configuration, so the wait has no limit.
     ask(typed, 0, &Command::Stop, None)

@@ -20,10 +20,14 @@ mod tests;
 use crate::base::clock;
 use crate::base::log::ErrorLog;
 use crate::config::{self, Config, ConfigSource, OperatorError, Overrides};
+use crate::manager::{ManagerContext, ManagerRequest, manager_handler};
 use crate::world::build::{self, SharedResources};
 use log::LevelFilter;
 use plane::ControlPlane;
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc::Receiver;
 
 /// Options of `anthill serve` and `anthill check`.
 #[derive(Clone, Debug)]
@@ -89,6 +93,8 @@ pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
         let (branch, repository) = (deploy.branch.get_ref(), deploy.repository.get_ref());
         format!("{name} is deployed from {branch} of {repository}")
     }));
+    let (manager, _) = new_manager(Instant::now())?;
+    manager_handler(&config, &supplies.logins, &manager)?;
     let world = build::build(&build::without_missing_roots(config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
     Ok(CheckReport {
@@ -96,6 +102,14 @@ pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
         warnings,
         notes,
     })
+}
+
+/// Returns the context of the manager, and the receiver of the manager's requests.
+fn new_manager(
+    origin: Instant,
+) -> Result<(Arc<ManagerContext>, Receiver<ManagerRequest>), OperatorError> {
+    let context = ManagerContext::new(origin);
+    context.map_err(|error| OperatorError::failure(format!("the manager: {error}")))
 }
 
 /// Describes the certificates that the server would request, with their certificate authority.

@@ -11,8 +11,9 @@ use super::startup::{
     tls_supplies, user_ids,
 };
 use super::watch::RESCAN;
-use super::{banner, deployment_events, member_edit, status};
+use super::{banner, deployment_events, member_edit, new_manager, status};
 use crate::acme::AcmeHandle;
+use crate::admin::balancers::BalancerList;
 use crate::admin::command::{Command, HitsFormat, StatusFormat, UnknownCommand};
 use crate::admin::status::Status;
 use crate::base::body_memory::BodyMemory;
@@ -22,6 +23,8 @@ use crate::base::task;
 use crate::config::{self, ConfigSource, OperatorError, Overrides};
 use crate::handler::git::sandbox_repository;
 use crate::limits;
+use crate::manager::{ManagerRequest, Snapshot};
+use crate::serve::worker::Audience;
 use crate::site::ContentBudget;
 use crate::world::Host;
 use std::convert::Infallible;
@@ -30,6 +33,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
 use tokio::time::{Interval, interval};
 
 /// Time after which a start is complete, including loading in the background if the site is small.
@@ -55,6 +59,8 @@ pub(super) struct ControlPlane {
     acme: AcmeHandle,
     error_log: ErrorLog,
     control: ControlSocket,
+    /// Requests of the manager; `None` after the channel was closed for the drain.
+    manager: Option<Receiver<ManagerRequest>>,
     /// Requests to stop that wait for the end of the drain.
     stopping_for: Vec<ControlRequest>,
     started: Instant,
@@ -66,6 +72,7 @@ enum ControlEvent {
     Reopen,
     Stop,
     Asked(ControlRequest),
+    Manager(ManagerRequest),
     /// The watch has reports of changes to read.
     WatchReadable,
     /// The pause after the last World is over, and reported changes wait for the next World.
@@ -132,6 +139,7 @@ impl ControlPlane {
         let seen = stamp_config_files(&config);
         compress_in_background(supplies.budget.clone());
         let acme = AcmeHandle::new(supplies.challenges.clone());
+        let (manager, manager_requests) = new_manager(origin)?;
         let publisher = Publisher::start(
             config,
             listeners,
@@ -139,6 +147,7 @@ impl ControlPlane {
             count,
             pending_head_bytes,
             origin,
+            manager,
         )?;
         Ok(ControlPlane {
             chosen,
@@ -147,6 +156,7 @@ impl ControlPlane {
             acme,
             error_log,
             control,
+            manager: Some(manager_requests),
             stopping_for: Vec::new(),
             started: Instant::now(),
         })
@@ -223,6 +233,7 @@ impl ControlPlane {
                 self.publisher().resources().sinks.reopen();
             }
             ControlEvent::Asked(question) => return self.answer(question).await,
+            ControlEvent::Manager(request) => self.answer_manager(request),
             ControlEvent::WatchReadable => {
                 self.rebuilder.read_watch_reports();
                 if self.rebuilder.is_up_to_date() {
@@ -246,6 +257,7 @@ impl ControlPlane {
             ControlEvent::StalePaths => {
                 let begun = Instant::now();
                 self.rebuilder.apply_stale_paths().await;
+                self.publisher().manager().forget_old_snapshot();
                 timers.recheck_at = Instant::now() + pause_after(begun.elapsed());
             }
             ControlEvent::Keys => self.renew_keys().await,
@@ -266,6 +278,17 @@ impl ControlPlane {
         let watch = &self.rebuilder.watch;
         let publisher = &mut self.rebuilder.publisher;
         let deployments = &mut self.rebuilder.deployments;
+        let requests = &mut self.manager;
+        let manager = async {
+            match requests {
+                Some(requests) => match requests.recv().await {
+                    Some(request) => request,
+                    // Not reached: the publisher holds a sender.
+                    None => std::future::pending().await,
+                },
+                None => std::future::pending().await,
+            }
+        };
         let files = async {
             match watch {
                 Some(watch) => watch.readable().await,
@@ -291,6 +314,7 @@ impl ControlPlane {
             _ = signals.hangup.recv() => ControlEvent::Hangup,
             _ = signals.reopen.recv() => ControlEvent::Reopen,
             question = self.control.next_request() => ControlEvent::Asked(question),
+            request = manager => ControlEvent::Manager(request),
             () = files => ControlEvent::WatchReadable,
             () = sleep_until(timers.apply_at) => ControlEvent::ChangesDue,
             () = quiet => ControlEvent::QuietPeriodOver,
@@ -391,6 +415,7 @@ impl ControlPlane {
         match command {
             Ok(Command::Status(StatusFormat::Text)) => Ok(self.status().text()),
             Ok(Command::Status(StatusFormat::Json)) => Ok(self.status().json()),
+            Ok(Command::ManagerLogin) => self.manager_login(),
             Ok(Command::Hits { format, site }) => self.hits(format, site.as_deref()),
             Ok(Command::Purge { site, path }) => self.purge(&site, &path),
             Ok(Command::Balancers { format, name }) => {
@@ -405,6 +430,63 @@ impl ControlPlane {
             }
             Err(unknown) => Err(format!("error: {unknown}\n")),
         }
+    }
+
+    /// Returns the URL of a login to the manager for each address, with one secret.
+    fn manager_login(&self) -> Result<String, String> {
+        let urls = banner::manager_urls(self.publisher().listeners());
+        if urls.is_empty() {
+            return Err("error: the configuration has no manager\n\
+                        help: add manager = \"127.0.0.1:8800\" to [server]\n"
+                .to_owned());
+        }
+        let secret = self.publisher().manager().new_secret();
+        let secret = secret.ok_or("error: the system returned no random numbers\n")?;
+        let url = |url: &String| format!("{url}login?secret={secret}\n");
+        Ok(urls.iter().map(url).collect())
+    }
+
+    /// Answers a request of the manager.
+    fn answer_manager(&self, request: ManagerRequest) {
+        let context = self.publisher().manager();
+        match request {
+            ManagerRequest::Snapshot(answer) => {
+                let recent = context.recent_snapshot();
+                // A client that has gone away needs no answer.
+                let _ = answer.send(recent.unwrap_or_else(|| self.snapshot()));
+            }
+            ManagerRequest::Command {
+                command,
+                user,
+                answer,
+            } => {
+                let outcome = self.run_for(&user, &command);
+                context.forget_snapshot();
+                let _ = answer.send(outcome);
+            }
+        }
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        let publisher = self.publisher();
+        let (balancers, now_ms) = (Vec::new(), 0);
+        let nothing = BalancerList { now_ms, balancers };
+        let list = member_edit::list(publisher.world(), None);
+        let listening = publisher.listeners().bound(Audience::Manager).collect();
+        let manager = publisher.manager();
+        manager.add_snapshot(self.status(), list.unwrap_or(nothing), listening)
+    }
+
+    /// Runs a command of a user of the manager: a change of a member.
+    fn run_for(&self, user: &str, command: &Command) -> Result<String, String> {
+        let Command::Member(edit) = command else {
+            return Err("error: the manager only changes members\n".to_owned());
+        };
+        let publisher = self.publisher();
+        let edited = member_edit::edit(publisher.world(), publisher.checker(), edit)?;
+        let line = edited.line();
+        log::info!("{line} (manager: {user})");
+        Ok(line)
     }
 
     fn status(&self) -> Status {
@@ -477,6 +559,8 @@ impl ControlPlane {
         let deadline = Duration::from_secs(seconds.into());
         log::info!("stopping: requests under way have {seconds} s to finish");
         self.rebuilder.stop();
+        // A request of the manager that still comes is answered with 503.
+        self.manager = None;
         // From here, the next server may request certificates.
         self.acme = AcmeHandle::new(self.publisher().resources().challenges.clone());
         self.rebuilder.publisher.drain(deadline);

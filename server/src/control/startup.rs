@@ -137,7 +137,7 @@ pub(super) fn open_error_sinks(
 pub(super) type TlsResources = (Option<Arc<TicketKeys>>, Option<Arc<SelfSigned>>);
 
 pub(super) fn tls_supplies(config: &Config) -> Result<TlsResources, OperatorError> {
-    if config.server.https.is_empty() {
+    if !config.uses_tls() {
         return Ok((None, None));
     }
     let now = clock::unix_seconds_now();

@@ -2,6 +2,7 @@
 
 use crate::base::fair_share::ClientNetwork;
 use crate::handler::Endpoints;
+use crate::serve::dispatch_context::Audience;
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -14,6 +15,7 @@ use tokio::sync::Notify;
 pub(super) struct AcceptLoop {
     pub(super) address: SocketAddr,
     pub(super) secure: bool,
+    pub(super) audience: Audience,
     /// True if every new connection begins with a PROXY header. A reload may change the flag.
     pub(super) proxy_protocol: Arc<AtomicBool>,
     pub(super) stop: Notify,

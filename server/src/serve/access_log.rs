@@ -4,6 +4,7 @@
 use crate::base::log::{self, AccessLogFormat, MemberCall};
 use crate::hits::SiteHits;
 use crate::serve::context::WorkerContext;
+use crate::serve::dispatch_context::Audience;
 use crate::serve::forwarding::client_of;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::wire::reject::Reject;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 #[derive(Copy, Clone)]
 pub(super) struct ClientInfo {
     pub(super) peer: IpAddr,
+    pub(super) audience: Audience,
     pub(super) tls: Option<&'static str>,
 }
 
@@ -105,7 +107,7 @@ impl<'a> AccessLogEntry<'a> {
     pub(super) fn client(&self, world: &World, who: ClientInfo) -> ClientInfo {
         match self.head {
             Some(head) => ClientInfo {
-                peer: client_of(world, who.peer, head),
+                peer: client_of(world, who.audience, who.peer, head),
                 ..who
             },
             None => who,

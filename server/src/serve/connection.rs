@@ -4,7 +4,7 @@ use crate::base::sys;
 use crate::serve::access_log::{ClientInfo, tls_version};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::context::WorkerContext;
-use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
+use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup};
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::request_ledger::ConnectionAccount;
 use crate::tls::PairFingerprint;
@@ -21,6 +21,8 @@ pub(super) struct Connection {
     /// Row of the connection in the worker's table.
     pub(super) slot: usize,
     pub(super) peer: IpAddr,
+    /// Audience of the listener that accepted the connection.
+    pub(super) audience: Audience,
     /// Received bytes that are not processed yet.
     pub(super) rest: Vec<u8>,
     /// Identity of the certificate used by the finished handshake; None before the end of the handshake and
@@ -56,12 +58,14 @@ impl Connection {
         context: Rc<WorkerContext>,
         slot: usize,
         peer: IpAddr,
+        audience: Audience,
     ) -> Connection {
         Connection {
             stream,
             context,
             slot,
             peer,
+            audience,
             rest: Vec::new(),
             identity: None,
         }
@@ -70,6 +74,7 @@ impl Connection {
     pub(super) fn client_info(&self) -> ClientInfo {
         ClientInfo {
             peer: self.peer,
+            audience: self.audience,
             tls: tls_version(&self.stream),
         }
     }
@@ -83,6 +88,7 @@ impl Connection {
     /// Returns the facts about a request, without changes on disk.
     pub(super) fn facts(&self) -> DispatchContext {
         DispatchContext {
+            audience: self.audience,
             identity: self.identity,
             peer: self.peer,
             secure: self.identity.is_some(),
