@@ -229,18 +229,10 @@ fn requests_of_foreign_pages_change_nothing() {
         (403, &query, vec![]),
         (405, &query, vec!["-d", &form]),
         (400, "/", vec!["-d", &form, "-H", "Content-Type: text/plain"]),
-        (413, "/", vec!["-d", "@big"]),
     ];
-    server
-        .folder
-        .write("big", "a=".to_owned() + &"b".repeat(17_000));
-    let big = format!("@{}", server.folder.path("big").display());
     for version in ["--http1.1", "--http2-prior-knowledge"] {
         for (status, path, options) in &table {
             let mut options = options.clone();
-            if let Some(at) = options.iter().position(|it| *it == "@big") {
-                options[at] = &big;
-            }
             options.extend(["-b", &cookie, version]);
             let answer = manager.curl(path, &options);
             assert_eq!(answer.status, *status, "{path} {options:?} {answer:?}");
@@ -251,6 +243,8 @@ fn requests_of_foreign_pages_change_nothing() {
         assert_eq!(anonymous.status, 403, "{anonymous:?}");
         assert_eq!(state(&server), "enabled");
     }
+    let long = format!("{form}&a={}", "b".repeat(17_000));
+    assert_eq!(manager.curl("/", &["-d", &long, "-b", &cookie]).status, 413);
     let changed = |line: &str| line.contains("changed from");
     assert!(!server.errors.all().iter().any(|line| changed(line)));
     let done = manager.curl("/", &["-d", &form, "-b", &cookie]);
@@ -561,7 +555,6 @@ fn a_reload_adds_moves_and_removes_the_manager() {
     wire.send(&get);
     assert_eq!(wire.response("GET").status, 421, "no manager is left");
     public.get("/");
-    assert!(!public.is_closed());
 }
 
 /// Connects to the manager.
@@ -594,12 +587,8 @@ fn names_with_markup_are_text() {
     let server = Server::start(&text);
     let page = Manager::of(&server).get("/");
     assert_eq!(page.status, 200);
-    let escaped = "/&lt;b&gt;[U+202E]&amp;amp;&quot;&#39;</h2>";
+    let escaped = "/&lt;b&gt;[U+202E]&amp;amp;&quot;&#39;/</h2>";
     assert!(page.body.contains(escaped), "{}", page.body);
     assert!(!page.body.contains("<b>"), "{}", page.body);
-    assert!(
-        page.body.contains("?b=%2A/%3Cb%3E") || page.body.contains("?b=%2A%2F%3Cb%3E"),
-        "{}",
-        page.body
-    );
+    assert!(page.body.contains("?b=%2A/%3Cb%3E"), "{}", page.body);
 }

@@ -1,4 +1,4 @@
-//! The client of the control socket: `anthill reload`, `status`, `balancer`, `hits`, `purge` and `stop`.
+//! The client of the control socket: `anthill reload`, `status`, `balancer`, `manager`, `hits`, `purge` and `stop`.
 //!
 //! A request is one line. The response is `ok` or `error` on the first line, then text for the user, until
 //! the server closes the connection.

@@ -155,6 +155,11 @@ pub(super) fn manager(
             }
         }
     };
+    if !cfg!(feature = "manager") {
+        let span = config.listen[0].span();
+        let help = "remove the manager's keys, or install a build with the manager";
+        return Err(source.error(span, "this build has no manager", help));
+    }
     refuse_open(source, &config)?;
     Ok(Some(config))
 }
@@ -192,7 +197,7 @@ fn refuse_open(source: &SourceText<'_>, config: &ManagerConfig) -> Result<(), Op
     Err(source.error(listen.span(), what, help))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "manager"))]
 // A failed set-up is a failed test.
 #[allow(clippy::unwrap_used)]
 mod tests {

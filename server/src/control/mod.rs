@@ -20,14 +20,13 @@ mod tests;
 use crate::base::clock;
 use crate::base::log::ErrorLog;
 use crate::config::{self, Config, ConfigSource, OperatorError, Overrides};
-use crate::manager::{ManagerContext, ManagerRequest, manager_handler};
+use crate::manager::manager_handler;
 use crate::world::build::{self, SharedResources};
 use log::LevelFilter;
 use plane::ControlPlane;
+use startup::new_manager;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::mpsc::Receiver;
 
 /// Options of `anthill serve` and `anthill check`.
 #[derive(Clone, Debug)]
@@ -102,14 +101,6 @@ pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
         warnings,
         notes,
     })
-}
-
-/// Returns the context of the manager, and the receiver of the manager's requests.
-fn new_manager(
-    origin: Instant,
-) -> Result<(Arc<ManagerContext>, Receiver<ManagerRequest>), OperatorError> {
-    let context = ManagerContext::new(origin);
-    context.map_err(|error| OperatorError::failure(format!("the manager: {error}")))
 }
 
 /// Describes the certificates that the server would request, with their certificate authority.

@@ -7,11 +7,11 @@ use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
 use super::socket::{self, ControlRequest, ControlSocket};
 use super::startup::{
     bind, body_memory_bytes, compress_in_background, drop_privileges, load_pages, memory_auto,
-    open_error_sinks, pending_head_bytes, prepare_process, prepare_state, shared_resources,
-    tls_supplies, user_ids,
+    new_manager, open_error_sinks, pending_head_bytes, prepare_process, prepare_state,
+    shared_resources, tls_supplies, user_ids,
 };
 use super::watch::RESCAN;
-use super::{banner, deployment_events, member_edit, new_manager, status};
+use super::{banner, deployment_events, member_edit, status};
 use crate::acme::AcmeHandle;
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::{Command, HitsFormat, StatusFormat, UnknownCommand};

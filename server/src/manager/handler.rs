@@ -6,7 +6,7 @@ use super::form::Form;
 use super::guard::GuardedRequest;
 use super::page::{Page, STYLE, selection};
 use crate::config::{Config, OperatorError};
-use crate::handler::pipe::{PipeRead, PipeReader};
+use crate::handler::pipe::PipeRead;
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits::{MANAGER_FORM_BYTES_MAX, MANAGER_SESSION_SECONDS};
@@ -71,6 +71,15 @@ impl Handler for ManagerHandler {
 
 impl Manager {
     async fn answer(&self, mut request: Request) -> Result<Response, Reject> {
+        let allow = self.rules.allow.as_ref();
+        if allow.is_some_and(|allow| !allow.contains(request.peer)) {
+            return Err(Reject::ADDRESS_DENIED);
+        }
+        // A form is read before any other refusal: some clients take a response during the upload for a failure.
+        let body = match request.method {
+            Method::Post => read_body(&mut request).await?,
+            _ => Vec::new(),
+        };
         self.check(&request)?;
         let query = Form::parse(request.query.as_deref().unwrap_or_default())?;
         let visitor = self.rules.visitor(&self.context, &request).await?;
@@ -78,7 +87,7 @@ impl Manager {
             (Method::Get | Method::Head, path) => self.read(&request, path, &query, &visitor).await,
             (Method::Post, b"/" | b"/logout") if request.query.is_none() => {
                 let owner = self.rules.may_edit(&visitor)?;
-                let form = read_form(&mut request).await?;
+                let form = form(&request, &body)?;
                 let token = form.value("nonce").unwrap_or_default();
                 if !self.context.is_token(owner, token) {
                     return Err(Reject::MANAGER_TOKEN);
@@ -92,12 +101,8 @@ impl Manager {
         }
     }
 
-    /// Checks the client's address, and the guards against requests of foreign pages.
+    /// Checks the guards against requests of foreign pages.
     fn check(&self, request: &Request) -> Result<(), Reject> {
-        let allow = self.rules.allow.as_ref();
-        if allow.is_some_and(|allow| !allow.contains(request.peer)) {
-            return Err(Reject::ADDRESS_DENIED);
-        }
         let guarded = GuardedRequest {
             method: request.method,
             fields: Fields(&request.fields),
@@ -223,23 +228,25 @@ impl Manager {
     }
 }
 
-/// Reads a form from the body of a request.
-async fn read_form(request: &mut Request) -> Result<Form, Reject> {
+/// Parses the body of a request as a form.
+fn form(request: &Request, body: &[u8]) -> Result<Form, Reject> {
     let media = Fields(&request.fields).first("content-type");
     let media = media.and_then(|media| media.split(|byte| *byte == b';').next());
     let is_form = media.is_some_and(|media| media.trim_ascii().eq_ignore_ascii_case(FORM));
-    if !is_form {
-        return Err(Reject::MANAGER_FORM);
+    match is_form {
+        true => Form::parse(body),
+        false => Err(Reject::MANAGER_FORM),
     }
+}
+
+/// Reads the body of a request, of at most [`MANAGER_FORM_BYTES_MAX`] bytes.
+async fn read_body(request: &mut Request) -> Result<Vec<u8>, Reject> {
     if let BodyLength::Length(bytes) = request.length
         && bytes > MANAGER_FORM_BYTES_MAX as u64
     {
         return Err(Reject::BODY_TOO_LARGE);
     }
-    Form::parse(&read_body(&mut request.body).await?)
-}
-
-async fn read_body(body: &mut PipeReader) -> Result<Vec<u8>, Reject> {
+    let body = &mut request.body;
     let mut bytes = Vec::new();
     loop {
         let room = MANAGER_FORM_BYTES_MAX + 1 - bytes.len();

@@ -67,8 +67,11 @@ impl Page<'_> {
     fn push_login(&self, page: &mut Html) {
         page.markup("<div class=login>");
         match self.visitor.name() {
-            Some(name) => page.markup("Logged in: <b>").text(name).markup("</b>"),
-            None => page.markup("Read only"),
+            Some(name) => page
+                .markup("<span>Logged in: <b>")
+                .text(name)
+                .markup("</b></span>"),
+            None => page.markup("<span>Read only</span>"),
         };
         match (self.visitor, self.token) {
             (Visitor::Session(_), Some(token)) => {
@@ -80,7 +83,7 @@ impl Page<'_> {
                 page.markup("<a href=\"/login\">Log in</a>");
             }
             (Visitor::Anonymous, _) => {
-                page.markup("To edit, open the URL of <code>anthill manager login</code>");
+                page.markup("<span>To edit: <code>anthill manager login</code></span>");
             }
             _ => {}
         }
