@@ -34,7 +34,7 @@ fn folder() -> Folder {
     Folder::new().with("public/index.html", "<p>hello</p>\n")
 }
 
-/// Returns a folder with the users `ann`, who may edit, and `bob`, who may read.
+/// Returns a folder with the editor `ann` in `managers` and the viewer `bob` in `viewers`.
 fn folder_with_users() -> Folder {
     let folder = folder();
     for (file, user) in [("managers", "ann"), ("viewers", "bob")] {
@@ -446,8 +446,9 @@ fn trusted_proxies_have_no_effect() {
     }
     let line = server
         .output
-        .wait_for("the request", |line| line.contains("forged"));
+        .wait_for("the request", |line| line.contains("/status.json"));
     assert!(line.starts_with("127.0.0.1 "), "{line}");
+    assert!(line.contains("\"GET /status.json\""), "no query: {line}");
 }
 
 #[test]

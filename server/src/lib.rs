@@ -17,10 +17,6 @@ pub mod config;
 pub mod world;
 pub mod admin;
 pub mod serve;
-#[cfg(feature = "manager")]
-pub mod manager;
-#[cfg(not(feature = "manager"))]
-#[path = "manager/no_manager.rs"]
 pub mod manager;
 pub mod acme;
 pub mod backup;

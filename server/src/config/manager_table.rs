@@ -26,11 +26,11 @@ declare_table! {
         /// Address of the manager, or a list. A loopback address speaks plain HTTP, any other address speaks TLS.
         listen: Vec<Spanned<ListenAddress>> = required,
             also ["address", "bind", "port"], example "\"127.0.0.1:8800\"";
-        /// User file of the users who may read and edit. `anthill passwd` writes the file.
+        /// User file with the editors: users with the right to read and to edit. `anthill passwd` writes the file.
         users: PathBuf = optional("none"), also ["admins", "editors", "auth"], example "\"managers\"";
-        /// User file of the users who may read.
+        /// User file with the viewers: users with the right to read alone.
         viewers: PathBuf = optional("none"), also ["readers"], example "\"viewers\"";
-        /// Networks whose clients may connect.
+        /// Networks of permitted clients.
         allow: Vec<Spanned<String>> = optional("all networks"),
             also ["from", "require"], example "[\"192.0.2.0/24\", \"127.0.0.1\"]";
         /// Host names of the manager in URLs, each with or without a port, beside `localhost` and the addresses
@@ -96,7 +96,7 @@ impl FromToml for ManagerName {
         item.parse(
             "a host name in quotes",
             "[\"manager.example.org\"]",
-            |text| ManagerName::parse(text),
+            ManagerName::parse,
         )
     }
 }

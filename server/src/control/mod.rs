@@ -6,6 +6,7 @@ mod deployment_events;
 mod banner;
 mod heartbeats;
 mod listeners;
+mod manager_requests;
 mod member_edit;
 mod plane;
 mod publish;

@@ -11,9 +11,8 @@ use super::startup::{
     shared_resources, tls_supplies, user_ids,
 };
 use super::watch::RESCAN;
-use super::{banner, deployment_events, member_edit, status};
+use super::{banner, deployment_events, manager_requests, member_edit, status};
 use crate::acme::AcmeHandle;
-use crate::admin::balancers::BalancerList;
 use crate::admin::command::{Command, HitsFormat, StatusFormat, UnknownCommand};
 use crate::admin::status::Status;
 use crate::base::body_memory::BodyMemory;
@@ -23,8 +22,7 @@ use crate::base::task;
 use crate::config::{self, ConfigSource, OperatorError, Overrides};
 use crate::handler::git::sandbox_repository;
 use crate::limits;
-use crate::manager::{ManagerRequest, Snapshot};
-use crate::serve::worker::Audience;
+use crate::manager::ManagerRequest;
 use crate::site::ContentBudget;
 use crate::world::Host;
 use std::convert::Infallible;
@@ -233,7 +231,9 @@ impl ControlPlane {
                 self.publisher().resources().sinks.reopen();
             }
             ControlEvent::Asked(question) => return self.answer(question).await,
-            ControlEvent::Manager(request) => self.answer_manager(request),
+            ControlEvent::Manager(request) => {
+                manager_requests::answer(self.publisher(), &|| self.status(), request);
+            }
             ControlEvent::WatchReadable => {
                 self.rebuilder.read_watch_reports();
                 if self.rebuilder.is_up_to_date() {
@@ -278,17 +278,6 @@ impl ControlPlane {
         let watch = &self.rebuilder.watch;
         let publisher = &mut self.rebuilder.publisher;
         let deployments = &mut self.rebuilder.deployments;
-        let requests = &mut self.manager;
-        let manager = async {
-            match requests {
-                Some(requests) => match requests.recv().await {
-                    Some(request) => request,
-                    // Not reached: the publisher holds a sender.
-                    None => std::future::pending().await,
-                },
-                None => std::future::pending().await,
-            }
-        };
         let files = async {
             match watch {
                 Some(watch) => watch.readable().await,
@@ -314,7 +303,7 @@ impl ControlPlane {
             _ = signals.hangup.recv() => ControlEvent::Hangup,
             _ = signals.reopen.recv() => ControlEvent::Reopen,
             question = self.control.next_request() => ControlEvent::Asked(question),
-            request = manager => ControlEvent::Manager(request),
+            request = manager_requests::next(&mut self.manager) => ControlEvent::Manager(request),
             () = files => ControlEvent::WatchReadable,
             () = sleep_until(timers.apply_at) => ControlEvent::ChangesDue,
             () = quiet => ControlEvent::QuietPeriodOver,
@@ -415,7 +404,7 @@ impl ControlPlane {
         match command {
             Ok(Command::Status(StatusFormat::Text)) => Ok(self.status().text()),
             Ok(Command::Status(StatusFormat::Json)) => Ok(self.status().json()),
-            Ok(Command::ManagerLogin) => self.manager_login(),
+            Ok(Command::ManagerLogin) => manager_requests::login(self.publisher()),
             Ok(Command::Hits { format, site }) => self.hits(format, site.as_deref()),
             Ok(Command::Purge { site, path }) => self.purge(&site, &path),
             Ok(Command::Balancers { format, name }) => {
@@ -430,63 +419,6 @@ impl ControlPlane {
             }
             Err(unknown) => Err(format!("error: {unknown}\n")),
         }
-    }
-
-    /// Returns the URL of a login to the manager for each address, with one secret.
-    fn manager_login(&self) -> Result<String, String> {
-        let urls = banner::manager_urls(self.publisher().listeners());
-        if urls.is_empty() {
-            return Err("error: the configuration has no manager\n\
-                        help: add manager = \"127.0.0.1:8800\" to [server]\n"
-                .to_owned());
-        }
-        let secret = self.publisher().manager().new_secret();
-        let secret = secret.ok_or("error: the system returned no random numbers\n")?;
-        let url = |url: &String| format!("{url}login?secret={secret}\n");
-        Ok(urls.iter().map(url).collect())
-    }
-
-    /// Answers a request of the manager.
-    fn answer_manager(&self, request: ManagerRequest) {
-        let context = self.publisher().manager();
-        match request {
-            ManagerRequest::Snapshot(answer) => {
-                let recent = context.recent_snapshot();
-                // A client that has gone away needs no answer.
-                let _ = answer.send(recent.unwrap_or_else(|| self.snapshot()));
-            }
-            ManagerRequest::Command {
-                command,
-                user,
-                answer,
-            } => {
-                let outcome = self.run_for(&user, &command);
-                context.forget_snapshot();
-                let _ = answer.send(outcome);
-            }
-        }
-    }
-
-    fn snapshot(&self) -> Arc<Snapshot> {
-        let publisher = self.publisher();
-        let (balancers, now_ms) = (Vec::new(), 0);
-        let nothing = BalancerList { now_ms, balancers };
-        let list = member_edit::list(publisher.world(), None);
-        let listening = publisher.listeners().bound(Audience::Manager).collect();
-        let manager = publisher.manager();
-        manager.add_snapshot(self.status(), list.unwrap_or(nothing), listening)
-    }
-
-    /// Runs a command of a user of the manager: a change of a member.
-    fn run_for(&self, user: &str, command: &Command) -> Result<String, String> {
-        let Command::Member(edit) = command else {
-            return Err("error: the manager only changes members\n".to_owned());
-        };
-        let publisher = self.publisher();
-        let edited = member_edit::edit(publisher.world(), publisher.checker(), edit)?;
-        let line = edited.line();
-        log::info!("{line} (manager: {user})");
-        Ok(line)
     }
 
     fn status(&self) -> Status {

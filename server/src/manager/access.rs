@@ -15,9 +15,9 @@ use std::sync::Arc;
 pub(super) struct AccessRules {
     /// Networks of permitted clients.
     pub(super) allow: Option<AllowList>,
-    /// Users who may read and edit.
+    /// Users with the right to read and to edit.
     pub(super) users: Option<Arc<Users>>,
-    /// Users who may read.
+    /// Users with the right to read.
     pub(super) viewers: Option<Arc<Users>>,
     /// Ledger of logins, shared with the sites.
     pub(super) logins: Arc<Logins>,
@@ -28,9 +28,9 @@ pub(super) struct AccessRules {
 pub(super) enum Visitor {
     /// Client without a login.
     Anonymous,
-    /// User who may read.
+    /// User with the right to read.
     Viewer(String),
-    /// User who may read and edit.
+    /// User with the right to read and to edit.
     Editor(String),
     /// Session of `anthill manager login`, with its id.
     Session(Vec<u8>),

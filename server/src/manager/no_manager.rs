@@ -1,4 +1,4 @@
-//! Replacement of the module in a build without the feature `manager`: the configuration refuses a manager, so no
+//! Replacement of the manager in a build without the feature `manager`: the configuration refuses a manager, so no
 //! request comes.
 
 use crate::admin::balancers::BalancerList;

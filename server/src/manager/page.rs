@@ -46,7 +46,7 @@ impl Page<'_> {
         page.markup("<!doctype html>\n<html lang=en><meta charset=utf-8>")
             .markup("<meta name=viewport content=\"width=device-width,initial-scale=1\">")
             .markup("<title>Manager</title><link rel=stylesheet href=\"/style.css\">\n")
-            .markup("<header><div class=path>Manager</div><p class=about>anthill ")
+            .markup("<header><h1 class=path>Manager</h1><p class=about>anthill ")
             .text(status.version)
             .markup(", configuration ")
             .text(&status.configuration)
@@ -98,8 +98,8 @@ impl Page<'_> {
         let Some(member) = self.snapshot.member(balancer, url) else {
             return;
         };
-        page.markup("<section class=member><h1>").text(url);
-        page.markup("</h1><p>Member of <b>").text(balancer);
+        page.markup("<section class=member><h2>").text(url);
+        page.markup("</h2><p>Member of <b>").text(balancer);
         page.markup("</b>, state <b>").text(member.state.name());
         page.markup("</b>, set by the operator: <b>");
         page.text(member.admin.name()).markup("</b></p>");
@@ -239,10 +239,15 @@ fn push_certificates(page: &mut Html, snapshot: &Snapshot) {
     }
     page.markup("<h2 id=certificates>Certificates</h2>\n<div class=scroll>")
         .markup("<table aria-labelledby=certificates><thead><tr>");
-    let columns = ["Names", "Days left", "Kind", "Renewal"];
+    let columns = [
+        ("Names", LEFT),
+        ("Days left", RIGHT),
+        ("Kind", LEFT),
+        ("Renewal", LEFT),
+    ];
     columns
         .iter()
-        .for_each(|name| push_column(page, name, "th scope=col"));
+        .for_each(|(name, open)| push_column(page, name, open));
     page.markup("</tr></thead><tbody>\n");
     for certificate in certificates {
         let kind = match (certificate.awaits_certificate, certificate.is_self_signed) {
@@ -268,6 +273,10 @@ fn push_certificates(page: &mut Html, snapshot: &Snapshot) {
     page.markup("</tbody></table></div>\n");
 }
 
+/// Opening tags of the heads of columns: text at the left, numbers at the right.
+const LEFT: &str = "th scope=col";
+const RIGHT: &str = "th scope=col class=n";
+
 fn push_column(page: &mut Html, name: &str, open: &str) {
     page.markup("<").markup(open).markup(">").text(name);
     page.markup("</th>");
@@ -278,8 +287,10 @@ fn push_balancer(page: &mut Html, balancer: &BalancerReport) {
     page.markup("<h2>").text(&*settings.name);
     page.markup("</h2>\n<p class=soft>Method ")
         .text(settings.method.name());
-    page.markup(", ").text(balancer.waiting.to_string());
-    page.markup(" requests wait");
+    if balancer.waiting > 0 {
+        page.markup("; waiting requests: ")
+            .text(balancer.waiting.to_string());
+    }
     if balancer.are_checks_doubted {
         page.markup("; checks doubted: most members fail, so members with failed checks are tried");
     }
@@ -287,8 +298,8 @@ fn push_balancer(page: &mut Html, balancer: &BalancerReport) {
     page.text(&*settings.name).markup("\"><thead><tr>");
     for (at, column) in COLUMNS.iter().enumerate() {
         let open = match LEFT_COLUMNS.contains(&at) {
-            true => "th scope=col",
-            false => "th scope=col class=n",
+            true => LEFT,
+            false => RIGHT,
         };
         let (first, rest) = column.split_at(1);
         push_column(page, &(first.to_owned() + &rest.to_lowercase()), open);
@@ -332,8 +343,10 @@ pub(super) fn selection(balancer: &str, member: &str) -> String {
 /// Style sheet in two parts: the common style of generated pages, and the tables of the manager.
 pub(super) const STYLE: [&str; 2] = [
     html::STYLE,
-    ".login{display:flex;flex-wrap:wrap;gap:.3rem .8rem;align-items:baseline;margin-top:.4rem;color:var(--soft)}\
+    "header,main,footer{max-width:84rem}\
+     .login{display:flex;flex-wrap:wrap;gap:.3rem .8rem;align-items:baseline;margin-top:.4rem;color:var(--soft)}\
      .error{white-space:pre-wrap;background:var(--minus);color:var(--minus-text);border-radius:8px;padding:.5rem .8rem}\
+     .path{margin:0}.member h2{margin:.4rem 0}\
      .member{border:1px solid var(--line);border-radius:8px;padding:.2rem 1rem .8rem}\
      .scroll table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\
      .scroll th,.scroll td{padding:.3rem .7rem;text-align:left;white-space:nowrap;border-bottom:1px solid var(--line)}\

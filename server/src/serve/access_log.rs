@@ -132,7 +132,7 @@ impl<'a> AccessLogEntry<'a> {
             peer: who.peer,
             user: self.user,
             unix_ms: context.clock.unix_ms(),
-            request: self.first,
+            request: loggable(self.first, who.audience),
             status: status.0,
             bytes,
             referer: asks.and_then(|asks| asks.referer),
@@ -210,7 +210,7 @@ impl OwnedAccessLogEntry {
             peer: self.who.peer,
             user: self.user.as_deref(),
             unix_ms: context.clock.unix_ms(),
-            request: &self.first,
+            request: loggable(&self.first, self.who.audience),
             status: self.status.0,
             bytes,
             referer: self.referer.as_deref(),
@@ -223,6 +223,15 @@ impl OwnedAccessLogEntry {
         };
         context.log_access(access, &line);
     }
+}
+
+/// Returns the part of a request line for the log. A query to the manager may have the secret of a login.
+fn loggable(first: &[u8], audience: Audience) -> &[u8] {
+    let query = match audience {
+        Audience::Public => None,
+        Audience::Manager => first.iter().position(|byte| *byte == b'?'),
+    };
+    &first[..query.unwrap_or(first.len())]
 }
 
 /// Returns true if the client sees the page, possibly from the client's own cache (304).
