@@ -78,11 +78,18 @@ impl Manager {
         }
     }
 
-    /// Returns the URL of `anthill manager login`.
-    fn login_url(server: &Server) -> String {
+    /// Returns the URLs of `anthill manager login`.
+    fn login_urls(server: &Server) -> Vec<String> {
         let done = server.ask(&["manager", "login"]);
         assert_eq!(done.code, Some(0), "{done:?}");
-        done.stdout.trim_end().to_owned()
+        done.stdout.lines().map(str::to_owned).collect()
+    }
+
+    /// Returns the URL of `anthill manager login` for the only address.
+    fn login_url(server: &Server) -> String {
+        let urls = Manager::login_urls(server);
+        assert_eq!(urls.len(), 1, "{urls:?}");
+        urls[0].clone()
     }
 
     fn curl(&self, path: &str, options: &[&str]) -> Answer {
@@ -538,6 +545,21 @@ fn a_reload_adds_moves_and_removes_the_manager() {
     wire.send(&get);
     assert_eq!(wire.response("GET").status, 200);
 
+    // A port can't become the manager's while the port belongs to the sites.
+    let taken = config(&format!("listen = \"127.0.0.1:{}\"", server.http_port), &[]);
+    server.folder.write(
+        "anthill.toml",
+        taken.replace("http = [\"127.0.0.1:0\"]", "http = \"off\""),
+    );
+    let refused = server.ask(&["reload"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let what = format!(
+        "the running server uses port {} for another kind",
+        server.http_port
+    );
+    assert!(refused.stderr.contains(&what), "{refused:?}");
+    assert_eq!(manager.get("/").status, 200);
+
     let moved = crate::support::programs::free_port();
     server.reload(&config(&format!("listen = \"127.0.0.1:{moved}\""), &[]));
     let at = Manager::at(&format!("http://localhost:{moved}"));
@@ -592,4 +614,48 @@ fn names_with_markup_are_text() {
     assert!(page.body.contains(escaped), "{}", page.body);
     assert!(!page.body.contains("<b>"), "{}", page.body);
     assert!(page.body.contains("?b=%2A/%3Cb%3E"), "{}", page.body);
+}
+
+#[test]
+fn passed_in_sockets_leave_the_manager_its_addresses() {
+    const STARTER: &str = "
+import os, socket, sys
+binary, folder = sys.argv[1:]
+sockets = [socket.create_server(('127.0.0.1', 0)) for _ in range(3)]
+text = open(folder + '/anthill.toml').read()
+for n, s in enumerate(sockets): text = text.replace('PORT%d' % n, str(s.getsockname()[1]))
+open(folder + '/anthill.toml', 'w').write(text)
+high = [os.dup2(s.fileno(), 20 + n) for n, s in enumerate(sockets)]
+for n, fd in enumerate(high): os.dup2(fd, 3 + n, inheritable=True)
+os.environ.update(LISTEN_FDS='3', LISTEN_PID=str(os.getpid()))
+os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
+";
+    let text = config("listen = [\"127.0.0.1:PORT2\", \"127.0.0.1:0\"]", &[])
+        .replace("https = [\"127.0.0.1:0\"]", "https = [\"127.0.0.1:PORT0\"]")
+        .replace("http = [\"127.0.0.1:0\"]", "http = [\"127.0.0.1:PORT1\"]");
+    let folder = folder().with("anthill.toml", text);
+    let mut command = std::process::Command::new(crate::support::tool("python3"));
+    command
+        .args(["-c", STARTER, env!("CARGO_BIN_EXE_anthill")])
+        .arg(folder.path("."));
+    let server = Server::launch(folder, command);
+    let urls = Manager::login_urls(&server);
+    assert_eq!(urls.len(), 2, "{urls:?}");
+    let text = std::fs::read_to_string(server.folder.path("anthill.toml")).expect("the file");
+    for url in urls {
+        let manager = Manager::at(url.split("/login").next().expect("a URL"));
+        assert_eq!(manager.get("/status.json").status, 200, "{url}");
+    }
+    assert_eq!(server.keep_alive().get("/").text(), "<p>hello</p>\n");
+    assert_eq!(server.keep_alive_tls().get("/").text(), "<p>hello</p>\n");
+    let passed = text
+        .split("listen = [\"127.0.0.1:")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    let passed = Manager::at(&format!("http://localhost:{}", passed.expect("a port")));
+    assert_eq!(passed.get("/index.html").status, 404);
+    // The passed-in socket stays bound, and serves no site after the end of the manager.
+    let without = text.split("[manager]").next().expect("a part").to_owned() + &site_table("");
+    server.reload(&without);
+    assert_eq!(passed.get("/").status, 421);
 }

@@ -226,3 +226,101 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     // Poisoning is ignored: no code that could panic half-way runs under the lock.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+// A failed set-up is a failed test.
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    fn context() -> (Arc<ManagerContext>, Receiver<ManagerRequest>) {
+        ManagerContext::new(Instant::now()).unwrap()
+    }
+
+    fn poll<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_command_travels_with_its_user() {
+        let (context, mut requests) = context();
+        let mut run = pin!(context.run(Command::Reload, "ann".to_owned()));
+        assert!(poll(run.as_mut()).is_pending());
+        let Ok(ManagerRequest::Command {
+            command,
+            user,
+            answer,
+        }) = requests.try_recv()
+        else {
+            panic!("no command");
+        };
+        assert_eq!((command, user.as_str()), (Command::Reload, "ann"));
+        answer.send(Err("no".to_owned())).unwrap();
+        assert_eq!(poll(run.as_mut()), Poll::Ready(Ok(Err("no".to_owned()))));
+    }
+
+    #[test]
+    fn requests_beyond_the_channel_and_to_a_closed_channel_are_refused() {
+        let (context, mut requests) = context();
+        let waiting: Vec<_> = (0..MANAGER_REQUESTS_MAX)
+            .map(|_| {
+                let mut snapshot = Box::pin(context.snapshot());
+                assert!(poll(snapshot.as_mut()).is_pending());
+                snapshot
+            })
+            .collect();
+        let busy = |context: &ManagerContext| match poll(pin!(context.snapshot())) {
+            Poll::Ready(Err(reject)) => reject,
+            _ => panic!("not refused"),
+        };
+        assert_eq!(busy(&context), Reject::CALLS_BUSY);
+        assert!(matches!(
+            requests.try_recv(),
+            Ok(ManagerRequest::Snapshot(_))
+        ));
+        drop(requests);
+        for mut snapshot in waiting {
+            assert!(matches!(
+                poll(snapshot.as_mut()),
+                Poll::Ready(Err(Reject::CALLS_BUSY))
+            ));
+        }
+        assert_eq!(busy(&context), Reject::CALLS_BUSY);
+    }
+
+    #[test]
+    fn a_token_belongs_to_one_login() {
+        let (context, _requests) = context();
+        let (other, _others) = self::context();
+        let owners = [
+            TokenOwner::User("ann"),
+            TokenOwner::User("bob"),
+            TokenOwner::Session(b"ann"),
+        ];
+        for (at, owner) in owners.iter().enumerate() {
+            let token = context.token(*owner);
+            for (nth, candidate) in owners.iter().enumerate() {
+                assert_eq!(context.is_token(*candidate, &token), at == nth);
+            }
+            assert!(!context.is_token(*owner, ""));
+            assert!(!context.is_token(*owner, &token[1..]));
+            assert!(!other.is_token(*owner, &token), "a restart ends tokens");
+        }
+    }
+
+    #[test]
+    fn a_secret_opens_a_session() {
+        let (context, _requests) = context();
+        let secret = context.new_secret().unwrap();
+        assert_eq!(context.open_session(&secret[1..]), None);
+        let id = context.open_session(&secret).unwrap();
+        assert_eq!(context.open_session(&secret), None);
+        assert!(context.has_session(id.as_bytes()));
+        assert!(!context.has_session(secret.as_bytes()));
+        context.close_session(id.as_bytes());
+        assert!(!context.has_session(id.as_bytes()));
+    }
+}
