@@ -659,3 +659,20 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
     server.reload(&without);
     assert_eq!(passed.get("/").status, 421);
 }
+
+#[test]
+fn a_flood_of_the_sites_leaves_places_for_the_manager() {
+    let member = Member::start(|_| crate::support::member::Answer::Silence);
+    let text = config(LOCAL, &[&member.url()]);
+    let text = text.replace("h2c = true", "limits = { connections = 2 }");
+    let server = Server::start(&text);
+    let manager = Manager::of(&server);
+    let mut flood: Vec<Wire> = (0..2).map(|_| Wire::plain(&server)).collect();
+    for wire in &mut flood {
+        wire.send("GET /app/ HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    member.wait_for(2);
+    for _ in 0..20 {
+        assert_eq!(manager.get("/status.json").status, 200);
+    }
+}

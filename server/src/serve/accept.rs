@@ -315,7 +315,7 @@ impl Acceptor {
     /// order.
     fn has_room_for(&self, peer: SocketAddr, is_first: bool) -> bool {
         let context = &self.sessions.context;
-        let is_full = context.is_full();
+        let is_full = context.is_full() && !self.accepting.has_reserved_place();
         if is_first && !is_full {
             return true;
         }

@@ -86,7 +86,7 @@ impl Sessions {
         }
         context.open(row, socket.clone(), entered, phase);
         let stream = MaybeTlsStream::new(socket, tls);
-        let connection = Connection::new(stream, context.clone(), row, peer, listener.audience);
+        let connection = Connection::new(stream, context.clone(), row, peer, listener);
         let offered = world.tls.clone().filter(|_| secure);
         // Most clients send a request right after connecting.
         self.run_guarded(Box::new(H1Session::new(connection, offered)));

@@ -151,6 +151,7 @@ impl Worker {
                     address,
                     secure,
                     audience,
+                    places: Rc::default(),
                     proxy_protocol,
                     stop: Notify::new(),
                     header_complaint: Cell::new(None),
