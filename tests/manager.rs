@@ -676,3 +676,27 @@ fn a_flood_of_the_sites_leaves_places_for_the_manager() {
         assert_eq!(manager.get("/status.json").status, 200);
     }
 }
+
+#[test]
+fn the_check_finds_mistakes_in_files_and_networks() {
+    let folder = folder().with("broken", "no user\n").with("empty", "");
+    for (keys, what) in [
+        ("users = \"missing\"", "the user file"),
+        ("users = \"broken\"", "broken:1: the line has no `:`"),
+        ("viewers = \"broken\"", "broken:1: the line has no `:`"),
+        ("allow = [\"nowhere\"]", "nowhere"),
+        ("users = \"public/index.html\"", "is inside a served folder"),
+    ] {
+        folder.write("anthill.toml", config(&format!("{LOCAL}\n{keys}"), &[]));
+        let file = folder.path("anthill.toml");
+        let done = crate::support::anthill(&["check".as_ref(), file.as_os_str()]);
+        assert_eq!(done.code, Some(2), "{keys} {done:?}");
+        assert!(done.stderr.contains(what), "{keys} {done:?}");
+        assert!(done.stderr.contains("anthill.toml:10:"), "{keys} {done:?}");
+    }
+    let keys = "users = \"empty\"\nviewers = \"empty\"\nallow = [\"127.0.0.1\"]";
+    folder.write("anthill.toml", config(&format!("{LOCAL}\n{keys}"), &[]));
+    let file = folder.path("anthill.toml");
+    let done = crate::support::anthill(&["check".as_ref(), file.as_os_str()]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
