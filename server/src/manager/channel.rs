@@ -235,6 +235,7 @@ mod tests {
     use std::future::Future;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
 
     fn context() -> (Arc<ManagerContext>, Receiver<ManagerRequest>) {
         ManagerContext::new(Instant::now()).unwrap()
@@ -289,6 +290,41 @@ mod tests {
             ));
         }
         assert_eq!(busy(&context), Reject::CALLS_BUSY);
+    }
+
+    #[test]
+    fn clients_share_a_snapshot_until_it_is_old() {
+        let begin = Instant::now() - Duration::from_secs(10);
+        let (context, mut requests) = ManagerContext::new(begin).unwrap();
+        let list = BalancerList {
+            now_ms: 0,
+            balancers: Vec::new(),
+        };
+        let made = context.add_snapshot(crate::admin::status::tests::example(), list, Vec::new());
+        for _ in 0..3 {
+            let Poll::Ready(Ok(shared)) = poll(pin!(context.snapshot())) else {
+                panic!("no snapshot");
+            };
+            assert!(Arc::ptr_eq(&shared, &made));
+        }
+        assert!(
+            requests.try_recv().is_err(),
+            "no request to the control plane"
+        );
+        context.forget_old_snapshot();
+        assert!(context.recent_snapshot().is_some());
+        drop(made);
+        let last = lock(&context.snapshot).take();
+        let mut old = Arc::into_inner(last.unwrap()).unwrap();
+        old.made_ms -= MANAGER_SNAPSHOT_MILLISECONDS;
+        *lock(&context.snapshot) = Some(Arc::new(old));
+        assert!(poll(pin!(context.snapshot())).is_pending());
+        assert!(matches!(
+            requests.try_recv(),
+            Ok(ManagerRequest::Snapshot(_))
+        ));
+        context.forget_old_snapshot();
+        assert!(lock(&context.snapshot).is_none());
     }
 
     #[test]
