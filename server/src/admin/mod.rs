@@ -5,4 +5,4 @@ pub mod balancers;
 pub mod command;
 pub mod member_name;
 pub mod status;
-mod text_table;
+pub mod text_table;

@@ -19,6 +19,7 @@ mod control;
 mod acme;
 mod backup;
 mod deploy;
+mod manager;
 
 pub use crate::limits::acme::*;
 pub use crate::limits::backup::*;
@@ -29,6 +30,7 @@ pub use crate::limits::control::*;
 pub use crate::limits::deploy::*;
 pub use crate::limits::handler::*;
 pub use crate::limits::hits::*;
+pub use crate::limits::manager::*;
 pub use crate::limits::serve::*;
 pub use crate::limits::site::*;
 pub use crate::limits::tls::*;

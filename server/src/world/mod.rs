@@ -65,6 +65,8 @@ pub struct World {
     pub tls_clients: Vec<Arc<TlsClient>>,
     /// Hit counts of all sites with counts.
     pub counts: Vec<SiteCounts>,
+    /// Handler of the manager's listener; `None` without a manager.
+    pub manager: Option<RouteHandler>,
 }
 
 /// Backend, and the policy for its connections after the end of a call.
