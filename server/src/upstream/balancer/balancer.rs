@@ -5,7 +5,7 @@
 //! waits or opens a connection. A choice holds the lock of the balancer for well below a microsecond.
 
 use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, NextCheck};
-use crate::upstream::balancer::edit::{BalancerEdit, EditError, MemberEdit};
+use crate::upstream::balancer::edit::{BalancerEdit, BalancerEdits, EditError, MemberEdit};
 use crate::upstream::balancer::lease::Lease;
 use crate::upstream::balancer::member::{Member, SharedSettings};
 use crate::upstream::balancer::place_report::PlaceReport;
@@ -68,14 +68,16 @@ impl Balancer {
     /// Replaces the list of members and all settings. Members with known URLs keep their state, and the
     /// operator's changes stay in force where the configuration did not change.
     pub fn reconfigure(&self, settings: BalancerSettings, now_ms: u64) -> ReconfigureReport {
-        self.reconfigure_prepared(settings, now_ms, |_| {})
+        self.reconfigure_prepared(settings, &BalancerEdits::default(), now_ms, |_| {})
     }
 
-    /// Replaces the list of members and all settings, as [`Balancer::reconfigure`] does. `prepare` is called
-    /// with each member of the new list before the member gets requests.
+    /// Replaces the list of members and all settings, as [`Balancer::reconfigure`] does, and applies the
+    /// operator's changes `edits`. `prepare` is called with each member of the new list before the member
+    /// gets requests.
     pub(crate) fn reconfigure_prepared(
         &self,
         settings: BalancerSettings,
+        edits: &BalancerEdits,
         now_ms: u64,
         prepare: impl Fn(&Member),
     ) -> ReconfigureReport {
@@ -98,6 +100,11 @@ impl Balancer {
             if let Some(change) = member.configure(member_settings, &shared, now_ms) {
                 changes.push((Arc::clone(&member), change));
             }
+            for (_, edit) in edits.members.iter().filter(|(url, _)| url == member.url()) {
+                let edit = edit.clone();
+                let change = member.change(ChangeReason::Operator, now_ms, |core| edit.apply(core));
+                changes.extend(change.map(|change| (Arc::clone(&member), change)));
+            }
             member.plan_checks(seats.len(), settings.members.len(), now_ms);
             prepare(&member);
             seats.push(Seat::new(member, load));
@@ -111,6 +118,9 @@ impl Balancer {
             .filter(|member| !kept(member))
             .for_each(|member| member.close_pool());
         selection.policies.configure(settings);
+        for edit in &edits.balancer {
+            selection.policies.edit(edit.clone());
+        }
         selection.replace_roster(seats, &self.key);
         if selection.policies.current().method != old_method {
             selection.roster.reset_loads();
