@@ -6,7 +6,7 @@
 use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope, EditableValue};
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
 use crate::config::{parse_member_url, shown_url};
-use crate::limits::{EDIT_HISTORY_ENTRIES_MAX, EDITS_IN_FORCE_MAX};
+use crate::limits::{EDIT_HISTORY_ENTRIES_MAX, EDIT_SUSPECTS_MAX, EDITS_IN_FORCE_MAX};
 use crate::upstream::settings::MemberUrl;
 use std::collections::VecDeque;
 
@@ -364,14 +364,32 @@ impl EditLedger {
             self.in_force = kept;
         }
         while balancer.refusal(&self.edited(balancer)).is_some() {
-            let mut edits = self.in_force.iter();
-            let Some(newest) = edits.rposition(|edit| edit.target.balancer == **name) else {
+            let Some(at) = self.refused_edit(balancer) else {
                 return;
             };
-            let edit = self.in_force.remove(newest);
+            let edit = self.in_force.remove(at);
             let text = edit.configured.clone();
             yielded.push((edit, text));
         }
+    }
+
+    /// Returns the index of the newest edit without which anthill.toml accepts the balancer, else of the newest
+    /// edit.
+    fn refused_edit(&self, balancer: &ConfiguredBalancer) -> Option<usize> {
+        let edits = self.in_force.iter().enumerate().rev();
+        let own = edits.filter(|(_, edit)| edit.target.balancer == *balancer.settings.name);
+        let own: Vec<usize> = own.map(|(at, _)| at).collect();
+        let is_culprit = |at: &&usize| {
+            let mut without = EditLedger {
+                in_force: self.in_force.clone(),
+                ..EditLedger::default()
+            };
+            without.in_force.remove(**at);
+            balancer.refusal(&without.edited(balancer)).is_none()
+        };
+        let suspects = own.iter().take(EDIT_SUSPECTS_MAX);
+        let culprit = suspects.clone().find(is_culprit);
+        culprit.or(own.first()).copied()
     }
 }
 
@@ -447,6 +465,3 @@ pub fn is_present(text: &str) -> bool {
 pub fn shown(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
-
-#[cfg(test)]
-mod tests;

@@ -417,3 +417,32 @@ fn retries_line(retry: &RetrySettings) -> String {
     }
     line + " }"
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(super) mod fixture {
+    use super::*;
+
+    /// Reads a `[[balancer]]` of anthill.toml.
+    pub(in crate::admin) fn configured(text: &str) -> ConfiguredBalancer {
+        let balancer = read_balancer(text).unwrap();
+        ConfiguredBalancer {
+            settings: balancer.settings,
+            connections: balancer.connections,
+            heartbeat: balancer
+                .heartbeat
+                .map(|address| address.get_ref().to_string()),
+            is_own: false,
+        }
+    }
+
+    /// Returns the balancer `app` with the members `http://10.0.0.1:8080` (route `a`) and
+    /// `http://10.0.0.2:8080` (route `b`), and with further keys.
+    pub(in crate::admin) fn app(more: &str) -> ConfiguredBalancer {
+        configured(&format!(
+            "[[balancer]]\nname = \"app\"\n{more}\nmembers = [\n\
+             {{ url = \"http://10.0.0.1:8080\", route = \"a\" }},\n\
+             {{ url = \"http://10.0.0.2:8080\", route = \"b\" }}]\n"
+        ))
+    }
+}

@@ -459,6 +459,7 @@ anthill 1.2.3, process 17, up 1 d 2 h, configuration 3 (anthill.toml)
   cache waits              14
   log lines lost           15
   datagrams lost           16
+  edits in force           0
   refused calls            18
 certificate for a.org, b.org: 42 days left, renewal at 1970-01-02 00:00 UTC
 certificate for a.org, b.org: 42 days left, requested now
@@ -488,7 +489,7 @@ no certificate is asked for `*`: a certificate cannot name every host
             r#""content_bytes":8,"content_bytes_max":9,"log_lines_lost":15,"datagrams_lost":16,"#,
             r#""body_bytes":19,"body_bytes_max":20,"#,
             r#""kept_pages":10,"kept_page_bytes":11,"kept_page_bytes_max":12,"#,
-            r#""cache_calls":13,"cache_waits":14,"shares":{"refused_calls":18},"#,
+            r#""cache_calls":13,"cache_waits":14,"edits":{"in_force":0,"fault":null},"shares":{"refused_calls":18},"#,
             r#""certificates":["#,
             certificate,
             r#"false,"acme":{"next":86400,"failed_at":null,"failure":null}},"#,

@@ -483,6 +483,9 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
 ];
 
+/// Largest number of words that a synopsis lists instead of the operand's name.
+const USAGE_WORDS_MAX: usize = 6;
+
 impl CommandSpec {
     /// Returns the command's options, including [`HELP`].
     pub(super) fn options(&self) -> impl Iterator<Item = &'static CommandOption> + use<> {
@@ -506,6 +509,9 @@ impl CommandSpec {
 impl Operand {
     pub(super) fn usage(&self) -> String {
         match (self.values, self.required) {
+            (ValueKind::Words(words), false) if words.len() > USAGE_WORDS_MAX => {
+                format!("[{}]", self.name)
+            }
             (ValueKind::Words(words), true) => words.join("|"),
             (ValueKind::Words(words), false) => format!("[{}]", words.join("|")),
             (_, true) => self.name.to_owned(),

@@ -508,6 +508,14 @@ impl Config {
         self.balancers.iter().chain(own)
     }
 
+    /// Returns the state file with the edits of the balancers. Another configuration with the same state
+    /// folder has another file.
+    pub fn edits_file(&self) -> PathBuf {
+        let path = self.path.as_ref().unwrap_or(&self.folder);
+        let name = paths::DefaultPaths::of(path).edits_name();
+        self.server.state.get_ref().join(name)
+    }
+
     /// Returns the balancers of routes with `proxy`, each with the name of the balancer in the World.
     pub fn own_balancers(&self) -> impl Iterator<Item = (String, &BalancerConfig)> {
         self.sites.iter().flat_map(|site| {

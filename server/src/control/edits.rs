@@ -54,16 +54,12 @@ impl From<String> for EditRefusal {
     }
 }
 
-/// Name of the state file in the state folder.
-const FILE: &str = "edits";
-
 impl Edits {
     /// Reads the state file, and changes the members of the configuration by the edits in force. A state file
     /// that cannot be read stays as it is.
     pub(super) fn load(config: &mut Config) -> Edits {
-        let file = config.server.state.get_ref().join(FILE);
         let edits = Edits {
-            file,
+            file: config.edits_file(),
             ledger: EditLedger::default(),
             configured: Vec::new(),
             read_fault: Some(String::new()),

@@ -33,3 +33,6 @@ pub const EDIT_TEXT_BYTES_MAX: usize = 1_024;
 pub const EDIT_VALUES_MAX: usize = 64;
 /// Bytes of the state file of edits that are read at most. A longer file is refused like a cut-off file.
 pub const EDIT_FILE_BYTES_MAX: usize = 16 << 20;
+/// Edits that are left out one by one to find the edit that a new configuration makes impossible. Each attempt
+/// parses a balancer of up to 1,000 members, which takes a few milliseconds.
+pub const EDIT_SUSPECTS_MAX: usize = 64;

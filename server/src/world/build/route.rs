@@ -209,8 +209,6 @@ impl HostBuilder<'_> {
             balancer: self
                 .entries
                 .balancer(balancer, &settings, self.member_tls)?,
-            watches_members: settings.check.is_some(),
-            sticky: settings.sticky,
             forward: proxy.forward.clone(),
             path: prefix.into(),
             pseudonym: Arc::clone(&self.supplies.pseudonym),
