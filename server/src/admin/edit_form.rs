@@ -85,7 +85,7 @@ fn flag_name(key: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns the flags of a value: the posted flags, and for the others the present flags.
+/// Returns the flags of a value: the posted flags, and the present flags of fields that were not posted.
 fn flags(
     value: &EditableValue,
     posted: &[Option<&str>],

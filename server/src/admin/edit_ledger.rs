@@ -298,8 +298,9 @@ impl EditLedger {
         })
     }
 
-    /// Compares the edits in force with a configuration. Edits yield whose value the file has changed since,
-    /// whose balancer or member left the file, and edits that anthill.toml would refuse. Each gets an entry.
+    /// Compares the edits in force with a configuration. An edit yields if the file has changed the value
+    /// since, if the balancer or the member left the file, or if anthill.toml would refuse the edited
+    /// balancer. Each edit that yields gets an entry.
     /// `is_refused` returns true for URLs that cannot be added. Returns true if any edit yielded.
     pub fn reconcile(
         &mut self,

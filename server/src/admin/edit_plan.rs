@@ -29,7 +29,7 @@ pub struct EditPlan {
     pub changes: Vec<EditChange>,
     /// Balancer after the changes.
     pub after: EditedBalancer,
-    /// URL of the member whose values the command sets; None for other commands.
+    /// URL of the member with the set values; None for other commands.
     pub url: Option<String>,
 }
 

@@ -261,15 +261,14 @@ impl EditableValue {
     pub fn get(&self, edited: &EditedBalancer, member: usize) -> String {
         let settings = &edited.settings;
         let sticky = settings.sticky.as_ref();
-        let text = match self.kind {
+        match self.kind {
             EditKind::Method => settings.method.name().to_owned(),
             EditKind::QueueTimeout => duration_text(settings.connection.queue_timeout),
             EditKind::Attempts => settings.retry.attempts_max.to_string(),
             EditKind::Strict => on_off(sticky.is_some_and(|sticky| sticky.is_strict)),
             EditKind::Sticky => sticky.map(sticky_text).unwrap_or_default(),
-            _ => return self.get_of_member(edited, member).unwrap_or_default(),
-        };
-        text
+            _ => self.get_of_member(edited, member).unwrap_or_default(),
+        }
     }
 
     fn get_of_member(&self, edited: &EditedBalancer, at: usize) -> Option<String> {

@@ -31,13 +31,13 @@ pub(super) struct EditAnswer {
     /// Lines about the changed values.
     lines: Vec<String>,
     balancer: Arc<Balancer>,
-    /// Member with a changed state, whose requests are a part of the answer.
+    /// Member with a changed state. Its requests under way are a part of the answer.
     member: Option<Arc<Member>>,
     wait: Option<Duration>,
 }
 
 impl EditAnswer {
-    /// Returns the answer. `member` is the member whose state the operator set.
+    /// Returns the answer. `member` is given if the operator set the state of the member.
     pub(super) fn new(
         lines: Vec<String>,
         balancer: Arc<Balancer>,
