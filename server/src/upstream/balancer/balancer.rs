@@ -7,7 +7,7 @@
 use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, NextCheck};
 use crate::upstream::balancer::edit::{BalancerEdit, BalancerEdits, EditError, MemberEdit};
 use crate::upstream::balancer::lease::Lease;
-use crate::upstream::balancer::member::{Member, SharedSettings};
+use crate::upstream::balancer::member::{Member, MemberCore, SharedSettings};
 use crate::upstream::balancer::place_report::PlaceReport;
 use crate::upstream::balancer::report::{BalancerReport, MemberReport};
 use crate::upstream::balancer::request::{ChooseRequest, MemberId, NoMember, SessionUse};
@@ -100,15 +100,11 @@ impl Balancer {
             if let Some(change) = member.configure(member_settings, &shared, now_ms) {
                 changes.push((Arc::clone(&member), change));
             }
-            for (_, edit) in edits.members.iter().filter(|(url, _)| url == member.url()) {
-                let edit = edit.clone();
-                let change = member.change(ChangeReason::Operator, now_ms, |core| edit.apply(core));
-                changes.extend(change.map(|change| (Arc::clone(&member), change)));
-            }
             member.plan_checks(seats.len(), settings.members.len(), now_ms);
             prepare(&member);
             seats.push(Seat::new(member, load));
         }
+        apply_edits(&seats, edits, now_ms, &mut changes);
         let places = settings.members.iter().map(|member| member.connections_max);
         self.queue.set_places(places.sum());
         let kept =
@@ -352,6 +348,29 @@ impl Balancer {
         self.selection
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Applies the operator's changes to the members of a new list, and adds the changed states to `changes`.
+fn apply_edits(
+    seats: &[Seat],
+    edits: &BalancerEdits,
+    now_ms: u64,
+    changes: &mut Vec<(Arc<Member>, StateChange)>,
+) {
+    // The edits mostly have the order of the members, so the search goes on at the last member.
+    let mut at = 0;
+    for (url, edit) in &edits.members {
+        let mut search = (at..seats.len()).chain(0..at);
+        let Some(found) = search.find(|index| seats[*index].member.url() == url) else {
+            continue;
+        };
+        at = found;
+        let member = &seats[at].member;
+        let change = |core: &mut MemberCore| edit.clone().apply(core);
+        let change = member.change(ChangeReason::Operator, now_ms, change);
+        member.plan_checks(at, seats.len(), now_ms);
+        changes.extend(change.map(|change| (Arc::clone(member), change)));
     }
 }
 
