@@ -10,7 +10,7 @@ use crate::members::{Load, PAGE_BYTES};
 use crate::support::member::{Answer, Member, ok};
 use crate::support::programs::free_port;
 use crate::support::wire::Wire;
-use crate::support::{Done, Folder, Server, eventually, server_table, site_table, tool};
+use crate::support::{Done, Folder, Server, eventually, run, server_table, site_table, tool};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -389,6 +389,55 @@ fn a_state_file_that_cannot_be_read_stays_and_refuses_edits() {
     }
     let server = Server::start_in(folder, &file);
     edit(&server, &["set", "app", &a.url(), "weight=3"]);
+}
+
+/// Runs `anthill balancer` on a terminal, types `answer`, and returns the exit status and the output.
+fn on_a_terminal(server: &Server, words: &[&str], answer: &str) -> String {
+    let program = "import os, pty, sys\n\
+                   pid, terminal = pty.fork()\n\
+                   if pid == 0:\n\
+                   \x20   os.execv(sys.argv[2], sys.argv[2:])\n\
+                   os.write(terminal, sys.argv[1].encode() + b'\\n')\n\
+                   said = b''\n\
+                   try:\n\
+                   \x20   while part := os.read(terminal, 4096): said += part\n\
+                   except OSError: pass\n\
+                   print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.decode())\n";
+    let config = server.folder.path("anthill.toml").display().to_string();
+    let begin = [
+        "-c",
+        program,
+        answer,
+        env!("CARGO_BIN_EXE_anthill"),
+        "balancer",
+    ];
+    run("python3", &[&begin[..], words, &[&config]].concat(), b"").text()
+}
+
+#[test]
+fn dangerous_edits_ask_on_a_terminal() {
+    let (a, b) = (member("a"), member("b"));
+    let server = Server::start(&config(&items(&[&a, &b]), ""));
+    let (first, second) = (a.url(), b.url());
+    let removal = ["remove", "app", &first];
+    for answer in ["n", "", "no"] {
+        let said = on_a_terminal(&server, &removal, answer);
+        let question = format!("{first} leaves the balancer `app`. Go on? [y/N] ");
+        assert!(said.starts_with("1 ") && said.contains(&question), "{said}");
+        assert!(said.contains("nothing was changed"), "{said}");
+    }
+    // Another member is usable.
+    let said = on_a_terminal(&server, &["disable", "app", &first], "n");
+    assert!(said.starts_with("0 ") && !said.contains("Go on?"), "{said}");
+    let said = on_a_terminal(&server, &["drain", "app", &second], "n");
+    let question = format!("{second} is the last usable member of the balancer `app`. Go on?");
+    assert!(said.starts_with("1 ") && said.contains(&question), "{said}");
+    assert_eq!(contents(&server, 1), "b");
+    let said = on_a_terminal(&server, &["drain", "--yes", "app", &second], "n");
+    assert!(said.starts_with("0 ") && !said.contains("Go on?"), "{said}");
+    let said = on_a_terminal(&server, &removal, "y");
+    assert!(said.starts_with("0 ") && said.contains("Go on?"), "{said}");
+    assert!(!edit(&server, &["list"]).contains(&first[7..]));
 }
 
 /// Runs a command in the mount namespace of the server.

@@ -1,8 +1,8 @@
 //! List of the balancers and their members: plain values, rendered as text and as JSON.
 
-use crate::admin::edit_value::weight_text;
 use crate::admin::status::{joined, or_null};
 use crate::admin::text_table::{TextTable, bytes, count, duration};
+use crate::admin::value_text::weight_text;
 use crate::upstream::balancer::{BalancerReport, MemberReport, StateChange};
 use crate::upstream::settings::{MemberHost, MemberRole, MemberUrl};
 use crate::wire::json::quoted;

@@ -138,56 +138,58 @@ fn parse_lines(content: &[u8]) -> Option<EditLedger> {
         let fields: Vec<&str> = line.split('\t').collect();
         match *fields.as_slice() {
             ["last", id] => ledger.last_id = id.parse().ok()?,
-            [
-                "edit",
-                id,
-                at,
-                user,
-                balancer,
-                member,
-                value,
-                configured,
-                text,
-            ] => {
-                ledger.in_force.push(EditInForce {
-                    id: id.parse().ok()?,
-                    at: at.parse().ok()?,
-                    user: unescape(user)?,
-                    target: target(balancer, member, value)?,
-                    configured: unescape(configured)?,
-                    text: unescape(text)?,
-                });
-            }
-            [
-                "entry",
-                id,
-                at,
-                undoes,
-                undone_by,
-                user,
-                balancer,
-                member,
-                value,
-                old,
-                new,
-            ] => {
-                ledger.history.push_back(EditEntry {
-                    id: id.parse().ok()?,
-                    at: at.parse().ok()?,
-                    user: unescape(user)?,
-                    change: EditChange {
-                        target: target(balancer, member, value)?,
-                        old: unescape(old)?,
-                        new: unescape(new)?,
-                        undoes: undoes.parse().ok()?,
-                    },
-                    undone_by: undone_by.parse().ok()?,
-                });
-            }
+            ["edit", ref fields @ ..] => ledger.in_force.push(edit(fields)?),
+            ["entry", ref fields @ ..] => ledger.history.push_back(entry(fields)?),
             _ => return None,
         }
     }
     Some(ledger)
+}
+
+/// Parses the fields of an edit in force.
+fn edit(fields: &[&str]) -> Option<EditInForce> {
+    let &[id, at, user, balancer, member, value, configured, text] = fields else {
+        return None;
+    };
+    Some(EditInForce {
+        id: id.parse().ok()?,
+        at: at.parse().ok()?,
+        user: unescape(user)?,
+        target: target(balancer, member, value)?,
+        configured: unescape(configured)?,
+        text: unescape(text)?,
+    })
+}
+
+/// Parses the fields of an entry of the history.
+fn entry(fields: &[&str]) -> Option<EditEntry> {
+    let &[
+        id,
+        at,
+        undoes,
+        undone_by,
+        user,
+        balancer,
+        member,
+        value,
+        old,
+        new,
+    ] = fields
+    else {
+        return None;
+    };
+    Some(EditEntry {
+        id: id.parse().ok()?,
+        at: at.parse().ok()?,
+        user: unescape(user)?,
+        change: EditChange {
+            target: target(balancer, member, value)?,
+            old: unescape(old)?,
+            new: unescape(new)?,
+            undoes: undoes.parse().ok()?,
+        },
+        undone_by: undone_by.parse().ok()?,
+    })
 }
 
 fn target(balancer: &str, member: &str, value: &str) -> Option<EditTarget> {

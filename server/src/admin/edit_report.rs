@@ -1,9 +1,9 @@
 //! History of the edits, and the differences from anthill.toml, as text and as JSON. Pure.
 
 use crate::admin::edit_ledger::{EditEntry, EditInForce, EditLedger, EditTarget, shown};
-use crate::admin::edit_value::duration_text;
 use crate::admin::edited_balancer::{CheckParts, CheckWord, ConfiguredBalancer, EditedBalancer};
 use crate::admin::status::{joined, or_null};
+use crate::admin::value_text::duration_text;
 use crate::base::clock::format_utc;
 use crate::upstream::settings::CheckKind;
 use crate::wire::json::quoted;

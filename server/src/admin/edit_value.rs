@@ -2,6 +2,7 @@
 //! in the forms of Apache's balancer-manager, and the ranges. Pure.
 
 use crate::admin::edited_balancer::{CheckWord, EditedBalancer};
+use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::{parse_duration, suggest};
 use crate::limits::{CONFIG_IN_A_ROW_MAX, CONFIG_MEMBER_SET_MAX, EDIT_TEXT_BYTES_MAX};
 use crate::upstream::settings::{AdminState, BalancingMethod, MemberRole, StickySettings};
@@ -415,27 +416,8 @@ fn parse_weight(text: &str) -> Option<u32> {
     (100..=10_000).contains(&weight).then_some(weight)
 }
 
-/// Returns a weight in hundredths as a decimal number.
-pub(super) fn weight_text(hundredths: u32) -> String {
-    match (hundredths / 100, hundredths % 100) {
-        (whole, 0) => whole.to_string(),
-        (whole, rest) => {
-            let text = format!("{whole}.{rest:02}");
-            text.trim_end_matches('0').to_owned()
-        }
-    }
-}
-
 fn duration(text: &str, max: Duration) -> Option<Duration> {
     parse_duration(text).filter(|duration| *duration <= max)
-}
-
-/// Returns a duration in seconds, or in milliseconds unless whole seconds.
-pub(super) fn duration_text(duration: Duration) -> String {
-    match duration.subsec_millis() {
-        0 => format!("{}s", duration.as_secs()),
-        _ => format!("{}ms", duration.as_millis()),
-    }
 }
 
 /// Accepts a name of letters, digits, hyphens and underscores. A hyphen alone stands for no name.

@@ -1,7 +1,7 @@
 //! Balancer of anthill.toml with the operator's edits: plain values, the changes for the core, and the text
 //! for anthill.toml. Pure.
 
-use crate::admin::edit_value::{duration_text, weight_text};
+use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::{OperatorError, read_balancer, shown_url};
 use crate::upstream::balancer::{BalancerEdit, BalancerEdits, MemberCheck, MemberEdit};
 use crate::upstream::settings::{

@@ -13,3 +13,4 @@ pub mod edited_balancer;
 pub mod member_name;
 pub mod status;
 mod text_table;
+mod value_text;
