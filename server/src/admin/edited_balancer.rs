@@ -238,8 +238,13 @@ impl ConfiguredBalancer {
         let mut lines = Vec::new();
         if is_wanted("members") {
             lines.push("members = [".to_owned());
-            let items = settings.members.iter();
-            lines.extend(items.map(|member| format!("    {},", self.member_item(member))));
+            for member in &settings.members {
+                let mark = match self.awaits_route(edited, member) {
+                    true => "# needs a route: ",
+                    false => "",
+                };
+                lines.push(format!("    {mark}{},", self.member_item(member)));
+            }
             lines.push("]".to_owned());
         }
         if is_wanted("method") {
@@ -264,6 +269,18 @@ impl ConfiguredBalancer {
             ));
         }
         lines
+    }
+
+    /// Returns true for an added member that gets no requests yet, and lacks the route that sessions by the
+    /// members' own cookies need. The operator sets the route before the member is enabled.
+    fn awaits_route(&self, edited: &EditedBalancer, member: &MemberSettings) -> bool {
+        let needs_routes = |sticky: &StickySettings| !sticky.is_signed;
+        let is_off = matches!(member.admin, AdminState::Disabled | AdminState::Stopped);
+        let mut file = self.settings.members.iter();
+        is_off
+            && member.route.is_empty()
+            && edited.settings.sticky.as_ref().is_some_and(needs_routes)
+            && !file.any(|known| known.url == member.url)
     }
 
     /// Returns an item of the list `members`.

@@ -281,6 +281,24 @@ fn members_are_added_and_removed() {
 }
 
 #[test]
+fn an_added_member_gets_its_route_before_it_is_enabled() {
+    let mut fixture = Fixture::new(app("sticky = \"S\""));
+    fixture.add(THIRD).unwrap();
+    let comment = format!("# needs a route: {{ url = \"{THIRD}\", status = \"disabled\" }},");
+    let text = fixture.differences();
+    assert!(text.contains(&comment), "{text}");
+    let refused = fixture.set(THIRD, &[("state", "enabled")]).unwrap_err();
+    assert!(
+        refused.contains("sticky sessions need a `route`"),
+        "{refused}"
+    );
+    fixture
+        .set(THIRD, &[("route", "c"), ("state", "enabled")])
+        .unwrap();
+    assert_eq!(fixture.members()[2], format!("{THIRD} 100 enabled"));
+}
+
+#[test]
 fn entries_are_undone_once() {
     let mut fixture = Fixture::new(app(""));
     assert_eq!(
