@@ -103,6 +103,10 @@ fn edits_hold_over_reloads_and_restarts_and_yield_to_the_file() {
     let changed = format!("{{ url = \"{}\", status = \"draining\" }}", b.url());
     let draining = config(&[items(&[&a]).remove(0), changed], "");
     server.reload(&draining);
+    server.errors.wait_for("the log line", |line| {
+        line.contains("an edit yields to anthill.toml: app: ")
+            && line.ends_with("state changed from disabled to draining")
+    });
     let history = edit(&server, &["history"]);
     let line = "anthill.toml: app: http://127.0.0.1:";
     assert!(

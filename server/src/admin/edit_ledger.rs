@@ -300,14 +300,14 @@ impl EditLedger {
 
     /// Compares the edits in force with a configuration. An edit yields if the file has changed the value
     /// since, if the balancer or the member left the file, or if anthill.toml would refuse the edited
-    /// balancer. Each edit that yields gets an entry.
-    /// `is_refused` returns true for URLs that cannot be added. Returns true if any edit yielded.
+    /// balancer. Each edit that yields gets an entry. `is_refused` returns true for URLs that cannot be added.
+    /// Returns the number of edits that yielded.
     pub fn reconcile(
         &mut self,
         configured: &[ConfiguredBalancer],
         is_refused: impl Fn(&MemberUrl) -> bool,
         at: u64,
-    ) -> bool {
+    ) -> usize {
         let is_known = |edit: &EditInForce| {
             let mut names = configured.iter().map(|it| &*it.settings.name);
             names.any(|name| name == edit.target.balancer)
@@ -322,7 +322,7 @@ impl EditLedger {
         for balancer in configured {
             self.reconcile_balancer(balancer, &is_refused, &mut yielded);
         }
-        let has_yielded = !yielded.is_empty();
+        let count = yielded.len();
         for (edit, base) in yielded {
             let change = EditChange {
                 target: edit.target,
@@ -332,7 +332,7 @@ impl EditLedger {
             };
             self.push_entry(change, FILE_USER, at);
         }
-        has_yielded
+        count
     }
 
     /// Moves the edits of a balancer that yield to `yielded`, each with the text of anthill.toml.

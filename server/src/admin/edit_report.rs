@@ -234,7 +234,10 @@ fn health_line(balancer: &ConfiguredBalancer, parts: &CheckParts) -> String {
             }) = check
             {
                 keys.extend(host.as_ref().map(|host| format!("host = {}", quoted(host))));
-                keys.push(format!("status = \"{}-{}\"", status.0, status.1));
+                keys.push(match status.0 == status.1 {
+                    true => format!("status = {}", status.0),
+                    false => format!("status = \"{}-{}\"", status.0, status.1),
+                });
                 let text = text.as_ref().filter(|_| !is_head);
                 keys.extend(text.map(|text| format!("text = {}", quoted(text))));
             }

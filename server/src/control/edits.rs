@@ -36,8 +36,8 @@ pub(super) struct Edits {
     read_fault: Option<String>,
     /// Reason why the last edit could not be stored.
     write_fault: Option<String>,
-    /// True if edits yielded to the configuration, and the state file has no entries about them.
-    has_yielded: bool,
+    /// Newest entries about edits that yielded to the configuration, which the state file does not have yet.
+    yielded: usize,
 }
 
 /// Refusal of an edit.
@@ -64,7 +64,7 @@ impl Edits {
             configured: Vec::new(),
             read_fault: Some(String::new()),
             write_fault: None,
-            has_yielded: false,
+            yielded: 0,
         };
         let mut edits = edits.followed_by(config);
         edits.store_yields();
@@ -81,7 +81,8 @@ impl Edits {
         next.configured = configured_balancers(config);
         let is_listener = |url: &MemberUrl| config::listener_of(config, &url.host).is_some();
         let now = unix_seconds_now();
-        next.has_yielded |= next.ledger.reconcile(&next.configured, is_listener, now);
+        let configured = &next.configured;
+        next.yielded += next.ledger.reconcile(configured, is_listener, now);
         for (balancer, configured) in config.balancers.iter_mut().zip(&next.configured) {
             let edited = next.ledger.unedited(configured);
             if edited.settings.members != balancer.settings.members {
@@ -129,11 +130,13 @@ impl Edits {
     /// Stores entries about edits that yielded to anthill.toml. After a failure the next start finds the same
     /// edits yielding again.
     fn store_yields(&mut self) {
-        if !self.has_yielded {
+        if self.yielded == 0 {
             return;
         }
+        let entries = self.ledger.history.iter().rev().take(self.yielded);
+        entries.for_each(|entry| log::info!("an edit yields to anthill.toml: {}", entry.line()));
         match self.store(&self.ledger) {
-            Ok(()) => (self.has_yielded, self.write_fault) = (false, None),
+            Ok(()) => (self.yielded, self.write_fault) = (0, None),
             Err(error) => {
                 self.write_fault = Some(reason(&error));
                 log::error!(
@@ -256,7 +259,7 @@ impl Edits {
             self.write_fault = Some(why);
             return Err(refusal.into());
         }
-        (self.has_yielded, self.write_fault) = (false, None);
+        (self.yielded, self.write_fault) = (0, None);
         self.ledger = next;
         self.register(&publisher.resources().balancers);
         match prepared {

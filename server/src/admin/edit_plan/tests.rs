@@ -85,8 +85,8 @@ impl Fixture {
     fn reload(&mut self, configured: Vec<ConfiguredBalancer>) -> Vec<String> {
         let before = self.ledger.last_id;
         self.configured = configured;
-        let has_yielded = self.ledger.reconcile(&self.configured, |_| false, self.now);
-        assert_eq!(has_yielded, self.ledger.last_id > before);
+        let yielded = self.ledger.reconcile(&self.configured, |_| false, self.now);
+        assert_eq!(yielded as u64, self.ledger.last_id - before);
         let new = self.ledger.history.iter().filter(|it| it.id > before);
         new.map(|it| {
             format!(
