@@ -4,7 +4,10 @@
 use crate::admin::edited_balancer::{CheckWord, EditedBalancer};
 use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::{parse_duration, suggest};
-use crate::limits::{CONFIG_IN_A_ROW_MAX, CONFIG_MEMBER_SET_MAX, EDIT_TEXT_BYTES_MAX};
+use crate::limits::{
+    CONFIG_IN_A_ROW_MAX, CONFIG_MEMBER_SET_MAX, EDIT_CHECK_INTERVAL_SECONDS_MAX,
+    EDIT_QUEUE_TIMEOUT_SECONDS_MAX, EDIT_TEXT_BYTES_MAX,
+};
 use crate::upstream::settings::{AdminState, BalancingMethod, MemberRole, StickySettings};
 use std::time::Duration;
 
@@ -305,7 +308,7 @@ impl EditableValue {
         match self.kind {
             EditKind::Method => settings.method = named(&METHODS, BalancingMethod::name, text)?,
             EditKind::QueueTimeout => {
-                settings.connection.queue_timeout = duration(text, QUEUE_TIMEOUT_MAX)?;
+                settings.connection.queue_timeout = duration(text, EDIT_QUEUE_TIMEOUT_SECONDS_MAX)?;
             }
             EditKind::Attempts => settings.retry.attempts_max = number(text, 0, 99)? as u8,
             EditKind::Strict => {
@@ -340,8 +343,8 @@ impl EditableValue {
             EditKind::CheckMethod => check.method = named(&CheckWord::ALL, CheckWord::name, text)?,
             EditKind::CheckExpression => check.expression = visible(text)?,
             EditKind::CheckInterval => {
-                check.every =
-                    duration(text, CHECK_INTERVAL_MAX).filter(|every| !every.is_zero())?;
+                check.every = duration(text, EDIT_CHECK_INTERVAL_SECONDS_MAX)
+                    .filter(|every| !every.is_zero())?;
             }
             EditKind::CheckPasses => check.rise = number(text, 1, CONFIG_IN_A_ROW_MAX)?,
             EditKind::CheckFails => check.fall = number(text, 1, CONFIG_IN_A_ROW_MAX)?,
@@ -361,10 +364,6 @@ impl EditableValue {
     }
 }
 
-/// Longest value of `queue_timeout`, as in Apache.
-const QUEUE_TIMEOUT_MAX: Duration = Duration::from_secs(7_200);
-/// Longest value of `check_interval`: a day. Longer intervals are as good as no checks.
-const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(86_400);
 const METHODS: [BalancingMethod; 7] = [
     BalancingMethod::ByRequests,
     BalancingMethod::ByTraffic,
@@ -416,8 +415,8 @@ fn parse_weight(text: &str) -> Option<u32> {
     (100..=10_000).contains(&weight).then_some(weight)
 }
 
-fn duration(text: &str, max: Duration) -> Option<Duration> {
-    parse_duration(text).filter(|duration| *duration <= max)
+fn duration(text: &str, seconds_max: u64) -> Option<Duration> {
+    parse_duration(text).filter(|duration| *duration <= Duration::from_secs(seconds_max))
 }
 
 /// Accepts a name of letters, digits, hyphens and underscores. A hyphen alone stands for no name.

@@ -21,18 +21,5 @@ pub const MEMBER_WAIT_POLL_MILLISECONDS: u64 = 50;
 pub const HEARTBEAT_PAUSE_MILLISECONDS: u64 = 100;
 /// Longest pause between two Worlds, for a folder so large that reading a change takes long.
 pub const WORLD_UPDATE_PAUSE_MILLISECONDS_MAX: u64 = 100;
-/// Entries of the history of edits. A few hundred bytes each; enough for months of daily edits. The oldest
-/// entry makes room for a new entry, and its edit stays in force.
-pub const EDIT_HISTORY_ENTRIES_MAX: usize = 1_000;
-/// Edits in force. The state file is written whole for each edit, and stays below 1 MiB. Further edits are
-/// refused.
-pub const EDITS_IN_FORCE_MAX: usize = 4_096;
-/// Bytes of the text of an edited value.
-pub const EDIT_TEXT_BYTES_MAX: usize = 1_024;
-/// Values in one command of edits. A form has a few more than a dozen.
-pub const EDIT_VALUES_MAX: usize = 64;
 /// Bytes of the state file of edits that are read at most. A longer file is refused like a cut-off file.
 pub const EDIT_FILE_BYTES_MAX: usize = 16 << 20;
-/// Edits that are left out one by one to find the edit that a new configuration makes impossible. Each attempt
-/// parses a balancer of up to 1,000 members, which takes a few milliseconds.
-pub const EDIT_SUSPECTS_MAX: usize = 64;
