@@ -708,7 +708,9 @@ scenarios! {
         mkdir public
         @file cluster.toml [[site]]\nnames = ["www.example.org"]
         site "$(cat cluster.toml)"
-        @run anthill balancer
+        @run anthill balancer\nanthill balancer drain
+        @run anthill balancer add
+        has 'no edit is in force' anthill balancer differences
     "#;
 
     heartbeats_are_announced_as_printed("proxy.md", false) = r#"
@@ -741,6 +743,8 @@ scenarios! {
         site "$(printf '[[balancer]]\nname = "app"\nmembers = ["http://127.0.0.1:9001", "http://127.0.0.1:9002"]\n[[site]]\n[[site.route]]\npath = "/"\nbalance = "app"\n')"
         @run anthill balancer drain --wait
         anthill balancer stop app 127.0.0.1:9002
+        @run anthill balancer set
+        has 'app: p2c' anthill balancer list app
         anthill balancer list > "$M/list"
         has '9001 up' cat "$M/list"
         has '9002 stopped' cat "$M/list"

@@ -6,6 +6,7 @@ mod acme;
 mod backup;
 mod bad_answers;
 mod balancer;
+mod balancer_edits;
 mod balancer_oracle;
 mod balancer_side_by_side;
 mod cache;

@@ -317,7 +317,7 @@ fn a_secret_opens_one_session_that_edits() {
     );
     assert_eq!(state(&server), "enabled");
     server.errors.wait_for("a line with the user", |line| {
-        line.contains("(manager: anthill manager login)")
+        line.contains(" by anthill manager login (manager): ")
     });
 
     let missing = format!("b=app&w=http%3A%2F%2F127.0.0.1%3A1&w_status_D=1&nonce={token}");
@@ -378,7 +378,7 @@ fn users_edit_and_viewers_read() {
     assert_eq!(state(&server), "disabled");
     server
         .errors
-        .wait_for("the user", |line| line.ends_with("(manager: ann)"));
+        .wait_for("the user", |line| line.contains(" by ann (manager): "));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::admin::status::{joined, or_null};
 use crate::admin::text_table::{TextTable, bytes, count, duration};
+use crate::admin::value_text::weight_text;
 use crate::upstream::balancer::{BalancerReport, MemberReport, StateChange};
 use crate::upstream::settings::{MemberHost, MemberRole, MemberUrl};
 use crate::wire::json::quoted;
@@ -71,7 +72,7 @@ impl BalancerList {
         vec![
             short_url(&member.url),
             member.state.name().to_owned(),
-            weight(member.weight),
+            weight_text(member.weight),
             member.set.to_string(),
             route,
             count(member.busy as u64),
@@ -138,7 +139,7 @@ impl BalancerList {
             quoted(member.state.name()),
             quoted(member.admin.name()),
             quoted(member.role.name()),
-            weight(member.weight),
+            weight_text(member.weight),
             member.set,
             quoted(&member.route),
             quoted(&member.redirect),
@@ -187,17 +188,6 @@ fn short_url(url: &MemberUrl) -> String {
         (MemberHost::Address(address), false) => address.to_string(),
         (MemberHost::Name(name, port), false) => format!("{name}:{port}"),
         _ => url.to_string(),
-    }
-}
-
-/// Returns a weight in hundredths as a decimal number.
-fn weight(hundredths: u32) -> String {
-    match (hundredths / 100, hundredths % 100) {
-        (whole, 0) => whole.to_string(),
-        (whole, rest) => {
-            let text = format!("{whole}.{rest:02}");
-            text.trim_end_matches('0').to_owned()
-        }
     }
 }
 

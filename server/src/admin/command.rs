@@ -1,7 +1,6 @@
 //! Commands of the control socket, one line each. The command line writes a line, and the control plane
 //! parses the line.
 
-use crate::upstream::settings::AdminState;
 use std::fmt;
 
 /// A command to a running server.
@@ -34,23 +33,60 @@ pub enum Command {
         /// Name of the balancer; `None` for all balancers.
         name: Option<String>,
     },
-    /// Changes the state of a balancer's member.
-    Member(MemberCommand),
     /// Returns the URL of a login to the manager.
     ManagerLogin,
+    /// Changes a balancer or a member.
+    Edit(EditCommand),
+    /// Returns the history of the edits.
+    EditHistory {
+        /// Format of the response.
+        format: StatusFormat,
+        /// Name of the balancer; `None` for all balancers.
+        name: Option<String>,
+    },
+    /// Returns the edits in force as differences from anthill.toml.
+    EditDifferences(StatusFormat),
 }
 
-/// Change of a member's state by the operator.
+/// Edit by the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberCommand {
-    /// New state.
-    pub state: AdminState,
+pub struct EditCommand {
+    /// The edit.
+    pub action: EditAction,
+    /// False if the server asks before a dangerous edit.
+    pub is_confirmed: bool,
     /// Longest wait for the end of the member's requests in seconds; `None` for no wait.
     pub wait_seconds: Option<u32>,
-    /// Name of the balancer.
-    pub balancer: String,
-    /// URL, host and port, or route of the member.
-    pub member: String,
+}
+
+/// Kind of an edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EditAction {
+    /// Sets values.
+    Set {
+        /// Name of the balancer.
+        balancer: String,
+        /// URL, host and port, or route of the member; `None` for values of the balancer.
+        member: Option<String>,
+        /// Names and texts of the values. Either all values are set or none.
+        values: Vec<(String, String)>,
+    },
+    /// Adds a member.
+    Add {
+        /// Name of the balancer.
+        balancer: String,
+        /// URL of the new member.
+        url: String,
+    },
+    /// Removes a member.
+    Remove {
+        /// Name of the balancer.
+        balancer: String,
+        /// URL, host and port, or route of the member.
+        member: String,
+    },
+    /// Undoes the entry of the history with the number.
+    Undo(u64),
 }
 
 /// Format of a status.
@@ -110,11 +146,19 @@ impl Command {
         is_line.then_some(Command::Balancers { format, name })
     }
 
-    /// Returns the command for a change of a member, or `None` if a name contains a tab or a line break.
-    pub fn member(command: MemberCommand) -> Option<Command> {
-        let is_field = |name: &str| !name.contains(['\n', '\r', '\t']);
-        let are_fields = is_field(&command.balancer) && is_field(&command.member);
-        are_fields.then_some(Command::Member(command))
+    /// Returns the command for an edit, or `None` if a text contains a tab or a line break, or if the name of
+    /// a value contains an equals sign.
+    pub fn edit(command: EditCommand) -> Option<Command> {
+        let command = Command::Edit(command);
+        // A text with a separator is parsed back as another command, or as no command.
+        (Command::parse(&command.to_string()).as_ref() == Ok(&command)).then_some(command)
+    }
+
+    /// Returns the command for the history of edits, or `None` if the name contains a line break.
+    pub fn history(format: StatusFormat, name: Option<&str>) -> Option<Command> {
+        let is_line = name.is_none_or(|name| !name.contains(['\n', '\r']));
+        let name = name.map(str::to_owned);
+        is_line.then_some(Command::EditHistory { format, name })
     }
 
     /// Parses a line without its line feed.
@@ -135,15 +179,22 @@ impl Command {
                 site: (!second.is_empty()).then(|| second.to_owned()),
             }),
             ("balancer", "text" | "json") => Ok(Command::Balancers {
-                format: match first {
-                    "json" => StatusFormat::Json,
-                    _ => StatusFormat::Text,
-                },
+                format: StatusFormat::of(first),
                 name: (!second.is_empty()).then(|| second.to_owned()),
             }),
             ("manager", "login") if second.is_empty() => Ok(Command::ManagerLogin),
-            ("member", state) => match MemberCommand::parse(state, second) {
-                Some(command) => Ok(Command::Member(command)),
+            ("history", "text" | "json") => Ok(Command::EditHistory {
+                format: StatusFormat::of(first),
+                name: (!second.is_empty()).then(|| second.to_owned()),
+            }),
+            ("differences", "text" | "json") if second.is_empty() => {
+                Ok(Command::EditDifferences(StatusFormat::of(first)))
+            }
+            ("edit", "ask" | "sure") => match EditCommand::parse(second) {
+                Some(command) => Ok(Command::Edit(EditCommand {
+                    is_confirmed: first == "sure",
+                    ..command
+                })),
                 None => Err(UnknownCommand(line.to_owned())),
             },
             ("purge", site) if !site.is_empty() => Ok(Command::Purge {
@@ -155,32 +206,110 @@ impl Command {
     }
 }
 
-impl MemberCommand {
-    /// Parses a state and a line `WAIT TAB BALANCER TAB MEMBER`. A tab separates the names, because the name
-    /// of a route's own balancer may contain spaces.
-    fn parse(state: &str, rest: &str) -> Option<MemberCommand> {
-        let mut states = ADMIN_STATES.into_iter();
-        let mut fields = rest.split('\t');
-        let (wait, balancer, member) = (fields.next()?, fields.next()?, fields.next()?);
-        let wait_seconds = match wait {
+impl EditCommand {
+    /// Parses a line `WAIT TAB ACTION TAB FIELD…`. Tabs separate the fields, because the name of a route's own
+    /// balancer may contain spaces. An empty member stands for the balancer.
+    fn parse(line: &str) -> Option<EditCommand> {
+        if line.contains(['\n', '\r']) {
+            return None;
+        }
+        let mut fields = line.split('\t');
+        let wait_seconds = match fields.next()? {
             "-" => None,
             seconds => Some(seconds.parse().ok()?),
         };
-        fields.next().is_none().then_some(MemberCommand {
-            state: states.find(|known| known.name() == state)?,
+        let action = fields.next()?;
+        let fields: Vec<&str> = fields.collect();
+        let action = match (action, fields.as_slice()) {
+            ("set", [balancer, member, values @ ..]) if !values.is_empty() => EditAction::Set {
+                balancer: (*balancer).to_owned(),
+                member: (!member.is_empty()).then(|| (*member).to_owned()),
+                values: values
+                    .iter()
+                    .map(|value| pair(value))
+                    .collect::<Option<_>>()?,
+            },
+            ("add", [balancer, url]) => EditAction::Add {
+                balancer: (*balancer).to_owned(),
+                url: (*url).to_owned(),
+            },
+            ("remove", [balancer, member]) => EditAction::Remove {
+                balancer: (*balancer).to_owned(),
+                member: (*member).to_owned(),
+            },
+            ("undo", [id]) => EditAction::Undo(id.parse().ok()?),
+            _ => return None,
+        };
+        Some(EditCommand {
+            action,
+            is_confirmed: false,
             wait_seconds,
-            balancer: balancer.to_owned(),
-            member: member.to_owned(),
         })
     }
 }
 
-const ADMIN_STATES: [AdminState; 4] = [
-    AdminState::Enabled,
-    AdminState::Draining,
-    AdminState::Disabled,
-    AdminState::Stopped,
-];
+/// Splits `NAME=VALUE`.
+fn pair(text: &str) -> Option<(String, String)> {
+    let (name, value) = text.split_once('=')?;
+    Some((name.to_owned(), value.to_owned()))
+}
+
+impl fmt::Display for EditCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_confirmed { "sure " } else { "ask " })?;
+        match self.wait_seconds {
+            Some(seconds) => write!(f, "{seconds}\t")?,
+            None => f.write_str("-\t")?,
+        }
+        match &self.action {
+            EditAction::Set {
+                balancer,
+                member,
+                values,
+            } => {
+                let member = member.as_deref().unwrap_or_default();
+                write!(f, "set\t{balancer}\t{member}")?;
+                let mut values = values.iter();
+                values.try_for_each(|(name, value)| write!(f, "\t{name}={value}"))
+            }
+            EditAction::Add { balancer, url } => write!(f, "add\t{balancer}\t{url}"),
+            EditAction::Remove { balancer, member } => write!(f, "remove\t{balancer}\t{member}"),
+            EditAction::Undo(id) => write!(f, "undo\t{id}"),
+        }
+    }
+}
+
+impl StatusFormat {
+    /// Returns the format with a name.
+    fn of(word: &str) -> StatusFormat {
+        match word {
+            "json" => StatusFormat::Json,
+            _ => StatusFormat::Text,
+        }
+    }
+
+    /// Returns the name.
+    fn word(self) -> &'static str {
+        match self {
+            StatusFormat::Json => "json",
+            StatusFormat::Text => "text",
+        }
+    }
+}
+
+/// Writes a word, a format, and the name of a balancer, if any.
+fn write_query(
+    f: &mut fmt::Formatter<'_>,
+    word: &str,
+    format: StatusFormat,
+    name: Option<&String>,
+) -> fmt::Result {
+    write!(f, "{word} {}", format.word())?;
+    match name {
+        Some(name) => write!(f, " {name}"),
+        None => Ok(()),
+    }
+}
 
 /// Writes the line of a command without its line feed.
 impl fmt::Display for Command {
@@ -204,21 +333,13 @@ impl fmt::Display for Command {
             }
             Command::Purge { site, path } => write!(f, "purge {site} {path}"),
             Command::Balancers { format, name } => {
-                f.write_str(match format {
-                    StatusFormat::Text => "balancer text",
-                    StatusFormat::Json => "balancer json",
-                })?;
-                match name {
-                    Some(name) => write!(f, " {name}"),
-                    None => Ok(()),
-                }
+                write_query(f, "balancer", *format, name.as_ref())
             }
-            Command::Member(command) => {
-                let (state, balancer) = (command.state.name(), &command.balancer);
-                let wait = command.wait_seconds.map(|seconds| seconds.to_string());
-                let wait = wait.as_deref().unwrap_or("-");
-                write!(f, "member {state} {wait}\t{balancer}\t{}", command.member)
+            Command::EditHistory { format, name } => {
+                write_query(f, "history", *format, name.as_ref())
             }
+            Command::EditDifferences(format) => write_query(f, "differences", *format, None),
+            Command::Edit(command) => write!(f, "edit {command}"),
         }
     }
 }
@@ -232,13 +353,30 @@ fn is_word(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn member(balancer: &str, wait_seconds: Option<u32>) -> Option<Command> {
-        Command::member(MemberCommand {
-            state: AdminState::Draining,
+    fn edit(action: EditAction, wait_seconds: Option<u32>) -> Option<Command> {
+        Command::edit(EditCommand {
+            action,
+            is_confirmed: wait_seconds.is_some(),
             wait_seconds,
-            balancer: balancer.to_owned(),
-            member: "http://b".to_owned(),
         })
+    }
+
+    fn set(balancer: &str, member: Option<&str>, values: &[(&str, &str)]) -> EditAction {
+        let values = values.iter();
+        EditAction::Set {
+            balancer: balancer.to_owned(),
+            member: member.map(str::to_owned),
+            values: values
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+        }
+    }
+
+    fn remove(member: &str) -> EditAction {
+        EditAction::Remove {
+            balancer: "app".to_owned(),
+            member: member.to_owned(),
+        }
     }
 
     #[test]
@@ -265,12 +403,32 @@ mod tests {
                 "balancer text a.org/my app/",
             ),
             (
-                member("a.org/my app/", None).unwrap(),
-                "member draining -\ta.org/my app/\thttp://b",
+                edit(
+                    set("a.org/my app/", Some("http://b"), &[("state", "draining")]),
+                    Some(60),
+                )
+                .unwrap(),
+                "edit sure 60\tset\ta.org/my app/\thttp://b\tstate=draining",
             ),
             (
-                member("app", Some(60)).unwrap(),
-                "member draining 60\tapp\thttp://b",
+                edit(set("app", None, &[("sticky", "a=b"), ("strict", "")]), None).unwrap(),
+                "edit ask -\tset\tapp\t\tsticky=a=b\tstrict=",
+            ),
+            (
+                edit(remove("b"), None).unwrap(),
+                "edit ask -\tremove\tapp\tb",
+            ),
+            (
+                edit(EditAction::Undo(7), None).unwrap(),
+                "edit ask -\tundo\t7",
+            ),
+            (
+                Command::history(StatusFormat::Json, Some("my app")).unwrap(),
+                "history json my app",
+            ),
+            (
+                Command::EditDifferences(StatusFormat::Text),
+                "differences text",
             ),
         ] {
             assert_eq!(command.to_string(), line);
@@ -296,12 +454,16 @@ mod tests {
             "balancer xml",
             "manager",
             "manager login now",
-            "member",
-            "member draining",
-            "member up -\ta\tb",
-            "member draining 1s\ta\tb",
-            "member draining -\ta",
-            "member draining -\ta\tb\tc",
+            "edit",
+            "edit now",
+            "edit ask -\tset\ta\tb",
+            "edit ask -\tset\ta\tb\tweight",
+            "edit ask 1s\tundo\t1",
+            "edit ask -\tundo\tone",
+            "edit ask -\tadd\ta",
+            "edit ask -\tadd\ta\tb\tc",
+            "differences",
+            "differences text a",
         ] {
             let refused = Command::parse(line).expect_err(line);
             let line = line.escape_debug();
@@ -320,7 +482,9 @@ mod tests {
         assert_eq!(Command::purge("a", "/\nstop"), None);
         assert_eq!(Command::purge("a\rb", "/"), None);
         assert_eq!(Command::balancers(StatusFormat::Text, Some("a\nb")), None);
-        assert_eq!(member("a\tb", None), None);
-        assert_eq!(member("a\nstop", None), None);
+        assert_eq!(edit(remove("a\tb"), None), None);
+        assert_eq!(edit(remove("a\nstop"), None), None);
+        assert_eq!(edit(set("a", None, &[("x\ty", "")]), None), None);
+        assert_eq!(edit(set("a", Some(""), &[("weight", "1")]), None), None);
     }
 }

@@ -3,6 +3,14 @@
 
 pub mod balancers;
 pub mod command;
+pub mod edit_file;
+pub mod edit_form;
+pub mod edit_ledger;
+pub mod edit_plan;
+pub mod edit_report;
+pub mod edit_value;
+pub mod edited_balancer;
 pub mod member_name;
 pub mod status;
 pub mod text_table;
+mod value_text;

@@ -52,6 +52,10 @@ pub struct Status {
     pub renewed_elsewhere: bool,
     /// Deployments.
     pub deployments: Vec<DeploymentStatus>,
+    /// Edits of balancers and members that differ from the configuration.
+    pub edits_in_force: usize,
+    /// Reason why edits are refused or cannot be stored.
+    pub edits_fault: Option<String>,
     /// Names without a managed certificate, each with the reason.
     pub unmanaged_names: Vec<(String, &'static str)>,
 }
@@ -149,8 +153,12 @@ impl Status {
         line("cache waits", &self.pages.collapsed);
         line("log lines lost", &self.log_lines_lost);
         line("datagrams lost", &self.datagrams_lost);
+        line("edits in force", &self.edits_in_force);
         for (name, count) in &self.shares {
             line(name, count);
+        }
+        if let Some(fault) = &self.edits_fault {
+            let _ = writeln!(out, "{fault}");
         }
         for certificate in &self.certificates {
             certificate.write_text(&mut out, self.now);
@@ -204,6 +212,12 @@ impl Status {
             out,
             "\"kept_pages\":{},\"kept_page_bytes\":{},\"kept_page_bytes_max\":{},\"cache_calls\":{},\"cache_waits\":{},",
             pages.pages, pages.bytes, pages.bytes_max, pages.calls, pages.collapsed
+        );
+        let _ = write!(
+            out,
+            "\"edits\":{{\"in_force\":{},\"fault\":{}}},",
+            self.edits_in_force,
+            or_null(self.edits_fault.as_deref().map(quoted))
         );
         let _ = writeln!(
             out,
@@ -422,6 +436,8 @@ pub(crate) mod tests {
                     ..deployment
                 },
             ],
+            edits_in_force: 0,
+            edits_fault: None,
             unmanaged_names: vec![("*".into(), "a certificate cannot name every host")],
         }
     }
@@ -443,6 +459,7 @@ anthill 1.2.3, process 17, up 1 d 2 h, configuration 3 (anthill.toml)
   cache waits              14
   log lines lost           15
   datagrams lost           16
+  edits in force           0
   refused calls            18
 certificate for a.org, b.org: 42 days left, renewal at 1970-01-02 00:00 UTC
 certificate for a.org, b.org: 42 days left, requested now
@@ -472,7 +489,7 @@ no certificate is asked for `*`: a certificate cannot name every host
             r#""content_bytes":8,"content_bytes_max":9,"log_lines_lost":15,"datagrams_lost":16,"#,
             r#""body_bytes":19,"body_bytes_max":20,"#,
             r#""kept_pages":10,"kept_page_bytes":11,"kept_page_bytes_max":12,"#,
-            r#""cache_calls":13,"cache_waits":14,"shares":{"refused_calls":18},"#,
+            r#""cache_calls":13,"cache_waits":14,"edits":{"in_force":0,"fault":null},"shares":{"refused_calls":18},"#,
             r#""certificates":["#,
             certificate,
             r#"false,"acme":{"next":86400,"failed_at":null,"failure":null}},"#,

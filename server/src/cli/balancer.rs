@@ -1,13 +1,14 @@
-//! `anthill balancer`: lists the balancers, and drains, disables, enables or stops a member.
+//! `anthill balancer`: lists the balancers, and edits balancers and members.
 
 use std::ffi::OsStr;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::control_client::ask;
+use super::control_client::{ask, exchange_with, print_response};
 use super::parse::ParsedArguments;
-use crate::admin::command::{Command, MemberCommand, StatusFormat};
+use crate::admin::command::{Command, EditAction, EditCommand, StatusFormat};
 use crate::config::{OperatorError, parse_seconds};
 use crate::limits::{MEMBER_WAIT_SECONDS, MEMBER_WAIT_SECONDS_MAX};
 use crate::upstream::settings::AdminState;
@@ -15,77 +16,263 @@ use crate::upstream::settings::AdminState;
 /// Time for an answer that waits for nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Actions of the command. The first action is the default, also before a folder or file.
-pub(super) const ACTIONS: &[&str] = &["list", "drain", "disable", "enable", "stop"];
+pub(super) const ACTIONS: &[&str] = &[
+    "list",
+    "drain",
+    "disable",
+    "enable",
+    "stop",
+    "set",
+    "add",
+    "remove",
+    "history",
+    "undo",
+    "differences",
+];
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let action = typed.operand_at(0).and_then(OsStr::to_str);
+    let action = action.filter(|action| ACTIONS.contains(action));
+    match action.unwrap_or("list") {
+        "list" => list(typed),
+        "history" => history(typed),
+        "differences" => {
+            refuse_option(typed, "yes")?;
+            refuse_option(typed, "wait")?;
+            let command = Command::EditDifferences(format(typed));
+            no_more(typed, 2)?;
+            ask(typed, 1, &command, Some(PATIENCE))
+        }
+        action => edit(typed, action),
+    }
+}
+
+/// Sends an edit, and asks on a terminal before a dangerous edit.
+fn edit(typed: &ParsedArguments, action: &str) -> Result<ExitCode, OperatorError> {
+    refuse_option(typed, "json")?;
     let state = match action {
-        Some("drain") => AdminState::Draining,
-        Some("disable") => AdminState::Disabled,
-        Some("enable") => AdminState::Enabled,
-        Some("stop") => AdminState::Stopped,
-        _ => return list(typed),
+        "drain" => Some(AdminState::Draining),
+        "disable" => Some(AdminState::Disabled),
+        "enable" => Some(AdminState::Enabled),
+        "stop" => Some(AdminState::Stopped),
+        _ => None,
     };
-    if typed.has("json") {
-        return Err(refuse("`--json` is for the list"));
-    }
     let wait_seconds = wait_seconds(typed, state)?;
-    let name = |nth| typed.operand_at(nth).and_then(OsStr::to_str);
-    let Some((balancer, member)) = name(1).zip(name(2)) else {
-        let action = action.unwrap_or_default();
-        let what = format!("`anthill balancer {action}` needs BALANCER and MEMBER");
-        return Err(refuse(&what));
+    let (edit, folder) = match state {
+        Some(state) => set_state(typed, action, state)?,
+        None => edit_action(typed, action)?,
     };
-    let command = Command::member(MemberCommand {
-        state,
+    no_more(typed, folder + 1)?;
+    let is_interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
+    let command = EditCommand {
+        action: edit,
+        is_confirmed: typed.has("yes") || !is_interactive,
         wait_seconds,
-        balancer: balancer.to_owned(),
-        member: member.to_owned(),
-    });
-    let command =
-        command.ok_or_else(|| refuse("BALANCER and MEMBER have no line breaks or tabs"))?;
-    let wait = Duration::from_secs(wait_seconds.unwrap_or(0).into());
-    let outcome = ask(typed, 3, &command, Some(PATIENCE + wait));
-    if typed.operand_at(3).is_none() && Path::new(member).exists() {
-        let help = format!("`{member}` was read as MEMBER: write MEMBER before the folder or file");
-        return outcome.map_err(|error| error.help(help));
+    };
+    let outcome = send(typed, folder, command, wait_seconds);
+    let last = typed.operand_at(folder - 1);
+    let is_folder = last.is_some_and(|last| Path::new(last).exists());
+    if matches!(action, "set" | "undo") || typed.operand_at(folder).is_some() || !is_folder {
+        return outcome;
     }
-    outcome
+    let word = last.unwrap_or_default().to_string_lossy();
+    let name = if action == "add" { "URL" } else { "MEMBER" };
+    let help = format!("`{word}` was read as {name}: write {name} before the folder or file");
+    outcome.map_err(|error| error.help(help))
+}
+
+fn send(
+    typed: &ParsedArguments,
+    folder: usize,
+    command: EditCommand,
+    wait_seconds: Option<u32>,
+) -> Result<ExitCode, OperatorError> {
+    let wait = Duration::from_secs(wait_seconds.unwrap_or(0).into());
+    let line = |command: EditCommand| {
+        let help = || refuse("names and values have no line breaks or tabs");
+        Command::edit(command).ok_or_else(help)
+    };
+    let patience = Some(PATIENCE + wait);
+    let response = exchange_with(typed, folder, &line(command.clone())?, patience)?;
+    let Some(question) = response.text.strip_prefix("ask\n") else {
+        return print_response(&response);
+    };
+    if !confirms(question) {
+        super::print_message("nothing was changed\n");
+        return Ok(ExitCode::FAILURE);
+    }
+    let command = EditCommand {
+        is_confirmed: true,
+        ..command
+    };
+    ask(typed, folder, &line(command)?, patience)
+}
+
+/// Asks the operator on the terminal.
+fn confirms(question: &str) -> bool {
+    let mut stderr = io::stderr();
+    let _ = write!(stderr, "{question} Go on? [y/N] ");
+    let _ = stderr.flush();
+    let mut line = String::new();
+    let read = io::stdin().read_line(&mut line);
+    read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes")
+}
+
+/// Returns the edit of a member's state, and the number of the operand with the folder or file.
+fn set_state(
+    typed: &ParsedArguments,
+    action: &str,
+    state: AdminState,
+) -> Result<(EditAction, usize), OperatorError> {
+    let Some((balancer, member)) = word(typed, 1).zip(word(typed, 2)) else {
+        return Err(lacks(action, "BALANCER and MEMBER"));
+    };
+    let edit = EditAction::Set {
+        balancer,
+        member: Some(member),
+        values: vec![("state".to_owned(), state.name().to_owned())],
+    };
+    Ok((edit, 3))
+}
+
+/// Returns an edit, and the number of the operand with the folder or file.
+fn edit_action(
+    typed: &ParsedArguments,
+    action: &str,
+) -> Result<(EditAction, usize), OperatorError> {
+    let first = word(typed, 1);
+    let second = word(typed, 2);
+    match (action, first, second) {
+        ("set", Some(balancer), Some(_)) => set(typed, balancer),
+        ("set", ..) => Err(lacks(action, "BALANCER and NAME=VALUE")),
+        ("add", Some(balancer), Some(url)) => Ok((EditAction::Add { balancer, url }, 3)),
+        ("add", ..) => Err(lacks(action, "BALANCER and URL")),
+        ("remove", Some(balancer), Some(member)) => {
+            Ok((EditAction::Remove { balancer, member }, 3))
+        }
+        ("remove", ..) => Err(lacks(action, "BALANCER and MEMBER")),
+        (_, first, _) => {
+            let id = first.and_then(|id| id.parse().ok());
+            let id = id.ok_or_else(|| lacks(action, "the number of an entry"))?;
+            Ok((EditAction::Undo(id), 2))
+        }
+    }
+}
+
+/// Returns the edit of `set BALANCER [MEMBER] NAME=VALUE… [DIR|FILE]`.
+fn set(typed: &ParsedArguments, balancer: String) -> Result<(EditAction, usize), OperatorError> {
+    let is_value = |nth: &usize| word(typed, *nth).is_some_and(|word| word.contains('='));
+    let member = word(typed, 2).filter(|_| !is_value(&2));
+    let first = 2 + usize::from(member.is_some());
+    let numbers: Vec<usize> = (first..).take_while(is_value).collect();
+    let values = numbers.iter().filter_map(|nth| word(typed, *nth));
+    let values: Vec<(String, String)> = values
+        .filter_map(|value| {
+            let (name, text) = value.split_once('=')?;
+            Some((name.to_owned(), text.to_owned()))
+        })
+        .collect();
+    if values.is_empty() {
+        return Err(lacks("set", "NAME=VALUE, such as weight=2"));
+    }
+    let edit = EditAction::Set {
+        balancer,
+        member,
+        values,
+    };
+    Ok((edit, first + numbers.len()))
+}
+
+fn word(typed: &ParsedArguments, nth: usize) -> Option<String> {
+    typed
+        .operand_at(nth)
+        .and_then(OsStr::to_str)
+        .map(str::to_owned)
+}
+
+fn lacks(action: &str, what: &str) -> OperatorError {
+    refuse(&format!("`anthill balancer {action}` needs {what}"))
+}
+
+fn history(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    refuse_option(typed, "wait")?;
+    refuse_option(typed, "yes")?;
+    let (name, folder) = only_balancer(typed, 1);
+    no_more(typed, folder + 1)?;
+    let command = Command::history(format(typed), name);
+    let command = command.ok_or_else(|| refuse("BALANCER has no line breaks"))?;
+    ask(typed, folder, &command, Some(PATIENCE))
 }
 
 fn list(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     if typed.has("wait") {
         return Err(refuse("`--wait` is for `drain`, `disable` and `stop`"));
     }
-    let mut folder = usize::from(typed.operand_at(0).is_some_and(|word| word == "list"));
-    let is_balancer = |nth| folder == 1 && typed.path_at(nth).is_some_and(|path| !path.exists());
-    let name = match is_balancer(folder) {
-        true => {
-            folder += 1;
-            typed.operand_at(folder - 1).and_then(OsStr::to_str)
-        }
-        false => None,
+    refuse_option(typed, "yes")?;
+    let is_named = typed.operand_at(0).is_some_and(|word| word == "list");
+    let (name, folder) = match is_named {
+        true => only_balancer(typed, 1),
+        false => (None, 0),
     };
     if typed.operand_at(folder + 1).is_some() {
         return Err(refuse(
             "`anthill balancer list` takes a balancer, and a folder or file",
         ));
     }
-    let format = match typed.has("json") {
-        true => StatusFormat::Json,
-        false => StatusFormat::Text,
-    };
-    let command = Command::balancers(format, name);
+    let command = Command::balancers(format(typed), name);
     let command = command.ok_or_else(|| refuse("BALANCER has no line breaks"))?;
     ask(typed, folder, &command, Some(PATIENCE))
 }
 
+/// Returns the optional name of a balancer at the operand `nth`, and the number of the operand with the folder
+/// or file. A name of an existing file is the file.
+fn only_balancer(typed: &ParsedArguments, nth: usize) -> (Option<&str>, usize) {
+    match typed.path_at(nth).is_some_and(|path| !path.exists()) {
+        true => (typed.operand_at(nth).and_then(OsStr::to_str), nth + 1),
+        false => (None, nth),
+    }
+}
+
+fn format(typed: &ParsedArguments) -> StatusFormat {
+    match typed.has("json") {
+        true => StatusFormat::Json,
+        false => StatusFormat::Text,
+    }
+}
+
+/// Refuses an option that the action does not have.
+fn refuse_option(typed: &ParsedArguments, option: &str) -> Result<(), OperatorError> {
+    let about = match option {
+        "json" => "`--json` is for `list`, `history` and `differences`",
+        "wait" => "`--wait` is for `drain`, `disable` and `stop`",
+        _ => "`--yes` is for edits",
+    };
+    match typed.has(option) {
+        true => Err(refuse(about)),
+        false => Ok(()),
+    }
+}
+
+/// Refuses operands from the number `nth` on.
+fn no_more(typed: &ParsedArguments, nth: usize) -> Result<(), OperatorError> {
+    match typed.operand_at(nth) {
+        None => Ok(()),
+        Some(word) => Err(refuse(&format!(
+            "unexpected argument `{}`",
+            word.to_string_lossy()
+        ))),
+    }
+}
+
 /// Returns the value of `--wait`.
-fn wait_seconds(typed: &ParsedArguments, state: AdminState) -> Result<Option<u32>, OperatorError> {
+fn wait_seconds(
+    typed: &ParsedArguments,
+    state: Option<AdminState>,
+) -> Result<Option<u32>, OperatorError> {
     let Some(value) = typed.text("wait")? else {
         return Ok(None);
     };
-    if state == AdminState::Enabled {
+    if matches!(state, None | Some(AdminState::Enabled)) {
         return Err(refuse("`--wait` is for `drain`, `disable` and `stop`"));
     }
     if value.is_empty() {

@@ -47,6 +47,8 @@ pub(super) enum ValueKind {
     Commands,
     /// A duration that may be left out.
     OptionalNumber,
+    /// Any number of paths or other words. Only for the last operand of a command.
+    RepeatedPaths,
 }
 
 /// The option `--help` of all commands.
@@ -173,7 +175,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: "balancer",
-        about: "List balancers; drain, disable, enable or stop a member",
+        about: "List and edit balancers and their members",
         details: &[
             "Without an action, or with list, the command prints the balancers and their members; \
              DIR|FILE may follow directly. list BALANCER prints a single balancer. A route with a single server has a balancer as well, \
@@ -181,8 +183,15 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
             "BALANCER is the name of a balancer. MEMBER is the URL of a member, the host and port, \
              or the route. drain: the member gets only the requests of its sessions. disable: the \
              member gets no requests. stop: the member gets neither requests nor checks. enable: \
-             the member gets requests again. Requests under way complete. The change holds until \
-             the server stops, or until a new configuration changes the status of the member.",
+             the member gets requests again. Requests under way complete.",
+            "set changes values: set BALANCER MEMBER weight=2 route=a, or set BALANCER method=p2c. \
+             Either all values are changed or none. add BALANCER URL adds a member, disabled at \
+             first; remove BALANCER MEMBER removes a member.",
+            "Edits hold over reloads and restarts, until anthill.toml changes the value. history \
+             [BALANCER] prints the edits, undo ID undoes an edit, and differences prints the edits \
+             in force with the lines for anthill.toml.",
+            "On a terminal, the command asks before a member is removed, and before the last usable \
+             member is drained, disabled or stopped; --yes goes on without the question.",
             "With --wait, the command returns when the member has no request under way; the exit \
              status is 1 if requests are still under way after the time.",
             CLIENT_DETAILS,
@@ -194,16 +203,20 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 values: ValueKind::Words(balancer::ACTIONS),
             },
             Operand {
-                name: "BALANCER",
+                name: "BALANCER|ID",
                 required: false,
                 values: ValueKind::Any,
             },
             Operand {
-                name: "MEMBER",
+                name: "MEMBER|URL",
                 required: false,
                 values: ValueKind::Any,
             },
-            WHAT,
+            Operand {
+                name: "NAME=VALUE|DIR|FILE...",
+                required: false,
+                values: ValueKind::RepeatedPaths,
+            },
         ],
         options: &[
             CommandOption {
@@ -216,7 +229,13 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 long: "json",
                 short: None,
                 value: None,
-                about: "Print the list as JSON, for programs",
+                about: "Print a list as JSON, for programs",
+            },
+            CommandOption {
+                long: "yes",
+                short: Some('y'),
+                value: None,
+                about: "Make dangerous edits without a question",
             },
             STATE,
             CONTROL,
@@ -483,6 +502,9 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     },
 ];
 
+/// Largest number of words that a synopsis lists instead of the operand's name.
+const USAGE_WORDS_MAX: usize = 6;
+
 impl CommandSpec {
     /// Returns the command's options, including [`HELP`].
     pub(super) fn options(&self) -> impl Iterator<Item = &'static CommandOption> + use<> {
@@ -506,6 +528,9 @@ impl CommandSpec {
 impl Operand {
     pub(super) fn usage(&self) -> String {
         match (self.values, self.required) {
+            (ValueKind::Words(words), false) if words.len() > USAGE_WORDS_MAX => {
+                format!("[{}]", self.name)
+            }
             (ValueKind::Words(words), true) => words.join("|"),
             (ValueKind::Words(words), false) => format!("[{}]", words.join("|")),
             (_, true) => self.name.to_owned(),

@@ -98,7 +98,11 @@ fn bash_operands(
     arms.push_str("            -*) ;;\n            *) (( operand += 1 )) ;;\n");
     arms.push_str("            esac\n        done\n        case $operand in\n");
     for (nth, operand) in command.operands.iter().enumerate() {
-        let _ = writeln!(arms, "        {nth}) {} ;;", bash_reply(operand.values));
+        let pattern = match operand.values {
+            ValueKind::RepeatedPaths => "*".to_owned(),
+            _ => nth.to_string(),
+        };
+        let _ = writeln!(arms, "        {pattern}) {} ;;", bash_reply(operand.values));
     }
     arms.push_str("        esac\n");
 }
@@ -107,7 +111,9 @@ fn bash_operands(
 fn bash_reply(values: ValueKind) -> String {
     match values {
         ValueKind::Any | ValueKind::OptionalNumber => ":".to_owned(),
-        ValueKind::Paths => r#"mapfile -t COMPREPLY < <(compgen -f -- "$cur")"#.to_owned(),
+        ValueKind::Paths | ValueKind::RepeatedPaths => {
+            r#"mapfile -t COMPREPLY < <(compgen -f -- "$cur")"#.to_owned()
+        }
         ValueKind::Folders => r#"mapfile -t COMPREPLY < <(compgen -d -- "$cur")"#.to_owned(),
         ValueKind::Words(words) => {
             format!(
@@ -141,7 +147,7 @@ pub(super) fn zsh() -> String {
     text.push_str("    (( CURRENT-- ))\n    case $command in\n");
     let action = |values: ValueKind| match values {
         ValueKind::Any | ValueKind::OptionalNumber => String::new(),
-        ValueKind::Paths => "_files".to_owned(),
+        ValueKind::Paths | ValueKind::RepeatedPaths => "_files".to_owned(),
         ValueKind::Folders => "_files -/".to_owned(),
         ValueKind::Words(words) => format!("({})", words.join(" ")),
         ValueKind::Commands => format!("({})", command_names()),
@@ -165,9 +171,18 @@ pub(super) fn zsh() -> String {
         }
         for (nth, operand) in command.operands.iter().enumerate() {
             let (nth, name) = (nth + 1, zsh_text(operand.name));
-            let optional = if operand.required { "" } else { ":" };
+            let is_repeated = matches!(operand.values, ValueKind::RepeatedPaths);
+            let optional = if operand.required || is_repeated {
+                ""
+            } else {
+                ":"
+            };
+            let place = match operand.values {
+                ValueKind::RepeatedPaths => "*".to_owned(),
+                _ => nth.to_string(),
+            };
             specs.push(format!(
-                "'{nth}:{optional}{name}:{}'",
+                "'{place}:{optional}{name}:{}'",
                 action(operand.values)
             ));
         }
@@ -200,7 +215,7 @@ pub(super) fn fish() -> String {
     let mut text = String::from("# fish completion of anthill\ncomplete -c anthill -f\n");
     let arguments = |values: ValueKind| match values {
         ValueKind::Any | ValueKind::OptionalNumber => String::new(),
-        ValueKind::Paths => " -F".to_owned(),
+        ValueKind::Paths | ValueKind::RepeatedPaths => " -F".to_owned(),
         ValueKind::Folders => " -a '(__fish_complete_directories)'".to_owned(),
         ValueKind::Words(words) => format!(" -a {}", quote(&words.join(" "))),
         ValueKind::Commands => format!(" -a {}", quote(&command_names())),

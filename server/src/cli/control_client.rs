@@ -79,6 +79,24 @@ pub(super) fn ask(
     command: &Command,
     patience: Option<Duration>,
 ) -> Result<ExitCode, OperatorError> {
+    print_response(&exchange_with(typed, nth, command, patience)?)
+}
+
+/// Response of a server.
+pub(super) struct ServerResponse {
+    /// Control socket of the server.
+    path: PathBuf,
+    /// First line `ok`, `error` or `ask`, and a text.
+    pub(super) text: String,
+}
+
+/// Sends a command to the server of the configuration named by the nth operand, and returns the response.
+pub(super) fn exchange_with(
+    typed: &ParsedArguments,
+    nth: usize,
+    command: &Command,
+    patience: Option<Duration>,
+) -> Result<ServerResponse, OperatorError> {
     let sockets = sockets(typed, nth)?;
     let (path, stream) = connect(&sockets)?;
     let answer = exchange(stream, command, patience).map_err(|error| {
@@ -90,7 +108,16 @@ pub(super) fn ask(
         };
         OperatorError::failure(format!("the server at {}: {why}", path.display()))
     })?;
-    match answer.split_once('\n').unwrap_or((&answer, "")) {
+    Ok(ServerResponse {
+        path: path.to_owned(),
+        text: answer,
+    })
+}
+
+/// Prints a response.
+pub(super) fn print_response(response: &ServerResponse) -> Result<ExitCode, OperatorError> {
+    let (path, answer) = (&response.path, &response.text);
+    match answer.split_once('\n').unwrap_or((answer, "")) {
         ("ok", text) => Ok(super::print_result(text)),
         ("error", text) => {
             super::print_message(text);

@@ -103,9 +103,11 @@ fn one_of(values: ValueKind, value: &OsStr, name: &str) -> Result<(), OperatorEr
         ValueKind::Words(words) => words.to_vec(),
         ValueKind::Commands if value.to_str().and_then(rule_number).is_some() => return Ok(()),
         ValueKind::Commands => COMMANDS.iter().map(|command| command.name).collect(),
-        ValueKind::Any | ValueKind::Paths | ValueKind::Folders | ValueKind::OptionalNumber => {
-            return Ok(());
-        }
+        ValueKind::Any
+        | ValueKind::Paths
+        | ValueKind::RepeatedPaths
+        | ValueKind::Folders
+        | ValueKind::OptionalNumber => return Ok(()),
     };
     if words.iter().any(|word| value == *word) {
         return Ok(());
@@ -125,7 +127,10 @@ pub(super) fn rule_number(word: &str) -> Option<u16> {
 
 impl ParsedArguments {
     fn operand(&mut self, operand: OsString) -> Result<(), OperatorError> {
-        let Some(expected) = self.command.operands.get(self.operands.len()) else {
+        let operands = self.command.operands;
+        let last = operands.last();
+        let repeated = last.filter(|last| matches!(last.values, ValueKind::RepeatedPaths));
+        let Some(expected) = operands.get(self.operands.len()).or(repeated) else {
             let what = format!("unexpected argument `{}`", operand.to_string_lossy());
             return Err(OperatorError::new(what).help(format!("anthill {}", self.command.usage())));
         };

@@ -3,10 +3,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::Spanned;
+use toml::de::DeTable;
 
 use crate::config::Config;
 use crate::config::balancer_table::{
@@ -19,7 +20,7 @@ use crate::config::member_url::shown_url;
 use crate::config::proxy_table::named_balancers;
 use crate::config::proxy_values::{CheckMethod, RouteName};
 use crate::config::suggestion::suggest;
-use crate::config::toml_reader::{KeyedValue, SourceText};
+use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
 use crate::config::values::ListenAddress;
 use crate::limits::CONFIG_MEMBERS_MAX;
 use crate::upstream::settings::{
@@ -36,6 +37,8 @@ pub struct BalancerConfig {
     pub settings: BalancerSettings,
     /// Positions of the members' URLs, in the order of the members.
     pub member_spans: Vec<Range<usize>>,
+    /// Bound of simultaneous requests of members without a bound of their own.
+    pub connections: Option<usize>,
     /// UDP address that receives the load of the members, for the method `heartbeat`.
     pub heartbeat: Option<Spanned<ListenAddress>>,
     /// File with the trusted certificate authorities.
@@ -47,6 +50,12 @@ pub struct BalancerConfig {
 }
 
 impl BalancerConfig {
+    /// Replaces the members. All new members get the position of the balancer.
+    pub fn set_members(&mut self, members: Vec<MemberSettings>) {
+        self.member_spans = vec![self.span.clone(); members.len()];
+        self.settings.members = members;
+    }
+
     /// Returns the file with the secret key of the client certificate, with the key in the configuration.
     pub(super) fn secret_file(&self) -> Option<(&'static str, &Spanned<PathBuf>)> {
         let key = self.client_key.as_ref().map(|file| ("client_key", file));
@@ -74,6 +83,7 @@ impl BalancerConfig {
             connections_max: connection.connections.as_ref().map(|it| *it.get_ref()),
         };
         let members = vec![member];
+        let connections = connection.connections.as_ref().map(|it| *it.get_ref());
         let settings = BalancerSettings {
             name: shown_url(&url).into(),
             method: BalancingMethod::default(),
@@ -89,6 +99,7 @@ impl BalancerConfig {
             span: span.clone(),
             settings,
             member_spans: vec![span],
+            connections,
             heartbeat: None,
             ca: connection.ca,
             client_certificate: connection.client_certificate,
@@ -96,6 +107,29 @@ impl BalancerConfig {
         })
     }
 }
+
+/// Reads the single `[[balancer]]` of a text. Relative paths begin at the root folder.
+pub fn read_balancer(text: &str) -> Result<BalancerConfig, OperatorError> {
+    let source = SourceText {
+        text,
+        shown: "[[balancer]]",
+        folder: Path::new("/"),
+    };
+    let document = DeTable::parse(text).map_err(|error| OperatorError::new(error.message()))?;
+    let mut file = TableReader::new(&source, &BALANCER_FILE, 0..0, document.into_inner());
+    let mut all = balancers(file.item("balancer"))?;
+    file.finish()?;
+    all.pop()
+        .ok_or_else(|| OperatorError::new("the text has no [[balancer]]"))
+}
+
+/// Table of a text with balancers alone.
+const BALANCER_FILE: TableSchema = TableSchema {
+    name: "the text",
+    keys: &["balancer"],
+    later: &[],
+    foreign: &[],
+};
 
 /// Reads all `[[balancer]]`, and refuses two balancers of one name.
 pub(super) fn balancers(
@@ -133,6 +167,8 @@ fn balancer(
     let check = check.map(|health| check_settings(source, health.get_ref(), health.span()));
     let sticky = table.sticky.as_ref();
     let sticky = sticky.map(|sticky| sticky_settings(source, sticky, table.members.get_ref()));
+    let connections = table.connection.connections.as_ref();
+    let connections = connections.map(|bound| *bound.get_ref());
     let settings = BalancerSettings {
         name: table.name.into_inner().0,
         method: table.method.into_inner(),
@@ -151,6 +187,7 @@ fn balancer(
         member_spans: member_spans
             .map(|member| member.into_inner().url.span())
             .collect(),
+        connections,
         heartbeat: table.heartbeat,
         ca: table.connection.ca,
         client_certificate: table.connection.client_certificate,
@@ -450,18 +487,19 @@ pub(super) fn own_listener(
     config: &Config,
     balancer: &BalancerConfig,
 ) -> Option<(Range<usize>, ListenAddress)> {
-    let manager = config.manager.iter().flat_map(|manager| &manager.listen);
-    let public = config.server.https.iter().chain(&config.server.http);
-    let listeners: Vec<_> = public.chain(manager).collect();
     let members = balancer.settings.members.iter().zip(&balancer.member_spans);
     members
-        .filter_map(|(member, span)| {
-            let own = listeners
-                .iter()
-                .find(|it| reaches(&member.url.host, it.get_ref()))?;
-            Some((span.clone(), *own.get_ref()))
-        })
+        .filter_map(|(member, span)| Some((span.clone(), listener_of(config, &member.url.host)?)))
         .next()
+}
+
+/// Returns the address of the server itself that a connection to `host` reaches, as [`own_listener`] decides.
+pub fn listener_of(config: &Config, host: &MemberHost) -> Option<ListenAddress> {
+    let manager = config.manager.iter().flat_map(|manager| &manager.listen);
+    let public = config.server.https.iter().chain(&config.server.http);
+    let mut listeners = public.chain(manager);
+    let own = listeners.find(|listener| reaches(host, listener.get_ref()))?;
+    Some(*own.get_ref())
 }
 
 /// Returns true if a connection to `host` reaches the listener.

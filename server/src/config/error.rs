@@ -103,6 +103,11 @@ impl OperatorError {
         format!("{place}{}{help}", self.0.what).replace('\n', " ")
     }
 
+    /// Returns the correction.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.help.as_deref()
+    }
+
     /// Returns the exit code: 2 for usage and configuration, 1 for all other errors.
     pub fn exit_code(&self) -> u8 {
         self.0.exit_code

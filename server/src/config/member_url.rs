@@ -34,7 +34,7 @@ impl FromToml for MemberUrl {
 }
 
 /// Returns a URL as written in the file, without a default port.
-pub(super) fn shown_url(url: &MemberUrl) -> String {
+pub fn shown_url(url: &MemberUrl) -> String {
     let (scheme, usual) = match url.is_tls {
         true => ("https", 443),
         false => ("http", 80),
@@ -53,6 +53,12 @@ pub(super) fn shown_url(url: &MemberUrl) -> String {
         true => format!("{scheme}://{host}"),
         false => format!("{scheme}://{host}:{port}"),
     }
+}
+
+/// Parses the URL of a member with an address or a host name. The error says what is wrong and what to write.
+pub fn parse_member_url(text: &str) -> Result<MemberUrl, String> {
+    member_url(text, Path::new("/"))
+        .map_err(|error| format!("{}\nhelp: {}", error.what, error.help))
 }
 
 /// Parses the URL of a balancer's member, a URL without a path. `folder` is the folder of relative paths.

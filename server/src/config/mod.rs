@@ -46,14 +46,15 @@ pub use crate::config::paths::{ConfigSource, Overrides, control_sockets, prepare
 pub use crate::config::suggestion::suggest;
 pub use crate::config::unix_account::UnixAccount;
 pub use acme::{AcmeConfig, ChallengeType, EabConfig, ManagedCertificate};
-pub use balancer::BalancerConfig;
+pub use balancer::{BalancerConfig, listener_of, read_balancer};
 pub use check::check;
 pub use deploy::{Deployment, RootState, deployed_folder, inspect_root};
 pub use error::OperatorError;
 pub use manager_table::{ManagerConfig, speaks_tls};
+pub use member_url::{parse_member_url, shown_url};
 pub use proxy_table::{BalancerRef, ProxyConfig};
 pub use toml::Spanned;
-pub use values::{ListenAddress, parse_bytes, parse_seconds};
+pub use values::{ListenAddress, parse_bytes, parse_duration, parse_seconds};
 
 /// Usual name of the configuration file, looked up in a folder given instead of a file.
 pub const FILE_NAME: &str = "anthill.toml";
@@ -481,6 +482,14 @@ pub fn guess(dir: &Path) -> Result<Config, OperatorError> {
     schema::guess(&folder, &dir.display().to_string())
 }
 
+impl SiteConfig {
+    /// Returns the name of the balancer of a route with `proxy`, from the path of the route.
+    pub fn own_balancer_name(&self, path: &str) -> String {
+        let site = self.names.first().map_or("*", |name| name.get_ref());
+        format!("{site}{}/", path.trim_end_matches('/'))
+    }
+}
+
 impl Config {
     /// Returns an error that points at `span` of the file. An empty span, for a default or an option of the
     /// command line, shows no line.
@@ -512,6 +521,29 @@ impl Config {
     pub fn uses_tls(&self) -> bool {
         let manager = self.manager.as_ref();
         !self.server.https.is_empty() || manager.is_some_and(ManagerConfig::uses_tls)
+    }
+
+    /// Returns the state file with the edits of the balancers. Another configuration with the same state
+    /// folder has another file.
+    pub fn edits_file(&self) -> PathBuf {
+        let path = self.path.as_ref().unwrap_or(&self.folder);
+        let name = paths::DefaultPaths::of(path).edits_name();
+        self.server.state.get_ref().join(name)
+    }
+
+    /// Returns the balancers of routes with `proxy`, each with the name of the balancer in the World.
+    pub fn own_balancers(&self) -> impl Iterator<Item = (String, &BalancerConfig)> {
+        self.sites.iter().flat_map(|site| {
+            site.routes.iter().filter_map(|route| {
+                let Some(TargetConfig::Proxy(proxy)) = &route.target else {
+                    return None;
+                };
+                let BalancerRef::Own(balancer) = &proxy.balancer else {
+                    return None;
+                };
+                Some((site.own_balancer_name(route.path.get_ref()), &**balancer))
+            })
+        })
     }
 
     /// Returns the HTTPS port in the URLs of redirects, as far as the configuration alone determines the

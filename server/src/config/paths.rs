@@ -293,6 +293,11 @@ impl DefaultPaths {
         }
     }
 
+    /// Returns the name of the state file with the edits of the configuration's balancers.
+    pub(super) fn edits_name(&self) -> String {
+        format!("{:016x}.edits", self.key)
+    }
+
     fn socket_name(&self) -> String {
         format!("{:016x}.sock", self.key)
     }

@@ -30,6 +30,12 @@ impl UnixAccount {
         UnixAccount::find_in(name, &passwd, &group)
     }
 
+    /// Returns the name of the account with a uid, or the uid as text for an account without a name.
+    pub fn name_of(uid: u32) -> String {
+        let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
+        name_in(uid, &String::from_utf8_lossy(&passwd)).unwrap_or_else(|| uid.to_string())
+    }
+
     pub(super) fn find_in(name: &str, passwd: &str, group: &str) -> Option<UnixAccount> {
         let numbers = match name.split_once(':') {
             Some((uid, gid)) => Some((uid.parse::<u32>().ok()?, Some(gid.parse::<u32>().ok()?))),
@@ -120,5 +126,29 @@ impl UnixAccount {
         }
         let metadata = std::fs::metadata(&real).ok()?;
         (!self.may(&metadata, bits)).then(|| path.to_owned())
+    }
+}
+
+/// Returns the name of a uid in the text of passwd(5).
+fn name_in(uid: u32, passwd: &str) -> Option<String> {
+    let mut accounts = passwd.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        Some((name, fields.nth(1)?.parse::<u32>().ok()?))
+    });
+    let found = accounts.find(|(name, number)| *number == uid && !name.is_empty());
+    found.map(|(name, _)| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_uid_is_found() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nbroken\nweb:x:33:33::/:\n";
+        assert_eq!(name_in(33, passwd).as_deref(), Some("web"));
+        assert_eq!(name_in(0, passwd).as_deref(), Some("root"));
+        assert_eq!(name_in(1, passwd), None);
     }
 }

@@ -148,7 +148,7 @@ pub fn parse_seconds(text: &str) -> Option<u64> {
 }
 
 /// Parses a duration: `90` (seconds), `500ms`, `90s`, `10m`, `12h`, `30d`, `2w` or a sum such as `1s500ms`.
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {

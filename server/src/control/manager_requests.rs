@@ -4,12 +4,12 @@ use super::banner::manager_urls;
 use super::member_edit;
 use super::publish::Publisher;
 use crate::admin::balancers::BalancerList;
-use crate::admin::command::Command;
 use crate::admin::status::Status;
 use crate::manager::{ManagerRequest, Snapshot};
 use crate::serve::worker::Audience;
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
+use tokio::sync::oneshot;
 
 /// Waits for the next request; forever without a channel.
 pub(super) async fn next(requests: &mut Option<Receiver<ManagerRequest>>) -> ManagerRequest {
@@ -23,25 +23,16 @@ pub(super) async fn next(requests: &mut Option<Receiver<ManagerRequest>>) -> Man
     }
 }
 
-/// Answers a request. `status` collects the status of the server.
-pub(super) fn answer(publisher: &Publisher, status: &dyn Fn() -> Status, request: ManagerRequest) {
-    let context = publisher.manager();
-    // A client that has gone away needs no answer, so errors of the senders are ignored.
-    match request {
-        ManagerRequest::Snapshot(answer) => {
-            let recent = context.recent_snapshot();
-            let _ = answer.send(recent.unwrap_or_else(|| snapshot(publisher, status())));
-        }
-        ManagerRequest::Command {
-            command,
-            user,
-            answer,
-        } => {
-            let outcome = run(publisher, &user, &command);
-            context.forget_snapshot();
-            let _ = answer.send(outcome);
-        }
-    }
+/// Sends a snapshot. `status` collects the status of the server, if no snapshot is recent.
+pub(super) fn send_snapshot(
+    publisher: &Publisher,
+    status: &dyn Fn() -> Status,
+    answer: oneshot::Sender<Arc<Snapshot>>,
+) {
+    let recent = publisher.manager().recent_snapshot();
+    let snapshot = recent.unwrap_or_else(|| snapshot(publisher, status()));
+    // A client that has gone away needs no answer.
+    let _ = answer.send(snapshot);
 }
 
 /// Returns the URL of a login for each address of the manager, all with one secret. The error is the answer for
@@ -65,15 +56,4 @@ fn snapshot(publisher: &Publisher, status: Status) -> Arc<Snapshot> {
     let list = member_edit::list(publisher.world(), None).unwrap_or(nothing);
     let listening = publisher.listeners().bound(Audience::Manager).collect();
     publisher.manager().add_snapshot(status, list, listening)
-}
-
-/// Runs a command of a user: a change of a member.
-fn run(publisher: &Publisher, user: &str, command: &Command) -> Result<String, String> {
-    let Command::Member(edit) = command else {
-        return Err("error: the manager only changes members\n".to_owned());
-    };
-    let edited = member_edit::edit(publisher.world(), publisher.checker(), edit)?;
-    let (balancer, member, state) = (&edit.balancer, &edit.member, edit.state.name());
-    log::info!("balancer {balancer}: {member} set to {state} (manager: {user})");
-    Ok(edited.line())
 }

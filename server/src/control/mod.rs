@@ -3,6 +3,7 @@
 mod rebuild;
 mod deployments;
 mod deployment_events;
+mod edits;
 mod banner;
 mod heartbeats;
 mod listeners;

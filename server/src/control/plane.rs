@@ -2,6 +2,8 @@
 //! each new World to them.
 
 use super::deployments::{DeploymentEvent, Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
+use super::edits::{self, EditRefusal, Edits};
+use super::member_edit::EditAnswer;
 use super::publish::Publisher;
 use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
 use super::socket::{self, ControlRequest, ControlSocket};
@@ -13,7 +15,7 @@ use super::startup::{
 use super::watch::RESCAN;
 use super::{banner, deployment_events, manager_requests, member_edit, status};
 use crate::acme::AcmeHandle;
-use crate::admin::command::{Command, HitsFormat, StatusFormat, UnknownCommand};
+use crate::admin::command::{Command, EditCommand, HitsFormat, StatusFormat, UnknownCommand};
 use crate::admin::status::Status;
 use crate::base::body_memory::BodyMemory;
 use crate::base::log::{ErrorLog, Sinks};
@@ -56,6 +58,8 @@ pub(super) struct ControlPlane {
     /// Requests certificates from the certificate authority.
     acme: AcmeHandle,
     error_log: ErrorLog,
+    /// Edits of balancers and members.
+    edits: Edits,
     control: ControlSocket,
     /// Requests of the manager; `None` after the channel was closed for the drain.
     manager: Option<Receiver<ManagerRequest>>,
@@ -96,7 +100,7 @@ impl ControlPlane {
         mut overrides: Overrides,
         error_log: ErrorLog,
     ) -> Result<ControlPlane, OperatorError> {
-        let config = chosen.read(&overrides)?;
+        let mut config = chosen.read(&overrides)?;
         overrides.settle(&config);
         for warning in config::check(&config)? {
             log::warn!("{warning}");
@@ -132,7 +136,9 @@ impl ControlPlane {
         let budget = Arc::new(ContentBudget::new(contents));
         let cache = load_pages(&config, origin, &budget);
         let memory = (budget, body_memory);
+        let edits = Edits::load(&mut config);
         let supplies = shared_resources(&config, &listeners, sinks, tls, cache, memory, pushes)?;
+        edits.register(&supplies.balancers);
         supplies.programs.spool().remove_leftovers();
         let seen = stamp_config_files(&config);
         compress_in_background(supplies.budget.clone());
@@ -153,6 +159,7 @@ impl ControlPlane {
             rebuilder: Rebuilder::new(publisher, deployments, seen),
             acme,
             error_log,
+            edits,
             control,
             manager: Some(manager_requests),
             stopping_for: Vec::new(),
@@ -232,7 +239,7 @@ impl ControlPlane {
             }
             ControlEvent::Asked(question) => return self.answer(question).await,
             ControlEvent::Manager(request) => {
-                manager_requests::answer(self.publisher(), &|| self.status(), request);
+                self.answer_manager(request).await;
             }
             ControlEvent::WatchReadable => {
                 self.rebuilder.read_watch_reports();
@@ -340,6 +347,7 @@ impl ControlPlane {
         let mut said: Vec<String> = config::check(&config)?;
         let served = &self.publisher().config().server;
         said.extend(keep_until_restart(served, &mut config.server));
+        let edits = self.edits.followed_by(&mut config);
         let new = self.rebuilder.publisher.bind(&config)?;
         let seen = stamp_config_files(&config);
         let prepared = match self.rebuilder.deploy_missing_roots(&config).await {
@@ -348,7 +356,10 @@ impl ControlPlane {
         };
         let publisher = &mut self.rebuilder.publisher;
         let prepared = prepared.inspect_err(|_| publisher.unbind(&new))?;
+        let changes = self.edits.replace(edits);
+        self.edits.register(&publisher.resources().balancers);
         publisher.replace(config, prepared, &new).await;
+        edits::apply_all(publisher, changes);
         self.rebuilder.follow_reload(seen).await;
         self.acme.plan(self.rebuilder.publisher.config(), true);
         let generation = self.publisher().world().generation;
@@ -375,15 +386,15 @@ impl ControlPlane {
                 self.stopping_for.push(request);
                 return true;
             }
-            Ok(Command::Member(command)) => {
-                let publisher = self.publisher();
-                match member_edit::edit(publisher.world(), publisher.checker(), &command) {
+            Ok(Command::Edit(command)) => {
+                match self.edit(&command, &request.user()).await {
                     // The wait for requests must not delay the control plane.
-                    Ok(edited) => task::spawn(async move {
-                        let answer = edited.answer().await;
-                        request.write(answer).await;
+                    Ok(answer) => task::spawn(async move {
+                        let text = answer.text().await;
+                        request.write(text).await;
                     }),
-                    Err(refused) => request.answer(Err(refused)),
+                    Err(EditRefusal::Asks(question)) => request.question(question),
+                    Err(EditRefusal::Refused(refusal)) => request.answer(Err(refusal)),
                 }
                 return false;
             }
@@ -397,6 +408,42 @@ impl ControlPlane {
         };
         request.answer(answer);
         false
+    }
+
+    /// Answers a request of the manager.
+    async fn answer_manager(&mut self, request: ManagerRequest) {
+        match request {
+            ManagerRequest::Snapshot(answer) => {
+                manager_requests::send_snapshot(self.publisher(), &|| self.status(), answer);
+            }
+            ManagerRequest::Command {
+                command,
+                user,
+                answer,
+            } => {
+                let outcome = self.run_for_manager(&command, &user).await;
+                self.publisher().manager().forget_snapshot();
+                // A client that has gone away needs no answer.
+                let _ = answer.send(outcome);
+            }
+        }
+    }
+
+    /// Runs a command of a user of the manager. Returns the text for the user.
+    async fn run_for_manager(&mut self, command: &Command, user: &str) -> Result<String, String> {
+        let Command::Edit(edit) = command else {
+            return Err("error: the manager only edits balancers\n".to_owned());
+        };
+        match self.edit(edit, &format!("{user} (manager)")).await {
+            Ok(answer) => answer.text().await,
+            Err(EditRefusal::Asks(text) | EditRefusal::Refused(text)) => Err(text),
+        }
+    }
+
+    /// Executes an edit of a user.
+    async fn edit(&mut self, command: &EditCommand, user: &str) -> Result<EditAnswer, EditRefusal> {
+        let publisher = &mut self.rebuilder.publisher;
+        self.edits.execute(publisher, command, user).await
     }
 
     /// Responds to a command that needs no change of the World.
@@ -414,7 +461,18 @@ impl ControlPlane {
                     StatusFormat::Json => list.json(),
                 })
             }
-            Ok(Command::Reload | Command::Stop | Command::Member(_)) => {
+            Ok(Command::EditHistory { format, name }) => {
+                let (ledger, name) = (self.edits.ledger(), name.as_deref());
+                Ok(match format {
+                    StatusFormat::Text => ledger.history_text(name),
+                    StatusFormat::Json => ledger.history_json(name),
+                })
+            }
+            Ok(Command::EditDifferences(format)) => Ok(match format {
+                StatusFormat::Text => self.edits.differences().text(),
+                StatusFormat::Json => self.edits.differences().json(),
+            }),
+            Ok(Command::Reload | Command::Stop | Command::Edit(_)) => {
                 Err("error: the server is stopping\n".to_owned())
             }
             Err(unknown) => Err(format!("error: {unknown}\n")),
@@ -422,7 +480,12 @@ impl ControlPlane {
     }
 
     fn status(&self) -> Status {
-        status::status(&self.rebuilder, &self.acme.report(), self.started)
+        status::status(
+            &self.rebuilder,
+            &self.acme.report(),
+            &self.edits,
+            self.started,
+        )
     }
 
     /// Returns the hit counts of a site, or of all sites.

@@ -10,7 +10,7 @@ use crate::base::stats::Stats;
 use crate::base::sys;
 use crate::base::task;
 use crate::base::thread_pool::ThreadPool;
-use crate::config::{Config, OperatorError};
+use crate::config::{BalancerConfig, Config, OperatorError};
 use crate::limits;
 use crate::manager::{ManagerContext, manager_handler};
 use crate::serve::h3;
@@ -148,6 +148,11 @@ impl Publisher {
     /// Returns the configuration of the World.
     pub(super) fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Replaces the balancers of the configuration, for the next World. Returns the former balancers.
+    pub(super) fn swap_balancers(&mut self, balancers: Vec<BalancerConfig>) -> Vec<BalancerConfig> {
+        std::mem::replace(&mut self.config.balancers, balancers)
     }
 
     /// Returns the World that the workers serve.

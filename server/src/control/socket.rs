@@ -6,7 +6,7 @@
 
 use crate::base::task;
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
-use crate::config::{Config, OperatorError};
+use crate::config::{Config, OperatorError, UnixAccount};
 use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use std::collections::VecDeque;
@@ -41,6 +41,8 @@ pub(super) struct ControlSocket {
 /// Command of a client, with the connection for the answer.
 pub(super) struct ControlRequest {
     pub(super) line: String,
+    /// User of the client's process.
+    pub(super) uid: Option<u32>,
     stream: UnixStream,
 }
 
@@ -111,17 +113,34 @@ impl Drop for ControlSocket {
 }
 
 impl ControlRequest {
+    /// Returns the name of the client for the history of edits.
+    pub(super) fn user(&self) -> String {
+        let name = self
+            .uid
+            .map_or_else(|| "?".to_owned(), UnixAccount::name_of);
+        format!("{name} (control socket)")
+    }
+
+    /// Sends a question in a task: `ask` on the first line, and the text.
+    pub(super) fn question(self, text: String) {
+        task::spawn(self.send("ask", text));
+    }
+
     /// Sends the answer in a task: `ok` or `error` on the first line, and the text of `outcome`.
     pub(super) fn answer(self, outcome: Result<String, String>) {
         task::spawn(self.write(outcome));
     }
 
     /// Sends the answer like [`ControlRequest::answer`], and returns when the answer is sent.
-    pub(super) async fn write(mut self, outcome: Result<String, String>) {
-        let (word, text) = match &outcome {
+    pub(super) async fn write(self, outcome: Result<String, String>) {
+        let (word, text) = match outcome {
             Ok(text) => ("ok", text),
             Err(text) => ("error", text),
         };
+        self.send(word, text).await;
+    }
+
+    async fn send(mut self, word: &'static str, text: String) {
         let answer = format!("{word}\n{text}");
         let _ = tokio::time::timeout(PATIENCE, self.stream.write_all(answer.as_bytes())).await;
     }
@@ -211,5 +230,6 @@ async fn read(mut stream: UnixStream) -> Option<ControlRequest> {
         }
     };
     let line = String::from_utf8_lossy(&line[..end]).trim().to_owned();
-    Some(ControlRequest { line, stream })
+    let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+    Some(ControlRequest { line, uid, stream })
 }

@@ -1,5 +1,6 @@
 //! Collects the status of the server.
 
+use super::edits::Edits;
 use super::rebuild::Rebuilder;
 use crate::acme::AcmeReport;
 use crate::admin::status::{CertificateStatus, RenewalStatus, Status};
@@ -9,7 +10,12 @@ use crate::tls::PairSummary;
 use std::time::Instant;
 
 /// Returns the status of the server. `started` is the time of the server's start.
-pub(super) fn status(rebuilder: &Rebuilder, report: &AcmeReport, started: Instant) -> Status {
+pub(super) fn status(
+    rebuilder: &Rebuilder,
+    report: &AcmeReport,
+    edits: &Edits,
+    started: Instant,
+) -> Status {
     let publisher = rebuilder.publisher();
     let now = clock::unix_seconds_now();
     let totals = publisher.stats().totals();
@@ -42,6 +48,8 @@ pub(super) fn status(rebuilder: &Rebuilder, report: &AcmeReport, started: Instan
         certificates: pairs.map(|pair| certificate(pair, report, now)).collect(),
         renewed_elsewhere: report.elsewhere,
         deployments: rebuilder.deployments().status(),
+        edits_in_force: edits.in_force(),
+        edits_fault: edits.fault(),
         unmanaged_names: publisher.config().unmanaged_names(),
     }
 }

@@ -21,3 +21,5 @@ pub const MEMBER_WAIT_POLL_MILLISECONDS: u64 = 50;
 pub const HEARTBEAT_PAUSE_MILLISECONDS: u64 = 100;
 /// Longest pause between two Worlds, for a folder so large that reading a change takes long.
 pub const WORLD_UPDATE_PAUSE_MILLISECONDS_MAX: u64 = 100;
+/// Bytes of the state file of edits that are read at most. A longer file is refused like a cut-off file.
+pub const EDIT_FILE_BYTES_MAX: usize = 16 << 20;

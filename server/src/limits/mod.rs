@@ -14,6 +14,7 @@ mod upstream;
 mod cache;
 mod hits;
 mod config;
+mod admin;
 mod serve;
 mod control;
 mod acme;
@@ -22,6 +23,7 @@ mod deploy;
 mod manager;
 
 pub use crate::limits::acme::*;
+pub use crate::limits::admin::*;
 pub use crate::limits::backup::*;
 pub use crate::limits::base::*;
 pub use crate::limits::cache::*;

@@ -1,7 +1,7 @@
 //! Forms of the manager, with the keys of Apache's balancer-manager: `b` names the balancer, `w` the member,
 //! `nonce` is the token, and `w_status_N`, `w_status_D` and `w_status_S` drain, disable and stop the member.
 
-use crate::admin::command::{Command, MemberCommand};
+use crate::admin::command::{Command, EditAction, EditCommand};
 use crate::limits::MANAGER_FORM_FIELDS_MAX;
 use crate::upstream::settings::AdminState;
 use crate::wire::reject::Reject;
@@ -58,11 +58,15 @@ impl Form {
     /// Returns the command of an edit. `current` is the present state of the selected member.
     pub(super) fn command(&self, current: AdminState) -> Result<Command, Reject> {
         let (balancer, member) = self.selection().ok_or(Reject::MANAGER_FORM)?;
-        let command = Command::member(MemberCommand {
-            state: self.state(current)?,
+        let state = self.state(current)?.name().to_owned();
+        let command = Command::edit(EditCommand {
+            action: EditAction::Set {
+                balancer: balancer.to_owned(),
+                member: Some(member.to_owned()),
+                values: vec![("state".to_owned(), state)],
+            },
+            is_confirmed: true,
             wait_seconds: None,
-            balancer: balancer.to_owned(),
-            member: member.to_owned(),
         });
         command.ok_or(Reject::MANAGER_FORM)
     }
@@ -173,7 +177,10 @@ mod tests {
     fn a_form_becomes_a_command() {
         let command = |text: &str| Form::parse(text.as_bytes()).unwrap().command(Enabled);
         let line = command("b=a.org%2Fapp+1&w=http%3A%2F%2Fb&w_status_D=1").unwrap();
-        assert_eq!(line.to_string(), "member disabled -\ta.org/app 1\thttp://b");
+        assert_eq!(
+            line.to_string(),
+            "edit sure -\tset\ta.org/app 1\thttp://b\tstate=disabled"
+        );
         for bad in [
             "w=b&w_status_D=1",
             "b=a&w_status_D=1",

@@ -60,12 +60,13 @@ impl BalancerPlan {
         &self.settings
     }
 
-    /// Registers the balancer and puts its settings in force. Returns the changes of members.
+    /// Registers the balancer and puts its settings in force, with the operator's changes in the registry. Returns the changes of members.
     pub fn put_in_force(&self, registry: &Balancers, now_ms: u64) -> ReconfigureReport {
         registry.register(&self.balancer);
         let settings = self.settings.clone();
+        let edits = registry.edits(self.balancer.name());
         self.balancer
-            .reconfigure_prepared(settings, now_ms, |member| {
+            .reconfigure_prepared(settings, &edits, now_ms, |member| {
                 let pool = self.pools.iter().find(|(url, _)| url == member.url());
                 if let Some((_, pool)) = pool {
                     member.set_pool(Arc::clone(pool));

@@ -33,6 +33,7 @@ fn member(address: &str) -> MemberReport {
         heartbeat: None,
         ejected_ms: None,
         slow_start_percent: None,
+        is_check_failed: false,
         check: MemberCheck::Balancer,
         checks_passed: 0,
         checks_failed: 0,

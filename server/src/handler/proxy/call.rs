@@ -197,8 +197,9 @@ impl ProxyCall {
         ask: impl FnOnce(&crate::upstream::balancer::Balancer, &ChooseRequest<'_>) -> T,
     ) -> T {
         let route = &*self.route;
-        let sticky = route.sticky.as_ref();
-        let session = sticky.and_then(|sticky| {
+        // The operator may change the sessions at runtime.
+        let settings = route.balancer.settings();
+        let session = settings.sticky.as_ref().and_then(|sticky| {
             let target = std::str::from_utf8(&self.request.raw_path).unwrap_or_default();
             let cookies = Fields(&self.request.fields).all("cookie");
             let cookies = cookies.filter_map(|cookie| std::str::from_utf8(cookie).ok());
@@ -301,14 +302,18 @@ impl ProxyCall {
     /// Returns true if an idempotent request leaves a member that went down for another member, and takes the move
     /// from the budget. Any other request waits on, since the member may answer all the same.
     fn takes_move(&self) -> bool {
-        let is_bound = self.route.sticky.as_ref().is_some_and(|it| it.is_strict)
+        let settings = self.route.balancer.settings();
+        let is_bound = settings.sticky.as_ref().is_some_and(|it| it.is_strict)
             && matches!(&self.lease, Some(lease) if lease.session() == SessionUse::Kept);
         !is_bound && !self.is_last_attempt() && self.take_retry(monotonic_ms())
     }
 
     /// Returns true if active checks found the member of the attempt down.
     pub(super) fn poll_member_down(&mut self, cx: &Context<'_>) -> bool {
-        let lease = self.lease.as_mut().filter(|_| self.route.watches_members);
+        let lease = self
+            .lease
+            .as_mut()
+            .filter(|lease| lease.member().has_checks());
         lease.is_some_and(|lease| lease.poll_member_down(cx).is_ready())
     }
 

@@ -78,7 +78,9 @@ impl HeadReader<'_> {
         if let Some(change) = lease.record_answer(status.0, micros, monotonic_ms()) {
             log_change(self.route, lease, change);
         }
-        if let (Some(value), Some(sticky)) = (lease.new_cookie(), &self.route.sticky) {
+        if let Some(value) = lease.new_cookie()
+            && let Some(sticky) = &self.route.balancer.settings().sticky
+        {
             let secure = match self.request.secure {
                 true => "; Secure",
                 false => "",

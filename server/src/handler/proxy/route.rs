@@ -3,7 +3,6 @@
 use crate::base::fair_share::RefusalCounters;
 use crate::handler::proxy::settings::ForwardSettings;
 use crate::upstream::balancer::Balancer;
-use crate::upstream::settings::StickySettings;
 use std::sync::Arc;
 
 /// Name of the handler in the log.
@@ -13,10 +12,6 @@ pub(super) const NAME: &str = "proxy";
 pub(crate) struct ProxyRoute {
     /// Balancer that chooses the member.
     pub(crate) balancer: Arc<Balancer>,
-    /// Binding of clients to members.
-    pub(crate) sticky: Option<StickySettings>,
-    /// True if requests that wait for an answer go on when active checks find their member down.
-    pub(crate) watches_members: bool,
     /// Rules for the rewriting of requests and responses.
     pub(crate) forward: ForwardSettings,
     /// Path of the route, without a slash at its end.

@@ -5,9 +5,9 @@
 //! waits or opens a connection. A choice holds the lock of the balancer for well below a microsecond.
 
 use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, NextCheck};
-use crate::upstream::balancer::edit::{BalancerEdit, EditError, MemberEdit};
+use crate::upstream::balancer::edit::{BalancerEdit, BalancerEdits, EditError, MemberEdit};
 use crate::upstream::balancer::lease::Lease;
-use crate::upstream::balancer::member::{Member, SharedSettings};
+use crate::upstream::balancer::member::{Member, MemberCore, SharedSettings};
 use crate::upstream::balancer::place_report::PlaceReport;
 use crate::upstream::balancer::report::{BalancerReport, MemberReport};
 use crate::upstream::balancer::request::{ChooseRequest, MemberId, NoMember, SessionUse};
@@ -68,14 +68,16 @@ impl Balancer {
     /// Replaces the list of members and all settings. Members with known URLs keep their state, and the
     /// operator's changes stay in force where the configuration did not change.
     pub fn reconfigure(&self, settings: BalancerSettings, now_ms: u64) -> ReconfigureReport {
-        self.reconfigure_prepared(settings, now_ms, |_| {})
+        self.reconfigure_prepared(settings, &BalancerEdits::default(), now_ms, |_| {})
     }
 
-    /// Replaces the list of members and all settings, as [`Balancer::reconfigure`] does. `prepare` is called
-    /// with each member of the new list before the member gets requests.
+    /// Replaces the list of members and all settings, as [`Balancer::reconfigure`] does, and applies the
+    /// operator's changes `edits`. `prepare` is called with each member of the new list before the member
+    /// gets requests.
     pub(crate) fn reconfigure_prepared(
         &self,
         settings: BalancerSettings,
+        edits: &BalancerEdits,
         now_ms: u64,
         prepare: impl Fn(&Member),
     ) -> ReconfigureReport {
@@ -102,6 +104,7 @@ impl Balancer {
             prepare(&member);
             seats.push(Seat::new(member, load));
         }
+        apply_edits(&seats, edits, now_ms, &mut changes);
         let places = settings.members.iter().map(|member| member.connections_max);
         self.queue.set_places(places.sum());
         let kept =
@@ -111,6 +114,9 @@ impl Balancer {
             .filter(|member| !kept(member))
             .for_each(|member| member.close_pool());
         selection.policies.configure(settings);
+        for edit in &edits.balancer {
+            selection.policies.edit(edit.clone());
+        }
         selection.replace_roster(seats, &self.key);
         if selection.policies.current().method != old_method {
             selection.roster.reset_loads();
@@ -342,6 +348,29 @@ impl Balancer {
         self.selection
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Applies the operator's changes to the members of a new list, and adds the changed states to `changes`.
+fn apply_edits(
+    seats: &[Seat],
+    edits: &BalancerEdits,
+    now_ms: u64,
+    changes: &mut Vec<(Arc<Member>, StateChange)>,
+) {
+    // The edits mostly have the order of the members, so the search goes on at the last member.
+    let mut at = 0;
+    for (url, edit) in &edits.members {
+        let mut search = (at..seats.len()).chain(0..at);
+        let Some(found) = search.find(|index| seats[*index].member.url() == url) else {
+            continue;
+        };
+        at = found;
+        let member = &seats[at].member;
+        let change = |core: &mut MemberCore| edit.clone().apply(core);
+        let change = member.change(ChangeReason::Operator, now_ms, change);
+        member.plan_checks(at, seats.len(), now_ms);
+        changes.extend(change.map(|change| (Arc::clone(member), change)));
     }
 }
 

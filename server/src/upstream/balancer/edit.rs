@@ -2,7 +2,9 @@
 //! can change. A change stays over reloads until the configuration changes the value.
 
 use crate::upstream::balancer::member::{MemberCheck, MemberCore};
-use crate::upstream::settings::{AdminState, BalancingMethod, MemberRole, StickySettings};
+use crate::upstream::settings::{
+    AdminState, BalancingMethod, MemberRole, MemberUrl, StickySettings,
+};
 use std::fmt;
 use std::time::Duration;
 
@@ -43,6 +45,15 @@ pub enum BalancerEdit {
     AttemptsMax(u8),
     /// Longest wait for a busy member, at most 7,200 s (`b_tmo`).
     QueueTimeout(Duration),
+}
+
+/// Changes of the operator that are in force at a balancer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BalancerEdits {
+    /// Changes of the balancer.
+    pub balancer: Vec<BalancerEdit>,
+    /// Changes of members, each with the URL of the member.
+    pub members: Vec<(MemberUrl, MemberEdit)>,
 }
 
 /// Reason for a refused change.

@@ -55,6 +55,8 @@ pub struct Member {
     has_failures: AtomicBool,
     /// True if some statuses of answers count as failures.
     has_failure_statuses: AtomicBool,
+    /// True if the member has active checks.
+    has_checks: AtomicBool,
     /// Counters for the operator.
     pub(super) counters: MemberCounters,
     /// Time from which a line about a retry may be logged again, in milliseconds.
@@ -164,6 +166,7 @@ impl Member {
             ejections: AtomicU32::new(0),
             has_failures: AtomicBool::new(false),
             has_failure_statuses: AtomicBool::new(!shared.ejection.statuses.is_empty()),
+            has_checks: AtomicBool::new(core.check_settings().is_some()),
             counters: MemberCounters::default(),
             retry_line_from_ms: AtomicU64::new(0),
             latency: LatencyAverage::default(),
@@ -225,6 +228,11 @@ impl Member {
     /// Returns the number of requests under way. A drained member with 0 requests may be updated.
     pub fn busy(&self) -> usize {
         self.busy.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the member has active checks.
+    pub(crate) fn has_checks(&self) -> bool {
+        self.has_checks.load(Ordering::Relaxed)
     }
 
     /// Returns the state of the member.
@@ -530,6 +538,8 @@ impl Member {
         self.ejected_until_ms.store(until_ms, Ordering::Relaxed);
         let has_failures = core.ejection.has_failures() || core.streak.is_unrefuted_failure();
         self.has_failures.store(has_failures, Ordering::Relaxed);
+        let has_checks = core.check_settings().is_some();
+        self.has_checks.store(has_checks, Ordering::Relaxed);
         self.standing
             .store(core.standing().pack(), Ordering::Release);
     }

@@ -45,7 +45,7 @@ mod ticket;
 
 pub use crate::upstream::balancer::balancer::{Balancer, ReconfigureReport};
 pub use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, NextCheck};
-pub use crate::upstream::balancer::edit::{BalancerEdit, EditError, MemberEdit};
+pub use crate::upstream::balancer::edit::{BalancerEdit, BalancerEdits, EditError, MemberEdit};
 pub use crate::upstream::balancer::lease::Lease;
 pub use crate::upstream::balancer::member::{Member, MemberCheck};
 pub use crate::upstream::balancer::place_report::PlaceReport;

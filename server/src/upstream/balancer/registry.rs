@@ -1,6 +1,7 @@
 //! Registry of all balancers in all Worlds.
 
 use crate::upstream::balancer::balancer::Balancer;
+use crate::upstream::balancer::edit::BalancerEdits;
 use crate::upstream::balancer::sticky::SessionKey;
 use crate::upstream::settings::BalancerSettings;
 use crate::wire::heartbeat::Heartbeat;
@@ -13,6 +14,8 @@ pub struct Balancers {
     /// Seed of the random numbers of new balancers.
     seed: u64,
     all: Mutex<Vec<Weak<Balancer>>>,
+    /// Changes of the operator by the name of the balancer.
+    edits: Mutex<Vec<(Box<str>, Arc<BalancerEdits>)>>,
 }
 
 impl Balancers {
@@ -22,6 +25,7 @@ impl Balancers {
             key,
             seed,
             all: Mutex::default(),
+            edits: Mutex::default(),
         }
     }
 
@@ -50,6 +54,19 @@ impl Balancers {
         if !all.iter().any(is_known) {
             all.push(Arc::downgrade(balancer));
         }
+    }
+
+    /// Replaces the operator's changes of all balancers. The changes take effect when the balancers are
+    /// configured again.
+    pub fn set_edits(&self, edits: Vec<(Box<str>, Arc<BalancerEdits>)>) {
+        *self.edits.lock().unwrap_or_else(PoisonError::into_inner) = edits;
+    }
+
+    /// Returns the operator's changes of the balancer with a name.
+    pub fn edits(&self, name: &str) -> Arc<BalancerEdits> {
+        let all = self.edits.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = all.iter().find(|(known, _)| **known == *name);
+        found.map_or_else(Arc::default, |(_, edits)| Arc::clone(edits))
     }
 
     /// Records a heartbeat of a member in all balancers ([`Balancer::record_heartbeat`]). Returns false if no

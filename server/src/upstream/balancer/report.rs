@@ -70,6 +70,8 @@ pub struct MemberReport {
     pub slow_start_percent: Option<u32>,
     /// Checks of the member.
     pub check: MemberCheck,
+    /// True if the checks failed, or if the operator treats the checks as failed.
+    pub is_check_failed: bool,
     /// Number of passed checks.
     pub checks_passed: u64,
     /// Number of failed checks.
@@ -114,6 +116,7 @@ impl MemberReport {
                 .map(|until_ms| until_ms.saturating_sub(now_ms)),
             slow_start_percent: is_warming.then_some(share.thousandths() / 10),
             check: core.check.current().clone(),
+            is_check_failed: core.streak.is_failed(),
             checks_passed: core.streak.totals().0,
             checks_failed: core.streak.totals().1,
             changes: core.history.to_vec(),

@@ -187,10 +187,9 @@ impl HostBuilder<'_> {
     ) -> Result<ProxyHandler, OperatorError> {
         let (balancer, settings) = match &proxy.balancer {
             config::BalancerRef::Own(balancer) => {
-                let site = self.site.names.first().map_or("*", |name| name.get_ref());
                 let path = String::from_utf8_lossy(prefix);
                 let settings = BalancerSettings {
-                    name: format!("{site}{path}/").into(),
+                    name: self.site.own_balancer_name(&path).into(),
                     ..balancer.settings.clone()
                 };
                 (&**balancer, settings)
@@ -210,8 +209,6 @@ impl HostBuilder<'_> {
             balancer: self
                 .entries
                 .balancer(balancer, &settings, self.member_tls)?,
-            watches_members: settings.check.is_some(),
-            sticky: settings.sticky,
             forward: proxy.forward.clone(),
             path: prefix.into(),
             pseudonym: Arc::clone(&self.supplies.pseudonym),

@@ -2,7 +2,8 @@
 
 use super::fixture::{Fixture, checks, letter, member, members, settings, url};
 use crate::upstream::balancer::{
-    BalancerEdit, Balancers, ChangeReason, DoubtChange, MemberEdit, MemberState, SessionKey,
+    BalancerEdit, BalancerEdits, Balancers, ChangeReason, DoubtChange, MemberEdit, MemberState,
+    SessionKey,
 };
 use crate::upstream::settings::{AdminState, BalancingMethod, MemberHost, MemberUrl};
 use crate::wire::heartbeat::Heartbeat;
@@ -52,6 +53,35 @@ fn the_sequence_goes_on_after_a_reload_without_changes() {
         .balancer
         .reconfigure(settings(members("abc")), fixture.now_ms);
     assert_eq!(fixture.sequence(4), "cabc");
+}
+
+#[test]
+fn edits_are_in_force_before_a_new_member_gets_requests() {
+    let fixture = Fixture::of("a");
+    let admin = |name, state| (url(name), MemberEdit::Admin(state));
+    let edits = BalancerEdits {
+        balancer: vec![BalancerEdit::Method(BalancingMethod::ByBusyness)],
+        members: vec![
+            admin('d', AdminState::Stopped),
+            admin('c', AdminState::Draining),
+            admin('b', AdminState::Disabled),
+        ],
+    };
+    let configure = || {
+        let settings = settings(members("abc"));
+        let now_ms = fixture.now_ms;
+        let report = fixture
+            .balancer
+            .reconfigure_prepared(settings, &edits, now_ms, |_| {});
+        report.changes.len()
+    };
+    assert_eq!(configure(), 2);
+    assert_eq!(fixture.state('b'), MemberState::Disabled);
+    assert_eq!(fixture.state('c'), MemberState::Draining);
+    assert_eq!(fixture.sequence(3), "aaa");
+    let method = fixture.balancer.settings().method;
+    assert_eq!(method, BalancingMethod::ByBusyness);
+    assert_eq!(configure(), 0);
 }
 
 #[test]

@@ -1,0 +1,19 @@
+//! Bounds of `admin`: edits of balancers and members.
+
+/// Entries of the history of edits. A few hundred bytes each; enough for months of daily edits. The oldest
+/// entry makes room for a new entry, and its edit stays in force.
+pub const EDIT_HISTORY_ENTRIES_MAX: usize = 1_000;
+/// Edits in force. The state file is written whole for each edit, and stays below 1 MiB. Further edits are
+/// refused.
+pub const EDITS_IN_FORCE_MAX: usize = 4_096;
+/// Bytes of the text of an edited value.
+pub const EDIT_TEXT_BYTES_MAX: usize = 1_024;
+/// Values in one command of edits. A form has a few more than a dozen.
+pub const EDIT_VALUES_MAX: usize = 64;
+/// Edits that are left out one by one to find the edit that a new configuration makes impossible. Each attempt
+/// parses a balancer of up to 1,000 members, which takes a few milliseconds.
+pub const EDIT_SUSPECTS_MAX: usize = 64;
+/// Longest `queue_timeout` of an edit in seconds, as in Apache's balancer-manager.
+pub const EDIT_QUEUE_TIMEOUT_SECONDS_MAX: u64 = 7_200;
+/// Longest `check_interval` of an edit in seconds: a day. Checks at longer intervals find no failure in time.
+pub const EDIT_CHECK_INTERVAL_SECONDS_MAX: u64 = 86_400;
