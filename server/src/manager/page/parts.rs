@@ -1,0 +1,20 @@
+//! Pieces of markup that several parts of the page share.
+
+use crate::handler::git::browse::render::html::Html;
+
+/// Opening tag of the head of a column with text at the left.
+pub(super) const LEFT: &str = "th scope=col";
+/// Opening tag of the head of a column with numbers at the right.
+pub(super) const RIGHT: &str = "th scope=col class=n";
+
+/// Appends the head of a column.
+pub(super) fn push_column(page: &mut Html, name: &str, open: &str) {
+    page.markup("<").markup(open).markup(">").text(name);
+    page.markup("</th>");
+}
+
+/// Appends a hidden field of a form.
+pub(super) fn push_hidden(page: &mut Html, name: &str, value: &str) {
+    page.markup("<input type=hidden name=").markup(name);
+    page.markup(" value=\"").text(value).markup("\">");
+}

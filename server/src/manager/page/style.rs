@@ -1,0 +1,19 @@
+//! Style sheet of the manager.
+
+use crate::handler::git::browse::render::html;
+
+/// Style sheet in two parts: the common style of generated pages, and the tables of the manager.
+pub(in crate::manager) const STYLE: [&str; 2] = [
+    html::STYLE,
+    "header,main,footer{max-width:84rem}\
+     .login{display:flex;flex-wrap:wrap;gap:.3rem .8rem;align-items:baseline;margin-top:.4rem;color:var(--soft)}\
+     .error{white-space:pre-wrap;background:var(--minus);color:var(--minus-text);border-radius:8px;padding:.5rem .8rem}\
+     .path{margin:0}.member h2{margin:.4rem 0}\
+     .member{border:1px solid var(--line);border-radius:8px;padding:.2rem 1rem .8rem}\
+     .scroll table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\
+     .scroll th,.scroll td{padding:.3rem .7rem;text-align:left;white-space:nowrap;border-bottom:1px solid var(--line)}\
+     .scroll .n{text-align:right}\
+     thead th,dt{font-weight:400;color:var(--soft)}\
+     button{font:inherit;color:var(--link);background:var(--shade);border:1px solid var(--line);border-radius:6px;padding:.2rem .8rem;cursor:pointer}\
+     summary{cursor:pointer;color:var(--soft)}",
+];
