@@ -127,7 +127,9 @@ impl ControlPlane {
         let budget = Arc::new(ContentBudget::new(contents));
         let cache = load_pages(&config, origin, &budget);
         let memory = (budget, body_memory);
-        let supplies = shared_resources(&config, &listeners, sinks, tls, cache, memory, pushes)?;
+        let supplies = shared_resources(
+            &config, &listeners, sinks, tls, cache, memory, pushes, count,
+        )?;
         supplies.programs.spool().remove_leftovers();
         let seen = stamp_config_files(&config);
         compress_in_background(supplies.budget.clone());

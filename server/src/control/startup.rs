@@ -6,6 +6,7 @@ use crate::base::clock;
 use crate::base::descriptors::descriptors;
 use crate::base::fair_share::RefusalCounters;
 use crate::base::log::{LogDestination, Sink, Sinks};
+use crate::base::route_counters::RouteLedger;
 use crate::base::sys;
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::cache::PageCache;
@@ -172,6 +173,7 @@ pub(super) fn shared_resources(
     cache: Arc<PageCache>,
     (budget, body_memory): (Arc<ContentBudget>, Arc<BodyMemory>),
     pushes: PushNotifier,
+    workers: usize,
 ) -> Result<SharedResources, OperatorError> {
     let refusals = Arc::<RefusalCounters>::default();
     let scripts = config.server.limits.scripts;
@@ -197,6 +199,7 @@ pub(super) fn shared_resources(
         body_memory,
         resolver: Arc::new(Resolver::system()),
         refusals,
+        routes: Arc::new(RouteLedger::new(workers)),
     })
 }
 

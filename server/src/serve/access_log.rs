@@ -2,12 +2,14 @@
 //! large pieces, so that logging costs a request no system call and no lock.
 
 use crate::base::log::{self, AccessLogFormat, MemberCall};
+use crate::base::route_counters::{CacheOutcome, CountedResponse, RouteCounters};
 use crate::hits::SiteHits;
 use crate::serve::context::WorkerContext;
 use crate::serve::forwarding::client_of;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
+use crate::serve::response_record::ResponseRecord;
 use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead};
+use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
 use crate::world::{AccessLog, Host, World};
 use rustls::ProtocolVersion;
@@ -25,6 +27,10 @@ pub(super) struct ClientInfo {
 pub(super) struct AccessLogEntry<'a> {
     pub(super) head: Option<&'a RequestHead<'a>>,
     pub(super) host: Option<&'a Host>,
+    /// Counters of the route; None without a site.
+    pub(super) counters: Option<&'a Arc<RouteCounters>>,
+    pub(super) version: Version,
+    pub(super) cache: CacheOutcome,
     pub(super) user: Option<&'a str>,
     pub(super) reject: Option<Reject>,
     /// The request line as received.
@@ -43,8 +49,6 @@ pub(super) struct OwnedAccessLogEntry {
     referer: Option<Vec<u8>>,
     agent: Option<Vec<u8>>,
     user: Option<String>,
-    pub(super) status: Status,
-    pub(super) rule: u16,
     /// Member that answered a proxied request, or that failed last.
     pub(super) member: Option<Box<MemberCall>>,
     started_us: u64,
@@ -68,6 +72,9 @@ impl<'a> AccessLogEntry<'a> {
         AccessLogEntry {
             head,
             host,
+            counters: None,
+            version: head.map_or(Version::Http11, |head| head.version),
+            cache: CacheOutcome::None,
             user,
             reject: None,
             first,
@@ -112,8 +119,33 @@ impl<'a> AccessLogEntry<'a> {
         }
     }
 
-    /// Writes the line where a log is configured, and counts the view where the response is a view.
+    /// Counts and logs a complete response.
+    #[inline]
+    pub(super) fn finish(
+        &self,
+        status: Status,
+        bytes: u64,
+        context: &WorkerContext,
+        who: ClientInfo,
+    ) {
+        let micros = context.clock.micros() - self.started_us;
+        context.stats.response(status.0, bytes, micros);
+        let response = CountedResponse {
+            version: self.version as usize,
+            status: status.0,
+            bytes,
+            cache: self.cache,
+        };
+        context.count_response(self.counters, response);
+        self.log(status, bytes, context, who);
+    }
+
+    /// Counts the refusal, writes the line where a log is configured, and counts the view where the response is
+    /// a view.
     pub(super) fn log(&self, status: Status, bytes: u64, context: &WorkerContext, who: ClientInfo) {
+        if let Some(reject) = self.reject {
+            context.count_refusal(reject.rule);
+        }
         if is_seen(status)
             && let Some((hits, head)) = self.counted()
         {
@@ -150,11 +182,27 @@ impl<'a> AccessLogEntry<'a> {
         Some((self.host?.hits.as_ref()?, head))
     }
 
-    /// Copies the data of the line for a response that is sent later. Returns `None` where the response
-    /// needs neither a line nor a count.
+    /// Copies the data of a response that is sent later.
     pub(super) fn keep(
         &self,
         status: Status,
+        context: &WorkerContext,
+        who: ClientInfo,
+    ) -> ResponseRecord {
+        ResponseRecord {
+            counters: self.counters.cloned(),
+            version: self.version,
+            status,
+            rule: self.reject.map_or(0, |reject| reject.rule),
+            cache: self.cache,
+            line: self.keep_line(context, who),
+        }
+    }
+
+    /// Copies the data of the line. Returns `None` where the response needs neither a line nor a count of the
+    /// view.
+    fn keep_line(
+        &self,
         context: &WorkerContext,
         who: ClientInfo,
     ) -> Option<Box<OwnedAccessLogEntry>> {
@@ -181,8 +229,6 @@ impl<'a> AccessLogEntry<'a> {
             referer: asks.and_then(|asks| asks.referer).map(<[u8]>::to_vec),
             agent: asks.and_then(|asks| asks.user_agent).map(<[u8]>::to_vec),
             user: line.and_then(|line| line.user).map(str::to_owned),
-            status,
-            rule: self.reject.map_or(0, |reject| reject.rule),
             member: None,
             started_us: self.started_us,
         }))
@@ -190,17 +236,9 @@ impl<'a> AccessLogEntry<'a> {
 }
 
 impl OwnedAccessLogEntry {
-    /// Records the refusal of the request's content. A response that has begun keeps its status.
-    pub(super) fn refuse(&mut self, reject: Reject) {
-        self.rule = reject.rule;
-        if self.status == Status::CLIENT_LEFT {
-            self.status = reject.status;
-        }
-    }
-
-    /// Writes the line after the end of the exchange.
-    pub(super) fn log(&self, bytes: u64, context: &WorkerContext) {
-        if let Some(view) = self.view.as_ref().filter(|_| is_seen(self.status)) {
+    /// Writes the line after the end of the exchange of `record`.
+    pub(super) fn log(&self, record: &ResponseRecord, bytes: u64, context: &WorkerContext) {
+        if let Some(view) = self.view.as_ref().filter(|_| is_seen(record.status)) {
             context.count(&view.hits, &view.path, view.is_bot);
         }
         let Some(access) = &self.access else { return };
@@ -209,12 +247,12 @@ impl OwnedAccessLogEntry {
             user: self.user.as_deref(),
             unix_ms: context.clock.unix_ms(),
             request: &self.first,
-            status: self.status.0,
+            status: record.status.0,
             bytes,
             referer: self.referer.as_deref(),
             agent: self.agent.as_deref(),
             host: Some(&self.host),
-            rule: self.rule,
+            rule: record.rule,
             tls: self.who.tls,
             micros: took(context, access, self.started_us),
             member: self.member.as_deref(),

@@ -7,6 +7,7 @@ use crate::base::clock::Clock;
 use crate::base::descriptors::descriptors;
 use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::log::AccessLogLine;
+use crate::base::route_counters::{CountedResponse, RouteCounters};
 use crate::base::stats::Counters;
 use crate::base::sys;
 use crate::base::thread_pool::ThreadPool;
@@ -402,6 +403,32 @@ impl WorkerContext {
     /// Prefetches the row of a connection.
     pub(super) fn prefetch_row(&self, row: usize) {
         self.connections.borrow().prefetch(row);
+    }
+
+    // ---- Counters ----
+
+    /// Counts a response of the route with `counters`, or of requests without a site.
+    #[inline]
+    pub(super) fn count_response(
+        &self,
+        counters: Option<&Arc<RouteCounters>>,
+        response: CountedResponse,
+    ) {
+        let worker = self.stats.worker;
+        match counters {
+            Some(counters) => counters.count(worker, response),
+            None => self.world.borrow().without_site.count(worker, response),
+        }
+    }
+
+    /// Counts a request refused by the rule with the number `rule`; 0 stands for no refusal.
+    #[inline]
+    pub(super) fn count_refusal(&self, rule: u16) {
+        if rule != 0
+            && let Some(index) = Reject::index_of(rule)
+        {
+            self.stats.refusals.increment(index);
+        }
     }
 
     // ---- Logs and views ----
