@@ -4,5 +4,6 @@
 pub mod balancers;
 pub mod command;
 pub mod member_name;
+pub mod metrics;
 pub mod status;
 mod text_table;

@@ -261,6 +261,16 @@ impl LatencyTotals {
         self.sum += histogram.sum.value();
     }
 
+    /// Returns the durations that were added since `earlier`.
+    pub fn since(&self, earlier: &LatencyTotals) -> LatencyTotals {
+        let pairs = self.buckets.iter().zip(&earlier.buckets);
+        LatencyTotals {
+            buckets: pairs.map(|(now, then)| now.saturating_sub(*then)).collect(),
+            sum: self.sum.saturating_sub(earlier.sum),
+            count: self.count.saturating_sub(earlier.count),
+        }
+    }
+
     /// Returns the duration that `thousandths` of all durations stay within, in microseconds (500 = median,
     /// 990 = p99). The result is at most a sixteenth too high, and 0 without durations.
     pub fn percentile(&self, thousandths: u64) -> u64 {

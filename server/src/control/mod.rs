@@ -7,6 +7,7 @@ mod banner;
 mod heartbeats;
 mod listeners;
 mod member_edit;
+mod metrics;
 mod plane;
 mod publish;
 mod socket;

@@ -11,9 +11,10 @@ use super::startup::{
     tls_supplies, user_ids,
 };
 use super::watch::RESCAN;
-use super::{banner, deployment_events, member_edit, status};
+use super::{banner, deployment_events, member_edit, metrics, status};
 use crate::acme::AcmeHandle;
 use crate::admin::command::{Command, HitsFormat, StatusFormat, UnknownCommand};
+use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
 use crate::base::body_memory::BodyMemory;
 use crate::base::log::{ErrorLog, Sinks};
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Interval, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// Time after which a start is complete, including loading in the background if the site is small.
 const START_COMPLETE_AFTER: Duration = Duration::from_secs(1);
@@ -58,6 +59,8 @@ pub(super) struct ControlPlane {
     /// Requests to stop that wait for the end of the drain.
     stopping_for: Vec<ControlRequest>,
     started: Instant,
+    /// Past of the counters.
+    history: History,
 }
 
 /// Reason why the loop woke up.
@@ -79,6 +82,8 @@ enum ControlEvent {
     StalePaths,
     Keys,
     Hits,
+    /// The interval of a sample of the counters is over.
+    Sample,
     WorkerEnded(usize),
     Deployments(DeploymentEvent),
 }
@@ -151,6 +156,7 @@ impl ControlPlane {
             control,
             stopping_for: Vec::new(),
             started: Instant::now(),
+            history: History::default(),
         })
     }
 
@@ -252,6 +258,7 @@ impl ControlPlane {
             }
             ControlEvent::Keys => self.renew_keys().await,
             ControlEvent::Hits => self.publisher().save_hits(),
+            ControlEvent::Sample => metrics::sample(&mut self.history, &self.rebuilder.publisher),
             ControlEvent::WorkerEnded(index) => self.rebuilder.publisher.restart(index).await,
             ControlEvent::Deployments(event) => {
                 deployment_events::handle(&mut self.rebuilder, event).await;
@@ -300,6 +307,7 @@ impl ControlPlane {
             () = sleep_until(again) => ControlEvent::DeploymentRetryDue,
             _ = timers.keys.tick() => ControlEvent::Keys,
             _ = timers.hits.tick() => ControlEvent::Hits,
+            _ = timers.sample.tick() => ControlEvent::Sample,
             () = found => ControlEvent::StalePaths,
             _ = timers.stale.tick() => ControlEvent::StalePaths,
             index = publisher.worker_ended() => ControlEvent::WorkerEnded(index),
@@ -393,6 +401,10 @@ impl ControlPlane {
         match command {
             Ok(Command::Status(StatusFormat::Text)) => Ok(self.status().text()),
             Ok(Command::Status(StatusFormat::Json)) => Ok(self.status().json()),
+            Ok(Command::Metrics(format)) => {
+                Ok(metrics::metrics(self.status(), self.publisher()).render(format))
+            }
+            Ok(Command::History) => Ok(self.history.json()),
             Ok(Command::Hits { format, site }) => self.hits(format, site.as_deref()),
             Ok(Command::Purge { site, path }) => self.purge(&site, &path),
             Ok(Command::Balancers { format, name }) => {
@@ -543,6 +555,7 @@ struct Timers {
     recheck_at: Instant,
     keys: Interval,
     hits: Interval,
+    sample: Interval,
     rescan: Interval,
     stale: Interval,
 }
@@ -557,10 +570,19 @@ impl Timers {
             recheck_at: now,
             keys: interval(KEYS),
             hits: interval(HITS),
+            sample: sample_interval(),
             rescan: interval(RESCAN),
             stale: interval(STALE),
         }
     }
+}
+
+/// Returns the timer of the samples of the counters. A control plane that was busy for longer than an interval
+/// takes one sample, and not a burst.
+fn sample_interval() -> Interval {
+    let mut every = interval(Duration::from_secs(limits::HISTORY_INTERVAL_SECONDS));
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    every
 }
 
 struct Signals {

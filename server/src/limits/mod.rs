@@ -14,6 +14,7 @@ mod upstream;
 mod cache;
 mod hits;
 mod config;
+mod admin;
 mod serve;
 mod control;
 mod acme;
@@ -21,6 +22,7 @@ mod backup;
 mod deploy;
 
 pub use crate::limits::acme::*;
+pub use crate::limits::admin::*;
 pub use crate::limits::backup::*;
 pub use crate::limits::base::*;
 pub use crate::limits::cache::*;

@@ -304,6 +304,17 @@ impl AccessLog {
 }
 
 impl Route {
+    /// Returns true if the page cache may answer requests of the route.
+    pub fn has_cache(&self) -> bool {
+        let scripts = self.scripts.as_ref();
+        let has_cached_scripts = scripts.is_some_and(|scripts| scripts.cache.is_some());
+        has_cached_scripts
+            || matches!(
+                self.target,
+                Some(RouteTarget::Cached(_) | RouteTarget::Git { .. })
+            )
+    }
+
     /// Returns true if `path` is the prefix, or lies below the prefix in whole components.
     pub fn covers(&self, path: &[u8]) -> bool {
         match path.strip_prefix(&*self.prefix) {

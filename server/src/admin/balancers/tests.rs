@@ -30,6 +30,7 @@ fn member(address: &str) -> MemberReport {
         sent_bytes: 0,
         received_bytes: 0,
         latency_micros: None,
+        latencies: LatencyBuckets::default(),
         heartbeat: None,
         ejected_ms: None,
         slow_start_percent: None,
