@@ -55,8 +55,13 @@ pub fn resident_bytes() -> u64 {
 /// Returns the memory in a line of /proc/PID/status, which tells KiB.
 fn memory_bytes(status: &str, name: &str) -> u64 {
     let mut values = status.lines().filter_map(|line| line.strip_prefix(name));
-    let kibibytes = values.next().and_then(|rest| rest.split_whitespace().next());
-    kibibytes.and_then(|number| number.parse().ok()).unwrap_or(0) * 1_024
+    let kibibytes = values
+        .next()
+        .and_then(|rest| rest.split_whitespace().next());
+    kibibytes
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
+        * 1_024
 }
 
 impl ProcessFacts {
@@ -151,8 +156,14 @@ mod tests {
             ("sys/class/thermal/thermal_zone1/temp", "broken\n"),
             ("sys/class/thermal/cooling_device0/type", "fan\n"),
             (RASPBERRY_FLAGS, "50005\n"),
-            ("sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "2\n"),
-            ("sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count", "3\n"),
+            (
+                "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count",
+                "2\n",
+            ),
+            (
+                "sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count",
+                "3\n",
+            ),
         ] {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,5 +1,7 @@
 use super::*;
-use crate::upstream::balancer::{ChangeReason, CheckFailure, MemberCheck, MemberId, MemberState};
+use crate::upstream::balancer::{
+    ChangeReason, CheckFailure, LatencyBuckets, MemberCheck, MemberId, MemberState,
+};
 use crate::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, ConnectionSettings, MemberRole,
 };

@@ -49,7 +49,11 @@ impl MetricsFormat {
             match name {
                 OPENMETRICS if has_version => open = quality.max(open),
                 PROMETHEUS => {
-                    plain = if is_plain_exact { quality.max(plain) } else { quality };
+                    plain = if is_plain_exact {
+                        quality.max(plain)
+                    } else {
+                        quality
+                    };
                     is_plain_exact = true;
                 }
                 "*/*" | "text/*" if !is_plain_exact => plain = quality.max(plain),
@@ -249,17 +253,33 @@ mod tests {
             ("*/*", Prometheus),
             ("text/html", Prometheus),
             ("application/openmetrics-text", OpenMetrics),
-            ("Application/OpenMetrics-Text; Version=\"1.0.0\"", OpenMetrics),
+            (
+                "Application/OpenMetrics-Text; Version=\"1.0.0\"",
+                OpenMetrics,
+            ),
             ("application/openmetrics-text;version=0.0.1", Prometheus),
             ("application/openmetrics-text;q=0", Prometheus),
             ("application/openmetrics-text;q=0.5, text/plain", Prometheus),
-            ("application/openmetrics-text;q=0.5, text/plain;q=0.25", OpenMetrics),
-            ("application/openmetrics-text;q=0.5, */*;q=0.501", Prometheus),
-            ("application/openmetrics-text;q=0.5, text/plain;q=0.1, */*", OpenMetrics),
+            (
+                "application/openmetrics-text;q=0.5, text/plain;q=0.25",
+                OpenMetrics,
+            ),
+            (
+                "application/openmetrics-text;q=0.5, */*;q=0.501",
+                Prometheus,
+            ),
+            (
+                "application/openmetrics-text;q=0.5, text/plain;q=0.1, */*",
+                OpenMetrics,
+            ),
             ("application/openmetrics-text;q=2", Prometheus),
             (of_prometheus, OpenMetrics),
         ] {
-            assert_eq!(MetricsFormat::by_accept(Some(accept.as_bytes())), format, "{accept}");
+            assert_eq!(
+                MetricsFormat::by_accept(Some(accept.as_bytes())),
+                format,
+                "{accept}"
+            );
         }
         assert_eq!(MetricsFormat::by_accept(None), Prometheus);
         assert_eq!(MetricsFormat::by_accept(Some(b"\xff")), Prometheus);

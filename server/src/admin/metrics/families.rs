@@ -50,6 +50,7 @@ pub(super) struct Family {
     /// Unit; empty for a number without a unit.
     pub(super) unit: &'static str,
     /// Labels for the guide.
+    #[cfg(test)]
     pub(super) labels: &'static str,
     /// Documentation in a line.
     pub(super) help: &'static str,
@@ -71,6 +72,7 @@ macro_rules! families {
             kind: MetricKind::$kind,
             name: $name,
             unit: $unit,
+            #[cfg(test)]
             labels: $labels,
             help: $help,
             write: $write,
@@ -318,10 +320,7 @@ fn counter(metrics: &Metrics, name: &str) -> u64 {
 }
 
 /// Calls `write` with the labels of each route.
-fn each_route(
-    metrics: &Metrics,
-    write: &mut dyn FnMut(&[(&'static str, &str)], &RouteMetrics),
-) {
+fn each_route(metrics: &Metrics, write: &mut dyn FnMut(&[(&'static str, &str)], &RouteMetrics)) {
     for route in &metrics.routes {
         let totals = &route.totals;
         write(&[("site", &totals.site), ("route", &totals.route)], route);
@@ -329,10 +328,7 @@ fn each_route(
 }
 
 /// Calls `write` with the labels of each member.
-fn each_member(
-    metrics: &Metrics,
-    write: &mut dyn FnMut([(&'static str, &str); 2], &MemberReport),
-) {
+fn each_member(metrics: &Metrics, write: &mut dyn FnMut([(&'static str, &str); 2], &MemberReport)) {
     for balancer in &metrics.balancers {
         for member in &balancer.members {
             let url = member.url.to_string();
@@ -346,7 +342,12 @@ fn requests(metrics: &Metrics, out: &mut Exposition) {
     each_route(metrics, &mut |labels, route| {
         for (protocol, classes) in PROTOCOLS.iter().zip(&route.totals.statuses) {
             for (class, count) in CLASSES.iter().zip(classes) {
-                let labels = [labels[0], labels[1], ("protocol", protocol), ("status", class)];
+                let labels = [
+                    labels[0],
+                    labels[1],
+                    ("protocol", protocol),
+                    ("status", class),
+                ];
                 out.sample(&labels, *count);
             }
         }

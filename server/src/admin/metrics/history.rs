@@ -92,7 +92,10 @@ impl History {
         let now = (counts.requests, counts.errors);
         if let Some(known) = self.members.iter_mut().find(is_same) {
             let requests = difference(now.0, known.last.0);
-            push_bounded(&mut known.intervals, (requests, difference(now.1, known.last.1)));
+            push_bounded(
+                &mut known.intervals,
+                (requests, difference(now.1, known.last.1)),
+            );
             known.last = now;
             known.is_present = true;
         } else if self.members.len() < HISTORY_MEMBERS_MAX {
@@ -219,7 +222,10 @@ mod tests {
         assert_eq!((sample.sent_bytes, sample.connections), (1_000, 3));
         assert_eq!(sample.resident_kib, 3_072);
         let [p50, p90, p99] = sample.latency_micros;
-        assert!((50..=53).contains(&p50) && (89..=95).contains(&p90), "{sample:?}");
+        assert!(
+            (50..=53).contains(&p50) && (89..=95).contains(&p90),
+            "{sample:?}"
+        );
         assert!((98..=105).contains(&p99), "{sample:?}");
         assert_eq!(history.members[0].intervals, [(7, 2)]);
         history.record(110, stats.totals(), 0);
@@ -241,7 +247,10 @@ mod tests {
         assert_eq!(history.samples().count(), HISTORY_SAMPLES_MAX);
         assert_eq!(history.members[0].intervals.len(), HISTORY_SAMPLES_MAX);
         let first = history.samples().next().unwrap();
-        assert_eq!((first.at, first.requests), (10 * HISTORY_INTERVAL_SECONDS, 19));
+        assert_eq!(
+            (first.at, first.requests),
+            (10 * HISTORY_INTERVAL_SECONDS, 19)
+        );
         // A ring of 15 to 30 minutes.
         let seconds = HISTORY_SAMPLES_MAX as u64 * HISTORY_INTERVAL_SECONDS;
         assert!((900..=1_800).contains(&seconds));
@@ -250,7 +259,9 @@ mod tests {
     #[test]
     fn members_are_bounded_and_forgotten() {
         let mut history = History::default();
-        let names: Vec<_> = (0..HISTORY_MEMBERS_MAX + 5).map(|nth| format!("m{nth}")).collect();
+        let names: Vec<_> = (0..HISTORY_MEMBERS_MAX + 5)
+            .map(|nth| format!("m{nth}"))
+            .collect();
         for _ in 0..2 {
             history.record(1, Totals::default(), 0);
             for name in &names {
