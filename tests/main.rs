@@ -56,6 +56,7 @@ mod limits;
 mod live;
 mod logs;
 mod members;
+mod metrics;
 mod memory;
 mod mirror;
 mod papers;
