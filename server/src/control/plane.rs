@@ -8,7 +8,7 @@ use super::socket::{self, ControlRequest, ControlSocket};
 use super::startup::{
     bind, body_memory_bytes, compress_in_background, drop_privileges, load_pages, memory_auto,
     open_error_sinks, pending_head_bytes, prepare_process, prepare_state, shared_resources,
-    tls_supplies, user_ids,
+    tls_supplies, user_ids, worker_count,
 };
 use super::watch::RESCAN;
 use super::{banner, deployment_events, member_edit, metrics, status};
@@ -102,11 +102,7 @@ impl ControlPlane {
             log::warn!("{warning}");
         }
         socket::refuse_second(&config)?;
-        let count = config
-            .server
-            .workers
-            .as_ref()
-            .map_or_else(sys::cpu_count, |workers| *workers.get_ref());
+        let count = worker_count(&config);
         let listeners = bind(&config, count)?;
         prepare_process();
         let user = user_ids(&config)?;
@@ -132,9 +128,7 @@ impl ControlPlane {
         let budget = Arc::new(ContentBudget::new(contents));
         let cache = load_pages(&config, origin, &budget);
         let memory = (budget, body_memory);
-        let supplies = shared_resources(
-            &config, &listeners, sinks, tls, cache, memory, pushes, count,
-        )?;
+        let supplies = shared_resources(&config, &listeners, sinks, tls, cache, memory, pushes)?;
         supplies.programs.spool().remove_leftovers();
         let seen = stamp_config_files(&config);
         compress_in_background(supplies.budget.clone());

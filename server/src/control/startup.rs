@@ -163,6 +163,12 @@ pub(super) fn tls_supplies(config: &Config) -> Result<TlsResources, OperatorErro
     Ok((Some(Arc::new(tickets)), Some(Arc::new(self_signed))))
 }
 
+/// Returns the number of workers: configured, or one for each processor.
+pub(super) fn worker_count(config: &Config) -> usize {
+    let workers = config.server.workers.as_ref();
+    workers.map_or_else(sys::cpu_count, |workers| *workers.get_ref())
+}
+
 /// Returns the resources common to all Worlds. The ports in redirects and Alt-Svc are the ports of bound
 /// addresses.
 pub(super) fn shared_resources(
@@ -173,7 +179,6 @@ pub(super) fn shared_resources(
     cache: Arc<PageCache>,
     (budget, body_memory): (Arc<ContentBudget>, Arc<BodyMemory>),
     pushes: PushNotifier,
-    workers: usize,
 ) -> Result<SharedResources, OperatorError> {
     let refusals = Arc::<RefusalCounters>::default();
     let scripts = config.server.limits.scripts;
@@ -199,7 +204,7 @@ pub(super) fn shared_resources(
         body_memory,
         resolver: Arc::new(Resolver::system()),
         refusals,
-        routes: Arc::new(RouteLedger::new(workers)),
+        routes: Arc::new(RouteLedger::new(worker_count(config))),
     })
 }
 

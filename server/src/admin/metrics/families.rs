@@ -1,7 +1,7 @@
 //! Table of the families of metrics: the names, the documentation and the samples. The guide's table of metrics
 //! comes from the same declarations.
 
-use crate::admin::metrics::exposition::{Decimal, Exposition};
+use crate::admin::metrics::exposition::{Decimal, Exposition, Label};
 use crate::admin::metrics::{Metrics, RouteMetrics};
 use crate::base::machine::RASPBERRY_CONDITIONS;
 use crate::base::route_counters::CacheOutcome;
@@ -320,7 +320,7 @@ fn counter(metrics: &Metrics, name: &str) -> u64 {
 }
 
 /// Calls `write` with the labels of each route.
-fn each_route(metrics: &Metrics, write: &mut dyn FnMut(&[(&'static str, &str)], &RouteMetrics)) {
+fn each_route(metrics: &Metrics, write: &mut dyn FnMut(&[Label<'_>], &RouteMetrics)) {
     for route in &metrics.routes {
         let totals = &route.totals;
         write(&[("site", &totals.site), ("route", &totals.route)], route);
@@ -328,7 +328,7 @@ fn each_route(metrics: &Metrics, write: &mut dyn FnMut(&[(&'static str, &str)], 
 }
 
 /// Calls `write` with the labels of each member.
-fn each_member(metrics: &Metrics, write: &mut dyn FnMut([(&'static str, &str); 2], &MemberReport)) {
+fn each_member(metrics: &Metrics, write: &mut dyn FnMut([Label<'_>; 2], &MemberReport)) {
     for balancer in &metrics.balancers {
         for member in &balancer.members {
             let url = member.url.to_string();

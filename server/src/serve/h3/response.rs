@@ -40,7 +40,7 @@ enum H3ExchangeStep {
     /// QUIC has accepted the whole response.
     Done,
     /// QUIC has not yet accepted the whole response.
-    Send(H3Response),
+    Send(Box<H3Response>),
     /// A wait, then another dispatch.
     Wait(LocalBoxFuture<Progress>),
     /// A call of a handler.
@@ -359,12 +359,12 @@ impl H3Exchange {
             outgoing.sent = 0;
         }
         outgoing.record = line.keep(status, context, self.session.who);
-        Ok(H3ExchangeStep::Send(outgoing))
+        Ok(H3ExchangeStep::Send(Box::new(outgoing)))
     }
 
     /// Sends the rest of a response at the client's rate. Logs the response, and counts a complete
     /// response.
-    async fn send_rest(&mut self, mut outgoing: H3Response) -> Result<(), H3ExchangeError> {
+    async fn send_rest(&mut self, mut outgoing: Box<H3Response>) -> Result<(), H3ExchangeError> {
         let sent = self.send_all(&mut outgoing).await;
         let context = self.context();
         if matches!(sent, Err(H3ExchangeError::Shed)) {
