@@ -7,7 +7,6 @@ use crate::hits::SiteHits;
 use crate::serve::context::WorkerContext;
 use crate::serve::forwarding::client_of;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
-use crate::serve::response_record::ResponseRecord;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
@@ -182,26 +181,9 @@ impl<'a> AccessLogEntry<'a> {
         Some((self.host?.hits.as_ref()?, head))
     }
 
-    /// Copies the data of a response that is sent later.
-    pub(super) fn keep(
-        &self,
-        status: Status,
-        context: &WorkerContext,
-        who: ClientInfo,
-    ) -> ResponseRecord {
-        ResponseRecord {
-            counters: self.counters.cloned(),
-            version: self.version,
-            status,
-            rule: self.reject.map_or(0, |reject| reject.rule),
-            cache: self.cache,
-            line: self.keep_line(context, who),
-        }
-    }
-
     /// Copies the data of the line. Returns `None` where the response needs neither a line nor a count of the
     /// view.
-    fn keep_line(
+    pub(super) fn keep_line(
         &self,
         context: &WorkerContext,
         who: ClientInfo,
@@ -236,9 +218,10 @@ impl<'a> AccessLogEntry<'a> {
 }
 
 impl OwnedAccessLogEntry {
-    /// Writes the line after the end of the exchange of `record`.
-    pub(super) fn log(&self, record: &ResponseRecord, bytes: u64, context: &WorkerContext) {
-        if let Some(view) = self.view.as_ref().filter(|_| is_seen(record.status)) {
+    /// Writes the line after the end of the exchange. `rule` is the number of the rule that refused the request,
+    /// or 0.
+    pub(super) fn log(&self, status: Status, rule: u16, bytes: u64, context: &WorkerContext) {
+        if let Some(view) = self.view.as_ref().filter(|_| is_seen(status)) {
             context.count(&view.hits, &view.path, view.is_bot);
         }
         let Some(access) = &self.access else { return };
@@ -247,12 +230,12 @@ impl OwnedAccessLogEntry {
             user: self.user.as_deref(),
             unix_ms: context.clock.unix_ms(),
             request: &self.first,
-            status: record.status.0,
+            status: status.0,
             bytes,
             referer: self.referer.as_deref(),
             agent: self.agent.as_deref(),
             host: Some(&self.host),
-            rule: record.rule,
+            rule,
             tls: self.who.tls,
             micros: took(context, access, self.started_us),
             member: self.member.as_deref(),

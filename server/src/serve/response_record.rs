@@ -5,7 +5,7 @@
 
 use crate::base::log::MemberCall;
 use crate::base::route_counters::{CacheOutcome, CountedResponse, RouteCounters};
-use crate::serve::access_log::OwnedAccessLogEntry;
+use crate::serve::access_log::{AccessLogEntry, ClientInfo, OwnedAccessLogEntry};
 use crate::serve::context::WorkerContext;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Version;
@@ -34,6 +34,25 @@ impl Default for ResponseRecord {
             rule: 0,
             cache: CacheOutcome::None,
             line: None,
+        }
+    }
+}
+
+impl AccessLogEntry<'_> {
+    /// Copies the data of a response that is sent later.
+    pub(super) fn keep(
+        &self,
+        status: Status,
+        context: &WorkerContext,
+        who: ClientInfo,
+    ) -> ResponseRecord {
+        ResponseRecord {
+            counters: self.counters.cloned(),
+            version: self.version,
+            status,
+            rule: self.reject.map_or(0, |reject| reject.rule),
+            cache: self.cache,
+            line: self.keep_line(context, who),
         }
     }
 }
@@ -74,7 +93,7 @@ impl ResponseRecord {
     pub(super) fn log(&self, bytes: u64, context: &WorkerContext) {
         context.count_refusal(self.rule);
         if let Some(line) = &self.line {
-            line.log(self, bytes, context);
+            line.log(self.status, self.rule, bytes, context);
         }
     }
 }

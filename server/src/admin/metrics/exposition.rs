@@ -1,7 +1,7 @@
 //! Writer of the text formats of Prometheus (version 0.0.4) and OpenMetrics (version 1.0), and the choice of the
 //! format by the Accept field. Pure.
 
-use crate::admin::metrics::families::{Family, MetricKind};
+use crate::admin::metrics::family::{Family, MetricKind};
 use std::fmt::Write;
 
 /// Text format of metrics.
@@ -143,7 +143,9 @@ impl Decimal {
 pub(super) struct Exposition {
     format: MetricsFormat,
     out: String,
-    family: &'static Family,
+    /// Name of the family, and the end of the name of its samples.
+    name: &'static str,
+    suffix: &'static str,
 }
 
 /// A label: name and value.
@@ -155,13 +157,14 @@ impl Exposition {
         Exposition {
             format,
             out: String::new(),
-            family: &super::families::FAMILIES[0],
+            name: "",
+            suffix: "",
         }
     }
 
     /// Begins a family with its TYPE, HELP and UNIT.
     pub(super) fn begin(&mut self, family: &'static Family) {
-        self.family = family;
+        (self.name, self.suffix) = (family.name, family.kind.suffix());
         let is_open = self.format == MetricsFormat::OpenMetrics;
         let (name, kind) = match (is_open, family.kind) {
             (true, kind) => (family.name.to_owned(), kind.name()),
@@ -177,7 +180,7 @@ impl Exposition {
 
     /// Adds a sample of the family.
     pub(super) fn sample(&mut self, labels: &[Label<'_>], value: impl Into<Decimal>) {
-        self.write(self.family.kind.suffix(), labels, None, value.into());
+        self.write(self.suffix, labels, None, value.into());
     }
 
     /// Adds a histogram with the cumulative `counts` of the durations up to each of `ends`, in microseconds.
@@ -200,7 +203,7 @@ impl Exposition {
 
     fn write(&mut self, suffix: &str, labels: &[Label<'_>], end: Option<&str>, value: Decimal) {
         let out = &mut self.out;
-        out.push_str(self.family.name);
+        out.push_str(self.name);
         out.push_str(suffix);
         let end = end.map(|end| ("le", end));
         let mut separator = '{';

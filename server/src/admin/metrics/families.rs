@@ -1,82 +1,43 @@
 //! Table of the families of metrics: the names, the documentation and the samples. The guide's table of metrics
 //! comes from the same declarations.
 
-use crate::admin::metrics::exposition::{Decimal, Exposition, Label};
-use crate::admin::metrics::{Metrics, RouteMetrics};
+use crate::admin::metrics::exposition::{Decimal, Exposition, Label, MetricsFormat};
+use crate::admin::metrics::facts::{Metrics, RouteMetrics};
+use crate::admin::metrics::family::{Family, MetricKind};
 use crate::base::machine::RASPBERRY_CONDITIONS;
 use crate::base::route_counters::CacheOutcome;
 use crate::upstream::balancer::{LATENCY_BUCKET_MICROS, MemberReport};
 use crate::wire::reject::Reject;
 
-/// Type of a family.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum MetricKind {
-    /// Sum that only grows.
-    Counter,
-    /// Value at the moment.
-    Gauge,
-    /// Constant text in the labels of a sample with the value 1.
-    Info,
-    /// Distribution of durations.
-    Histogram,
-}
+/// Function that adds the samples of a family.
+type WriteSamples = fn(&Metrics, &mut Exposition);
 
-impl MetricKind {
-    /// Returns the name of the type in a TYPE line.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            MetricKind::Counter => "counter",
-            MetricKind::Gauge => "gauge",
-            MetricKind::Info => "info",
-            MetricKind::Histogram => "histogram",
+impl Metrics {
+    /// Renders the metrics.
+    pub fn render(&self, format: MetricsFormat) -> String {
+        let mut out = Exposition::new(format);
+        for (family, write) in FAMILIES {
+            out.begin(family);
+            write(self, &mut out);
         }
-    }
-
-    /// Returns the end of the name of a sample.
-    pub(super) fn suffix(self) -> &'static str {
-        match self {
-            MetricKind::Counter => "_total",
-            MetricKind::Info => "_info",
-            MetricKind::Gauge | MetricKind::Histogram => "",
-        }
-    }
-}
-
-/// Samples with one meaning.
-pub(super) struct Family {
-    pub(super) kind: MetricKind,
-    /// Name without the suffix of the type.
-    pub(super) name: &'static str,
-    /// Unit; empty for a number without a unit.
-    pub(super) unit: &'static str,
-    /// Labels for the guide.
-    #[cfg(test)]
-    pub(super) labels: &'static str,
-    /// Documentation in a line.
-    pub(super) help: &'static str,
-    /// Adds the samples.
-    pub(super) write: fn(&Metrics, &mut Exposition),
-}
-
-impl Family {
-    /// Returns the name with the suffix of the type.
-    pub(super) fn sample_name(&self) -> String {
-        [self.name, self.kind.suffix()].concat()
+        out.finish()
     }
 }
 
 macro_rules! families {
     ($( $kind:ident $name:literal $unit:literal [$labels:literal] $help:literal $write:expr; )*) => {
         /// All families in the order of the output.
-        pub(super) static FAMILIES: &[Family] = &[$( Family {
-            kind: MetricKind::$kind,
-            name: $name,
-            unit: $unit,
-            #[cfg(test)]
-            labels: $labels,
-            help: $help,
-            write: $write,
-        }, )*];
+        pub(super) static FAMILIES: &[(Family, WriteSamples)] = &[$( (
+            Family {
+                kind: MetricKind::$kind,
+                name: $name,
+                unit: $unit,
+                #[cfg(test)]
+                labels: $labels,
+                help: $help,
+            },
+            $write,
+        ), )*];
     };
 }
 

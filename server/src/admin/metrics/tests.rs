@@ -1,5 +1,8 @@
-use super::*;
+use crate::admin::metrics::families::FAMILIES;
+use crate::admin::metrics::{Metrics, MetricsFormat, RouteMetrics};
+use crate::admin::status::Status;
 use crate::admin::status::{CertificateStatus, RenewalStatus};
+use crate::base::machine::{MachineFacts, ProcessFacts};
 use crate::base::route_counters::{CacheOutcome, CountedResponse, RouteCounters};
 use crate::base::stats::Stats;
 use crate::cache::CacheSummary;
@@ -163,8 +166,8 @@ fn openmetrics_names_families_without_the_suffix() {
 
 #[test]
 fn names_follow_the_conventions() {
-    let mut names: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
-    for family in FAMILIES {
+    let mut names: Vec<&str> = FAMILIES.iter().map(|(family, _)| family.name).collect();
+    for (family, _) in FAMILIES {
         let (name, unit) = (family.name, family.unit);
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         assert!(name.bytes().all(is_name), "{name}");
@@ -208,7 +211,7 @@ fn requests_make_no_new_samples() {
 /// Returns the table of all metrics for the guide.
 fn table() -> String {
     let mut out = String::from("| metric | type | labels | |\n|---|---|---|---|\n");
-    for family in FAMILIES {
+    for (family, _) in FAMILIES {
         let labels = match family.labels {
             "" => String::new(),
             labels => format!("`{}`", labels.replace(", ", "`, `")),
