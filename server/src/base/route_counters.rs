@@ -44,15 +44,11 @@ struct WorkerCounters {
     bytes_sent: Counter,
 }
 
-/// Response of a route, as far as the counters distinguish responses.
+/// Series of a response within its route: the version of HTTP and the part of the page cache.
 #[derive(Clone, Copy, Debug)]
-pub struct CountedResponse {
+pub struct ResponseSeries {
     /// Index of the version of HTTP, below [`VERSIONS`].
-    pub version: usize,
-    /// Status code.
-    pub status: u16,
-    /// Bytes of content sent.
-    pub bytes: u64,
+    pub version: u8,
     /// Part of the page cache.
     pub cache: CacheOutcome,
 }
@@ -94,17 +90,17 @@ impl RouteCounters {
     /// Counts a response on the thread of the worker with the number `worker`. A number past the last worker
     /// counts nothing.
     #[inline]
-    pub fn count(&self, worker: usize, response: CountedResponse) {
+    pub fn count(&self, worker: usize, series: ResponseSeries, status: u16, bytes: u64) {
         let Some(counters) = self.workers.get(worker) else {
             return;
         };
         let counters = counters.get_or_init(Box::default);
-        let class = usize::from(response.status / 100).wrapping_sub(1);
+        let class = usize::from(status / 100).wrapping_sub(1);
         let class = class.min(STATUS_CLASSES - 1);
-        counters.statuses[response.version % VERSIONS][class].increment();
-        counters.bytes_sent.add(response.bytes);
-        if response.cache != CacheOutcome::None {
-            counters.cache[response.cache as usize - 1].increment();
+        counters.statuses[usize::from(series.version) % VERSIONS][class].increment();
+        counters.bytes_sent.add(bytes);
+        if series.cache != CacheOutcome::None {
+            counters.cache[series.cache as usize - 1].increment();
         }
     }
 
@@ -207,11 +203,9 @@ impl RouteLedger {
 mod tests {
     use super::*;
 
-    fn response(version: usize, status: u16, bytes: u64) -> CountedResponse {
-        CountedResponse {
+    fn series(version: u8) -> ResponseSeries {
+        ResponseSeries {
             version,
-            status,
-            bytes,
             cache: CacheOutcome::None,
         }
     }
@@ -219,20 +213,14 @@ mod tests {
     #[test]
     fn sums_include_all_workers() {
         let route = RouteCounters::new("a.org", "/", 2);
-        route.count(0, response(1, 200, 10));
-        route.count(1, response(1, 204, 20));
-        route.count(1, response(3, 503, 30));
-        let hit = CountedResponse {
-            cache: CacheOutcome::Hit,
-            ..response(2, 999, 40)
-        };
-        route.count(0, hit);
-        let bypass = CountedResponse {
-            cache: CacheOutcome::Bypass,
-            ..hit
-        };
-        route.count(0, bypass);
-        route.count(2, response(1, 200, 1_000));
+        route.count(0, series(1), 200, 10);
+        route.count(1, series(1), 204, 20);
+        route.count(1, series(3), 503, 30);
+        for cache in [CacheOutcome::Hit, CacheOutcome::Bypass] {
+            let series = ResponseSeries { cache, ..series(2) };
+            route.count(0, series, 999, 40);
+        }
+        route.count(2, series(1), 200, 1_000);
         let totals = route.totals();
         assert_eq!(totals.statuses[1], [0, 2, 0, 0, 0]);
         assert_eq!(totals.statuses[2], [0, 0, 0, 0, 2]);
@@ -253,8 +241,8 @@ mod tests {
         // A configuration that is not served changes nothing.
         assert!(ledger.lock().is_empty());
         ledger.register(&first);
-        app.count(0, response(1, 200, 5));
-        files.count(0, response(1, 200, 7));
+        app.count(0, series(1), 200, 5);
+        files.count(0, series(1), 200, 7);
         let mut second = Vec::new();
         let kept = ledger.find_or_new("a.org", "/app/", &mut second);
         assert!(Arc::ptr_eq(&app, &kept));
@@ -271,7 +259,7 @@ mod tests {
     fn requests_without_a_site_have_one_series() {
         let ledger = RouteLedger::new(1);
         for status in [400, 421] {
-            ledger.without_site().count(0, response(1, status, 0));
+            ledger.without_site().count(0, series(1), status, 0);
         }
         assert_eq!(ledger.without_site().totals().statuses[1][3], 2);
     }

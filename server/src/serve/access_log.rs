@@ -2,7 +2,7 @@
 //! large pieces, so that logging costs a request no system call and no lock.
 
 use crate::base::log::{self, AccessLogFormat, MemberCall};
-use crate::base::route_counters::{CacheOutcome, CountedResponse, RouteCounters};
+use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::hits::SiteHits;
 use crate::serve::context::WorkerContext;
 use crate::serve::forwarding::client_of;
@@ -65,13 +65,14 @@ impl<'a> AccessLogEntry<'a> {
         context: &WorkerContext,
         head: Option<&'a RequestHead<'a>>,
         host: Option<&'a Host>,
+        counters: Option<&'a Arc<RouteCounters>>,
         user: Option<&'a str>,
     ) -> AccessLogEntry<'a> {
         let first = head.map_or(&[][..], |head| head.line);
         AccessLogEntry {
             head,
             host,
-            counters: None,
+            counters,
             version: head.map_or(Version::Http11, |head| head.version),
             cache: CacheOutcome::None,
             user,
@@ -129,13 +130,11 @@ impl<'a> AccessLogEntry<'a> {
     ) {
         let micros = context.clock.micros() - self.started_us;
         context.stats.response(status.0, bytes, micros);
-        let response = CountedResponse {
-            version: self.version as usize,
-            status: status.0,
-            bytes,
+        let series = ResponseSeries {
+            version: self.version as u8,
             cache: self.cache,
         };
-        context.count_response(self.counters, response);
+        context.count_response(self.counters, series, status, bytes);
         self.log(status, bytes, context, who);
     }
 

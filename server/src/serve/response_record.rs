@@ -4,7 +4,7 @@
 //! [`AccessLogEntry`]: crate::serve::access_log::AccessLogEntry
 
 use crate::base::log::MemberCall;
-use crate::base::route_counters::{CacheOutcome, CountedResponse, RouteCounters};
+use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::serve::access_log::{AccessLogEntry, ClientInfo, OwnedAccessLogEntry};
 use crate::serve::context::WorkerContext;
 use crate::wire::reject::Reject;
@@ -80,13 +80,11 @@ impl ResponseRecord {
             Some(micros) => context.stats.response(self.status.0, bytes, micros),
             None => context.stats.tunnel(self.status.0, bytes),
         }
-        let response = CountedResponse {
-            version: self.version as usize,
-            status: self.status.0,
-            bytes,
+        let series = ResponseSeries {
+            version: self.version as u8,
             cache: self.cache,
         };
-        context.count_response(self.counters.as_ref(), response);
+        context.count_response(self.counters.as_ref(), series, self.status, bytes);
     }
 
     /// Counts the refusal, and writes the access log line after the end of the exchange.

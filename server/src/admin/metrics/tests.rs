@@ -3,7 +3,7 @@ use crate::admin::metrics::{Metrics, MetricsFormat, RouteMetrics};
 use crate::admin::status::Status;
 use crate::admin::status::{CertificateStatus, RenewalStatus};
 use crate::base::machine::{MachineFacts, ProcessFacts};
-use crate::base::route_counters::{CacheOutcome, CountedResponse, RouteCounters};
+use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::base::stats::Stats;
 use crate::cache::CacheSummary;
 use crate::wire::reject::Reject;
@@ -57,13 +57,11 @@ fn metrics() -> Metrics {
     let route = |site, route, has_cache| {
         let counters = RouteCounters::new(site, route, 1);
         for status in [200, 200, 404] {
-            let response = CountedResponse {
+            let series = ResponseSeries {
                 version: 1,
-                status,
-                bytes: 5,
                 cache: CacheOutcome::Collapsed,
             };
-            counters.count(0, response);
+            counters.count(0, series, status, 5);
         }
         RouteMetrics {
             totals: counters.totals(),

@@ -53,10 +53,7 @@ impl H1Session {
         let bodiless = matches!(head.body, BodyLength::None | BodyLength::Length(0));
         let unread_body = !bodiless && !self.body_read;
         let mut exchange = H1Exchange {
-            line: AccessLogEntry {
-                counters,
-                ..AccessLogEntry::new(context, Some(head), host, user.as_deref())
-            },
+            line: AccessLogEntry::new(context, Some(head), host, counters, user.as_deref()),
             after: self.after(head, unread_body),
             request_end: end,
         };

@@ -132,7 +132,7 @@ impl H2Session<'_> {
             first: request.line(),
             reject: Some(reject),
             version: Version::Http2,
-            ..AccessLogEntry::new(&self.context, None, None, None)
+            ..AccessLogEntry::new(&self.context, None, None, None, None)
         }
     }
 
@@ -398,10 +398,7 @@ impl H2Session<'_> {
             counters,
             ..
         } = attempt;
-        let line = AccessLogEntry {
-            counters,
-            ..AccessLogEntry::new(&self.context, Some(head), host, user.as_deref())
-        };
+        let line = AccessLogEntry::new(&self.context, Some(head), host, counters, user.as_deref());
         match step {
             Step::Wait(wait) => {
                 let work = redispatch::wait(wait, &self.context.pool, progress);

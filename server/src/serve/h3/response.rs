@@ -204,10 +204,7 @@ impl H3Exchange {
             counters,
             ..
         } = attempt;
-        let line = AccessLogEntry {
-            counters,
-            ..AccessLogEntry::new(&context, Some(head), host, user.as_deref())
-        };
+        let line = AccessLogEntry::new(&context, Some(head), host, counters, user.as_deref());
         let response = match step {
             Step::Wait(wait) => {
                 let work = redispatch::wait(wait, &context.pool, *progress);
@@ -476,7 +473,7 @@ fn line_of<'r>(
         first: request.line(),
         reject: Some(reject),
         version: Version::Http3,
-        ..AccessLogEntry::new(context, None, None, None)
+        ..AccessLogEntry::new(context, None, None, None, None)
     }
 }
 
