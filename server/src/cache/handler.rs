@@ -549,3 +549,25 @@ async fn copy(mut from: FillReader, mut to: pipe::PipeWriter, hand: Option<Priva
         rest.copy(to).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cache_status_tells_the_part_of_the_cache() {
+        for (status, outcome) in [
+            ("hit; ttl=5", CacheOutcome::Hit),
+            ("fwd=uri-miss; stored", CacheOutcome::Miss),
+            ("fwd=vary-miss", CacheOutcome::Miss),
+            ("fwd=stale; stored", CacheOutcome::Miss),
+            ("fwd=stale; fwd-status=503; ttl=-5", CacheOutcome::Stale),
+            ("fwd=uri-miss; collapsed", CacheOutcome::Collapsed),
+            ("fwd=request", CacheOutcome::Bypass),
+            ("fwd=method", CacheOutcome::Bypass),
+            ("fwd=bypass", CacheOutcome::Bypass),
+        ] {
+            assert_eq!(outcome_of(status), outcome, "{status}");
+        }
+    }
+}

@@ -50,8 +50,10 @@ pub(super) fn sample(history: &mut History, publisher: &Publisher) {
     );
     let mut left = HISTORY_MEMBERS_MAX;
     for plan in &publisher.world().balancers {
+        if left == 0 {
+            return;
+        }
         let balancer = plan.balancer();
-        // A balancer with more members than the history has room for costs no more than the room.
         for member in balancer.members().iter().take(left) {
             let (requests, errors) = member.request_counts();
             history.record_member(&MemberCounts {
