@@ -22,7 +22,7 @@ use anthill::base::thread_pool::ThreadPool;
 use anthill::cache::PageCache;
 use anthill::config;
 use anthill::handler::git::post_receive::PushNotifier;
-use anthill::serve::worker::{self, ProcessContext, WorkerCommand, WorkerListener};
+use anthill::serve::worker::{self, Audience, ProcessContext, WorkerCommand, WorkerListener};
 use anthill::site::ContentBudget;
 use anthill::tls::{SelfSigned, TicketKeys};
 use anthill::upstream::{Backends, session_key_file};
@@ -202,6 +202,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
             socket,
             address,
             secure,
+            audience: Audience::Public,
             proxy_protocol: Arc::default(),
         };
         assert!(commands.send(WorkerCommand::Listen(listening)).is_ok());

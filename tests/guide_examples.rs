@@ -245,6 +245,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "/var/log/anthill/",
         "needs logrotate and systemd; tests/logs.rs sends SIGUSR1",
     ),
+    ("manager.md", "$ ssh -L", "needs another machine"),
     ("bench.md", "cargo build", BENCH),
     ("bench.md", "# zero.toml", BENCH),
     ("bench.md", "anthill bench run journal", BENCH),
@@ -322,7 +323,7 @@ const CHECK: &str = r#"
 mkdir -p public/manual cgi-bin tools journal /srv/git/tools /srv/site /srv/www /srv/files /srv/shop/public
 mkdir -m 777 /var/log/anthill
 for page in index not-found busy manual/index; do echo > public/$page.html; cp public/$page.html /srv/www/ ; done
-touch users.htpasswd
+touch users.htpasswd managers viewers
 git init -q --bare /srv/git/tools/site.git
 openssl rand -hex 32 > /etc/anthill/tickets
 for name in www admin; do names="${dns:+$dns,}DNS:$name.example.org"; dns=$names; done
@@ -463,6 +464,21 @@ scenarios! {
         @run anthill check
         has hello curl https://www.example.org/
         grep '^alice:' users.htpasswd
+    "#;
+
+    the_manager_runs_as_printed("manager.md", false) = r#"
+        mkdir public
+        echo hello > public/index.html
+        echo secret | command anthill passwd managers ann
+        {
+            printf '[manager]\nlisten = "127.0.0.1:8800"\nusers = "managers"\n'
+            printf '[[balancer]]\nname = "app"\nmembers = ["http://127.0.0.1:9001"]\n[[site]]\n'
+        } > anthill.toml
+        anthill serve
+        @console $ anthill manager login
+        @console $ url=
+        has draining anthill balancer list
+        has 'Logged in: <b>ann</b>' curl -su ann:secret http://127.0.0.1:8800/
     "#;
 
     getting_started_runs_as_printed("getting-started.md", false) = r#"

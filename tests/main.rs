@@ -55,6 +55,8 @@ mod lifecycle;
 mod limits;
 mod live;
 mod logs;
+#[cfg(feature = "manager")]
+mod manager;
 mod members;
 mod metrics;
 mod memory;

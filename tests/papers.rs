@@ -51,6 +51,7 @@ fn every_limit_is_in_the_guide() {
 const TABLES: &[(&str, &str)] = &[
     ("[server]\nqqqq = 1", "`[server]`"),
     ("[log]\nqqqq = 1", "`[log]`"),
+    ("[manager]\nqqqq = 1", "`[manager]`"),
     ("[tls]\nqqqq = 1", "`[tls]`"),
     ("[tls]\nacme = { qqqq = 1 }", "`[tls.acme]`"),
     ("[tls]\nacme = { eab = { qqqq = 1 } }", "`[tls.acme]`"),

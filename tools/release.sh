@@ -10,7 +10,7 @@ own_target=$(uname -m)-unknown-linux-musl
 target=${TARGET:-$own_target}
 target_dir=target
 # The features of a release; tests/release.rs checks the list.
-features='--no-default-features --features http3,markdown'
+features='--no-default-features --features http3,markdown,manager'
 if [ "${1:-}" = tiny ]; then
     AWS_LC_SYS_SMALL=1
     export AWS_LC_SYS_SMALL

@@ -563,14 +563,22 @@ fn command_line(launch: &Launch) -> String {
         .join(" ")
 }
 
+/// Returns the last line of a log, after the line of the error if the last line is its advice.
 fn last_line_of(log: &Path) -> Option<String> {
     let text = fs::read(log).ok()?;
     let text = String::from_utf8_lossy(&text);
-    let line = text
+    let mut lines = text
         .lines()
         .rev()
         .map(str::trim)
-        .find(|line| !line.is_empty())?;
+        .filter(|line| !line.is_empty());
+    let last = lines.next()?;
+    // The advice below an error of anthill or of a compiler says little without the error.
+    let error = match last.starts_with("help: ") {
+        true => lines.find(|line| line.starts_with("error: ")),
+        false => None,
+    };
+    let line = error.map_or(last.to_owned(), |error| format!("{error}; {last}"));
     Some(line.chars().take(LINE_MAX).collect())
 }
 

@@ -17,6 +17,7 @@ pub mod config;
 pub mod world;
 pub mod admin;
 pub mod serve;
+pub mod manager;
 pub mod acme;
 pub mod backup;
 pub mod deploy;

@@ -119,6 +119,17 @@ impl Wire {
         }
     }
 
+    /// Takes a connected socket without TLS.
+    pub fn plain_on(socket: TcpStream) -> Wire {
+        let patience = Some(super::READ);
+        socket.set_read_timeout(patience).expect("a read time-out");
+        Wire {
+            stream: Box::new(socket.try_clone().expect("a second descriptor")),
+            socket,
+            ahead: Vec::new(),
+        }
+    }
+
     /// Connects from another loopback address.
     pub fn of(server: &Server, address: IpAddr) -> Wire {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");

@@ -634,6 +634,16 @@ fn a_dead_contender_is_reported_with_the_last_line_of_its_log() {
         .to_string();
     let said = "scripted: sh ended (exit status: 3); its log ends with: no such certificate";
     assert_eq!(error, said);
+    let entry = scripted(
+        scene.folder.path(),
+        "echo 'error: no such key' >&2; echo '  --> a.toml:3:1' >&2; echo 'help: leave the key out' >&2; exit 2",
+    );
+    let folder = scene.work("dies with advice");
+    let error = Contender::start(&entry, &Setup::new(&scene.site, &folder))
+        .expect_err("the contender ends at once")
+        .to_string();
+    let said = "; its log ends with: error: no such key; help: leave the key out";
+    assert!(error.ends_with(said), "{error}");
     let entry = scripted(scene.folder.path(), "kill -KILL $$");
     let folder = scene.work("dies silently");
     let error = Contender::start(&entry, &Setup::new(&scene.site, &folder))

@@ -21,12 +21,12 @@ const LINE_WIDTH: usize = 100;
 /// Largest width of a route in the text. Longer routes are cut.
 const ROUTE_WIDTH: usize = 12;
 /// Columns of the text. All columns but the state and the route are numbers, at the right.
-const COLUMNS: [&str; 12] = [
+pub const COLUMNS: [&str; 12] = [
     "MEMBER", "STATE", "WEIGHT", "SET", "ROUTE", "BUSY", "ELECTED", "ERRORS", "RETRIES", "SENT",
     "RECEIVED", "LATENCY",
 ];
 /// Columns with text, at the left.
-const LEFT_COLUMNS: [usize; 3] = [0, 1, 4];
+pub const LEFT_COLUMNS: [usize; 3] = [0, 1, 4];
 
 impl BalancerList {
     /// Renders the list as lines of at most 100 columns for a terminal.
@@ -56,13 +56,14 @@ impl BalancerList {
         }
         let mut table = TextTable::new(&COLUMNS, &LEFT_COLUMNS, LINE_WIDTH);
         for member in &balancer.members {
-            table.add(self.cells(member), self.details(member));
+            table.add(Self::cells(member), self.details(member));
         }
         out.push_str(&table.text());
         out
     }
 
-    fn cells(&self, member: &MemberReport) -> Vec<String> {
+    /// Returns the texts of [`COLUMNS`] for a member.
+    pub fn cells(member: &MemberReport) -> Vec<String> {
         let route = match member.route.is_empty() {
             true => "-".to_owned(),
             false => member.route.chars().take(ROUTE_WIDTH).collect(),
@@ -84,7 +85,7 @@ impl BalancerList {
     }
 
     /// Returns the lines below the row of a member.
-    fn details(&self, member: &MemberReport) -> Vec<String> {
+    pub fn details(&self, member: &MemberReport) -> Vec<String> {
         let role = match member.role {
             MemberRole::Regular => None,
             MemberRole::Spare => Some("spare: replaces an unusable member of its set"),

@@ -41,6 +41,8 @@ pub enum Command {
     },
     /// Changes the state of a balancer's member.
     Member(MemberCommand),
+    /// Returns the URL of a login to the manager.
+    ManagerLogin,
 }
 
 /// Change of a member's state by the operator.
@@ -151,6 +153,7 @@ impl Command {
                 },
                 name: (!second.is_empty()).then(|| second.to_owned()),
             }),
+            ("manager", "login") if second.is_empty() => Ok(Command::ManagerLogin),
             ("member", state) => match MemberCommand::parse(state, second) {
                 Some(command) => Ok(Command::Member(command)),
                 None => Err(UnknownCommand(line.to_owned())),
@@ -197,6 +200,7 @@ impl fmt::Display for Command {
         match self {
             Command::Reload => f.write_str("reload"),
             Command::Stop => f.write_str("stop"),
+            Command::ManagerLogin => f.write_str("manager login"),
             Command::Status(StatusFormat::Text) => f.write_str("status"),
             Command::Status(StatusFormat::Json) => f.write_str("status json"),
             Command::Metrics(MetricsFormat::Prometheus) => f.write_str("metrics prometheus"),
@@ -259,6 +263,7 @@ mod tests {
         for (command, line) in [
             (Command::Reload, "reload"),
             (Command::Stop, "stop"),
+            (Command::ManagerLogin, "manager login"),
             (Command::Status(StatusFormat::Text), "status"),
             (Command::Status(StatusFormat::Json), "status json"),
             (
@@ -316,6 +321,8 @@ mod tests {
             "metrics history now",
             "balancer",
             "balancer xml",
+            "manager",
+            "manager login now",
             "member",
             "member draining",
             "member up -\ta\tb",

@@ -6,4 +6,4 @@ pub mod command;
 pub mod member_name;
 pub mod metrics;
 pub mod status;
-mod text_table;
+pub mod text_table;

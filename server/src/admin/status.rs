@@ -334,10 +334,10 @@ fn numbers(numbers: &[(&'static str, u64)]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn example() -> Status {
+    pub(crate) fn example() -> Status {
         let certificate = CertificateStatus {
             names: vec!["a.org".into(), "b.org".into()],
             days_left: 42,

@@ -95,7 +95,7 @@ fn width(text: &str) -> usize {
 }
 
 /// Returns a number in at most 7 characters, with a decimal unit from 10 million on.
-pub(super) fn count(number: u64) -> String {
+pub fn count(number: u64) -> String {
     match number {
         ..10_000_000 => number.to_string(),
         _ => scaled(number, 1_000, &["k", "M", "G", "T", "P", "E"]),
@@ -103,7 +103,7 @@ pub(super) fn count(number: u64) -> String {
 }
 
 /// Returns a number of bytes in at most 5 characters, with a binary unit.
-pub(super) fn bytes(number: u64) -> String {
+pub fn bytes(number: u64) -> String {
     match number {
         ..1_024 => number.to_string(),
         _ => scaled(number, 1_024, &["K", "M", "G", "T", "P", "E"]),
@@ -123,7 +123,7 @@ fn scaled(number: u64, base: u64, units: &[&str]) -> String {
 }
 
 /// Returns a duration with its two largest units.
-pub(super) fn duration(seconds: u64) -> String {
+pub fn duration(seconds: u64) -> String {
     match (
         seconds / 86_400,
         seconds / 3_600 % 24,

@@ -251,6 +251,25 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         run: balancer::run,
     },
     CommandSpec {
+        name: "manager",
+        about: "Log in to the manager page",
+        details: &[
+            "login prints a URL that opens the manager page in a browser with the right to edit. The URL is valid \
+             once, for 5 min; the login ends after 8 h, or with the server.",
+            CLIENT_DETAILS,
+        ],
+        operands: &[
+            Operand {
+                name: "ACTION",
+                required: true,
+                values: ValueKind::Words(&["login"]),
+            },
+            WHAT,
+        ],
+        options: &[STATE, CONTROL],
+        run: control_client::manager,
+    },
+    CommandSpec {
         name: "hits",
         about: "Print hit counts of a site",
         details: &[

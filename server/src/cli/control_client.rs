@@ -1,4 +1,5 @@
-//! The client of the control socket: `anthill reload`, `status`, `metrics`, `balancer`, `hits`, `purge` and `stop`.
+//! The client of the control socket: `anthill reload`, `status`, `metrics`, `balancer`, `manager`, `hits`, `purge` and
+//! `stop`.
 //!
 //! A request is one line. The response is `ok` or `error` on the first line, then text for the user, until
 //! the server closes the connection.
@@ -70,6 +71,15 @@ pub(super) fn purge(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> 
             .help("for example: anthill purge example.org '/news/*'")
     })?;
     ask(typed, 2, &command, Some(Duration::from_secs(30)))
+}
+
+pub(super) fn manager(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    ask(
+        typed,
+        1,
+        &Command::ManagerLogin,
+        Some(Duration::from_secs(10)),
+    )
 }
 
 pub(super) fn stop(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {

@@ -450,11 +450,15 @@ pub(super) fn own_listener(
     config: &Config,
     balancer: &BalancerConfig,
 ) -> Option<(Range<usize>, ListenAddress)> {
-    let listeners = || config.server.https.iter().chain(&config.server.http);
+    let manager = config.manager.iter().flat_map(|manager| &manager.listen);
+    let public = config.server.https.iter().chain(&config.server.http);
+    let listeners: Vec<_> = public.chain(manager).collect();
     let members = balancer.settings.members.iter().zip(&balancer.member_spans);
     members
         .filter_map(|(member, span)| {
-            let own = listeners().find(|listener| reaches(&member.url.host, listener.get_ref()))?;
+            let own = listeners
+                .iter()
+                .find(|it| reaches(&member.url.host, it.get_ref()))?;
             Some((span.clone(), *own.get_ref()))
         })
         .next()

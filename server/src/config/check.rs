@@ -43,6 +43,9 @@ pub fn check(config: &Config) -> Result<Vec<String>, OperatorError> {
     for balancer in config.all_balancers() {
         checker.balancer(balancer)?;
     }
+    for (_, users) in config.manager_files() {
+        checker.file(users, USER_FILE)?;
+    }
     checker.log(&config.log.access)?;
     checker.log(&config.log.errors)?;
     checker.state()?;
@@ -484,6 +487,7 @@ impl Checker<'_> {
                 users.chain(key)
             })
             .chain(client_keys.map(|(_, file)| file))
+            .chain(self.config.manager_files().map(|(_, file)| file))
             .chain(&self.config.tls.tickets)
             .chain([&self.config.server.state]);
         for secret in secrets {

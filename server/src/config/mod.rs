@@ -16,6 +16,7 @@ mod deploy;
 mod error;
 mod field_variables;
 mod foreign_words;
+mod manager_table;
 mod member_url;
 mod proxy_table;
 mod proxy_values;
@@ -49,6 +50,7 @@ pub use balancer::BalancerConfig;
 pub use check::check;
 pub use deploy::{Deployment, RootState, deployed_folder, inspect_root};
 pub use error::OperatorError;
+pub use manager_table::{ManagerConfig, speaks_tls};
 pub use proxy_table::{BalancerRef, ProxyConfig};
 pub use toml::Spanned;
 pub use values::{ListenAddress, parse_bytes, parse_seconds};
@@ -85,6 +87,8 @@ pub struct Config {
     pub sites: Vec<SiteConfig>,
     /// Balancers (`[[balancer]]`) in the order of the file, each with its own name.
     pub balancers: Vec<BalancerConfig>,
+    /// Settings of `[manager]`; `None` = no manager.
+    pub manager: Option<ManagerConfig>,
 }
 
 /// Settings of `[server]`.
@@ -497,6 +501,17 @@ impl Config {
     pub fn all_balancers(&self) -> impl Iterator<Item = &BalancerConfig> {
         let own = self.sites.iter().flat_map(proxy_table::own_balancers);
         self.balancers.iter().chain(own)
+    }
+
+    /// Returns the user files of the manager with their keys.
+    pub fn manager_files(&self) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
+        self.manager.iter().flat_map(ManagerConfig::user_files)
+    }
+
+    /// Returns true if any address of the server speaks TLS.
+    pub fn uses_tls(&self) -> bool {
+        let manager = self.manager.as_ref();
+        !self.server.https.is_empty() || manager.is_some_and(ManagerConfig::uses_tls)
     }
 
     /// Returns the HTTPS port in the URLs of redirects, as far as the configuration alone determines the

@@ -105,7 +105,7 @@ impl Overrides {
 
     fn apply(&self, config: &mut Config) -> Result<(), OperatorError> {
         self.apply_settled(&mut config.server);
-        self.apply_addresses(&mut config.server)?;
+        self.apply_addresses(config)?;
         if let Some(workers) = self.workers {
             config.server.workers = Some(Spanned::new(0..0, workers));
         }
@@ -140,7 +140,8 @@ impl Overrides {
     }
 
     /// Sets the addresses. Fails if the server would have no address, or an address twice.
-    fn apply_addresses(&self, server: &mut ServerConfig) -> Result<(), OperatorError> {
+    fn apply_addresses(&self, config: &mut Config) -> Result<(), OperatorError> {
+        let server = &mut config.server;
         for (option, typed, addresses) in [
             ("https", &self.https, &mut server.https),
             ("http", &self.http, &mut server.http),
@@ -153,7 +154,10 @@ impl Overrides {
             return Err(OperatorError::new("there is no address to listen on")
                 .help("give --https or --http an address such as :8443"));
         }
-        let mut addresses: Vec<_> = server.https.iter_mut().chain(&mut server.http).collect();
+        let manager = config.manager.iter_mut();
+        let manager = manager.flat_map(|manager| &mut manager.listen);
+        let public = server.https.iter_mut().chain(&mut server.http);
+        let mut addresses: Vec<_> = public.chain(manager).collect();
         if let Err((_, later)) = share_ports(&mut addresses) {
             let address = addresses[later].get_ref();
             return Err(

@@ -17,6 +17,7 @@ use crate::config::connection_table::ConnectionKeys;
 use crate::config::declared_table::{
     DeclaredTable, KeyDefault, KeyDocumentation, TableDocumentation,
 };
+use crate::config::manager_table::{ManagerKeys, ManagerTable};
 use crate::config::proxy_table::{
     BalanceTable, ForwardKeys, ListenerTable, ProxyTable, RouteKeys, TrustKeys,
 };
@@ -38,6 +39,8 @@ fn tables() -> Vec<TableDocumentation> {
         StickyTable::documentation(),
         RetriesTable::documentation(),
         EjectTable::documentation(),
+        ManagerKeys::documentation(),
+        ManagerTable::documentation(),
     ]
 }
 

@@ -21,6 +21,7 @@ use crate::config::balancer_table::{
 };
 use crate::config::connection_table::ConnectionKeys;
 use crate::config::declared_table::{DeclaredTable, joined};
+use crate::config::manager_table::{self, ManagerKeys, ManagerTable};
 use crate::config::paths;
 use crate::config::proxy_table::{
     self, BalanceTable, ForwardKeys, ListenerTable, ProxyTable, RouteKeys, TrustKeys,
@@ -33,7 +34,7 @@ use crate::wire::cache_control::SECONDS_MAX;
 
 static FILE: TableSchema = TableSchema {
     name: "the file",
-    keys: &["server", "log", "tls", "site", "balancer"],
+    keys: &["server", "log", "tls", "site", "balancer", "manager"],
     later: &["cluster"],
     foreign: &[
         ("upstream", BALANCER_HELP),
@@ -52,11 +53,11 @@ const PROXY_HELP: &str =
     "write `proxy = \"http://127.0.0.1:9000\"` in a [[site.route]] with `path`";
 static SERVER: TableSchema = TableSchema {
     name: "[server]",
-    keys: &joined::<_, { OWN_SERVER_KEYS.len() + TrustKeys::KEYS.len() }>(
-        &[OWN_SERVER_KEYS, TrustKeys::KEYS],
+    keys: &joined::<_, { OWN_SERVER_KEYS.len() + TrustKeys::KEYS.len() + ManagerKeys::KEYS.len() }>(
+        &[OWN_SERVER_KEYS, TrustKeys::KEYS, ManagerKeys::KEYS],
         "",
     ),
-    later: &["manager"],
+    later: &[],
     foreign: TrustKeys::FOREIGN,
 };
 /// Keys of `[server]` without a declaration.
@@ -264,6 +265,7 @@ pub(super) fn home_of(key: &str, wrong: &TableSchema) -> Option<&'static str> {
         &LIMITS,
         &acme::ACME,
         ProxyTable::SCHEMA,
+        ManagerTable::SCHEMA,
     ];
     let home = shapes
         .iter()
@@ -288,7 +290,7 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
 
     let path = path.map(Path::to_owned);
     let places = paths::DefaultPaths::of(path.as_deref().unwrap_or(&folder));
-    let server = server(file.item("server"), &source, places)?;
+    let (mut server, short) = server(file.item("server"), &source, places)?;
     let log = log(file.item("log"), &source)?;
     let tls = tls(file.item("tls"), &source)?;
     let sites = match file.item("site") {
@@ -305,7 +307,17 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
         ))?],
     };
     let balancers = balancers(file.item("balancer"))?;
+    let table = file.item("manager");
+    let table = table.map(|item| {
+        let example = "{ listen = \"127.0.0.1:8800\" }";
+        ManagerTable::read_table(item.table_like(ManagerTable::SCHEMA, example)?)
+    });
+    let mut manager = manager_table::manager(&source, table.transpose()?, short)?;
     file.finish()?;
+    if let Some(manager) = &mut manager {
+        let server = server.https.iter_mut().chain(&mut server.http);
+        refuse_shared_ports(&source, server.chain(&mut manager.listen).collect())?;
+    }
     if sites.is_empty() {
         return Err(OperatorError::new("the file has no [[site]]")
             .help("add [[site]] with root = \"the folder to serve\"")
@@ -328,6 +340,7 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
         tls,
         sites,
         balancers,
+        manager,
     })
 }
 
@@ -345,11 +358,12 @@ pub(super) fn guess(folder: &Path, shown: &str) -> Result<Config, OperatorError>
         folder: folder.to_owned(),
         shown: shown.to_owned(),
         source: "".into(),
-        server: server(None, &source, paths::DefaultPaths::of(folder))?,
+        server: server(None, &source, paths::DefaultPaths::of(folder))?.0,
         log: log(None, &source)?,
         tls: tls(None, &source)?,
         sites: vec![site],
         balancers: Vec::new(),
+        manager: None,
     })
 }
 
@@ -420,11 +434,15 @@ fn http3(
     }
 }
 
+/// Addresses of the manager in `[server]`.
+type ShortManager = Spanned<Vec<Spanned<ListenAddress>>>;
+
+/// Reads `[server]`, with the addresses of the manager.
 fn server<'s>(
     item: Option<KeyedValue<'s, '_>>,
     source: &'s SourceText<'s>,
     places: paths::DefaultPaths,
-) -> Result<ServerConfig, OperatorError> {
+) -> Result<(ServerConfig, Option<ShortManager>), OperatorError> {
     let mut table = open(item, source, &SERVER)?;
     let mut https = addresses(&mut table, "https", 8443)?;
     let mut http = addresses(&mut table, "http", 8080)?;
@@ -465,8 +483,9 @@ fn server<'s>(
     };
     let limits = limits(table.item("limits"), source)?;
     let TrustKeys { trust } = TrustKeys::take(&mut table)?;
+    let ManagerKeys { manager } = ManagerKeys::take(&mut table)?;
     table.finish()?;
-    Ok(ServerConfig {
+    let config = ServerConfig {
         https,
         http,
         h2c,
@@ -479,7 +498,8 @@ fn server<'s>(
         control,
         limits,
         trust: trust.into_inner(),
-    })
+    };
+    Ok((config, manager))
 }
 
 fn read<T: crate::config::toml_reader::FromToml>(

@@ -25,6 +25,7 @@ impl Config {
         let named = self.sites.iter().flat_map(of_site);
         let named = named.chain(self.tls.tickets.iter().map(|path| ("tickets", path)));
         let named = named.chain(hook.map(|path| ("hook", path)));
+        let named = named.chain(self.manager_files());
         let named = named.chain(self.all_balancers().filter_map(BalancerConfig::secret_file));
         let server = &self.server;
         let named = named.chain([("state", &server.state), ("control", &server.control)]);

@@ -247,8 +247,8 @@ fn errors_show_the_line_and_mark_the_mistake() {
             "error: unknown key `colour` in [log]\n --> /srv/anthill.toml:2:1\n  |\n2 | colour = true\n  | ^^^^^^\nhelp: [log] knows access, errors, format",
         ),
         (
-            "[server]\nmanager = \"127.0.0.1:8800\"\n",
-            "error: `manager` is not yet supported\n --> /srv/anthill.toml:2:1\n  |\n2 | manager = \"127.0.0.1:8800\"\n  | ^^^^^^^\nhelp: remove the key: a later version of anthill will support it",
+            "[[site]]\nrelease = \"a\"\n",
+            "error: `release` is not yet supported\n --> /srv/anthill.toml:2:1\n  |\n2 | release = \"a\"\n  | ^^^^^^^\nhelp: remove the key: a later version of anthill will support it",
         ),
         (
             "[[site]]\nlisting = \"yes\"\n",

@@ -4,6 +4,7 @@
 use crate::base::sys;
 use crate::config::{Config, PlainHttp, SiteConfig};
 use crate::control::listeners::Listeners;
+use crate::serve::worker::Audience;
 use crate::tls::SelfSigned;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -18,8 +19,8 @@ pub(super) fn print(config: &Config, listeners: &Listeners, self_signed: Option<
         .sites
         .iter()
         .all(|site| site.http == PlainHttp::Redirect);
-    let has_https = listeners.bound().any(|(_, secure)| secure);
-    for (address, secure) in listeners.bound() {
+    let has_https = listeners.bound(Audience::Public).any(|(_, secure)| secure);
+    for (address, secure) in listeners.bound(Audience::Public) {
         let scheme = if secure { "https" } else { "http" };
         let note = if !secure && all_redirect && has_https {
             "  (redirects to https)"
@@ -37,6 +38,9 @@ pub(super) fn print(config: &Config, listeners: &Listeners, self_signed: Option<
             text.push_str(&format!("  and {more} more names\n"));
         }
     }
+    for url in manager_urls(listeners) {
+        text.push_str(&format!("manager: {url}\n"));
+    }
     if let Some(self_signed) = self_signed
         && config.sites.iter().any(|site| is_self_signed(config, site))
     {
@@ -50,6 +54,19 @@ pub(super) fn print(config: &Config, listeners: &Listeners, self_signed: Option<
     // Earlier log lines appear before the message.
     log::logger().flush();
     eprint!("{text}");
+}
+
+/// Returns a URL for each address of the manager.
+pub(super) fn manager_urls(listeners: &Listeners) -> Vec<String> {
+    let url = |(address, secure): (SocketAddr, bool)| {
+        let scheme = if secure { "https" } else { "http" };
+        let host = reachable(address).into_iter().next()?;
+        Some(format!(
+            "{scheme}://{host}{}/",
+            port(scheme, address.port())
+        ))
+    };
+    listeners.bound(Audience::Manager).filter_map(url).collect()
 }
 
 /// Returns a note if the first page of a folder served without a configuration file will be "not found".

@@ -2,10 +2,10 @@
 //! handed to the workers, and outlive a worker that has to be restarted.
 
 use crate::base::sys;
-use crate::config::{Config, ListenAddress, OperatorError};
+use crate::config::{Config, ListenAddress, OperatorError, Spanned, speaks_tls};
 use crate::control::heartbeats::HeartbeatListeners;
 use crate::limits::SOCKET_UNSENT_BYTES;
-use crate::serve::worker::WorkerListener;
+use crate::serve::worker::{Audience, WorkerListener};
 use socket2::{SockRef, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -29,6 +29,7 @@ struct BoundAddress {
     asked: SocketAddr,
     bound: SocketAddr,
     secure: bool,
+    audience: Audience,
     /// True for a socket bound by a service manager, which stays until the process exits.
     passed: bool,
     /// A socket for each worker, or a single socket for all workers if a service manager passed the socket
@@ -46,24 +47,24 @@ const BACKLOG: i32 = 4096;
 
 impl Listeners {
     /// Binds the addresses of `config` that aren't bound yet, for `workers` threads, and returns the new
-    /// addresses. Keeps none of the new sockets if a single bind fails. Binds nothing where a service
-    /// manager passed sockets in.
+    /// addresses. Keeps none of the new sockets if a single bind fails. Where a service manager passed sockets
+    /// in, binds the manager's addresses alone.
     pub fn bind(
         &mut self,
         config: &Config,
         workers: usize,
     ) -> Result<Vec<SocketAddr>, OperatorError> {
-        if self.addresses.iter().any(|address| address.passed) {
-            return Ok(Vec::new());
-        }
+        let has_passed = self.addresses.iter().any(|address| address.passed);
         let mut new = Vec::new();
-        for (listen, span, secure) in wanted(config) {
-            if self.find(listen.address, secure).is_some() {
+        for wanted in wanted(config) {
+            let is_passed = has_passed && wanted.audience == Audience::Public;
+            if is_passed || self.addresses.iter().any(|address| address.is(&wanted)) {
                 continue;
             }
-            let wants_quic = secure && !listen.proxy_protocol && wants_quic(config);
-            let (bound, quic) = bind_one(&listen, workers, wants_quic)
-                .map_err(|error| self.explain(config, span, &listen, &error))?;
+            let listen = wanted.listen;
+            let has_quic = wanted.may_have_quic() && wants_quic(config);
+            let (bound, quic) = bind_one(&listen, workers, has_quic)
+                .map_err(|error| self.explain(config, wanted.span.clone(), &listen, &error))?;
             let address = bound
                 .first()
                 .and_then(|socket| socket.local_addr().ok())
@@ -75,7 +76,8 @@ impl Listeners {
             new.push(BoundAddress {
                 asked: listen.address,
                 bound: address,
-                secure,
+                secure: wanted.secure,
+                audience: wanted.audience,
                 passed: false,
                 sockets: bound,
                 quic,
@@ -95,8 +97,10 @@ impl Listeners {
             return Ok(new);
         }
         for address in &mut self.addresses {
-            let is_plain = !address.secure || address.has_proxy_protocol(config);
-            if is_plain || address.quic.is_some() || !address.is_wanted(config) {
+            let may_have_quic = address.secure
+                && address.audience == Audience::Public
+                && !address.has_proxy_protocol(config);
+            if !may_have_quic || address.quic.is_some() || !address.is_wanted(config) {
                 continue;
             }
             let v6_only = address.v6_only(config);
@@ -159,7 +163,16 @@ impl Listeners {
                 .http
                 .iter()
                 .any(|listen| named(listen.get_ref()));
-            let secure = https || (only && !http && !config.server.https.is_empty());
+            let manager = config.manager.iter().flat_map(|manager| &manager.listen);
+            let manager = manager.map(|listen| listen.get_ref()).find(|it| named(it));
+            let secure = match manager {
+                Some(listen) => speaks_tls(listen),
+                None => https || (only && !http && !config.server.https.is_empty()),
+            };
+            let audience = match manager {
+                Some(_) => Audience::Manager,
+                None => Audience::Public,
+            };
             let is_same = |socket: &UdpSocket| {
                 secure
                     && socket
@@ -171,12 +184,13 @@ impl Listeners {
                 asked: bound,
                 bound,
                 secure,
+                audience,
                 passed: true,
                 sockets: vec![socket],
                 quic: quic.map(|at| datagrams.swap_remove(at)),
                 proxy_protocol: Arc::default(),
             };
-            if address.has_proxy_protocol(config) {
+            if address.has_proxy_protocol(config) || audience == Audience::Manager {
                 address.quic = None;
             }
             self.addresses.push(address);
@@ -232,18 +246,18 @@ impl Listeners {
                     socket,
                     address: address.bound,
                     secure: address.secure,
+                    audience: address.audience,
                     proxy_protocol: address.proxy_protocol.clone(),
                 })
             })
             .collect()
     }
 
-    /// Returns the bound addresses, TLS addresses first.
-    pub fn bound(&self) -> impl Iterator<Item = (SocketAddr, bool)> {
-        let all = |secure| {
-            self.addresses
-                .iter()
-                .filter(move |address| address.secure == secure)
+    /// Returns the bound addresses of an audience, each with true for TLS; TLS addresses first.
+    pub fn bound(&self, audience: Audience) -> impl Iterator<Item = (SocketAddr, bool)> {
+        let all = move |secure| {
+            let addresses = self.addresses.iter();
+            addresses.filter(move |it| it.secure == secure && it.audience == audience)
         };
         all(true)
             .chain(all(false))
@@ -255,14 +269,9 @@ impl Listeners {
     pub fn https_port(&self, config: &Config) -> Option<u16> {
         self.addresses
             .iter()
+            .filter(|address| address.audience == Audience::Public)
             .find(|address| address.secure && address.is_wanted(config))
             .map(|address| address.bound.port())
-    }
-
-    fn find(&self, asked: SocketAddr, secure: bool) -> Option<&BoundAddress> {
-        self.addresses
-            .iter()
-            .find(|address| address.asked == asked && address.secure == secure)
     }
 
     fn explain(
@@ -289,41 +298,66 @@ impl BoundAddress {
     /// in by a service manager, is taken for IPv6 only.
     fn v6_only(&self, config: &Config) -> bool {
         let mut listens = wanted(config);
-        let asked = listens.find(|(listen, ..)| listen.address == self.asked);
-        asked.is_none_or(|(listen, ..)| listen.v6_only)
+        let asked = listens.find(|wanted| wanted.listen.address == self.asked);
+        asked.is_none_or(|wanted| wanted.listen.v6_only)
     }
 
     /// Returns `proxy_protocol` as configured. A socket passed in by a service manager has the flag of the
     /// address with the same port.
     fn has_proxy_protocol(&self, config: &Config) -> bool {
-        wanted(config).any(|(listen, _, secure)| {
-            let is_same = match self.passed {
-                true => listen.address.port() == self.bound.port(),
-                false => listen.address == self.asked && secure == self.secure,
-            };
-            is_same && listen.proxy_protocol
-        })
+        wanted(config).any(|wanted| wanted.listen.proxy_protocol && self.is(&wanted))
+    }
+
+    /// Returns true for the socket of a wanted listener. A socket passed in by a service manager is the socket of
+    /// the listener with the same port.
+    fn is(&self, wanted: &WantedListener) -> bool {
+        let address = wanted.listen.address;
+        match self.passed {
+            true => address.port() == self.bound.port(),
+            false => {
+                let kind = (self.secure, self.audience);
+                address == self.asked && kind == (wanted.secure, wanted.audience)
+            }
+        }
     }
 
     fn is_wanted(&self, config: &Config) -> bool {
-        self.passed
-            || wanted(config)
-                .any(|(listen, _, secure)| listen.address == self.asked && secure == self.secure)
+        self.passed || wanted(config).any(|wanted| self.is(&wanted))
     }
 }
 
-fn wanted(config: &Config) -> impl Iterator<Item = (ListenAddress, Range<usize>, bool)> {
-    let https = config
-        .server
-        .https
-        .iter()
-        .map(|listen| (*listen.get_ref(), listen.span(), true));
-    let http = config
-        .server
-        .http
-        .iter()
-        .map(|listen| (*listen.get_ref(), listen.span(), false));
-    https.chain(http)
+/// Listener of a configuration.
+struct WantedListener {
+    listen: ListenAddress,
+    span: Range<usize>,
+    secure: bool,
+    audience: Audience,
+}
+
+impl WantedListener {
+    /// Returns true for an address that may speak HTTP/3 as well.
+    fn may_have_quic(&self) -> bool {
+        self.secure && self.audience == Audience::Public && !self.listen.proxy_protocol
+    }
+}
+
+/// Returns the listeners of a configuration: HTTPS, plain HTTP, and the manager.
+fn wanted(config: &Config) -> impl Iterator<Item = WantedListener> {
+    let of = |listen: &Spanned<ListenAddress>, secure, audience| WantedListener {
+        listen: *listen.get_ref(),
+        span: listen.span(),
+        secure,
+        audience,
+    };
+    let server = &config.server;
+    let https = server.https.iter();
+    let https = https.map(move |listen| of(listen, true, Audience::Public));
+    let http = server.http.iter();
+    let http = http.map(move |listen| of(listen, false, Audience::Public));
+    let manager = config.manager.iter().flat_map(|manager| &manager.listen);
+    let manager =
+        manager.map(move |listen| of(listen, speaks_tls(listen.get_ref()), Audience::Manager));
+    https.chain(http).chain(manager)
 }
 
 /// Returns true if the configuration and the build let HTTPS addresses speak HTTP/3 as well.

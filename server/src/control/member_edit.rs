@@ -97,7 +97,7 @@ impl EditedMember {
     }
 
     /// Returns the state of the member as a line without its end.
-    fn line(&self) -> String {
+    pub(super) fn line(&self) -> String {
         let requests = match self.member.busy() {
             0 => "no request".to_owned(),
             1 => "1 request".to_owned(),

@@ -6,6 +6,7 @@ mod deployment_events;
 mod banner;
 mod heartbeats;
 mod listeners;
+mod manager_requests;
 mod member_edit;
 mod metrics;
 mod plane;
@@ -21,10 +22,13 @@ mod tests;
 use crate::base::clock;
 use crate::base::log::ErrorLog;
 use crate::config::{self, Config, ConfigSource, OperatorError, Overrides};
+use crate::manager::manager_handler;
 use crate::world::build::{self, SharedResources};
 use log::LevelFilter;
 use plane::ControlPlane;
+use startup::new_manager;
 use std::convert::Infallible;
+use std::time::Instant;
 
 /// Options of `anthill serve` and `anthill check`.
 #[derive(Clone, Debug)]
@@ -90,6 +94,8 @@ pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
         let (branch, repository) = (deploy.branch.get_ref(), deploy.repository.get_ref());
         format!("{name} is deployed from {branch} of {repository}")
     }));
+    let (manager, _) = new_manager(Instant::now())?;
+    manager_handler(&config, &supplies.logins, &manager)?;
     let world = build::build(&build::without_missing_roots(config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
     Ok(CheckReport {

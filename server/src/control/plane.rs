@@ -7,11 +7,11 @@ use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
 use super::socket::{self, ControlRequest, ControlSocket};
 use super::startup::{
     bind, body_memory_bytes, compress_in_background, drop_privileges, load_pages, memory_auto,
-    open_error_sinks, pending_head_bytes, prepare_process, prepare_state, shared_resources,
-    tls_supplies, user_ids, worker_count,
+    new_manager, open_error_sinks, pending_head_bytes, prepare_process, prepare_state,
+    shared_resources, tls_supplies, user_ids, worker_count,
 };
 use super::watch::RESCAN;
-use super::{banner, deployment_events, member_edit, metrics, status};
+use super::{banner, deployment_events, manager_requests, member_edit, metrics, status};
 use crate::acme::AcmeHandle;
 use crate::admin::command::{Command, HitsFormat, StatusFormat, UnknownCommand};
 use crate::admin::metrics::history::History;
@@ -23,6 +23,7 @@ use crate::base::task;
 use crate::config::{self, ConfigSource, OperatorError, Overrides};
 use crate::handler::git::sandbox_repository;
 use crate::limits;
+use crate::manager::ManagerRequest;
 use crate::site::ContentBudget;
 use crate::world::Host;
 use std::convert::Infallible;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// Time after which a start is complete, including loading in the background if the site is small.
@@ -56,6 +58,8 @@ pub(super) struct ControlPlane {
     acme: AcmeHandle,
     error_log: ErrorLog,
     control: ControlSocket,
+    /// Requests of the manager; `None` after the channel was closed for the drain.
+    manager: Option<Receiver<ManagerRequest>>,
     /// Requests to stop that wait for the end of the drain.
     stopping_for: Vec<ControlRequest>,
     started: Instant,
@@ -69,6 +73,7 @@ enum ControlEvent {
     Reopen,
     Stop,
     Asked(ControlRequest),
+    Manager(ManagerRequest),
     /// The watch has reports of changes to read.
     WatchReadable,
     /// The pause after the last World is over, and reported changes wait for the next World.
@@ -133,6 +138,7 @@ impl ControlPlane {
         let seen = stamp_config_files(&config);
         compress_in_background(supplies.budget.clone());
         let acme = AcmeHandle::new(supplies.challenges.clone());
+        let (manager, manager_requests) = new_manager(origin)?;
         let publisher = Publisher::start(
             config,
             listeners,
@@ -140,6 +146,7 @@ impl ControlPlane {
             count,
             pending_head_bytes,
             origin,
+            manager,
         )?;
         Ok(ControlPlane {
             chosen,
@@ -148,6 +155,7 @@ impl ControlPlane {
             acme,
             error_log,
             control,
+            manager: Some(manager_requests),
             stopping_for: Vec::new(),
             started: Instant::now(),
             history: History::default(),
@@ -225,6 +233,9 @@ impl ControlPlane {
                 self.publisher().resources().sinks.reopen();
             }
             ControlEvent::Asked(question) => return self.answer(question).await,
+            ControlEvent::Manager(request) => {
+                manager_requests::answer(self.publisher(), &|| self.status(), request);
+            }
             ControlEvent::WatchReadable => {
                 self.rebuilder.read_watch_reports();
                 if self.rebuilder.is_up_to_date() {
@@ -248,6 +259,7 @@ impl ControlPlane {
             ControlEvent::StalePaths => {
                 let begun = Instant::now();
                 self.rebuilder.apply_stale_paths().await;
+                self.publisher().manager().forget_old_snapshot();
                 timers.recheck_at = Instant::now() + pause_after(begun.elapsed());
             }
             ControlEvent::Keys => self.renew_keys().await,
@@ -294,6 +306,7 @@ impl ControlPlane {
             _ = signals.hangup.recv() => ControlEvent::Hangup,
             _ = signals.reopen.recv() => ControlEvent::Reopen,
             question = self.control.next_request() => ControlEvent::Asked(question),
+            request = manager_requests::next(&mut self.manager) => ControlEvent::Manager(request),
             () = files => ControlEvent::WatchReadable,
             () = sleep_until(timers.apply_at) => ControlEvent::ChangesDue,
             () = quiet => ControlEvent::QuietPeriodOver,
@@ -399,6 +412,7 @@ impl ControlPlane {
                 Ok(metrics::metrics(self.status(), self.publisher()).render(format))
             }
             Ok(Command::History) => Ok(self.history.json()),
+            Ok(Command::ManagerLogin) => manager_requests::login(self.publisher()),
             Ok(Command::Hits { format, site }) => self.hits(format, site.as_deref()),
             Ok(Command::Purge { site, path }) => self.purge(&site, &path),
             Ok(Command::Balancers { format, name }) => {
@@ -485,6 +499,8 @@ impl ControlPlane {
         let deadline = Duration::from_secs(seconds.into());
         log::info!("stopping: requests under way have {seconds} s to finish");
         self.rebuilder.stop();
+        // A request of the manager that still comes is answered with 503.
+        self.manager = None;
         // From here, the next server may request certificates.
         self.acme = AcmeHandle::new(self.publisher().resources().challenges.clone());
         self.rebuilder.publisher.drain(deadline);

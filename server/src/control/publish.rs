@@ -12,6 +12,7 @@ use crate::base::task;
 use crate::base::thread_pool::ThreadPool;
 use crate::config::{Config, OperatorError};
 use crate::limits;
+use crate::manager::{ManagerContext, manager_handler};
 use crate::serve::h3;
 use crate::serve::worker::{self, ProcessContext, WorkerCommand};
 use crate::tls::SelfSigned;
@@ -53,6 +54,7 @@ pub(super) struct Publisher {
     workers: Vec<WorkerHandle>,
     process: Arc<ProcessContext>,
     checker: Arc<Checker>,
+    manager: Arc<ManagerContext>,
     /// Channel with the indices of ended workers.
     ended: (UnboundedSender<usize>, UnboundedReceiver<usize>),
 }
@@ -80,8 +82,9 @@ impl Publisher {
         count: usize,
         pending_head_bytes: usize,
         origin: Instant,
+        manager: Arc<ManagerContext>,
     ) -> Result<Publisher, OperatorError> {
-        let world = build_and_open(&config, &resources, None)?;
+        let world = build_and_open(&config, &resources, &manager, None)?;
         let process = Arc::new(ProcessContext {
             open: AtomicUsize::new(0),
             ledger: Arc::default(),
@@ -104,6 +107,7 @@ impl Publisher {
             workers: Vec::new(),
             process,
             checker: Arc::default(),
+            manager,
             ended: mpsc::unbounded_channel(),
         };
         publisher.register_world();
@@ -164,6 +168,11 @@ impl Publisher {
     /// Returns the scheduler of active checks.
     pub(super) fn checker(&self) -> &Checker {
         &self.checker
+    }
+
+    /// Returns the context of the manager.
+    pub(super) fn manager(&self) -> &Arc<ManagerContext> {
+        &self.manager
     }
 
     /// Returns the listening sockets.
@@ -264,7 +273,7 @@ impl Publisher {
     /// Builds a World of the served configuration from the present files, and takes over sites of
     /// `previous`. The caller publishes the World.
     pub(super) fn rebuild(&self, previous: &World) -> Result<World, OperatorError> {
-        build_and_open(&self.config, &self.resources, Some(previous))
+        build_and_open(&self.config, &self.resources, &self.manager, Some(previous))
     }
 
     /// Publishes a World to every worker and waits until all workers serve the World. The ledgers get the
@@ -321,13 +330,14 @@ impl Publisher {
             let file = config.tls.tickets.as_ref();
             file.map(|file| file.get_ref().clone())
         };
-        let serves_tls = !config.server.https.is_empty();
-        if serves_tls && (resources.tickets.is_none() || tickets(config) != tickets(&self.config)) {
+        if config.uses_tls()
+            && (resources.tickets.is_none() || tickets(config) != tickets(&self.config))
+        {
             (resources.tickets, resources.self_signed) = tls_supplies(config)?;
         }
         resources.https_port = https_port(config, &self.listeners);
         resources.h3_port = h3_port(config, &self.listeners);
-        let world = build_and_open(config, &resources, Some(&self.world))?;
+        let world = build_and_open(config, &resources, &self.manager, Some(&self.world))?;
         let (errors, fallback) = open_error_sinks(config, &resources.sinks)?;
         error_log.direct_to(errors, fallback);
         Ok((resources, world))
@@ -450,9 +460,11 @@ impl Publisher {
 fn build_and_open(
     config: &Config,
     resources: &SharedResources,
+    manager: &Arc<ManagerContext>,
     previous: Option<&World>,
 ) -> Result<World, OperatorError> {
-    let world = build::build(config, resources, previous, clock::unix_seconds_now())?;
+    let mut world = build::build(config, resources, previous, clock::unix_seconds_now())?;
+    world.manager = manager_handler(config, &resources.logins, manager)?;
     build::open_access_logs(&world, config, &resources.sinks)?;
     Ok(world)
 }

@@ -550,7 +550,11 @@ pub(super) fn stamp_config_files(config: &Config) -> Vec<(PathBuf, Option<FileSt
         files.chain(config.acme_file(site)).collect::<Vec<_>>()
     };
     let tickets = config.tls.tickets.iter().map(|file| file.get_ref().clone());
-    let files = config.sites.iter().flat_map(of_site).chain(tickets);
+    let manager = config
+        .manager_files()
+        .map(|(_, file)| file.get_ref().clone());
+    let files = config.sites.iter().flat_map(of_site);
+    let files = files.chain(tickets).chain(manager);
     files.map(|file| (file.clone(), look_at(&file))).collect()
 }
 

@@ -18,6 +18,7 @@ use crate::handler::git::browse::limiter::BrowseLimiter;
 use crate::handler::git::post_receive::PushNotifier;
 use crate::hits::Hits;
 use crate::limits;
+use crate::manager::{ManagerContext, ManagerRequest};
 use crate::site::ContentBudget;
 use crate::tls::{SelfSigned, TicketKeys};
 use crate::upstream::Backends;
@@ -29,6 +30,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
+use tokio::sync::mpsc::Receiver;
 
 pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, OperatorError> {
     let mut listeners = Listeners::default();
@@ -138,7 +140,7 @@ pub(super) fn open_error_sinks(
 pub(super) type TlsResources = (Option<Arc<TicketKeys>>, Option<Arc<SelfSigned>>);
 
 pub(super) fn tls_supplies(config: &Config) -> Result<TlsResources, OperatorError> {
-    if config.server.https.is_empty() {
+    if !config.uses_tls() {
         return Ok((None, None));
     }
     let now = clock::unix_seconds_now();
@@ -260,6 +262,14 @@ pub(super) fn h3_port(config: &Config, listeners: &Listeners) -> Option<u16> {
 /// Returns the part of `memory_max` in bytes that the bodies under way may take.
 pub(super) fn body_memory_bytes(memory_max: u64) -> u64 {
     (memory_max / limits::BODY_MEMORY_PARTS).max(limits::BODY_MEMORY_BYTES_MIN)
+}
+
+/// Returns the context of the manager, and the receiver of the manager's requests.
+pub(super) fn new_manager(
+    origin: Instant,
+) -> Result<(Arc<ManagerContext>, Receiver<ManagerRequest>), OperatorError> {
+    let context = ManagerContext::new(origin);
+    context.map_err(|error| OperatorError::failure(format!("the manager: {error}")))
 }
 
 /// Starts the thread that compresses loaded text with gzip, at the lowest priority.

@@ -4,6 +4,7 @@ use super::rebuild::Rebuilder;
 use crate::acme::AcmeReport;
 use crate::admin::status::{CertificateStatus, RenewalStatus, Status};
 use crate::base::clock;
+use crate::serve::worker::Audience;
 use crate::tls::PairSummary;
 use std::time::Instant;
 
@@ -24,7 +25,7 @@ pub(super) fn status(rebuilder: &Rebuilder, report: &AcmeReport, started: Instan
         generation: world.generation,
         configuration: publisher.config().shown.clone(),
         workers: publisher.workers_count(),
-        listening: publisher.listeners().bound().collect(),
+        listening: publisher.listeners().bound(Audience::Public).collect(),
         connections: totals.connections(),
         counters: totals
             .each()

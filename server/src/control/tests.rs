@@ -6,7 +6,7 @@ use crate::base::log::{ErrorLog, LogDestination};
 use crate::config::{ConfigSource, Overrides};
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
-use crate::serve::worker::WorkerCommand;
+use crate::serve::worker::{Audience, WorkerCommand};
 use crate::upstream::{BackendAddress, ReusePolicy};
 use crate::world::{Host, Hosts, Route, RouteTarget, World};
 use std::io::{Read, Write};
@@ -32,7 +32,7 @@ fn plane(folder: &TempDir) -> (ControlPlane, SocketAddr) {
         .rebuilder
         .publisher
         .listeners()
-        .bound()
+        .bound(Audience::Public)
         .next()
         .unwrap();
     (plane, address)

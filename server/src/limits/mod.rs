@@ -20,6 +20,7 @@ mod control;
 mod acme;
 mod backup;
 mod deploy;
+mod manager;
 
 pub use crate::limits::acme::*;
 pub use crate::limits::admin::*;
@@ -31,6 +32,7 @@ pub use crate::limits::control::*;
 pub use crate::limits::deploy::*;
 pub use crate::limits::handler::*;
 pub use crate::limits::hits::*;
+pub use crate::limits::manager::*;
 pub use crate::limits::serve::*;
 pub use crate::limits::site::*;
 pub use crate::limits::tls::*;

@@ -181,7 +181,7 @@ impl Acceptor {
     }
 
     fn open(&self, connection: AcceptedConnection) {
-        self.sessions.open(connection, self.accepting.secure);
+        self.sessions.open(connection, &self.accepting);
     }
 
     /// Returns true if connections begin with a PROXY header.
@@ -206,7 +206,7 @@ impl Acceptor {
             let read = proxy_header::read(&sessions.context, &accepting, socket, peer).await;
             // After the end of the accept loop, no connection waits for a place.
             if let Err(SendError(Some(connection))) = sender.send(read) {
-                sessions.open(connection, accepting.secure);
+                sessions.open(connection, &accepting);
             }
         });
     }
@@ -315,7 +315,7 @@ impl Acceptor {
     /// order.
     fn has_room_for(&self, peer: SocketAddr, is_first: bool) -> bool {
         let context = &self.sessions.context;
-        let is_full = context.is_full();
+        let is_full = context.is_full() && !self.accepting.has_reserved_place();
         if is_first && !is_full {
             return true;
         }

@@ -2,9 +2,12 @@
 
 use crate::base::fair_share::ClientNetwork;
 use crate::handler::Endpoints;
+use crate::limits::MANAGER_CONNECTIONS_RESERVED;
+use crate::serve::dispatch_context::Audience;
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -14,11 +17,23 @@ use tokio::sync::Notify;
 pub(super) struct AcceptLoop {
     pub(super) address: SocketAddr,
     pub(super) secure: bool,
+    pub(super) audience: Audience,
+    /// Value of which each open connection of the listener holds a copy.
+    pub(super) places: Rc<()>,
     /// True if every new connection begins with a PROXY header. A reload may change the flag.
     pub(super) proxy_protocol: Arc<AtomicBool>,
     pub(super) stop: Notify,
     /// Time of the last log line about a missing or malformed PROXY header.
     pub(super) header_complaint: Cell<Option<Instant>>,
+}
+
+impl AcceptLoop {
+    /// Returns true if another connection has a reserved place beyond the limit of connections. The manager has such
+    /// places, so that a flood of requests to the sites does not keep the operator out.
+    pub(super) fn has_reserved_place(&self) -> bool {
+        let open = Rc::strong_count(&self.places) - 1;
+        self.audience == Audience::Manager && open < MANAGER_CONNECTIONS_RESERVED
+    }
 }
 
 /// Accepted connection.

@@ -5,6 +5,7 @@ use crate::base::log::{self, AccessLogFormat, MemberCall};
 use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::hits::SiteHits;
 use crate::serve::context::WorkerContext;
+use crate::serve::dispatch_context::Audience;
 use crate::serve::forwarding::client_of;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::wire::reject::Reject;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 #[derive(Copy, Clone)]
 pub(super) struct ClientInfo {
     pub(super) peer: IpAddr,
+    pub(super) audience: Audience,
     pub(super) tls: Option<&'static str>,
 }
 
@@ -112,7 +114,7 @@ impl<'a> AccessLogEntry<'a> {
     pub(super) fn client(&self, world: &World, who: ClientInfo) -> ClientInfo {
         match self.head {
             Some(head) => ClientInfo {
-                peer: client_of(world, who.peer, head),
+                peer: client_of(world, who.audience, who.peer, head),
                 ..who
             },
             None => who,
@@ -160,7 +162,7 @@ impl<'a> AccessLogEntry<'a> {
             peer: who.peer,
             user: self.user,
             unix_ms: context.clock.unix_ms(),
-            request: self.first,
+            request: loggable(self.first, who.audience),
             status: status.0,
             bytes,
             referer: asks.and_then(|asks| asks.referer),
@@ -228,7 +230,7 @@ impl OwnedAccessLogEntry {
             peer: self.who.peer,
             user: self.user.as_deref(),
             unix_ms: context.clock.unix_ms(),
-            request: &self.first,
+            request: loggable(&self.first, self.who.audience),
             status: status.0,
             bytes,
             referer: self.referer.as_deref(),
@@ -241,6 +243,15 @@ impl OwnedAccessLogEntry {
         };
         context.log_access(access, &line);
     }
+}
+
+/// Returns the part of a request line for the log. A query to the manager may have the secret of a login.
+fn loggable(first: &[u8], audience: Audience) -> &[u8] {
+    let query = match audience {
+        Audience::Public => None,
+        Audience::Manager => first.iter().position(|byte| *byte == b'?'),
+    };
+    &first[..query.unwrap_or(first.len())]
 }
 
 /// Returns true if the client sees the page, possibly from the client's own cache (304).

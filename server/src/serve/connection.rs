@@ -1,10 +1,11 @@
 //! A TCP connection of a client, as the drivers of HTTP/1.1 and HTTP/2 share it.
 
 use crate::base::sys;
+use crate::serve::accepted_connection::AcceptLoop;
 use crate::serve::access_log::{ClientInfo, tls_version};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::context::WorkerContext;
-use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
+use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup};
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::request_ledger::ConnectionAccount;
 use crate::tls::PairFingerprint;
@@ -21,6 +22,8 @@ pub(super) struct Connection {
     /// Row of the connection in the worker's table.
     pub(super) slot: usize,
     pub(super) peer: IpAddr,
+    /// Place of the connection at the manager's listener; None for a connection of another listener.
+    place: Option<Rc<()>>,
     /// Received bytes that are not processed yet.
     pub(super) rest: Vec<u8>,
     /// Identity of the certificate used by the finished handshake; None before the end of the handshake and
@@ -56,12 +59,15 @@ impl Connection {
         context: Rc<WorkerContext>,
         slot: usize,
         peer: IpAddr,
+        listener: &AcceptLoop,
     ) -> Connection {
+        let is_manager = listener.audience == Audience::Manager;
         Connection {
             stream,
             context,
             slot,
             peer,
+            place: is_manager.then(|| Rc::clone(&listener.places)),
             rest: Vec::new(),
             identity: None,
         }
@@ -70,7 +76,17 @@ impl Connection {
     pub(super) fn client_info(&self) -> ClientInfo {
         ClientInfo {
             peer: self.peer,
+            audience: self.audience(),
             tls: tls_version(&self.stream),
+        }
+    }
+
+    /// Returns the audience of the listener that accepted the connection.
+    #[inline]
+    fn audience(&self) -> Audience {
+        match self.place {
+            None => Audience::Public,
+            Some(_) => Audience::Manager,
         }
     }
 
@@ -83,6 +99,7 @@ impl Connection {
     /// Returns the facts about a request, without changes on disk.
     pub(super) fn facts(&self) -> DispatchContext {
         DispatchContext {
+            audience: self.audience(),
             identity: self.identity,
             peer: self.peer,
             secure: self.identity.is_some(),

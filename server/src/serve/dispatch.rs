@@ -11,7 +11,7 @@ use crate::handler::git::http::is_smart_http;
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Request, Rewrite, Script};
 use crate::serve::access::{AccessDenied, AccessGate};
-use crate::serve::dispatch_context::DispatchContext;
+use crate::serve::dispatch_context::{Audience, DispatchContext};
 use crate::site::{FileLoad, Listing, ResolvedFile, Site, SiteResponse, VariantResponse};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -108,6 +108,9 @@ pub fn dispatch<'w>(
     if &*head.path == b"*" {
         return Dispatched::unguarded(None, of_server(head.method));
     }
+    if facts.audience == Audience::Manager {
+        return Dispatched::unguarded(None, of_manager(world, head));
+    }
     let Some(host) = world.hosts.find(head.host) else {
         return Dispatched::unguarded(
             None,
@@ -191,6 +194,22 @@ fn of_server(method: Method) -> DispatchOutcome {
         _ => refuse(Reject {
             close: true,
             ..Reject::METHOD_NOT_ALLOWED
+        }),
+    }
+}
+
+/// Returns the outcome of a request on the manager's listener. Sites, redirects, challenges and proxies in front
+/// of the server have no effect there.
+#[inline(never)]
+fn of_manager(world: &World, head: &RequestHead<'_>) -> DispatchOutcome {
+    match &world.manager {
+        // A reload has removed the manager, and the connection is older.
+        None => refuse(Reject::HOST_UNKNOWN_TLS),
+        Some(_) if head.method == Method::Connect => refuse(Reject::METHOD_NOT_ALLOWED),
+        Some(handler) => DispatchOutcome::Call(HandlerCall {
+            handler: handler.clone(),
+            script: None,
+            rewrite: Rewrite::default(),
         }),
     }
 }

@@ -4,9 +4,20 @@ use crate::handler::Endpoints;
 use crate::tls::PairFingerprint;
 use std::net::IpAddr;
 
+/// Content that a listener serves.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Audience {
+    /// The sites.
+    Public,
+    /// The manager, and nothing else.
+    Manager,
+}
+
 /// Facts about a request beside its header section: the connection, the time, and pending changes on disk.
 #[derive(Copy, Clone, Debug)]
 pub struct DispatchContext {
+    /// Audience of the listener.
+    pub audience: Audience,
     /// Identity of the certificate that the TLS handshake used; None without TLS.
     pub identity: Option<PairFingerprint>,
     /// Address of the client. A v4-mapped IPv6 address is given as IPv4.

@@ -2,7 +2,7 @@
 //! Forwarded, X-Forwarded-For and X-Forwarded-Proto. Without `trust` no request is searched for the fields.
 
 use crate::base::ip_endpoint::IpOctets;
-use crate::serve::dispatch_context::DispatchContext;
+use crate::serve::dispatch_context::{Audience, DispatchContext};
 use crate::wire::fields::Fields;
 use crate::wire::forwarded::{ForwardedClient, Hops};
 use crate::wire::reject::Reject;
@@ -22,7 +22,8 @@ impl DispatchContext {
         trust: &AllowList,
         head: &RequestHead<'_>,
     ) -> Result<DispatchContext, Reject> {
-        if self.forwarded_by.is_some() || !trust.contains(self.peer) {
+        let is_direct = self.audience == Audience::Manager || self.forwarded_by.is_some();
+        if is_direct || !trust.contains(self.peer) {
             return Ok(*self);
         }
         let client = stated_client(trust, self.peer, head.fields)?;
@@ -38,8 +39,13 @@ impl DispatchContext {
 /// Returns the client of a request from `peer`, for the log and the ledgers. A request with contradictory fields
 /// is refused, and counts for the proxy.
 #[inline]
-pub(super) fn client_of(world: &World, peer: IpAddr, head: &RequestHead<'_>) -> IpAddr {
-    match world.trust.is_empty() {
+pub(super) fn client_of(
+    world: &World,
+    audience: Audience,
+    peer: IpAddr,
+    head: &RequestHead<'_>,
+) -> IpAddr {
+    match world.trust.is_empty() || audience == Audience::Manager {
         true => peer,
         false => forwarded_client(&world.trust, peer, head),
     }

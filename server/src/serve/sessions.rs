@@ -4,7 +4,7 @@
 use crate::base::descriptors::descriptors;
 use crate::base::sys;
 use crate::base::task::spawn_local;
-use crate::serve::accepted_connection::AcceptedConnection;
+use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
 use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_ledger::{ConnectionEntry, ConnectionOwner, Shortage};
 use crate::serve::connection_table::ConnectionPhase;
@@ -54,8 +54,9 @@ impl Sessions {
         }
     }
 
-    /// Starts an accepted connection.
-    pub(super) fn open(self: &Rc<Self>, accepted: AcceptedConnection, secure: bool) {
+    /// Starts a connection of the listener.
+    pub(super) fn open(self: &Rc<Self>, accepted: AcceptedConnection, listener: &AcceptLoop) {
+        let secure = listener.secure;
         let AcceptedConnection { socket, peer, ends } = accepted;
         let context = &self.context;
         let peer = peer.ip().to_canonical();
@@ -85,7 +86,7 @@ impl Sessions {
         }
         context.open(row, socket.clone(), entered, phase);
         let stream = MaybeTlsStream::new(socket, tls);
-        let connection = Connection::new(stream, context.clone(), row, peer);
+        let connection = Connection::new(stream, context.clone(), row, peer, listener);
         let offered = world.tls.clone().filter(|_| secure);
         // Most clients send a request right after connecting.
         self.run_guarded(Box::new(H1Session::new(connection, offered)));

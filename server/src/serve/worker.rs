@@ -7,6 +7,7 @@ use crate::serve::accept::{self, ACCEPT_PAUSE};
 use crate::serve::accepted_connection::AcceptLoop;
 pub use crate::serve::context::ProcessContext;
 use crate::serve::context::WorkerContext;
+pub use crate::serve::dispatch_context::Audience;
 use crate::serve::h3::endpoint;
 use crate::serve::poller::{self, EVENTS_MAX};
 use crate::serve::sessions::Sessions;
@@ -50,6 +51,8 @@ pub struct WorkerListener {
     pub address: SocketAddr,
     /// True if connections on the socket use TLS.
     pub secure: bool,
+    /// Content that the listener serves.
+    pub audience: Audience,
     /// True if every new connection begins with a PROXY header.
     pub proxy_protocol: Arc<AtomicBool>,
 }
@@ -139,6 +142,7 @@ impl Worker {
             socket,
             address,
             secure,
+            audience,
             proxy_protocol,
         } = listening;
         match sys::async_readable(socket.into()) {
@@ -146,6 +150,8 @@ impl Worker {
                 let accepting = Rc::new(AcceptLoop {
                     address,
                     secure,
+                    audience,
+                    places: Rc::default(),
                     proxy_protocol,
                     stop: Notify::new(),
                     header_complaint: Cell::new(None),

@@ -101,6 +101,14 @@ rejects! {
     LOGIN_WRONG = 405 401 false "wrong user or password";
     HOST_UNKNOWN_TLS = 406 421 true "no such site";
     PUSH_DENIED = 407 403 false "pushing is not allowed";
+    // 408 to 414: the manager.
+    MANAGER_HOST = 408 421 true "host name is not a name of the manager";
+    MANAGER_ORIGIN = 409 403 false "request of another site's page to the manager";
+    MANAGER_TOKEN = 410 403 false "form without a valid token";
+    MANAGER_GET = 411 403 false "edit by GET";
+    MANAGER_EDIT_DENIED = 412 403 false "edit without a login that may edit";
+    MANAGER_FORM = 413 400 false "malformed form";
+    MANAGER_SECRET = 414 403 false "login secret is unknown, used or expired";
     // 5xx: the resource.
     NOT_FOUND = 501 404 false "no such resource";
     DOTFILE = 502 404 false "hidden name";

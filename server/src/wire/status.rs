@@ -107,7 +107,7 @@ statuses! {
     300 "Multiple Choices";
     301 as MOVED_PERMANENTLY "Moved Permanently";
     302 as FOUND "Found";
-    303 "See Other";
+    303 as SEE_OTHER "See Other";
     304 as NOT_MODIFIED "Not Modified";
     307 "Temporary Redirect";
     308 as PERMANENT_REDIRECT "Permanent Redirect";

@@ -70,6 +70,8 @@ pub struct World {
     pub routes: Vec<Arc<RouteCounters>>,
     /// Counters of the responses to requests without a site.
     pub without_site: Arc<RouteCounters>,
+    /// Handler of the manager's listener; `None` without a manager.
+    pub manager: Option<RouteHandler>,
 }
 
 /// Backend, and the policy for its connections after the end of a call.

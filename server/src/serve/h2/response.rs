@@ -81,7 +81,7 @@ impl H2Session<'_> {
             Err(reject) => return self.refuse_request(owed, request, reject, cx),
         };
         owed.is_head = head.method == Method::Head;
-        owed.client = client_of(world, self.who.peer, &head);
+        owed.client = client_of(world, self.who.audience, self.who.peer, &head);
         owed.body = head.body;
         let body = match ended {
             true => RequestContent::None,

@@ -11,7 +11,7 @@ use crate::serve::attempt::{
 };
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch::dispatch;
-use crate::serve::dispatch_context::DispatchContext;
+use crate::serve::dispatch_context::{Audience, DispatchContext};
 use crate::serve::forwarding::client_of;
 use crate::serve::h3::call::H3Call;
 use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
@@ -123,7 +123,7 @@ impl H3Exchange {
             Ok(head) => head,
             Err(reject) => return self.refuse_request(request, reject),
         };
-        self.client = client_of(world, self.session.who.peer, &head);
+        self.client = client_of(world, Audience::Public, self.session.who.peer, &head);
         self.promised = match head.body {
             BodyLength::Length(length) => Some(length),
             _ => None,

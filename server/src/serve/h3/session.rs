@@ -7,7 +7,7 @@ use crate::limits;
 use crate::serve::access_log::ClientInfo;
 use crate::serve::connection_ledger::{Activity, ConnectionEntry};
 use crate::serve::context::WorkerContext;
-use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
+use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup};
 use crate::serve::h3::pending_request::{PendingRequest, ShedWaker};
 use crate::serve::request_ledger::{ConnectionAccount, ShedOrder};
 use crate::tls::PairFingerprint;
@@ -81,6 +81,7 @@ impl H3Session {
         H3Session {
             context: context.clone(),
             who: ClientInfo {
+                audience: Audience::Public,
                 peer,
                 tls: Some("TLSv1.3"),
             },
@@ -329,6 +330,7 @@ impl H3Session {
 
     pub(super) fn facts(&self) -> DispatchContext {
         DispatchContext {
+            audience: Audience::Public,
             identity: Some(self.identity),
             peer: self.who.peer,
             secure: true,

@@ -164,22 +164,7 @@ impl HostBuilder<'_> {
     }
 
     pub(super) fn users(&self, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
-        let shown = path.get_ref().display();
-        let text = std::fs::read(path.get_ref()).map_err(|error| {
-            let what = format!("{shown} can't be read: {error}");
-            self.config.point(
-                path.span(),
-                what,
-                format!("`anthill passwd {shown} NAME` makes one"),
-            )
-        })?;
-        Users::parse(&text).map_err(|error| {
-            self.config.point(
-                path.span(),
-                format!("{shown}:{}: {}", error.line, error.what),
-                error.help.replace("FILE", &shown.to_string()),
-            )
-        })
+        read_users(self.config, path)
     }
 
     pub(super) fn allow(&self, networks: &[Spanned<String>]) -> Result<AllowList, OperatorError> {
@@ -257,8 +242,26 @@ fn identity(names: &[String], tls: &Tls) -> PairFingerprint {
     tls.identity(name.as_deref())
 }
 
+/// Reads a user file of the configuration.
+pub fn read_users(config: &Config, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
+    let shown = path.get_ref().display();
+    let text = std::fs::read(path.get_ref()).map_err(|error| {
+        let what = format!("{shown} can't be read: {error}");
+        let help = format!("`anthill passwd {shown} NAME` makes one");
+        config.point(path.span(), what, help)
+    })?;
+    Users::parse(&text).map_err(|error| {
+        let what = format!("{shown}:{}: {}", error.line, error.what);
+        config.point(
+            path.span(),
+            what,
+            error.help.replace("FILE", &shown.to_string()),
+        )
+    })
+}
+
 /// Parses a list of networks of the configuration.
-pub(super) fn allow_list(
+pub fn allow_list(
     config: &Config,
     networks: &[Spanned<String>],
 ) -> Result<AllowList, OperatorError> {

@@ -12,6 +12,7 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
+pub use host::{allow_list, read_users};
 pub use logs::{cannot_open, destination, open_access_logs};
 pub use resources::{SharedResources, new_balancers, new_logins, new_pseudonym};
 
@@ -20,7 +21,7 @@ use crate::config::{self, Config, OperatorError};
 use crate::limits::Limits;
 use crate::world::{Hosts, World};
 use guards::guards_number;
-use host::{HostBuilder, allow_list, headers};
+use host::{HostBuilder, headers};
 use ledger_entries::LedgerEntries;
 use member_tls::MemberTlsClients;
 use std::sync::Arc;
@@ -84,6 +85,7 @@ pub fn build(
         counts: entries.counts,
         routes: entries.routes,
         without_site: Arc::clone(supplies.routes.without_site()),
+        manager: None,
     })
 }
 

@@ -26,6 +26,11 @@ pub(super) fn decode(value: &[u8]) -> Option<Credentials> {
     })
 }
 
+/// Returns the user name in an Authorization field; `None` for another scheme or a malformed value.
+pub fn user_name(value: &[u8]) -> Option<String> {
+    decode(value).map(|credentials| credentials.user)
+}
+
 /// Decodes padded base64 (RFC 4648 §4) without any other characters and with unused bits zero, so that a
 /// value has exactly one text.
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {

@@ -17,6 +17,7 @@ use aws_lc_rs::digest;
 use crate::world::users::password_hash::PasswordHash;
 
 pub use crate::world::users::password_hash::{PasswordTooLong, hash_password};
+pub use basic_auth::user_name;
 pub use logins::{LoginLookup, Logins, UnverifiedLogin};
 
 /// Users of a file, with the hashes of the passwords.

@@ -1,6 +1,6 @@
 //! HTML of the repository browser's pages, and the types of raw files.
 
-pub(in crate::handler::git) mod html;
+pub(crate) mod html;
 pub(in crate::handler::git) mod page;
 #[cfg(feature = "markdown")]
 pub(in crate::handler::git) mod markdown;

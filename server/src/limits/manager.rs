@@ -1,0 +1,23 @@
+//! Bounds of `manager`: connections, logins, requests to the control plane, and snapshots.
+
+/// Connections of one listener of the manager and one worker beyond the limit `connections`: the connections of a
+/// browser, and of some programs.
+pub const MANAGER_CONNECTIONS_RESERVED: usize = 8;
+/// Requests of the manager that wait for the control plane. A further request is answered with 503. The control
+/// plane answers a request within milliseconds, except during a reload.
+pub const MANAGER_REQUESTS_MAX: usize = 64;
+/// Age of a snapshot in milliseconds, 1 s, after which the next request causes a new snapshot. All clients of the
+/// manager share a snapshot.
+pub const MANAGER_SNAPSHOT_MILLISECONDS: u64 = 1_000;
+/// Bytes of a form, 16 KiB. The longest form of the manager has some hundred bytes.
+pub const MANAGER_FORM_BYTES_MAX: usize = 16 * 1024;
+/// Fields of a form. The longest form of the manager has 20 fields.
+pub const MANAGER_FORM_FIELDS_MAX: usize = 64;
+/// One-time secrets that are valid at the same time. A further secret replaces the oldest.
+pub const MANAGER_SECRETS_MAX: usize = 8;
+/// Seconds for which a one-time secret is valid, 5 min: time to copy a URL to another machine.
+pub const MANAGER_SECRET_SECONDS: u64 = 5 * 60;
+/// Sessions at the same time. A further session replaces the oldest.
+pub const MANAGER_SESSIONS_MAX: usize = 32;
+/// Seconds after which a session ends, 8 h: a working day.
+pub const MANAGER_SESSION_SECONDS: u64 = 8 * 60 * 60;

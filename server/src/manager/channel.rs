@@ -1,0 +1,362 @@
+//! State of the manager for the whole process, and the channel to the control plane.
+
+use super::sessions::{Digest, SessionLedger};
+use crate::admin::balancers::BalancerList;
+use crate::admin::command::Command;
+use crate::admin::status::Status;
+use crate::base::digest::base64url;
+use crate::limits::{MANAGER_REQUESTS_MAX, MANAGER_SNAPSHOT_MILLISECONDS};
+use crate::wire::reject::Reject;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::{hmac, rand};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::oneshot;
+
+/// Request of the manager to the control plane.
+pub enum ManagerRequest {
+    /// Makes a snapshot, unless a recent snapshot exists ([`ManagerContext::recent_snapshot`]).
+    Snapshot(oneshot::Sender<Arc<Snapshot>>),
+    /// Runs a command of a user. The answer is a text for the user: the outcome, or the error.
+    Command {
+        /// The command.
+        command: Command,
+        /// Name of the user.
+        user: String,
+        /// Sender of the answer.
+        answer: oneshot::Sender<Result<String, String>>,
+    },
+}
+
+/// State of the server at one moment, with the renderings that all clients share.
+pub struct Snapshot {
+    /// State of the server.
+    pub status: Status,
+    /// State of the balancers.
+    pub balancers: BalancerList,
+    /// Addresses of the manager, each with true for TLS.
+    pub listening: Vec<(SocketAddr, bool)>,
+    pub(super) made_ms: u64,
+    pub(super) status_json: OnceLock<String>,
+    pub(super) balancers_json: OnceLock<String>,
+    pub(super) tables: OnceLock<String>,
+}
+
+/// State of the manager for the whole process, shared by all Worlds.
+pub struct ManagerContext {
+    /// Zero of the clock of the workers.
+    origin: Instant,
+    key: hmac::Key,
+    sessions: Mutex<SessionLedger>,
+    snapshot: Mutex<Option<Arc<Snapshot>>>,
+    requests: Sender<ManagerRequest>,
+}
+
+/// Login of a client that may edit, to which a token is bound.
+#[derive(Copy, Clone)]
+pub(super) enum TokenOwner<'t> {
+    /// User of the user file.
+    User(&'t str),
+    /// Session with this id.
+    Session(&'t [u8]),
+}
+
+impl ManagerContext {
+    /// Returns a context without sessions, and the receiver of the requests. `origin` is the zero of the workers'
+    /// clocks. Fails if the system has no random numbers.
+    pub fn new(origin: Instant) -> io::Result<(Arc<ManagerContext>, Receiver<ManagerRequest>)> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
+        let key = key.map_err(|_| io::Error::other("the system returned no random numbers"))?;
+        let (requests, receiver) = mpsc::channel(MANAGER_REQUESTS_MAX);
+        let context = ManagerContext {
+            origin,
+            key,
+            sessions: Mutex::default(),
+            snapshot: Mutex::default(),
+            requests,
+        };
+        Ok((Arc::new(context), receiver))
+    }
+
+    /// Returns the time in milliseconds on the clock of the workers.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.origin.elapsed().as_millis() as u64
+    }
+
+    // ---- Snapshots ----
+
+    /// Returns the last snapshot if recent enough for another client.
+    pub fn recent_snapshot(&self) -> Option<Arc<Snapshot>> {
+        let now_ms = self.now_ms();
+        let snapshot = lock(&self.snapshot).clone();
+        snapshot.filter(|it| now_ms < it.made_ms + MANAGER_SNAPSHOT_MILLISECONDS)
+    }
+
+    /// Makes a snapshot the last snapshot.
+    pub fn add_snapshot(
+        &self,
+        status: Status,
+        balancers: BalancerList,
+        listening: Vec<(SocketAddr, bool)>,
+    ) -> Arc<Snapshot> {
+        let snapshot = Arc::new(Snapshot {
+            status,
+            balancers,
+            listening,
+            made_ms: self.now_ms(),
+            status_json: OnceLock::new(),
+            balancers_json: OnceLock::new(),
+            tables: OnceLock::new(),
+        });
+        *lock(&self.snapshot) = Some(Arc::clone(&snapshot));
+        snapshot
+    }
+
+    /// Forgets the last snapshot, after an edit or to free the memory.
+    pub fn forget_snapshot(&self) {
+        let before = lock(&self.snapshot).take();
+        drop(before);
+    }
+
+    /// Forgets the last snapshot unless the snapshot is recent.
+    pub fn forget_old_snapshot(&self) {
+        if self.recent_snapshot().is_none() {
+            self.forget_snapshot();
+        }
+    }
+
+    /// Returns a recent snapshot, made by the control plane if needed.
+    pub(super) async fn snapshot(&self) -> Result<Arc<Snapshot>, Reject> {
+        if let Some(snapshot) = self.recent_snapshot() {
+            return Ok(snapshot);
+        }
+        let (sender, answer) = oneshot::channel();
+        self.send(ManagerRequest::Snapshot(sender))?;
+        answer.await.map_err(|_| Reject::CALLS_BUSY)
+    }
+
+    /// Has the control plane run a command.
+    pub(super) async fn run(
+        &self,
+        command: Command,
+        user: String,
+    ) -> Result<Result<String, String>, Reject> {
+        let (answer, answered) = oneshot::channel();
+        self.send(ManagerRequest::Command {
+            command,
+            user,
+            answer,
+        })?;
+        answered.await.map_err(|_| Reject::CALLS_BUSY)
+    }
+
+    fn send(&self, request: ManagerRequest) -> Result<(), Reject> {
+        let sent = self.requests.try_send(request);
+        sent.map_err(|_| Reject::CALLS_BUSY)
+    }
+
+    // ---- Logins ----
+
+    /// Returns a new one-time secret, for the URL of `anthill manager login`. `None` if the system has no random
+    /// numbers.
+    pub fn new_secret(&self) -> Option<String> {
+        let secret = random()?;
+        let digest = self.digest(b"secret", secret.as_bytes());
+        lock(&self.sessions).add_secret(digest, self.now_ms());
+        Some(secret)
+    }
+
+    /// Opens a session in exchange for a one-time secret. Returns the id of the session.
+    pub(super) fn open_session(&self, secret: &str) -> Option<String> {
+        let id = random()?;
+        let secret = self.digest(b"secret", secret.as_bytes());
+        let session = self.digest(b"session", id.as_bytes());
+        let is_open = lock(&self.sessions).open(&secret, session, self.now_ms());
+        is_open.then_some(id)
+    }
+
+    /// Returns true for the id of an open session.
+    pub(super) fn has_session(&self, id: &[u8]) -> bool {
+        let session = self.digest(b"session", id);
+        lock(&self.sessions).has_session(&session, self.now_ms())
+    }
+
+    /// Closes a session.
+    pub(super) fn close_session(&self, id: &[u8]) {
+        let session = self.digest(b"session", id);
+        lock(&self.sessions).close(&session);
+    }
+
+    /// Returns the token of a login, for the forms of its pages.
+    pub(super) fn token(&self, owner: TokenOwner<'_>) -> String {
+        let digest = match owner {
+            TokenOwner::User(name) => self.digest(b"token of a user", name.as_bytes()),
+            TokenOwner::Session(id) => self.digest(b"token of a session", id),
+        };
+        base64url(&digest)
+    }
+
+    /// Returns true if `token` is the token of the login.
+    pub(super) fn is_token(&self, owner: TokenOwner<'_>, token: &str) -> bool {
+        verify_slices_are_equal(self.token(owner).as_bytes(), token.as_bytes()).is_ok()
+    }
+
+    fn digest(&self, purpose: &[u8], text: &[u8]) -> Digest {
+        let mut context = hmac::Context::with_key(&self.key);
+        context.update(purpose);
+        context.update(b"\0");
+        context.update(text);
+        let mut digest = [0; 32];
+        digest.copy_from_slice(context.sign().as_ref());
+        digest
+    }
+}
+
+/// Returns 256 random bits as text.
+fn random() -> Option<String> {
+    let mut bytes = [0; 32];
+    rand::fill(&mut bytes).ok()?;
+    Some(base64url(&bytes))
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Poisoning is ignored: no code that could panic half-way runs under the lock.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+// A failed set-up is a failed test.
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    fn context() -> (Arc<ManagerContext>, Receiver<ManagerRequest>) {
+        ManagerContext::new(Instant::now()).unwrap()
+    }
+
+    fn poll<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_command_travels_with_its_user() {
+        let (context, mut requests) = context();
+        let mut run = pin!(context.run(Command::Reload, "ann".to_owned()));
+        assert!(poll(run.as_mut()).is_pending());
+        let Ok(ManagerRequest::Command {
+            command,
+            user,
+            answer,
+        }) = requests.try_recv()
+        else {
+            panic!("no command");
+        };
+        assert_eq!((command, user.as_str()), (Command::Reload, "ann"));
+        answer.send(Err("no".to_owned())).unwrap();
+        assert_eq!(poll(run.as_mut()), Poll::Ready(Ok(Err("no".to_owned()))));
+    }
+
+    #[test]
+    fn requests_beyond_the_channel_and_to_a_closed_channel_are_refused() {
+        let (context, mut requests) = context();
+        let waiting: Vec<_> = (0..MANAGER_REQUESTS_MAX)
+            .map(|_| {
+                let mut snapshot = Box::pin(context.snapshot());
+                assert!(poll(snapshot.as_mut()).is_pending());
+                snapshot
+            })
+            .collect();
+        let busy = |context: &ManagerContext| match poll(pin!(context.snapshot())) {
+            Poll::Ready(Err(reject)) => reject,
+            _ => panic!("not refused"),
+        };
+        assert_eq!(busy(&context), Reject::CALLS_BUSY);
+        assert!(matches!(
+            requests.try_recv(),
+            Ok(ManagerRequest::Snapshot(_))
+        ));
+        drop(requests);
+        for mut snapshot in waiting {
+            assert!(matches!(
+                poll(snapshot.as_mut()),
+                Poll::Ready(Err(Reject::CALLS_BUSY))
+            ));
+        }
+        assert_eq!(busy(&context), Reject::CALLS_BUSY);
+    }
+
+    #[test]
+    fn clients_share_a_snapshot_until_it_is_old() {
+        let begin = Instant::now() - Duration::from_secs(10);
+        let (context, mut requests) = ManagerContext::new(begin).unwrap();
+        let list = BalancerList {
+            now_ms: 0,
+            balancers: Vec::new(),
+        };
+        let made = context.add_snapshot(crate::admin::status::tests::example(), list, Vec::new());
+        for _ in 0..3 {
+            let Poll::Ready(Ok(shared)) = poll(pin!(context.snapshot())) else {
+                panic!("no snapshot");
+            };
+            assert!(Arc::ptr_eq(&shared, &made));
+        }
+        assert!(
+            requests.try_recv().is_err(),
+            "no request to the control plane"
+        );
+        context.forget_old_snapshot();
+        assert!(context.recent_snapshot().is_some());
+        drop(made);
+        let last = lock(&context.snapshot).take();
+        let mut old = Arc::into_inner(last.unwrap()).unwrap();
+        old.made_ms -= MANAGER_SNAPSHOT_MILLISECONDS;
+        *lock(&context.snapshot) = Some(Arc::new(old));
+        assert!(poll(pin!(context.snapshot())).is_pending());
+        assert!(matches!(
+            requests.try_recv(),
+            Ok(ManagerRequest::Snapshot(_))
+        ));
+        context.forget_old_snapshot();
+        assert!(lock(&context.snapshot).is_none());
+    }
+
+    #[test]
+    fn a_token_belongs_to_one_login() {
+        let (context, _requests) = context();
+        let (other, _others) = self::context();
+        let owners = [
+            TokenOwner::User("ann"),
+            TokenOwner::User("bob"),
+            TokenOwner::Session(b"ann"),
+        ];
+        for (at, owner) in owners.iter().enumerate() {
+            let token = context.token(*owner);
+            for (nth, candidate) in owners.iter().enumerate() {
+                assert_eq!(context.is_token(*candidate, &token), at == nth);
+            }
+            assert!(!context.is_token(*owner, ""));
+            assert!(!context.is_token(*owner, &token[1..]));
+            assert!(!other.is_token(*owner, &token), "a restart ends tokens");
+        }
+    }
+
+    #[test]
+    fn a_secret_opens_a_session() {
+        let (context, _requests) = context();
+        let secret = context.new_secret().unwrap();
+        assert_eq!(context.open_session(&secret[1..]), None);
+        let id = context.open_session(&secret).unwrap();
+        assert_eq!(context.open_session(&secret), None);
+        assert!(context.has_session(id.as_bytes()));
+        assert!(!context.has_session(secret.as_bytes()));
+        context.close_session(id.as_bytes());
+        assert!(!context.has_session(id.as_bytes()));
+    }
+}

@@ -1,0 +1,310 @@
+//! Handler of the manager's listener.
+
+use super::access::{AccessRules, Visitor, cookie_name};
+use super::channel::{ManagerContext, Snapshot};
+use super::form::Form;
+use super::guard::GuardedRequest;
+use super::page::{Page, STYLE, selection};
+use crate::config::{Config, OperatorError};
+use crate::handler::pipe::PipeRead;
+use crate::handler::route_handler::RouteHandler;
+use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
+use crate::limits::{MANAGER_FORM_BYTES_MAX, MANAGER_SESSION_SECONDS};
+use crate::upstream::settings::AdminState;
+use crate::wire::fields::Fields;
+use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::reject::Reject;
+use crate::wire::request_head::Method;
+use crate::wire::response_fields::ResponseFields;
+use crate::wire::status::Status;
+use crate::world::build;
+use crate::world::users::Logins;
+use std::future::poll_fn;
+use std::sync::Arc;
+
+/// Returns the handler of the manager; `None` for a configuration without a manager. Reads the user files.
+pub fn manager_handler(
+    config: &Config,
+    logins: &Arc<Logins>,
+    context: &Arc<ManagerContext>,
+) -> Result<Option<RouteHandler>, OperatorError> {
+    let Some(manager) = &config.manager else {
+        return Ok(None);
+    };
+    let users = |file| build::read_users(config, file).map(Arc::new);
+    let rules = AccessRules {
+        allow: match &manager.allow {
+            Some(networks) => Some(build::allow_list(config, networks)?),
+            None => None,
+        },
+        users: manager.users.as_ref().map(users).transpose()?,
+        viewers: manager.viewers.as_ref().map(users).transpose()?,
+        logins: Arc::clone(logins),
+    };
+    let handler: Arc<dyn Handler> = Arc::new(ManagerHandler(Arc::new(Manager {
+        rules,
+        names: manager.names.clone(),
+        context: Arc::clone(context),
+    })));
+    Ok(Some(handler.into()))
+}
+
+/// Handler of the manager.
+struct ManagerHandler(Arc<Manager>);
+
+/// Settings of the manager in one World, and the context of the process.
+struct Manager {
+    rules: AccessRules,
+    names: Vec<(String, Option<u16>)>,
+    context: Arc<ManagerContext>,
+}
+
+impl Handler for ManagerHandler {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
+        let manager = Arc::clone(&self.0);
+        Box::pin(async move {
+            let answered = manager.answer(request).await;
+            answered.map_err(|reject| HandlerError::new("manager", reject))
+        })
+    }
+}
+
+impl Manager {
+    async fn answer(&self, mut request: Request) -> Result<Response, Reject> {
+        let allow = self.rules.allow.as_ref();
+        if allow.is_some_and(|allow| !allow.contains(request.peer)) {
+            return Err(Reject::ADDRESS_DENIED);
+        }
+        // A form is read before any other refusal: some clients take a response during the upload for a failure.
+        let body = match request.method {
+            Method::Post => read_body(&mut request).await?,
+            _ => Vec::new(),
+        };
+        self.check(&request)?;
+        let query = Form::parse(request.query.as_deref().unwrap_or_default())?;
+        let visitor = self.rules.visitor(&self.context, &request).await?;
+        match (request.method, &*request.path) {
+            (Method::Get | Method::Head, path) => self.read(&request, path, &query, &visitor).await,
+            (Method::Post, b"/" | b"/logout") if request.query.is_none() => {
+                let owner = self.rules.may_edit(&visitor)?;
+                let form = form(&request, &body)?;
+                let token = form.value("nonce").unwrap_or_default();
+                if !self.context.is_token(owner, token) {
+                    return Err(Reject::MANAGER_TOKEN);
+                }
+                match &*request.path {
+                    b"/" => self.edit(&form, &visitor).await,
+                    _ => Ok(self.log_out(&request, &visitor)),
+                }
+            }
+            _ => Err(Reject::METHOD_NOT_ALLOWED),
+        }
+    }
+
+    /// Checks the guards against requests of foreign pages.
+    fn check(&self, request: &Request) -> Result<(), Reject> {
+        let guarded = GuardedRequest {
+            method: request.method,
+            fields: Fields(&request.fields),
+            is_tls: request.secure,
+            server: request.ends.server,
+            port: request.ends.server_port.unwrap_or(0),
+        };
+        guarded.check(&self.names)
+    }
+
+    /// Answers GET and HEAD.
+    async fn read(
+        &self,
+        request: &Request,
+        path: &[u8],
+        query: &Form,
+        visitor: &Visitor,
+    ) -> Result<Response, Reject> {
+        match path {
+            b"/style.css" => return Ok(response(Status::OK, CSS, STYLE.concat())),
+            b"/login" => return self.log_in(request, query, visitor),
+            _ if !query.is_selection() => return Err(Reject::MANAGER_GET),
+            _ => self.rules.may_read(visitor, request)?,
+        }
+        match path {
+            b"/" => {
+                let snapshot = self.context.snapshot().await?;
+                let page = self.page(&snapshot, visitor, query.selection(), None);
+                Ok(response(Status::OK, HTML, page))
+            }
+            b"/status.json" => {
+                let snapshot = self.context.snapshot().await?;
+                let json = snapshot.status_json.get_or_init(|| snapshot.status.json());
+                Ok(response(Status::OK, JSON, json.clone()))
+            }
+            b"/balancers.json" => {
+                let snapshot = self.context.snapshot().await?;
+                let json = &snapshot.balancers_json;
+                let json = json.get_or_init(|| snapshot.balancers.json());
+                Ok(response(Status::OK, JSON, json.clone()))
+            }
+            b"/nonce" => {
+                let token = self.context.token(self.rules.may_edit(visitor)?);
+                Ok(response(Status::OK, TEXT, token + "\n"))
+            }
+            _ => Err(Reject::NOT_FOUND),
+        }
+    }
+
+    /// Renders the page. `selected` is the balancer and the member with a form, and `error` the reason of a refused
+    /// edit.
+    fn page(
+        &self,
+        snapshot: &Snapshot,
+        visitor: &Visitor,
+        selected: Option<(&str, &str)>,
+        error: Option<&str>,
+    ) -> String {
+        let token = visitor.editor().map(|owner| self.context.token(owner));
+        let page = Page {
+            snapshot,
+            visitor,
+            token: token.as_deref(),
+            has_users: self.rules.users.is_some(),
+            selected,
+            error,
+        };
+        page.html()
+    }
+
+    /// Runs an edit, and redirects to the page of the member. A refused edit is answered with the page and the
+    /// reason.
+    async fn edit(&self, form: &Form, visitor: &Visitor) -> Result<Response, Reject> {
+        let snapshot = self.context.snapshot().await?;
+        let current = form.selection();
+        let current = current.and_then(|(balancer, member)| snapshot.member(balancer, member));
+        let current = current.map_or(AdminState::Enabled, |member| member.admin);
+        let command = form.command(current)?;
+        let user = visitor.name().unwrap_or_default().to_owned();
+        match self.context.run(command, user).await? {
+            Ok(_) => {
+                let (balancer, member) = form.selection().unwrap_or_default();
+                Ok(redirect(selection(balancer, member).as_bytes()))
+            }
+            Err(error) => {
+                let page = self.page(&snapshot, visitor, form.selection(), Some(&error));
+                Ok(response(Status::BAD_REQUEST, HTML, page))
+            }
+        }
+    }
+
+    /// Answers `/login`: opens a session for the one-time secret in the query, or asks for a password.
+    fn log_in(
+        &self,
+        request: &Request,
+        query: &Form,
+        visitor: &Visitor,
+    ) -> Result<Response, Reject> {
+        let Some(secret) = query.value("secret") else {
+            if *visitor == Visitor::Anonymous {
+                let has_users = self.rules.users.is_some() || self.rules.viewers.is_some();
+                return Err(match has_users {
+                    true => Reject::LOGIN_NEEDED,
+                    false => Reject::MANAGER_EDIT_DENIED,
+                });
+            }
+            return Ok(redirect(b"/"));
+        };
+        if request.method != Method::Get {
+            return Err(Reject::METHOD_NOT_ALLOWED);
+        }
+        let id = self.context.open_session(secret);
+        let id = id.ok_or(Reject::MANAGER_SECRET)?;
+        Ok(with_cookie(request, &id, MANAGER_SESSION_SECONDS))
+    }
+
+    /// Closes the session of the client.
+    fn log_out(&self, request: &Request, visitor: &Visitor) -> Response {
+        if let Visitor::Session(id) = visitor {
+            self.context.close_session(id);
+        }
+        with_cookie(request, "", 0)
+    }
+}
+
+/// Parses the body of a request as a form.
+fn form(request: &Request, body: &[u8]) -> Result<Form, Reject> {
+    let media = Fields(&request.fields).first("content-type");
+    let media = media.and_then(|media| media.split(|byte| *byte == b';').next());
+    let is_form = media.is_some_and(|media| media.trim_ascii().eq_ignore_ascii_case(FORM));
+    match is_form {
+        true => Form::parse(body),
+        false => Err(Reject::MANAGER_FORM),
+    }
+}
+
+/// Reads the body of a request, of at most [`MANAGER_FORM_BYTES_MAX`] bytes.
+async fn read_body(request: &mut Request) -> Result<Vec<u8>, Reject> {
+    if let BodyLength::Length(bytes) = request.length
+        && bytes > MANAGER_FORM_BYTES_MAX as u64
+    {
+        return Err(Reject::BODY_TOO_LARGE);
+    }
+    let body = &mut request.body;
+    let mut bytes = Vec::new();
+    loop {
+        let room = MANAGER_FORM_BYTES_MAX + 1 - bytes.len();
+        let read = poll_fn(|cx| body.poll_take(cx, &mut bytes, room)).await;
+        match read {
+            Ok(PipeRead::End) => return Ok(bytes),
+            Ok(PipeRead::Bytes(_)) if bytes.len() > MANAGER_FORM_BYTES_MAX => {
+                return Err(Reject::BODY_TOO_LARGE);
+            }
+            Ok(PipeRead::Bytes(_)) => {}
+            Err(_) => return Err(body.break_reason().unwrap_or(Reject::MANAGER_FORM)),
+        }
+    }
+}
+
+fn redirect(location: &[u8]) -> Response {
+    let mut response = response(Status::SEE_OTHER, TEXT, String::new());
+    response.fields.push(b"Location", location);
+    response
+}
+
+/// Returns a redirect to the page that sets the cookie of the session.
+fn with_cookie(request: &Request, id: &str, seconds: u64) -> Response {
+    let name = cookie_name(request);
+    let secure = if request.secure { "; Secure" } else { "" };
+    let cookie =
+        format!("{name}={id}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
+    let mut response = redirect(b"/");
+    response.fields.push(b"Set-Cookie", cookie.as_bytes());
+    response
+}
+
+/// Returns a response with the fields that keep the content from foreign pages and from caches.
+fn response(status: Status, media: &[u8], content: String) -> Response {
+    let mut fields = ResponseFields::new();
+    fields.push(b"Content-Type", media);
+    for (name, value) in SECURITY_FIELDS {
+        fields.push(name.as_bytes(), value.as_bytes());
+    }
+    Response::new(status, fields, ResponseBody::Whole(content.into_bytes()))
+}
+
+/// Fields of every response. With the policy `no-referrer`, browsers would send the forms of the page with
+/// `Origin: null` (Fetch §3.2).
+const SECURITY_FIELDS: [(&str, &str); 7] = [
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+];
+const HTML: &[u8] = b"text/html; charset=utf-8";
+const TEXT: &[u8] = b"text/plain; charset=utf-8";
+const CSS: &[u8] = b"text/css; charset=utf-8";
+const JSON: &[u8] = b"application/json";
+const FORM: &[u8] = b"application/x-www-form-urlencoded";

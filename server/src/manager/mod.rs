@@ -1,0 +1,29 @@
+//! The manager: a page about the whole server for the operator, on a listener of its own, with edits of the
+//! members of balancers.
+//!
+//! The handler answers from a snapshot that the control plane makes at most once a second for all clients, and
+//! not at all without clients. Edits travel to the control plane as commands of the control socket.
+
+#[cfg(feature = "manager")]
+mod access;
+#[cfg(feature = "manager")]
+mod channel;
+#[cfg(feature = "manager")]
+mod form;
+#[cfg(feature = "manager")]
+mod guard;
+#[cfg(feature = "manager")]
+mod handler;
+#[cfg(feature = "manager")]
+mod page;
+#[cfg(not(feature = "manager"))]
+mod no_manager;
+#[cfg(feature = "manager")]
+mod sessions;
+
+#[cfg(feature = "manager")]
+pub use channel::{ManagerContext, ManagerRequest, Snapshot};
+#[cfg(feature = "manager")]
+pub use handler::manager_handler;
+#[cfg(not(feature = "manager"))]
+pub use no_manager::{ManagerContext, ManagerRequest, Snapshot, manager_handler};
