@@ -58,9 +58,11 @@ mod logs;
 #[cfg(feature = "manager")]
 mod manager;
 mod members;
-mod metrics;
 mod memory;
+mod metrics;
 mod mirror;
+#[cfg(feature = "manager")]
+mod monitoring;
 mod papers;
 mod path_parameters;
 mod pending;

@@ -1,26 +1,18 @@
-//! Metrics of the running server: what is counted, which samples exist, and the formats, read by promtool and by
-//! Prometheus.
+//! Metrics of the running server: the counted responses, the samples and their names.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::thread;
 
 use crate::support::h2::H2;
 use crate::support::member::{Member, ok};
 use crate::support::nginx::free_port;
 use crate::support::wire::{Over, Wire};
-use crate::support::{Folder, Server, eventually, run, server_table, spawn, tool};
+use crate::support::{Server, eventually, run, server_table};
 
 /// Samples by name and labels.
-type Samples = BTreeMap<String, f64>;
+pub type Samples = BTreeMap<String, f64>;
 
 /// Reads the samples of an exposition.
-fn parse(text: &str) -> Samples {
+pub fn parse(text: &str) -> Samples {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let samples = lines.map(|line| {
         let (name, value) = line.rsplit_once(' ').expect("a value");
@@ -40,7 +32,7 @@ fn samples(server: &Server) -> Samples {
 }
 
 /// Returns the number of responses of a route.
-fn requests(samples: &Samples, route: [&str; 2], protocol: &str, status: &str) -> f64 {
+pub fn requests(samples: &Samples, route: [&str; 2], protocol: &str, status: &str) -> f64 {
     let [site, route] = route;
     let name = format!(
         "anthill_http_requests_total{{site=\"{site}\",route=\"{route}\",\
@@ -53,7 +45,7 @@ fn requests(samples: &Samples, route: [&str; 2], protocol: &str, status: &str) -
 
 const NO_SITE: [&str; 2] = ["", ""];
 
-fn config(more: &str) -> String {
+pub fn config(more: &str) -> String {
     server_table("h2c = true\n")
         + "[log]\naccess = \"off\"\n"
         + "[[site]]\nnames = [\"localhost\", \"127.0.0.1\"]\nroot = \"public\"\nhttp = \"serve\"\n"
@@ -215,7 +207,7 @@ fn odd_paths_are_escaped() {
 }
 
 /// Passes an exposition in the format of Prometheus to promtool, which checks the format and the names.
-fn check_metrics(text: &str) {
+pub fn check_metrics(text: &str) {
     let ran = run("promtool", &["check", "metrics"], text.as_bytes());
     assert_eq!(
         (ran.success, ran.errors().as_str()),
@@ -225,12 +217,7 @@ fn check_metrics(text: &str) {
     );
 }
 
-fn example(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/monitoring");
-    folder.join(name)
-}
-
-fn balanced(member: &Member, dead: u16) -> String {
+pub fn balanced(member: &Member, dead: u16) -> String {
     config(&format!(
         "[[site.route]]\npath = \"/app/\"\nbalance = \"app\"\n\
          [[balancer]]\nname = \"app\"\nmembers = [\"{}\", \"http://127.0.0.1:{dead}\"]\n",
@@ -283,187 +270,4 @@ fn the_history_has_rows_of_the_last_minutes() {
     );
     let done = server.ask(&["metrics", "--history", "--openmetrics"]);
     assert_eq!(done.code, Some(2), "{done:?}");
-}
-
-#[test]
-fn the_example_is_valid() {
-    for (kind, file) in [("rules", "alerts.yml"), ("config", "prometheus.yml")] {
-        let path = example(file);
-        let ran = run(
-            "promtool",
-            &["check", kind, path.to_str().expect("UTF-8")],
-            b"",
-        );
-        assert!(ran.success, "{} {}", ran.text(), ran.errors());
-    }
-}
-
-/// HTTP server that answers each request with the metrics of an anthill.
-fn relay(server: &Arc<Server>, options: &'static [&str], media_type: &'static str) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("its address").port();
-    let server = Arc::downgrade(server);
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Some(server) = server.upgrade() else {
-                return;
-            };
-            let text = text(&server, options);
-            let _ = stream.and_then(|stream| answer(stream, &text, media_type));
-        }
-    });
-    port
-}
-
-fn answer(mut stream: TcpStream, text: &str, media_type: &str) -> std::io::Result<()> {
-    let mut lines = BufReader::new(stream.try_clone()?).lines();
-    while lines
-        .next()
-        .transpose()?
-        .is_some_and(|line| !line.is_empty())
-    {}
-    let length = text.len();
-    write!(
-        stream,
-        "HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\
-         Connection: close\r\n\r\n{text}"
-    )
-}
-
-/// A running Prometheus.
-struct Prometheus {
-    child: Child,
-    url: String,
-    _folder: Folder,
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Prometheus {
-    /// Starts Prometheus with the configuration and the alerts of the example, and other targets.
-    fn start(targets: &[u16]) -> Prometheus {
-        let targets: Vec<_> = targets
-            .iter()
-            .map(|port| format!("\"127.0.0.1:{port}\""))
-            .collect();
-        let read = |name| fs::read_to_string(example(name)).expect("a file of the example");
-        let config = read("prometheus.yml");
-        let config = config
-            .replace("15s", "1s")
-            .replace("\"127.0.0.1:8800\"", &targets.join(", "));
-        let folder = Folder::new()
-            .with("prometheus.yml", config)
-            .with("alerts.yml", read("alerts.yml"));
-        let address = format!("127.0.0.1:{}", free_port());
-        let mut command = Command::new(tool("prometheus"));
-        command
-            .arg(format!(
-                "--config.file={}",
-                folder.path("prometheus.yml").display()
-            ))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                folder.path("data").display()
-            ))
-            .arg(format!("--web.listen-address={address}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        Prometheus {
-            child: spawn(&mut command).expect("prometheus"),
-            url: format!("http://{address}"),
-            _folder: folder,
-        }
-    }
-
-    /// Evaluates an expression, and returns the result as text.
-    fn query(&self, expression: &str) -> Result<String, String> {
-        let ran = run(
-            "promtool",
-            &["query", "instant", &self.url, expression],
-            b"",
-        );
-        match ran.success {
-            true => Ok(ran.text()),
-            false => Err(ran.errors()),
-        }
-    }
-}
-
-/// Returns the expressions of the dashboard and of the alerts, with values for the dashboard's variables.
-fn expressions() -> Vec<String> {
-    let dashboard = fs::read_to_string(example("dashboard.json")).expect("a dashboard");
-    let alerts = fs::read_to_string(example("alerts.yml")).expect("alerts");
-    let panels = dashboard.lines().filter_map(|line| {
-        let text = line
-            .trim()
-            .strip_prefix("\"expr\": \"")?
-            .strip_suffix("\",")?;
-        Some(
-            text.replace("\\\"", "\"")
-                .replace("$instance", ".*")
-                .replace("$__rate_interval", "1m"),
-        )
-    });
-    let rules = alerts
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("expr: "));
-    panels.chain(rules.map(str::to_owned)).collect()
-}
-
-#[test]
-fn prometheus_reads_both_formats_and_evaluates_the_example() {
-    let member = Member::start(|_| ok("hello"));
-    let server = Arc::new(Server::start(&balanced(&member, free_port())));
-    let mut wire = Wire::plain(&server);
-    for path in ["/", "/app/", "/app/", "/none", "/page/x"] {
-        wire.get(path, "");
-    }
-    let plain = relay(&server, &[], "text/plain; version=0.0.4; charset=utf-8");
-    let open_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let open = relay(&server, &["--openmetrics"], open_type);
-    let prometheus = Prometheus::start(&[plain, open]);
-    eventually("two targets", || {
-        let up = prometheus.query("sum(up) == 2 and count(count_over_time(up[1m]) > 1) == 2");
-        up.ok().filter(|up| up.contains("=> 2"))
-    });
-    // Both targets have the same series, and every query works.
-    for name in [
-        "anthill_http_requests_total",
-        "anthill_member_latency_seconds_bucket",
-        "anthill_build_info",
-    ] {
-        let query = format!("count by (instance) ({name})");
-        let counts = prometheus.query(&query).expect("a result");
-        let counts: Vec<_> = counts
-            .lines()
-            .filter_map(|line| line.split("=> ").nth(1))
-            .collect();
-        let numbers: Vec<_> = counts
-            .iter()
-            .filter_map(|count| count.split(' ').next())
-            .collect();
-        assert!(
-            numbers.len() == 2 && numbers[0] == numbers[1],
-            "{name}: {counts:?}"
-        );
-    }
-    let expressions = expressions();
-    assert!(expressions.len() >= 25, "{expressions:?}");
-    for expression in &expressions {
-        let result = prometheus.query(expression);
-        assert!(result.is_ok(), "{expression}: {result:?}");
-    }
-    for expression in expressions
-        .iter()
-        .filter(|text| text.starts_with("sum by (status)"))
-    {
-        let result = prometheus.query(expression).expect("a result");
-        assert!(result.contains("status=\"2xx\""), "{expression}: {result}");
-    }
 }

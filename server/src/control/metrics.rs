@@ -2,7 +2,7 @@
 
 use super::publish::Publisher;
 use crate::admin::metrics::history::{History, MemberCounts};
-use crate::admin::metrics::{Metrics, RouteMetrics};
+use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat, RouteMetrics};
 use crate::admin::status::Status;
 use crate::base::clock::{monotonic_ms, unix_seconds_now};
 use crate::base::machine::{MachineFacts, ProcessFacts, resident_bytes};
@@ -11,16 +11,24 @@ use crate::limits::HISTORY_MEMBERS_MAX;
 use crate::world::World;
 use std::sync::Arc;
 
-/// Returns the facts of the metrics, with the status of the server.
-pub(super) fn metrics(status: Status, publisher: &Publisher) -> Metrics {
+/// Returns the metrics of the server in a format. `status` is the present status.
+pub(super) fn render(status: &Status, publisher: &Publisher, format: MetricsFormat) -> String {
     let now_ms = monotonic_ms();
-    let totals = publisher.stats().totals();
-    let world = publisher.world();
-    let plans = world.balancers.iter();
-    Metrics {
+    let plans = publisher.world().balancers.iter();
+    let balancers: Vec<_> = plans.map(|plan| plan.balancer().report(now_ms)).collect();
+    let metrics = Metrics {
         status,
-        balancers: plans.map(|plan| plan.balancer().report(now_ms)).collect(),
-        routes: routes(world),
+        balancers: &balancers,
+        facts: &facts(publisher),
+    };
+    metrics.render(format)
+}
+
+/// Returns the facts of the metrics beside the status and the balancers.
+pub(super) fn facts(publisher: &Publisher) -> MetricsFacts {
+    let totals = publisher.stats().totals();
+    MetricsFacts {
+        routes: routes(publisher.world()),
         latency: totals.latency,
         refusals: totals.refusals,
         process: ProcessFacts::read(),

@@ -409,7 +409,7 @@ impl ControlPlane {
             Ok(Command::Status(StatusFormat::Text)) => Ok(self.status().text()),
             Ok(Command::Status(StatusFormat::Json)) => Ok(self.status().json()),
             Ok(Command::Metrics(format)) => {
-                Ok(metrics::metrics(self.status(), self.publisher()).render(format))
+                Ok(metrics::render(&self.status(), self.publisher(), format))
             }
             Ok(Command::History) => Ok(self.history.json()),
             Ok(Command::ManagerLogin) => manager_requests::login(self.publisher()),

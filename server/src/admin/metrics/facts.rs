@@ -6,13 +6,20 @@ use crate::base::route_counters::RouteTotals;
 use crate::base::stats::LatencyTotals;
 use crate::upstream::balancer::BalancerReport;
 
-/// Facts for the metrics at one moment.
-#[derive(Clone, Debug)]
-pub struct Metrics {
+/// Metrics at one moment: the status, the balancers, and the facts beside both.
+#[derive(Clone, Copy, Debug)]
+pub struct Metrics<'a> {
     /// Status of the server.
-    pub status: Status,
+    pub status: &'a Status,
     /// Balancers of the configuration with their members.
-    pub balancers: Vec<BalancerReport>,
+    pub balancers: &'a [BalancerReport],
+    /// Facts beside the status and the balancers.
+    pub facts: &'a MetricsFacts,
+}
+
+/// Facts of the metrics beside the status and the balancers.
+#[derive(Clone, Default, Debug)]
+pub struct MetricsFacts {
     /// Responses of each route. Requests without a site are the first entry.
     pub routes: Vec<RouteMetrics>,
     /// Latencies of all responses.

@@ -10,9 +10,9 @@ use crate::upstream::balancer::{LATENCY_BUCKET_MICROS, MemberReport};
 use crate::wire::reject::Reject;
 
 /// Function that adds the samples of a family.
-type WriteSamples = fn(&Metrics, &mut Exposition);
+type WriteSamples = fn(&Metrics<'_>, &mut Exposition);
 
-impl Metrics {
+impl Metrics<'_> {
     /// Renders the metrics.
     pub fn render(&self, format: MetricsFormat) -> String {
         let mut out = Exposition::new(format);
@@ -143,13 +143,13 @@ families! {
 
     Gauge "anthill_balancer_waiting_requests" "" ["balancer"] "Requests that wait for a busy member."
         |it, out| {
-            for balancer in &it.balancers {
+            for balancer in it.balancers {
                 out.sample(&[("balancer", &balancer.settings.name)], balancer.waiting);
             }
         };
     Gauge "anthill_balancer_checks_doubted" "" ["balancer"] "1 while members with failed checks get requests, because most members fail."
         |it, out| {
-            for balancer in &it.balancers {
+            for balancer in it.balancers {
                 let labels = [("balancer", &*balancer.settings.name)];
                 out.sample(&labels, balancer.are_checks_doubted);
             }
@@ -186,33 +186,33 @@ families! {
         });
 
     Counter "process_cpu_seconds" "seconds" [""] "Processor time of the server."
-        |it, out| out.sample(&[], decimal(it.process.cpu_centiseconds, 2));
+        |it, out| out.sample(&[], decimal(it.facts.process.cpu_centiseconds, 2));
     Gauge "process_resident_memory_bytes" "bytes" [""] "Resident memory of the server."
-        |it, out| out.sample(&[], it.process.resident_bytes);
+        |it, out| out.sample(&[], it.facts.process.resident_bytes);
     Gauge "process_virtual_memory_bytes" "bytes" [""] "Virtual memory of the server."
-        |it, out| out.sample(&[], it.process.virtual_bytes);
+        |it, out| out.sample(&[], it.facts.process.virtual_bytes);
     Gauge "process_open_fds" "" [""] "Open descriptors."
-        |it, out| out.sample(&[], it.process.descriptors);
+        |it, out| out.sample(&[], it.facts.process.descriptors);
     Gauge "process_max_fds" "" [""] "Largest number of open descriptors."
-        |it, out| out.sample(&[], it.process.descriptors_max);
+        |it, out| out.sample(&[], it.facts.process.descriptors_max);
     Gauge "process_start_time_seconds" "seconds" [""] "Unix time of the start of the server."
         |it, out| out.sample(&[], it.status.now.saturating_sub(it.status.up_seconds));
     Gauge "anthill_machine_temperature_celsius" "celsius" ["zone, sensor"] "Temperature of the machine, on machines with a sensor."
         |it, out| {
-            for (zone, sensor, millidegrees) in &it.machine.temperatures {
+            for (zone, sensor, millidegrees) in &it.facts.machine.temperatures {
                 let value = Decimal { number: *millidegrees, digits: 3 };
                 out.sample(&[("zone", zone), ("sensor", sensor)], value);
             }
         };
     Counter "anthill_machine_throttle_events" "" [""] "Times that a processor reached its limit of temperature, on machines that count the events."
         |it, out| {
-            if let Some(events) = it.machine.throttle_events {
+            if let Some(events) = it.facts.machine.throttle_events {
                 out.sample(&[], events);
             }
         };
     Gauge "anthill_machine_throttled" "" ["condition, since"] "Conditions of a Raspberry Pi's firmware: 1 for a condition now or since the start of the machine."
         |it, out| {
-            let flags = it.machine.raspberry_flags.into_iter();
+            let flags = it.facts.machine.raspberry_flags.into_iter();
             for (flags, (bit, condition)) in flags.flat_map(|flags| {
                 RASPBERRY_CONDITIONS.iter().enumerate().map(move |of| (flags, of))
             }) {
@@ -242,19 +242,19 @@ const DURATION_MICROS: [u64; 15] = [
 
 impl Exposition {
     /// Adds a counter of the workers.
-    fn counter(&mut self, metrics: &Metrics, name: &str) {
+    fn counter(&mut self, metrics: &Metrics<'_>, name: &str) {
         self.sample(&[], counter(metrics, name));
     }
 
     /// Adds the counters of HTTP/2 and HTTP/3.
-    fn by_protocol(&mut self, metrics: &Metrics, names: [&str; 2]) {
+    fn by_protocol(&mut self, metrics: &Metrics<'_>, names: [&str; 2]) {
         for (protocol, name) in PROTOCOLS[2..].iter().zip(names) {
             self.sample(&[("protocol", protocol)], counter(metrics, name));
         }
     }
 
     /// Adds a sample for each member.
-    fn members(&mut self, metrics: &Metrics, value: fn(&MemberReport) -> Decimal) {
+    fn members(&mut self, metrics: &Metrics<'_>, value: fn(&MemberReport) -> Decimal) {
         each_member(metrics, &mut |labels, member| {
             self.sample(&labels, value(member));
         });
@@ -274,23 +274,23 @@ fn first(names: &[String]) -> &str {
 }
 
 /// Returns a counter of the workers by its name.
-fn counter(metrics: &Metrics, name: &str) -> u64 {
+fn counter(metrics: &Metrics<'_>, name: &str) -> u64 {
     let mut counters = metrics.status.counters.iter();
     let found = counters.find(|(known, _)| *known == name);
     found.map_or(0, |(_, value)| *value)
 }
 
 /// Calls `write` with the labels of each route.
-fn each_route(metrics: &Metrics, write: &mut dyn FnMut(&[Label<'_>], &RouteMetrics)) {
-    for route in &metrics.routes {
+fn each_route(metrics: &Metrics<'_>, write: &mut dyn FnMut(&[Label<'_>], &RouteMetrics)) {
+    for route in &metrics.facts.routes {
         let totals = &route.totals;
         write(&[("site", &totals.site), ("route", &totals.route)], route);
     }
 }
 
 /// Calls `write` with the labels of each member.
-fn each_member(metrics: &Metrics, write: &mut dyn FnMut([Label<'_>; 2], &MemberReport)) {
-    for balancer in &metrics.balancers {
+fn each_member(metrics: &Metrics<'_>, write: &mut dyn FnMut([Label<'_>; 2], &MemberReport)) {
+    for balancer in metrics.balancers {
         for member in &balancer.members {
             let url = member.url.to_string();
             let name = ("balancer", &*balancer.settings.name);
@@ -299,7 +299,7 @@ fn each_member(metrics: &Metrics, write: &mut dyn FnMut([Label<'_>; 2], &MemberR
     }
 }
 
-fn requests(metrics: &Metrics, out: &mut Exposition) {
+fn requests(metrics: &Metrics<'_>, out: &mut Exposition) {
     each_route(metrics, &mut |labels, route| {
         for (protocol, classes) in PROTOCOLS.iter().zip(&route.totals.statuses) {
             for (class, count) in CLASSES.iter().zip(classes) {
@@ -315,7 +315,7 @@ fn requests(metrics: &Metrics, out: &mut Exposition) {
     });
 }
 
-fn cache_requests(metrics: &Metrics, out: &mut Exposition) {
+fn cache_requests(metrics: &Metrics<'_>, out: &mut Exposition) {
     each_route(metrics, &mut |labels, route| {
         if !route.has_cache {
             return;
@@ -326,15 +326,15 @@ fn cache_requests(metrics: &Metrics, out: &mut Exposition) {
     });
 }
 
-fn refusals(metrics: &Metrics, out: &mut Exposition) {
-    for (reject, count) in Reject::ALL.iter().zip(&metrics.refusals) {
+fn refusals(metrics: &Metrics<'_>, out: &mut Exposition) {
+    for (reject, count) in Reject::ALL.iter().zip(&metrics.facts.refusals) {
         let (rule, status) = (reject.rule.to_string(), reject.status.0.to_string());
         out.sample(&[("rule", &rule), ("status", &status)], *count);
     }
 }
 
-fn durations(metrics: &Metrics, out: &mut Exposition) {
-    let latency = &metrics.latency;
+fn durations(metrics: &Metrics<'_>, out: &mut Exposition) {
+    let latency = &metrics.facts.latency;
     let counts = |index| latency.at_most(DURATION_MICROS[index]);
     out.histogram(&[], &DURATION_MICROS, &counts, (latency.sum, latency.count));
 }

@@ -10,4 +10,4 @@ pub mod history;
 mod tests;
 
 pub use crate::admin::metrics::exposition::MetricsFormat;
-pub use crate::admin::metrics::facts::{Metrics, RouteMetrics};
+pub use crate::admin::metrics::facts::{Metrics, MetricsFacts, RouteMetrics};

@@ -1,5 +1,5 @@
 use crate::admin::metrics::families::FAMILIES;
-use crate::admin::metrics::{Metrics, MetricsFormat, RouteMetrics};
+use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat, RouteMetrics};
 use crate::admin::status::Status;
 use crate::admin::status::{CertificateStatus, RenewalStatus};
 use crate::base::machine::{MachineFacts, ProcessFacts};
@@ -53,7 +53,7 @@ fn status() -> Status {
     }
 }
 
-fn metrics() -> Metrics {
+fn facts() -> MetricsFacts {
     let route = |site, route, has_cache| {
         let counters = RouteCounters::new(site, route, 1);
         for status in [200, 200, 404] {
@@ -75,9 +75,7 @@ fn metrics() -> Metrics {
         stats.worker(0).response(200, 0, micros);
     }
     let totals = stats.totals();
-    Metrics {
-        status: status(),
-        balancers: Vec::new(),
+    MetricsFacts {
         routes: vec![
             route("", "", false),
             route("*", "/", false),
@@ -100,6 +98,15 @@ fn metrics() -> Metrics {
     }
 }
 
+fn render(facts: &MetricsFacts, format: MetricsFormat) -> String {
+    let metrics = Metrics {
+        status: &status(),
+        balancers: &[],
+        facts,
+    };
+    metrics.render(format)
+}
+
 /// Returns the lines with samples of the family `name`.
 fn samples<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     let is_sample = |line: &&str| {
@@ -111,7 +118,7 @@ fn samples<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
 
 #[test]
 fn samples_in_the_format_of_prometheus() {
-    let text = metrics().render(MetricsFormat::Prometheus);
+    let text = render(&facts(), MetricsFormat::Prometheus);
     for lines in [
         "# HELP anthill_build_info Version of the program.\n# TYPE anthill_build_info gauge\n\
          anthill_build_info{version=\"1.2.3\"} 1\n",
@@ -149,7 +156,7 @@ fn samples_in_the_format_of_prometheus() {
 
 #[test]
 fn openmetrics_names_families_without_the_suffix() {
-    let text = metrics().render(MetricsFormat::OpenMetrics);
+    let text = render(&facts(), MetricsFormat::OpenMetrics);
     for lines in [
         "# TYPE anthill_build info\nanthill_build_info{version=\"1.2.3\"} 1\n",
         "# TYPE anthill_http_response_bytes counter\n# UNIT anthill_http_response_bytes bytes\n\
@@ -194,15 +201,15 @@ fn names_follow_the_conventions() {
 
 #[test]
 fn requests_make_no_new_samples() {
-    let before = metrics();
-    let mut after = metrics();
+    let before = facts();
+    let mut after = facts();
     for route in &mut after.routes {
         let sums = route.totals.statuses.iter_mut().flatten();
         sums.for_each(|sum| *sum += 1_000);
         route.totals.cache = [7; CacheOutcome::COUNTED];
     }
     after.refusals.iter_mut().for_each(|sum| *sum += 3);
-    let lines = |metrics: &Metrics| metrics.render(MetricsFormat::Prometheus).lines().count();
+    let lines = |facts: &MetricsFacts| render(facts, MetricsFormat::Prometheus).lines().count();
     assert_eq!(lines(&before), lines(&after));
 }
 
