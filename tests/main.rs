@@ -60,7 +60,10 @@ mod logs;
 mod manager;
 mod members;
 mod memory;
+mod metrics;
 mod mirror;
+#[cfg(feature = "manager")]
+mod monitoring;
 mod papers;
 mod path_parameters;
 mod pending;

@@ -1,8 +1,8 @@
 //! Requests of the manager to the control plane: snapshots of the server, and commands of its users.
 
 use super::banner::manager_urls;
-use super::member_edit;
 use super::publish::Publisher;
+use super::{member_edit, metrics};
 use crate::admin::balancers::BalancerList;
 use crate::admin::status::Status;
 use crate::manager::{ManagerRequest, Snapshot};
@@ -55,5 +55,8 @@ fn snapshot(publisher: &Publisher, status: Status) -> Arc<Snapshot> {
     let nothing = BalancerList { now_ms, balancers };
     let list = member_edit::list(publisher.world(), None).unwrap_or(nothing);
     let listening = publisher.listeners().bound(Audience::Manager).collect();
-    publisher.manager().add_snapshot(status, list, listening)
+    let facts = metrics::facts(publisher);
+    publisher
+        .manager()
+        .add_snapshot(status, list, facts, listening)
 }

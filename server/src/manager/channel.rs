@@ -3,6 +3,7 @@
 use super::sessions::{Digest, SessionLedger};
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
+use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat};
 use crate::admin::status::Status;
 use crate::base::digest::base64url;
 use crate::limits::{MANAGER_REQUESTS_MAX, MANAGER_SNAPSHOT_MILLISECONDS};
@@ -37,12 +38,28 @@ pub struct Snapshot {
     pub status: Status,
     /// State of the balancers.
     pub balancers: BalancerList,
+    /// Facts of the metrics beside the status and the balancers.
+    pub facts: MetricsFacts,
     /// Addresses of the manager, each with true for TLS.
     pub listening: Vec<(SocketAddr, bool)>,
     pub(super) made_ms: u64,
     pub(super) status_json: OnceLock<String>,
     pub(super) balancers_json: OnceLock<String>,
     pub(super) tables: OnceLock<String>,
+    /// Metrics in the format of Prometheus, and in OpenMetrics.
+    metrics: [OnceLock<String>; 2],
+}
+
+impl Snapshot {
+    /// Returns the metrics in a format.
+    pub(super) fn metrics(&self, format: MetricsFormat) -> &str {
+        let metrics = Metrics {
+            status: &self.status,
+            balancers: &self.balancers.balancers,
+            facts: &self.facts,
+        };
+        self.metrics[format as usize].get_or_init(|| metrics.render(format))
+    }
 }
 
 /// State of the manager for the whole process, shared by all Worlds.
@@ -100,16 +117,19 @@ impl ManagerContext {
         &self,
         status: Status,
         balancers: BalancerList,
+        facts: MetricsFacts,
         listening: Vec<(SocketAddr, bool)>,
     ) -> Arc<Snapshot> {
         let snapshot = Arc::new(Snapshot {
             status,
             balancers,
+            facts,
             listening,
             made_ms: self.now_ms(),
             status_json: OnceLock::new(),
             balancers_json: OnceLock::new(),
             tables: OnceLock::new(),
+            metrics: Default::default(),
         });
         *lock(&self.snapshot) = Some(Arc::clone(&snapshot));
         snapshot
@@ -300,7 +320,12 @@ mod tests {
             now_ms: 0,
             balancers: Vec::new(),
         };
-        let made = context.add_snapshot(crate::admin::status::tests::example(), list, Vec::new());
+        let made = context.add_snapshot(
+            crate::admin::status::tests::example(),
+            list,
+            MetricsFacts::default(),
+            Vec::new(),
+        );
         for _ in 0..3 {
             let Poll::Ready(Ok(shared)) = poll(pin!(context.snapshot())) else {
                 panic!("no snapshot");

@@ -5,6 +5,7 @@ use super::channel::{ManagerContext, Snapshot};
 use super::form::Form;
 use super::guard::GuardedRequest;
 use super::page::{Page, STYLE, selection};
+use crate::admin::metrics::MetricsFormat;
 use crate::config::{Config, OperatorError};
 use crate::handler::pipe::PipeRead;
 use crate::handler::route_handler::RouteHandler;
@@ -143,6 +144,15 @@ impl Manager {
                 let json = &snapshot.balancers_json;
                 let json = json.get_or_init(|| snapshot.balancers.json());
                 Ok(response(Status::OK, JSON, json.clone()))
+            }
+            b"/metrics" => {
+                let accept = Fields(&request.fields).first("accept");
+                let format = MetricsFormat::by_accept(accept);
+                let snapshot = self.context.snapshot().await?;
+                let text = snapshot.metrics(format).to_owned();
+                let mut response = response(Status::OK, format.content_type().as_bytes(), text);
+                response.fields.push(b"Vary", b"Accept");
+                Ok(response)
             }
             b"/nonce" => {
                 let token = self.context.token(self.rules.may_edit(visitor)?);

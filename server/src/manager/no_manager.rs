@@ -3,6 +3,7 @@
 
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
+use crate::admin::metrics::MetricsFacts;
 use crate::admin::status::Status;
 use crate::config::{Config, OperatorError};
 use crate::handler::route_handler::RouteHandler;
@@ -51,6 +52,7 @@ impl ManagerContext {
         &self,
         _status: Status,
         _balancers: BalancerList,
+        _facts: MetricsFacts,
         _listening: Vec<(SocketAddr, bool)>,
     ) -> Arc<Snapshot> {
         Arc::new(Snapshot)
