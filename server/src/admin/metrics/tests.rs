@@ -1,11 +1,11 @@
 use crate::admin::metrics::families::FAMILIES;
 use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat, RouteMetrics};
 use crate::admin::status::Status;
+use crate::admin::status::tests::example;
 use crate::admin::status::{CertificateStatus, RenewalStatus};
 use crate::base::machine::{MachineFacts, ProcessFacts};
 use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::base::stats::Stats;
-use crate::cache::CacheSummary;
 use crate::wire::reject::Reject;
 use std::fs;
 use std::path::Path;
@@ -13,30 +13,9 @@ use std::path::Path;
 fn status() -> Status {
     Status {
         version: "1.2.3",
-        pid: 17,
         now: 7_200,
         up_seconds: 200,
-        generation: 3,
-        configuration: "anthill.toml".into(),
-        workers: 2,
-        listening: Vec::new(),
-        connections: 5,
         counters: vec![("handshakes_full", 6), ("h3_connections", 7)],
-        content_bytes: 8,
-        content_bytes_max: 9,
-        body_bytes: 19,
-        body_bytes_max: 20,
-        pages: CacheSummary {
-            pages: 10,
-            bytes: 11,
-            bytes_max: 12,
-            calls: 13,
-            collapsed: 14,
-        },
-        edits_in_force: 21,
-        edits_fault: None,
-        log_lines_lost: 15,
-        datagrams_lost: 16,
         shares: vec![("calls_refused", 18)],
         certificates: vec![CertificateStatus {
             names: vec!["a.org".into(), "b.org".into()],
@@ -49,9 +28,7 @@ fn status() -> Status {
                 failure: Some((2, "no".into())),
             }),
         }],
-        renewed_elsewhere: false,
-        deployments: Vec::new(),
-        unmanaged_names: Vec::new(),
+        ..example()
     }
 }
 
