@@ -58,6 +58,8 @@ mod live;
 mod logs;
 #[cfg(feature = "manager")]
 mod manager;
+#[cfg(feature = "manager")]
+mod manager_browser;
 mod members;
 mod memory;
 mod metrics;

@@ -4,6 +4,7 @@ use super::banner::manager_urls;
 use super::publish::Publisher;
 use super::{member_edit, metrics};
 use crate::admin::balancers::BalancerList;
+use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
 use crate::manager::{ManagerRequest, Snapshot};
 use crate::serve::worker::Audience;
@@ -26,11 +27,12 @@ pub(super) async fn next(requests: &mut Option<Receiver<ManagerRequest>>) -> Man
 /// Sends a snapshot. `status` collects the status of the server, if no snapshot is recent.
 pub(super) fn send_snapshot(
     publisher: &Publisher,
+    history: &History,
     status: &dyn Fn() -> Status,
     answer: oneshot::Sender<Arc<Snapshot>>,
 ) {
     let recent = publisher.manager().recent_snapshot();
-    let snapshot = recent.unwrap_or_else(|| snapshot(publisher, status()));
+    let snapshot = recent.unwrap_or_else(|| snapshot(publisher, history, status()));
     // A client that has gone away needs no answer.
     let _ = answer.send(snapshot);
 }
@@ -50,7 +52,7 @@ pub(super) fn login(publisher: &Publisher) -> Result<String, String> {
     Ok(urls.iter().map(url).collect())
 }
 
-fn snapshot(publisher: &Publisher, status: Status) -> Arc<Snapshot> {
+fn snapshot(publisher: &Publisher, history: &History, status: Status) -> Arc<Snapshot> {
     let (balancers, now_ms) = (Vec::new(), 0);
     let nothing = BalancerList { now_ms, balancers };
     let list = member_edit::list(publisher.world(), None).unwrap_or(nothing);
@@ -58,5 +60,5 @@ fn snapshot(publisher: &Publisher, status: Status) -> Arc<Snapshot> {
     let facts = metrics::facts(publisher);
     publisher
         .manager()
-        .add_snapshot(status, list, facts, listening)
+        .add_snapshot(status, list, facts, history.past(), listening)
 }

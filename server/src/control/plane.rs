@@ -418,7 +418,12 @@ impl ControlPlane {
     async fn answer_manager(&mut self, request: ManagerRequest) {
         match request {
             ManagerRequest::Snapshot(answer) => {
-                manager_requests::send_snapshot(self.publisher(), &|| self.status(), answer);
+                manager_requests::send_snapshot(
+                    self.publisher(),
+                    &self.history,
+                    &|| self.status(),
+                    answer,
+                );
             }
             ManagerRequest::Command {
                 command,

@@ -3,10 +3,11 @@
 use super::sessions::{Digest, SessionLedger};
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
+use crate::admin::metrics::history::Past;
 use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat};
 use crate::admin::status::Status;
 use crate::base::digest::base64url;
-use crate::limits::{MANAGER_REQUESTS_MAX, MANAGER_SNAPSHOT_MILLISECONDS};
+use crate::limits::{MANAGER_REQUESTS_MAX, MANAGER_SNAPSHOT_MILLISECONDS, MANAGER_STREAMS_MAX};
 use crate::wire::reject::Reject;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{hmac, rand};
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Request of the manager to the control plane.
 pub enum ManagerRequest {
@@ -40,12 +41,15 @@ pub struct Snapshot {
     pub balancers: BalancerList,
     /// Facts of the metrics beside the status and the balancers.
     pub facts: MetricsFacts,
+    /// Samples of the last minutes.
+    pub history: Past,
     /// Addresses of the manager, each with true for TLS.
     pub listening: Vec<(SocketAddr, bool)>,
     pub(super) made_ms: u64,
     pub(super) status_json: OnceLock<String>,
     pub(super) balancers_json: OnceLock<String>,
     pub(super) tables: OnceLock<String>,
+    pub(super) event: OnceLock<String>,
     /// Metrics in the format of Prometheus, and in OpenMetrics.
     metrics: [OnceLock<String>; 2],
 }
@@ -62,6 +66,9 @@ impl Snapshot {
     }
 }
 
+/// Place of one stream of events, free again when dropped.
+pub(super) type StreamPlace = OwnedSemaphorePermit;
+
 /// State of the manager for the whole process, shared by all Worlds.
 pub struct ManagerContext {
     /// Zero of the clock of the workers.
@@ -70,6 +77,8 @@ pub struct ManagerContext {
     sessions: Mutex<SessionLedger>,
     snapshot: Mutex<Option<Arc<Snapshot>>>,
     requests: Sender<ManagerRequest>,
+    /// Open streams of events.
+    streams: Arc<Semaphore>,
 }
 
 /// Login of a client that may edit, to which a token is bound.
@@ -94,6 +103,7 @@ impl ManagerContext {
             sessions: Mutex::default(),
             snapshot: Mutex::default(),
             requests,
+            streams: Arc::new(Semaphore::new(MANAGER_STREAMS_MAX)),
         };
         Ok((Arc::new(context), receiver))
     }
@@ -118,17 +128,20 @@ impl ManagerContext {
         status: Status,
         balancers: BalancerList,
         facts: MetricsFacts,
+        history: Past,
         listening: Vec<(SocketAddr, bool)>,
     ) -> Arc<Snapshot> {
         let snapshot = Arc::new(Snapshot {
             status,
             balancers,
             facts,
+            history,
             listening,
             made_ms: self.now_ms(),
             status_json: OnceLock::new(),
             balancers_json: OnceLock::new(),
             tables: OnceLock::new(),
+            event: OnceLock::new(),
             metrics: Default::default(),
         });
         *lock(&self.snapshot) = Some(Arc::clone(&snapshot));
@@ -156,6 +169,11 @@ impl ManagerContext {
         let (sender, answer) = oneshot::channel();
         self.send(ManagerRequest::Snapshot(sender))?;
         answer.await.map_err(|_| Reject::CALLS_BUSY)
+    }
+
+    /// Returns a place for a stream of events; `None` if all places are taken.
+    pub(super) fn stream_place(&self) -> Option<StreamPlace> {
+        Arc::clone(&self.streams).try_acquire_owned().ok()
     }
 
     /// Has the control plane run a command.
@@ -324,6 +342,7 @@ mod tests {
             crate::admin::status::tests::example(),
             list,
             MetricsFacts::default(),
+            Past::default(),
             Vec::new(),
         );
         for _ in 0..3 {

@@ -4,6 +4,7 @@
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
 use crate::admin::metrics::MetricsFacts;
+use crate::admin::metrics::history::Past;
 use crate::admin::status::Status;
 use crate::config::{Config, OperatorError};
 use crate::handler::route_handler::RouteHandler;
@@ -53,6 +54,7 @@ impl ManagerContext {
         _status: Status,
         _balancers: BalancerList,
         _facts: MetricsFacts,
+        _history: Past,
         _listening: Vec<(SocketAddr, bool)>,
     ) -> Arc<Snapshot> {
         Arc::new(Snapshot)

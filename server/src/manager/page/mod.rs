@@ -2,8 +2,10 @@
 //! selected member. The page works without script.
 
 mod balancer;
+mod chart;
 mod member;
 mod parts;
+mod problems;
 mod server;
 mod style;
 
@@ -17,7 +19,10 @@ use crate::upstream::balancer::MemberReport;
 use balancer::push_balancer;
 use member::push_selected;
 use parts::push_hidden;
-use server::{push_certificates, push_server};
+use problems::push_problems;
+use server::{
+    push_certificates, push_charts, push_counters, push_refusals, push_server, push_sites,
+};
 
 /// The page for one client.
 pub(in crate::manager) struct Page<'p> {
@@ -36,6 +41,17 @@ pub(in crate::manager) struct Page<'p> {
 }
 
 impl Snapshot {
+    /// Returns the part of the page that all clients share.
+    pub(in crate::manager) fn tables(&self) -> &str {
+        self.tables.get_or_init(|| tables(self))
+    }
+
+    /// Returns the part of the page that all clients share as a server-sent event.
+    pub(in crate::manager) fn event(&self) -> &str {
+        let event = || format!("data: {}\n\n", self.tables().replace('\n', "\ndata: "));
+        self.event.get_or_init(event)
+    }
+
     /// Returns the member with the URL `member`.
     pub(in crate::manager) fn member(&self, balancer: &str, member: &str) -> Option<&MemberReport> {
         let mut balancers = self.balancers.balancers.iter();
@@ -49,11 +65,11 @@ impl Page<'_> {
     /// Renders the page.
     pub(in crate::manager) fn html(&self) -> String {
         let status = &self.snapshot.status;
-        let tables = self.snapshot.tables.get_or_init(|| tables(self.snapshot));
+        let tables = self.snapshot.tables();
         let mut page = Html::with_capacity(tables.len() + 4_096);
         page.markup("<!doctype html>\n<html lang=en><meta charset=utf-8>")
             .markup("<meta name=viewport content=\"width=device-width,initial-scale=1\">")
-            .markup("<title>Manager</title><link rel=stylesheet href=\"/style.css\">\n")
+            .markup("<title>Manager</title><link rel=stylesheet href=\"/style.css\"><script src=\"/live.js\" defer></script>\n")
             .markup("<header><h1 class=path>Manager</h1><p class=about>anthill ")
             .text(status.version)
             .markup(", configuration ")
@@ -72,8 +88,9 @@ impl Page<'_> {
         if let Some(selected) = selected {
             push_selected(&mut page, &self.snapshot.balancers, selected, self.token);
         }
-        page.markup(tables)
-            .markup("</main>\n<footer>anthill</footer>\n</html>\n");
+        page.markup("<div id=live>")
+            .markup(tables)
+            .markup("</div></main>\n<footer>anthill</footer>\n</html>\n");
         page.into_string()
     }
 
@@ -105,13 +122,33 @@ impl Page<'_> {
     }
 }
 
-/// Renders the parts of the page that are equal for all clients.
+/// Script that updates the page.
+pub(super) const LIVE: &str = include_str!("live.js");
+
+/// Renders the parts of the page that are equal for all clients. Each part has an element of its own, so that the script
+/// finds the parts again after an update.
 fn tables(snapshot: &Snapshot) -> String {
     let mut page = Html::default();
-    push_server(&mut page, snapshot);
-    push_certificates(&mut page, snapshot);
-    for balancer in &snapshot.balancers.balancers {
-        push_balancer(&mut page, balancer);
+    let parts: [fn(&mut Html, &Snapshot); 8] = [
+        push_problems,
+        push_server,
+        push_charts,
+        push_balancers,
+        push_sites,
+        push_refusals,
+        push_certificates,
+        push_counters,
+    ];
+    for push in parts {
+        page.markup("<section>");
+        push(&mut page, snapshot);
+        page.markup("</section>");
     }
     page.into_string()
+}
+
+fn push_balancers(page: &mut Html, snapshot: &Snapshot) {
+    for balancer in &snapshot.balancers.balancers {
+        push_balancer(page, balancer);
+    }
 }

@@ -2,8 +2,9 @@
 
 use crate::handler::git::browse::render::html;
 
-/// Style sheet in two parts: the common style of generated pages, and the tables of the manager.
-pub(in crate::manager) const STYLE: [&str; 2] = [
+/// Style sheet in three parts: the common style of generated pages, the tables and forms of the manager, and the
+/// server's half of the page.
+pub(in crate::manager) const STYLE: [&str; 3] = [
     html::STYLE,
     "header,main,footer{max-width:84rem}\
      .login{display:flex;flex-wrap:wrap;gap:.3rem .8rem;align-items:baseline;margin-top:.4rem;color:var(--soft)}\
@@ -16,4 +17,5 @@ pub(in crate::manager) const STYLE: [&str; 2] = [
      thead th,dt{font-weight:400;color:var(--soft)}\
      button{font:inherit;color:var(--link);background:var(--shade);border:1px solid var(--line);border-radius:6px;padding:.2rem .8rem;cursor:pointer}\
      summary{cursor:pointer;color:var(--soft)}",
+    include_str!("server.css"),
 ];
