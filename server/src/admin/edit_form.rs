@@ -127,6 +127,8 @@ fn text_of(kind: EditKind, text: &str) -> String {
         },
         EditKind::CheckInterval => format!("{text}ms"),
         EditKind::QueueTimeout => format!("{text}s"),
+        // Apache's page has no path for checks of the root.
+        EditKind::CheckUri if text.is_empty() => "/".to_owned(),
         EditKind::CheckMethod => match text.trim_end_matches("11") {
             "None" => "off".to_owned(),
             method => method.to_ascii_lowercase(),

@@ -13,4 +13,4 @@ pub mod edited_balancer;
 pub mod member_name;
 pub mod status;
 pub mod text_table;
-mod value_text;
+pub mod value_text;

@@ -3,6 +3,7 @@
 
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
+use crate::admin::edit_ledger::EditState;
 use crate::admin::status::Status;
 use crate::config::{Config, OperatorError};
 use crate::handler::route_handler::RouteHandler;
@@ -25,8 +26,18 @@ pub enum ManagerRequest {
         /// Name of the user.
         user: String,
         /// Sender of the answer.
-        answer: oneshot::Sender<Result<String, String>>,
+        answer: oneshot::Sender<CommandAnswer>,
     },
+}
+
+/// Replacement of the answer to a command.
+pub enum CommandAnswer {
+    /// The command is executed.
+    Done,
+    /// The command waits for a confirmation.
+    Asks(String),
+    /// The command is refused.
+    Refused(String),
 }
 
 /// Empty replacement of a snapshot.
@@ -51,6 +62,7 @@ impl ManagerContext {
         &self,
         _status: Status,
         _balancers: BalancerList,
+        _edits: EditState,
         _listening: Vec<(SocketAddr, bool)>,
     ) -> Arc<Snapshot> {
         Arc::new(Snapshot)
