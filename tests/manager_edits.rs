@@ -20,7 +20,7 @@ fn edited_config(members: &[&Member], more: &str) -> String {
     let other = "[[balancer]]\nname = \"other\"\nmembers = [\"http://127.0.0.1:1\"]\n\
                  health = { path = \"/up\", every = \"1h\" }\n";
     format!(
-        "{}[manager]\n{LOCAL}\n{more}\n[[balancer]]\nname = \"app\"\nmembers = [{}]\n{other}{}\
+        "{}[manager]\n{LOCAL}\n{more}\n[[balancer]]\nname = \"app\"\nconnections = 64\nmembers = [{}]\n{other}{}\
          [[site.route]]\npath = \"/app/\"\nbalance = \"app\"\n[[site.route]]\npath = \"/other/\"\nbalance = \"other\"\n",
         server_table(""),
         items.join(", "),
@@ -403,6 +403,20 @@ fn apache(member: &Member) -> Program {
     Program::start(command, port, folder)
 }
 
+/// Returns a page of Apache's balancer-manager.
+fn of_apache(apache: &Program, query: &str) -> String {
+    let url = format!("http://127.0.0.1:{}/manager{query}", apache.port);
+    // Apache reads the query only for a page that its own page leads to.
+    let fields = [
+        "-H",
+        "Host: localhost",
+        "-H",
+        "Referer: http://localhost/manager",
+    ];
+    let options = [&["-s"][..], &fields, &[url.as_str()]].concat();
+    run("curl", &options, b"").text()
+}
+
 /// Returns the text between two texts, for each occurrence of the first.
 fn between<'t>(text: &'t str, before: &str, after: &str) -> Vec<&'t str> {
     let parts = text.split(before).skip(1);
@@ -461,19 +475,8 @@ fn forms_of_apache_are_accepted() {
     let apache = apache(&a);
     let server = Server::start(&edited_config(&[&a, &b], ""));
     let editor = Editor::of(&server);
-    let page = |query: &str| {
-        let url = format!("http://127.0.0.1:{}/manager{query}", apache.port);
-        let referer = format!("Referer: http://localhost:{}/manager", apache.port);
-        run(
-            "curl",
-            &["-s", "-H", "Host: localhost", "-H", &referer, &url],
-            b"",
-        )
-        .text()
-        .to_owned()
-    };
     let url = url_of(&a);
-    let member = page(&format!("?b=app&w={url}&nonce=n"));
+    let member = of_apache(&apache, &format!("?b=app&w={url}&nonce=n"));
     let keys = fields_of(&member);
     let names: Vec<&str> = keys
         .iter()
@@ -497,7 +500,7 @@ fn forms_of_apache_are_accepted() {
     let answer = post(&keys, "w_lf=3.00");
     assert_eq!(answer.status, 303, "{keys:?} {answer:?}");
     assert!(editor.get("/balancers.json").body.contains("\"weight\":3"));
-    let balancer = fields_of(&page("?b=app&nonce=n"));
+    let balancer = fields_of(&of_apache(&apache, "?b=app&nonce=n"));
     let names: Vec<&str> = balancer
         .iter()
         .filter_map(|it| Some(it.split_once('=')?.0))
@@ -521,14 +524,7 @@ fn the_xml_has_the_elements_of_apache() {
     let server = Server::start(&edited_config(&[&a, &b], ""));
     let editor = Editor::of(&server);
     editor.edited(None, &["b_ss=S"]);
-    let theirs = run(
-        "curl",
-        &[
-            "-s",
-            &format!("http://127.0.0.1:{}/manager?xml=1", apache.port),
-        ],
-        b"",
-    );
+    let theirs = of_apache(&apache, "?b=app&nonce=n&xml=1");
     let ours = editor.get("/?xml=1");
     assert_eq!(ours.field("content-type"), Some("text/xml; charset=utf-8"));
     let path = server.folder.path("balancers.xml");
@@ -546,7 +542,7 @@ fn the_xml_has_the_elements_of_apache() {
             .to_owned();
         text.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    let (theirs, our_elements) = (elements(&theirs.text()), elements(&ours.body));
+    let (theirs, our_elements) = (elements(&theirs), elements(&ours.body));
     let missing: Vec<_> = theirs
         .iter()
         .filter(|it| !our_elements.contains(it))

@@ -129,9 +129,9 @@ fn text_of(kind: EditKind, text: &str) -> String {
         EditKind::QueueTimeout => format!("{text}s"),
         // Apache's page has no path for checks of the root.
         EditKind::CheckUri if text.is_empty() => "/".to_owned(),
-        EditKind::CheckMethod => match text.trim_end_matches("11") {
-            "None" => "off".to_owned(),
-            method => method.to_ascii_lowercase(),
+        EditKind::CheckMethod => match text.trim_end_matches("11").to_ascii_lowercase() {
+            none if none == "none" => "off".to_owned(),
+            method => method,
         },
         _ => text.to_owned(),
     }

@@ -58,7 +58,6 @@ pub struct Snapshot {
     pub(super) balancers_json: OnceLock<String>,
     pub(super) history_json: OnceLock<String>,
     pub(super) differences_json: OnceLock<String>,
-    pub(super) xml: OnceLock<String>,
     pub(super) tables: OnceLock<String>,
 }
 
@@ -130,7 +129,6 @@ impl ManagerContext {
             balancers_json: OnceLock::new(),
             history_json: OnceLock::new(),
             differences_json: OnceLock::new(),
-            xml: OnceLock::new(),
             tables: OnceLock::new(),
         });
         *lock(&self.snapshot) = Some(Arc::clone(&snapshot));

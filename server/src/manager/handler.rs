@@ -134,8 +134,9 @@ impl Manager {
             b"/" => {
                 let snapshot = self.context.snapshot().await?;
                 if query.value("xml").is_some() {
-                    let xml = snapshot.xml.get_or_init(|| xml(&snapshot.balancers));
-                    return Ok(response(Status::OK, XML, xml.clone()));
+                    let token = visitor.editor().map(|owner| self.context.token(owner));
+                    let xml = xml(&snapshot.balancers, token.as_deref());
+                    return Ok(response(Status::OK, XML, xml));
                 }
                 let page = self.overview(&snapshot, query, visitor);
                 Ok(response(Status::OK, HTML, page))

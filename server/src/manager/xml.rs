@@ -7,13 +7,13 @@ use crate::handler::git::browse::render::html::Html;
 use crate::upstream::balancer::{BalancerReport, MemberReport, MemberState};
 use crate::upstream::settings::{AdminState, MemberHost, MemberRole};
 
-/// Renders the balancers.
-pub(super) fn xml(list: &BalancerList) -> String {
+/// Renders the balancers, with the token of a client that may edit.
+pub(super) fn xml(list: &BalancerList, token: Option<&str>) -> String {
     let mut out = Html::default();
     out.markup("<?xml version='1.0' encoding='UTF-8' ?>\n")
         .markup("<httpd:manager xmlns:httpd='http://httpd.apache.org'>\n  <httpd:balancers>\n");
     for balancer in &list.balancers {
-        push_balancer(&mut out, balancer);
+        push_balancer(&mut out, balancer, token);
     }
     out.markup("  </httpd:balancers>\n</httpd:manager>\n");
     out.into_string()
@@ -30,7 +30,7 @@ fn on_off(is_on: bool) -> String {
     if is_on { "On" } else { "Off" }.to_owned()
 }
 
-fn push_balancer(out: &mut Html, balancer: &BalancerReport) {
+fn push_balancer(out: &mut Html, balancer: &BalancerReport, token: Option<&str>) {
     let settings = &balancer.settings;
     let indent = "      ";
     out.markup("    <httpd:balancer>\n");
@@ -40,6 +40,9 @@ fn push_balancer(out: &mut Html, balancer: &BalancerReport) {
         "name",
         &format!("balancer://{}", settings.name),
     );
+    if let Some(token) = token {
+        push(out, indent, "nonce", token);
+    }
     if let Some(sticky) = &settings.sticky {
         push(out, indent, "stickysession", &sticky.cookie);
         push(out, indent, "nofailover", &on_off(sticky.is_strict));
