@@ -16,6 +16,7 @@ use anthill::base::body_memory::BodyMemory;
 use anthill::base::clock;
 use anthill::base::fair_share::RefusalCounters;
 use anthill::base::log::Sinks;
+use anthill::base::route_counters::RouteLedger;
 use anthill::base::stats::Counters;
 use anthill::base::thread_pool::ThreadPool;
 use anthill::cache::PageCache;
@@ -177,6 +178,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         pushes: PushNotifier::new().0,
         change_tracker: Arc::default(),
         refusals,
+        routes: Arc::new(RouteLedger::new(1)),
     };
     let world = build::build(&config, &supplies, None, now).expect("a World");
     let shared = Arc::new(ProcessContext {

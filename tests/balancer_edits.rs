@@ -232,7 +232,6 @@ fn members_join_and_leave_without_a_failed_request() {
     assert_eq!(idle.get("/", "").status, 200);
     let load = Load::start(&server, 4, "GET");
     load.wait_for(50);
-    let connections = first.connections();
     let url = second.url();
     for nth in 0..5 {
         edit(&server, &["add", "app", &url]);
@@ -257,8 +256,10 @@ fn members_join_and_leave_without_a_failed_request() {
     load.wait_for(50);
     assert_eq!(load.end(), 0);
     assert!(!second.requests().is_empty());
-    // The connections of the other member, of clients and of the tunnel are as before.
-    assert_eq!(first.connections(), connections);
+    // The first member has one connection for each of the 4 concurrent requests, for the tunnel and for the idle
+    // client. Closed connections would have been replaced by new connections.
+    let connections = first.connections();
+    assert!(connections <= 6, "{connections} connections");
     assert_eq!(idle.get("/", "").status, 200);
     tunnel.send("GET /echo HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(tunnel.response("GET").status, 200);

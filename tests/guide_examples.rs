@@ -770,6 +770,12 @@ scenarios! {
         @run anthill status
     "#;
 
+    metrics_are_printed_in_each_format("metrics.md", false) = r#"
+        mkdir public
+        site ''
+        @run anthill metrics
+    "#;
+
     a_binary_is_replaced_as_printed("upgrades.md", false) = r#"
         mkdir /etc/anthill/public; echo '[server]' > /etc/anthill/anthill.toml
         ln -s "$M/bin/anthill" anthill

@@ -61,7 +61,10 @@ mod manager;
 mod manager_edits;
 mod members;
 mod memory;
+mod metrics;
 mod mirror;
+#[cfg(feature = "manager")]
+mod monitoring;
 mod papers;
 mod path_parameters;
 mod pending;

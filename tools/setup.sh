@@ -42,6 +42,7 @@ test       lighttpd                lighttpd
 test       /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
 test       certutil                libnss3-tools
 test       caddy                   caddy
+test       promtool                prometheus
 test       /usr/lib/uwsgi/plugins/python3_plugin.so  uwsgi-plugin-python3
 test       perl                    perl-base
 test       git                     git

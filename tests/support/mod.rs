@@ -41,7 +41,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(180);
 
 /// Client programs and their Debian packages, which `tools/setup.sh` installs.
-const TOOLS: [(&str, &str); 26] = [
+const TOOLS: [(&str, &str); 28] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
@@ -66,6 +66,8 @@ const TOOLS: [(&str, &str); 26] = [
     ("nghttpd", "nghttp2-server"),
     ("haproxy", "haproxy"),
     ("caddy", "caddy"),
+    ("promtool", "prometheus"),
+    ("prometheus", "prometheus"),
     ("tar", "tar"),
     ("sha256sum", "coreutils"),
 ];

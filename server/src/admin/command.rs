@@ -1,6 +1,7 @@
 //! Commands of the control socket, one line each. The command line writes a line, and the control plane
 //! parses the line.
 
+use crate::admin::metrics::MetricsFormat;
 use std::fmt;
 
 /// A command to a running server.
@@ -12,6 +13,10 @@ pub enum Command {
     Stop,
     /// Returns the status.
     Status(StatusFormat),
+    /// Returns the metrics.
+    Metrics(MetricsFormat),
+    /// Returns the past of the counters as JSON.
+    History,
     /// Returns the hit counts.
     Hits {
         /// Format of the response.
@@ -170,6 +175,13 @@ impl Command {
             ("stop", "") if rest.is_empty() => Ok(Command::Stop),
             ("status", "") if rest.is_empty() => Ok(Command::Status(StatusFormat::Text)),
             ("status", "json") if second.is_empty() => Ok(Command::Status(StatusFormat::Json)),
+            ("metrics", "prometheus") if second.is_empty() => {
+                Ok(Command::Metrics(MetricsFormat::Prometheus))
+            }
+            ("metrics", "openmetrics") if second.is_empty() => {
+                Ok(Command::Metrics(MetricsFormat::OpenMetrics))
+            }
+            ("metrics", "history") if second.is_empty() => Ok(Command::History),
             ("hits", "text" | "json" | "file") => Ok(Command::Hits {
                 format: match first {
                     "json" => HitsFormat::Json,
@@ -320,6 +332,9 @@ impl fmt::Display for Command {
             Command::ManagerLogin => f.write_str("manager login"),
             Command::Status(StatusFormat::Text) => f.write_str("status"),
             Command::Status(StatusFormat::Json) => f.write_str("status json"),
+            Command::Metrics(MetricsFormat::Prometheus) => f.write_str("metrics prometheus"),
+            Command::Metrics(MetricsFormat::OpenMetrics) => f.write_str("metrics openmetrics"),
+            Command::History => f.write_str("metrics history"),
             Command::Hits { format, site } => {
                 f.write_str(match format {
                     HitsFormat::Text => "hits text",
@@ -389,6 +404,15 @@ mod tests {
             (Command::ManagerLogin, "manager login"),
             (Command::Status(StatusFormat::Text), "status"),
             (Command::Status(StatusFormat::Json), "status json"),
+            (
+                Command::Metrics(MetricsFormat::Prometheus),
+                "metrics prometheus",
+            ),
+            (
+                Command::Metrics(MetricsFormat::OpenMetrics),
+                "metrics openmetrics",
+            ),
+            (Command::History, "metrics history"),
             (hits(HitsFormat::Text, None), "hits text"),
             (hits(HitsFormat::Json, Some("a.org")), "hits json a.org"),
             (hits(HitsFormat::File, Some("*")), "hits file *"),
@@ -450,6 +474,9 @@ mod tests {
             "Reload",
             "reload now",
             "status xml",
+            "metrics",
+            "metrics json",
+            "metrics history now",
             "balancer",
             "balancer xml",
             "manager",

@@ -126,6 +126,8 @@ fn text_of(kind: EditKind, text: &str) -> String {
             other => other.to_owned(),
         },
         EditKind::CheckInterval => format!("{text}ms"),
+        // Apache's balancers do not wait by default.
+        EditKind::QueueTimeout if text == "0" => "1ms".to_owned(),
         EditKind::QueueTimeout => format!("{text}s"),
         // Apache's page has no path for checks of the root.
         EditKind::CheckUri if text.is_empty() => "/".to_owned(),

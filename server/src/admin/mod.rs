@@ -11,6 +11,7 @@ pub mod edit_report;
 pub mod edit_value;
 pub mod edited_balancer;
 pub mod member_name;
+pub mod metrics;
 pub mod status;
 pub mod text_table;
 pub mod value_text;

@@ -67,6 +67,8 @@ pub struct CertificateStatus {
     pub names: Vec<String>,
     /// Whole days until the certificate expires; negative after the end.
     pub days_left: i64,
+    /// Unix time of the end of the certificate, seconds.
+    pub not_after: u64,
     /// True if the site has no certificate file.
     pub is_self_signed: bool,
     /// True if the self-signed certificate serves only until the first certificate is issued.
@@ -353,6 +355,7 @@ pub(crate) mod tests {
         let certificate = CertificateStatus {
             names: vec!["a.org".into(), "b.org".into()],
             days_left: 42,
+            not_after: 3_636_000,
             is_self_signed: false,
             awaits_certificate: false,
             renewal: Some(RenewalStatus {

@@ -10,6 +10,8 @@ pub mod fair_share;
 pub mod descriptors;
 pub mod heap_sort;
 pub mod stats;
+pub mod route_counters;
+pub mod machine;
 pub mod sys;
 pub mod task;
 pub mod coarse_timer;

@@ -4,6 +4,7 @@
 //! between processors. Status and metrics sum up the counters of all workers. Counters of one sum may
 //! differ by a request under way.
 
+use crate::limits::REFUSAL_RULES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -48,6 +49,10 @@ macro_rules! counters {
             pub statuses: [Counter; 6],
             /// Microseconds from the last byte of a request read to the response passed to the kernel.
             pub latency: Histogram,
+            /// Refused requests by the position of the rule in the table of all rules.
+            pub refusals: RuleCounters,
+            /// Number of the worker.
+            pub worker: usize,
         }
 
         /// Sums over all workers at one moment.
@@ -58,6 +63,8 @@ macro_rules! counters {
             pub statuses: [u64; 6],
             /// Latencies of all responses in microseconds.
             pub latency: LatencyTotals,
+            /// Refused requests by the position of the rule in the table of all rules.
+            pub refusals: Vec<u64>,
         }
 
         impl Totals {
@@ -68,6 +75,10 @@ macro_rules! counters {
                     *sum += counter.value();
                 }
                 self.latency.add(&counters.latency);
+                self.refusals.resize(REFUSAL_RULES_MAX, 0);
+                for (sum, counter) in self.refusals.iter_mut().zip(&counters.refusals.0) {
+                    *sum += counter.value();
+                }
             }
 
             /// Returns the plain counters, each with its name and a description.
@@ -122,6 +133,25 @@ impl Counters {
     }
 }
 
+/// Counters of refused requests by rule.
+#[derive(Debug)]
+pub struct RuleCounters([Counter; REFUSAL_RULES_MAX]);
+
+impl Default for RuleCounters {
+    fn default() -> RuleCounters {
+        RuleCounters([const { Counter(AtomicU64::new(0)) }; REFUSAL_RULES_MAX])
+    }
+}
+
+impl RuleCounters {
+    /// Counts a request refused by the rule at `index` of the table of all rules.
+    pub fn increment(&self, index: usize) {
+        if let Some(counter) = self.0.get(index) {
+            counter.increment();
+        }
+    }
+}
+
 /// Counters of all workers of the process.
 #[derive(Clone, Debug)]
 pub struct Stats {
@@ -132,7 +162,14 @@ impl Stats {
     /// Makes counters for `workers` threads, and one more set for all other threads.
     pub fn new(workers: usize) -> Stats {
         Stats {
-            workers: (0..=workers).map(|_| Arc::default()).collect(),
+            workers: (0..=workers)
+                .map(|worker| {
+                    Arc::new(Counters {
+                        worker,
+                        ..Counters::default()
+                    })
+                })
+                .collect(),
         }
     }
 
@@ -222,6 +259,16 @@ impl LatencyTotals {
             self.count += value;
         }
         self.sum += histogram.sum.value();
+    }
+
+    /// Returns the durations that were added since `earlier`.
+    pub fn since(&self, earlier: &LatencyTotals) -> LatencyTotals {
+        let pairs = self.buckets.iter().zip(&earlier.buckets);
+        LatencyTotals {
+            buckets: pairs.map(|(now, then)| now.saturating_sub(*then)).collect(),
+            sum: self.sum.saturating_sub(earlier.sum),
+            count: self.count.saturating_sub(earlier.count),
+        }
     }
 
     /// Returns the duration that `thousandths` of all durations stay within, in microseconds (500 = median,

@@ -1,6 +1,7 @@
 //! The handler of a route with the page cache in front: answers a request from the cache, or turns the
 //! request into a call for one client or for all clients with equal requests.
 
+use crate::base::route_counters::CacheOutcome;
 use crate::base::task::spawn_local;
 use crate::cache::JoinOutcome;
 use crate::cache::fill::{FillPhase, FillRead, FillReader, HeadWait};
@@ -210,7 +211,7 @@ impl CachedHandler {
     /// Calls the handler for one client alone.
     async fn pass(&self, request: Request, why: &str) -> Result<Response, HandlerError> {
         let mut response = self.inner.call(request).await?;
-        push_cache_status(&mut response.fields, &format!("fwd={why}"));
+        set_cache_status(&mut response, &format!("fwd={why}"));
         Ok(response)
     }
 
@@ -427,12 +428,29 @@ impl LeadingCall<'_> {
             HeadWait::Over(_) => match hand.take() {
                 Some(PrivateOutcome::Answer(answer)) => {
                     let mut response = answer?;
-                    push_cache_status(&mut response.fields, &format!("fwd={why}"));
+                    set_cache_status(&mut response, &format!("fwd={why}"));
                     Ok(response)
                 }
                 _ => cached.failed(old.as_ref(), &request, Reject::HANDLER_FAILED),
             },
         }
+    }
+}
+
+/// Appends the Cache-Status field, and records the part of the cache for the counters.
+fn set_cache_status(response: &mut Response, status: &str) {
+    push_cache_status(&mut response.fields, status);
+    response.cache = outcome_of(status);
+}
+
+/// Returns the part of the cache by the parameters of Cache-Status.
+fn outcome_of(status: &str) -> CacheOutcome {
+    match status.split("; ").next().unwrap_or(status) {
+        "hit" => CacheOutcome::Hit,
+        _ if status.ends_with("; collapsed") => CacheOutcome::Collapsed,
+        _ if status.contains("; fwd-status=") => CacheOutcome::Stale,
+        "fwd=uri-miss" | "fwd=vary-miss" | "fwd=stale" => CacheOutcome::Miss,
+        _ => CacheOutcome::Bypass,
     }
 }
 
@@ -452,11 +470,12 @@ fn of_head(
 ) -> Response {
     let mut fields = fields.clone();
     push_cache_status(&mut fields, said);
+    let cache = outcome_of(said);
     if **status == Status::OK && is_known(&fields, request) {
         fields.retain(|name, _| !of_the_bytes(name));
-        return Response::new(Status::NOT_MODIFIED, fields, ResponseBody::Empty);
+        return Response::new(Status::NOT_MODIFIED, fields, ResponseBody::Empty).with_cache(cache);
     }
-    Response::new(status.clone(), fields, body())
+    Response::new(status.clone(), fields, body()).with_cache(cache)
 }
 
 /// Returns true if the client's copy is current.
@@ -528,5 +547,27 @@ async fn copy(mut from: FillReader, mut to: pipe::PipeWriter, hand: Option<Priva
     drop(from);
     if let Some(PrivateOutcome::Rest(rest)) = hand.and_then(|hand| hand.take()) {
         rest.copy(to).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cache_status_tells_the_part_of_the_cache() {
+        for (status, outcome) in [
+            ("hit; ttl=5", CacheOutcome::Hit),
+            ("fwd=uri-miss; stored", CacheOutcome::Miss),
+            ("fwd=vary-miss", CacheOutcome::Miss),
+            ("fwd=stale; stored", CacheOutcome::Miss),
+            ("fwd=stale; fwd-status=503; ttl=-5", CacheOutcome::Stale),
+            ("fwd=uri-miss; collapsed", CacheOutcome::Collapsed),
+            ("fwd=request", CacheOutcome::Bypass),
+            ("fwd=method", CacheOutcome::Bypass),
+            ("fwd=bypass", CacheOutcome::Bypass),
+        ] {
+            assert_eq!(outcome_of(status), outcome, "{status}");
+        }
     }
 }

@@ -174,6 +174,33 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         run: control_client::status,
     },
     CommandSpec {
+        name: "metrics",
+        about: "Print the metrics of the running server",
+        details: &[
+            "Prints the counters in the text format of Prometheus: requests by site, route, protocol \
+             and status, latencies, members of balancers, certificates, memory.",
+            CLIENT_DETAILS,
+        ],
+        operands: &[WHAT],
+        options: &[
+            CommandOption {
+                long: "openmetrics",
+                short: None,
+                value: None,
+                about: "Print the format OpenMetrics",
+            },
+            CommandOption {
+                long: "history",
+                short: None,
+                value: None,
+                about: "Print the counters of the last 20 minutes, every 5 s, as JSON",
+            },
+            STATE,
+            CONTROL,
+        ],
+        run: control_client::metrics,
+    },
+    CommandSpec {
         name: "balancer",
         about: "List and edit balancers and their members",
         details: &[

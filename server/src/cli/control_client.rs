@@ -1,4 +1,5 @@
-//! The client of the control socket: `anthill reload`, `status`, `balancer`, `manager`, `hits`, `purge` and `stop`.
+//! The client of the control socket: `anthill reload`, `status`, `metrics`, `balancer`, `manager`, `hits`, `purge` and
+//! `stop`.
 //!
 //! A request is one line. The response is `ok` or `error` on the first line, then text for the user, until
 //! the server closes the connection.
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use super::parse::ParsedArguments;
 use crate::admin::command::{Command, HitsFormat, StatusFormat};
+use crate::admin::metrics::MetricsFormat;
 use crate::config::{ConfigSource, OperatorError, Overrides, control_sockets, reason};
 
 pub(super) fn reload(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
@@ -28,6 +30,19 @@ pub(super) fn status(typed: &ParsedArguments) -> Result<ExitCode, OperatorError>
         &Command::Status(format),
         Some(Duration::from_secs(10)),
     )
+}
+
+pub(super) fn metrics(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    let command = match (typed.has("openmetrics"), typed.has("history")) {
+        (true, true) => {
+            let what = "`--openmetrics` and `--history` can't be given together";
+            return Err(OperatorError::new(what).help("see `anthill metrics --help`"));
+        }
+        (true, false) => Command::Metrics(MetricsFormat::OpenMetrics),
+        (false, true) => Command::History,
+        (false, false) => Command::Metrics(MetricsFormat::Prometheus),
+    };
+    ask(typed, 0, &command, Some(Duration::from_secs(10)))
 }
 
 pub(super) fn hits(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
@@ -246,5 +261,5 @@ fn exchange(
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Maximum length of a response, 16 MiB. No valid status is longer.
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// Maximum length of a response, 64 MiB: the metrics of 20,000 routes, or of 15,000 members.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;

@@ -1,8 +1,8 @@
 //! Requests of the manager to the control plane: snapshots of the server, and commands of its users.
 
 use super::banner::manager_urls;
-use super::member_edit;
 use super::publish::Publisher;
+use super::{member_edit, metrics};
 use crate::admin::balancers::BalancerList;
 use crate::admin::edit_ledger::EditState;
 use crate::admin::status::Status;
@@ -56,7 +56,7 @@ fn snapshot(publisher: &Publisher, (status, edits): (Status, EditState)) -> Arc<
     let nothing = BalancerList { now_ms, balancers };
     let list = member_edit::list(publisher.world(), None).unwrap_or(nothing);
     let listening = publisher.listeners().bound(Audience::Manager).collect();
-    publisher
-        .manager()
-        .add_snapshot(status, list, edits, listening)
+    let facts = metrics::facts(publisher);
+    let manager = publisher.manager();
+    manager.add_snapshot(status, list, edits, facts, listening)
 }

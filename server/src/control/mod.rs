@@ -9,6 +9,7 @@ mod heartbeats;
 mod listeners;
 mod manager_requests;
 mod member_edit;
+mod metrics;
 mod plane;
 mod publish;
 mod socket;

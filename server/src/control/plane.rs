@@ -10,12 +10,13 @@ use super::socket::{self, ControlRequest, ControlSocket};
 use super::startup::{
     bind, body_memory_bytes, compress_in_background, drop_privileges, load_pages, memory_auto,
     new_manager, open_error_sinks, pending_head_bytes, prepare_process, prepare_state,
-    shared_resources, tls_supplies, user_ids,
+    shared_resources, tls_supplies, user_ids, worker_count,
 };
 use super::watch::RESCAN;
-use super::{banner, deployment_events, manager_requests, member_edit, status};
+use super::{banner, deployment_events, manager_requests, member_edit, metrics, status};
 use crate::acme::AcmeHandle;
 use crate::admin::command::{Command, EditCommand, HitsFormat, StatusFormat, UnknownCommand};
+use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
 use crate::base::body_memory::BodyMemory;
 use crate::base::log::{ErrorLog, Sinks};
@@ -34,7 +35,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
-use tokio::time::{Interval, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// Time after which a start is complete, including loading in the background if the site is small.
 const START_COMPLETE_AFTER: Duration = Duration::from_secs(1);
@@ -66,6 +67,8 @@ pub(super) struct ControlPlane {
     /// Requests to stop that wait for the end of the drain.
     stopping_for: Vec<ControlRequest>,
     started: Instant,
+    /// Past of the counters.
+    history: History,
 }
 
 /// Reason why the loop woke up.
@@ -88,6 +91,8 @@ enum ControlEvent {
     StalePaths,
     Keys,
     Hits,
+    /// The interval of a sample of the counters is over.
+    Sample,
     WorkerEnded(usize),
     Deployments(DeploymentEvent),
 }
@@ -106,11 +111,7 @@ impl ControlPlane {
             log::warn!("{warning}");
         }
         socket::refuse_second(&config)?;
-        let count = config
-            .server
-            .workers
-            .as_ref()
-            .map_or_else(sys::cpu_count, |workers| *workers.get_ref());
+        let count = worker_count(&config);
         let listeners = bind(&config, count)?;
         prepare_process();
         let user = user_ids(&config)?;
@@ -164,6 +165,7 @@ impl ControlPlane {
             manager: Some(manager_requests),
             stopping_for: Vec::new(),
             started: Instant::now(),
+            history: History::default(),
         })
     }
 
@@ -269,6 +271,7 @@ impl ControlPlane {
             }
             ControlEvent::Keys => self.renew_keys().await,
             ControlEvent::Hits => self.publisher().save_hits(),
+            ControlEvent::Sample => metrics::sample(&mut self.history, &self.rebuilder.publisher),
             ControlEvent::WorkerEnded(index) => self.rebuilder.publisher.restart(index).await,
             ControlEvent::Deployments(event) => {
                 deployment_events::handle(&mut self.rebuilder, event).await;
@@ -318,6 +321,7 @@ impl ControlPlane {
             () = sleep_until(again) => ControlEvent::DeploymentRetryDue,
             _ = timers.keys.tick() => ControlEvent::Keys,
             _ = timers.hits.tick() => ControlEvent::Hits,
+            _ = timers.sample.tick() => ControlEvent::Sample,
             () = found => ControlEvent::StalePaths,
             _ = timers.stale.tick() => ControlEvent::StalePaths,
             index = publisher.worker_ended() => ControlEvent::WorkerEnded(index),
@@ -454,6 +458,10 @@ impl ControlPlane {
         match command {
             Ok(Command::Status(StatusFormat::Text)) => Ok(self.status().text()),
             Ok(Command::Status(StatusFormat::Json)) => Ok(self.status().json()),
+            Ok(Command::Metrics(format)) => {
+                Ok(metrics::render(&self.status(), self.publisher(), format))
+            }
+            Ok(Command::History) => Ok(self.history.json()),
             Ok(Command::ManagerLogin) => manager_requests::login(self.publisher()),
             Ok(Command::Hits { format, site }) => self.hits(format, site.as_deref()),
             Ok(Command::Purge { site, path }) => self.purge(&site, &path),
@@ -623,6 +631,7 @@ struct Timers {
     recheck_at: Instant,
     keys: Interval,
     hits: Interval,
+    sample: Interval,
     rescan: Interval,
     stale: Interval,
 }
@@ -637,10 +646,19 @@ impl Timers {
             recheck_at: now,
             keys: interval(KEYS),
             hits: interval(HITS),
+            sample: sample_interval(),
             rescan: interval(RESCAN),
             stale: interval(STALE),
         }
     }
+}
+
+/// Returns the timer of the samples of the counters. A control plane that was busy for longer than an interval
+/// takes one sample, and not a burst.
+fn sample_interval() -> Interval {
+    let mut every = interval(Duration::from_secs(limits::HISTORY_INTERVAL_SECONDS));
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    every
 }
 
 struct Signals {

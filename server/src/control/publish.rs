@@ -124,7 +124,12 @@ impl Publisher {
     /// Enters the ledgers' new entries of the World, and has the members of its balancers checked.
     fn register_world(&self) {
         let (world, ledgers) = (&self.world, &self.resources);
-        world.register(&ledgers.backends, &ledgers.balancers, &ledgers.hits);
+        world.register(
+            &ledgers.backends,
+            &ledgers.balancers,
+            &ledgers.hits,
+            &ledgers.routes,
+        );
         let plans = world.balancers.iter();
         self.checker
             .follow(plans.map(|plan| Arc::clone(plan.balancer())).collect());

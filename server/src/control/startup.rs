@@ -6,6 +6,7 @@ use crate::base::clock;
 use crate::base::descriptors::descriptors;
 use crate::base::fair_share::RefusalCounters;
 use crate::base::log::{LogDestination, Sink, Sinks};
+use crate::base::route_counters::RouteLedger;
 use crate::base::sys;
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::cache::PageCache;
@@ -164,6 +165,12 @@ pub(super) fn tls_supplies(config: &Config) -> Result<TlsResources, OperatorErro
     Ok((Some(Arc::new(tickets)), Some(Arc::new(self_signed))))
 }
 
+/// Returns the number of workers: configured, or one for each processor.
+pub(super) fn worker_count(config: &Config) -> usize {
+    let workers = config.server.workers.as_ref();
+    workers.map_or_else(sys::cpu_count, |workers| *workers.get_ref())
+}
+
 /// Returns the resources common to all Worlds. The ports in redirects and Alt-Svc are the ports of bound
 /// addresses.
 pub(super) fn shared_resources(
@@ -199,6 +206,7 @@ pub(super) fn shared_resources(
         body_memory,
         resolver: Arc::new(Resolver::system()),
         refusals,
+        routes: Arc::new(RouteLedger::new(worker_count(config))),
     })
 }
 

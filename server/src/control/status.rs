@@ -59,6 +59,7 @@ fn certificate(pair: PairSummary, report: &AcmeReport, now: u64) -> CertificateS
     let renewal = file.and_then(|file| report.sites.iter().find(|site| site.file == *file));
     CertificateStatus {
         days_left: pair.days_left(now),
+        not_after: pair.not_after,
         is_self_signed: pair.certificate.is_none(),
         awaits_certificate: pair.awaits_certificate,
         renewal: renewal.map(|site| RenewalStatus {

@@ -143,6 +143,7 @@ fn a_panic_ends_only_the_connection_of_the_request() {
         scripts: None,
         has_encoded_slashes: false,
         is_proxied: false,
+        counters: Arc::clone(&host.counters),
     });
     world.hosts = Hosts::new(vec![Arc::new(host)]);
     wait(plane.rebuilder.publisher.publish(world));

@@ -19,6 +19,7 @@ pub mod proxy;
 use crate::base::admission::AdmissionRefused;
 use crate::base::body_memory::BodyAccount;
 use crate::base::log::MemberCall;
+use crate::base::route_counters::CacheOutcome;
 use crate::handler::interim::InterimSender;
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -239,6 +240,8 @@ pub struct Response {
     pub body: ResponseBody,
     /// Member that answered a proxied request, for the log.
     pub member: Option<Box<MemberCall>>,
+    /// Part of the page cache, for the counters.
+    pub cache: CacheOutcome,
     /// True if the response already has the operator's fields for its own path, for example as the target
     /// of an internal redirect.
     has_operator_fields: bool,
@@ -256,8 +259,14 @@ impl Response {
             fields,
             body,
             member: None,
+            cache: CacheOutcome::None,
             has_operator_fields: false,
         }
+    }
+
+    /// Sets the part of the page cache in the response.
+    pub fn with_cache(self, cache: CacheOutcome) -> Response {
+        Response { cache, ..self }
     }
 }
 

@@ -1,4 +1,6 @@
-//! Bounds of `admin`: edits of balancers and members.
+//! Bounds of `admin`: edits of balancers and members, and the history of the counters.
+
+// Edits
 
 /// Entries of the history of edits. A few hundred bytes each; enough for months of daily edits. The oldest
 /// entry makes room for a new entry, and its edit stays in force.
@@ -17,3 +19,12 @@ pub const EDIT_SUSPECTS_MAX: usize = 64;
 pub const EDIT_QUEUE_TIMEOUT_SECONDS_MAX: u64 = 7_200;
 /// Longest `check_interval` of an edit in seconds: a day. Checks at longer intervals find no failure in time.
 pub const EDIT_CHECK_INTERVAL_SECONDS_MAX: u64 = 86_400;
+
+// History of the counters
+
+/// Interval of the samples of the counters. A chart of the last minutes shows each change of 5 s or more.
+pub const HISTORY_INTERVAL_SECONDS: u64 = 5;
+/// Samples of the counters, for the last 20 minutes. The samples take 13 KiB.
+pub const HISTORY_SAMPLES_MAX: usize = 240;
+/// Members of balancers with samples of requests and errors. The samples of a member take 2 KiB.
+pub const HISTORY_MEMBERS_MAX: usize = 200;

@@ -1,4 +1,9 @@
-//! Bounds of `base`: logs, thread pools, admission of calls and UDP sockets.
+//! Bounds of `base`: counters, logs, thread pools, admission of calls and UDP sockets.
+
+// Counters
+
+/// Counters of refused requests by rule, for each worker: room for all rules, in 1.5 KiB.
+pub const REFUSAL_RULES_MAX: usize = 192;
 
 // Log destinations
 

@@ -4,6 +4,7 @@ use super::sessions::{Digest, SessionLedger};
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
 use crate::admin::edit_ledger::EditState;
+use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat};
 use crate::admin::status::Status;
 use crate::base::digest::base64url;
 use crate::limits::{MANAGER_REQUESTS_MAX, MANAGER_SNAPSHOT_MILLISECONDS};
@@ -51,6 +52,8 @@ pub struct Snapshot {
     pub balancers: BalancerList,
     /// Edits of the balancers.
     pub edits: EditState,
+    /// Facts of the metrics beside the status and the balancers.
+    pub facts: MetricsFacts,
     /// Addresses of the manager, each with true for TLS.
     pub listening: Vec<(SocketAddr, bool)>,
     pub(super) made_ms: u64,
@@ -59,6 +62,20 @@ pub struct Snapshot {
     pub(super) history_json: OnceLock<String>,
     pub(super) differences_json: OnceLock<String>,
     pub(super) tables: OnceLock<String>,
+    /// Metrics in the format of Prometheus, and in OpenMetrics.
+    metrics: [OnceLock<String>; 2],
+}
+
+impl Snapshot {
+    /// Returns the metrics in a format.
+    pub(super) fn metrics(&self, format: MetricsFormat) -> &str {
+        let metrics = Metrics {
+            status: &self.status,
+            balancers: &self.balancers.balancers,
+            facts: &self.facts,
+        };
+        self.metrics[format as usize].get_or_init(|| metrics.render(format))
+    }
 }
 
 /// State of the manager for the whole process, shared by all Worlds.
@@ -117,12 +134,14 @@ impl ManagerContext {
         status: Status,
         balancers: BalancerList,
         edits: EditState,
+        facts: MetricsFacts,
         listening: Vec<(SocketAddr, bool)>,
     ) -> Arc<Snapshot> {
         let snapshot = Arc::new(Snapshot {
             status,
             balancers,
             edits,
+            facts,
             listening,
             made_ms: self.now_ms(),
             status_json: OnceLock::new(),
@@ -130,6 +149,7 @@ impl ManagerContext {
             history_json: OnceLock::new(),
             differences_json: OnceLock::new(),
             tables: OnceLock::new(),
+            metrics: Default::default(),
         });
         *lock(&self.snapshot) = Some(Arc::clone(&snapshot));
         snapshot
@@ -322,7 +342,8 @@ mod tests {
             balancers: Vec::new(),
         };
         let status = crate::admin::status::tests::example();
-        let made = context.add_snapshot(status, list, EditState::default(), Vec::new());
+        let (edits, facts) = (EditState::default(), MetricsFacts::default());
+        let made = context.add_snapshot(status, list, edits, facts, Vec::new());
         for _ in 0..3 {
             let Poll::Ready(Ok(shared)) = poll(pin!(context.snapshot())) else {
                 panic!("no snapshot");

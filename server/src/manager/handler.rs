@@ -9,6 +9,7 @@ use super::page::{Content, Page, STYLE, selection_url};
 use super::selection::Selection;
 use super::xml::xml;
 use crate::admin::command::{Command, EditAction, EditCommand};
+use crate::admin::metrics::MetricsFormat;
 use crate::config::{Config, OperatorError};
 use crate::handler::pipe::PipeRead;
 use crate::handler::route_handler::RouteHandler;
@@ -149,6 +150,15 @@ impl Manager {
             b"/status.json" | b"/balancers.json" | b"/history.json" | b"/differences.json" => {
                 let snapshot = self.context.snapshot().await?;
                 Ok(response(Status::OK, JSON, snapshot.json(path).to_owned()))
+            }
+            b"/metrics" => {
+                let accept = Fields(&request.fields).first("accept");
+                let format = MetricsFormat::by_accept(accept);
+                let snapshot = self.context.snapshot().await?;
+                let text = snapshot.metrics(format).to_owned();
+                let mut response = response(Status::OK, format.content_type().as_bytes(), text);
+                response.fields.push(b"Vary", b"Accept");
+                Ok(response)
             }
             b"/nonce" => {
                 let token = self.context.token(self.rules.may_edit(visitor)?);

@@ -4,6 +4,7 @@
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
 use crate::admin::edit_ledger::EditState;
+use crate::admin::metrics::MetricsFacts;
 use crate::admin::status::Status;
 use crate::config::{Config, OperatorError};
 use crate::handler::route_handler::RouteHandler;
@@ -63,6 +64,7 @@ impl ManagerContext {
         _status: Status,
         _balancers: BalancerList,
         _edits: EditState,
+        _facts: MetricsFacts,
         _listening: Vec<(SocketAddr, bool)>,
     ) -> Arc<Snapshot> {
         Arc::new(Snapshot)

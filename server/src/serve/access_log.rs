@@ -2,13 +2,14 @@
 //! large pieces, so that logging costs a request no system call and no lock.
 
 use crate::base::log::{self, AccessLogFormat, MemberCall};
+use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::hits::SiteHits;
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::Audience;
 use crate::serve::forwarding::client_of;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead};
+use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
 use crate::world::{AccessLog, Host, World};
 use rustls::ProtocolVersion;
@@ -27,6 +28,10 @@ pub(super) struct ClientInfo {
 pub(super) struct AccessLogEntry<'a> {
     pub(super) head: Option<&'a RequestHead<'a>>,
     pub(super) host: Option<&'a Host>,
+    /// Counters of the route; None without a site.
+    pub(super) counters: Option<&'a Arc<RouteCounters>>,
+    pub(super) version: Version,
+    pub(super) cache: CacheOutcome,
     pub(super) user: Option<&'a str>,
     pub(super) reject: Option<Reject>,
     /// The request line as received.
@@ -45,8 +50,6 @@ pub(super) struct OwnedAccessLogEntry {
     referer: Option<Vec<u8>>,
     agent: Option<Vec<u8>>,
     user: Option<String>,
-    pub(super) status: Status,
-    pub(super) rule: u16,
     /// Member that answered a proxied request, or that failed last.
     pub(super) member: Option<Box<MemberCall>>,
     started_us: u64,
@@ -64,12 +67,16 @@ impl<'a> AccessLogEntry<'a> {
         context: &WorkerContext,
         head: Option<&'a RequestHead<'a>>,
         host: Option<&'a Host>,
+        counters: Option<&'a Arc<RouteCounters>>,
         user: Option<&'a str>,
     ) -> AccessLogEntry<'a> {
         let first = head.map_or(&[][..], |head| head.line);
         AccessLogEntry {
             head,
             host,
+            counters,
+            version: head.map_or(Version::Http11, |head| head.version),
+            cache: CacheOutcome::None,
             user,
             reject: None,
             first,
@@ -114,8 +121,31 @@ impl<'a> AccessLogEntry<'a> {
         }
     }
 
-    /// Writes the line where a log is configured, and counts the view where the response is a view.
+    /// Counts and logs a complete response.
+    #[inline]
+    pub(super) fn finish(
+        &self,
+        status: Status,
+        bytes: u64,
+        context: &WorkerContext,
+        who: ClientInfo,
+    ) {
+        let micros = context.clock.micros() - self.started_us;
+        context.stats.response(status.0, bytes, micros);
+        let series = ResponseSeries {
+            version: self.version as u8,
+            cache: self.cache,
+        };
+        context.count_response(self.counters, series, status, bytes);
+        self.log(status, bytes, context, who);
+    }
+
+    /// Counts the refusal, writes the line where a log is configured, and counts the view where the response is
+    /// a view.
     pub(super) fn log(&self, status: Status, bytes: u64, context: &WorkerContext, who: ClientInfo) {
+        if let Some(reject) = self.reject {
+            context.count_refusal(reject.rule);
+        }
         if is_seen(status)
             && let Some((hits, head)) = self.counted()
         {
@@ -152,11 +182,10 @@ impl<'a> AccessLogEntry<'a> {
         Some((self.host?.hits.as_ref()?, head))
     }
 
-    /// Copies the data of the line for a response that is sent later. Returns `None` where the response
-    /// needs neither a line nor a count.
-    pub(super) fn keep(
+    /// Copies the data of the line. Returns `None` where the response needs neither a line nor a count of the
+    /// view.
+    pub(super) fn keep_line(
         &self,
-        status: Status,
         context: &WorkerContext,
         who: ClientInfo,
     ) -> Option<Box<OwnedAccessLogEntry>> {
@@ -183,8 +212,6 @@ impl<'a> AccessLogEntry<'a> {
             referer: asks.and_then(|asks| asks.referer).map(<[u8]>::to_vec),
             agent: asks.and_then(|asks| asks.user_agent).map(<[u8]>::to_vec),
             user: line.and_then(|line| line.user).map(str::to_owned),
-            status,
-            rule: self.reject.map_or(0, |reject| reject.rule),
             member: None,
             started_us: self.started_us,
         }))
@@ -192,17 +219,10 @@ impl<'a> AccessLogEntry<'a> {
 }
 
 impl OwnedAccessLogEntry {
-    /// Records the refusal of the request's content. A response that has begun keeps its status.
-    pub(super) fn refuse(&mut self, reject: Reject) {
-        self.rule = reject.rule;
-        if self.status == Status::CLIENT_LEFT {
-            self.status = reject.status;
-        }
-    }
-
-    /// Writes the line after the end of the exchange.
-    pub(super) fn log(&self, bytes: u64, context: &WorkerContext) {
-        if let Some(view) = self.view.as_ref().filter(|_| is_seen(self.status)) {
+    /// Writes the line after the end of the exchange. `rule` is the number of the rule that refused the request,
+    /// or 0.
+    pub(super) fn log(&self, status: Status, rule: u16, bytes: u64, context: &WorkerContext) {
+        if let Some(view) = self.view.as_ref().filter(|_| is_seen(status)) {
             context.count(&view.hits, &view.path, view.is_bot);
         }
         let Some(access) = &self.access else { return };
@@ -211,12 +231,12 @@ impl OwnedAccessLogEntry {
             user: self.user.as_deref(),
             unix_ms: context.clock.unix_ms(),
             request: loggable(&self.first, self.who.audience),
-            status: self.status.0,
+            status: status.0,
             bytes,
             referer: self.referer.as_deref(),
             agent: self.agent.as_deref(),
             host: Some(&self.host),
-            rule: self.rule,
+            rule,
             tls: self.who.tls,
             micros: took(context, access, self.started_us),
             member: self.member.as_deref(),

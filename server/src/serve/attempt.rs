@@ -6,6 +6,7 @@
 //! the driver dispatches the request again. Pure: no clock, no I/O.
 
 use crate::base::change_tracker::CatchUp;
+use crate::base::route_counters::RouteCounters;
 use crate::handler::route_handler::HandlerCall;
 use crate::limits::Limits;
 use crate::serve::dispatch::{DispatchOutcome, Dispatched, with_page};
@@ -16,6 +17,7 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::RequestHead;
 use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, World};
+use std::sync::Arc;
 
 /// Maximum number of file loads and login checks for one request: index page, content coding, error page,
 /// logins. A request needs more only if files change during the loads, if loaded files are evicted before
@@ -147,6 +149,8 @@ pub(super) struct Attempt<'w> {
     pub(super) host: Option<&'w Host>,
     /// The account that logged in.
     pub(super) user: Option<String>,
+    /// Counters of the responses of the requested route; None if no site has the requested name.
+    pub(super) counters: Option<&'w Arc<RouteCounters>>,
 }
 
 impl<'w> Attempt<'w> {
@@ -160,7 +164,11 @@ impl<'w> Attempt<'w> {
         progress: &Progress,
     ) -> Attempt<'w> {
         let Dispatched {
-            host, user, reply, ..
+            host,
+            user,
+            reply,
+            counters,
+            ..
         } = dispatched;
         let kind = match &reply {
             DispatchOutcome::Load(_) => OutcomeKind::Load,
@@ -191,6 +199,7 @@ impl<'w> Attempt<'w> {
             content,
             host,
             user,
+            counters,
         }
     }
 

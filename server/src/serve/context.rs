@@ -7,6 +7,7 @@ use crate::base::clock::Clock;
 use crate::base::descriptors::descriptors;
 use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::log::AccessLogLine;
+use crate::base::route_counters::{ResponseSeries, RouteCounters};
 use crate::base::stats::Counters;
 use crate::base::sys;
 use crate::base::thread_pool::ThreadPool;
@@ -27,6 +28,7 @@ use crate::serve::socket::TcpSocket;
 use crate::upstream::close_idle_members;
 use crate::wire::date;
 use crate::wire::reject::Reject;
+use crate::wire::status::Status;
 use crate::world::{AccessLog, World};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -402,6 +404,41 @@ impl WorkerContext {
     /// Prefetches the row of a connection.
     pub(super) fn prefetch_row(&self, row: usize) {
         self.connections.borrow().prefetch(row);
+    }
+
+    // ---- Counters ----
+
+    /// Counts a response of the route with `counters`, or of requests without a site.
+    #[inline]
+    pub(super) fn count_response(
+        &self,
+        counters: Option<&Arc<RouteCounters>>,
+        series: ResponseSeries,
+        status: Status,
+        bytes: u64,
+    ) {
+        let worker = self.stats.worker;
+        match counters {
+            Some(counters) => counters.count(worker, series, status.0, bytes),
+            None => self.count_without_site(series, status, bytes),
+        }
+    }
+
+    #[cold]
+    fn count_without_site(&self, series: ResponseSeries, status: Status, bytes: u64) {
+        let world = self.world.borrow();
+        let counters = &world.without_site;
+        counters.count(self.stats.worker, series, status.0, bytes);
+    }
+
+    /// Counts a request refused by the rule with the number `rule`; 0 stands for no refusal.
+    #[inline(never)]
+    pub(super) fn count_refusal(&self, rule: u16) {
+        if rule != 0
+            && let Some(index) = Reject::index_of(rule)
+        {
+            self.stats.refusals.increment(index);
+        }
     }
 
     // ---- Logs and views ----

@@ -5,6 +5,7 @@
 //! changes on disk.
 
 use crate::base::change_tracker::CatchUp;
+use crate::base::route_counters::RouteCounters;
 use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::git::http::is_smart_http;
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
@@ -18,7 +19,7 @@ use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::request_target;
 use crate::wire::status::Status;
 use crate::world::users::UnverifiedLogin;
-use crate::world::{Host, RouteTarget, World};
+use crate::world::{Host, Route, RouteTarget, World};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -43,6 +44,8 @@ pub struct Dispatched<'w> {
     pub reply: DispatchOutcome,
     /// True if at least one guard applied, so the outcome depends on the client.
     pub guarded: bool,
+    /// Counters of the responses of the requested route; None if no site has the requested name.
+    pub counters: Option<&'w Arc<RouteCounters>>,
 }
 
 /// Next action for a request.
@@ -89,6 +92,7 @@ impl<'w> Dispatched<'w> {
             user: None,
             reply,
             guarded: false,
+            counters: host.map(|host| &host.counters),
         }
     }
 }
@@ -136,7 +140,9 @@ pub fn dispatch<'w>(
     if let Some(reply) = before_site(world, host, head, facts) {
         return Dispatched::unguarded(Some(host), reply);
     }
+    let route = host.target_route(&head.path);
     let mut site = SiteDispatcher {
+        route,
         gate: AccessGate::new(world, host, facts, head),
         host,
         facts,
@@ -162,6 +168,7 @@ pub fn dispatch<'w>(
         user: site.gate.user,
         reply,
         guarded: site.gate.is_guarded,
+        counters: Some(route.map_or(&host.counters, |route| &route.counters)),
     }
 }
 
@@ -381,6 +388,8 @@ fn add_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
 
 /// Dispatch of one request within one site.
 struct SiteDispatcher<'w, 'h> {
+    /// Route with the target for the requested path.
+    route: Option<&'w Route>,
     gate: AccessGate<'w, 'h>,
     host: &'w Host,
     facts: &'h DispatchContext,
@@ -396,7 +405,10 @@ impl SiteDispatcher<'_, '_> {
         if self.is_ambiguous(path) {
             return refuse(Reject::TARGET_PARAMETER);
         }
-        match self.host.target(path) {
+        let target = self
+            .route
+            .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])));
+        match target {
             None => self.ask_own_site(path),
             Some((RouteTarget::Handler(handler), _)) => self.call(handler, None, None),
             Some((RouteTarget::Cached(cached), _)) => self.ask_cache(cached, None, None),

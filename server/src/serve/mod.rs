@@ -29,6 +29,7 @@ mod refusal;
 mod request_ledger;
 mod response_body;
 mod response_head;
+mod response_record;
 mod send_memory;
 mod sessions;
 mod socket;

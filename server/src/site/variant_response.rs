@@ -1,6 +1,7 @@
 //! Response from a variant: the status, and the part of the content to send.
 
 use crate::base::number_text::push_number;
+use crate::base::route_counters::CacheOutcome;
 use crate::site::load::coding_mark;
 use crate::site::prepared_heads::{is, is_framing, push_field};
 use crate::site::variant::{DiskContent, Variant, VariantContent};
@@ -147,6 +148,16 @@ impl VariantResponse {
     /// Returns true if the response comes from the cache.
     pub fn is_from_cache(&self) -> bool {
         self.age_and_lifetime.is_some()
+    }
+
+    /// Returns the part of the page cache in the response.
+    #[inline]
+    pub fn cache_outcome(&self) -> CacheOutcome {
+        match &self.age_and_lifetime {
+            None => CacheOutcome::None,
+            Some(kept) if kept.ttl_seconds < 0 => CacheOutcome::Stale,
+            Some(_) => CacheOutcome::Hit,
+        }
     }
 
     /// Returns true if the head contains Date, so that the driver must not add a Date field.

@@ -181,6 +181,13 @@ rejects! {
 }
 
 impl Reject {
+    /// Returns the position in [`Reject::ALL`] of the refusal with the number `rule`.
+    pub fn index_of(rule: u16) -> Option<usize> {
+        Reject::ALL
+            .binary_search_by_key(&rule, |reject| reject.rule)
+            .ok()
+    }
+
     /// Returns true if the refused request is malformed by RFC 9113 §8.1.1 and RFC 9114 §4.1.2. The stream
     /// of a malformed request is reset; any other refusal is answered as over HTTP/1.1.
     pub fn is_malformed(self) -> bool {
@@ -198,6 +205,15 @@ impl Reject {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_refusal_has_a_counter() {
+        for (index, reject) in Reject::ALL.iter().enumerate() {
+            assert_eq!(Reject::index_of(reject.rule), Some(index));
+        }
+        assert_eq!(Reject::index_of(0), None);
+        assert!(Reject::ALL.len() <= crate::limits::REFUSAL_RULES_MAX);
+    }
 
     #[test]
     fn numbers_are_unique_and_ascend() {

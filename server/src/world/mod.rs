@@ -12,6 +12,7 @@ pub mod users;
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::base::clock::monotonic_ms;
 use crate::base::log::{AccessLogFormat, Sink};
+use crate::base::route_counters::{RouteCounters, RouteLedger};
 use crate::cache::CachedHandler;
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::cgi::has_ending;
@@ -65,6 +66,10 @@ pub struct World {
     pub tls_clients: Vec<Arc<TlsClient>>,
     /// Hit counts of all sites with counts.
     pub counts: Vec<SiteCounts>,
+    /// Counters of the responses of all routes, each once.
+    pub routes: Vec<Arc<RouteCounters>>,
+    /// Counters of the responses to requests without a site.
+    pub without_site: Arc<RouteCounters>,
     /// Handler of the manager's listener; `None` without a manager.
     pub manager: Option<RouteHandler>,
 }
@@ -76,10 +81,17 @@ pub type BackendReuse = (Arc<Backend>, ReusePolicy);
 pub type SiteCounts = (Arc<SiteHits>, Vec<Box<[u8]>>);
 
 impl World {
-    /// Registers the backends, the balancers and the hit counts in the ledgers of the process, and applies
-    /// the policies of the configuration to the entries. All Worlds share the entries, so the caller waits
-    /// until the World is about to be served.
-    pub fn register(&self, backends: &Backends, balancers: &Balancers, hits: &Hits) {
+    /// Registers the backends, the balancers, the hit counts and the counters of the routes in the ledgers of
+    /// the process, and applies the policies of the configuration to the entries. All Worlds share the
+    /// entries, so the caller waits until the World is about to be served.
+    pub fn register(
+        &self,
+        backends: &Backends,
+        balancers: &Balancers,
+        hits: &Hits,
+        routes: &RouteLedger,
+    ) {
+        routes.register(&self.routes);
         for (backend, keep) in &self.backends {
             backends.register(backend);
             backend.set_reuse_policy(*keep);
@@ -150,6 +162,8 @@ pub struct Host {
     pub hits: Option<Arc<SiteHits>>,
     /// Tracker of changes on disk not served yet, shared by all Worlds.
     pub change_tracker: SiteChangeTracker,
+    /// Counters of the responses that belong to no route with a target.
+    pub counters: Arc<RouteCounters>,
 }
 
 /// Response fields sent over TLS only, encoded for every version of HTTP. Empty for most sites.
@@ -206,6 +220,8 @@ pub struct Route {
     pub has_encoded_slashes: bool,
     /// Whether the handler passes requests to HTTP servers, which may read a path in another way.
     pub is_proxied: bool,
+    /// Counters of the responses.
+    pub counters: Arc<RouteCounters>,
 }
 
 /// Fallback path, answered by a handler or a script of the site for any requested path.
@@ -290,6 +306,17 @@ impl AccessLog {
 }
 
 impl Route {
+    /// Returns true if the page cache may answer requests of the route.
+    pub fn has_cache(&self) -> bool {
+        let scripts = self.scripts.as_ref();
+        let has_cached_scripts = scripts.is_some_and(|scripts| scripts.cache.is_some());
+        has_cached_scripts
+            || matches!(
+                self.target,
+                Some(RouteTarget::Cached(_) | RouteTarget::Git { .. })
+            )
+    }
+
     /// Returns true if `path` is the prefix, or lies below the prefix in whole components.
     pub fn covers(&self, path: &[u8]) -> bool {
         match path.strip_prefix(&*self.prefix) {
@@ -307,7 +334,8 @@ impl Host {
             .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])))
     }
 
-    fn target_route(&self, path: &[u8]) -> Option<&Route> {
+    /// Returns the route with the target for `path`.
+    pub fn target_route(&self, path: &[u8]) -> Option<&Route> {
         self.routes
             .iter()
             .filter(|route| route.target.is_some() && route.covers(path))

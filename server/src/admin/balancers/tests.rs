@@ -1,5 +1,7 @@
 use super::*;
-use crate::upstream::balancer::{ChangeReason, CheckFailure, MemberCheck, MemberId, MemberState};
+use crate::upstream::balancer::{
+    ChangeReason, CheckFailure, LatencyBuckets, MemberCheck, MemberId, MemberState,
+};
 use crate::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, ConnectionSettings, MemberRole,
 };
@@ -30,6 +32,7 @@ fn member(address: &str) -> MemberReport {
         sent_bytes: 0,
         received_bytes: 0,
         latency_micros: None,
+        latencies: LatencyBuckets::default(),
         heartbeat: None,
         ejected_ms: None,
         slow_start_percent: None,

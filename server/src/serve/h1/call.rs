@@ -6,10 +6,11 @@ use crate::handler::pipe::{self, counted_pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{HandlerError, LocalBoxFuture, Response, Upgrade};
 use crate::limits;
-use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
+use crate::serve::access_log::AccessLogEntry;
 use crate::serve::connection::Connection;
 use crate::serve::h1::upload::H1Upload;
 use crate::serve::request_ledger::RequestReservation;
+use crate::serve::response_record::ResponseRecord;
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::request_tunnel;
 use crate::site::Site;
@@ -35,7 +36,7 @@ pub(in crate::serve) struct H1Call {
     pub(super) secure_fields: Option<Arc<SecureFields>>,
     /// The site with the error pages for the request.
     pub(super) site: Option<Arc<Site>>,
-    pub(super) record: Option<Box<OwnedAccessLogEntry>>,
+    pub(super) record: ResponseRecord,
     pub(super) body_bytes_max: u64,
     pub(super) started_us: u64,
     /// Memory of the bodies.

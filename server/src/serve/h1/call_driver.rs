@@ -6,7 +6,6 @@
 //! work started by the call.
 
 use crate::base::body_memory::BodyPurpose;
-use crate::base::log::MemberCall;
 use crate::handler::pipe::{self, PipeRead};
 use crate::handler::{LocalBoxFuture, Response, ResponseBody};
 use crate::limits;
@@ -94,22 +93,21 @@ pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>
         status,
         ..
     } = exchange;
+    let mut record = call.record;
+    record.status = status;
     match download {
         H1Download::Tunnel(tunnel) => {
             // A tunnel may last for hours, without the state of the finished future.
             drop(call.answering);
             (after, sent) = Box::pin(tunnel.run(connection)).await;
-            connection.context.stats.tunnel(status.0, sent);
+            record.count(sent, None, &connection.context);
         }
         _ => {
             let micros = connection.context.clock.micros() - call.started_us;
-            connection.context.stats.response(status.0, sent, micros);
+            record.count(sent, Some(micros), &connection.context);
         }
     }
-    if let Some(mut record) = call.record {
-        record.status = status;
-        record.log(sent, &connection.context);
-    }
+    record.log(sent, &connection.context);
     after
 }
 
@@ -285,9 +283,7 @@ impl H1CallDriver<'_> {
     /// Handles an invalid request body: sends a refusal unless the response has begun.
     fn broken(&mut self, reject: Reject) -> Poll<AfterResponse> {
         if !matches!(self.download, H1Download::Waiting) {
-            if let Some(record) = &mut self.call.record {
-                record.rule = reject.rule;
-            }
+            self.call.record.rule = reject.rule;
             return Poll::Ready(self.broken_off());
         }
         self.is_cut = true;
@@ -298,9 +294,7 @@ impl H1CallDriver<'_> {
 
     /// Starts the response for `reject`, or the load of the site's error page for the response.
     fn refuse(&mut self, reject: Reject, after_seconds: Option<u64>) {
-        if let Some(record) = &mut self.call.record {
-            record.rule = reject.rule;
-        }
+        self.call.record.rule = reject.rule;
         let context = &self.connection.context;
         match Refusal::new(
             context,
@@ -337,12 +331,13 @@ impl H1CallDriver<'_> {
                         Poll::Pending if self.out.is_empty() => return Poll::Pending,
                         Poll::Pending => {}
                         Poll::Ready(Ok(mut response)) => {
-                            self.record_member(response.member.take());
+                            self.call.record.set_member(response.member.take());
+                            self.call.record.cache = response.cache;
                             self.begin(response);
                         }
                         Poll::Ready(Err(mut fault)) => {
                             fault.log();
-                            self.record_member(fault.member.take());
+                            self.call.record.set_member(fault.member.take());
                             self.refuse(fault.reject, fault.after_seconds);
                         }
                     }
@@ -398,9 +393,9 @@ impl H1CallDriver<'_> {
     /// Records the rule of a broken response for the access log.
     fn record_break_reason(&mut self) {
         if let H1Download::Streaming { reader, .. } = &self.download
-            && let (Some(record), Some(why)) = (&mut self.call.record, reader.break_reason())
+            && let Some(why) = reader.break_reason()
         {
-            record.rule = why.rule;
+            self.call.record.rule = why.rule;
         }
     }
 
@@ -449,13 +444,6 @@ impl H1CallDriver<'_> {
                 }
                 self.begin_response(response);
             }
-        }
-    }
-
-    /// Records the member of a proxied request for the access log.
-    fn record_member(&mut self, member: Option<Box<MemberCall>>) {
-        if let Some(record) = &mut self.call.record {
-            record.member = member;
         }
     }
 

@@ -43,13 +43,17 @@ impl H1Session {
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
         let Attempt {
-            host, user, step, ..
+            host,
+            user,
+            step,
+            counters,
+            ..
         } = attempt;
         let context = &self.connection.context;
         let bodiless = matches!(head.body, BodyLength::None | BodyLength::Length(0));
         let unread_body = !bodiless && !self.body_read;
         let mut exchange = H1Exchange {
-            line: AccessLogEntry::new(context, Some(head), host, user.as_deref()),
+            line: AccessLogEntry::new(context, Some(head), host, counters, user.as_deref()),
             after: self.after(head, unread_body),
             request_end: end,
         };
@@ -125,6 +129,7 @@ impl H1Session {
                 extra.clear();
                 if stored.is_from_cache() {
                     context.stats.cache_hits.increment();
+                    exchange.line.cache = stored.cache_outcome();
                     stored.push_changing(&mut extra);
                 }
                 exchange.line.reject = stored.reject();
@@ -385,7 +390,6 @@ impl H1Session {
                 outgoing,
                 record,
                 after: *after,
-                status,
                 started_us: line.started_us,
             })),
         )
@@ -394,9 +398,7 @@ impl H1Session {
     /// Counts and logs a response written to the socket.
     fn done(&mut self, status: Status, bytes: u64, exchange: &H1Exchange<'_>) {
         let (context, line) = (&self.connection.context, &exchange.line);
-        let micros = context.clock.micros() - line.started_us;
-        context.stats.response(status.0, bytes, micros);
-        line.log(status, bytes, context, self.connection.client_info());
+        line.finish(status, bytes, context, self.connection.client_info());
     }
 }
 

@@ -697,7 +697,7 @@ impl H1Session {
         context.stats.rejects.increment();
         let line = AccessLogEntry {
             first: request::first_line(bytes),
-            ..AccessLogEntry::new(context, None, None, None)
+            ..AccessLogEntry::new(context, None, None, None, None)
         };
         self.send_refusal(reject, line, bytes.len(), cx)
     }

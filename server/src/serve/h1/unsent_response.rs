@@ -1,19 +1,17 @@
 //! A response that waits for the socket or the disk.
 
-use crate::serve::access_log::OwnedAccessLogEntry;
 use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::h1::send::{ResponseWriter, SendProgress};
+use crate::serve::response_record::ResponseRecord;
 use crate::serve::stall::StallClock;
-use crate::wire::status::Status;
 use std::future::poll_fn;
 
 /// A response not yet completely written to the socket.
 pub(in crate::serve) struct UnsentResponse {
     pub(super) outgoing: ResponseWriter,
-    pub(super) record: Option<Box<OwnedAccessLogEntry>>,
+    pub(super) record: ResponseRecord,
     pub(super) after: AfterResponse,
-    pub(super) status: Status,
     pub(super) started_us: u64,
 }
 
@@ -57,10 +55,8 @@ impl UnsentResponse {
         }
         let micros = context.clock.micros() - self.started_us;
         let sent = self.outgoing.sent;
-        context.stats.response(self.status.0, sent, micros);
-        if let Some(record) = &self.record {
-            record.log(sent, &context);
-        }
+        self.record.count(sent, Some(micros), &context);
+        self.record.log(sent, &context);
         self.after
     }
 }

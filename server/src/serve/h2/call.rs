@@ -3,6 +3,7 @@
 
 use crate::base::body_memory::BodyAccount;
 use crate::base::log::MemberCall;
+use crate::base::route_counters::CacheOutcome;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::counted_pipe;
 use crate::handler::route_handler::HandlerCall;
@@ -105,14 +106,14 @@ impl H2Session<'_> {
         match answer {
             Poll::Pending | Poll::Ready(None) => {}
             Poll::Ready(Some(Ok(mut response))) => {
-                self.record_member(id, response.member.take());
+                self.record_member(id, response.member.take(), response.cache);
                 self.grant(id, &granted);
                 self.begin_response(id, response);
                 return true;
             }
             Poll::Ready(Some(Err(mut fault))) => {
                 fault.log();
-                self.record_member(id, fault.member.take());
+                self.record_member(id, fault.member.take(), CacheOutcome::None);
                 self.grant(id, &granted);
                 self.fail_call(id, fault.reject, fault.after_seconds);
                 return true;
@@ -127,11 +128,12 @@ impl H2Session<'_> {
         granted.of_stream > 0 || granted.of_all > 0
     }
 
-    /// Records the member of a proxied request for the access log.
-    fn record_member(&mut self, id: u32, member: Option<Box<MemberCall>>) {
-        let stream = self.h2.stream(id);
-        if let Some(record) = stream.and_then(|stream| stream.work.record.as_mut()) {
-            record.member = member;
+    /// Records the member of a proxied request for the access log, and the part of the page cache for the
+    /// counters.
+    fn record_member(&mut self, id: u32, member: Option<Box<MemberCall>>, cache: CacheOutcome) {
+        if let Some(stream) = self.h2.stream(id) {
+            stream.work.record.set_member(member);
+            stream.work.record.cache = cache;
         }
     }
 
@@ -160,11 +162,8 @@ impl H2Session<'_> {
         let status = *response.status;
         let is_bodiless = call.is_head || is_without_content(status);
         let secure_fields = call.secure_fields.clone();
-        stream.work.status = status;
+        stream.work.record.status = status;
         stream.left = content_length(&response.body).unwrap_or(u64::MAX);
-        if let Some(record) = &mut stream.work.record {
-            record.status = status;
-        }
         let is_last = is_bodiless
             || match &response.body {
                 ResponseBody::Empty => true,
@@ -245,9 +244,7 @@ impl H2Session<'_> {
         if matches!(&stream.work.state, H2ExchangeState::Call(call) if call.answering.is_some()) {
             return self.fail_call(id, reject, None);
         }
-        if let Some(record) = &mut stream.work.record {
-            record.rule = reject.rule;
-        }
+        stream.work.record.rule = reject.rule;
         self.break_off(id, H2ErrorCode::CANCEL);
     }
 
@@ -260,9 +257,7 @@ impl H2Session<'_> {
         let H2ExchangeState::Call(call) = &mut stream.work.state else {
             return;
         };
-        if let Some(record) = &mut stream.work.record {
-            record.rule = reject.rule;
-        }
+        stream.work.record.rule = reject.rule;
         call.upload = None;
         match Refusal::new(
             &context,

@@ -3,16 +3,15 @@
 
 use crate::base::thread_pool::ThreadPoolError;
 use crate::handler::LocalBoxFuture;
-use crate::serve::access_log::OwnedAccessLogEntry;
 use crate::serve::attempt::Progress;
 use crate::serve::context::WorkerContext;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_body::{BodyFill, BodyReader};
 use crate::serve::response_head::Hpack;
+use crate::serve::response_record::ResponseRecord;
 use crate::serve::stall::StallClock;
 use crate::serve::stream_call::StreamCall;
 use crate::wire::field_section::FieldSection;
-use crate::wire::status::Status;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,9 +19,8 @@ use std::task::{Context, Poll};
 /// A request in the table of streams.
 pub(super) struct H2Exchange {
     pub(super) state: H2ExchangeState,
-    /// Log entry; None if the response needs neither a log line nor a count of the page view.
-    pub(super) record: Option<Box<OwnedAccessLogEntry>>,
-    pub(super) status: Status,
+    /// Data for the counters and the log line.
+    pub(super) record: ResponseRecord,
     /// Number of content bytes sent.
     pub(super) sent: u64,
     pub(super) started_us: u64,
@@ -95,8 +93,7 @@ impl H2Exchange {
     pub(super) fn new(context: &WorkerContext, held: RequestReservation) -> Box<H2Exchange> {
         Box::new(H2Exchange {
             state: H2ExchangeState::New,
-            record: None,
-            status: Status::OK,
+            record: ResponseRecord::default(),
             sent: 0,
             started_us: context.clock.micros(),
             held,
@@ -109,7 +106,7 @@ impl H2Exchange {
     /// Releases the log entry and the reserved memory after a complete response, and waits for the rest of
     /// the content.
     pub(super) fn drain(&mut self, now_ms: u64) {
-        self.record = None;
+        self.record = ResponseRecord::default();
         self.state = H2ExchangeState::Drain { since_ms: now_ms };
         // A smaller reservation always fits.
         let _ = self.held.resize(0);
@@ -131,10 +128,8 @@ impl H2Exchange {
             H2ExchangeState::Body(body) => body.fill(out, bytes_max),
             H2ExchangeState::Call(call) => {
                 let filled = call.fill(out, bytes_max);
-                if let (BodyFill::Broken, Some(why)) = (&filled, call.break_reason())
-                    && let Some(record) = &mut self.record
-                {
-                    record.rule = why.rule;
+                if let (BodyFill::Broken, Some(why)) = (&filled, call.break_reason()) {
+                    self.record.rule = why.rule;
                 }
                 filled
             }
@@ -236,17 +231,13 @@ impl H2Exchange {
     }
 
     pub(super) fn log(&self, bytes: u64, context: &WorkerContext) {
-        if let Some(record) = &self.record {
-            record.log(bytes, context);
-        }
+        self.record.log(bytes, context);
     }
 
     /// Counts a complete response.
     pub(super) fn count(&self, context: &WorkerContext) {
-        if self.is_tunnel() {
-            return context.stats.tunnel(self.status.0, self.sent);
-        }
         let micros = context.clock.micros().saturating_sub(self.started_us);
-        context.stats.response(self.status.0, self.sent, micros);
+        let micros = (!self.is_tunnel()).then_some(micros);
+        self.record.count(self.sent, micros, context);
     }
 }

@@ -25,7 +25,7 @@ use crate::wire::h2::connection::remote_state;
 use crate::wire::h2::{H2ConnectionError, H2ErrorCode, frame, hpack};
 use crate::wire::priority::Priority;
 use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead};
+use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
 use crate::world::{SecureFields, World};
 use std::net::IpAddr;
@@ -131,7 +131,8 @@ impl H2Session<'_> {
         AccessLogEntry {
             first: request.line(),
             reject: Some(reject),
-            ..AccessLogEntry::new(&self.context, None, None, None)
+            version: Version::Http2,
+            ..AccessLogEntry::new(&self.context, None, None, None, None)
         }
     }
 
@@ -391,9 +392,13 @@ impl H2Session<'_> {
             self.context.stats.rejects.increment();
         }
         let Attempt {
-            host, user, step, ..
+            host,
+            user,
+            step,
+            counters,
+            ..
         } = attempt;
-        let line = AccessLogEntry::new(&self.context, Some(head), host, user.as_deref());
+        let line = AccessLogEntry::new(&self.context, Some(head), host, counters, user.as_deref());
         match step {
             Step::Wait(wait) => {
                 let work = redispatch::wait(wait, &self.context.pool, progress);
@@ -442,6 +447,7 @@ impl H2Session<'_> {
                 }
                 let line = AccessLogEntry {
                     reject: stored.reject(),
+                    cache: stored.cache_outcome(),
                     ..*line
                 };
                 self.send_stored(owed, stored, &fields, &line, cx);
@@ -629,7 +635,6 @@ impl H2Session<'_> {
         };
         exchange.state = H2ExchangeState::Body(body);
         exchange.record = record;
-        exchange.status = status;
         if let Some(stream) = self.h2.stream(owed.id) {
             stream.ready = true;
             stream.left = left;
@@ -638,9 +643,7 @@ impl H2Session<'_> {
 
     /// Counts and logs a response written completely, and finishes the stream.
     fn done(&mut self, owed: OwedResponse, status: Status, bytes: u64, line: &AccessLogEntry<'_>) {
-        let micros = self.context.clock.micros() - line.started_us;
-        self.context.stats.response(status.0, bytes, micros);
-        line.log(status, bytes, &self.context, self.who);
+        line.finish(status, bytes, &self.context, self.who);
         let drains = owed.is_drained && !owed.ended;
         let owed = match drains && owed.is_new {
             true => self.enter_answered(owed),

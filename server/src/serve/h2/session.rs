@@ -387,11 +387,12 @@ impl H2Session<'_> {
     /// Records the rule of a request that was malformed behind its head.
     fn record_refusal(&mut self, work: &mut H2Exchange, reject: Reject) {
         self.context.stats.rejects.increment();
-        if let Some(record) = &mut work.record {
-            record.refuse(reject);
-        } else if let H2ExchangeState::AwaitingRedispatch(pending) = &work.state {
-            let line = self.line_of(&pending.asked, reject);
-            line.log(reject.status, 0, &self.context, self.who);
+        match &work.state {
+            H2ExchangeState::AwaitingRedispatch(pending) => {
+                let line = self.line_of(&pending.asked, reject);
+                line.log(reject.status, 0, &self.context, self.who);
+            }
+            _ => work.record.refuse(reject),
         }
     }
 
@@ -456,9 +457,7 @@ impl H2Session<'_> {
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
-        if let Some(record) = &mut stream.work.record {
-            record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
-        }
+        stream.work.record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
         match stream.work.state {
             H2ExchangeState::Drain { .. } => self.end_drain(id),
             // No work was done for the request, so the client may send the request again (RFC 9113 §8.7).

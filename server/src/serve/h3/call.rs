@@ -3,19 +3,19 @@
 //! handler takes content.
 
 use crate::base::body_memory::BodyAccount;
-use crate::base::log::MemberCall;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{PipeWriter, counted_pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Response, ResponseBody};
 use crate::limits;
-use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
+use crate::serve::access_log::AccessLogEntry;
 use crate::serve::context::WorkerContext;
 use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
 use crate::serve::h3::session::H3Session;
 use crate::serve::refusal::Refusal;
 use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{Qpack, handler_block, is_without_content};
+use crate::serve::response_record::ResponseRecord;
 use crate::serve::send_memory::reserve_whole;
 use crate::serve::stream_call::{HandlerAnswer, StreamCall};
 use crate::serve::subrequest::client_request;
@@ -55,8 +55,7 @@ pub(super) struct H3Call {
     is_last: bool,
     /// True after the end of the client's direction of a tunnel.
     client_ended: bool,
-    record: Option<Box<OwnedAccessLogEntry>>,
-    status: Status,
+    record: ResponseRecord,
     sent: u64,
     started_us: u64,
 }
@@ -124,7 +123,6 @@ impl H3Call {
             is_last: false,
             client_ended: has_no_body,
             record: line.keep(Status::CLIENT_LEFT, context, session.who),
-            status: Status::CLIENT_LEFT,
             sent: 0,
             started_us: line.started_us,
         }
@@ -208,9 +206,7 @@ impl H3Call {
     fn cut(&mut self, exchange: &H3Exchange, reject: Reject) -> Result<(), H3ExchangeError> {
         self.call.upload = None;
         if self.call.answering.take().is_none() {
-            if let Some(record) = &mut self.record {
-                record.rule = reject.rule;
-            }
+            self.record.rule = reject.rule;
             return Err(H3ExchangeError::Stream(H3ErrorCode::H3_REQUEST_CANCELLED));
         }
         self.refuse(exchange, reject, None);
@@ -244,7 +240,8 @@ impl H3Call {
                 Poll::Pending if !self.is_sending() => return Poll::Pending,
                 Poll::Pending => {}
                 Poll::Ready(Some(Ok(mut response))) => {
-                    self.record_member(response.member.take());
+                    self.record.set_member(response.member.take());
+                    self.record.cache = response.cache;
                     self.respond(exchange, response);
                     if self.call.is_tunnel() {
                         exchange.open_tunnel();
@@ -252,7 +249,7 @@ impl H3Call {
                 }
                 Poll::Ready(Some(Err(mut fault))) => {
                     fault.log();
-                    self.record_member(fault.member.take());
+                    self.record.set_member(fault.member.take());
                     self.refuse(exchange, fault.reject, fault.after_seconds);
                 }
                 Poll::Ready(None) => ready!(self.poll_stream(exchange, cx))?,
@@ -334,8 +331,8 @@ impl H3Call {
                 Poll::Ready(Ok(()))
             }
             BodyFill::Broken | BodyFill::Disk(_) => {
-                if let (Some(record), Some(why)) = (&mut self.record, self.call.break_reason()) {
-                    record.rule = why.rule;
+                if let Some(why) = self.call.break_reason() {
+                    self.record.rule = why.rule;
                 }
                 // RFC 9220 §3 maps the reset of a tunnel to H3_REQUEST_CANCELLED.
                 let code = match self.call.is_tunnel() {
@@ -370,18 +367,9 @@ impl H3Call {
         }
     }
 
-    /// Records the member of a proxied request for the access log.
-    fn record_member(&mut self, member: Option<Box<MemberCall>>) {
-        if let Some(record) = &mut self.record {
-            record.member = member;
-        }
-    }
-
     /// Responds with a refusal in place of the handler's response.
     fn refuse(&mut self, exchange: &H3Exchange, reject: Reject, after_seconds: Option<u64>) {
-        if let Some(record) = &mut self.record {
-            record.rule = reject.rule;
-        }
+        self.record.rule = reject.rule;
         let (site, is_head) = (self.call.site.as_ref(), self.call.is_head);
         match Refusal::new(exchange.context(), site, is_head, reject, after_seconds) {
             Refusal::Now(response) => self.respond(exchange, response),
@@ -390,10 +378,7 @@ impl H3Call {
     }
 
     fn head(&mut self, exchange: &H3Exchange, status: Status, section: &[u8]) {
-        self.status = status;
-        if let Some(record) = &mut self.record {
-            record.status = status;
-        }
+        self.record.status = status;
         let head = exchange.dated_head(section, b"", self.call.secure_fields.as_deref(), None);
         // `out` may still hold interim responses.
         let before = std::mem::take(&mut self.out);
@@ -456,19 +441,16 @@ impl H3Call {
 
     /// Logs the end of the call, and counts a complete response.
     fn record_end(&mut self, ended: &Result<(), H3ExchangeError>, context: &WorkerContext) {
-        if let Some(record) = &mut self.record {
-            match ended {
-                Err(H3ExchangeError::Shed) => record.rule = Reject::REQUESTS_SHARE_TAKEN.rule,
-                Err(H3ExchangeError::Malformed(reject)) => record.refuse(*reject),
-                _ => {}
-            }
-            record.log(self.sent, context);
+        match ended {
+            Err(H3ExchangeError::Shed) => self.record.rule = Reject::REQUESTS_SHARE_TAKEN.rule,
+            Err(H3ExchangeError::Malformed(reject)) => self.record.refuse(*reject),
+            _ => {}
         }
-        if ended.is_ok() && self.call.is_tunnel() {
-            context.stats.tunnel(self.status.0, self.sent);
-        } else if ended.is_ok() {
+        self.record.log(self.sent, context);
+        if ended.is_ok() {
             let micros = context.clock.micros().saturating_sub(self.started_us);
-            context.stats.response(self.status.0, self.sent, micros);
+            let micros = (!self.call.is_tunnel()).then_some(micros);
+            self.record.count(self.sent, micros, context);
         }
     }
 }

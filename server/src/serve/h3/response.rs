@@ -5,7 +5,7 @@
 
 use crate::handler::LocalBoxFuture;
 use crate::limits;
-use crate::serve::access_log::{AccessLogEntry, OwnedAccessLogEntry};
+use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{
     Attempt, ContentAction, Progress, ReadyResponse, RequestContent, Step,
 };
@@ -19,13 +19,14 @@ use crate::serve::h3::session::{H3Session, now};
 use crate::serve::redispatch;
 use crate::serve::response_body::{BodyFill, BodyReader};
 use crate::serve::response_head::secure_fields_of;
+use crate::serve::response_record::ResponseRecord;
 use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
 use crate::site::{Listing, VariantResponse};
 use crate::wire::field_section::FieldSection;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::h3::{H3ErrorCode, frame, qpack};
 use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead};
+use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
 use crate::world::{SecureFields, World};
 use bytes::Bytes;
@@ -39,7 +40,7 @@ enum H3ExchangeStep {
     /// QUIC has accepted the whole response.
     Done,
     /// QUIC has not yet accepted the whole response.
-    Send(H3Response),
+    Send(Box<H3Response>),
     /// A wait, then another dispatch.
     Wait(LocalBoxFuture<Progress>),
     /// A call of a handler.
@@ -53,8 +54,7 @@ struct H3Response {
     written: u64,
     /// Source of the content after the chunks.
     body: Option<BodyReader>,
-    record: Option<Box<OwnedAccessLogEntry>>,
-    status: Status,
+    record: ResponseRecord,
     /// Number of content bytes so far.
     sent: u64,
     started_us: u64,
@@ -198,9 +198,13 @@ impl H3Exchange {
             context.stats.rejects.increment();
         }
         let Attempt {
-            host, user, step, ..
+            host,
+            user,
+            step,
+            counters,
+            ..
         } = attempt;
-        let line = AccessLogEntry::new(&context, Some(head), host, user.as_deref());
+        let line = AccessLogEntry::new(&context, Some(head), host, counters, user.as_deref());
         let response = match step {
             Step::Wait(wait) => {
                 let work = redispatch::wait(wait, &context.pool, *progress);
@@ -229,6 +233,7 @@ impl H3Exchange {
                 }
                 let line = AccessLogEntry {
                     reject: stored.reject(),
+                    cache: stored.cache_outcome(),
                     ..line
                 };
                 self.send_stored(stored, &fields, &line)
@@ -330,17 +335,14 @@ impl H3Exchange {
             chunks,
             written: 0,
             body,
-            record: None,
-            status,
+            record: ResponseRecord::default(),
             sent: length,
             started_us: line.started_us,
         };
         let written = now(outgoing.write(&self.session, &mut self.send));
         let context = self.context();
         if matches!(written, Poll::Ready(Ok(()))) && outgoing.body.is_none() {
-            let micros = context.clock.micros() - line.started_us;
-            context.stats.response(status.0, length, micros);
-            line.log(status, length, context, self.session.who);
+            line.finish(status, length, context, self.session.who);
             return Ok(H3ExchangeStep::Done);
         }
         // The client has not received the bytes accepted by QUIC, so the request can still be refused.
@@ -354,25 +356,21 @@ impl H3Exchange {
             outgoing.sent = 0;
         }
         outgoing.record = line.keep(status, context, self.session.who);
-        Ok(H3ExchangeStep::Send(outgoing))
+        Ok(H3ExchangeStep::Send(Box::new(outgoing)))
     }
 
     /// Sends the rest of a response at the client's rate. Logs the response, and counts a complete
     /// response.
-    async fn send_rest(&mut self, mut outgoing: H3Response) -> Result<(), H3ExchangeError> {
+    async fn send_rest(&mut self, mut outgoing: Box<H3Response>) -> Result<(), H3ExchangeError> {
         let sent = self.send_all(&mut outgoing).await;
-        if let Some(record) = &mut outgoing.record {
-            if matches!(sent, Err(H3ExchangeError::Shed)) {
-                record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
-            }
-            record.log(outgoing.sent, self.context());
+        let context = self.context();
+        if matches!(sent, Err(H3ExchangeError::Shed)) {
+            outgoing.record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
         }
+        outgoing.record.log(outgoing.sent, context);
         if sent.is_ok() {
-            let context = self.context();
             let micros = context.clock.micros().saturating_sub(outgoing.started_us);
-            context
-                .stats
-                .response(outgoing.status.0, outgoing.sent, micros);
+            outgoing.record.count(outgoing.sent, Some(micros), context);
         }
         sent
     }
@@ -474,7 +472,8 @@ fn line_of<'r>(
     AccessLogEntry {
         first: request.line(),
         reject: Some(reject),
-        ..AccessLogEntry::new(context, None, None, None)
+        version: Version::Http3,
+        ..AccessLogEntry::new(context, None, None, None, None)
     }
 }
 

@@ -138,6 +138,7 @@ impl Lease {
         now_ms: u64,
     ) -> Option<StateChange> {
         self.member.latency.record(latency_micros, now_ms);
+        self.member.latencies.record(latency_micros);
         if self.member.counts_as_failure(status) {
             return self.record_failure(now_ms);
         }

@@ -11,6 +11,7 @@ use crate::upstream::balancer::ejection::{Ejection, FailedRequest, RequestFailur
 use crate::upstream::balancer::health::CheckStreak;
 use crate::upstream::balancer::heartbeat_table::LastHeartbeat;
 use crate::upstream::balancer::latency::LatencyAverage;
+use crate::upstream::balancer::latency_histogram::LatencyHistogram;
 use crate::upstream::balancer::place_ledger::PlaceUse;
 use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::schedule::{CheckPlan, first_check_offset_ms};
@@ -63,6 +64,8 @@ pub struct Member {
     retry_line_from_ms: AtomicU64,
     /// Average latency for the method `p2c`.
     pub(super) latency: LatencyAverage,
+    /// Latencies for the operator.
+    pub(super) latencies: LatencyHistogram,
     /// Last heartbeat for the method `heartbeat`.
     pub(super) heartbeat: LastHeartbeat,
     /// Connections to the member; None before the first World with the member is served.
@@ -170,6 +173,7 @@ impl Member {
             counters: MemberCounters::default(),
             retry_line_from_ms: AtomicU64::new(0),
             latency: LatencyAverage::default(),
+            latencies: LatencyHistogram::default(),
             heartbeat: LastHeartbeat::default(),
             pool: ArcSwapOption::empty(),
             down_watch: DownWatch::default(),
@@ -296,6 +300,15 @@ impl Member {
     /// Counts the end of a request.
     pub(super) fn leave(&self) {
         self.busy.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Returns the number of requests given to the member, and the number of failed requests.
+    pub fn request_counts(&self) -> (u64, u64) {
+        let counters = &self.counters;
+        (
+            counters.elected.load(Ordering::Relaxed),
+            counters.errors.load(Ordering::Relaxed),
+        )
     }
 
     /// Returns the number of ejections.

@@ -1,5 +1,6 @@
 //! State of a balancer for the command `balancer`, the status and the manager page: plain values.
 
+use crate::upstream::balancer::latency_histogram::LatencyBuckets;
 use crate::upstream::balancer::member::{Member, MemberCheck};
 use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::seat::Seat;
@@ -62,6 +63,8 @@ pub struct MemberReport {
     pub received_bytes: u64,
     /// Average latency as of the last answer, in microseconds; None before the first answer.
     pub latency_micros: Option<u64>,
+    /// Latencies of all answers.
+    pub latencies: LatencyBuckets,
     /// Last heartbeat unless expired.
     pub heartbeat: Option<Heartbeat>,
     /// Remaining pause of an ejected member in milliseconds; 0 for a member waiting for a trial.
@@ -109,6 +112,7 @@ impl MemberReport {
                 .latency
                 .micros_at_last_sample()
                 .map(|micros| micros as u64),
+            latencies: member.latencies.read(),
             heartbeat: member.heartbeat.fresh(now_ms),
             ejected_ms: core
                 .ejection

@@ -5,6 +5,7 @@ use super::ledger_entries::LedgerEntries;
 use super::member_tls::MemberTlsClients;
 use super::resources::SharedResources;
 use crate::base::change_tracker::SiteChangeTracker;
+use crate::base::route_counters::RouteCounters;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
 use crate::handler::script::cgi;
 use crate::hits::SiteHits;
@@ -43,10 +44,11 @@ impl HostBuilder<'_> {
             .iter()
             .map(|name| name.get_ref().clone())
             .collect();
+        let counters = self.route_counters(b"");
         let routes = site
             .routes
             .iter()
-            .map(|route| self.route(route))
+            .map(|route| self.route(route, &counters))
             .collect::<Result<Vec<_>, _>>()?;
         let root = site
             .root
@@ -80,8 +82,15 @@ impl HostBuilder<'_> {
             access: log,
             hits: self.hits(),
             change_tracker: self.change_tracker.clone(),
+            counters,
             names,
         })
+    }
+
+    /// Returns the counters of the responses of the route with `prefix`.
+    pub(super) fn route_counters(&self, prefix: &[u8]) -> Arc<RouteCounters> {
+        let name = self.site.names.first().map_or("*", |name| name.get_ref());
+        self.entries.route_counters(name, prefix)
     }
 
     /// Returns the path and the query of the last entry of `try`.

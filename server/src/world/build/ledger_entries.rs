@@ -5,6 +5,7 @@ use super::member_tls::MemberTlsClients;
 use super::resources::SharedResources;
 use crate::base::clock::monotonic_ms;
 use crate::base::log::{AccessLogFormat, Sink};
+use crate::base::route_counters::RouteCounters;
 use crate::config::{self, Config, LogFormat, LogTarget, OperatorError, Spanned};
 use crate::hits::SiteHits;
 use crate::upstream::balancer::Balancer;
@@ -14,7 +15,7 @@ use crate::world::{AccessLog, BackendReuse, SiteCounts};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Log sinks, backends and hit counts for a World under construction, each once. Registered entries are
+/// Log sinks, backends, hit counts and counters of routes for a World under construction, each once. Registered entries are
 /// reused. New entries stay out of the ledgers until the World is served, so a refused configuration leaves
 /// no entry behind.
 pub(super) struct LedgerEntries<'b> {
@@ -24,6 +25,15 @@ pub(super) struct LedgerEntries<'b> {
     backends: RefCell<Vec<BackendReuse>>,
     balancers: RefCell<Vec<BalancerPlan>>,
     counts: RefCell<Vec<SiteCounts>>,
+    routes: RefCell<Vec<Arc<RouteCounters>>>,
+}
+
+/// Entries of a complete World.
+pub(super) struct WorldEntries {
+    pub(super) backends: Vec<BackendReuse>,
+    pub(super) balancers: Vec<BalancerPlan>,
+    pub(super) counts: Vec<SiteCounts>,
+    pub(super) routes: Vec<Arc<RouteCounters>>,
 }
 
 impl<'b> LedgerEntries<'b> {
@@ -36,6 +46,7 @@ impl<'b> LedgerEntries<'b> {
             backends: RefCell::default(),
             balancers: RefCell::default(),
             counts: RefCell::default(),
+            routes: RefCell::default(),
         }
     }
 
@@ -122,13 +133,22 @@ impl<'b> LedgerEntries<'b> {
         Arc::clone(counts)
     }
 
-    /// Returns the backends, the balancers and the hit counts.
-    pub(super) fn finish(self) -> (Vec<BackendReuse>, Vec<BalancerPlan>, Vec<SiteCounts>) {
-        (
-            self.backends.into_inner(),
-            self.balancers.into_inner(),
-            self.counts.into_inner(),
-        )
+    /// Returns the counters of the responses of a route of the site with the first name `site`. Routes with
+    /// equal prefixes share the counters; an empty prefix stands for the site's own files.
+    pub(super) fn route_counters(&self, site: &str, prefix: &[u8]) -> Arc<RouteCounters> {
+        let route = String::from_utf8_lossy(prefix) + "/";
+        let mut all = self.routes.borrow_mut();
+        self.resources.routes.find_or_new(site, &route, &mut all)
+    }
+
+    /// Returns the backends, the balancers, the hit counts and the counters of routes.
+    pub(super) fn finish(self) -> WorldEntries {
+        WorldEntries {
+            backends: self.backends.into_inner(),
+            balancers: self.balancers.into_inner(),
+            counts: self.counts.into_inner(),
+            routes: self.routes.into_inner(),
+        }
     }
 }
 

@@ -65,7 +65,7 @@ pub fn build(
     for balancer in &config.balancers {
         entries.balancer(balancer, &balancer.settings, &member_tls)?;
     }
-    let (backends, balancers, counts) = entries.finish();
+    let entries = entries.finish();
     Ok(World {
         generation: previous.map_or(1, |world| world.generation + 1),
         guards: guards_number(config),
@@ -79,10 +79,12 @@ pub fn build(
         challenges: challenges(config, supplies),
         trust: allow_list(config, &config.server.trust)?,
         h3_port,
-        backends,
-        balancers,
+        backends: entries.backends,
+        balancers: entries.balancers,
         tls_clients: member_tls.finish(),
-        counts,
+        counts: entries.counts,
+        routes: entries.routes,
+        without_site: Arc::clone(supplies.routes.without_site()),
         manager: None,
     })
 }

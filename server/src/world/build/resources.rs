@@ -4,6 +4,7 @@ use crate::base::body_memory::BodyMemory;
 use crate::base::change_tracker::ChangeTracker;
 use crate::base::fair_share::RefusalCounters;
 use crate::base::log::Sinks;
+use crate::base::route_counters::RouteLedger;
 use crate::cache::PageCache;
 use crate::config::{Config, OperatorError};
 use crate::handler::call::process::ProcessRunner;
@@ -65,6 +66,8 @@ pub struct SharedResources {
     pub pseudonym: Arc<str>,
     /// Counters of requests refused because a client's share of a limit was taken.
     pub refusals: Arc<RefusalCounters>,
+    /// Counters of responses by route.
+    pub routes: Arc<RouteLedger>,
 }
 
 impl SharedResources {
@@ -97,6 +100,7 @@ impl SharedResources {
             change_tracker: Arc::default(),
             pseudonym: new_pseudonym(),
             refusals,
+            routes: Arc::new(RouteLedger::new(0)),
         })
     }
 }

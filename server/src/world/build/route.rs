@@ -2,6 +2,7 @@
 
 use super::host::{HostBuilder, endings};
 use super::route_key::route_key;
+use crate::base::route_counters::RouteCounters;
 use crate::cache::{CacheLayer, PageCacheRule};
 use crate::config::{self, OperatorError, Spanned};
 use crate::handler::Handler;
@@ -33,7 +34,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl HostBuilder<'_> {
-    pub(super) fn route(&self, route: &config::RouteConfig) -> Result<Route, OperatorError> {
+    /// Builds a route. A route without a target shares `counters` with the site's own files.
+    pub(super) fn route(
+        &self,
+        route: &config::RouteConfig,
+        counters: &Arc<RouteCounters>,
+    ) -> Result<Route, OperatorError> {
         let prefix: Box<[u8]> = route.path.get_ref().trim_end_matches('/').as_bytes().into();
         let target = match &route.target {
             None => None,
@@ -52,6 +58,10 @@ impl HostBuilder<'_> {
         let scripts = scripts.map(|scripts| self.scripts(scripts, route));
         let scripts = scripts.transpose()?;
         Ok(Route {
+            counters: match target {
+                Some(_) => self.route_counters(&prefix),
+                None => Arc::clone(counters),
+            },
             prefix,
             target,
             allow,

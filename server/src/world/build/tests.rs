@@ -58,7 +58,12 @@ impl Setup {
     fn publish(&self, world: &World) {
         open_access_logs(world, &self.config, &self.resources.sinks).unwrap();
         let ledgers = &self.resources;
-        world.register(&ledgers.backends, &ledgers.balancers, &ledgers.hits);
+        world.register(
+            &ledgers.backends,
+            &ledgers.balancers,
+            &ledgers.hits,
+            &ledgers.routes,
+        );
     }
 
     fn file(&self, name: &str) -> PathBuf {

@@ -1,0 +1,97 @@
+//! Record of a response that is sent later: the data for the counters and for the access log line. A response
+//! that is sent at once is counted from its [`AccessLogEntry`].
+//!
+//! [`AccessLogEntry`]: crate::serve::access_log::AccessLogEntry
+
+use crate::base::log::MemberCall;
+use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
+use crate::serve::access_log::{AccessLogEntry, ClientInfo, OwnedAccessLogEntry};
+use crate::serve::context::WorkerContext;
+use crate::wire::reject::Reject;
+use crate::wire::request_head::Version;
+use crate::wire::status::Status;
+use std::sync::Arc;
+
+/// Record of a response that is sent later.
+pub(super) struct ResponseRecord {
+    /// Counters of the route; None without a site.
+    pub(super) counters: Option<Arc<RouteCounters>>,
+    pub(super) version: Version,
+    pub(super) status: Status,
+    /// Number of the rule that refused the request; 0 without a refusal.
+    pub(super) rule: u16,
+    pub(super) cache: CacheOutcome,
+    /// Data of the access log line; None where the response needs neither a line nor a count of the page view.
+    pub(super) line: Option<Box<OwnedAccessLogEntry>>,
+}
+
+impl Default for ResponseRecord {
+    fn default() -> ResponseRecord {
+        ResponseRecord {
+            counters: None,
+            version: Version::default(),
+            status: Status::OK,
+            rule: 0,
+            cache: CacheOutcome::None,
+            line: None,
+        }
+    }
+}
+
+impl AccessLogEntry<'_> {
+    /// Copies the data of a response that is sent later.
+    pub(super) fn keep(
+        &self,
+        status: Status,
+        context: &WorkerContext,
+        who: ClientInfo,
+    ) -> ResponseRecord {
+        ResponseRecord {
+            counters: self.counters.cloned(),
+            version: self.version,
+            status,
+            rule: self.reject.map_or(0, |reject| reject.rule),
+            cache: self.cache,
+            line: self.keep_line(context, who),
+        }
+    }
+}
+
+impl ResponseRecord {
+    /// Records the refusal of the request's content. A response that has begun keeps its status.
+    pub(super) fn refuse(&mut self, reject: Reject) {
+        self.rule = reject.rule;
+        if self.status == Status::CLIENT_LEFT {
+            self.status = reject.status;
+        }
+    }
+
+    /// Records the member that answered a proxied request, or that failed last.
+    pub(super) fn set_member(&mut self, member: Option<Box<MemberCall>>) {
+        if let Some(line) = &mut self.line {
+            line.member = member;
+        }
+    }
+
+    /// Counts the response with its duration in microseconds. A tunnel has no duration: the time depends on both
+    /// ends of the tunnel, and is no latency of the server.
+    pub(super) fn count(&self, bytes: u64, micros: Option<u64>, context: &WorkerContext) {
+        match micros {
+            Some(micros) => context.stats.response(self.status.0, bytes, micros),
+            None => context.stats.tunnel(self.status.0, bytes),
+        }
+        let series = ResponseSeries {
+            version: self.version as u8,
+            cache: self.cache,
+        };
+        context.count_response(self.counters.as_ref(), series, self.status, bytes);
+    }
+
+    /// Counts the refusal, and writes the access log line after the end of the exchange.
+    pub(super) fn log(&self, bytes: u64, context: &WorkerContext) {
+        context.count_refusal(self.rule);
+        if let Some(line) = &self.line {
+            line.log(self.status, self.rule, bytes, context);
+        }
+    }
+}
