@@ -8,8 +8,8 @@ use crate::support::member::{Member, ok};
 use crate::support::programs::{Program, free_port};
 use crate::support::{Folder, Server, run, server_table, site_table, tool};
 
-/// Returns a configuration with the balancer `app`, whose members have the routes `a`, `b`, …, and the balancer
-/// `other` with a health check.
+/// Returns a configuration with two balancers: `app`, where the members have the routes `a`, `b`, …, and `other` with a
+/// health check.
 fn edited_config(members: &[&Member], more: &str) -> String {
     let items = ('a'..).zip(members);
     let items = items.map(|(route, member)| {
