@@ -60,6 +60,8 @@ mod logs;
 mod manager;
 #[cfg(feature = "manager")]
 mod manager_browser;
+#[cfg(feature = "manager")]
+mod manager_edits;
 mod members;
 mod memory;
 mod metrics;

@@ -16,27 +16,32 @@ fn browse(test: &str, arguments: &[&str]) {
     assert_eq!(done.code, Some(0), "{test} {arguments:?}: {done:?}");
 }
 
-/// Returns a server with a balancer of one member in service and one member without a server, and the URL of a login.
-fn server() -> (Server, Member, String) {
-    let member = Member::start(|_| ok("a"));
+/// Returns a server with a balancer of two members in service and one member without a server, and the URL of a login.
+fn server() -> (Server, [Member; 2], String) {
+    let members = two_members();
+    let [first, second] = members.each_ref().map(Member::url);
     let down = "http://127.0.0.1:1";
-    let server = Server::start(&config(LOCAL, &[&member.url(), down]));
-    for _ in 0..4 {
+    let server = Server::start(&config(LOCAL, &[&first, &second, down]));
+    for _ in 0..6 {
         crate::support::run("curl", &["-s", &server.http("/app/")], b"");
     }
     let login = Manager::login_url(&server);
-    (server, member, login)
+    (server, members, login)
+}
+
+fn two_members() -> [Member; 2] {
+    [(); 2].map(|()| Member::start(|_| ok("a")))
 }
 
 #[test]
 fn the_page_is_accessible_at_both_widths_and_in_both_schemes() {
-    let (server, _member, login) = server();
+    let (server, _members, login) = server();
     browse("looks", &[&Manager::of(&server).url, &login]);
 }
 
 #[test]
 fn edits_work_with_script_and_without_script() {
-    let (server, _member, login) = server();
+    let (server, _members, login) = server();
     let manager = Manager::of(&server);
     browse("edits", &[&manager.url, &login, "script"]);
     assert_eq!(state(&server), "enabled");
@@ -47,22 +52,23 @@ fn edits_work_with_script_and_without_script() {
 
 #[test]
 fn the_keyboard_suffices_for_an_edit() {
-    let (server, _member, login) = server();
+    let (server, _members, login) = server();
     browse("keyboard", &[&Manager::of(&server).url, &login]);
     assert_eq!(state(&server), "draining");
 }
 
 #[test]
 fn passwords_open_the_page_for_viewers_and_editors() {
-    let member = Member::start(|_| ok("a"));
+    let members = two_members();
+    let [first, second] = members.each_ref().map(Member::url);
     let keys = format!("{LOCAL}\nusers = \"managers\"\nviewers = \"viewers\"");
-    let server = Server::start_in(folder_with_users(), &config(&keys, &[&member.url()]));
+    let server = Server::start_in(folder_with_users(), &config(&keys, &[&first, &second]));
     browse("passwords", &[&Manager::of(&server).url]);
     assert_eq!(state(&server), "disabled");
 }
 
 #[test]
 fn updates_leave_the_focus_and_opened_lists() {
-    let (server, _member, _) = server();
+    let (server, _members, _) = server();
     browse("updates", &[&Manager::of(&server).url]);
 }

@@ -87,6 +87,11 @@ def edits(browser, login, script):
         expect(member_row(page)).to_contain_text("drain")
         page.get_by_role("button", name="Enable").click()
         expect(member_row(page)).not_to_contain_text("drain")
+        page.goto(browser.url)
+        page.get_by_role("button", name="Undo entry").first.click()
+        expect(member_row(page)).to_contain_text("drain")
+        page.get_by_role("button", name="Undo entry").first.click()
+        expect(member_row(page)).not_to_contain_text("drain")
         page.get_by_role("button", name="Log out").click()
         expect(page.get_by_text("Read only")).to_be_visible()
 

@@ -4,6 +4,7 @@ use super::banner::manager_urls;
 use super::publish::Publisher;
 use super::{member_edit, metrics};
 use crate::admin::balancers::BalancerList;
+use crate::admin::edit_ledger::EditState;
 use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
 use crate::manager::{ManagerRequest, Snapshot};
@@ -24,15 +25,15 @@ pub(super) async fn next(requests: &mut Option<Receiver<ManagerRequest>>) -> Man
     }
 }
 
-/// Sends a snapshot. `status` collects the status of the server, if no snapshot is recent.
+/// Sends a snapshot. `state` collects the status of the server and the edits, if no snapshot is recent.
 pub(super) fn send_snapshot(
     publisher: &Publisher,
     history: &History,
-    status: &dyn Fn() -> Status,
+    state: &dyn Fn() -> (Status, EditState),
     answer: oneshot::Sender<Arc<Snapshot>>,
 ) {
     let recent = publisher.manager().recent_snapshot();
-    let snapshot = recent.unwrap_or_else(|| snapshot(publisher, history, status()));
+    let snapshot = recent.unwrap_or_else(|| snapshot(publisher, history, state()));
     // A client that has gone away needs no answer.
     let _ = answer.send(snapshot);
 }
@@ -52,13 +53,16 @@ pub(super) fn login(publisher: &Publisher) -> Result<String, String> {
     Ok(urls.iter().map(url).collect())
 }
 
-fn snapshot(publisher: &Publisher, history: &History, status: Status) -> Arc<Snapshot> {
+fn snapshot(
+    publisher: &Publisher,
+    history: &History,
+    (status, edits): (Status, EditState),
+) -> Arc<Snapshot> {
     let (balancers, now_ms) = (Vec::new(), 0);
     let nothing = BalancerList { now_ms, balancers };
     let list = member_edit::list(publisher.world(), None).unwrap_or(nothing);
     let listening = publisher.listeners().bound(Audience::Manager).collect();
     let facts = metrics::facts(publisher);
-    publisher
-        .manager()
-        .add_snapshot(status, list, facts, history.past(), listening)
+    let manager = publisher.manager();
+    manager.add_snapshot(status, list, edits, facts, history.past(), listening)
 }

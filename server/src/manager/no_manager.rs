@@ -3,6 +3,7 @@
 
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
+use crate::admin::edit_ledger::EditState;
 use crate::admin::metrics::MetricsFacts;
 use crate::admin::metrics::history::Past;
 use crate::admin::status::Status;
@@ -27,8 +28,18 @@ pub enum ManagerRequest {
         /// Name of the user.
         user: String,
         /// Sender of the answer.
-        answer: oneshot::Sender<Result<String, String>>,
+        answer: oneshot::Sender<CommandAnswer>,
     },
+}
+
+/// Replacement of the answer to a command.
+pub enum CommandAnswer {
+    /// The command is executed.
+    Done,
+    /// The command waits for a confirmation.
+    Asks(String),
+    /// The command is refused.
+    Refused(String),
 }
 
 /// Empty replacement of a snapshot.
@@ -53,6 +64,7 @@ impl ManagerContext {
         &self,
         _status: Status,
         _balancers: BalancerList,
+        _edits: EditState,
         _facts: MetricsFacts,
         _history: Past,
         _listening: Vec<(SocketAddr, bool)>,

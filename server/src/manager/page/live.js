@@ -29,7 +29,6 @@ function patch(old, now) {
 
 const live = document.getElementById("live");
 const button = document.createElement("button");
-document.querySelector(".login").append(button);
 let source = null;
 
 function toggle() {
@@ -47,6 +46,9 @@ function toggle() {
   button.textContent = source ? "Pause updates" : "Resume updates";
 }
 
-button.type = "button";
-button.addEventListener("click", toggle);
-toggle();
+if (live) {
+  button.type = "button";
+  button.addEventListener("click", toggle);
+  document.querySelector(".login").append(button);
+  toggle();
+}

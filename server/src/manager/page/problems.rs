@@ -1,15 +1,17 @@
 //! List of what is wrong with the server, for the top of the page.
 
+use super::balancer::{selection_url, state};
+use crate::admin::balancers::BalancerList;
 use crate::admin::status::{CertificateStatus, Status};
 use crate::base::machine::{MachineFacts, RASPBERRY_CONDITIONS};
+use crate::config::shown_url;
 use crate::handler::git::browse::render::html::Html;
 use crate::limits::{
-    MANAGER_CERTIFICATE_DAYS_MIN, MANAGER_CERTIFICATE_RENEWED_DAYS_MIN,
-    MANAGER_PROBLEM_MEMBERS_MAX, MANAGER_TEMPERATURE_MILLIDEGREES_MAX, MANAGER_USE_WARNING_PERCENT,
+    MANAGER_CERTIFICATE_DAYS_MIN, MANAGER_CERTIFICATE_RENEWED_DAYS_MIN, MANAGER_PROBLEMS_MAX,
+    MANAGER_TEMPERATURE_MILLIDEGREES_MAX, MANAGER_USE_WARNING_PERCENT,
 };
 use crate::manager::channel::Snapshot;
-use crate::upstream::balancer::BalancerReport;
-use crate::upstream::settings::AdminState;
+use crate::upstream::balancer::{BalancerReport, MemberReport, MemberState};
 
 /// Something wrong with the server.
 #[derive(PartialEq, Eq, Debug)]
@@ -23,26 +25,57 @@ pub(super) enum Problem {
 /// Appends the list of problems, the errors first.
 pub(super) fn push_problems(page: &mut Html, snapshot: &Snapshot) {
     let problems = problems(snapshot);
-    if problems.is_empty() {
+    let down = members_down(&snapshot.balancers);
+    if problems.is_empty() && down.is_empty() {
         page.markup("<p class=\"verdict fine\"><b>\u{2713} No problems found.</b></p>\n");
         return;
     }
-    page.markup("<h2>Problems</h2>\n<ul class=problems>");
-    for is_error in [true, false] {
-        for problem in &problems {
-            match (problem, is_error) {
-                (Problem::Error(text), true) => page
-                    .markup("<li class=bad><b>\u{2715} Error:</b> ")
-                    .text(text),
-                (Problem::Warning(text), false) => page
-                    .markup("<li class=warn><b>\u{26a0} Warning:</b> ")
-                    .text(text),
-                _ => continue,
-            };
-            page.markup("</li>");
+    page.markup("<h2 id=problems>Problems</h2>\n<ul class=problems>");
+    for problem in &problems {
+        if let Problem::Error(text) = problem {
+            open_error(page).text(text).markup("</li>");
+        }
+    }
+    push_members_down(page, &down);
+    for problem in &problems {
+        if let Problem::Warning(text) = problem {
+            page.markup("<li class=warn><b>\u{26a0} Warning:</b> ");
+            page.text(text).markup("</li>");
         }
     }
     page.markup("</ul>\n");
+}
+
+fn open_error(page: &mut Html) -> &mut Html {
+    page.markup("<li class=bad><b>\u{2715} Error:</b> ")
+}
+
+/// Returns the members that the operator has not switched off and that get no requests, with their balancers.
+fn members_down(list: &BalancerList) -> Vec<(&str, &MemberReport)> {
+    let members = list.balancers.iter().flat_map(|balancer| {
+        let members = balancer.members.iter();
+        members.map(|member| (&*balancer.settings.name, member))
+    });
+    let is_down = |state| matches!(state, MemberState::Ejected | MemberState::CheckFailed);
+    members.filter(|(_, it)| is_down(it.state)).collect()
+}
+
+/// Appends the first of the members that are down, each with a link and the last change of the state.
+fn push_members_down(page: &mut Html, down: &[(&str, &MemberReport)]) {
+    for (balancer, member) in down.iter().take(MANAGER_PROBLEMS_MAX) {
+        let url = shown_url(&member.url);
+        open_error(page).text(balancer).markup(": ");
+        page.link(&selection_url(balancer, Some(&url)), &url);
+        page.markup(": ").text(state(member));
+        if let Some(change) = member.changes.last() {
+            page.markup(" (").text(change.to_string()).markup(")");
+        }
+        page.markup("</li>");
+    }
+    if let Some(more @ 1..) = down.len().checked_sub(MANAGER_PROBLEMS_MAX) {
+        open_error(page).text(more.to_string());
+        page.markup(" more members get no requests</li>");
+    }
 }
 
 /// Returns the problems of the server.
@@ -94,31 +127,11 @@ fn of_certificate(certificate: &CertificateStatus) -> Option<Problem> {
 }
 
 fn of_balancer(balancer: &BalancerReport, found: &mut Vec<Problem>) {
-    let name = &balancer.settings.name;
-    let members = balancer.members.iter();
-    let failed: Vec<_> = members
-        .filter(|member| member.admin == AdminState::Enabled && !member.state.is_usable())
-        .collect();
-    if !failed.is_empty() {
-        let named = failed.iter().take(MANAGER_PROBLEM_MEMBERS_MAX);
-        let named: Vec<String> = named
-            .map(|member| format!("{} ({})", member.url, member.state.name()))
-            .collect();
-        let more = failed.len().saturating_sub(named.len());
-        let more = match more {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let (down, all) = (failed.len(), balancer.members.len());
-        let text = format!(
-            "balancer {name}: {down} of {all} members are down: {}{more}",
-            named.join(", ")
-        );
-        found.push(Problem::Error(text));
-    }
     if balancer.are_checks_doubted {
-        let text =
-            format!("balancer {name}: most checks fail, so members with failed checks are tried");
+        let text = format!(
+            "balancer {}: most checks fail, so members with failed checks are tried",
+            balancer.settings.name
+        );
         found.push(Problem::Warning(text));
     }
 }
