@@ -337,7 +337,11 @@ fn members_are_added_and_removed_after_a_confirmation() {
         }
         assert_eq!(editor.history(), before, "{field}");
     }
-    editor.edited(Some(&added), &["remove=1", "confirmed=1"]);
+    let removed = editor.edit(Some(&added), &["remove=1", "confirmed=1"]);
+    assert_eq!(
+        (removed.status, removed.field("location")),
+        (303, Some("/?b=app"))
+    );
     assert!(!editor.get("/balancers.json").body.contains(&added));
     editor.edited(Some(&url), &["w_status_D=1", "confirmed=1"]);
     assert_eq!(editor.history().len(), 3);

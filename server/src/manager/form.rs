@@ -101,6 +101,11 @@ mod tests {
         ] {
             assert_eq!(form.value(name), value, "{name}");
         }
+        // The button of the page comes after the fields that clear all states.
+        let form = Form::parse(b"w_status_N=0&w_status_D=0&w_status_N=1").unwrap();
+        let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let fields = [field("w_status_N", "1"), field("w_status_D", "0")];
+        assert_eq!(form.fields(), fields);
         let many = "a&".repeat(MANAGER_FORM_FIELDS_MAX + 1);
         for bad in ["a=%", "a=%2", "a=%+1", "a=%zz", "a=%ff", "%ff=a", &many] {
             let refused = Form::parse(bad.as_bytes()).unwrap_err();

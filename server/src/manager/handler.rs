@@ -231,7 +231,7 @@ impl Manager {
             Err(refusal) => FormOutcome::Refused(refusal),
         };
         let (status, content) = match &outcome {
-            FormOutcome::Done => return Ok(redirect(after(selected.as_ref()).as_bytes())),
+            FormOutcome::Done => return Ok(redirect(after(form, selected.as_ref()).as_bytes())),
             FormOutcome::Asks(question) => (Status::CONFLICT, Content::Question(question, form)),
             FormOutcome::Refused(refusal) => (
                 Status::BAD_REQUEST,
@@ -317,10 +317,11 @@ enum FormOutcome {
     Refused(FormRefusal),
 }
 
-/// Returns the page that follows an edit.
-fn after(selection: Option<&Selection<'_>>) -> String {
+/// Returns the page that follows an edit. A removed member has no page.
+fn after(form: &Form, selection: Option<&Selection<'_>>) -> String {
+    let is_gone = form.value("remove").is_some();
     match selection {
-        Some(it) => selection_url(it.name(), it.url()),
+        Some(it) => selection_url(it.name(), it.url().filter(|_| !is_gone)),
         None => "/".to_owned(),
     }
 }

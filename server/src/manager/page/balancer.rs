@@ -127,7 +127,10 @@ pub(super) fn state(member: &MemberReport) -> String {
     };
     match (member.state, member.busy) {
         (MemberState::Up, _) | (_, 0) => format!("{name}{ignores}"),
-        (_, busy) => format!("{name}{ignores}, still {} requests", count(busy as u64)),
+        (_, busy) => format!(
+            "{name}{ignores}, requests under way: {}",
+            count(busy as u64)
+        ),
     }
 }
 

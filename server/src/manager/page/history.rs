@@ -40,7 +40,7 @@ pub(super) fn push_history(page: &mut Html, ledger: &EditLedger, token: Option<&
 }
 
 fn push_entry(page: &mut Html, entry: &EditEntry, token: Option<&str>) {
-    page.markup("<li><span class=main>").text(entry.line());
+    page.markup("<li><div class=main>").text(entry.line());
     for (word, id) in [
         ("undoes", entry.change.undoes),
         ("undone by", entry.undone_by),
@@ -50,10 +50,10 @@ fn push_entry(page: &mut Html, entry: &EditEntry, token: Option<&str>) {
             page.markup(" ").text(id.to_string()).markup(")</span>");
         }
     }
-    page.markup("</span><span class=side><span>entry ");
+    page.markup("</div><div class=side><span>entry ");
     page.text(entry.id.to_string()).markup("</span><span>");
-    page.text(&entry.user).markup("</span><time>");
-    page.text(format_utc(entry.at)).markup("</time>");
+    page.text(&entry.user).markup("</span><span>");
+    page.text(format_utc(entry.at)).markup("</span>");
     if let Some(token) = token.filter(|_| entry.undone_by == 0) {
         let id = entry.id.to_string();
         page.markup("<form method=post action=\"/\">");
@@ -62,5 +62,5 @@ fn push_entry(page: &mut Html, entry: &EditEntry, token: Option<&str>) {
         page.markup("<button aria-label=\"Undo entry ").text(&id);
         page.markup("\">Undo</button></form>");
     }
-    page.markup("</span></li>\n");
+    page.markup("</div></li>\n");
 }
