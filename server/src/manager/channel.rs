@@ -359,16 +359,10 @@ mod tests {
             now_ms: 0,
             balancers: Vec::new(),
         };
-        let made = context.add_snapshot(
-            crate::admin::status::tests::example(),
-            list,
-            MetricsFacts::default(),
-            Past::default(),
-            Vec::new(),
-        );
         let status = crate::admin::status::tests::example();
         let (edits, facts) = (EditState::default(), MetricsFacts::default());
-        let made = context.add_snapshot(status, list, edits, facts, Vec::new());
+        let past = Past::default();
+        let made = context.add_snapshot(status, list, edits, facts, past, Vec::new());
         for _ in 0..3 {
             let Poll::Ready(Ok(shared)) = poll(pin!(context.snapshot())) else {
                 panic!("no snapshot");
