@@ -58,6 +58,7 @@ mod live;
 mod logs;
 #[cfg(feature = "manager")]
 mod manager;
+mod manager_edits;
 mod members;
 mod memory;
 mod metrics;

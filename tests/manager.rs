@@ -7,7 +7,7 @@ use crate::support::wire::Wire;
 use crate::support::{Folder, Server, eventually, finish, run, server_table, site_table};
 
 /// Returns a configuration with the keys of `[manager]`, and a balancer with the members.
-fn config(keys: &str, members: &[&str]) -> String {
+pub fn config(keys: &str, members: &[&str]) -> String {
     let members: Vec<String> = members.iter().map(|url| format!("\"{url}\"")).collect();
     let balancer = match members.is_empty() {
         true => String::new(),
@@ -28,14 +28,14 @@ fn config(keys: &str, members: &[&str]) -> String {
 }
 
 /// Keys of a manager for clients of the machine itself.
-const LOCAL: &str = "listen = \"127.0.0.1:0\"";
+pub const LOCAL: &str = "listen = \"127.0.0.1:0\"";
 
 fn folder() -> Folder {
     Folder::new().with("public/index.html", "<p>hello</p>\n")
 }
 
 /// Returns a folder with the editor `ann` in `managers` and the viewer `bob` in `viewers`.
-fn folder_with_users() -> Folder {
+pub fn folder_with_users() -> Folder {
     let folder = folder();
     for (file, user) in [("managers", "ann"), ("viewers", "bob")] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_anthill"));
@@ -47,23 +47,23 @@ fn folder_with_users() -> Folder {
 }
 
 /// A client of the manager.
-struct Manager {
+pub struct Manager {
     /// URL of the page.
-    url: String,
+    pub url: String,
     port: u16,
 }
 
 /// Response of the manager.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub struct Answer {
+    pub status: u16,
     head: String,
-    body: String,
+    pub body: String,
 }
 
 impl Manager {
     /// Finds the manager of a server by the URL in the start-up message.
-    fn of(server: &Server) -> Manager {
+    pub fn of(server: &Server) -> Manager {
         let line = server
             .errors
             .wait_for("the manager", |line| line.starts_with("manager: "));
@@ -92,16 +92,16 @@ impl Manager {
         urls[0].clone()
     }
 
-    fn curl(&self, path: &str, options: &[&str]) -> Answer {
+    pub fn curl(&self, path: &str, options: &[&str]) -> Answer {
         curl(&format!("{}{path}", self.url), options)
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub fn get(&self, path: &str) -> Answer {
         self.curl(path, &[])
     }
 
     /// Opens a session by the URL of `anthill manager login`, and returns the value of the Cookie field.
-    fn session(&self, server: &Server) -> String {
+    pub fn session(&self, server: &Server) -> String {
         let answer = curl(&Manager::login_url(server), &[]);
         assert_eq!(answer.status, 303, "{answer:?}");
         let cookie = answer.field("set-cookie").expect("a cookie");
@@ -109,7 +109,7 @@ impl Manager {
     }
 
     /// Returns the token of a login, with the options of the login.
-    fn token(&self, login: &[&str]) -> String {
+    pub fn token(&self, login: &[&str]) -> String {
         let answer = self.curl("/nonce", login);
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.body.trim_end().to_owned()
@@ -117,14 +117,14 @@ impl Manager {
 }
 
 impl Answer {
-    fn field(&self, name: &str) -> Option<&str> {
+    pub fn field(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
         let (_, value) = lines.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
         Some(value.trim_end())
     }
 }
 
-fn curl(url: &str, options: &[&str]) -> Answer {
+pub fn curl(url: &str, options: &[&str]) -> Answer {
     let mut all = vec!["-s", "-k", "-i", "--max-time", "20"];
     all.extend(options);
     all.push(url);
@@ -153,10 +153,10 @@ fn state(server: &Server) -> String {
     state.expect("a member").to_owned()
 }
 
-/// Returns the body of a form that disables the member.
+/// Returns the body of a form that disables the only member, with the confirmation.
 fn disable(member: &Member, token: &str) -> String {
     let url = member.url().replace(':', "%3A").replace('/', "%2F");
-    format!("b=app&w={url}&w_status_D=1&nonce={token}")
+    format!("b=app&w={url}&w_status_D=1&confirmed=1&nonce={token}")
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn the_page_and_its_twins_show_the_server() {
         assert_eq!(page.status, 200, "{page:?}");
         assert_eq!(page.field("content-type"), Some("text/html; charset=utf-8"));
         for part in [
-            "<h2>app</h2>",
+            ">app</a></h2>",
             "<h2>Server</h2>",
             ">Member</th>",
             ">up</td>",
@@ -309,7 +309,7 @@ fn a_secret_opens_one_session_that_edits() {
     let location = done.field("location").expect("a location");
     assert!(location.starts_with("/?b=app&w=http"), "{location}");
     let page = manager.curl(location, &["-b", cookie]);
-    assert!(page.body.contains(">disabled</td>"), "{}", page.body);
+    assert!(page.body.contains(">disabled<"), "{}", page.body);
     let enable = disable(&member, &token).replace("w_status_D=1", "w_status_D=0");
     assert_eq!(
         manager.curl("/", &["-b", cookie, "-d", &enable]).status,
@@ -610,7 +610,7 @@ fn names_with_markup_are_text() {
     let server = Server::start(&text);
     let page = Manager::of(&server).get("/");
     assert_eq!(page.status, 200);
-    let escaped = "/&lt;b&gt;[U+202E]&amp;amp;&quot;&#39;/</h2>";
+    let escaped = "/&lt;b&gt;[U+202E]&amp;amp;&quot;&#39;/</a></h2>";
     assert!(page.body.contains(escaped), "{}", page.body);
     assert!(!page.body.contains("<b>"), "{}", page.body);
     assert!(page.body.contains("?b=%2A/%3Cb%3E"), "{}", page.body);

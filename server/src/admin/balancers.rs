@@ -183,7 +183,7 @@ impl BalancerList {
 }
 
 /// Returns the host and port of a plain member, and the whole URL of another member.
-fn short_url(url: &MemberUrl) -> String {
+pub fn short_url(url: &MemberUrl) -> String {
     match (&url.host, url.is_tls) {
         (MemberHost::Address(address), false) => address.to_string(),
         (MemberHost::Name(name, port), false) => format!("{name}:{port}"),
@@ -191,7 +191,8 @@ fn short_url(url: &MemberUrl) -> String {
     }
 }
 
-fn latency(micros: Option<u64>) -> String {
+/// Returns a latency with its unit; a hyphen for none.
+pub fn latency(micros: Option<u64>) -> String {
     match micros {
         None => "-".to_owned(),
         Some(micros @ ..10_000) => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),

@@ -126,10 +126,14 @@ fn text_of(kind: EditKind, text: &str) -> String {
             other => other.to_owned(),
         },
         EditKind::CheckInterval => format!("{text}ms"),
+        // Apache's balancers do not wait by default.
+        EditKind::QueueTimeout if text == "0" => "1ms".to_owned(),
         EditKind::QueueTimeout => format!("{text}s"),
-        EditKind::CheckMethod => match text.trim_end_matches("11") {
-            "None" => "off".to_owned(),
-            method => method.to_ascii_lowercase(),
+        // Apache's page has no path for checks of the root.
+        EditKind::CheckUri if text.is_empty() => "/".to_owned(),
+        EditKind::CheckMethod => match text.trim_end_matches("11").to_ascii_lowercase() {
+            none if none == "none" => "off".to_owned(),
+            method => method,
         },
         _ => text.to_owned(),
     }

@@ -86,6 +86,15 @@ pub struct EditLedger {
     pub history: VecDeque<EditEntry>,
 }
 
+/// Edits and the balancers of anthill.toml at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct EditState {
+    /// Edits in force and history.
+    pub ledger: EditLedger,
+    /// Balancers of anthill.toml.
+    pub configured: Vec<ConfiguredBalancer>,
+}
+
 impl EditLedger {
     /// Returns a balancer with its members in force, and without any other edit.
     pub fn unedited(&self, configured: &ConfiguredBalancer) -> EditedBalancer {

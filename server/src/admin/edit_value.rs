@@ -235,6 +235,12 @@ pub static EDITABLE_VALUES: [EditableValue; 19] = [
 ];
 
 impl EditableValue {
+    /// Returns the label of the value on the page, such as `Check interval`.
+    pub fn label(&self) -> String {
+        let (first, rest) = self.name.split_at(1);
+        first.to_ascii_uppercase() + &rest.replace('_', " ")
+    }
+
     /// Returns the value with a name. The error is the answer for the operator, with the names of the scope.
     pub fn find(name: &str, scope: EditScope) -> Result<&'static EditableValue, String> {
         let named = EDITABLE_VALUES.iter().find(|value| value.name == name);
@@ -364,7 +370,8 @@ impl EditableValue {
     }
 }
 
-const METHODS: [BalancingMethod; 7] = [
+/// Balancing methods that the operator can choose at runtime.
+pub const METHODS: [BalancingMethod; 7] = [
     BalancingMethod::ByRequests,
     BalancingMethod::ByTraffic,
     BalancingMethod::ByBusyness,

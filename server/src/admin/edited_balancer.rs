@@ -3,7 +3,9 @@
 
 use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::{OperatorError, read_balancer, shown_url};
-use crate::upstream::balancer::{BalancerEdit, BalancerEdits, MemberCheck, MemberEdit};
+use crate::upstream::balancer::{
+    BalancerEdit, BalancerEdits, BalancerReport, MemberCheck, MemberEdit,
+};
 use crate::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, CheckKind, CheckSettings, MemberRole,
     MemberSettings, MemberUrl, RetrySettings, StickySettings,
@@ -319,6 +321,15 @@ impl EditedBalancer {
     /// Returns the index of the member with a URL.
     pub fn member_at(&self, url: &str) -> Option<usize> {
         self.urls.iter().position(|known| known == url)
+    }
+
+    /// Takes over the results of the checks of a balancer's members.
+    pub fn read_checks(&mut self, report: &BalancerReport) {
+        for member in &report.members {
+            if let Some(at) = self.member_at(&shown_url(&member.url)) {
+                self.checks[at].is_failed = member.is_check_failed;
+            }
+        }
     }
 
     /// Removes the member with the index `at`.

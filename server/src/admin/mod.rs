@@ -14,4 +14,4 @@ pub mod member_name;
 pub mod metrics;
 pub mod status;
 pub mod text_table;
-mod value_text;
+pub mod value_text;

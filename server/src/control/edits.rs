@@ -7,7 +7,7 @@ use super::member_edit::EditAnswer;
 use super::publish::Publisher;
 use crate::admin::command::{EditAction, EditCommand};
 use crate::admin::edit_file;
-use crate::admin::edit_ledger::{EditLedger, is_present};
+use crate::admin::edit_ledger::{EditLedger, EditState, is_present};
 use crate::admin::edit_plan::{EditPlan, EditView};
 use crate::admin::edit_report::EditDifferences;
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
@@ -15,7 +15,7 @@ use crate::base::atomic_file;
 use crate::base::clock::{monotonic_ms, unix_seconds_now};
 use crate::config::{self, Config, parse_member_url, reason, shown_url};
 use crate::limits::EDIT_FILE_BYTES_MAX;
-use crate::upstream::balancer::{Balancer, BalancerEdits, BalancerReport, Balancers, Member};
+use crate::upstream::balancer::{Balancer, BalancerEdits, Balancers, Member};
 use crate::upstream::checker::Checker;
 use crate::upstream::settings::MemberUrl;
 use crate::upstream::{log_change, log_doubt};
@@ -176,6 +176,14 @@ impl Edits {
         read.or_else(|| write.map(|fault| format!("edits can't be stored: {file}: {fault}")))
     }
 
+    /// Returns a copy of the edits for the manager.
+    pub(super) fn state(&self) -> EditState {
+        EditState {
+            ledger: self.ledger.clone(),
+            configured: self.configured.clone(),
+        }
+    }
+
     /// Returns the ledger.
     pub(super) fn ledger(&self) -> &EditLedger {
         &self.ledger
@@ -206,7 +214,7 @@ impl Edits {
         let balancer = served(publisher.world(), &self.configured[at].settings.name)?;
         let report = balancer.report(monotonic_ms());
         let mut before = self.ledger.edited(&self.configured[at]);
-        read_checks(&mut before, &report);
+        before.read_checks(&report);
         let plan = view.plan(&command.action, at, &before)?;
         if !command.is_confirmed
             && let Some(danger) = plan.danger(&report)
@@ -334,15 +342,6 @@ fn served(world: &World, name: &str) -> Result<Arc<Balancer>, String> {
     let plan = plans.find(|plan| plan.balancer().name() == name);
     let balancer = plan.map(|plan| Arc::clone(plan.balancer()));
     balancer.ok_or_else(|| format!("error: the balancer `{name}` is not served\n"))
-}
-
-/// Takes over the results of the checks.
-fn read_checks(edited: &mut EditedBalancer, report: &BalancerReport) {
-    for member in &report.members {
-        if let Some(at) = edited.member_at(&shown_url(&member.url)) {
-            edited.checks[at].is_failed = member.is_check_failed;
-        }
-    }
 }
 
 /// Refuses to add an address of the server itself.

@@ -25,7 +25,7 @@ use crate::base::task;
 use crate::config::{self, ConfigSource, OperatorError, Overrides};
 use crate::handler::git::sandbox_repository;
 use crate::limits;
-use crate::manager::ManagerRequest;
+use crate::manager::{CommandAnswer, ManagerRequest};
 use crate::site::ContentBudget;
 use crate::world::Host;
 use std::convert::Infallible;
@@ -418,7 +418,8 @@ impl ControlPlane {
     async fn answer_manager(&mut self, request: ManagerRequest) {
         match request {
             ManagerRequest::Snapshot(answer) => {
-                manager_requests::send_snapshot(self.publisher(), &|| self.status(), answer);
+                let state = || (self.status(), self.edits.state());
+                manager_requests::send_snapshot(self.publisher(), &state, answer);
             }
             ManagerRequest::Command {
                 command,
@@ -433,14 +434,16 @@ impl ControlPlane {
         }
     }
 
-    /// Runs a command of a user of the manager. Returns the text for the user.
-    async fn run_for_manager(&mut self, command: &Command, user: &str) -> Result<String, String> {
+    /// Runs a command of a user of the manager.
+    async fn run_for_manager(&mut self, command: &Command, user: &str) -> CommandAnswer {
         let Command::Edit(edit) = command else {
-            return Err("error: the manager only edits balancers\n".to_owned());
+            let refusal = "error: the manager only edits balancers\n";
+            return CommandAnswer::Refused(refusal.to_owned());
         };
         match self.edit(edit, &format!("{user} (manager)")).await {
-            Ok(answer) => answer.text().await,
-            Err(EditRefusal::Asks(text) | EditRefusal::Refused(text)) => Err(text),
+            Ok(_) => CommandAnswer::Done,
+            Err(EditRefusal::Asks(question)) => CommandAnswer::Asks(question),
+            Err(EditRefusal::Refused(refusal)) => CommandAnswer::Refused(refusal),
         }
     }
 

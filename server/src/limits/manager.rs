@@ -21,3 +21,7 @@ pub const MANAGER_SECRET_SECONDS: u64 = 5 * 60;
 pub const MANAGER_SESSIONS_MAX: usize = 32;
 /// Seconds after which a session ends, 8 h: a working day.
 pub const MANAGER_SESSION_SECONDS: u64 = 8 * 60 * 60;
+/// Entries of the history of edits on the page, the newest first. A link leads to all entries.
+pub const MANAGER_HISTORY_ENTRIES: usize = 20;
+/// Members among the problems at the top of the page. The tables of the balancers below have all members.
+pub const MANAGER_PROBLEMS_MAX: usize = 20;

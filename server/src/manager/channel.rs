@@ -3,6 +3,7 @@
 use super::sessions::{Digest, SessionLedger};
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
+use crate::admin::edit_ledger::EditState;
 use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat};
 use crate::admin::status::Status;
 use crate::base::digest::base64url;
@@ -21,15 +22,26 @@ use tokio::sync::oneshot;
 pub enum ManagerRequest {
     /// Makes a snapshot, unless a recent snapshot exists ([`ManagerContext::recent_snapshot`]).
     Snapshot(oneshot::Sender<Arc<Snapshot>>),
-    /// Runs a command of a user. The answer is a text for the user: the outcome, or the error.
+    /// Runs a command of a user.
     Command {
         /// The command.
         command: Command,
         /// Name of the user.
         user: String,
         /// Sender of the answer.
-        answer: oneshot::Sender<Result<String, String>>,
+        answer: oneshot::Sender<CommandAnswer>,
     },
+}
+
+/// Answer to a command of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandAnswer {
+    /// The command is executed.
+    Done,
+    /// The command is dangerous, and waits for the confirmation of the text by the user.
+    Asks(String),
+    /// The command is refused for the reason.
+    Refused(String),
 }
 
 /// State of the server at one moment, with the renderings that all clients share.
@@ -38,6 +50,8 @@ pub struct Snapshot {
     pub status: Status,
     /// State of the balancers.
     pub balancers: BalancerList,
+    /// Edits of the balancers.
+    pub edits: EditState,
     /// Facts of the metrics beside the status and the balancers.
     pub facts: MetricsFacts,
     /// Addresses of the manager, each with true for TLS.
@@ -45,6 +59,8 @@ pub struct Snapshot {
     pub(super) made_ms: u64,
     pub(super) status_json: OnceLock<String>,
     pub(super) balancers_json: OnceLock<String>,
+    pub(super) history_json: OnceLock<String>,
+    pub(super) differences_json: OnceLock<String>,
     pub(super) tables: OnceLock<String>,
     /// Metrics in the format of Prometheus, and in OpenMetrics.
     metrics: [OnceLock<String>; 2],
@@ -117,17 +133,21 @@ impl ManagerContext {
         &self,
         status: Status,
         balancers: BalancerList,
+        edits: EditState,
         facts: MetricsFacts,
         listening: Vec<(SocketAddr, bool)>,
     ) -> Arc<Snapshot> {
         let snapshot = Arc::new(Snapshot {
             status,
             balancers,
+            edits,
             facts,
             listening,
             made_ms: self.now_ms(),
             status_json: OnceLock::new(),
             balancers_json: OnceLock::new(),
+            history_json: OnceLock::new(),
+            differences_json: OnceLock::new(),
             tables: OnceLock::new(),
             metrics: Default::default(),
         });
@@ -163,7 +183,7 @@ impl ManagerContext {
         &self,
         command: Command,
         user: String,
-    ) -> Result<Result<String, String>, Reject> {
+    ) -> Result<CommandAnswer, Reject> {
         let (answer, answered) = oneshot::channel();
         self.send(ManagerRequest::Command {
             command,
@@ -279,8 +299,9 @@ mod tests {
             panic!("no command");
         };
         assert_eq!((command, user.as_str()), (Command::Reload, "ann"));
-        answer.send(Err("no".to_owned())).unwrap();
-        assert_eq!(poll(run.as_mut()), Poll::Ready(Ok(Err("no".to_owned()))));
+        let refused = CommandAnswer::Refused("no".to_owned());
+        answer.send(refused.clone()).unwrap();
+        assert_eq!(poll(run.as_mut()), Poll::Ready(Ok(refused)));
     }
 
     #[test]
@@ -320,12 +341,9 @@ mod tests {
             now_ms: 0,
             balancers: Vec::new(),
         };
-        let made = context.add_snapshot(
-            crate::admin::status::tests::example(),
-            list,
-            MetricsFacts::default(),
-            Vec::new(),
-        );
+        let status = crate::admin::status::tests::example();
+        let (edits, facts) = (EditState::default(), MetricsFacts::default());
+        let made = context.add_snapshot(status, list, edits, facts, Vec::new());
         for _ in 0..3 {
             let Poll::Ready(Ok(shared)) = poll(pin!(context.snapshot())) else {
                 panic!("no snapshot");

@@ -1,23 +1,16 @@
-//! Forms of the manager, with the keys of Apache's balancer-manager: `b` names the balancer, `w` the member,
-//! `nonce` is the token, and `w_status_N`, `w_status_D` and `w_status_S` drain, disable and stop the member.
+//! Forms of the manager, with the keys of Apache's balancer-manager: `b` names the balancer, `w` the member, and
+//! `nonce` is the token.
 
-use crate::admin::command::{Command, EditAction, EditCommand};
 use crate::limits::MANAGER_FORM_FIELDS_MAX;
-use crate::upstream::settings::AdminState;
 use crate::wire::reject::Reject;
 
 /// Names and values of a form or a query, decoded.
 #[derive(Debug, Default)]
 pub(super) struct Form(Vec<(String, String)>);
 
-/// Keys that a GET may have: the selected balancer and member, and the token that Apache's links carry.
-const SELECTORS: [&str; 3] = ["b", "w", "nonce"];
-/// Keys of states in rising precedence: of several states, the last state holds.
-const STATES: [(&str, AdminState); 3] = [
-    ("w_status_N", AdminState::Draining),
-    ("w_status_D", AdminState::Disabled),
-    ("w_status_S", AdminState::Stopped),
-];
+/// Keys that a GET may have: the selected balancer and member, the token that Apache's links carry, and the choice of
+/// XML.
+const SELECTORS: [&str; 4] = ["b", "w", "nonce", "xml"];
 
 impl Form {
     /// Parses `application/x-www-form-urlencoded` (WHATWG URL §5.1).
@@ -50,44 +43,22 @@ impl Form {
         pairs.all(|(name, _)| SELECTORS.contains(&name.as_str()))
     }
 
-    /// Returns the selected balancer and member.
-    pub(super) fn selection(&self) -> Option<(&str, &str)> {
-        Some((self.value("b")?, self.value("w")?))
+    /// Returns the selected balancer, and the selected member if any.
+    pub(super) fn selection(&self) -> Option<(&str, Option<&str>)> {
+        let member = self.value("w").filter(|member| !member.is_empty());
+        Some((self.value("b")?, member))
     }
 
-    /// Returns the command of an edit. `current` is the present state of the selected member.
-    pub(super) fn command(&self, current: AdminState) -> Result<Command, Reject> {
-        let (balancer, member) = self.selection().ok_or(Reject::MANAGER_FORM)?;
-        let state = self.state(current)?.name().to_owned();
-        let command = Command::edit(EditCommand {
-            action: EditAction::Set {
-                balancer: balancer.to_owned(),
-                member: Some(member.to_owned()),
-                values: vec![("state".to_owned(), state)],
-            },
-            is_confirmed: true,
-            wait_seconds: None,
-        });
-        command.ok_or(Reject::MANAGER_FORM)
-    }
-
-    /// Returns the state of a member after the edit. A key with the value 1 sets a state, a key with the value 0
-    /// clears the state, and a state without a key stays as in `current`.
-    fn state(&self, current: AdminState) -> Result<AdminState, Reject> {
-        let (mut state, mut has_key) = (AdminState::Enabled, false);
-        for (key, of_key) in STATES {
-            let is_set = match self.value(key) {
-                None => current == of_key,
-                Some("0") => false,
-                Some("1") => true,
-                Some(_) => return Err(Reject::MANAGER_FORM),
-            };
-            has_key |= self.value(key).is_some();
-            if is_set {
-                state = of_key;
+    /// Returns the names with their last values, as Apache takes them.
+    pub(super) fn fields(&self) -> Vec<(String, String)> {
+        let mut fields: Vec<(String, String)> = Vec::new();
+        for (name, value) in &self.0 {
+            match fields.iter_mut().find(|(known, _)| known == name) {
+                Some((_, last)) => last.clone_from(value),
+                None => fields.push((name.clone(), value.clone())),
             }
         }
-        has_key.then_some(state).ok_or(Reject::MANAGER_FORM)
+        fields
     }
 }
 
@@ -116,11 +87,6 @@ fn decode(text: &[u8]) -> Result<String, Reject> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use AdminState::{Disabled, Draining, Enabled, Stopped};
-
-    fn state(current: AdminState, keys: &str) -> Result<AdminState, Reject> {
-        Form::parse(keys.as_bytes())?.state(current)
-    }
 
     #[test]
     fn values_are_decoded() {
@@ -135,58 +101,15 @@ mod tests {
         ] {
             assert_eq!(form.value(name), value, "{name}");
         }
+        // The button of the page comes after the fields that clear all states.
+        let form = Form::parse(b"w_status_N=0&w_status_D=0&w_status_N=1").unwrap();
+        let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let fields = [field("w_status_N", "1"), field("w_status_D", "0")];
+        assert_eq!(form.fields(), fields);
         let many = "a&".repeat(MANAGER_FORM_FIELDS_MAX + 1);
         for bad in ["a=%", "a=%2", "a=%+1", "a=%zz", "a=%ff", "%ff=a", &many] {
             let refused = Form::parse(bad.as_bytes()).unwrap_err();
             assert_eq!(refused, Reject::MANAGER_FORM, "{bad}");
-        }
-    }
-
-    #[test]
-    fn keys_set_and_clear_states() {
-        #[rustfmt::skip]
-        let table = [
-            (Enabled, "w_status_D=1", Disabled),
-            (Enabled, "w_status_N=1", Draining),
-            (Enabled, "w_status_S=1", Stopped),
-            (Enabled, "w_status_D=0", Enabled),
-            (Draining, "w_status_D=0", Draining),
-            (Draining, "w_status_N=0", Enabled),
-            (Draining, "w_status_D=1", Disabled),
-            (Stopped, "w_status_D=1", Stopped),
-            (Stopped, "w_status_S=0&w_status_D=1", Disabled),
-            (Disabled, "w_status_N=0&w_status_D=0&w_status_S=0", Enabled),
-            // The button of the page comes after the fields that clear all states.
-            (Disabled, "w_status_N=0&w_status_D=0&w_status_S=0&w_status_N=1", Draining),
-        ];
-        for (current, keys, expected) in table {
-            assert_eq!(state(current, keys), Ok(expected), "{current:?} {keys}");
-        }
-        for bad in [
-            "",
-            "b=a&w=b",
-            "w_status_D=",
-            "w_status_D=on",
-            "w_status_N=1&w_status_D=2",
-        ] {
-            assert_eq!(state(Enabled, bad), Err(Reject::MANAGER_FORM), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_form_becomes_a_command() {
-        let command = |text: &str| Form::parse(text.as_bytes()).unwrap().command(Enabled);
-        let line = command("b=a.org%2Fapp+1&w=http%3A%2F%2Fb&w_status_D=1").unwrap();
-        assert_eq!(
-            line.to_string(),
-            "edit sure -\tset\ta.org/app 1\thttp://b\tstate=disabled"
-        );
-        for bad in [
-            "w=b&w_status_D=1",
-            "b=a&w_status_D=1",
-            "b=a%09&w=b&w_status_D=1",
-        ] {
-            assert_eq!(command(bad), Err(Reject::MANAGER_FORM), "{bad}");
         }
     }
 

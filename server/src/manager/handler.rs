@@ -1,17 +1,20 @@
 //! Handler of the manager's listener.
 
 use super::access::{AccessRules, Visitor, cookie_name};
-use super::channel::{ManagerContext, Snapshot};
+use super::channel::{CommandAnswer, ManagerContext, Snapshot};
 use super::form::Form;
+use super::form_edit::{self, FormRefusal};
 use super::guard::GuardedRequest;
-use super::page::{Page, STYLE, selection};
+use super::page::{Content, Page, STYLE, selection_url};
+use super::selection::Selection;
+use super::xml::xml;
+use crate::admin::command::{Command, EditAction, EditCommand};
 use crate::admin::metrics::MetricsFormat;
 use crate::config::{Config, OperatorError};
 use crate::handler::pipe::PipeRead;
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits::{MANAGER_FORM_BYTES_MAX, MANAGER_SESSION_SECONDS};
-use crate::upstream::settings::AdminState;
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -131,19 +134,22 @@ impl Manager {
         match path {
             b"/" => {
                 let snapshot = self.context.snapshot().await?;
-                let page = self.page(&snapshot, visitor, query.selection(), None);
+                if query.value("xml").is_some() {
+                    let token = visitor.editor().map(|owner| self.context.token(owner));
+                    let xml = xml(&snapshot.balancers, token.as_deref());
+                    return Ok(response(Status::OK, XML, xml));
+                }
+                let page = self.overview(&snapshot, query, visitor);
                 Ok(response(Status::OK, HTML, page))
             }
-            b"/status.json" => {
+            b"/history" => {
                 let snapshot = self.context.snapshot().await?;
-                let json = snapshot.status_json.get_or_init(|| snapshot.status.json());
-                Ok(response(Status::OK, JSON, json.clone()))
+                let page = self.page(&snapshot, visitor, &Content::History);
+                Ok(response(Status::OK, HTML, page))
             }
-            b"/balancers.json" => {
+            b"/status.json" | b"/balancers.json" | b"/history.json" | b"/differences.json" => {
                 let snapshot = self.context.snapshot().await?;
-                let json = &snapshot.balancers_json;
-                let json = json.get_or_init(|| snapshot.balancers.json());
-                Ok(response(Status::OK, JSON, json.clone()))
+                Ok(response(Status::OK, JSON, snapshot.json(path).to_owned()))
             }
             b"/metrics" => {
                 let accept = Fields(&request.fields).first("accept");
@@ -162,46 +168,103 @@ impl Manager {
         }
     }
 
-    /// Renders the page. `selected` is the balancer and the member with a form, and `error` the reason of a refused
-    /// edit.
-    fn page(
-        &self,
-        snapshot: &Snapshot,
-        visitor: &Visitor,
-        selected: Option<(&str, &str)>,
-        error: Option<&str>,
-    ) -> String {
+    /// Renders the page of a client.
+    fn page(&self, snapshot: &Snapshot, visitor: &Visitor, content: &Content<'_>) -> String {
         let token = visitor.editor().map(|owner| self.context.token(owner));
         let page = Page {
             snapshot,
             visitor,
             token: token.as_deref(),
             has_users: self.rules.users.is_some(),
-            selected,
-            error,
         };
-        page.html()
+        page.html(content)
     }
 
-    /// Runs an edit, and redirects to the page of the member. A refused edit is answered with the page and the
-    /// reason.
+    /// Renders the page with the forms of the selected balancer or member.
+    fn overview(&self, snapshot: &Snapshot, query: &Form, visitor: &Visitor) -> String {
+        let selected = query.selection();
+        let selected = selected.map(|(balancer, member)| snapshot.select(balancer, member));
+        let (selected, error) = match selected {
+            Some(Err(error)) => (None, error),
+            Some(Ok(selection)) => (Some(selection), String::new()),
+            None => (None, String::new()),
+        };
+        let content = Content::Overview {
+            selected: selected.as_ref(),
+            error: &error,
+            refused: None,
+        };
+        self.page(snapshot, visitor, &content)
+    }
+
+    /// Runs the edits of a form, and redirects to the page of the balancer or of the member. A refused form is
+    /// answered with the page and the reasons, and a dangerous edit with a question.
     async fn edit(&self, form: &Form, visitor: &Visitor) -> Result<Response, Reject> {
+        // The edits of a form are the differences from the present values.
+        self.context.forget_snapshot();
         let snapshot = self.context.snapshot().await?;
-        let current = form.selection();
-        let current = current.and_then(|(balancer, member)| snapshot.member(balancer, member));
-        let current = current.map_or(AdminState::Enabled, |member| member.admin);
-        let command = form.command(current)?;
-        let user = visitor.name().unwrap_or_default().to_owned();
-        match self.context.run(command, user).await? {
-            Ok(_) => {
-                let (balancer, member) = form.selection().unwrap_or_default();
-                Ok(redirect(selection(balancer, member).as_bytes()))
+        let undone = form
+            .value("undo")
+            .map(|id| id.parse().map(EditAction::Undo));
+        let selected = match (&undone, form.selection()) {
+            (Some(_), _) => None,
+            (None, None) => return Err(Reject::MANAGER_FORM),
+            (None, Some((balancer, member))) => Some(snapshot.select(balancer, member)),
+        };
+        let (selected, actions) = match (undone, selected) {
+            (Some(undo), _) => (None, Ok(vec![undo.map_err(|_| Reject::MANAGER_FORM)?])),
+            (None, Some(Ok(selection))) => {
+                let actions = form_edit::edits(form, &selection);
+                (Some(selection), actions)
             }
-            Err(error) => {
-                let page = self.page(&snapshot, visitor, form.selection(), Some(&error));
-                Ok(response(Status::BAD_REQUEST, HTML, page))
+            (None, Some(Err(error))) => (None, Err(error.into())),
+            (None, None) => (None, Ok(Vec::new())),
+        };
+        let outcome = match actions {
+            Ok(actions) => self.run(actions, form, visitor).await?,
+            Err(refusal) => FormOutcome::Refused(refusal),
+        };
+        let (status, content) = match &outcome {
+            FormOutcome::Done => return Ok(redirect(after(form, selected.as_ref()).as_bytes())),
+            FormOutcome::Asks(question) => (Status::CONFLICT, Content::Question(question, form)),
+            FormOutcome::Refused(refusal) => (
+                Status::BAD_REQUEST,
+                Content::Overview {
+                    selected: selected.as_ref(),
+                    error: "",
+                    refused: Some((form, refusal)),
+                },
+            ),
+        };
+        let page = self.page(&snapshot, visitor, &content);
+        Ok(response(status, HTML, page))
+    }
+
+    /// Runs edits one after another, until an edit is refused.
+    async fn run(
+        &self,
+        actions: Vec<EditAction>,
+        form: &Form,
+        visitor: &Visitor,
+    ) -> Result<FormOutcome, Reject> {
+        for action in actions {
+            let command = Command::edit(EditCommand {
+                action: action.clone(),
+                is_confirmed: form.value("confirmed") == Some("1"),
+                wait_seconds: None,
+            });
+            let command = command.ok_or(Reject::MANAGER_FORM)?;
+            let user = visitor.name().unwrap_or_default().to_owned();
+            match self.context.run(command, user).await? {
+                CommandAnswer::Done => {}
+                CommandAnswer::Asks(question) => return Ok(FormOutcome::Asks(question)),
+                CommandAnswer::Refused(error) => {
+                    let refusal = FormRefusal::of_edit(error, &action);
+                    return Ok(FormOutcome::Refused(refusal));
+                }
             }
         }
+        Ok(FormOutcome::Done)
     }
 
     /// Answers `/login`: opens a session for the one-time secret in the query, or asks for a password.
@@ -235,6 +298,25 @@ impl Manager {
             self.context.close_session(id);
         }
         with_cookie(request, "", 0)
+    }
+}
+
+/// Outcome of a form.
+enum FormOutcome {
+    /// All edits are made.
+    Done,
+    /// An edit is dangerous, and waits for the confirmation of the text.
+    Asks(String),
+    /// An edit is refused.
+    Refused(FormRefusal),
+}
+
+/// Returns the page that follows an edit. A removed member has no page.
+fn after(form: &Form, selection: Option<&Selection<'_>>) -> String {
+    let is_gone = form.value("remove").is_some();
+    match selection {
+        Some(it) => selection_url(it.name(), it.url().filter(|_| !is_gone)),
+        None => "/".to_owned(),
     }
 }
 
@@ -316,5 +398,6 @@ const SECURITY_FIELDS: [(&str, &str); 7] = [
 const HTML: &[u8] = b"text/html; charset=utf-8";
 const TEXT: &[u8] = b"text/plain; charset=utf-8";
 const CSS: &[u8] = b"text/css; charset=utf-8";
+const XML: &[u8] = b"text/xml; charset=utf-8";
 const JSON: &[u8] = b"application/json";
 const FORM: &[u8] = b"application/x-www-form-urlencoded";

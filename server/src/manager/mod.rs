@@ -11,6 +11,8 @@ mod channel;
 #[cfg(feature = "manager")]
 mod form;
 #[cfg(feature = "manager")]
+mod form_edit;
+#[cfg(feature = "manager")]
 mod guard;
 #[cfg(feature = "manager")]
 mod handler;
@@ -19,11 +21,15 @@ mod page;
 #[cfg(not(feature = "manager"))]
 mod no_manager;
 #[cfg(feature = "manager")]
+mod selection;
+#[cfg(feature = "manager")]
 mod sessions;
+#[cfg(feature = "manager")]
+mod xml;
 
 #[cfg(feature = "manager")]
-pub use channel::{ManagerContext, ManagerRequest, Snapshot};
+pub use channel::{CommandAnswer, ManagerContext, ManagerRequest, Snapshot};
 #[cfg(feature = "manager")]
 pub use handler::manager_handler;
 #[cfg(not(feature = "manager"))]
-pub use no_manager::{ManagerContext, ManagerRequest, Snapshot, manager_handler};
+pub use no_manager::{CommandAnswer, ManagerContext, ManagerRequest, Snapshot, manager_handler};

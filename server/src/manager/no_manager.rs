@@ -3,6 +3,7 @@
 
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
+use crate::admin::edit_ledger::EditState;
 use crate::admin::metrics::MetricsFacts;
 use crate::admin::status::Status;
 use crate::config::{Config, OperatorError};
@@ -26,8 +27,18 @@ pub enum ManagerRequest {
         /// Name of the user.
         user: String,
         /// Sender of the answer.
-        answer: oneshot::Sender<Result<String, String>>,
+        answer: oneshot::Sender<CommandAnswer>,
     },
+}
+
+/// Replacement of the answer to a command.
+pub enum CommandAnswer {
+    /// The command is executed.
+    Done,
+    /// The command waits for a confirmation.
+    Asks(String),
+    /// The command is refused.
+    Refused(String),
 }
 
 /// Empty replacement of a snapshot.
@@ -52,6 +63,7 @@ impl ManagerContext {
         &self,
         _status: Status,
         _balancers: BalancerList,
+        _edits: EditState,
         _facts: MetricsFacts,
         _listening: Vec<(SocketAddr, bool)>,
     ) -> Arc<Snapshot> {

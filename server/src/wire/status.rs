@@ -120,7 +120,7 @@ statuses! {
     406 "Not Acceptable";
     407 "Proxy Authentication Required";
     408 as REQUEST_TIMEOUT "Request Timeout";
-    409 "Conflict";
+    409 as CONFLICT "Conflict";
     410 "Gone";
     411 "Length Required";
     412 as PRECONDITION_FAILED "Precondition Failed";

@@ -1,43 +1,59 @@
-//! The selected member on the page: state, form and changes of state.
+//! The selected balancer or member on the page: state, forms and changes of state.
 
+use super::balancer::state;
+use super::edit_form::EditForm;
 use super::parts::push_hidden;
 use crate::admin::balancers::BalancerList;
 use crate::admin::text_table::duration;
 use crate::handler::git::browse::render::html::Html;
+use crate::manager::selection::Selection;
 use crate::upstream::balancer::MemberReport;
 use crate::upstream::settings::AdminState;
-use crate::wire::request_target::encode_value;
 
-/// Appends a member with its changes of state, and the form for a client with the token of a login.
+/// Appends the selected balancer or member, with the forms for a client that may edit.
 pub(super) fn push_selected(
     page: &mut Html,
     list: &BalancerList,
-    (balancer, member): (&str, &MemberReport),
-    token: Option<&str>,
+    selection: &Selection<'_>,
+    form: Option<&EditForm<'_>>,
 ) {
-    let url = member.url.to_string();
-    page.markup("<section class=member><h2>").text(&url);
-    page.markup("</h2><p>Member of <b>").text(balancer);
-    page.markup("</b>, state <b>").text(member.state.name());
-    page.markup("</b>, set by the operator: <b>");
-    page.text(member.admin.name()).markup("</b></p>");
-    if let Some(token) = token {
-        push_form(page, token, balancer, &url, member.admin);
+    let member = selection.member_report();
+    page.markup("<section class=member aria-labelledby=selected><h2 id=selected>");
+    page.text(selection.url().unwrap_or(selection.name()));
+    page.markup("</h2>");
+    if let Some(member) = member {
+        page.markup("<p>Member of <b>").text(selection.name());
+        page.markup("</b>, state <b>").text(state(member));
+        page.markup("</b>, set by the operator: <b>");
+        page.text(member.admin.name()).markup("</b></p>");
     }
-    push_changes(page, list, member);
+    if let Some(form) = form {
+        if let Some(member) = member {
+            push_states(page, form, member.admin);
+        }
+        form.push(page);
+        if member.is_some() && !selection.configured.is_own {
+            page.markup("<form method=post action=\"/\" class=bar>");
+            form.push_selectors(page);
+            push_hidden(page, "remove", "1");
+            page.markup("<button>Remove the member</button></form>");
+        }
+    }
+    if let Some(member) = member {
+        push_changes(page, list, member);
+    }
     page.markup("</section>\n");
 }
 
 /// Appends a form with a button for each state but the present state. The hidden fields clear all states, and the
 /// field of the button comes last and sets a state.
-fn push_form(page: &mut Html, token: &str, balancer: &str, member: &str, present: AdminState) {
+fn push_states(page: &mut Html, form: &EditForm<'_>, present: AdminState) {
     page.markup("<form method=post action=\"/\" class=bar>");
     let states = ["w_status_N", "w_status_D", "w_status_S"];
-    let fields = [("b", balancer), ("w", member), ("nonce", token)];
-    let cleared = states.iter().map(|state| (*state, "0"));
-    for (name, value) in fields.into_iter().chain(cleared) {
-        push_hidden(page, name, value);
-    }
+    form.push_selectors(page);
+    states
+        .iter()
+        .for_each(|state| push_hidden(page, state, "0"));
     for (state, field, label, effect) in [
         (AdminState::Enabled, "", "Enable", "gets requests"),
         (
@@ -87,13 +103,4 @@ fn push_changes(page: &mut Html, list: &BalancerList, member: &MemberReport) {
         page.markup(" ago</span></li>");
     }
     page.markup("</ul>");
-}
-
-/// Returns the URL of the page with the form of a member.
-pub(in crate::manager) fn selection(balancer: &str, member: &str) -> String {
-    let mut url = b"/?b=".to_vec();
-    encode_value(balancer.as_bytes(), &mut url);
-    url.extend_from_slice(b"&w=");
-    encode_value(member.as_bytes(), &mut url);
-    String::from_utf8_lossy(&url).into_owned()
 }

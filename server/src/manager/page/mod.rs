@@ -1,22 +1,32 @@
-//! The page of the manager: the server, its certificates, the balancers with their members, and the form of the
-//! selected member. The page works without script.
+//! The page of the manager: problems, the selected balancer or member with its forms, the server, its
+//! certificates, the balancers with their members, and the edits. The page works without script.
 
 mod balancer;
+mod edit_form;
+mod history;
 mod member;
 mod parts;
+mod problems;
 mod server;
 mod style;
 
-pub(super) use member::selection;
+pub(super) use balancer::selection_url;
 pub(super) use style::STYLE;
 
 use super::access::Visitor;
 use super::channel::Snapshot;
+use super::form::Form;
+use super::form_edit::FormRefusal;
+use super::selection::Selection;
 use crate::handler::git::browse::render::html::Html;
-use crate::upstream::balancer::MemberReport;
+use crate::limits::{EDIT_HISTORY_ENTRIES_MAX, MANAGER_HISTORY_ENTRIES};
+use crate::upstream::settings::CheckKind;
 use balancer::push_balancer;
+use edit_form::EditForm;
+use history::{push_differences, push_history};
 use member::push_selected;
 use parts::push_hidden;
+use problems::push_problems;
 use server::{push_certificates, push_server};
 
 /// The page for one client.
@@ -29,52 +39,115 @@ pub(in crate::manager) struct Page<'p> {
     pub(in crate::manager) token: Option<&'p str>,
     /// True if a user may log in by password.
     pub(in crate::manager) has_users: bool,
-    /// Balancer and member with a form.
-    pub(in crate::manager) selected: Option<(&'p str, &'p str)>,
-    /// Reason why an edit was refused.
-    pub(in crate::manager) error: Option<&'p str>,
 }
 
-impl Snapshot {
-    /// Returns the member with the URL `member`.
-    pub(in crate::manager) fn member(&self, balancer: &str, member: &str) -> Option<&MemberReport> {
-        let mut balancers = self.balancers.balancers.iter();
-        let balancer = balancers.find(|it| *it.settings.name == *balancer)?;
-        let mut members = balancer.members.iter();
-        members.find(|it| it.url.to_string() == member)
-    }
+/// Content of the page below the header.
+pub(in crate::manager) enum Content<'p> {
+    /// The whole page.
+    Overview {
+        /// Balancer or member with a form.
+        selected: Option<&'p Selection<'p>>,
+        /// Reason why the client sees no selection.
+        error: &'p str,
+        /// Refused form with the reasons.
+        refused: Option<(&'p Form, &'p FormRefusal)>,
+    },
+    /// All entries of the history.
+    History,
+    /// A question before a dangerous edit, with the form of the edit.
+    Question(&'p str, &'p Form),
 }
 
 impl Page<'_> {
     /// Renders the page.
-    pub(in crate::manager) fn html(&self) -> String {
+    pub(in crate::manager) fn html(&self, content: &Content<'_>) -> String {
         let status = &self.snapshot.status;
         let tables = self.snapshot.tables.get_or_init(|| tables(self.snapshot));
-        let mut page = Html::with_capacity(tables.len() + 4_096);
+        let mut page = Html::with_capacity(tables.len() + 8_192);
         page.markup("<!doctype html>\n<html lang=en><meta charset=utf-8>")
             .markup("<meta name=viewport content=\"width=device-width,initial-scale=1\">")
             .markup("<title>Manager</title><link rel=stylesheet href=\"/style.css\">\n")
-            .markup("<header><h1 class=path>Manager</h1><p class=about>anthill ")
+            .markup("<header><h1 class=path><a href=\"/\">Manager</a></h1><p class=about>anthill ")
             .text(status.version)
             .markup(", configuration ")
             .text(&status.configuration)
             .markup("</p>");
         self.push_login(&mut page);
         page.markup("</header>\n<main>\n");
-        if let Some(error) = self.error {
-            page.markup("<p class=error role=alert>").text(error);
-            page.markup("</p>\n");
+        match content {
+            Content::Overview {
+                selected,
+                error,
+                refused,
+            } => {
+                let refusal = refused.map_or("", |(_, refusal)| &refusal.error);
+                for error in [error, refusal] {
+                    push_error(&mut page, error);
+                }
+                if let Some(selected) = selected {
+                    self.push_selection(&mut page, selected, *refused);
+                }
+                page.markup(tables);
+                let snapshot = self.snapshot;
+                push_differences(
+                    &mut page,
+                    &snapshot.edits.ledger,
+                    &snapshot.edits.configured,
+                );
+                push_history(
+                    &mut page,
+                    &snapshot.edits.ledger,
+                    self.token,
+                    MANAGER_HISTORY_ENTRIES,
+                );
+            }
+            Content::History => {
+                let ledger = &self.snapshot.edits.ledger;
+                push_history(&mut page, ledger, self.token, EDIT_HISTORY_ENTRIES_MAX);
+            }
+            Content::Question(question, form) => self.push_question(&mut page, question, form),
         }
-        let selected = self.selected.and_then(|(balancer, url)| {
-            let member = self.snapshot.member(balancer, url)?;
-            Some((balancer, member))
-        });
-        if let Some(selected) = selected {
-            push_selected(&mut page, &self.snapshot.balancers, selected, self.token);
-        }
-        page.markup(tables)
-            .markup("</main>\n<footer>anthill</footer>\n</html>\n");
+        page.markup("</main>\n<footer>anthill</footer>\n</html>\n");
         page.into_string()
+    }
+
+    /// Appends the selected balancer or member.
+    fn push_selection(
+        &self,
+        page: &mut Html,
+        selection: &Selection<'_>,
+        refused: Option<(&Form, &FormRefusal)>,
+    ) {
+        let configured = self.snapshot.edits.configured.iter();
+        let conditions = configured.filter_map(|it| match &it.settings.check.as_ref()?.kind {
+            CheckKind::Http { .. } => Some(&*it.settings.name),
+            CheckKind::Tcp => None,
+        });
+        let conditions: Vec<&str> = conditions.collect();
+        let form = self.token.map(|token| EditForm {
+            selection,
+            token,
+            conditions: &conditions,
+            refused,
+        });
+        let list = &self.snapshot.balancers;
+        push_selected(page, list, selection, form.as_ref());
+    }
+
+    /// Appends a question with the fields of a form, and a button that confirms the edit.
+    fn push_question(&self, page: &mut Html, question: &str, form: &Form) {
+        page.markup("<section class=question><h2>Confirm the edit</h2><p>");
+        page.text(question)
+            .markup("</p><form method=post action=\"/\" class=bar>");
+        for (name, value) in form.fields() {
+            if name != "nonce" && name != "confirmed" {
+                push_named(page, &name, &value);
+            }
+        }
+        push_hidden(page, "nonce", self.token.unwrap_or_default());
+        push_hidden(page, "confirmed", "1");
+        page.markup("<button>Confirm</button>");
+        page.link("/", "Cancel").markup("</form></section>\n");
     }
 
     /// Appends the name of the login with a button to log out, or the ways to log in.
@@ -105,13 +178,34 @@ impl Page<'_> {
     }
 }
 
+/// Appends the reason of a refusal; nothing for an empty reason.
+fn push_error(page: &mut Html, error: &str) {
+    if !error.is_empty() {
+        page.markup("<p class=error role=alert>").text(error);
+        page.markup("</p>\n");
+    }
+}
+
+/// Appends a hidden field with a name of the client.
+fn push_named(page: &mut Html, name: &str, value: &str) {
+    page.markup("<input type=hidden name=\"").text(name);
+    page.markup("\" value=\"").text(value).markup("\">");
+}
+
 /// Renders the parts of the page that are equal for all clients.
 fn tables(snapshot: &Snapshot) -> String {
     let mut page = Html::default();
+    let list = &snapshot.balancers;
+    push_problems(&mut page, list, snapshot.status.edits_fault.as_deref());
     push_server(&mut page, snapshot);
     push_certificates(&mut page, snapshot);
-    for balancer in &snapshot.balancers.balancers {
-        push_balancer(&mut page, balancer);
+    for report in &list.balancers {
+        let mut configured = snapshot.edits.configured.iter();
+        let name = &report.settings.name;
+        if let Some(configured) = configured.find(|it| it.settings.name == *name) {
+            let edited = snapshot.edited(configured, report);
+            push_balancer(&mut page, list, report, &edited);
+        }
     }
     page.into_string()
 }

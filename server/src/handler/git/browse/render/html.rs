@@ -91,7 +91,12 @@ fn push_escaped(text: &[u8], out: &mut String) {
             '\0'..='\x1f' => out.extend(char::from_u32(0x2400 + u32::from(character))),
             '\x7f' => out.push('\u{2421}'),
             // Bidirectional controls would display text in a different order.
-            '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            '\u{80}'..='\u{9f}'
+            | '\u{61c}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => {
                 let _ = write!(out, "[U+{:04X}]", u32::from(character));
             }
             // XML cannot contain the noncharacters, and a feed is XML.

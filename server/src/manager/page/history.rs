@@ -1,0 +1,66 @@
+//! Edits on the page: the differences from anthill.toml, and the history with a button to undo each edit.
+
+use super::parts::push_hidden;
+use crate::admin::edit_ledger::{EditEntry, EditLedger};
+use crate::admin::edit_report::EditDifferences;
+use crate::admin::edited_balancer::ConfiguredBalancer;
+use crate::base::clock::format_utc;
+use crate::handler::git::browse::render::html::Html;
+
+/// Appends the edits in force with the lines for anthill.toml.
+pub(super) fn push_differences(
+    page: &mut Html,
+    ledger: &EditLedger,
+    configured: &[ConfiguredBalancer],
+) {
+    let count = ledger.in_force.len();
+    if count == 0 {
+        return;
+    }
+    page.markup("<details><summary>Differences from anthill.toml: ");
+    page.text(count.to_string()).markup("</summary>");
+    page.preformatted(EditDifferences::new(ledger, configured).text().as_bytes());
+    page.markup("</details>\n");
+}
+
+/// Appends the newest entries of the history, at most `max`. A client with the token of a login gets the buttons.
+pub(super) fn push_history(page: &mut Html, ledger: &EditLedger, token: Option<&str>, max: usize) {
+    if ledger.history.is_empty() {
+        return;
+    }
+    page.markup("<h2 id=history>History of edits</h2>\n<ul class=rows aria-labelledby=history>");
+    for entry in ledger.history.iter().rev().take(max) {
+        push_entry(page, entry, token);
+    }
+    page.markup("</ul>\n");
+    if ledger.history.len() > max {
+        page.markup("<p>").link("/history", "All entries");
+        page.markup("</p>\n");
+    }
+}
+
+fn push_entry(page: &mut Html, entry: &EditEntry, token: Option<&str>) {
+    page.markup("<li><div class=main>").text(entry.line());
+    for (word, id) in [
+        ("undoes", entry.change.undoes),
+        ("undone by", entry.undone_by),
+    ] {
+        if id != 0 {
+            page.markup(" <span class=soft>(").markup(word);
+            page.markup(" ").text(id.to_string()).markup(")</span>");
+        }
+    }
+    page.markup("</div><div class=side><span>entry ");
+    page.text(entry.id.to_string()).markup("</span><span>");
+    page.text(&entry.user).markup("</span><span>");
+    page.text(format_utc(entry.at)).markup("</span>");
+    if let Some(token) = token.filter(|_| entry.undone_by == 0) {
+        let id = entry.id.to_string();
+        page.markup("<form method=post action=\"/\">");
+        push_hidden(page, "nonce", token);
+        push_hidden(page, "undo", &id);
+        page.markup("<button aria-label=\"Undo entry ").text(&id);
+        page.markup("\">Undo</button></form>");
+    }
+    page.markup("</div></li>\n");
+}
