@@ -1,7 +1,8 @@
 //! gRPC through the proxy, with Python's grpcio as the member and as the client.
 
 use crate::clients::Authority;
-use crate::h3::{PythonMember, python, support};
+use crate::h3::PythonMember;
+use crate::support::python::{python, script};
 use crate::support::{Folder, Server, finish, server_table, site_table};
 
 fn config(url: &str, keys: &str) -> String {
@@ -14,7 +15,7 @@ fn config(url: &str, keys: &str) -> String {
 fn run_client(server: &Server) {
     let mut command = python();
     let port = server.https_port.to_string();
-    command.arg(support("grpc_client.py")).arg(port);
+    command.arg(script("grpc_client.py")).arg(port);
     let done = finish(command, b"");
     assert_eq!(done.stdout, "ok\n", "{}", done.stderr);
 }

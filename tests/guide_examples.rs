@@ -472,7 +472,7 @@ scenarios! {
         echo secret | command anthill passwd managers ann
         {
             printf '[manager]\nlisten = "127.0.0.1:8800"\nusers = "managers"\n'
-            printf '[[balancer]]\nname = "app"\nmembers = ["http://127.0.0.1:9001"]\n[[site]]\n'
+            printf '[[balancer]]\nname = "app"\nmembers = ["http://127.0.0.1:9001", "http://127.0.0.1:9002"]\n[[site]]\n'
         } > anthill.toml
         anthill serve
         @console $ anthill manager login

@@ -2,34 +2,16 @@
 //! and Chromium.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
 
 use crate::git::Watch;
 use crate::h2::{large, server};
 use crate::support::pebble::free_port;
+use crate::support::python::{python, script};
 use crate::support::{
     Folder, Server, anthill, eventually, finish, journal, run, server_table, site_table, spawn,
 };
-
-/// Returns a command for the Python with the clients' packages, installed by `tools/setup.sh`.
-pub fn python() -> Command {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
-    let file = target.join("tools/python/bin/python");
-    assert!(
-        file.is_file(),
-        "{} is not there: `make test` makes it, with aioquic and niquests from PyPI",
-        file.display()
-    );
-    Command::new(file)
-}
-
-pub fn support(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../tests/support")
-        .join(name)
-}
 
 /// A running member in Python. Drop ends the process.
 pub struct PythonMember {
@@ -39,9 +21,9 @@ pub struct PythonMember {
 
 impl PythonMember {
     /// Starts a script of tests/support. The script prints the port, and ends with the end of its input.
-    pub fn start(script: &str, arguments: &[&Path]) -> PythonMember {
+    pub fn start(name: &str, arguments: &[&Path]) -> PythonMember {
         let mut command = python();
-        command.arg(support(script)).args(arguments);
+        command.arg(script(name)).args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = spawn(&mut command).expect("Python");
         let output = child.stdout.take().expect("a pipe");
@@ -68,7 +50,7 @@ pub fn run_scenario(server: &Server, scene: &[&str]) -> String {
 pub fn run_scenario_at(port: u16, scene: &[&str]) -> String {
     let mut command = python();
     command
-        .arg(support("h3_client.py"))
+        .arg(script("h3_client.py"))
         .arg(port.to_string())
         .args(scene);
     let done = finish(command, b"");
@@ -97,7 +79,7 @@ impl Holder {
     fn start(server: &Server, scene: &[&str], begun: &str) -> Holder {
         let mut command = python();
         command
-            .arg(support("h3_client.py"))
+            .arg(script("h3_client.py"))
             .arg(server.https_port.to_string())
             .args(scene)
             .stdin(Stdio::piped())
@@ -427,7 +409,7 @@ fn a_udp_port_in_use() {
 fn niquests_follows_the_announcement() {
     let server = server("");
     let mut command = python();
-    command.arg(support("alt_svc.py")).arg(server.https("/"));
+    command.arg(script("alt_svc.py")).arg(server.https("/"));
     let done = finish(command, b"");
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(done.stdout.trim(), "HTTP/2.0, then HTTP/3.0", "{done:?}");

@@ -58,6 +58,9 @@ mod live;
 mod logs;
 #[cfg(feature = "manager")]
 mod manager;
+#[cfg(feature = "manager")]
+mod manager_browser;
+#[cfg(feature = "manager")]
 mod manager_edits;
 mod members;
 mod memory;

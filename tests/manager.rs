@@ -86,7 +86,7 @@ impl Manager {
     }
 
     /// Returns the URL of `anthill manager login` for the only address.
-    fn login_url(server: &Server) -> String {
+    pub fn login_url(server: &Server) -> String {
         let urls = Manager::login_urls(server);
         assert_eq!(urls.len(), 1, "{urls:?}");
         urls[0].clone()
@@ -146,7 +146,7 @@ pub fn curl(url: &str, options: &[&str]) -> Answer {
 }
 
 /// Returns the state of the first member by the list for programs.
-fn state(server: &Server) -> String {
+pub fn state(server: &Server) -> String {
     let list = server.ask(&["balancer", "--json"]).stdout;
     let state = list.split("\"admin\":\"").nth(1);
     let state = state.and_then(|rest| rest.split('"').next());
@@ -612,7 +612,7 @@ fn names_with_markup_are_text() {
     assert_eq!(page.status, 200);
     let escaped = "/&lt;b&gt;[U+202E]&amp;amp;&quot;&#39;/</a></h2>";
     assert!(page.body.contains(escaped), "{}", page.body);
-    assert!(!page.body.contains("<b>"), "{}", page.body);
+    assert!(!page.body.contains("/<b>"), "{}", page.body);
     assert!(page.body.contains("?b=%2A/%3Cb%3E"), "{}", page.body);
 }
 
@@ -699,4 +699,44 @@ fn the_check_finds_mistakes_in_files_and_networks() {
     let file = folder.path("anthill.toml");
     let done = crate::support::anthill(&["check".as_ref(), file.as_os_str()]);
     assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+/// Starts a client of the events, and returns the client after the first event.
+fn events(manager: &Manager, options: &[&str]) -> std::process::Child {
+    let mut command = std::process::Command::new("curl");
+    command.args(["-sN", "--max-time", "60"]).args(options);
+    command.arg(format!("{}/events", manager.url));
+    command.stdout(std::process::Stdio::piped());
+    let mut client = crate::support::spawn(&mut command).expect("curl");
+    let output = client.stdout.as_mut().expect("a pipe");
+    let mut first = [0; 15];
+    std::io::Read::read_exact(output, &mut first).expect("an event");
+    assert_eq!(&first, b"data: <section>");
+    client
+}
+
+/// Reads the rest of the events. The server must end the stream with its last chunk.
+fn end_of_events(client: std::process::Child) {
+    let done = client.wait_with_output().expect("the end of curl");
+    assert!(done.status.success(), "{done:?}");
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(text.ends_with("\n\n"), "{text}");
+}
+
+#[test]
+fn events_end_with_the_session_the_configuration_and_the_server() {
+    let server = Server::start_in(folder(), &config(LOCAL, &[]));
+    let manager = Manager::of(&server);
+    assert_eq!(manager.curl("/events", &["--head"]).status, 404);
+    let cookie = manager.session(&server);
+    let token = manager.token(&["-b", &cookie]);
+    let (editor, reader) = (events(&manager, &["-b", &cookie]), events(&manager, &[]));
+    let out = manager.curl("/logout", &["-b", &cookie, "-d", &format!("nonce={token}")]);
+    assert_eq!(out.status, 303, "{out:?}");
+    end_of_events(editor);
+    assert_eq!(server.ask(&["reload"]).code, Some(0));
+    end_of_events(reader);
+    let last = events(&manager, &["--http2-prior-knowledge"]);
+    assert_eq!(server.ask(&["stop"]).code, Some(0));
+    end_of_events(last);
 }

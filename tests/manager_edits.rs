@@ -259,7 +259,7 @@ fn text_with_markup_is_shown_as_text() {
     for path in &pages {
         let page = editor.get(path).body;
         assert!(page.contains("/&lt;script&gt;"), "{path} {page}");
-        assert!(!page.contains("<script"), "{path} {page}");
+        assert!(!page.contains("<script>"), "{path} {page}");
     }
 }
 

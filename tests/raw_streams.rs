@@ -157,9 +157,9 @@ pub mod h3 {
     impl H3Streams {
         /// Starts the client.
         pub fn start(server: &Server) -> H3Streams {
-            let mut command = crate::h3::python();
+            let mut command = crate::support::python::python();
             command
-                .arg(crate::h3::support("h3_client.py"))
+                .arg(crate::support::python::script("h3_client.py"))
                 .arg(server.https_port.to_string())
                 .arg("streams")
                 .stdin(Stdio::piped())

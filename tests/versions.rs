@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::h3::{python, support};
 use crate::support::h2::H2;
+use crate::support::python::{python, script};
 use crate::support::wire::{Over, Response, Wire};
 use crate::support::{Folder, Server, eventually, finish, run, server_table, site_table};
 
@@ -387,7 +387,7 @@ fn ask_h3(server: &Server, rows: &[Row]) -> Vec<Answer> {
     }
     let mut command = python();
     command
-        .arg(support("h3_client.py"))
+        .arg(script("h3_client.py"))
         .arg(server.https_port.to_string())
         .arg("versions");
     let done = finish(command, input.as_bytes());

@@ -1,7 +1,8 @@
 //! WebSocket through the proxy, with Python's websockets as the member and as the client.
 
-use crate::h3::{PythonMember, python, support};
+use crate::h3::PythonMember;
 use crate::support::h2::H2;
+use crate::support::python::{python, script};
 use crate::support::wire::Over;
 use crate::support::{Server, finish, server_table, site_table};
 
@@ -22,7 +23,7 @@ fn messages_pass_over_http_1_with_and_without_tls() {
     ];
     for url in urls {
         let mut command = python();
-        command.arg(support("websocket_client.py")).arg(&url);
+        command.arg(script("websocket_client.py")).arg(&url);
         let done = finish(command, b"");
         assert_eq!(done.stdout, "ok\n", "{url}: {}", done.stderr);
     }

@@ -204,14 +204,15 @@ usable_go() {
     rm -rf "$tools/newer-go/cache"
 }
 
-# setup_python: installs HTTP/3 clients, a WebSocket library and gRPC from PyPI in an environment in target/tools.
+# setup_python: installs HTTP/3 clients, a WebSocket library, gRPC, and the driver of a browser with the rules of
+# accessibility from PyPI in an environment in target/tools. The browser itself is Debian's chromium.
 # The versions are pinned, so that a failed test has its cause in the project.
-python_packages='aioquic==1.7.2 niquests==3.21.2 websockets==15.0.1 grpcio==1.85.1'
+python_packages='aioquic==1.7.2 niquests==3.21.2 websockets==15.0.1 grpcio==1.85.1 playwright==1.65.2 axe-playwright-python==0.1.8'
 setup_python() {
     python=${CARGO_TARGET_DIR:-target}/tools/python
-    is_there=$("$python/bin/python" -c 'import aioquic, niquests, websockets, grpc; print(aioquic.__version__, niquests.__version__, websockets.__version__, grpc.__version__)' 2>/dev/null) || true
-    wanted=$(echo "$python_packages" | sed 's/[a-z]*==//g')
-    [ "$is_there" != "$wanted" ] || return 0
+    versions='import sys; from importlib.metadata import version; print(*(f"{name}=={version(name)}" for name in sys.argv[1:]))'
+    is_there=$("$python/bin/python" -c "$versions" $(echo "$python_packages" | sed 's/==[^ ]*//g') 2>/dev/null) || true
+    [ "$is_there" != "$python_packages" ] || return 0
     setup python
     say "fetching $python_packages"
     rm -rf "$python"

@@ -27,6 +27,7 @@ pub mod lossy;
 pub mod nginx;
 pub mod pebble;
 pub mod programs;
+pub mod python;
 pub mod strict_member;
 pub mod toxiproxy;
 pub mod trust;

@@ -5,6 +5,7 @@ use super::publish::Publisher;
 use super::{member_edit, metrics};
 use crate::admin::balancers::BalancerList;
 use crate::admin::edit_ledger::EditState;
+use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
 use crate::manager::{ManagerRequest, Snapshot};
 use crate::serve::worker::Audience;
@@ -27,11 +28,12 @@ pub(super) async fn next(requests: &mut Option<Receiver<ManagerRequest>>) -> Man
 /// Sends a snapshot. `state` collects the status of the server and the edits, if no snapshot is recent.
 pub(super) fn send_snapshot(
     publisher: &Publisher,
+    history: &History,
     state: &dyn Fn() -> (Status, EditState),
     answer: oneshot::Sender<Arc<Snapshot>>,
 ) {
     let recent = publisher.manager().recent_snapshot();
-    let snapshot = recent.unwrap_or_else(|| snapshot(publisher, state()));
+    let snapshot = recent.unwrap_or_else(|| snapshot(publisher, history, state()));
     // A client that has gone away needs no answer.
     let _ = answer.send(snapshot);
 }
@@ -51,12 +53,16 @@ pub(super) fn login(publisher: &Publisher) -> Result<String, String> {
     Ok(urls.iter().map(url).collect())
 }
 
-fn snapshot(publisher: &Publisher, (status, edits): (Status, EditState)) -> Arc<Snapshot> {
+fn snapshot(
+    publisher: &Publisher,
+    history: &History,
+    (status, edits): (Status, EditState),
+) -> Arc<Snapshot> {
     let (balancers, now_ms) = (Vec::new(), 0);
     let nothing = BalancerList { now_ms, balancers };
     let list = member_edit::list(publisher.world(), None).unwrap_or(nothing);
     let listening = publisher.listeners().bound(Audience::Manager).collect();
     let facts = metrics::facts(publisher);
     let manager = publisher.manager();
-    manager.add_snapshot(status, list, edits, facts, listening)
+    manager.add_snapshot(status, list, edits, facts, history.past(), listening)
 }

@@ -419,7 +419,7 @@ impl ControlPlane {
         match request {
             ManagerRequest::Snapshot(answer) => {
                 let state = || (self.status(), self.edits.state());
-                manager_requests::send_snapshot(self.publisher(), &state, answer);
+                manager_requests::send_snapshot(self.publisher(), &self.history, &state, answer);
             }
             ManagerRequest::Command {
                 command,

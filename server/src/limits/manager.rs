@@ -21,6 +21,21 @@ pub const MANAGER_SECRET_SECONDS: u64 = 5 * 60;
 pub const MANAGER_SESSIONS_MAX: usize = 32;
 /// Seconds after which a session ends, 8 h: a working day.
 pub const MANAGER_SESSION_SECONDS: u64 = 8 * 60 * 60;
+/// Days until the end of a certificate file below which the page warns, 14: two weeks to get another file.
+pub const MANAGER_CERTIFICATE_DAYS_MIN: i64 = 14;
+/// Days until the end of an automatically renewed certificate below which the page warns, 1. Certificates are renewed
+/// at two thirds of their lifetime, and the shortest have a lifetime of 6 days.
+pub const MANAGER_CERTIFICATE_RENEWED_DAYS_MIN: i64 = 1;
+/// Temperature in thousandths of a degree Celsius, 80 degrees, from which the page warns. A Raspberry Pi lowers its
+/// frequency from this temperature on.
+pub const MANAGER_TEMPERATURE_MILLIDEGREES_MAX: i64 = 80_000;
+/// Use of a limited resource in percent, 90 %, from which the page warns.
+pub const MANAGER_USE_WARNING_PERCENT: u64 = 90;
+/// Balancers with a chart on the page. A chart has at most 6 KiB.
+pub const MANAGER_BALANCER_CHARTS_MAX: usize = 24;
+/// Streams of events at the same time, 64: the browser windows of a team. A further stream is answered with 503, and its
+/// page shows the state of the last load.
+pub const MANAGER_STREAMS_MAX: usize = 64;
 /// Entries of the history of edits on the page, the newest first. A link leads to all entries.
 pub const MANAGER_HISTORY_ENTRIES: usize = 20;
 /// Members among the problems at the top of the page. The tables of the balancers below have all members.

@@ -4,10 +4,11 @@ use super::sessions::{Digest, SessionLedger};
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
 use crate::admin::edit_ledger::EditState;
+use crate::admin::metrics::history::Past;
 use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat};
 use crate::admin::status::Status;
 use crate::base::digest::base64url;
-use crate::limits::{MANAGER_REQUESTS_MAX, MANAGER_SNAPSHOT_MILLISECONDS};
+use crate::limits::{MANAGER_REQUESTS_MAX, MANAGER_SNAPSHOT_MILLISECONDS, MANAGER_STREAMS_MAX};
 use crate::wire::reject::Reject;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{hmac, rand};
@@ -16,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Request of the manager to the control plane.
 pub enum ManagerRequest {
@@ -54,6 +55,8 @@ pub struct Snapshot {
     pub edits: EditState,
     /// Facts of the metrics beside the status and the balancers.
     pub facts: MetricsFacts,
+    /// Samples of the last minutes.
+    pub history: Past,
     /// Addresses of the manager, each with true for TLS.
     pub listening: Vec<(SocketAddr, bool)>,
     pub(super) made_ms: u64,
@@ -62,6 +65,7 @@ pub struct Snapshot {
     pub(super) history_json: OnceLock<String>,
     pub(super) differences_json: OnceLock<String>,
     pub(super) tables: OnceLock<String>,
+    pub(super) event: OnceLock<String>,
     /// Metrics in the format of Prometheus, and in OpenMetrics.
     metrics: [OnceLock<String>; 2],
 }
@@ -78,6 +82,9 @@ impl Snapshot {
     }
 }
 
+/// Place of one stream of events, free again when dropped.
+pub(super) type StreamPlace = OwnedSemaphorePermit;
+
 /// State of the manager for the whole process, shared by all Worlds.
 pub struct ManagerContext {
     /// Zero of the clock of the workers.
@@ -86,6 +93,8 @@ pub struct ManagerContext {
     sessions: Mutex<SessionLedger>,
     snapshot: Mutex<Option<Arc<Snapshot>>>,
     requests: Sender<ManagerRequest>,
+    /// Open streams of events.
+    streams: Arc<Semaphore>,
 }
 
 /// Login of a client that may edit, to which a token is bound.
@@ -110,6 +119,7 @@ impl ManagerContext {
             sessions: Mutex::default(),
             snapshot: Mutex::default(),
             requests,
+            streams: Arc::new(Semaphore::new(MANAGER_STREAMS_MAX)),
         };
         Ok((Arc::new(context), receiver))
     }
@@ -135,6 +145,7 @@ impl ManagerContext {
         balancers: BalancerList,
         edits: EditState,
         facts: MetricsFacts,
+        history: Past,
         listening: Vec<(SocketAddr, bool)>,
     ) -> Arc<Snapshot> {
         let snapshot = Arc::new(Snapshot {
@@ -142,6 +153,7 @@ impl ManagerContext {
             balancers,
             edits,
             facts,
+            history,
             listening,
             made_ms: self.now_ms(),
             status_json: OnceLock::new(),
@@ -149,6 +161,7 @@ impl ManagerContext {
             history_json: OnceLock::new(),
             differences_json: OnceLock::new(),
             tables: OnceLock::new(),
+            event: OnceLock::new(),
             metrics: Default::default(),
         });
         *lock(&self.snapshot) = Some(Arc::clone(&snapshot));
@@ -176,6 +189,11 @@ impl ManagerContext {
         let (sender, answer) = oneshot::channel();
         self.send(ManagerRequest::Snapshot(sender))?;
         answer.await.map_err(|_| Reject::CALLS_BUSY)
+    }
+
+    /// Returns a place for a stream of events; `None` if all places are taken.
+    pub(super) fn stream_place(&self) -> Option<StreamPlace> {
+        Arc::clone(&self.streams).try_acquire_owned().ok()
     }
 
     /// Has the control plane run a command.
@@ -343,7 +361,8 @@ mod tests {
         };
         let status = crate::admin::status::tests::example();
         let (edits, facts) = (EditState::default(), MetricsFacts::default());
-        let made = context.add_snapshot(status, list, edits, facts, Vec::new());
+        let past = Past::default();
+        let made = context.add_snapshot(status, list, edits, facts, past, Vec::new());
         for _ in 0..3 {
             let Poll::Ready(Ok(shared)) = poll(pin!(context.snapshot())) else {
                 panic!("no snapshot");

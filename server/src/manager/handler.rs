@@ -2,10 +2,11 @@
 
 use super::access::{AccessRules, Visitor, cookie_name};
 use super::channel::{CommandAnswer, ManagerContext, Snapshot};
+use super::events::events;
 use super::form::Form;
 use super::form_edit::{self, FormRefusal};
 use super::guard::GuardedRequest;
-use super::page::{Content, Page, STYLE, selection_url};
+use super::page::{Content, LIVE, Page, STYLE, selection_url};
 use super::selection::Selection;
 use super::xml::xml;
 use crate::admin::command::{Command, EditAction, EditCommand};
@@ -127,11 +128,16 @@ impl Manager {
     ) -> Result<Response, Reject> {
         match path {
             b"/style.css" => return Ok(response(Status::OK, CSS, STYLE.concat())),
+            b"/live.js" => return Ok(response(Status::OK, SCRIPT, LIVE.to_owned())),
             b"/login" => return self.log_in(request, query, visitor),
             _ if !query.is_selection() => return Err(Reject::MANAGER_GET),
             _ => self.rules.may_read(visitor, request)?,
         }
         match path {
+            b"/events" if request.method == Method::Get => {
+                let body = events(&self.context, visitor, &request.memory).await?;
+                Ok(Response::new(Status::OK, fields(EVENTS), body))
+            }
             b"/" => {
                 let snapshot = self.context.snapshot().await?;
                 if query.value("xml").is_some() {
@@ -373,12 +379,18 @@ fn with_cookie(request: &Request, id: &str, seconds: u64) -> Response {
 
 /// Returns a response with the fields that keep the content from foreign pages and from caches.
 fn response(status: Status, media: &[u8], content: String) -> Response {
+    let body = ResponseBody::Whole(content.into_bytes());
+    Response::new(status, fields(media), body)
+}
+
+/// Returns the fields of a response.
+fn fields(media: &[u8]) -> ResponseFields {
     let mut fields = ResponseFields::new();
     fields.push(b"Content-Type", media);
     for (name, value) in SECURITY_FIELDS {
         fields.push(name.as_bytes(), value.as_bytes());
     }
-    Response::new(status, fields, ResponseBody::Whole(content.into_bytes()))
+    fields
 }
 
 /// Fields of every response. With the policy `no-referrer`, browsers would send the forms of the page with
@@ -386,7 +398,7 @@ fn response(status: Status, media: &[u8], content: String) -> Response {
 const SECURITY_FIELDS: [(&str, &str); 7] = [
     (
         "Content-Security-Policy",
-        "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     ),
     ("X-Content-Type-Options", "nosniff"),
     ("X-Frame-Options", "DENY"),
@@ -398,6 +410,8 @@ const SECURITY_FIELDS: [(&str, &str); 7] = [
 const HTML: &[u8] = b"text/html; charset=utf-8";
 const TEXT: &[u8] = b"text/plain; charset=utf-8";
 const CSS: &[u8] = b"text/css; charset=utf-8";
+const SCRIPT: &[u8] = b"text/javascript; charset=utf-8";
+const EVENTS: &[u8] = b"text/event-stream";
 const XML: &[u8] = b"text/xml; charset=utf-8";
 const JSON: &[u8] = b"application/json";
 const FORM: &[u8] = b"application/x-www-form-urlencoded";

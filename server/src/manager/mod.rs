@@ -9,6 +9,8 @@ mod access;
 #[cfg(feature = "manager")]
 mod channel;
 #[cfg(feature = "manager")]
+mod events;
+#[cfg(feature = "manager")]
 mod form;
 #[cfg(feature = "manager")]
 mod form_edit;

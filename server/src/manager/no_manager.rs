@@ -5,6 +5,7 @@ use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
 use crate::admin::edit_ledger::EditState;
 use crate::admin::metrics::MetricsFacts;
+use crate::admin::metrics::history::Past;
 use crate::admin::status::Status;
 use crate::config::{Config, OperatorError};
 use crate::handler::route_handler::RouteHandler;
@@ -65,6 +66,7 @@ impl ManagerContext {
         _balancers: BalancerList,
         _edits: EditState,
         _facts: MetricsFacts,
+        _history: Past,
         _listening: Vec<(SocketAddr, bool)>,
     ) -> Arc<Snapshot> {
         Arc::new(Snapshot)

@@ -7,6 +7,7 @@ use crate::base::log::MemberCall;
 use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::serve::access_log::{AccessLogEntry, ClientInfo, OwnedAccessLogEntry};
 use crate::serve::context::WorkerContext;
+use crate::serve::dispatch_context::Audience;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Version;
 use crate::wire::status::Status;
@@ -21,6 +22,8 @@ pub(super) struct ResponseRecord {
     /// Number of the rule that refused the request; 0 without a refusal.
     pub(super) rule: u16,
     pub(super) cache: CacheOutcome,
+    /// False for the manager, whose event streams last for minutes.
+    pub(super) has_latency: bool,
     /// Data of the access log line; None where the response needs neither a line nor a count of the page view.
     pub(super) line: Option<Box<OwnedAccessLogEntry>>,
 }
@@ -33,6 +36,7 @@ impl Default for ResponseRecord {
             status: Status::OK,
             rule: 0,
             cache: CacheOutcome::None,
+            has_latency: true,
             line: None,
         }
     }
@@ -52,6 +56,7 @@ impl AccessLogEntry<'_> {
             status,
             rule: self.reject.map_or(0, |reject| reject.rule),
             cache: self.cache,
+            has_latency: who.audience != Audience::Manager,
             line: self.keep_line(context, who),
         }
     }
@@ -76,7 +81,7 @@ impl ResponseRecord {
     /// Counts the response with its duration in microseconds. A tunnel has no duration: the time depends on both
     /// ends of the tunnel, and is no latency of the server.
     pub(super) fn count(&self, bytes: u64, micros: Option<u64>, context: &WorkerContext) {
-        match micros {
+        match micros.filter(|_| self.has_latency) {
             Some(micros) => context.stats.response(self.status.0, bytes, micros),
             None => context.stats.tunnel(self.status.0, bytes),
         }

@@ -13,7 +13,7 @@ pub fn plain_error(status: Status, reason: &str) -> Vec<u8> {
         b"</title><meta name=viewport content=\"width=device-width,initial-scale=1\"><style>\
         :root{color-scheme:light dark}\
         body{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:18vh auto;padding:0 1.5rem}\
-        h1{font-size:1.4rem;font-weight:600;margin:0}p{margin:.4rem 0;opacity:.7}</style><h1>",
+        h1{font-size:1.4rem;font-weight:600;margin:0}p{margin:.4rem 0;opacity:.7}</style><main><h1>",
     );
     escape(title.as_bytes(), &mut out);
     out.extend_from_slice(b"</h1>");
@@ -22,7 +22,7 @@ pub fn plain_error(status: Status, reason: &str) -> Vec<u8> {
         escape(reason.as_bytes(), &mut out);
         out.extend_from_slice(b".</p>");
     }
-    out.push(b'\n');
+    out.extend_from_slice(b"</main>\n");
     out
 }
 

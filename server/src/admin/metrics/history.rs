@@ -56,6 +56,24 @@ pub struct MemberCounts<'a> {
     pub errors: u64,
 }
 
+/// Copy of the samples for charts, the oldest first.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// Samples of the server.
+    pub samples: Vec<Sample>,
+    /// Requests of the balancers.
+    pub balancers: Vec<BalancerPast>,
+}
+
+/// Requests of a balancer in the intervals of the samples.
+#[derive(Debug)]
+pub struct BalancerPast {
+    /// Name of the balancer.
+    pub name: Box<str>,
+    /// Requests and errors of all members in each interval.
+    pub intervals: Vec<(u32, u32)>,
+}
+
 /// Samples of the last minutes.
 #[derive(Debug, Default)]
 pub struct History {
@@ -112,6 +130,31 @@ impl History {
     /// Returns the samples, the oldest first.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> {
         self.samples.iter()
+    }
+
+    /// Returns the samples for charts, with the sums of the members of each balancer.
+    pub fn past(&self) -> Past {
+        let mut balancers: Vec<BalancerPast> = Vec::new();
+        for member in &self.members {
+            let is_same = |past: &BalancerPast| past.name == member.balancer;
+            let at = balancers.iter().position(is_same);
+            let at = at.unwrap_or_else(|| {
+                balancers.push(BalancerPast {
+                    name: member.balancer.clone(),
+                    intervals: vec![(0, 0); self.samples.len()],
+                });
+                balancers.len() - 1
+            });
+            let sums = balancers[at].intervals.iter_mut().rev();
+            for (sum, interval) in sums.zip(member.intervals.iter().rev()) {
+                sum.0 = sum.0.saturating_add(interval.0);
+                sum.1 = sum.1.saturating_add(interval.1);
+            }
+        }
+        Past {
+            samples: self.samples.iter().copied().collect(),
+            balancers,
+        }
     }
 
     /// Renders the samples as one JSON object and a line feed. Each list has an entry for each interval, the oldest
@@ -276,6 +319,26 @@ mod tests {
         history.record_member(&member(1, 0));
         history.record(3, Totals::default(), 0);
         assert_eq!(history.members.len(), 0);
+    }
+
+    #[test]
+    fn the_past_of_a_balancer_is_the_sum_of_its_members() {
+        let mut history = History::default();
+        let other = "http://127.0.0.1:9002";
+        for tick in 0..4 {
+            history.record(tick, Totals::default(), 0);
+            history.record_member(&member(tick * 10, tick));
+            if tick >= 2 {
+                let counts = member(tick * 3, 0);
+                history.record_member(&MemberCounts {
+                    member: other,
+                    ..counts
+                });
+            }
+        }
+        let past = history.past();
+        assert_eq!((past.samples.len(), past.balancers.len()), (3, 1));
+        assert_eq!(past.balancers[0].intervals, [(10, 1), (10, 1), (13, 1)]);
     }
 
     #[test]

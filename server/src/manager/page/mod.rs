@@ -2,6 +2,7 @@
 //! certificates, the balancers with their members, and the edits. The page works without script.
 
 mod balancer;
+mod chart;
 mod edit_form;
 mod history;
 mod member;
@@ -27,7 +28,9 @@ use history::{push_differences, push_history};
 use member::push_selected;
 use parts::push_hidden;
 use problems::push_problems;
-use server::{push_certificates, push_server};
+use server::{
+    push_certificates, push_charts, push_counters, push_refusals, push_server, push_sites,
+};
 
 /// The page for one client.
 pub(in crate::manager) struct Page<'p> {
@@ -58,15 +61,28 @@ pub(in crate::manager) enum Content<'p> {
     Question(&'p str, &'p Form),
 }
 
+impl Snapshot {
+    /// Returns the part of the page that all clients share.
+    pub(in crate::manager) fn tables(&self) -> &str {
+        self.tables.get_or_init(|| tables(self))
+    }
+
+    /// Returns the part of the page that all clients share as a server-sent event.
+    pub(in crate::manager) fn event(&self) -> &str {
+        let event = || format!("data: {}\n\n", self.tables().replace('\n', "\ndata: "));
+        self.event.get_or_init(event)
+    }
+}
+
 impl Page<'_> {
     /// Renders the page.
     pub(in crate::manager) fn html(&self, content: &Content<'_>) -> String {
         let status = &self.snapshot.status;
-        let tables = self.snapshot.tables.get_or_init(|| tables(self.snapshot));
+        let tables = self.snapshot.tables();
         let mut page = Html::with_capacity(tables.len() + 8_192);
         page.markup("<!doctype html>\n<html lang=en><meta charset=utf-8>")
             .markup("<meta name=viewport content=\"width=device-width,initial-scale=1\">")
-            .markup("<title>Manager</title><link rel=stylesheet href=\"/style.css\">\n")
+            .markup("<title>Manager</title><link rel=stylesheet href=\"/style.css\"><script src=\"/live.js\" defer></script>\n")
             .markup("<header><h1 class=path><a href=\"/\">Manager</a></h1><p class=about>anthill ")
             .text(status.version)
             .markup(", configuration ")
@@ -87,7 +103,9 @@ impl Page<'_> {
                 if let Some(selected) = selected {
                     self.push_selection(&mut page, selected, *refused);
                 }
-                page.markup(tables);
+                page.markup("<div id=live>")
+                    .markup(tables)
+                    .markup("</div>\n");
                 let snapshot = self.snapshot;
                 push_differences(
                     &mut page,
@@ -192,20 +210,39 @@ fn push_named(page: &mut Html, name: &str, value: &str) {
     page.markup("\" value=\"").text(value).markup("\">");
 }
 
-/// Renders the parts of the page that are equal for all clients.
+/// Script that updates the page.
+pub(super) const LIVE: &str = include_str!("live.js");
+
+/// Renders the parts of the page that are equal for all clients. Each part has an element of its own, so that the script
+/// finds the parts again after an update.
 fn tables(snapshot: &Snapshot) -> String {
     let mut page = Html::default();
+    let parts: [fn(&mut Html, &Snapshot); 8] = [
+        push_problems,
+        push_server,
+        push_charts,
+        push_balancers,
+        push_sites,
+        push_refusals,
+        push_certificates,
+        push_counters,
+    ];
+    for push in parts {
+        page.markup("<section>");
+        push(&mut page, snapshot);
+        page.markup("</section>");
+    }
+    page.into_string()
+}
+
+fn push_balancers(page: &mut Html, snapshot: &Snapshot) {
     let list = &snapshot.balancers;
-    push_problems(&mut page, list, snapshot.status.edits_fault.as_deref());
-    push_server(&mut page, snapshot);
-    push_certificates(&mut page, snapshot);
     for report in &list.balancers {
         let mut configured = snapshot.edits.configured.iter();
         let name = &report.settings.name;
         if let Some(configured) = configured.find(|it| it.settings.name == *name) {
             let edited = snapshot.edited(configured, report);
-            push_balancer(&mut page, list, report, &edited);
+            push_balancer(page, list, report, &edited);
         }
     }
-    page.into_string()
 }

@@ -1,33 +1,38 @@
-//! The server's half of the page: state, counters and certificates.
+//! The server's half of the page: state, charts, sites, refusals, certificates and counters.
 
-use super::parts::{LEFT, RIGHT, push_column};
+use super::chart::{Chart, ChartLines};
+use super::parts::{LEFT, RIGHT, open_scroll, push_column};
+use crate::admin::metrics::history::Sample;
 use crate::admin::text_table::{bytes, count, duration};
 use crate::base::clock::format_utc;
 use crate::handler::git::browse::render::html::Html;
+use crate::limits::{HISTORY_INTERVAL_SECONDS, MANAGER_BALANCER_CHARTS_MAX};
 use crate::manager::channel::Snapshot;
+use crate::wire::reject::Reject;
+use std::net::SocketAddr;
 
-/// Appends the state of the server.
+/// Appends the present figures of the server.
 pub(super) fn push_server(page: &mut Html, snapshot: &Snapshot) {
-    let status = &snapshot.status;
-    let part =
-        |part: usize, whole: usize| format!("{} of {}", bytes(part as u64), bytes(whole as u64));
-    let address = |(address, is_tls): &(std::net::SocketAddr, bool)| match is_tls {
-        true => format!("https {address}"),
-        false => format!("http {address}"),
-    };
-    let listening: Vec<String> = status.listening.iter().map(address).collect();
-    let manager: Vec<String> = snapshot.listening.iter().map(address).collect();
-    page.markup("<h2>Server</h2>\n<dl class=facts>");
-    let facts = [
-        ("Up", duration(status.up_seconds)),
-        ("Process", status.pid.to_string()),
-        ("Configuration", status.generation.to_string()),
-        ("Workers", status.workers.to_string()),
-        ("Listens on", listening.join(", ")),
-        ("Manager on", manager.join(", ")),
+    let (status, facts) = (&snapshot.status, &snapshot.facts);
+    let listening = addresses(&status.listening);
+    let manager = addresses(&snapshot.listening);
+    page.markup("<h2>Server</h2>\n<p class=soft>Listens on ");
+    page.text(listening).markup("; manager on ");
+    page.text(manager).markup("</p>\n<dl class=tiles>");
+    let last = snapshot.history.samples.last().copied();
+    let last = last.unwrap_or_default();
+    let tiles = [
+        ("Requests", rate(per_second(last.requests))),
+        ("Errors (5xx)", rate(per_second(last.errors))),
+        ("Latency, 99 %", micros(last.latency_micros[2].into())),
         ("Connections", status.connections.to_string()),
+        ("Memory", bytes(facts.process.resident_bytes)),
+        ("Up", duration(status.up_seconds)),
+        ("Workers", status.workers.to_string()),
+        ("Configuration", status.generation.to_string()),
+        ("Process", status.pid.to_string()),
         (
-            "Content",
+            "Contents",
             part(status.content_bytes, status.content_bytes_max),
         ),
         ("Bodies", part(status.body_bytes, status.body_bytes_max)),
@@ -35,18 +40,193 @@ pub(super) fn push_server(page: &mut Html, snapshot: &Snapshot) {
             "Page cache",
             part(status.pages.bytes, status.pages.bytes_max),
         ),
-        ("Log lines lost", count(status.log_lines_lost)),
     ];
-    for (name, value) in facts {
-        page.markup("<dt>").markup(name).markup("</dt><dd>");
-        page.text(value).markup("</dd>");
+    for (name, value) in tiles {
+        push_tile(page, name, &value);
     }
-    page.markup("</dl>\n<details><summary>Counters</summary><dl class=facts>");
-    for (name, value) in status.counters.iter().chain(&status.shares) {
-        page.markup("<dt>").text(name.replace('_', " "));
-        page.markup("</dt><dd>")
-            .text(value.to_string())
-            .markup("</dd>");
+    for (_, sensor, millidegrees) in &facts.machine.temperatures {
+        let degrees = format!("{} \u{b0}C", millidegrees / 1_000);
+        push_tile(page, &format!("Temperature, {sensor}"), &degrees);
+    }
+    if let Some(events) = facts.machine.throttle_events {
+        push_tile(page, "Throttled by heat", &format!("{events} times"));
+    }
+    page.markup("</dl>\n");
+}
+
+fn push_tile(page: &mut Html, name: &str, value: &str) {
+    page.markup("<div><dt>").text(name).markup("</dt><dd>");
+    page.text(value).markup("</dd></div>");
+}
+
+fn addresses(list: &[(SocketAddr, bool)]) -> String {
+    let address = |(address, is_tls): &(SocketAddr, bool)| match is_tls {
+        true => format!("https {address}"),
+        false => format!("http {address}"),
+    };
+    list.iter().map(address).collect::<Vec<_>>().join(", ")
+}
+
+fn part(part: usize, whole: usize) -> String {
+    format!("{} of {}", bytes(part as u64), bytes(whole as u64))
+}
+
+/// Returns a count of an interval in hundredths per second.
+fn per_second(number: u32) -> u64 {
+    u64::from(number) * 100 / HISTORY_INTERVAL_SECONDS
+}
+
+/// Returns a rate in hundredths per second as text.
+fn rate(hundredths: u64) -> String {
+    match hundredths {
+        0 => "0/s".to_owned(),
+        1..1_000 => format!("{}.{:02}/s", hundredths / 100, hundredths % 100),
+        _ => format!("{}/s", count(hundredths / 100)),
+    }
+}
+
+/// Returns a duration in microseconds as text.
+fn micros(micros: u64) -> String {
+    match micros {
+        ..10_000 => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),
+        10_000..10_000_000 => format!("{} ms", micros / 1_000),
+        _ => duration(micros / 1_000_000),
+    }
+}
+
+/// Appends the charts of the last minutes.
+pub(super) fn push_charts(page: &mut Html, snapshot: &Snapshot) {
+    let history = &snapshot.history;
+    let values = |value: &dyn Fn(&Sample) -> u64| history.samples.iter().map(value).collect();
+    let latency = |nth: usize| values(&|it| it.latency_micros[nth].into());
+    page.markup("<h2>Last minutes</h2>\n<div class=charts>");
+    let mut push = |title: &str, id: &str, format: fn(u64) -> String, lines: &ChartLines| {
+        let chart = Chart {
+            id,
+            title,
+            format,
+            lines,
+        };
+        chart.push(page);
+    };
+    let requests = values(&|it| per_second(it.requests));
+    let errors = values(&|it| per_second(it.errors));
+    push(
+        "Requests",
+        "requests",
+        rate,
+        &[("all", requests), ("errors", errors)],
+    );
+    let latencies = [
+        ("50 %", latency(0)),
+        ("90 %", latency(1)),
+        ("99 %", latency(2)),
+    ];
+    push("Latency", "latency", micros, &latencies);
+    let connections = values(&|it| it.connections.into());
+    push(
+        "Connections",
+        "connections",
+        count,
+        &[("open", connections)],
+    );
+    let memory = values(&|it| u64::from(it.resident_kib) * 1_024);
+    push("Memory", "memory", bytes, &[("resident", memory)]);
+    let balancers = history.balancers.iter().take(MANAGER_BALANCER_CHARTS_MAX);
+    for (number, balancer) in balancers.enumerate() {
+        let rates = |nth: fn(&(u32, u32)) -> u32| {
+            let intervals = balancer.intervals.iter();
+            intervals.map(|it| per_second(nth(it))).collect()
+        };
+        let lines = [("requests", rates(|it| it.0)), ("errors", rates(|it| it.1))];
+        let title = format!("Balancer {}", balancer.name);
+        push(&title, &format!("balancer-{number}"), rate, &lines);
+    }
+    page.markup("</div>\n");
+}
+
+/// Appends the responses of each site by class of the status and version of HTTP.
+pub(super) fn push_sites(page: &mut Html, snapshot: &Snapshot) {
+    let columns = ["1.0", "1.1", "2", "3"].map(|version| format!("HTTP/{version}"));
+    let classes = ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned);
+    let last = ["Sent", "From cache"].map(str::to_owned);
+    let columns: Vec<String> = columns.into_iter().chain(classes).chain(last).collect();
+    page.markup("<h2>Sites</h2>\n");
+    open_table(page, "Responses of the sites", "Site", &columns);
+    // Routes of a site follow one another.
+    for routes in (snapshot.facts.routes).chunk_by(|a, b| a.totals.site == b.totals.site) {
+        let site = &routes[0].totals.site;
+        let (mut versions, mut classes) = ([0; 4], [0; 5]);
+        for route in routes {
+            for (version, counts) in versions.iter_mut().zip(&route.totals.statuses) {
+                for (class, number) in classes.iter_mut().zip(counts) {
+                    *version += number;
+                    *class += number;
+                }
+            }
+        }
+        let name = if site.is_empty() { "no site" } else { site };
+        page.markup("<tr><th scope=row>").text(name).markup("</th>");
+        for number in versions.iter().chain(&classes[1..]) {
+            push_number(page, &count(*number));
+        }
+        let sent = routes.iter().map(|route| route.totals.bytes_sent).sum();
+        push_number(page, &bytes(sent));
+        let cached = routes.iter().map(|route| route.totals.cache[0]).sum();
+        push_number(page, &count(cached));
+        page.markup("</tr>\n");
+    }
+    page.markup("</tbody></table></div>\n");
+}
+
+/// Appends the numbers of refused requests by rule, with the words of each rule.
+pub(super) fn push_refusals(page: &mut Html, snapshot: &Snapshot) {
+    let refusals = Reject::ALL.iter().zip(&snapshot.facts.refusals);
+    let refusals: Vec<_> = refusals.filter(|(_, number)| **number > 0).collect();
+    if refusals.is_empty() {
+        return;
+    }
+    page.markup("<h2>Refusals</h2>\n");
+    let columns = ["Status", "Requests"].map(str::to_owned);
+    open_table(page, "Refused requests by rule", "Rule", &columns);
+    for (rule, number) in refusals {
+        page.markup("<tr><th scope=row>R")
+            .text(rule.rule.to_string());
+        page.markup(" <span class=soft>").text(rule.reason);
+        page.markup("</span></th>");
+        push_number(page, &rule.status.0.to_string());
+        push_number(page, &count(*number));
+        page.markup("</tr>\n");
+    }
+    page.markup("</tbody></table></div>\n");
+}
+
+/// Opens a table with a column of names and columns of numbers.
+fn open_table(page: &mut Html, label: &str, first: &str, columns: &[String]) {
+    open_scroll(page, label);
+    page.markup("<table aria-label=\"").text(label);
+    page.markup("\"><thead><tr>");
+    push_column(page, first, LEFT);
+    for column in columns {
+        push_column(page, column, RIGHT);
+    }
+    page.markup("</tr></thead><tbody>\n");
+}
+
+fn push_number(page: &mut Html, number: &str) {
+    page.markup("<td class=n>").text(number).markup("</td>");
+}
+
+/// Appends the counters of the workers, folded up.
+pub(super) fn push_counters(page: &mut Html, snapshot: &Snapshot) {
+    let status = &snapshot.status;
+    page.markup("<details><summary>Counters</summary><dl class=counters>");
+    let lost = [
+        ("log_lines_lost", status.log_lines_lost),
+        ("datagrams_lost", status.datagrams_lost),
+    ];
+    for (name, value) in status.counters.iter().chain(&status.shares).chain(&lost) {
+        push_tile(page, &name.replace('_', " "), &value.to_string());
     }
     page.markup("</dl></details>\n");
 }
@@ -57,8 +237,9 @@ pub(super) fn push_certificates(page: &mut Html, snapshot: &Snapshot) {
     if certificates.is_empty() {
         return;
     }
-    page.markup("<h2 id=certificates>Certificates</h2>\n<div class=scroll>")
-        .markup("<table aria-labelledby=certificates><thead><tr>");
+    page.markup("<h2>Certificates</h2>\n");
+    open_scroll(page, "Table of the certificates");
+    page.markup("<table aria-label=Certificates><thead><tr>");
     let columns = [
         ("Names", LEFT),
         ("Days left", RIGHT),

@@ -2,8 +2,9 @@
 
 use crate::handler::git::browse::render::html;
 
-/// Style sheet in two parts: the common style of generated pages, and the tables of the manager.
-pub(in crate::manager) const STYLE: [&str; 2] = [
+/// Style sheet in three parts: the common style of generated pages, the tables and forms of the manager, and the
+/// server's half of the page.
+pub(in crate::manager) const STYLE: [&str; 3] = [
     html::STYLE,
     "header,main,footer{max-width:84rem}\
      .login{display:flex;flex-wrap:wrap;gap:.3rem .8rem;align-items:baseline;margin-top:.4rem;color:var(--soft)}\
@@ -22,7 +23,8 @@ pub(in crate::manager) const STYLE: [&str; 2] = [
      .field small{color:var(--soft)}.wrong{white-space:pre-wrap;color:var(--minus-text);font-size:.9rem}\
      input,select{font:inherit;color:var(--text);background:var(--paper);border:1px solid var(--soft);border-radius:6px;padding:.2rem .4rem;max-width:100%}\
      [aria-invalid]{border:2px solid var(--minus-text)}\
-     .problems,.question{border:2px solid var(--minus-text);border-radius:8px;padding:.2rem 1rem .6rem}.problems h2,.question h2{margin:.4rem 0}\
+     .question{border:2px solid var(--minus-text);border-radius:8px;padding:.2rem 1rem .6rem}.question h2{margin:.4rem 0}\
      details pre{overflow-x:auto}\
      summary{cursor:pointer;color:var(--soft)}",
+    include_str!("server.css"),
 ];

@@ -1,0 +1,74 @@
+//! The manager's page in Chromium: reading, edits, logins, the keyboard, and accessibility by the rules of axe at two
+//! widths and in both colour schemes.
+
+use crate::manager::{LOCAL, Manager, config, folder_with_users, state};
+use crate::support::member::{Member, ok};
+use crate::support::python::{python, script};
+use crate::support::{Server, finish, tool};
+
+/// Runs a test of tests/support/manager_browser.py.
+fn browse(test: &str, arguments: &[&str]) {
+    tool("chromium");
+    let mut command = python();
+    command.arg(script("manager_browser.py"));
+    command.arg(test).args(arguments);
+    let done = finish(command, b"");
+    assert_eq!(done.code, Some(0), "{test} {arguments:?}: {done:?}");
+}
+
+/// Returns a server with a balancer of two members in service and one member without a server, and the URL of a login.
+fn server() -> (Server, [Member; 2], String) {
+    let members = two_members();
+    let [first, second] = members.each_ref().map(Member::url);
+    let down = "http://127.0.0.1:1";
+    let server = Server::start(&config(LOCAL, &[&first, &second, down]));
+    for _ in 0..6 {
+        crate::support::run("curl", &["-s", &server.http("/app/")], b"");
+    }
+    let login = Manager::login_url(&server);
+    (server, members, login)
+}
+
+fn two_members() -> [Member; 2] {
+    [(); 2].map(|()| Member::start(|_| ok("a")))
+}
+
+#[test]
+fn the_page_is_accessible_at_both_widths_and_in_both_schemes() {
+    let (server, _members, login) = server();
+    browse("looks", &[&Manager::of(&server).url, &login]);
+}
+
+#[test]
+fn edits_work_with_script_and_without_script() {
+    let (server, _members, login) = server();
+    let manager = Manager::of(&server);
+    browse("edits", &[&manager.url, &login, "script"]);
+    assert_eq!(state(&server), "enabled");
+    let login = Manager::login_url(&server);
+    browse("edits", &[&manager.url, &login, "no script"]);
+    assert_eq!(state(&server), "enabled");
+}
+
+#[test]
+fn the_keyboard_suffices_for_an_edit() {
+    let (server, _members, login) = server();
+    browse("keyboard", &[&Manager::of(&server).url, &login]);
+    assert_eq!(state(&server), "draining");
+}
+
+#[test]
+fn passwords_open_the_page_for_viewers_and_editors() {
+    let members = two_members();
+    let [first, second] = members.each_ref().map(Member::url);
+    let keys = format!("{LOCAL}\nusers = \"managers\"\nviewers = \"viewers\"");
+    let server = Server::start_in(folder_with_users(), &config(&keys, &[&first, &second]));
+    browse("passwords", &[&Manager::of(&server).url]);
+    assert_eq!(state(&server), "disabled");
+}
+
+#[test]
+fn updates_leave_the_focus_and_opened_lists() {
+    let (server, _members, _) = server();
+    browse("updates", &[&Manager::of(&server).url]);
+}

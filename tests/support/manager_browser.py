@@ -1,0 +1,185 @@
+"""Drives the manager's page in Chromium, and checks the page with axe.
+
+Arguments: the test, the URL of the page, and what the test needs. The folder in SCREENSHOTS, if set, gets pictures.
+The script ends with an error at the first difference.
+"""
+
+import os
+import re
+import sys
+from contextlib import contextmanager
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect, sync_playwright
+
+WIDTHS = (360, 1280)
+SCHEMES = ("light", "dark")
+TIMEOUT_MS = 60_000
+
+
+class Browser:
+    """Chromium, with a fresh profile for each context."""
+
+    def __init__(self, chromium, url):
+        self.chromium = chromium
+        self.url = url
+
+    @contextmanager
+    def page(self, path="/", **options):
+        """Opens a page of a new profile. A script error, a failed resource and a refused script are failures."""
+        context = self.chromium.new_context(**options)
+        context.set_default_timeout(TIMEOUT_MS)
+        page = context.new_page()
+        problems = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda line: line.type == "error" and problems.append(line.text))
+        page.goto(path if path.startswith("http") else self.url + path)
+        yield page
+        context.close()
+        assert not problems, problems
+
+
+def is_accessible(page, name):
+    """Checks the page with axe, and that the page is not wider than the window."""
+    violations = Axe().run(page)
+    assert violations.violations_count == 0, f"{name}\n{violations.generate_report()}"
+    width = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert width == 0, f"{name}: {width} pixels wider than the window"
+    folder = os.environ.get("SCREENSHOTS")
+    if folder:
+        page.screenshot(path=f"{folder}/{name}.png", full_page=True)
+
+
+def looks(browser, login):
+    """The page without a login and with a login, at both widths, in both schemes."""
+    with browser.page(login) as page:
+        state = page.context.storage_state()
+    for scheme in SCHEMES:
+        for width in WIDTHS:
+            size = {"width": width, "height": 800}
+            options = {"viewport": size, "color_scheme": scheme}
+            with browser.page("/", **options) as page:
+                is_accessible(page, f"reader-{scheme}-{width}")
+            with browser.page("/", storage_state=state, **options) as page:
+                is_accessible(page, f"editor-{scheme}-{width}")
+                page.get_by_role("table", name="Members of app").get_by_role("link").first.click()
+                is_accessible(page, f"member-{scheme}-{width}")
+
+
+def member_row(page):
+    """Returns the row of the first member of the balancer `app`."""
+    return page.get_by_role("table", name="Members of app").get_by_role("row").nth(1)
+
+
+def has_state(page, state):
+    """Checks the state of the first member."""
+    expect(member_row(page).get_by_role("cell").first).to_have_text(re.compile("^" + state))
+
+
+def edits(browser, login, script):
+    """Reading without a login, an edit by the login of a secret, and the end of the login."""
+    options = {"java_script_enabled": script == "script"}
+    with browser.page("/", **options) as page:
+        expect(page.get_by_role("heading", level=1)).to_have_text("Manager")
+        expect(page.get_by_text("Read only")).to_be_visible()
+        member_row(page).get_by_role("link").click()
+        expect(page.locator("main button")).to_have_count(0)
+        page.goto(login)
+        expect(page.get_by_text("Logged in: anthill manager login")).to_be_visible()
+        assert "secret" not in page.url, page.url
+        member_row(page).get_by_role("link").click()
+        expect(page.get_by_role("button", name="Enable")).to_have_count(0)
+        page.get_by_role("button", name="Drain").click()
+        has_state(page, "draining")
+        page.get_by_role("button", name="Enable").click()
+        has_state(page, "up")
+        page.goto(browser.url)
+        page.get_by_role("button", name="Undo entry").first.click()
+        has_state(page, "draining")
+        page.get_by_role("button", name="Undo entry").first.click()
+        has_state(page, "up")
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_text("Read only")).to_be_visible()
+
+
+def keyboard(browser, login):
+    """A member is selected and drained by the keyboard alone, and the focus is always visible."""
+    with browser.page(login) as page:
+        press_until(page, "127.0.0.1", "Enter")
+        expect(page.get_by_role("button", name="Drain")).to_be_visible()
+        press_until(page, "Drain", "Enter")
+        has_state(page, "draining")
+
+
+def press_until(page, text, key):
+    """Moves the focus to the next element whose text begins with `text`, and presses the key."""
+    for _ in range(100):
+        page.keyboard.press("Tab")
+        focus = page.evaluate(
+            """() => {
+                const it = document.activeElement, style = getComputedStyle(it);
+                return [it.innerText || '', style.outlineStyle + style.textDecorationLine, it.tagName];
+            }"""
+        )
+        if focus[2] != "BODY":
+            assert focus[1] != "nonenone", f"no visible focus on {focus}"
+        if focus[0].startswith(text):
+            page.keyboard.press(key)
+            page.wait_for_load_state()
+            return
+    raise AssertionError(f"no element {text} by the keyboard")
+
+
+def updates(browser):
+    """The figures change by themselves; the focus, an opened list and the place in the page stay; updates can pause."""
+    with browser.page("/") as page:
+        up = page.locator(".tiles div", has=page.get_by_text("Up", exact=True)).locator("dd")
+        link = member_row(page).get_by_role("link")
+        page.locator("summary").click()
+        link.focus()
+        page.evaluate("window.scrollTo(0, 120)")
+        for _ in range(2):
+            expect(up).not_to_have_text(up.inner_text(), timeout=TIMEOUT_MS)
+        expect(link).to_be_focused()
+        expect(page.locator("details")).to_have_attribute("open", "")
+        assert page.evaluate("window.scrollY") == 120
+        page.get_by_role("button", name="Pause updates").click()
+        with page.expect_request("**/events"):
+            page.get_by_role("button", name="Resume updates").click()
+
+
+def passwords(browser):
+    """A wrong password is refused in words, a viewer reads, and an editor edits."""
+    wrong = {"username": "ann", "password": "secret of bob"}
+    context = browser.chromium.new_context(http_credentials=wrong)
+    page = context.new_page()
+    answer = page.goto(browser.url + "/login")
+    assert answer.status == 401, answer.status
+    is_accessible(page, "wrong-login")
+    context.close()
+    viewer = {"username": "bob", "password": "secret of bob"}
+    with browser.page("/login", http_credentials=viewer) as page:
+        expect(page.get_by_text("Logged in: bob")).to_be_visible()
+        member_row(page).get_by_role("link").click()
+        expect(page.locator("main button")).to_have_count(0)
+    editor = {"username": "ann", "password": "secret of ann"}
+    with browser.page("/", http_credentials=editor) as page:
+        page.get_by_role("link", name="Log in").click()
+        expect(page.get_by_text("Logged in: ann")).to_be_visible()
+        member_row(page).get_by_role("link").click()
+        page.get_by_role("button", name="Disable").click()
+        has_state(page, "disabled")
+
+
+def main():
+    test, url, *needs = sys.argv[1:]
+    with sync_playwright() as playwright:
+        # Chromium's sandbox needs an ordinary user.
+        arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
+        globals()[test](Browser(chromium, url), *needs)
+        chromium.close()
+
+
+if __name__ == "__main__":
+    main()
