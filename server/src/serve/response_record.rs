@@ -22,7 +22,7 @@ pub(super) struct ResponseRecord {
     /// Number of the rule that refused the request; 0 without a refusal.
     pub(super) rule: u16,
     pub(super) cache: CacheOutcome,
-    /// False for the manager, whose event streams last for minutes.
+    /// False for the manager: its event streams last for minutes.
     pub(super) has_latency: bool,
     /// Data of the access log line; None where the response needs neither a line nor a count of the page view.
     pub(super) line: Option<Box<OwnedAccessLogEntry>>,
