@@ -445,8 +445,10 @@ fn set_cache_status(response: &mut Response, status: &str) {
 
 /// Returns the part of the cache by the parameters of Cache-Status.
 fn outcome_of(status: &str) -> CacheOutcome {
+    if status.starts_with("hit") {
+        return CacheOutcome::Hit;
+    }
     match status.split("; ").next().unwrap_or(status) {
-        "hit" => CacheOutcome::Hit,
         _ if status.ends_with("; collapsed") => CacheOutcome::Collapsed,
         _ if status.contains("; fwd-status=") => CacheOutcome::Stale,
         "fwd=uri-miss" | "fwd=vary-miss" | "fwd=stale" => CacheOutcome::Miss,
