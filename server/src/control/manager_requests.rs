@@ -7,7 +7,7 @@ use crate::admin::balancers::BalancerList;
 use crate::admin::edit_ledger::EditState;
 use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
-use crate::manager::{ManagerRequest, Snapshot};
+use crate::manager::{ManagerRequest, Snapshot, SnapshotParts};
 use crate::serve::worker::Audience;
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
@@ -64,5 +64,13 @@ fn snapshot(
     let listening = publisher.listeners().bound(Audience::Manager).collect();
     let facts = metrics::facts(publisher);
     let manager = publisher.manager();
-    manager.add_snapshot(status, list, edits, facts, history.past(), listening)
+    manager.add_snapshot(SnapshotParts {
+        status,
+        balancers: list,
+        requests: publisher.active_requests(),
+        edits,
+        facts,
+        history: history.past(),
+        listening,
+    })
 }

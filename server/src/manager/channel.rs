@@ -1,6 +1,8 @@
 //! State of the manager for the whole process, and the channel to the control plane.
 
 use super::sessions::{Digest, SessionLedger};
+use super::snapshot_parts::SnapshotParts;
+use crate::admin::active_requests::ActiveRequestList;
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
 use crate::admin::edit_ledger::EditState;
@@ -51,6 +53,8 @@ pub struct Snapshot {
     pub status: Status,
     /// State of the balancers.
     pub balancers: BalancerList,
+    /// Requests under way.
+    pub requests: ActiveRequestList,
     /// Edits of the balancers.
     pub edits: EditState,
     /// Facts of the metrics beside the status and the balancers.
@@ -64,8 +68,12 @@ pub struct Snapshot {
     pub(super) balancers_json: OnceLock<String>,
     pub(super) history_json: OnceLock<String>,
     pub(super) differences_json: OnceLock<String>,
-    pub(super) tables: OnceLock<String>,
-    pub(super) event: OnceLock<String>,
+    /// Requests under way as JSON, without and with the texts and addresses of clients.
+    pub(super) requests_json: [OnceLock<String>; 2],
+    /// Shared part of the page without a login, and with a login.
+    pub(super) tables: [OnceLock<String>; 2],
+    /// Shared part as an event, without a login, and with a login.
+    pub(super) event: [OnceLock<String>; 2],
     /// Metrics in the format of Prometheus, and in OpenMetrics.
     metrics: [OnceLock<String>; 2],
 }
@@ -139,29 +147,23 @@ impl ManagerContext {
     }
 
     /// Makes a snapshot the last snapshot.
-    pub fn add_snapshot(
-        &self,
-        status: Status,
-        balancers: BalancerList,
-        edits: EditState,
-        facts: MetricsFacts,
-        history: Past,
-        listening: Vec<(SocketAddr, bool)>,
-    ) -> Arc<Snapshot> {
+    pub fn add_snapshot(&self, parts: SnapshotParts) -> Arc<Snapshot> {
         let snapshot = Arc::new(Snapshot {
-            status,
-            balancers,
-            edits,
-            facts,
-            history,
-            listening,
+            status: parts.status,
+            balancers: parts.balancers,
+            requests: parts.requests,
+            edits: parts.edits,
+            facts: parts.facts,
+            history: parts.history,
+            listening: parts.listening,
             made_ms: self.now_ms(),
             status_json: OnceLock::new(),
             balancers_json: OnceLock::new(),
             history_json: OnceLock::new(),
             differences_json: OnceLock::new(),
-            tables: OnceLock::new(),
-            event: OnceLock::new(),
+            requests_json: Default::default(),
+            tables: Default::default(),
+            event: Default::default(),
             metrics: Default::default(),
         });
         *lock(&self.snapshot) = Some(Arc::clone(&snapshot));
@@ -361,8 +363,15 @@ mod tests {
         };
         let status = crate::admin::status::tests::example();
         let (edits, facts) = (EditState::default(), MetricsFacts::default());
-        let past = Past::default();
-        let made = context.add_snapshot(status, list, edits, facts, past, Vec::new());
+        let made = context.add_snapshot(SnapshotParts {
+            status,
+            balancers: list,
+            requests: ActiveRequestList::default(),
+            edits,
+            facts,
+            history: Past::default(),
+            listening: Vec::new(),
+        });
         for _ in 0..3 {
             let Poll::Ready(Ok(shared)) = poll(pin!(context.snapshot())) else {
                 panic!("no snapshot");

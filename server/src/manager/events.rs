@@ -53,7 +53,7 @@ impl EventStream {
         {
             if self
                 .writer
-                .write_all(snapshot.event().as_bytes())
+                .write_all(snapshot.event(self.visitor.has_login()).as_bytes())
                 .await
                 .is_err()
             {

@@ -157,6 +157,11 @@ impl Manager {
                 let snapshot = self.context.snapshot().await?;
                 Ok(response(Status::OK, JSON, snapshot.json(path).to_owned()))
             }
+            b"/requests.json" => {
+                let snapshot = self.context.snapshot().await?;
+                let json = snapshot.requests_json(visitor.has_login());
+                Ok(response(Status::OK, JSON, json.to_owned()))
+            }
             b"/metrics" => {
                 let accept = Fields(&request.fields).first("accept");
                 let format = MetricsFormat::by_accept(accept);

@@ -28,6 +28,7 @@ mod selection;
 mod sessions;
 #[cfg(feature = "manager")]
 mod xml;
+mod snapshot_parts;
 
 #[cfg(feature = "manager")]
 pub use channel::{CommandAnswer, ManagerContext, ManagerRequest, Snapshot};
@@ -35,3 +36,4 @@ pub use channel::{CommandAnswer, ManagerContext, ManagerRequest, Snapshot};
 pub use handler::manager_handler;
 #[cfg(not(feature = "manager"))]
 pub use no_manager::{CommandAnswer, ManagerContext, ManagerRequest, Snapshot, manager_handler};
+pub use snapshot_parts::SnapshotParts;

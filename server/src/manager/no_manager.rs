@@ -1,17 +1,12 @@
 //! Replacement of the manager in a build without the feature `manager`: the configuration refuses a manager, so no
 //! request comes.
 
-use crate::admin::balancers::BalancerList;
+use super::snapshot_parts::SnapshotParts;
 use crate::admin::command::Command;
-use crate::admin::edit_ledger::EditState;
-use crate::admin::metrics::MetricsFacts;
-use crate::admin::metrics::history::Past;
-use crate::admin::status::Status;
 use crate::config::{Config, OperatorError};
 use crate::handler::route_handler::RouteHandler;
 use crate::world::users::Logins;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::{self, Receiver};
@@ -60,15 +55,7 @@ impl ManagerContext {
     }
 
     /// Returns an empty snapshot.
-    pub fn add_snapshot(
-        &self,
-        _status: Status,
-        _balancers: BalancerList,
-        _edits: EditState,
-        _facts: MetricsFacts,
-        _history: Past,
-        _listening: Vec<(SocketAddr, bool)>,
-    ) -> Arc<Snapshot> {
+    pub fn add_snapshot(&self, _parts: SnapshotParts) -> Arc<Snapshot> {
         Arc::new(Snapshot)
     }
 

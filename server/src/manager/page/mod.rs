@@ -8,6 +8,7 @@ mod history;
 mod member;
 mod parts;
 mod problems;
+mod requests;
 mod server;
 mod style;
 
@@ -28,6 +29,7 @@ use history::{push_differences, push_history};
 use member::push_selected;
 use parts::push_hidden;
 use problems::push_problems;
+use requests::{push_requests_for_all, push_requests_for_login};
 use server::{
     push_certificates, push_charts, push_counters, push_refusals, push_server, push_sites,
 };
@@ -62,15 +64,21 @@ pub(in crate::manager) enum Content<'p> {
 }
 
 impl Snapshot {
-    /// Returns the part of the page that all clients share.
-    pub(in crate::manager) fn tables(&self) -> &str {
-        self.tables.get_or_init(|| tables(self))
+    /// Returns the part of the page that all clients with a login share, or all clients without a login.
+    pub(in crate::manager) fn tables(&self, has_login: bool) -> &str {
+        self.tables[usize::from(has_login)].get_or_init(|| tables(self, has_login))
     }
 
-    /// Returns the part of the page that all clients share as a server-sent event.
-    pub(in crate::manager) fn event(&self) -> &str {
-        let event = || format!("data: {}\n\n", self.tables().replace('\n', "\ndata: "));
-        self.event.get_or_init(event)
+    /// Returns the shared part of the page as a server-sent event.
+    pub(in crate::manager) fn event(&self, has_login: bool) -> &str {
+        let tables = self.tables(has_login);
+        let event = || format!("data: {}\n\n", tables.replace('\n', "\ndata: "));
+        self.event[usize::from(has_login)].get_or_init(event)
+    }
+
+    /// Returns the requests under way as JSON, with the texts and addresses of clients for a login.
+    pub(in crate::manager) fn requests_json(&self, has_login: bool) -> &str {
+        self.requests_json[usize::from(has_login)].get_or_init(|| self.requests.json(has_login))
     }
 }
 
@@ -78,7 +86,7 @@ impl Page<'_> {
     /// Renders the page.
     pub(in crate::manager) fn html(&self, content: &Content<'_>) -> String {
         let status = &self.snapshot.status;
-        let tables = self.snapshot.tables();
+        let tables = self.snapshot.tables(self.visitor.has_login());
         let mut page = Html::with_capacity(tables.len() + 8_192);
         page.markup("<!doctype html>\n<html lang=en><meta charset=utf-8>")
             .markup("<meta name=viewport content=\"width=device-width,initial-scale=1\">")
@@ -215,13 +223,18 @@ pub(super) const LIVE: &str = include_str!("live.js");
 
 /// Renders the parts of the page that are equal for all clients. Each part has an element of its own, so that the script
 /// finds the parts again after an update.
-fn tables(snapshot: &Snapshot) -> String {
+fn tables(snapshot: &Snapshot, has_login: bool) -> String {
     let mut page = Html::default();
-    let parts: [fn(&mut Html, &Snapshot); 8] = [
+    let push_requests = match has_login {
+        true => push_requests_for_login,
+        false => push_requests_for_all,
+    };
+    let parts: [fn(&mut Html, &Snapshot); 9] = [
         push_problems,
         push_server,
         push_charts,
         push_balancers,
+        push_requests,
         push_sites,
         push_refusals,
         push_certificates,

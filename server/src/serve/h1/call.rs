@@ -1,5 +1,6 @@
 //! A handler's call over HTTP/1.1, as started by a request.
 
+use crate::base::active_requests::RequestPhase;
 use crate::base::body_memory::BodyAccount;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{self, counted_pipe};
@@ -87,6 +88,9 @@ impl H1Call {
         if head.version != Version::Http10 {
             request.interim = interim.sender();
         }
+        let who = connection.client_info();
+        let record = line.keep(Status::OK, RequestPhase::Handler, &connection.context, who);
+        request.active = record.active();
         H1Call {
             answering: handler.start(request),
             interim,
@@ -99,7 +103,7 @@ impl H1Call {
             is_head: head.method == Method::Head,
             secure_fields: line.host.map(|host| host.secure_fields.clone()),
             site: line.host.and_then(|host| host.site.clone()),
-            record: line.keep(Status::OK, &connection.context, connection.client_info()),
+            record,
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
             memory,

@@ -5,6 +5,7 @@
 //! the peer takes content. When the peer disconnects or a deadline expires, the call is dropped with all
 //! work started by the call.
 
+use crate::base::active_requests::RequestPhase;
 use crate::base::body_memory::BodyPurpose;
 use crate::handler::pipe::{self, PipeRead};
 use crate::handler::{LocalBoxFuture, Response, ResponseBody};
@@ -453,6 +454,7 @@ impl H1CallDriver<'_> {
         if response.fields.first("upgrade").is_none() {
             response.fields.push(b"Upgrade", &pending.upgrade.protocol);
         }
+        self.call.record.set_phase(RequestPhase::Tunnel);
         self.write_head(&response, None, AfterResponse::Keep);
         if let ResponseBody::Stream { reader, work, .. } = response.body {
             let out = std::mem::take(&mut self.out);
@@ -469,6 +471,7 @@ impl H1CallDriver<'_> {
             self.push_continue();
         }
         self.status = *response.status;
+        self.call.record.set_phase(RequestPhase::Response);
         let mut after = self.after(&response);
         let framing = match content_length(&response.body) {
             Some(length) => ResponseFraming::Length(length),

@@ -1,0 +1,345 @@
+//! Requests under way, for the operator: [`ActiveRequests`] is the table of one worker, and [`ActiveRequestLedger`]
+//! has the tables of all workers.
+//!
+//! A worker enters a request whose response does not leave at once, and so a stored page costs nothing. Each table has
+//! a lock of its own. Only the control plane takes the lock of another thread's table, and holds the lock for a bounded
+//! number of entries: the entries are linked in the order of their start.
+
+use crate::base::route_counters::RouteCounters;
+use crate::limits::{ACTIVE_REQUEST_HOST_BYTES_MAX, ACTIVE_REQUEST_PATH_BYTES_MAX};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Progress of a request under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestPhase {
+    /// The handler works on the response.
+    Handler,
+    /// The request waits until a member of the balancer is free.
+    Queue,
+    /// A member has the request.
+    Member,
+    /// The response is being sent.
+    Response,
+    /// The request has opened a tunnel.
+    Tunnel,
+}
+
+impl RequestPhase {
+    /// Returns the name.
+    pub fn name(self) -> &'static str {
+        match self {
+            RequestPhase::Handler => "handler",
+            RequestPhase::Queue => "queue",
+            RequestPhase::Member => "member",
+            RequestPhase::Response => "response",
+            RequestPhase::Tunnel => "tunnel",
+        }
+    }
+}
+
+/// Request under way. The query is never kept.
+#[derive(Clone, Debug)]
+pub struct ActiveRequest {
+    /// Start in microseconds on the clock of the workers.
+    pub started_us: u64,
+    /// Address of the client, which is not the peer of the connection behind a trusted proxy.
+    pub client: IpAddr,
+    /// Version of HTTP, such as `HTTP/1.1`.
+    pub version: &'static str,
+    /// Method of the request.
+    pub method: &'static str,
+    /// Progress of the request.
+    pub phase: RequestPhase,
+    /// Counters of the route, which name the site; None without a site.
+    pub route: Option<Arc<RouteCounters>>,
+    /// Name of the member with the request.
+    pub member: Option<Arc<str>>,
+    /// Host and path.
+    pub target: ActiveTarget,
+}
+
+/// Host and path of a request under way, in one allocation. Long texts are cut.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActiveTarget {
+    text: Box<[u8]>,
+    host_bytes: u8,
+    is_path_cut: bool,
+}
+
+impl ActiveTarget {
+    /// Returns the number of bytes that [`ActiveTarget::new`] copies.
+    pub fn bytes(host: &[u8], path: &[u8]) -> usize {
+        host.len().min(ACTIVE_REQUEST_HOST_BYTES_MAX)
+            + path.len().min(ACTIVE_REQUEST_PATH_BYTES_MAX)
+    }
+
+    /// Copies at most [`ACTIVE_REQUEST_HOST_BYTES_MAX`] bytes of the host, and at most
+    /// [`ACTIVE_REQUEST_PATH_BYTES_MAX`] bytes of the path.
+    pub fn new(host: &[u8], path: &[u8]) -> ActiveTarget {
+        let host = &host[..host.len().min(ACTIVE_REQUEST_HOST_BYTES_MAX)];
+        let kept = &path[..path.len().min(ACTIVE_REQUEST_PATH_BYTES_MAX)];
+        let mut text = Vec::with_capacity(host.len() + kept.len());
+        text.extend_from_slice(host);
+        text.extend_from_slice(kept);
+        ActiveTarget {
+            text: text.into_boxed_slice(),
+            host_bytes: host.len() as u8,
+            is_path_cut: kept.len() < path.len(),
+        }
+    }
+
+    /// Returns the host, or the beginning of a long host.
+    pub fn host(&self) -> &[u8] {
+        &self.text[..usize::from(self.host_bytes)]
+    }
+
+    /// Returns the path, or the beginning of a long path and an ellipsis.
+    pub fn path(&self) -> String {
+        let path = &self.text[usize::from(self.host_bytes)..];
+        let mut path = String::from_utf8_lossy(path).into_owned();
+        if self.is_path_cut {
+            path.push('…');
+        }
+        path
+    }
+}
+
+/// Table of the requests under way of one worker.
+#[derive(Default, Debug)]
+pub struct ActiveRequests(Mutex<Table>);
+
+/// Entry of a request in a table. Dropping the guard removes the entry.
+#[derive(Debug)]
+pub struct ActiveRequestGuard(EntryKey);
+
+/// Handle of the entry of a request, for the parts of the server that work on the request. The handle has no effect
+/// after the removal of the entry.
+#[derive(Clone, Default, Debug)]
+pub struct ActiveRequestHandle(Option<EntryKey>);
+
+/// Table of an entry, with the slot and the number of the entry.
+#[derive(Clone, Debug)]
+struct EntryKey {
+    table: Arc<ActiveRequests>,
+    slot: u32,
+    id: u64,
+}
+
+/// Slots of a table. The taken slots are a list from the oldest entry to the newest, and the free slots are a stack.
+#[derive(Debug)]
+struct Table {
+    slots: Vec<Slot>,
+    oldest: u32,
+    newest: u32,
+    free: u32,
+    count: usize,
+    next_id: u64,
+}
+
+/// Slot of a table.
+#[derive(Debug)]
+struct Slot {
+    /// Number of the entry, never used again.
+    id: u64,
+    older: u32,
+    /// Slot of the next newer entry; the next free slot for a free slot.
+    newer: u32,
+    request: Option<ActiveRequest>,
+}
+
+/// End of a list of slots.
+const NONE: u32 = u32::MAX;
+/// Slots that an empty table keeps for the next requests. The memory of more slots is freed.
+const EMPTY_SLOTS_MAX: usize = 64;
+
+impl Default for Table {
+    fn default() -> Table {
+        Table {
+            slots: Vec::new(),
+            oldest: NONE,
+            newest: NONE,
+            free: NONE,
+            count: 0,
+            next_id: 0,
+        }
+    }
+}
+
+impl ActiveRequests {
+    /// Enters a request as the newest.
+    pub fn enter(self: &Arc<Self>, request: ActiveRequest) -> ActiveRequestGuard {
+        let (slot, id) = self.table().push(request);
+        ActiveRequestGuard(EntryKey {
+            table: Arc::clone(self),
+            slot,
+            id,
+        })
+    }
+
+    /// Appends copies of the oldest requests, at most `max`. Returns the number of requests in the table.
+    fn copy_oldest(&self, max: usize, into: &mut Vec<ActiveRequest>) -> usize {
+        let table = self.table();
+        let mut at = table.oldest;
+        for _ in 0..max {
+            let Some(slot) = table.slots.get(at as usize) else {
+                break;
+            };
+            into.extend(slot.request.clone());
+            at = slot.newer;
+        }
+        table.count
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Poisoning is ignored: no code that could panic half-way runs under the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ActiveRequestGuard {
+    /// Returns a handle of the entry.
+    pub fn handle(&self) -> ActiveRequestHandle {
+        ActiveRequestHandle(Some(self.0.clone()))
+    }
+
+    /// Sets the progress of the request.
+    pub fn set_phase(&self, phase: RequestPhase) {
+        self.0.change(|request| request.phase = phase);
+    }
+}
+
+impl Drop for ActiveRequestGuard {
+    fn drop(&mut self) {
+        let removed = self.0.table.table().remove(self.0.slot);
+        // The memory of the request is freed without the lock.
+        drop(removed);
+    }
+}
+
+impl ActiveRequestHandle {
+    /// Records the wait for a member of the balancer.
+    pub fn wait_for_member(&self) {
+        if let Some(key) = &self.0 {
+            key.change(|request| {
+                request.phase = RequestPhase::Queue;
+                request.member = None;
+            });
+        }
+    }
+
+    /// Records the member with the request.
+    pub fn set_member(&self, name: &Arc<str>) {
+        let Some(key) = &self.0 else { return };
+        let name = Arc::clone(name);
+        key.change(|request| {
+            request.phase = RequestPhase::Member;
+            request.member = Some(name);
+        });
+    }
+}
+
+impl EntryKey {
+    /// Changes the request, unless the entry is gone.
+    fn change(&self, change: impl FnOnce(&mut ActiveRequest)) {
+        let mut table = self.table.table();
+        let slot = table.slots.get_mut(self.slot as usize);
+        let slot = slot.filter(|slot| slot.id == self.id);
+        if let Some(request) = slot.and_then(|slot| slot.request.as_mut()) {
+            change(request);
+        }
+    }
+}
+
+impl Table {
+    /// Returns the slot and the number of a new entry.
+    fn push(&mut self, request: ActiveRequest) -> (u32, u64) {
+        let id = self.next_id;
+        self.next_id += 1;
+        let entry = Slot {
+            id,
+            older: self.newest,
+            newer: NONE,
+            request: Some(request),
+        };
+        let at = match self.slots.get_mut(self.free as usize) {
+            Some(slot) => {
+                let next_free = slot.newer;
+                *slot = entry;
+                std::mem::replace(&mut self.free, next_free)
+            }
+            None => {
+                self.slots.push(entry);
+                self.slots.len() as u32 - 1
+            }
+        };
+        match self.slots.get_mut(self.newest as usize) {
+            Some(newest) => newest.newer = at,
+            None => self.oldest = at,
+        }
+        self.newest = at;
+        self.count += 1;
+        (at, id)
+    }
+
+    /// Removes the entry in a slot, and returns its request.
+    fn remove(&mut self, at: u32) -> Option<ActiveRequest> {
+        let slot = self.slots.get_mut(at as usize)?;
+        let request = slot.request.take()?;
+        let (older, newer) = (slot.older, slot.newer);
+        slot.newer = std::mem::replace(&mut self.free, at);
+        match self.slots.get_mut(older as usize) {
+            Some(older) => older.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.slots.get_mut(newer as usize) {
+            Some(newer) => newer.older = older,
+            None => self.newest = older,
+        }
+        self.count -= 1;
+        if self.count == 0 && self.slots.len() > EMPTY_SLOTS_MAX {
+            self.slots = Vec::new();
+            self.free = NONE;
+        }
+        Some(request)
+    }
+}
+
+/// Tables of the requests under way of all workers.
+#[derive(Debug)]
+pub struct ActiveRequestLedger(Box<[Arc<ActiveRequests>]>);
+
+/// Oldest requests under way of all workers.
+#[derive(Clone, Default, Debug)]
+pub struct OldestRequests {
+    /// Number of all requests under way.
+    pub count: usize,
+    /// Requests under way, the oldest first.
+    pub requests: Vec<ActiveRequest>,
+}
+
+impl ActiveRequestLedger {
+    /// Returns empty tables for `workers` threads.
+    pub fn new(workers: usize) -> ActiveRequestLedger {
+        ActiveRequestLedger((0..workers).map(|_| Arc::default()).collect())
+    }
+
+    /// Returns the table of a worker. A number past the last worker gets a table that is never read.
+    pub fn worker(&self, worker: usize) -> Arc<ActiveRequests> {
+        self.0.get(worker).cloned().unwrap_or_default()
+    }
+
+    /// Returns the oldest requests of all workers, at most `max`.
+    pub fn oldest(&self, max: usize) -> OldestRequests {
+        let mut oldest = OldestRequests::default();
+        for table in &self.0 {
+            oldest.count += table.copy_oldest(max, &mut oldest.requests);
+        }
+        (oldest.requests).sort_by_key(|request| request.started_us);
+        oldest.requests.truncate(max);
+        oldest
+    }
+}
+
+#[cfg(test)]
+mod tests;
