@@ -55,38 +55,36 @@ pub struct ActiveRequest {
     pub route: Option<Arc<RouteCounters>>,
     /// Name of the member with the request.
     pub member: Option<Arc<str>>,
-    /// Host and path.
+    /// Host and path, set by [`ActiveRequests::enter`].
     pub target: ActiveTarget,
 }
 
 /// Host and path of a request under way, in one allocation. Long texts are cut.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct ActiveTarget {
-    text: Box<[u8]>,
+    text: Vec<u8>,
     host_bytes: u8,
     is_path_cut: bool,
 }
 
 impl ActiveTarget {
-    /// Returns the number of bytes that [`ActiveTarget::new`] copies.
+    /// Returns the number of bytes that [`ActiveTarget::set`] copies.
     pub fn bytes(host: &[u8], path: &[u8]) -> usize {
         host.len().min(ACTIVE_REQUEST_HOST_BYTES_MAX)
             + path.len().min(ACTIVE_REQUEST_PATH_BYTES_MAX)
     }
 
     /// Copies at most [`ACTIVE_REQUEST_HOST_BYTES_MAX`] bytes of the host, and at most
-    /// [`ACTIVE_REQUEST_PATH_BYTES_MAX`] bytes of the path.
-    pub fn new(host: &[u8], path: &[u8]) -> ActiveTarget {
+    /// [`ACTIVE_REQUEST_PATH_BYTES_MAX`] bytes of the path, into the memory of the last target.
+    pub fn set(&mut self, host: &[u8], path: &[u8]) {
         let host = &host[..host.len().min(ACTIVE_REQUEST_HOST_BYTES_MAX)];
         let kept = &path[..path.len().min(ACTIVE_REQUEST_PATH_BYTES_MAX)];
-        let mut text = Vec::with_capacity(host.len() + kept.len());
-        text.extend_from_slice(host);
-        text.extend_from_slice(kept);
-        ActiveTarget {
-            text: text.into_boxed_slice(),
-            host_bytes: host.len() as u8,
-            is_path_cut: kept.len() < path.len(),
-        }
+        self.text.clear();
+        self.text.reserve(host.len() + kept.len());
+        self.text.extend_from_slice(host);
+        self.text.extend_from_slice(kept);
+        self.host_bytes = host.len() as u8;
+        self.is_path_cut = kept.len() < path.len();
     }
 
     /// Returns the host, or the beginning of a long host.
@@ -118,12 +116,12 @@ pub struct ActiveRequestGuard(EntryKey);
 #[derive(Clone, Default, Debug)]
 pub struct ActiveRequestHandle(Option<EntryKey>);
 
-/// Table of an entry, with the slot and the number of the entry.
+/// Table of an entry, with the slot, and the generation of the slot.
 #[derive(Clone, Debug)]
 struct EntryKey {
     table: Arc<ActiveRequests>,
     slot: u32,
-    id: u64,
+    generation: u32,
 }
 
 /// Slots of a table. The taken slots are a list from the oldest entry to the newest, and the free slots are a stack.
@@ -134,23 +132,25 @@ struct Table {
     newest: u32,
     free: u32,
     count: usize,
-    next_id: u64,
+    /// Generation of the first entry of a new slot. The number grows when slots are freed, so that no old handle fits.
+    first_generation: u32,
 }
 
 /// Slot of a table.
 #[derive(Debug)]
 struct Slot {
-    /// Number of the entry, never used again.
-    id: u64,
+    /// Number of entries that have left the slot, with overflow.
+    generation: u32,
     older: u32,
     /// Slot of the next newer entry; the next free slot for a free slot.
     newer: u32,
-    request: Option<ActiveRequest>,
+    /// Request of the entry. The request of a free slot lends the memory of its target to the next request.
+    request: ActiveRequest,
 }
 
 /// End of a list of slots.
 const NONE: u32 = u32::MAX;
-/// Slots that an empty table keeps for the next requests. The memory of more slots is freed.
+/// Slots that an empty table keeps for the next requests, 20 KB. The memory of more slots is freed.
 const EMPTY_SLOTS_MAX: usize = 64;
 
 impl Default for Table {
@@ -161,19 +161,24 @@ impl Default for Table {
             newest: NONE,
             free: NONE,
             count: 0,
-            next_id: 0,
+            first_generation: 0,
         }
     }
 }
 
 impl ActiveRequests {
-    /// Enters a request as the newest.
-    pub fn enter(self: &Arc<Self>, request: ActiveRequest) -> ActiveRequestGuard {
-        let (slot, id) = self.table().push(request);
+    /// Enters a request as the newest, with its host and path.
+    pub fn enter(
+        self: &Arc<Self>,
+        request: ActiveRequest,
+        host: &[u8],
+        path: &[u8],
+    ) -> ActiveRequestGuard {
+        let (slot, generation) = self.table().push(request, host, path);
         ActiveRequestGuard(EntryKey {
             table: Arc::clone(self),
             slot,
-            id,
+            generation,
         })
     }
 
@@ -185,7 +190,7 @@ impl ActiveRequests {
             let Some(slot) = table.slots.get(at as usize) else {
                 break;
             };
-            into.extend(slot.request.clone());
+            into.push(slot.request.clone());
             at = slot.newer;
         }
         table.count
@@ -211,9 +216,7 @@ impl ActiveRequestGuard {
 
 impl Drop for ActiveRequestGuard {
     fn drop(&mut self) {
-        let removed = self.0.table.table().remove(self.0.slot);
-        // The memory of the request is freed without the lock.
-        drop(removed);
+        self.0.table.table().remove(self.0.slot);
     }
 }
 
@@ -244,33 +247,35 @@ impl EntryKey {
     fn change(&self, change: impl FnOnce(&mut ActiveRequest)) {
         let mut table = self.table.table();
         let slot = table.slots.get_mut(self.slot as usize);
-        let slot = slot.filter(|slot| slot.id == self.id);
-        if let Some(request) = slot.and_then(|slot| slot.request.as_mut()) {
-            change(request);
+        if let Some(slot) = slot.filter(|slot| slot.generation == self.generation) {
+            change(&mut slot.request);
         }
     }
 }
 
 impl Table {
-    /// Returns the slot and the number of a new entry.
-    fn push(&mut self, request: ActiveRequest) -> (u32, u64) {
-        let id = self.next_id;
-        self.next_id += 1;
-        let entry = Slot {
-            id,
-            older: self.newest,
-            newer: NONE,
-            request: Some(request),
-        };
-        let at = match self.slots.get_mut(self.free as usize) {
+    /// Returns the slot of a new entry, and the generation of the slot.
+    fn push(&mut self, mut request: ActiveRequest, host: &[u8], path: &[u8]) -> (u32, u32) {
+        let (older, newer) = (self.newest, NONE);
+        let (at, generation) = match self.slots.get_mut(self.free as usize) {
             Some(slot) => {
-                let next_free = slot.newer;
-                *slot = entry;
-                std::mem::replace(&mut self.free, next_free)
+                let at = std::mem::replace(&mut self.free, slot.newer);
+                std::mem::swap(&mut request.target, &mut slot.request.target);
+                request.target.set(host, path);
+                (slot.older, slot.newer) = (older, newer);
+                slot.request = request;
+                (at, slot.generation)
             }
             None => {
-                self.slots.push(entry);
-                self.slots.len() as u32 - 1
+                request.target.set(host, path);
+                let generation = self.first_generation;
+                self.slots.push(Slot {
+                    generation,
+                    older,
+                    newer,
+                    request,
+                });
+                (self.slots.len() as u32 - 1, generation)
             }
         };
         match self.slots.get_mut(self.newest as usize) {
@@ -279,13 +284,22 @@ impl Table {
         }
         self.newest = at;
         self.count += 1;
-        (at, id)
+        (at, generation)
     }
 
-    /// Removes the entry in a slot, and returns its request.
-    fn remove(&mut self, at: u32) -> Option<ActiveRequest> {
-        let slot = self.slots.get_mut(at as usize)?;
-        let request = slot.request.take()?;
+    /// Removes the entry in a slot. A long table frees the memory of the target, so that a burst leaves little memory
+    /// taken.
+    fn remove(&mut self, at: u32) {
+        let is_long = self.slots.len() > EMPTY_SLOTS_MAX;
+        let Some(slot) = self.slots.get_mut(at as usize) else {
+            return;
+        };
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.request.route = None;
+        slot.request.member = None;
+        if is_long {
+            slot.request.target = ActiveTarget::default();
+        }
         let (older, newer) = (slot.older, slot.newer);
         slot.newer = std::mem::replace(&mut self.free, at);
         match self.slots.get_mut(older as usize) {
@@ -297,11 +311,12 @@ impl Table {
             None => self.newest = older,
         }
         self.count -= 1;
-        if self.count == 0 && self.slots.len() > EMPTY_SLOTS_MAX {
+        if self.count == 0 && is_long {
+            let generations = self.slots.iter().map(|slot| slot.generation);
+            self.first_generation = generations.max().unwrap_or_default();
             self.slots = Vec::new();
             self.free = NONE;
         }
-        Some(request)
     }
 }
 

@@ -79,7 +79,7 @@ impl AccessLogEntry<'_> {
         client: ClientInfo,
     ) -> Option<ActiveRequestGuard> {
         let head = self.head.filter(|_| client.audience == Audience::Public)?;
-        Some(context.active_requests.enter(ActiveRequest {
+        let request = ActiveRequest {
             started_us: self.started_us,
             client: client.peer,
             version: head.version.name(),
@@ -87,8 +87,10 @@ impl AccessLogEntry<'_> {
             phase,
             route: self.counters.cloned(),
             member: None,
-            target: ActiveTarget::new(head.host, &head.path),
-        }))
+            target: ActiveTarget::default(),
+        };
+        let table = &context.active_requests;
+        Some(table.enter(request, head.host, &head.path))
     }
 }
 

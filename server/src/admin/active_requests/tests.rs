@@ -3,6 +3,13 @@ use crate::base::active_requests::{ActiveTarget, RequestPhase};
 use crate::base::route_counters::RouteCounters;
 use std::sync::Arc;
 
+/// Returns a target with the host and the path.
+fn target(host: &[u8], path: &[u8]) -> ActiveTarget {
+    let mut target = ActiveTarget::default();
+    target.set(host, path);
+    target
+}
+
 /// Returns a list of two requests, one with hostile text.
 fn list() -> ActiveRequestList {
     let route = Arc::new(RouteCounters::new("example.org", "/", 1));
@@ -16,7 +23,7 @@ fn list() -> ActiveRequestList {
             phase: RequestPhase::Member,
             route: Some(route),
             member: Some("http://192.0.2.1:8081".into()),
-            target: ActiveTarget::new(b"www.example.org", b"/form"),
+            target: target(b"www.example.org", b"/form"),
         },
         ActiveRequest {
             started_us: 70_500_000,
@@ -26,7 +33,7 @@ fn list() -> ActiveRequestList {
             phase: RequestPhase::Response,
             route: None,
             member: None,
-            target: ActiveTarget::new(b"", hostile),
+            target: target(b"", hostile),
         },
     ];
     ActiveRequestList {
