@@ -1,7 +1,7 @@
 //! Requests under way, for the operator: [`ActiveRequests`] is the table of one worker, and [`ActiveRequestLedger`]
 //! has the tables of all workers.
 //!
-//! A worker enters a request whose response does not leave at once, and so a stored page costs nothing. Each table has
+//! A worker enters a request without an immediate response, and so a stored page costs nothing. Each table has
 //! a lock of its own. Only the control plane takes the lock of another thread's table, and holds the lock for a bounded
 //! number of entries: the entries are linked in the order of their start.
 

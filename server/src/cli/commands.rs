@@ -177,7 +177,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         name: "requests",
         about: "List the requests under way, the oldest first",
         details: &[
-            "Prints the oldest 100 requests whose responses are not complete, with the age, the state, the client, the \
+            "Prints the oldest 100 requests without a complete response, with the age, the state, the client, the \
              path without the query, the site and the member of a balancer. Requests of the manager page are left out.",
             CLIENT_DETAILS,
         ],

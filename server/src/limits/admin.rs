@@ -22,8 +22,8 @@ pub const EDIT_CHECK_INTERVAL_SECONDS_MAX: u64 = 86_400;
 
 // Requests under way
 
-/// Requests under way in a list, the oldest first: far more than an operator reads, in 40 KB. Each worker holds its lock
-/// for the copies, about 20 microseconds.
+/// Requests under way in a list, the oldest first: far more than an operator reads, in at most 40 KB. The table of a
+/// worker is locked during the copies, so the bound also limits the wait of the worker.
 pub const ACTIVE_REQUESTS_LISTED_MAX: usize = 100;
 
 // History of the counters

@@ -8,7 +8,7 @@ pub const REFUSAL_RULES_MAX: usize = 192;
 // Requests under way
 
 /// Bytes of the host of a request under way for the operator. Most names are shorter, and a table of 20,000 waiting
-/// requests takes at most 6 MB with the bound.
+/// requests takes at most 7 MB with the bounds of host and path.
 pub const ACTIVE_REQUEST_HOST_BYTES_MAX: usize = 64;
 /// Bytes of the path of a request under way for the operator. The beginning of a longer path shows the route and the
 /// script.
