@@ -7,7 +7,7 @@
 
 use crate::base::route_counters::RouteCounters;
 use crate::limits::{ACTIVE_REQUEST_HOST_BYTES_MAX, ACTIVE_REQUEST_PATH_BYTES_MAX};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Progress of a request under way.
@@ -55,8 +55,23 @@ pub struct ActiveRequest {
     pub route: Option<Arc<RouteCounters>>,
     /// Name of the member with the request.
     pub member: Option<Arc<str>>,
-    /// Host and path, set by [`ActiveRequests::enter`].
+    /// Host and path.
     pub target: ActiveTarget,
+}
+
+impl Default for ActiveRequest {
+    fn default() -> ActiveRequest {
+        ActiveRequest {
+            started_us: 0,
+            client: Ipv4Addr::UNSPECIFIED.into(),
+            version: "",
+            method: "",
+            phase: RequestPhase::Handler,
+            route: None,
+            member: None,
+            target: ActiveTarget::default(),
+        }
+    }
 }
 
 /// Host and path of a request under way, in one allocation. Long texts are cut.
@@ -80,7 +95,6 @@ impl ActiveTarget {
         let host = &host[..host.len().min(ACTIVE_REQUEST_HOST_BYTES_MAX)];
         let kept = &path[..path.len().min(ACTIVE_REQUEST_PATH_BYTES_MAX)];
         self.text.clear();
-        self.text.reserve(host.len() + kept.len());
         self.text.extend_from_slice(host);
         self.text.extend_from_slice(kept);
         self.host_bytes = host.len() as u8;
@@ -144,7 +158,7 @@ struct Slot {
     older: u32,
     /// Slot of the next newer entry; the next free slot for a free slot.
     newer: u32,
-    /// Request of the entry. The request of a free slot lends the memory of its target to the next request.
+    /// Request of the entry. The next request in the slot reuses the memory of the target.
     request: ActiveRequest,
 }
 
@@ -167,14 +181,18 @@ impl Default for Table {
 }
 
 impl ActiveRequests {
-    /// Enters a request as the newest, with its host and path.
-    pub fn enter(
-        self: &Arc<Self>,
-        request: ActiveRequest,
-        host: &[u8],
-        path: &[u8],
-    ) -> ActiveRequestGuard {
-        let (slot, generation) = self.table().push(request, host, path);
+    /// Enters a request as the newest. `fill` sets all values of the request but the member, which is None.
+    pub fn enter(self: &Arc<Self>, fill: impl FnOnce(&mut ActiveRequest)) -> ActiveRequestGuard {
+        let mut table = self.table();
+        let slot = table.push();
+        let generation = match table.slots.get_mut(slot as usize) {
+            Some(slot) => {
+                fill(&mut slot.request);
+                slot.generation
+            }
+            None => 0,
+        };
+        drop(table);
         ActiveRequestGuard(EntryKey {
             table: Arc::clone(self),
             slot,
@@ -254,28 +272,23 @@ impl EntryKey {
 }
 
 impl Table {
-    /// Returns the slot of a new entry, and the generation of the slot.
-    fn push(&mut self, mut request: ActiveRequest, host: &[u8], path: &[u8]) -> (u32, u32) {
+    /// Takes a slot for a new entry, the newest. Returns the slot.
+    fn push(&mut self) -> u32 {
         let (older, newer) = (self.newest, NONE);
-        let (at, generation) = match self.slots.get_mut(self.free as usize) {
+        let at = match self.slots.get_mut(self.free as usize) {
             Some(slot) => {
                 let at = std::mem::replace(&mut self.free, slot.newer);
-                std::mem::swap(&mut request.target, &mut slot.request.target);
-                request.target.set(host, path);
                 (slot.older, slot.newer) = (older, newer);
-                slot.request = request;
-                (at, slot.generation)
+                at
             }
             None => {
-                request.target.set(host, path);
-                let generation = self.first_generation;
                 self.slots.push(Slot {
-                    generation,
+                    generation: self.first_generation,
                     older,
                     newer,
-                    request,
+                    request: ActiveRequest::default(),
                 });
-                (self.slots.len() as u32 - 1, generation)
+                self.slots.len() as u32 - 1
             }
         };
         match self.slots.get_mut(self.newest as usize) {
@@ -284,7 +297,7 @@ impl Table {
         }
         self.newest = at;
         self.count += 1;
-        (at, generation)
+        at
     }
 
     /// Removes the entry in a slot. A long table frees the memory of the target, so that a burst leaves little memory

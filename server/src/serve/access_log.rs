@@ -196,10 +196,10 @@ impl<'a> AccessLogEntry<'a> {
     pub(super) fn keep_line(
         &self,
         context: &WorkerContext,
+        world: &World,
         client: ClientInfo,
     ) -> Option<Box<OwnedAccessLogEntry>> {
-        let world = context.world();
-        let access = self.access(&world).cloned();
+        let access = self.access(world).cloned();
         let view = self.counted().map(|(hits, head)| PageView {
             hits: hits.clone(),
             path: head.path.as_ref().into(),

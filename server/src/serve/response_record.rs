@@ -3,9 +3,7 @@
 //!
 //! [`AccessLogEntry`]: crate::serve::access_log::AccessLogEntry
 
-use crate::base::active_requests::{
-    ActiveRequest, ActiveRequestGuard, ActiveRequestHandle, ActiveTarget, RequestPhase,
-};
+use crate::base::active_requests::{ActiveRequestGuard, ActiveRequestHandle, RequestPhase};
 use crate::base::log::MemberCall;
 use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::serve::access_log::{AccessLogEntry, ClientInfo, OwnedAccessLogEntry};
@@ -57,7 +55,8 @@ impl AccessLogEntry<'_> {
         context: &WorkerContext,
         who: ClientInfo,
     ) -> ResponseRecord {
-        let who = self.client(&context.world(), who);
+        let world = context.world();
+        let who = self.client(&world, who);
         ResponseRecord {
             counters: self.counters.cloned(),
             version: self.version,
@@ -65,7 +64,7 @@ impl AccessLogEntry<'_> {
             rule: self.reject.map_or(0, |reject| reject.rule),
             cache: self.cache,
             has_latency: who.audience != Audience::Manager,
-            line: self.keep_line(context, who),
+            line: self.keep_line(context, &world, who),
             active: self.enter(phase, context, who),
         }
     }
@@ -79,18 +78,15 @@ impl AccessLogEntry<'_> {
         client: ClientInfo,
     ) -> Option<ActiveRequestGuard> {
         let head = self.head.filter(|_| client.audience == Audience::Public)?;
-        let request = ActiveRequest {
-            started_us: self.started_us,
-            client: client.peer,
-            version: head.version.name(),
-            method: head.method.name(),
-            phase,
-            route: self.counters.cloned(),
-            member: None,
-            target: ActiveTarget::default(),
-        };
-        let table = &context.active_requests;
-        Some(table.enter(request, head.host, &head.path))
+        Some(context.active_requests.enter(|request| {
+            request.started_us = self.started_us;
+            request.client = client.peer;
+            request.version = head.version.name();
+            request.method = head.method.name();
+            request.phase = phase;
+            request.route = self.counters.cloned();
+            request.target.set(head.host, &head.path);
+        }))
     }
 }
 

@@ -1,24 +1,14 @@
 use super::*;
-use std::net::Ipv4Addr;
-
-/// Returns a request that started at the time.
-fn request(started_us: u64) -> ActiveRequest {
-    ActiveRequest {
-        started_us,
-        client: Ipv4Addr::LOCALHOST.into(),
-        version: "HTTP/1.1",
-        method: "GET",
-        phase: RequestPhase::Handler,
-        route: None,
-        member: None,
-        target: ActiveTarget::default(),
-    }
-}
 
 /// Enters a request that started at the time, with the time as its path.
 fn enter(table: &Arc<ActiveRequests>, started_us: u64) -> ActiveRequestGuard {
     let path = format!("/{started_us}");
-    table.enter(request(started_us), b"example.org", path.as_bytes())
+    table.enter(|request| {
+        assert!(request.route.is_none() && request.member.is_none());
+        request.started_us = started_us;
+        request.phase = RequestPhase::Handler;
+        request.target.set(b"example.org", path.as_bytes());
+    })
 }
 
 /// Returns a target with the host and the path.

@@ -114,14 +114,8 @@ impl H1Call {
     }
 
     /// Attaches the memory reservation of the head, held until the end of the call.
-    pub(in crate::serve) fn with_reservation(
-        self,
-        reservation: Option<RequestReservation>,
-    ) -> H1Call {
-        H1Call {
-            _reservation: reservation,
-            ..self
-        }
+    pub(in crate::serve) fn hold_head(&mut self, reservation: Option<RequestReservation>) {
+        self._reservation = reservation;
     }
 
     /// Attaches the memory reservation of the bytes received behind the head.

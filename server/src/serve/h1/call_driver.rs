@@ -315,6 +315,7 @@ impl H1CallDriver<'_> {
             let is_all = self.gather(cx);
             match self.out.poll_send(&mut self.connection.stream, cx) {
                 Poll::Pending => {
+                    self.record_sending();
                     self.poll_work(cx);
                     return Poll::Pending;
                 }
@@ -344,11 +345,19 @@ impl H1CallDriver<'_> {
                     }
                 }
                 H1Download::Streaming { .. } if is_all => {
+                    self.record_sending();
                     self.out.release();
                     return Poll::Pending;
                 }
                 H1Download::Streaming { .. } => {}
             }
+        }
+    }
+
+    /// Records for the operator that the response has begun, and does not leave at once.
+    fn record_sending(&self) {
+        if let H1Download::Streaming { .. } | H1Download::Last = self.download {
+            self.call.record.set_phase(RequestPhase::Response);
         }
     }
 
@@ -471,7 +480,6 @@ impl H1CallDriver<'_> {
             self.push_continue();
         }
         self.status = *response.status;
-        self.call.record.set_phase(RequestPhase::Response);
         let mut after = self.after(&response);
         let framing = match content_length(&response.body) {
             Some(length) => ResponseFraming::Length(length),

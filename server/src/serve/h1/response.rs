@@ -81,8 +81,8 @@ impl H1Session {
                             return self.send_ready(refusal, &mut exchange, cx);
                         }
                     };
-                    let mut call = H1Call::new(handler, head, connection, world, line, memory)
-                        .with_reservation(reservation);
+                    let mut call = H1Call::new(handler, head, connection, world, line, memory);
+                    call.hold_head(reservation);
                     if self.closes {
                         call.close_afterwards();
                     }
