@@ -69,6 +69,6 @@ fn passwords_open_the_page_for_viewers_and_editors() {
 
 #[test]
 fn updates_leave_the_focus_and_opened_lists() {
-    let (server, _members, _) = server();
-    browse("updates", &[&Manager::of(&server).url]);
+    let (server, _members, login) = server();
+    browse("updates", &[&Manager::of(&server).url, &login]);
 }

@@ -130,8 +130,9 @@ def press_until(page, text, key):
     raise AssertionError(f"no element {text} by the keyboard")
 
 
-def updates(browser):
-    """The figures change by themselves; the focus, an opened list and the place in the page stay; updates can pause."""
+def updates(browser, login):
+    """The figures change by themselves, and so does an edited state; the focus, an opened list and the place in the
+    page stay; updates can pause."""
     with browser.page("/") as page:
         up = page.locator(".tiles div", has=page.get_by_text("Up", exact=True)).locator("dd")
         link = member_row(page).get_by_role("link")
@@ -143,6 +144,13 @@ def updates(browser):
         expect(link).to_be_focused()
         expect(page.locator("details")).to_have_attribute("open", "")
         assert page.evaluate("window.scrollY") == 120
+        with browser.page(login) as other:
+            for state, button in (("draining", "Drain"), ("up", "Enable")):
+                member_row(other).get_by_role("link").click()
+                other.get_by_role("button", name=button).click()
+                has_state(page, state)
+        expect(link).to_be_focused()
+        expect(page.locator("details")).to_have_attribute("open", "")
         page.get_by_role("button", name="Pause updates").click()
         with page.expect_request("**/events"):
             page.get_by_role("button", name="Resume updates").click()

@@ -11,6 +11,11 @@ pub const MANAGER_REQUESTS_MAX: usize = 64;
 pub const MANAGER_SNAPSHOT_MILLISECONDS: u64 = 1_000;
 /// Bytes of a form, 16 KiB. The longest form of the manager has some hundred bytes.
 pub const MANAGER_FORM_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a text of the manager, 1 KiB, from which the text is compressed. A smaller text and its fields fit one packet
+/// anyway.
+pub const MANAGER_GZIP_BYTES_MIN: usize = 1024;
+/// Effort of the compression, from 0 to 9.
+pub const MANAGER_GZIP_LEVEL: u32 = 1;
 /// Fields of a form. The longest form of the manager has 20 fields.
 pub const MANAGER_FORM_FIELDS_MAX: usize = 64;
 /// One-time secrets that are valid at the same time. A further secret replaces the oldest.

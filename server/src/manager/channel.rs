@@ -1,5 +1,7 @@
 //! State of the manager for the whole process, and the channel to the control plane.
 
+use super::gzip::SharedText;
+use super::page::LivePart;
 use super::sessions::{Digest, SessionLedger};
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
@@ -14,6 +16,8 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{hmac, rand};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -60,25 +64,29 @@ pub struct Snapshot {
     /// Addresses of the manager, each with true for TLS.
     pub listening: Vec<(SocketAddr, bool)>,
     pub(super) made_ms: u64,
-    pub(super) status_json: OnceLock<String>,
-    pub(super) balancers_json: OnceLock<String>,
-    pub(super) history_json: OnceLock<String>,
-    pub(super) differences_json: OnceLock<String>,
-    pub(super) tables: OnceLock<String>,
-    pub(super) event: OnceLock<String>,
+    pub(super) status_json: OnceLock<SharedText>,
+    pub(super) balancers_json: OnceLock<SharedText>,
+    pub(super) history_json: OnceLock<SharedText>,
+    pub(super) differences_json: OnceLock<SharedText>,
+    live: OnceLock<Arc<LivePart>>,
     /// Metrics in the format of Prometheus, and in OpenMetrics.
-    metrics: [OnceLock<String>; 2],
+    metrics: [OnceLock<SharedText>; 2],
 }
 
 impl Snapshot {
     /// Returns the metrics in a format.
-    pub(super) fn metrics(&self, format: MetricsFormat) -> &str {
+    pub(super) fn metrics(&self, format: MetricsFormat) -> &SharedText {
         let metrics = Metrics {
             status: &self.status,
             balancers: &self.balancers.balancers,
             facts: &self.facts,
         };
-        self.metrics[format as usize].get_or_init(|| metrics.render(format))
+        self.metrics[format as usize].get_or_init(|| metrics.render(format).into())
+    }
+
+    /// Returns the part of the page that changes by itself.
+    pub(super) fn live(&self) -> &Arc<LivePart> {
+        self.live.get_or_init(|| Arc::new(LivePart::new(self)))
     }
 }
 
@@ -90,6 +98,8 @@ pub struct ManagerContext {
     /// Zero of the clock of the workers.
     origin: Instant,
     key: hmac::Key,
+    /// Number of the next token for a page.
+    token_number: AtomicU64,
     sessions: Mutex<SessionLedger>,
     snapshot: Mutex<Option<Arc<Snapshot>>>,
     requests: Sender<ManagerRequest>,
@@ -116,6 +126,7 @@ impl ManagerContext {
         let context = ManagerContext {
             origin,
             key,
+            token_number: AtomicU64::new(1),
             sessions: Mutex::default(),
             snapshot: Mutex::default(),
             requests,
@@ -160,8 +171,7 @@ impl ManagerContext {
             balancers_json: OnceLock::new(),
             history_json: OnceLock::new(),
             differences_json: OnceLock::new(),
-            tables: OnceLock::new(),
-            event: OnceLock::new(),
+            live: OnceLock::new(),
             metrics: Default::default(),
         });
         *lock(&self.snapshot) = Some(Arc::clone(&snapshot));
@@ -248,18 +258,37 @@ impl ManagerContext {
         lock(&self.sessions).close(&session);
     }
 
-    /// Returns the token of a login, for the forms of its pages.
+    /// Returns the token of a login for programs. The token stays the same as long as the login.
     pub(super) fn token(&self, owner: TokenOwner<'_>) -> String {
-        let digest = match owner {
-            TokenOwner::User(name) => self.digest(b"token of a user", name.as_bytes()),
-            TokenOwner::Session(id) => self.digest(b"token of a session", id),
-        };
-        base64url(&digest)
+        self.numbered_token(owner, "")
     }
 
-    /// Returns true if `token` is the token of the login.
+    /// Returns a token of a login for the forms of one response: a number that no other response has, and the
+    /// digest of the number and the login.
+    ///
+    /// A compressed response reveals by its length whether text that a foreign page chose, as the name of the
+    /// selected balancer, occurs in the response a second time. After many responses the foreign page would know a
+    /// token that all responses share (BREACH). A token that only one response has cannot be guessed in steps.
+    pub(super) fn page_token(&self, owner: TokenOwner<'_>) -> String {
+        let number = self.token_number.fetch_add(1, Relaxed).to_string();
+        let token = self.numbered_token(owner, &number);
+        number + "." + &token
+    }
+
+    /// Returns true if `token` is a token of the login, for programs or for a page.
     pub(super) fn is_token(&self, owner: TokenOwner<'_>, token: &str) -> bool {
-        verify_slices_are_equal(self.token(owner).as_bytes(), token.as_bytes()).is_ok()
+        let (number, token) = token.split_once('.').unwrap_or(("", token));
+        let known = self.numbered_token(owner, number);
+        verify_slices_are_equal(known.as_bytes(), token.as_bytes()).is_ok()
+    }
+
+    fn numbered_token(&self, owner: TokenOwner<'_>, number: &str) -> String {
+        let (kind, owner) = match owner {
+            TokenOwner::User(name) => ("user", name.as_bytes()),
+            TokenOwner::Session(id) => ("session", id),
+        };
+        let purpose = format!("token {number} of a {kind}");
+        base64url(&self.digest(purpose.as_bytes(), owner))
     }
 
     fn digest(&self, purpose: &[u8], text: &[u8]) -> Digest {
@@ -400,8 +429,20 @@ mod tests {
         ];
         for (at, owner) in owners.iter().enumerate() {
             let token = context.token(*owner);
+            let pages = [(); 2].map(|()| context.page_token(*owner));
+            assert_ne!(pages[0], pages[1]);
             for (nth, candidate) in owners.iter().enumerate() {
-                assert_eq!(context.is_token(*candidate, &token), at == nth);
+                for token in [&token, &pages[0], &pages[1]] {
+                    assert_eq!(context.is_token(*candidate, token), at == nth);
+                }
+            }
+            let (number, digest) = pages[0].split_once('.').unwrap();
+            for wrong in [
+                digest,
+                &format!("{number}0.{digest}"),
+                &format!(".{digest}"),
+            ] {
+                assert!(!context.is_token(*owner, wrong), "{wrong}");
             }
             assert!(!context.is_token(*owner, ""));
             assert!(!context.is_token(*owner, &token[1..]));

@@ -1,7 +1,10 @@
-//! Server-sent events with the present state of the server (WHATWG HTML §9.2), one event a second.
+//! Server-sent events with the present state of the server (WHATWG HTML §9.2), one event a second: first all
+//! sections of the page, and then the changes.
 
 use super::access::Visitor;
 use super::channel::{ManagerContext, Snapshot, StreamPlace};
+use super::gzip::ContentEncoder;
+use super::page::LivePart;
 use crate::base::body_memory::BodyAccount;
 use crate::handler::ResponseBody;
 use crate::handler::pipe::{PipeWriter, counted_pipe};
@@ -15,14 +18,18 @@ struct EventStream {
     context: Arc<ManagerContext>,
     visitor: Visitor,
     writer: PipeWriter,
+    encoder: ContentEncoder,
+    /// Sections that the client has.
+    shown: Option<Arc<LivePart>>,
     _place: StreamPlace,
 }
 
-/// Returns the body of a stream of events. `memory` is the account of the request.
+/// Returns the body of a stream of events, plain or compressed. `memory` is the account of the request.
 pub(super) async fn events(
     context: &Arc<ManagerContext>,
     visitor: &Visitor,
     memory: &BodyAccount,
+    is_gzip: bool,
 ) -> Result<ResponseBody, Reject> {
     let place = context.stream_place().ok_or(Reject::CALLS_BUSY)?;
     let first = context.snapshot().await?;
@@ -31,6 +38,8 @@ pub(super) async fn events(
         context: Arc::clone(context),
         visitor: visitor.clone(),
         writer,
+        encoder: ContentEncoder::new(is_gzip),
+        shown: None,
         _place: place,
     };
     Ok(ResponseBody::Stream {
@@ -51,19 +60,33 @@ impl EventStream {
             && snapshot.status.generation == generation
             && self.may_read()
         {
-            if self
-                .writer
-                .write_all(snapshot.event().as_bytes())
-                .await
-                .is_err()
-            {
+            let Some(event) = self.event(&snapshot) else {
+                return;
+            };
+            drop(snapshot);
+            if self.writer.write_all(&event).await.is_err() {
                 return;
             }
-            drop(snapshot);
             tokio::time::sleep(Duration::from_millis(MANAGER_SNAPSHOT_MILLISECONDS)).await;
             next = self.context.snapshot().await;
         }
-        self.writer.finish();
+        let mut end = Vec::new();
+        self.encoder.finish(&mut end);
+        if self.writer.write_all(&end).await.is_ok() {
+            self.writer.finish();
+        }
+    }
+
+    /// Returns the bytes of the event for a snapshot; None after a failed compression.
+    fn event(&mut self, snapshot: &Snapshot) -> Option<Vec<u8>> {
+        let now = Arc::clone(snapshot.live());
+        let mut bytes = Vec::new();
+        let is_whole = match self.shown.replace(Arc::clone(&now)) {
+            None => self.encoder.push(now.whole(), &mut bytes),
+            Some(shown) if Arc::ptr_eq(&shown, &now) => true,
+            Some(shown) => self.encoder.push(&now.since(&shown), &mut bytes),
+        };
+        is_whole.then_some(bytes)
     }
 
     /// Returns false after the end of the client's session.

@@ -17,6 +17,8 @@ mod form_edit;
 #[cfg(feature = "manager")]
 mod guard;
 #[cfg(feature = "manager")]
+mod gzip;
+#[cfg(feature = "manager")]
 mod handler;
 #[cfg(feature = "manager")]
 mod page;

@@ -1,6 +1,7 @@
 //! Balancer and member that a request selects.
 
 use super::channel::Snapshot;
+use super::gzip::SharedText;
 use crate::admin::edit_report::EditDifferences;
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
 use crate::admin::member_name::{find_balancer, find_member};
@@ -62,18 +63,17 @@ impl Snapshot {
 
 impl Snapshot {
     /// Returns the JSON of a path, rendered once for all clients.
-    pub(super) fn json(&self, path: &[u8]) -> &str {
+    pub(super) fn json(&self, path: &[u8]) -> &SharedText {
         let edits = &self.edits;
-        match path {
-            b"/status.json" => self.status_json.get_or_init(|| self.status.json()),
-            b"/balancers.json" => self.balancers_json.get_or_init(|| self.balancers.json()),
-            b"/history.json" => self
-                .history_json
-                .get_or_init(|| edits.ledger.history_json(None)),
-            _ => self
-                .differences_json
-                .get_or_init(|| EditDifferences::new(&edits.ledger, &edits.configured).json()),
-        }
+        let (text, render): (_, &dyn Fn() -> String) = match path {
+            b"/status.json" => (&self.status_json, &|| self.status.json()),
+            b"/balancers.json" => (&self.balancers_json, &|| self.balancers.json()),
+            b"/history.json" => (&self.history_json, &|| edits.ledger.history_json(None)),
+            _ => (&self.differences_json, &|| {
+                EditDifferences::new(&edits.ledger, &edits.configured).json()
+            }),
+        };
+        text.get_or_init(|| render().into())
     }
 }
 

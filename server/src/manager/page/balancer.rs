@@ -1,6 +1,7 @@
 //! A balancer on the page, with a table of its members.
 
-use super::parts::{LEFT, RIGHT, push_column};
+use super::live_part::Sections;
+use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::balancers::{BalancerList, latency, short_url};
 use crate::admin::edit_value::{EDITABLE_VALUES, EditScope};
 use crate::admin::edited_balancer::{CheckParts, CheckWord, EditedBalancer};
@@ -8,6 +9,7 @@ use crate::admin::text_table::{bytes, count};
 use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::shown_url;
 use crate::handler::git::browse::render::html::Html;
+use crate::manager::channel::Snapshot;
 use crate::upstream::balancer::{BalancerReport, MemberReport, MemberState};
 use crate::wire::request_target::encode_value;
 
@@ -36,8 +38,22 @@ const COLUMNS: [(&str, bool); 20] = [
     ("Expression", true),
 ];
 
+/// Appends a section for each balancer.
+pub(super) fn push_balancers(page: &mut Sections, snapshot: &Snapshot) {
+    let list = &snapshot.balancers;
+    for (number, report) in list.balancers.iter().enumerate() {
+        let mut configured = snapshot.edits.configured.iter();
+        let name = &report.settings.name;
+        if let Some(configured) = configured.find(|it| it.settings.name == *name) {
+            let edited = snapshot.edited(configured, report);
+            let push = |html: &mut Html| push_balancer(html, list, report, &edited);
+            page.section(&format!("balancer-{number}"), push);
+        }
+    }
+}
+
 /// Appends a balancer with a table of its members.
-pub(super) fn push_balancer(
+fn push_balancer(
     page: &mut Html,
     list: &BalancerList,
     balancer: &BalancerReport,
@@ -67,7 +83,8 @@ pub(super) fn push_balancer(
             "<p class=note>Checks doubted: most members fail, so members with failed checks are tried</p>\n",
         );
     }
-    page.markup("<div class=scroll><table aria-label=\"Members of ");
+    open_scroll(page, &format!("Table of the members of {name}"));
+    page.markup("<table aria-label=\"Members of ");
     page.text(&**name).markup("\"><thead><tr>");
     for (column, is_text) in COLUMNS {
         push_column(page, column, if is_text { LEFT } else { RIGHT });

@@ -56,7 +56,7 @@ pub(super) fn push_server(page: &mut Html, snapshot: &Snapshot) {
 
 fn push_tile(page: &mut Html, name: &str, value: &str) {
     page.markup("<div><dt>").text(name).markup("</dt><dd>");
-    page.text(value).markup("</dd></div>");
+    page.text(value).markup("</dd></div>\n");
 }
 
 fn addresses(list: &[(SocketAddr, bool)]) -> String {
