@@ -7,7 +7,7 @@ use crate::admin::balancers::BalancerList;
 use crate::admin::edit_ledger::EditState;
 use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
-use crate::manager::{ManagerRequest, Snapshot};
+use crate::manager::{ManagerRequest, Snapshot, SnapshotState};
 use crate::serve::worker::Audience;
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
@@ -60,9 +60,12 @@ fn snapshot(
 ) -> Arc<Snapshot> {
     let (balancers, now_ms) = (Vec::new(), 0);
     let nothing = BalancerList { now_ms, balancers };
-    let list = member_edit::list(publisher.world(), None).unwrap_or(nothing);
-    let listening = publisher.listeners().bound(Audience::Manager).collect();
-    let facts = metrics::facts(publisher);
-    let manager = publisher.manager();
-    manager.add_snapshot(status, list, edits, facts, history.past(), listening)
+    publisher.manager().add_snapshot(SnapshotState {
+        status,
+        balancers: member_edit::list(publisher.world(), None).unwrap_or(nothing),
+        edits,
+        facts: metrics::facts(publisher),
+        history: history.past(),
+        listening: publisher.listeners().bound(Audience::Manager).collect(),
+    })
 }

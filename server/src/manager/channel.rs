@@ -1,94 +1,24 @@
 //! State of the manager for the whole process, and the channel to the control plane.
 
-use super::gzip::SharedText;
-use super::page::LivePart;
+use super::control_request::{CommandAnswer, ControlRequest, SnapshotState};
 use super::sessions::{Digest, SessionLedger};
-use crate::admin::balancers::BalancerList;
+use super::snapshot::Snapshot;
 use crate::admin::command::Command;
-use crate::admin::edit_ledger::EditState;
-use crate::admin::metrics::history::Past;
-use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat};
-use crate::admin::status::Status;
 use crate::base::digest::base64url;
 use crate::limits::{MANAGER_REQUESTS_MAX, MANAGER_SNAPSHOT_MILLISECONDS, MANAGER_STREAMS_MAX};
 use crate::wire::reject::Reject;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{hmac, rand};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Request of the manager to the control plane.
-pub enum ManagerRequest {
-    /// Makes a snapshot, unless a recent snapshot exists ([`ManagerContext::recent_snapshot`]).
-    Snapshot(oneshot::Sender<Arc<Snapshot>>),
-    /// Runs a command of a user.
-    Command {
-        /// The command.
-        command: Command,
-        /// Name of the user.
-        user: String,
-        /// Sender of the answer.
-        answer: oneshot::Sender<CommandAnswer>,
-    },
-}
-
-/// Answer to a command of a user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CommandAnswer {
-    /// The command is executed.
-    Done,
-    /// The command is dangerous, and waits for the confirmation of the text by the user.
-    Asks(String),
-    /// The command is refused for the reason.
-    Refused(String),
-}
-
-/// State of the server at one moment, with the renderings that all clients share.
-pub struct Snapshot {
-    /// State of the server.
-    pub status: Status,
-    /// State of the balancers.
-    pub balancers: BalancerList,
-    /// Edits of the balancers.
-    pub edits: EditState,
-    /// Facts of the metrics beside the status and the balancers.
-    pub facts: MetricsFacts,
-    /// Samples of the last minutes.
-    pub history: Past,
-    /// Addresses of the manager, each with true for TLS.
-    pub listening: Vec<(SocketAddr, bool)>,
-    pub(super) made_ms: u64,
-    pub(super) status_json: OnceLock<SharedText>,
-    pub(super) balancers_json: OnceLock<SharedText>,
-    pub(super) history_json: OnceLock<SharedText>,
-    pub(super) differences_json: OnceLock<SharedText>,
-    live: OnceLock<Arc<LivePart>>,
-    /// Metrics in the format of Prometheus, and in OpenMetrics.
-    metrics: [OnceLock<SharedText>; 2],
-}
-
-impl Snapshot {
-    /// Returns the metrics in a format.
-    pub(super) fn metrics(&self, format: MetricsFormat) -> &SharedText {
-        let metrics = Metrics {
-            status: &self.status,
-            balancers: &self.balancers.balancers,
-            facts: &self.facts,
-        };
-        self.metrics[format as usize].get_or_init(|| metrics.render(format).into())
-    }
-
-    /// Returns the part of the page that changes by itself.
-    pub(super) fn live(&self) -> &Arc<LivePart> {
-        self.live.get_or_init(|| Arc::new(LivePart::new(self)))
-    }
-}
+pub type ManagerRequest = ControlRequest<Snapshot>;
 
 /// Place of one stream of events, free again when dropped.
 pub(super) type StreamPlace = OwnedSemaphorePermit;
@@ -149,31 +79,9 @@ impl ManagerContext {
         snapshot.filter(|it| now_ms < it.made_ms + MANAGER_SNAPSHOT_MILLISECONDS)
     }
 
-    /// Makes a snapshot the last snapshot.
-    pub fn add_snapshot(
-        &self,
-        status: Status,
-        balancers: BalancerList,
-        edits: EditState,
-        facts: MetricsFacts,
-        history: Past,
-        listening: Vec<(SocketAddr, bool)>,
-    ) -> Arc<Snapshot> {
-        let snapshot = Arc::new(Snapshot {
-            status,
-            balancers,
-            edits,
-            facts,
-            history,
-            listening,
-            made_ms: self.now_ms(),
-            status_json: OnceLock::new(),
-            balancers_json: OnceLock::new(),
-            history_json: OnceLock::new(),
-            differences_json: OnceLock::new(),
-            live: OnceLock::new(),
-            metrics: Default::default(),
-        });
+    /// Makes the state of the server the last snapshot.
+    pub fn add_snapshot(&self, state: SnapshotState) -> Arc<Snapshot> {
+        let snapshot = Arc::new(Snapshot::new(state, self.now_ms()));
         *lock(&self.snapshot) = Some(Arc::clone(&snapshot));
         snapshot
     }
@@ -319,6 +227,7 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::admin::balancers::BalancerList;
     use std::future::Future;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
@@ -384,14 +293,17 @@ mod tests {
     fn clients_share_a_snapshot_until_it_is_old() {
         let begin = Instant::now() - Duration::from_secs(10);
         let (context, mut requests) = ManagerContext::new(begin).unwrap();
-        let list = BalancerList {
-            now_ms: 0,
-            balancers: Vec::new(),
-        };
-        let status = crate::admin::status::tests::example();
-        let (edits, facts) = (EditState::default(), MetricsFacts::default());
-        let past = Past::default();
-        let made = context.add_snapshot(status, list, edits, facts, past, Vec::new());
+        let made = context.add_snapshot(SnapshotState {
+            status: crate::admin::status::tests::example(),
+            balancers: BalancerList {
+                now_ms: 0,
+                balancers: Vec::new(),
+            },
+            edits: Default::default(),
+            facts: Default::default(),
+            history: Default::default(),
+            listening: Vec::new(),
+        });
         for _ in 0..3 {
             let Poll::Ready(Ok(shared)) = poll(pin!(context.snapshot())) else {
                 panic!("no snapshot");

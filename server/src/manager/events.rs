@@ -2,9 +2,10 @@
 //! sections of the page, and then the changes.
 
 use super::access::Visitor;
-use super::channel::{ManagerContext, Snapshot, StreamPlace};
+use super::channel::{ManagerContext, StreamPlace};
 use super::gzip::ContentEncoder;
-use super::page::LivePart;
+use super::live_part::LivePart;
+use super::snapshot::Snapshot;
 use crate::base::body_memory::BodyAccount;
 use crate::handler::ResponseBody;
 use crate::handler::pipe::{PipeWriter, counted_pipe};

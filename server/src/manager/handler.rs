@@ -1,7 +1,8 @@
 //! Handler of the manager's listener.
 
 use super::access::{AccessRules, Visitor, cookie_name};
-use super::channel::{CommandAnswer, ManagerContext, Snapshot};
+use super::channel::ManagerContext;
+use super::control_request::CommandAnswer;
 use super::events::events;
 use super::form::Form;
 use super::form_edit::{self, FormRefusal};
@@ -9,6 +10,7 @@ use super::guard::GuardedRequest;
 use super::gzip::{SharedText, gzip};
 use super::page::{Content, LIVE, Page, PageText, STYLE, selection_url};
 use super::selection::Selection;
+use super::snapshot::Snapshot;
 use super::xml::xml;
 use crate::admin::command::{Command, EditAction, EditCommand};
 use crate::admin::metrics::MetricsFormat;

@@ -1,8 +1,6 @@
 //! Balancer and member that a request selects.
 
-use super::channel::Snapshot;
-use super::gzip::SharedText;
-use crate::admin::edit_report::EditDifferences;
+use super::snapshot::Snapshot;
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
 use crate::admin::member_name::{find_balancer, find_member};
 use crate::config::shown_url;
@@ -58,22 +56,6 @@ impl Snapshot {
         let mut edited = self.edits.ledger.edited(configured);
         edited.read_checks(report);
         edited
-    }
-}
-
-impl Snapshot {
-    /// Returns the JSON of a path, rendered once for all clients.
-    pub(super) fn json(&self, path: &[u8]) -> &SharedText {
-        let edits = &self.edits;
-        let (text, render): (_, &dyn Fn() -> String) = match path {
-            b"/status.json" => (&self.status_json, &|| self.status.json()),
-            b"/balancers.json" => (&self.balancers_json, &|| self.balancers.json()),
-            b"/history.json" => (&self.history_json, &|| edits.ledger.history_json(None)),
-            _ => (&self.differences_json, &|| {
-                EditDifferences::new(&edits.ledger, &edits.configured).json()
-            }),
-        };
-        text.get_or_init(|| render().into())
     }
 }
 

@@ -1,6 +1,5 @@
 //! A balancer on the page, with a table of its members.
 
-use super::live_part::Sections;
 use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::balancers::{BalancerList, latency, short_url};
 use crate::admin::edit_value::{EDITABLE_VALUES, EditScope};
@@ -9,7 +8,8 @@ use crate::admin::text_table::{bytes, count};
 use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::shown_url;
 use crate::handler::git::browse::render::html::Html;
-use crate::manager::channel::Snapshot;
+use crate::manager::live_part::Sections;
+use crate::manager::snapshot::Snapshot;
 use crate::upstream::balancer::{BalancerReport, MemberReport, MemberState};
 use crate::wire::request_target::encode_value;
 

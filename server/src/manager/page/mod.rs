@@ -5,23 +5,23 @@ mod balancer;
 mod chart;
 mod edit_form;
 mod history;
-mod live_part;
 mod member;
 mod parts;
 mod problems;
+mod sections;
 mod server;
 mod style;
 
 pub(super) use balancer::selection_url;
-pub(super) use live_part::LivePart;
 pub(super) use style::STYLE;
 
 use super::access::Visitor;
-use super::channel::Snapshot;
 use super::form::Form;
 use super::form_edit::FormRefusal;
 use super::gzip::SharedText;
+use super::live_part::LivePart;
 use super::selection::Selection;
+use super::snapshot::Snapshot;
 use crate::handler::git::browse::render::html::Html;
 use crate::limits::{EDIT_HISTORY_ENTRIES_MAX, MANAGER_HISTORY_ENTRIES};
 use crate::upstream::settings::CheckKind;

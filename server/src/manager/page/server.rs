@@ -7,7 +7,7 @@ use crate::admin::text_table::{bytes, count, duration};
 use crate::base::clock::format_utc;
 use crate::handler::git::browse::render::html::Html;
 use crate::limits::{HISTORY_INTERVAL_SECONDS, MANAGER_BALANCER_CHARTS_MAX};
-use crate::manager::channel::Snapshot;
+use crate::manager::snapshot::Snapshot;
 use crate::wire::reject::Reject;
 use std::net::SocketAddr;
 

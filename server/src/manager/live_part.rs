@@ -4,31 +4,10 @@
 //! An event has whole sections, each from the line of its opening tag to the line of its closing tag, and changed
 //! lines of sections: the id of the section, the number of the line from 0 and the new line, divided by spaces.
 
-use super::balancer::push_balancers;
-use super::problems::push_problems;
-use super::server::{
-    push_certificates, push_charts, push_counters, push_refusals, push_server, push_sites,
-};
+use super::gzip::SharedText;
 use crate::handler::git::browse::render::html::Html;
-use crate::manager::channel::Snapshot;
-use crate::manager::gzip::SharedText;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-
-/// Function that appends sections of the page.
-type PushSections = fn(&mut Sections, &Snapshot);
-
-/// Sections of the page in the order of the page.
-const SECTIONS: [PushSections; 8] = [
-    |page, snapshot| page.section("problems", |html| push_problems(html, snapshot)),
-    |page, snapshot| page.section("server", |html| push_server(html, snapshot)),
-    |page, snapshot| page.section("charts", |html| push_charts(html, snapshot)),
-    push_balancers,
-    |page, snapshot| page.section("sites", |html| push_sites(html, snapshot)),
-    |page, snapshot| page.section("refusals", |html| push_refusals(html, snapshot)),
-    |page, snapshot| page.section("certificates", |html| push_certificates(html, snapshot)),
-    |page, snapshot| page.section("counters", |html| push_counters(html, snapshot)),
-];
 
 /// Sections in the making.
 #[derive(Default)]
@@ -55,7 +34,7 @@ impl Sections {
 }
 
 /// Sections of one snapshot, with the events for the viewers.
-pub(in crate::manager) struct LivePart {
+pub(super) struct LivePart {
     text: SharedText,
     places: Vec<(String, Range<usize>)>,
     /// Event with all sections.
@@ -68,28 +47,19 @@ pub(in crate::manager) struct LivePart {
 type Difference = (Weak<LivePart>, Arc<SharedText>);
 
 impl LivePart {
-    /// Renders the sections of a snapshot.
-    pub(in crate::manager) fn new(snapshot: &Snapshot) -> LivePart {
-        let mut sections = Sections::default();
-        for push in SECTIONS {
-            push(&mut sections, snapshot);
-        }
-        sections.into()
-    }
-
     /// Returns the sections as HTML.
-    pub(in crate::manager) fn html(&self) -> &SharedText {
+    pub(super) fn html(&self) -> &SharedText {
         &self.text
     }
 
     /// Returns the event with all sections.
-    pub(in crate::manager) fn whole(&self) -> &SharedText {
+    pub(super) fn whole(&self) -> &SharedText {
         self.whole.get_or_init(|| event(self.text.as_str()).into())
     }
 
     /// Returns the event with the differences from earlier sections, computed once for all viewers of the earlier
     /// sections. The event is empty without differences.
-    pub(in crate::manager) fn since(&self, earlier: &Arc<LivePart>) -> Arc<SharedText> {
+    pub(super) fn since(&self, earlier: &Arc<LivePart>) -> Arc<SharedText> {
         let last = self.difference.lock();
         // Poisoning is ignored: the value is replaced whole.
         let mut last = last.unwrap_or_else(PoisonError::into_inner);
