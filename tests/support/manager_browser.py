@@ -68,7 +68,8 @@ def looks(browser, login):
 
 def member_row(page):
     """Returns the row of the first member of the balancer `app`."""
-    return page.get_by_role("table", name="Members of app").get_by_role("row").nth(1)
+    # Two rows have the names of the columns.
+    return page.get_by_role("table", name="Members of app").get_by_role("row").nth(2)
 
 
 def has_state(page, state):

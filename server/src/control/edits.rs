@@ -13,7 +13,10 @@ use crate::admin::edit_report::EditDifferences;
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
 use crate::base::atomic_file;
 use crate::base::clock::{monotonic_ms, unix_seconds_now};
-use crate::config::{self, Config, parse_member_url, reason, shown_url};
+use crate::config::{
+    self, BalancerRef, Config, RouteConfig, SiteConfig, TargetConfig, parse_member_url, reason,
+    shown_url,
+};
 use crate::limits::EDIT_FILE_BYTES_MAX;
 use crate::upstream::balancer::{Balancer, BalancerEdits, Balancers, Member};
 use crate::upstream::checker::Checker;
@@ -322,19 +325,40 @@ fn configured_balancers(config: &Config) -> Vec<ConfiguredBalancer> {
             connections: balancer.connections,
             heartbeat: heartbeat.map(|address| address.get_ref().to_string()),
             is_own: false,
+            paths: paths_of(config, &balancer.settings.name),
         }
     });
     let own = config.own_balancers().map(|(name, balancer)| {
         let mut settings = balancer.settings.clone();
+        let paths = vec![name.clone()];
         settings.name = name.into();
         ConfiguredBalancer {
             settings,
             connections: balancer.connections,
             heartbeat: None,
             is_own: true,
+            paths,
         }
     });
     named.chain(own).collect()
+}
+
+/// Returns the routes that use the balancer of a name.
+fn paths_of(config: &Config, balancer: &str) -> Vec<String> {
+    let routes = config.sites.iter().flat_map(|site| {
+        let routes = site.routes.iter();
+        routes.map(move |route| (site, route))
+    });
+    let of_balancer = routes.filter(|(_, route)| match &route.target {
+        Some(TargetConfig::Proxy(proxy)) => match &proxy.balancer {
+            BalancerRef::Named(name) => name.get_ref() == balancer,
+            BalancerRef::Own(_) => false,
+        },
+        _ => false,
+    });
+    let path =
+        |(site, route): (&SiteConfig, &RouteConfig)| site.own_balancer_name(route.path.get_ref());
+    of_balancer.map(path).collect()
 }
 
 /// Returns the balancer of the World with a name.

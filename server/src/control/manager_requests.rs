@@ -60,11 +60,14 @@ fn snapshot(
 ) -> Arc<Snapshot> {
     let (balancers, now_ms) = (Vec::new(), 0);
     let nothing = BalancerList { now_ms, balancers };
+    let hits = publisher.world().hosts.iter();
+    let hits = hits.filter_map(|host| host.hits.as_ref());
     publisher.manager().add_snapshot(SnapshotState {
         status,
         balancers: member_edit::list(publisher.world(), None).unwrap_or(nothing),
         edits,
         facts: metrics::facts(publisher),
+        hits: hits.map(|hits| hits.views()).collect(),
         history: history.past(),
         listening: publisher.listeners().bound(Audience::Manager).collect(),
     })

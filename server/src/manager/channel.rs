@@ -301,6 +301,7 @@ mod tests {
             },
             edits: Default::default(),
             facts: Default::default(),
+            hits: Vec::new(),
             history: Default::default(),
             listening: Vec::new(),
         });

@@ -7,6 +7,7 @@ use crate::admin::edit_ledger::EditState;
 use crate::admin::metrics::MetricsFacts;
 use crate::admin::metrics::history::Past;
 use crate::admin::status::Status;
+use crate::hits::SiteViews;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -47,6 +48,8 @@ pub struct SnapshotState {
     pub edits: EditState,
     /// Facts of the metrics beside the status and the balancers.
     pub facts: MetricsFacts,
+    /// Page views of the sites that count views.
+    pub hits: Vec<SiteViews>,
     /// Samples of the last minutes.
     pub history: Past,
     /// Addresses of the manager, each with true for TLS.
