@@ -163,3 +163,51 @@ fn the_first_event_is_whole_and_the_next_events_have_the_changes() {
         }
     }
 }
+
+#[test]
+fn the_table_of_members_has_rates_percentiles_and_routes() {
+    let (server, _member) = server();
+    let manager = Manager::of(&server);
+    assert_eq!(server.body("/app/"), b"a");
+    let page = manager.get("/").body;
+    for part in [
+        "<dt>Members</dt><dd>1 of at most 1000</dd>",
+        "<dt>Path</dt><dd>*/app/</dd>",
+        "<dt>Active</dt><dd>yes</dd>",
+        ">99 % \u{2264}</th>",
+        "<dt>HTTP/1.1, 2, 3</dt>",
+        "aria-label=\"Page views of the sites\"",
+    ] {
+        assert!(page.contains(part), "{part}\n{page}");
+    }
+    let row = page.split("<th scope=row>").nth(1).expect("a row");
+    let row = row.split("</tr>").next().expect("the end of a row");
+    // After the rate: busy, elected, errors, retries, and the latencies.
+    let cells: Vec<&str> = row.split("<td class=n>").skip(1).collect();
+    assert_eq!(cells.len(), 14, "{row}");
+    assert!(cells[2].starts_with("1</td>"), "{row}");
+    for latency in &cells[5..9] {
+        let text = latency.split("</td>").next().expect("a cell");
+        let number = text.trim_start_matches("> ").parse::<f64>();
+        assert!(number.is_ok_and(|it| it > 0.0), "{text}");
+    }
+}
+
+#[test]
+fn open_connections_are_counted_by_version() {
+    let (server, _member) = server();
+    let manager = Manager::of(&server);
+    let open = |options: &[&str]| {
+        let page = manager.curl("/", options).body;
+        let tile = page.split("<dt>HTTP/1.1, 2, 3</dt><dd>").nth(1);
+        let tile = tile.and_then(|rest| rest.split('<').next());
+        tile.expect("a tile").to_owned()
+    };
+    // The tile counts the connection of the reader itself, unless the snapshot is older.
+    crate::support::eventually("a connection of HTTP/2", || {
+        (open(&["--http2-prior-knowledge"]) == "0, 1, 0").then_some(())
+    });
+    crate::support::eventually("a connection of HTTP/1.1", || {
+        (open(&[]) == "1, 0, 0").then_some(())
+    });
+}

@@ -26,6 +26,11 @@ pub const MANAGER_SECRET_SECONDS: u64 = 5 * 60;
 pub const MANAGER_SESSIONS_MAX: usize = 32;
 /// Seconds after which a session ends, 8 h: a working day.
 pub const MANAGER_SESSION_SECONDS: u64 = 8 * 60 * 60;
+/// Bytes of changes, 256 KiB, from which the next event of a stream comes later. An event of an ordinary page has some
+/// KiB; thousands of members with requests have changes of 1 MiB.
+pub const MANAGER_LARGE_EVENT_BYTES: usize = 256 * 1024;
+/// Milliseconds from a large event to the next event, 2 s.
+pub const MANAGER_LARGE_EVENT_MILLISECONDS: u64 = 2_000;
 /// Days until the end of a certificate file below which the page warns, 14: two weeks to get another file.
 pub const MANAGER_CERTIFICATE_DAYS_MIN: i64 = 14;
 /// Days until the end of an automatically renewed certificate below which the page warns, 1. Certificates are renewed

@@ -2,7 +2,7 @@
 
 use super::parts::{RIGHT, open_scroll, push_column};
 use super::server::{per_second, rate};
-use crate::admin::balancers::{BalancerList, latency, short_url};
+use crate::admin::balancers::{BalancerList, short_url};
 use crate::admin::edit_value::{EDITABLE_VALUES, EditScope};
 use crate::admin::edited_balancer::{CheckParts, CheckWord, EditedBalancer};
 use crate::admin::metrics::history::BalancerPast;
@@ -27,7 +27,10 @@ const GROUPS: [(&str, &[&str]); 8] = [
         "Requests",
         &["Rate", "Busy", "Elected", "Errors", "Retries"],
     ),
-    ("Latency", &["Mean", "50 %", "90 %", "99 %"]),
+    (
+        "Latency in ms",
+        &["Mean", "50 % \u{2264}", "90 % \u{2264}", "99 % \u{2264}"],
+    ),
     ("Bytes", &["Sent", "Received"]),
     ("Share", &["Weight", "Set", "Load"]),
     ("Route", &[]),
@@ -146,13 +149,15 @@ fn push_member(
     push_cell(page, "</th><td>", &state(member), &list.details(member));
     page.markup("</td>");
     let [p50, p90, p99] = LATENCY_THOUSANDTHS.map(|part| latency_bound(&member.latencies, part));
+    let mean = member.latency_micros.map(milliseconds);
+    let mean = mean.unwrap_or_else(|| "-".to_owned());
     for text in [
         rate,
         &count(member.busy as u64),
         &count(member.elected),
         &count(member.errors),
         &count(member.retries),
-        &latency(member.latency_micros),
+        &mean,
         &p50,
         &p90,
         &p99,
@@ -192,21 +197,22 @@ fn requests_per_second(past: Option<&BalancerPast>, nth: usize, member: &MemberR
     requests.map_or_else(|| "-".to_owned(), |it| rate(per_second(it.1)))
 }
 
-/// Returns the end of the bucket with a percentile of the latencies.
+/// Returns the end of the bucket with a percentile of the latencies, in milliseconds.
 fn latency_bound(latencies: &LatencyBuckets, thousandths: u64) -> String {
     let Some(bucket) = latencies.percentile_bucket(thousandths) else {
         return "-".to_owned();
     };
-    let text = |micros: u64| match micros {
-        ..1_000 => format!("0.{} ms", micros / 100),
-        1_000..1_000_000 if micros.is_multiple_of(1_000) => format!("{} ms", micros / 1_000),
-        1_000..1_000_000 => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),
-        _ if micros.is_multiple_of(1_000_000) => format!("{} s", micros / 1_000_000),
-        _ => format!("{}.{} s", micros / 1_000_000, micros / 100_000 % 10),
-    };
     match LATENCY_BUCKET_MICROS.get(bucket) {
-        Some(end) => format!("\u{2264} {}", text(*end)),
-        None => format!("> {}", text(LATENCY_BUCKET_MICROS[bucket - 1])),
+        Some(end) => milliseconds(*end),
+        None => format!("> {}", milliseconds(LATENCY_BUCKET_MICROS[bucket - 1])),
+    }
+}
+
+/// Returns a duration in milliseconds, with a decimal below 10 ms.
+fn milliseconds(micros: u64) -> String {
+    match micros {
+        ..10_000 => format!("{}.{}", micros / 1_000, micros / 100 % 10),
+        _ => count(micros / 1_000),
     }
 }
 
@@ -271,16 +277,11 @@ mod tests {
     fn a_percentile_is_the_end_of_a_bucket() {
         let mut latencies = LatencyBuckets::default();
         assert_eq!(latency_bound(&latencies, 500), "-");
-        let ends = ["\u{2264} 0.5 ms", "\u{2264} 1 ms", "\u{2264} 2.5 ms"];
-        let last = [
-            "\u{2264} 1 s",
-            "\u{2264} 2.5 s",
-            "\u{2264} 5 s",
-            "\u{2264} 10 s",
-            "> 10 s",
+        let ends = [
+            "0.5", "1.0", "2.5", "1000", "2500", "5000", "10000", "> 10000",
         ];
         let buckets = [0, 1, 2, 10, 11, 12, 13, 14];
-        for (bucket, expected) in buckets.into_iter().zip(ends.into_iter().chain(last)) {
+        for (bucket, expected) in buckets.into_iter().zip(ends) {
             latencies.counts = Default::default();
             latencies.counts[bucket] = 1;
             assert_eq!(latency_bound(&latencies, 990), expected, "{bucket}");
