@@ -21,7 +21,12 @@ fn server() -> (Server, [Member; 2], String) {
     let members = two_members();
     let [first, second] = members.each_ref().map(Member::url);
     let down = "http://127.0.0.1:1";
-    let server = Server::start(&config(LOCAL, &[&first, &second, down]));
+    let text = config(LOCAL, &[&first, &second, down]);
+    let text = text.replace(
+        "name = \"app\"\n",
+        "name = \"app\"\nhealth = { path = \"/health\" }\n",
+    );
+    let server = Server::start(&text);
     for _ in 0..6 {
         crate::support::run("curl", &["-s", &server.http("/app/")], b"");
     }

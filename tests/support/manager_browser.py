@@ -60,6 +60,9 @@ def looks(browser, login):
             options = {"viewport": size, "color_scheme": scheme}
             with browser.page("/", **options) as page:
                 is_accessible(page, f"reader-{scheme}-{width}")
+                table = page.get_by_role("region", name="Table of the members of app")
+                hidden = table.evaluate("it => it.scrollWidth - it.clientWidth")
+                assert width < 1280 or hidden == 0, f"{hidden} pixels of the table of members are hidden"
             with browser.page("/", storage_state=state, **options) as page:
                 is_accessible(page, f"editor-{scheme}-{width}")
                 page.get_by_role("table", name="Members of app").get_by_role("link").first.click()

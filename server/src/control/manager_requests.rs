@@ -8,7 +8,6 @@ use crate::admin::edit_ledger::EditState;
 use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
 use crate::manager::{ManagerRequest, Snapshot, SnapshotState};
-use crate::serve::worker::Audience;
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
@@ -69,6 +68,5 @@ fn snapshot(
         facts: metrics::facts(publisher),
         hits: hits.map(|hits| hits.views()).collect(),
         history: history.past(),
-        listening: publisher.listeners().bound(Audience::Manager).collect(),
     })
 }

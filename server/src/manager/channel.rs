@@ -303,7 +303,6 @@ mod tests {
             facts: Default::default(),
             hits: Vec::new(),
             history: Default::default(),
-            listening: Vec::new(),
         });
         for _ in 0..3 {
             let Poll::Ready(Ok(shared)) = poll(pin!(context.snapshot())) else {

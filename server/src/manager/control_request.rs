@@ -8,7 +8,6 @@ use crate::admin::metrics::MetricsFacts;
 use crate::admin::metrics::history::Past;
 use crate::admin::status::Status;
 use crate::hits::SiteViews;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -52,6 +51,4 @@ pub struct SnapshotState {
     pub hits: Vec<SiteViews>,
     /// Samples of the last minutes.
     pub history: Past,
-    /// Addresses of the manager, each with true for TLS.
-    pub listening: Vec<(SocketAddr, bool)>,
 }

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 pub(super) fn push_server(page: &mut Html, snapshot: &Snapshot) {
     let (status, facts) = (&snapshot.status, &snapshot.facts);
     let listening = addresses(&status.listening);
-    let manager = addresses(&snapshot.listening);
+    let manager = addresses(&status.manager);
     page.markup("<h2>Server</h2>\n<p class=soft>Listens on ");
     page.text(listening).markup("; manager on ");
     page.text(manager).markup("</p>\n<dl class=tiles>");
