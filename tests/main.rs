@@ -62,6 +62,8 @@ mod manager;
 mod manager_browser;
 #[cfg(feature = "manager")]
 mod manager_edits;
+#[cfg(feature = "manager")]
+mod manager_page;
 mod members;
 mod memory;
 mod metrics;
